@@ -1,0 +1,122 @@
+"""The exceptions of emul, a small tree by meaning: a caller catches what it can act upon.
+
+EmulError
+    ScenarioError        the user's files are wrong; carries every problem found, with its place
+    NetworkError         a topology, a route or a link cannot be built
+    WireError            a frame is not what a peer of ours would have sent
+    SchemeError          a scheme cannot go on
+        ProtocolFailure      an outcome of the round (too few clients, not decodable), not a bug
+            TooFewClients, NotDecodable, NothingToReceive, TimedOut
+        ProtocolViolation    a peer sent what the protocol forbids
+        RoleError            a role broke the rules of the trampoline
+    RunError             the run ends
+        Deadlock, ZeroTimeLoop, DuplicateKey, CausalityError, WorkerDied, RoleFailed
+    ReplayMismatch       a recomputed run differs from its record
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class EmulError(Exception):
+    """Base of all errors that emul raises on purpose."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One mistake in a file: where it is, what was found, what was expected."""
+
+    place: str          # path inside the file, e.g. "links[0].outage.p"
+    found: str          # the value as written
+    expected: str       # what is accepted there, with the nearest valid thing where there is one
+    line: int | None = None
+
+
+class ScenarioError(EmulError):
+    """All problems of one file at once, in the order of its lines."""
+
+    def __init__(self, file: str, problems: list[Problem]):
+        self.file = file
+        self.problems = sorted(problems, key=lambda p: (p.line is None, p.line or 0))
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        n = len(self.problems)
+        rows = [(f"line {p.line}" if p.line is not None else "", p.place, p.found, p.expected) for p in self.problems]
+        widths = [max((len(row[i]) for row in rows), default=0) for i in range(3)]
+        lines = [f"{self.file}: {n} error{'s' if n != 1 else ''}"]
+        lines += ["  " + "  ".join([row[i].ljust(widths[i]) for i in range(3)] + [row[3]]) for row in rows]
+        return "\n".join(lines)
+
+
+class NetworkError(EmulError):
+    """A topology, a route or a link cannot be built."""
+
+
+class WireError(EmulError):
+    """A frame is truncated, oversized, of an unknown type, or its fields do not fit the message."""
+
+
+class SchemeError(EmulError):
+    """A scheme cannot go on."""
+
+
+class ProtocolFailure(SchemeError):
+    """The round fails by its protocol: an outcome that is counted, not a bug. `with t:` swallows it."""
+
+
+class TooFewClients(ProtocolFailure):
+    """A stage ended below the scheme's threshold."""
+
+
+class NotDecodable(ProtocolFailure):
+    """What arrived does not determine the aggregate."""
+
+
+class NothingToReceive(ProtocolFailure):
+    """A `recv` without timeout whose message is lost or will never be sent."""
+
+
+class TimedOut(ProtocolFailure):
+    """A `recv` with a timeout that saw no message in time."""
+
+
+class ProtocolViolation(SchemeError):
+    """A peer sent what the protocol forbids."""
+
+
+class RoleError(SchemeError):
+    """A role broke a rule of the trampoline; the text names its file and line."""
+
+
+class RunError(EmulError):
+    """The run cannot go on."""
+
+
+class Deadlock(RunError):
+    """No event is left and a deciding role still waits; the text says who waits for what."""
+
+
+class ZeroTimeLoop(RunError):
+    """Too many steps at one virtual instant in which no decider entered a round."""
+
+
+class DuplicateKey(RunError):
+    """Two events with one key: a bug of emul, since their order would be undefined."""
+
+
+class CausalityError(RunError):
+    """An event was created before the time already reached: a bug of emul."""
+
+
+class WorkerDied(RunError):
+    """A worker process ended, or sent no heartbeat within `worker_timeout`."""
+
+
+class RoleFailed(RunError):
+    """An exception in a role that is no outcome of its protocol; the text holds node, time, round, traceback."""
+
+
+class ReplayMismatch(EmulError):
+    """A recomputed run differs from its record; the text names the first difference."""

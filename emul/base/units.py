@@ -1,0 +1,180 @@
+"""Quantities as people write them ("20 ms", "20 Mbit/s", "1 MiB") as the exact integers that the emulator uses.
+
+The one place where units are parsed. A bare number is refused (but 0): a latency of "20" is the most repeated mistake
+with such tools. Pint knows the units; the arithmetic is in fractions, so nothing is rounded on the way.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from fractions import Fraction
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pint
+
+LARGEST = 2**63 - 1     # what fits a 64-bit column of a table; 292 years in ns
+
+_QUANTITY = re.compile(r"([+-]?)(\d{1,30}(?:\.\d{1,30})?|\.\d{1,30})(?:[eE]([+-]?\d{1,2}))?\s*(.*)",
+                       re.ASCII | re.DOTALL)
+_UNIT = re.compile(r"[A-Za-z\u00b5\u03bc]{1,20}(?: ?/ ?[A-Za-z\u00b5\u03bc]{1,20})?")
+
+_DURATION = "a duration such as 20 ms or 1 h"
+_BANDWIDTH = "a bandwidth such as 20 Mbit/s or 2 MB/s"
+_SIZE = "a size such as 1 MB or 64 KiB"
+_PROBABILITY = "a probability in [0, 1]"
+
+
+@cache
+def _registry() -> pint.UnitRegistry:
+    import pint  # here, because it takes 0.3 s: paid only by who parses a scenario
+
+    return pint.UnitRegistry(non_int_type=Fraction)
+
+
+@cache
+def _factor(unit: str) -> tuple[Fraction, tuple[tuple[str, int], ...]] | None:
+    """`unit` as a factor of root units, e.g. "MB/s" -> (8000000, (("bit", 1), ("second", -1))); None if unknown.
+
+    Compared by root units, not by dimension: a bit has no dimension, so that MHz would pass for a bandwidth.
+    """
+    try:
+        root: Any = _registry().Quantity(Fraction(1), _registry().parse_units(unit)).to_root_units()
+        return Fraction(root.magnitude), tuple(sorted((name, int(power)) for name, power in root.unit_items()))
+    except Exception:   # pint raises its own, AttributeError, tokenize errors and more for what is no unit
+        return None
+
+
+def _exact(value: object, wanted: tuple[tuple[str, int], ...], scale: Fraction, expected: str, whole: str) -> int:
+    """The integer number of base units in `value`; `scale` = base units in one root unit."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if value == 0:
+            return 0
+        finite = math.isfinite(value) and value > 0
+        raise ValueError(f"expected {expected}" + (": the unit is missing" if finite else ""))
+    if not isinstance(value, str):
+        raise ValueError(f"expected {expected}")
+    match = _QUANTITY.fullmatch(value.strip())
+    if match is None:
+        raise ValueError(f"expected {expected}")
+    sign, digits, exponent, unit = match.groups()
+    number = Fraction(digits) * Fraction(10) ** int(exponent or 0)
+    if not unit:
+        if number == 0:
+            return 0
+        raise ValueError(f"expected {expected}: the unit is missing")
+    factor = _factor(unit.replace(" ", "")) if _UNIT.fullmatch(unit) else None
+    if factor is None or factor[1] != wanted:
+        raise ValueError(f'expected {expected}; "{unit[:20]}" is no such unit{_hint(unit, wanted)}')
+    if sign == "-" and number:
+        raise ValueError(f"expected {expected}, not negative")
+    result = number * factor[0] * scale
+    if result.denominator != 1:
+        raise ValueError(f"expected {expected}, in whole {whole}")
+    if result > LARGEST:
+        raise ValueError(f"expected {expected}, below 2^63 {whole}")
+    return int(result)
+
+
+def _hint(unit: str, wanted: tuple[tuple[str, int], ...]) -> str:
+    """What the writer of a wrong unit probably meant: of some usual slips, those that fit."""
+    slips = ["k" + unit[1:] if unit.startswith("K") else unit, re.sub(r"b(?=/|ps$|$)", "bit", unit),
+             re.sub(r"b(?=/|$)", "B", unit), re.sub(r"Bps$", "B/s", unit), re.sub(r"bps$", "bit/s", unit)]
+    if unit == "m":
+        slips = ["ms", "min"]
+    meant = [s for s in dict.fromkeys(slips) if s != unit and (f := _factor(s)) is not None and f[1] == wanted]
+    return "; did you mean " + " or ".join(meant) + "?" if meant else ""
+
+
+def duration_ns(value: object) -> int:
+    """Nanoseconds in a duration. Raises ValueError (what is expected) for anything else, bare numbers but 0 included.
+
+    >>> duration_ns("20 ms"), duration_ns("1.5 h"), duration_ns(0)
+    (20000000, 5400000000000, 0)
+    """
+    return _exact(value, (("second", 1),), Fraction(10**9), _DURATION, "nanoseconds")
+
+
+def bandwidth_bps(value: object) -> int:
+    """Bits per second in a bandwidth. Raises ValueError.
+
+    >>> bandwidth_bps("20 Mbit/s"), bandwidth_bps("2 MB/s")
+    (20000000, 16000000)
+    """
+    return _exact(value, (("bit", 1), ("second", -1)), Fraction(1), _BANDWIDTH, "bit/s")
+
+
+def size_bytes(value: object) -> int:
+    """Bytes in a size; SI prefixes are powers of 1000, Ki, Mi, Gi of 1024. Raises ValueError.
+
+    >>> size_bytes("1 GB"), size_bytes("1 MiB")
+    (1000000000, 1048576)
+    """
+    return _exact(value, (("bit", 1),), Fraction(1, 8), _SIZE, "bytes")
+
+
+def probability(value: object) -> float:
+    """A number in [0, 1], or a percentage "30%". Raises ValueError.
+
+    >>> probability(0.3), probability("30%")
+    (0.3, 0.3)
+    """
+    if isinstance(value, str):
+        match = re.fullmatch(r"(\d{1,3}(?:\.\d{1,30})?) ?%", value.strip(), re.ASCII)
+        number = float(Fraction(match[1]) / 100) if match else math.nan
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        number = value
+    else:
+        number = math.nan
+    if not 0 <= number <= 1:    # NaN fails here too
+        raise ValueError(f"expected {_PROBABILITY}")
+    return float(number)
+
+
+def _decimal(number: int, unit: int) -> str:
+    """number / unit exactly, as a decimal fraction; `unit` is a power of ten."""
+    whole, rest = divmod(number, unit)
+    tail = str(rest).rjust(len(str(unit)) - 1, "0").rstrip("0") if rest else ""
+    return f"{whole}.{tail}" if tail else str(whole)
+
+
+def _formatted(number: int, units: tuple[tuple[int, str], ...]) -> str:
+    """`number` in the largest of `units` (value, name; descending) that does not exceed it."""
+    value, name = next(((v, n) for v, n in units if number >= v), units[-1])
+    return f"{_decimal(number, value)} {name}"
+
+
+def format_duration(ns: int) -> str:
+    """A duration that `duration_ns` reads back exactly; hours and minutes only where they are whole.
+
+    >>> format_duration(20_000_000), format_duration(90_000_000_000), format_duration(7_200_000_000_000)
+    ('20 ms', '90 s', '2 h')
+    """
+    for unit, name in ((3_600_000_000_000, "h"), (60_000_000_000, "min")):
+        if ns and ns % unit == 0:
+            return f"{ns // unit} {name}"
+    return _formatted(ns, ((10**9, "s"), (10**6, "ms"), (10**3, "us"), (1, "ns")))
+
+
+def format_size(size: int) -> str:
+    """A size that `size_bytes` reads back exactly.
+
+    >>> format_size(1_500_000), format_size(65536), format_size(17)
+    ('1.5 MB', '64 KiB', '17 B')
+    """
+    if size % 1000:
+        for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+            if size and size % unit == 0:
+                return f"{size // unit} {name}"
+    return _formatted(size, ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (1, "B")))
+
+
+def format_bandwidth(bps: int) -> str:
+    """A bandwidth that `bandwidth_bps` reads back exactly.
+
+    >>> format_bandwidth(20_000_000), format_bandwidth(1)
+    ('20 Mbit/s', '1 bit/s')
+    """
+    return _formatted(bps, ((10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"), (1, "bit/s")))

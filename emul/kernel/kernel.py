@@ -1,0 +1,703 @@
+"""The kernel: one clock for many processes.
+
+It takes steps off the calendar as long as they are *safe*, hands activations to the workers, and applies their answers
+in the order of the activations. Two rules make a run the same for any number of workers:
+
+    safe        an event of vertex j at t is taken only if no open activation can yet cause an earlier one there:
+                time(i) + least latency out of i > t for every open activation i, and j itself has none open
+    in order    answers are applied in the order in which their activations were opened, never in that in which they
+                arrive; so what the kernel does next depends on virtual time alone
+
+Nothing here knows a scheme, a process or a file. `waits.py` decides when a wait is over.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any
+
+from emul.base import rows
+from emul.base.errors import Deadlock, RoleFailed, ZeroTimeLoop
+from emul.kernel import waits
+from emul.kernel.calendar import FAULT, NETWORK, TIMER, Calendar, Entry
+from emul.kernel.parts import Copy, Crash, Journal, KNode, LinkChange, Patience, Payload, Pipe, Plan, Port
+from emul.network import Network
+from emul.roles.events import (
+    Abstain,
+    Close,
+    Compute,
+    Computed,
+    Drop,
+    Entered,
+    Event,
+    Finish,
+    LeaveRound,
+    NextRound,
+    Outcome,
+    Ready,
+    Ref,
+    Reply,
+    Report,
+    Send,
+    Start,
+    Wait,
+)
+from emul.wire import ENVELOPE_BYTES
+
+# tags of calendar entries: what an entry of the kinds NETWORK, TIMER, FAULT is
+_ADVANCE, _LOCAL, _COMPUTED, _LOOK, _FATE, _DEADLINE, _CRASH, _RETURN, _LINK, _STOP = range(10)
+
+_STEPS_AT_ONE_INSTANT = 10_000
+_FAR = 1 << 62
+
+
+class Kernel:
+    """One run of one scheme. `run()` ends it; then the counters are final."""
+
+    def __init__(self, plan: Plan, network: Network, port: Port, journal: Journal,
+                 progress: Callable[[Kernel], None] | None = None):
+        self.plan = plan
+        self.network = network
+        self.now = 0                                # time of the last step taken
+        self.end_ns = 0                             # time at which the last decider returned
+        self.entered = 0                            # newest round that any decider has entered
+        self.activations = 0
+        self.oracle_waits: Counter[tuple[str, str]] = Counter()     # (role, where) -> waits settled by fates
+        self.rounds_missed: Counter[str] = Counter()                # role -> followers' rounds that were over
+        self.uncharged: dict[str, list[int]] = {}                   # role -> [total, largest] CPU ns
+        self.accuracy: dict[int, float] = {}                        # round -> observed, where a stop waits for it
+        self._port = port
+        self._log = journal.append
+        self._journal = journal
+        self._progress = progress
+        self._calendar = Calendar()
+        self._nodes = [KNode(i, name, role, vertex, worker, network.out_latency_ns(vertex))
+                       for i, (name, role, vertex, worker)
+                       in enumerate(zip(plan.names, plan.roles, plan.vertices, plan.workers, strict=True))]
+        self._at = {n.vertex: n for n in self._nodes}
+        self._deciders = set(plan.deciders)
+        self._deciding = set(plan.deciders)         # those that have not returned
+        self._stop_round = plan.stop.rounds if plan.stop.rounds is not None else _FAR
+        self._stopped = False
+        self._pipes: dict[tuple[int, int], Pipe] = {}
+        self._open: deque[tuple[KNode, int]] = deque()              # activations in order: node, time
+        self._horizon: deque[tuple[int, int]] = deque()             # (index, bound), bounds ascending: the least first
+        # without faults of links what a link says of a message is final, so its frames can travel while it does
+        self._early = not any(isinstance(f, LinkChange) for f in plan.faults)
+        self._followers: dict[int, set[int]] = {}   # leader -> nodes that follow it
+        self._opened = 0
+        self._blocked: KNode | None = None
+        self._steps_here = 0
+        self._reports: dict[int, list[int]] = {}    # decider -> rounds with reported parameters, for a stop on accuracy
+        self._act: dict[type, Callable[[KNode, Any], None]] = {
+            Send: self._send, Wait: self._wait, NextRound: self._next_round, LeaveRound: self._leave_round,
+            Abstain: self._abstain, Compute: self._compute, Report: self._report, Finish: self._finish}
+
+    # --- the loop -------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Run to the end. Raises RunError: a role failed, a deadlock, a worker died, a bug of emul."""
+        for place, fault in enumerate(self.plan.faults):
+            self._add_fault(fault, place)
+        if self.plan.stop.virtual_ns is not None:
+            self._schedule(self.plan.stop.virtual_ns, TIMER, -1, 0, _STOP, None)
+        for node in self._nodes:
+            self._open_activation(node, Start(node.id, 0, 0))
+            self._log((rows.START, 0, node.id, 0))
+        while self._deciding:
+            self._take_safe_steps()
+            if not self._deciding:
+                break
+            if self._open:
+                self._apply_next()
+            elif self._calendar.next_time is None:
+                raise Deadlock(waits.deadlock_report(self._nodes, self.now))
+        while self._open:                           # what was answered or is being worked on when the end came
+            node, _ = self._open.popleft()
+            self._port.reply(node.id, node.worker)
+
+    def _take_safe_steps(self) -> None:
+        calendar, horizon = self._calendar, self._horizon
+        while self._deciding:
+            if self._blocked is not None:
+                if self._blocked.open_index:
+                    return
+                self._blocked = None
+            time = calendar.next_time
+            if time is None or (horizon and time >= horizon[0][1]):
+                return
+            step = calendar.peek(time)
+            blocked = None
+            for entry in step:
+                node = self._owner(entry)
+                if node is not None and node.open_index and (blocked is None or node.open_index > blocked.open_index):
+                    blocked = node                  # the one that closes last: no need to look again before
+            if blocked is not None:
+                self._blocked = blocked
+                return
+            if time != self.now:
+                self._steps_here = 0
+            self._steps_here += 1
+            if self._steps_here > _STEPS_AT_ONE_INSTANT:
+                raise ZeroTimeLoop(f"{_STEPS_AT_ONE_INSTANT} steps at {time} ns in which no decider entered a round: "
+                                   "a role loops without anything that takes virtual time")
+            calendar.drop(time, step)
+            self.now = time
+            self._take(time, step)
+
+    def _owner(self, entry: Entry) -> KNode | None:
+        """The node whose activation must be closed before this entry is taken; None: a router, or nobody."""
+        tag, what = entry[3], entry[4]
+        if tag == _ADVANCE:
+            return self._at.get(what.dst)
+        if tag == _LINK:
+            return self._at.get(what.src)
+        if tag == _STOP:
+            return None
+        return what[0] if type(what) is tuple else what
+
+    def _take(self, time: int, step: list[Entry]) -> None:
+        """One step: deliveries by (source, seq), then what is computed, then every wait is looked at once."""
+        touched: dict[int, KNode] = {}
+        left: list[tuple[Copy, bool, Pipe | None]] = []
+        rest: list[Entry] = []
+        for entry in step:
+            tag = entry[3]
+            if tag == _ADVANCE:
+                pipe = entry[4]
+                if pipe.due != time:                # the link changed, and was scheduled anew
+                    pipe.stale.discard(time)
+                else:
+                    left += [(copy, delivered, pipe) for copy, delivered in pipe.link.advance(time)]
+                    self._look_at(pipe)
+            elif tag == _LOCAL:
+                left.append((entry[4][1], True, None))
+            else:
+                rest.append(entry)
+        if len(left) > 1:
+            left.sort(key=_copy_key)
+        for copy, delivered, pipe in left:
+            node = self._arrive(time, copy, delivered, pipe)
+            if node is not None:
+                touched[node.id] = node
+        for entry in rest:
+            node = self._happen(time, entry)
+            if node is not None:
+                touched[node.id] = node
+        if len(touched) > 1:
+            for _, node in sorted(touched.items()):
+                self._look(time, node)
+        else:
+            for node in touched.values():
+                self._look(time, node)
+
+    def _happen(self, time: int, entry: Entry) -> KNode | None:
+        """An entry that is no delivery. Returns the node whose wait it may have ended."""
+        tag, what = entry[3], entry[4]
+        if tag == _LOOK:
+            return what
+        if tag == _COMPUTED:
+            node, epoch = what
+            if node.epoch == epoch and node.alive:
+                node.computing = False
+                self._log((rows.COMPUTED, time, node.id))
+                self._open_activation(node, Computed(node.id, time))
+            return None
+        if tag == _DEADLINE:
+            node, epoch = what
+            if node.epoch == epoch and node.alive and node.patience is not None:
+                self._resume(time, node, Outcome.TIMEOUT)
+            return None
+        if tag == _FATE:
+            node, source = what
+            return node if waits.settle(self._nodes, self.network, node, source, time) else None
+        if tag == _CRASH:
+            self._crash(time, what[0], what[1])
+        elif tag == _RETURN:
+            self._return(time, what)
+        elif tag == _LINK:
+            self._change_link(time, what)
+        elif tag == _STOP and not self._stopped:
+            self._stop_now(time)
+        return None
+
+    def _apply_next(self) -> None:
+        """Wait for the answer of the oldest open activation and apply its actions."""
+        node, time = self._open.popleft()
+        reply = self._port.reply(node.id, node.worker)
+        if self._horizon and self._horizon[0][0] == node.open_index:
+            self._horizon.popleft()
+        node.open_index = 0
+        self._count_uncharged(node, reply)
+        if not node.alive:
+            return
+        act = self._act
+        for action in reply.actions:
+            act[type(action)](node, action)
+        if reply.error:
+            raise RoleFailed(f"{node.name} ({node.role}) failed at {time / 1e9:.9g} s in round {node.round}:\n"
+                             f"{reply.error}")
+
+    def _open_activation(self, node: KNode, event: Event) -> None:
+        self._opened += 1
+        self.activations += 1
+        node.open_index = self._opened
+        node.time = event.now
+        self._open.append((node, event.now))
+        bound = event.now + node.out_latency
+        horizon = self._horizon
+        while horizon and horizon[-1][1] >= bound:
+            horizon.pop()
+        horizon.append((self._opened, bound))
+        self._port.post(node.worker, event)
+
+    def _schedule(self, time: int, kind: int, node: int, seq: int, tag: int, what: Any) -> None:
+        self._calendar.add(time, (kind, node, seq, tag, what))
+
+    def _later(self, node: KNode, time: int, tag: int, what: Any, kind: int = NETWORK) -> None:
+        """An entry of the node's own, with its next sequence number."""
+        node.local_seq += 1
+        self._calendar.add(time, (kind, node.id, node.local_seq, tag, what))
+
+    def _count_uncharged(self, node: KNode, reply: Reply) -> None:
+        counts = self.uncharged.get(node.role)
+        if counts is None:
+            counts = self.uncharged[node.role] = [0, 0]
+        counts[0] += reply.uncharged
+        if reply.uncharged > counts[1]:
+            counts[1] = reply.uncharged
+
+    # --- messages -------------------------------------------------------------------------------------------------
+
+    def _send(self, node: KNode, action: Send) -> None:
+        time, source, seq, kind = node.time, node.id, action.first, action.kind
+        size = action.size + ENVELOPE_BYTES
+        home = node.worker
+        payload = Payload(source, seq, home)
+        awaited = payload.awaited
+        for target in action.to:
+            worker = self._nodes[target].worker
+            awaited[worker] = awaited.get(worker, 0) + 1
+            if worker != home:
+                payload.undecided += 1
+        for target in action.to:
+            receiver = self._nodes[target]
+            path = node.routes.get(target)
+            if path is None:
+                path = node.routes[target] = (self.network.route(node.vertex, receiver.vertex)
+                                              if target != source else (node.vertex,))
+            copy = Copy(source, seq, target, kind, size, action.round, payload, path)
+            waiting = receiver.coming.get(source)
+            if waiting is None:
+                receiver.coming[source] = [copy]
+            else:
+                waiting.append(copy)
+            if target == source:
+                self._log((rows.SEND, time, source, seq, target, kind, action.size, 0, action.round, -1, -1))
+                self._later(node, time, _LOCAL, (node, copy))
+            else:
+                pipe = self._pipe(path[0], path[1])
+                wire = size if pipe.plain else pipe.link.wire_bytes(size)
+                self._log((rows.SEND, time, source, seq, target, kind, action.size, wire, action.round,
+                           pipe.src, pipe.dst))
+                self._offer(time, pipe, copy)
+            seq += 1
+
+    def _offer(self, time: int, pipe: Pipe, copy: Copy) -> None:
+        delivered = pipe.link.offer(time, copy, copy.size, copy.round)
+        if pipe.due is None:
+            self._look_at(pipe)
+        if copy.payload.undecided and self._early and not (delivered and copy.hop < len(copy.path) - 2):
+            self._decide(copy, delivered)
+
+    def _decide(self, copy: Copy, delivered: bool) -> None:
+        """The frames go to the receiver's worker once it is decided that they arrive, once per worker."""
+        payload, worker = copy.payload, self._nodes[copy.target].worker
+        if worker == payload.home or copy.decided:
+            return
+        copy.decided = True
+        payload.undecided -= 1
+        if delivered and worker not in payload.shipped:
+            payload.shipped.add(worker)
+            self._port.ship(payload.source, payload.first, payload.home, worker)
+        if not payload.undecided:
+            self._port.forget(payload.source, payload.first, payload.home)
+
+    def _pipe(self, src: int, dst: int) -> Pipe:
+        pipe = self._pipes.get((src, dst))
+        if pipe is None:
+            pipe = self._pipes[src, dst] = Pipe(self.network.link(src, dst))
+        return pipe
+
+    def _look_at(self, pipe: Pipe) -> None:
+        """Have the calendar look at the link when the next thing leaves it."""
+        due = pipe.due = pipe.link.next_change()
+        if due is None:
+            return
+        if due in pipe.stale:                       # it was to be looked at then, before the link changed
+            pipe.stale.discard(due)
+            return
+        self._calendar.add(due, (NETWORK, pipe.src, pipe.dst, _ADVANCE, pipe))
+
+    def _arrive(self, time: int, copy: Copy, delivered: bool, pipe: Pipe | None) -> KNode | None:
+        """A copy has left a link. Returns its receiver if this may end a wait of it."""
+        receiver = self._nodes[copy.target]
+        if delivered and pipe is not None and copy.hop < len(copy.path) - 2:
+            copy.hop += 1
+            onward = self._pipe(copy.path[copy.hop], copy.path[copy.hop + 1])
+            self._log((rows.HOP, time, copy.source, copy.seq, onward.link.wire_bytes(copy.size),
+                       onward.src, onward.dst))
+            self._offer(time, onward, copy)
+            return None
+        under_way = receiver.coming[copy.source]
+        under_way.remove(copy)
+        if not under_way:
+            del receiver.coming[copy.source]
+        if copy.payload.undecided:
+            self._decide(copy, delivered)
+        if not delivered:
+            assert pipe is not None
+            self._log((rows.LOST, time, copy.source, copy.seq, pipe.src, pipe.dst))
+            self._unread(copy)
+            return self._know_loss(time, receiver, copy)
+        if not receiver.alive or receiver.finished:
+            self._log((rows.DELIVER, time, copy.source, copy.seq, rows.TO_ENDED))
+            self._unread(copy)
+            return None
+        if copy.round and copy.round <= receiver.left:
+            self._log((rows.DELIVER, time, copy.source, copy.seq, rows.DELIVERED_LATE))
+            self._unread(copy)
+            return None
+        self._log((rows.DELIVER, time, copy.source, copy.seq, rows.INBOX))
+        if copy.round and copy.round > receiver.reached.get(copy.source, 0):
+            receiver.reached[copy.source] = copy.round
+        patience = receiver.patience
+        if patience is not None and copy.source not in patience.got and waits.matches(receiver, patience, copy):
+            patience.got[copy.source] = copy
+            patience.open.discard(copy.source)
+        else:
+            receiver.inbox.append(copy)
+        return receiver
+
+    def _know_loss(self, time: int, receiver: KNode, copy: Copy) -> KNode | None:
+        if not receiver.alive or receiver.finished or (copy.round and copy.round <= receiver.left):
+            return None
+        receiver.losses.append(copy)
+        if waits.skip_lost_rounds(receiver, copy, time):
+            self._tell_watchers(time, receiver)
+        return receiver if waits.settle(self._nodes, self.network, receiver, copy.source, time) else None
+
+    def _unread(self, copy: Copy) -> None:
+        """This copy will not be read: its worker may drop the frames after the last such copy."""
+        payload, worker = copy.payload, self._nodes[copy.target].worker
+        awaited = payload.awaited
+        awaited[worker] -= 1
+        if not awaited[worker] and (worker == payload.home or worker in payload.shipped):
+            self._port.post(worker, Drop(payload.source, payload.first))
+
+    def _discard_late(self, node: KNode) -> None:
+        """Forget what belongs to rounds that the node has left."""
+        left = node.left
+        if node.inbox:
+            keep = []
+            for copy in node.inbox:
+                if copy.round and copy.round <= left:
+                    self._log((rows.LATE, node.time, copy.source, copy.seq))
+                    self._unread(copy)
+                else:
+                    keep.append(copy)
+            node.inbox = keep
+        if node.losses:
+            node.losses = [c for c in node.losses if not c.round or c.round > left]
+        if node.abstained:
+            node.abstained = {key: since for key, since in node.abstained.items() if not key[2] or key[2] > left}
+
+    # --- waits and rounds -----------------------------------------------------------------------------------------
+
+    def _wait(self, node: KNode, action: Wait) -> None:
+        patience = node.patience = Patience(action, node.time)
+        node.epoch += 1
+        if node.in_round and waits.round_is_over(node):
+            self._later(node, node.time, _LOOK, node)
+            return
+        if action.deadline >= 0:
+            self._later(node, action.deadline, _DEADLINE, (node, node.epoch), TIMER)
+        satisfied = waits.take_from_inbox(node, patience)
+        if patience.fates:
+            for source in sorted(patience.open):
+                self._nodes[source].watchers.add(node.id)
+                if not satisfied:
+                    self._await_departure(node, source)
+                    waits.settle(self._nodes, self.network, node, source, node.time)
+            satisfied = satisfied or not patience.open
+        if satisfied:
+            self._later(node, node.time, _LOOK, node)
+
+    def _await_departure(self, node: KNode, source: int) -> None:
+        """If `source` has already gone from this wait, but the word of it is still under way: look again then."""
+        known = waits.departure_known_at(self._nodes, self.network, node, source)
+        if known is not None and known > node.time:
+            self._later(node, known, _FATE, (node, source))
+
+    def _tell_watchers(self, time: int, source: KNode) -> None:
+        """`source` has left a round, abstained or ended: whoever waits for it learns so after the least latency."""
+        gone = []
+        for watcher in sorted(source.watchers):
+            node = self._nodes[watcher]
+            if node.next is not None:
+                if source.finished or not source.alive:
+                    self._later(node, time + self._latency(source, node), _LOOK, node)
+                continue
+            if node.patience is None or source.id not in node.patience.open:
+                gone.append(watcher)
+                continue
+            known = waits.departure_known_at(self._nodes, self.network, node, source.id)
+            if known is not None:
+                self._later(node, max(known, time), _FATE, (node, source.id))
+        source.watchers.difference_update(gone)
+
+    def _latency(self, source: KNode, target: KNode) -> int:
+        return self.network.latency_ns(source.vertex, target.vertex)
+
+    def _look(self, time: int, node: KNode) -> None:
+        """Once a step: is the node's wait over?"""
+        if node.open_index or not node.alive or node.finished:
+            return
+        if node.next is not None:
+            self._try_next_round(time, node)
+        elif node.computing:
+            if node.following is not None and node.following.abandon and waits.round_is_over(node):
+                node.computing = False
+                node.epoch += 1                     # its end no longer counts
+                self._close_round_of(time, node)
+        elif node.patience is not None:
+            patience = node.patience
+            if waits.is_complete(patience):
+                self._resume(time, node, Outcome.COMPLETE)
+            elif node.in_round and waits.round_is_over(node):
+                self._resume(time, node, Outcome.ROUND_OVER)
+            elif patience.fates and not patience.open:
+                self.oracle_waits[node.role, patience.wait.where] += 1
+                self._resume(time, node, Outcome.SETTLED)
+
+    def _close_round_of(self, time: int, node: KNode) -> None:
+        self._log((rows.RESUME, time, node.id, int(Outcome.ROUND_OVER), 0))
+        self._open_activation(node, Ready(node.id, time, [], Outcome.ROUND_OVER))
+
+    def _resume(self, time: int, node: KNode, outcome: Outcome) -> None:
+        patience = node.patience
+        assert patience is not None
+        node.patience = None
+        node.epoch += 1
+        got = list(patience.got.values())
+        if outcome == Outcome.ROUND_OVER:
+            node.inbox = got + node.inbox           # unread: late once the round is left
+            self._close_round_of(time, node)
+            return
+        if len(got) > patience.need:                # more came in this step than was asked for: the first ones count
+            node.inbox = got[patience.need:] + node.inbox
+            del got[patience.need:]
+        refs = []
+        for copy in got:
+            payload = copy.payload
+            awaited = payload.awaited
+            awaited[node.worker] -= 1
+            refs.append(Ref(payload.source, payload.first, not awaited[node.worker]))
+        self._log((rows.RESUME, time, node.id, int(outcome), len(refs)))
+        self._open_activation(node, Ready(node.id, time, refs, outcome))
+
+    def _next_round(self, node: KNode, action: NextRound) -> None:
+        node.next = node.following = action
+        if action.of is not None:
+            node.leaders, node.quorum = tuple(action.of), action.quorum
+            for leader in action.of:
+                self._nodes[leader].watchers.add(node.id)
+                self._followers.setdefault(leader, set()).add(node.id)
+            for copy in node.losses:                # lost before it was known whom the node follows
+                if waits.skip_lost_rounds(node, copy, node.time):
+                    self._tell_watchers(node.time, node)
+        self._later(node, node.time, _LOOK, node)
+
+    def _try_next_round(self, time: int, node: KNode) -> None:
+        action = node.next
+        assert action is not None
+        if action.of is not None:
+            number = waits.newest_reached(node, action.of, action.quorum)
+            if number <= node.round:
+                if not waits.all_ended(self._nodes, self.network, node, action.of, time):
+                    return
+                number = 0
+        else:
+            number = node.round + 1
+            if action.sync is not None:
+                number = max(number, waits.newest_reached(node, action.sync, action.quorum))
+        if node.id in self._deciders and number and self._must_stop(node, number):
+            number = 0
+        node.next = None
+        if number:
+            node.round = number
+            node.in_round = True
+            if number - 1 > node.left:
+                node.left = number - 1
+                node.departures.append((node.left, time))
+            node.implied = [(a, b, since) for a, b, since in node.implied if b > number]
+            node.time = time
+            self._discard_late(node)
+            if node.id in self._deciders and number > self.entered:
+                self.entered = number
+                self._steps_here = 0
+        self._log((rows.ENTER, time, node.id, number))
+        self._open_activation(node, Entered(node.id, time, number))
+        if number > 1 and node.watchers:
+            self._tell_watchers(time, node)
+
+    def _must_stop(self, node: KNode, number: int) -> bool:
+        target = self.plan.stop.accuracy
+        if target is not None and not self._stopped:
+            for round_ in self._reports.pop(node.id, ()):
+                seen = self._port.observation(node.id, round_).values.get("accuracy", 0.0)
+                self.accuracy[round_] = seen
+                if seen >= target:
+                    self._stopped = True
+                    self._stop_round = min(self._stop_round, self.entered)
+        return number > self._stop_round
+
+    def _stop_now(self, time: int) -> None:
+        """The virtual time is up: the round that is running is the last; without rounds, this is the end."""
+        self._stopped = True
+        self._stop_round = min(self._stop_round, self.entered)
+        if self.entered == 0:
+            self.end_ns = time
+            self._deciding.clear()
+
+    def _leave_round(self, node: KNode, action: LeaveRound) -> None:
+        node.in_round = False
+        self._log((rows.LEAVE, node.time, node.id, action.round, action.why))
+        if action.round > node.left:
+            node.left = action.round
+            node.departures.append((action.round, node.time))
+            if len(node.departures) > 64:
+                del node.departures[:32]
+        if action.why and node.id not in self._deciders:
+            self.rounds_missed[node.role] += 1
+        self._discard_late(node)
+        if node.watchers:
+            self._tell_watchers(node.time, node)
+        for follower in sorted(self._followers.get(node.id, ())):
+            below = self._nodes[follower]           # all its leaders may have left a round that it never entered
+            if below.watchers and below.round < action.round:
+                self._tell_watchers(node.time, below)
+        if node.id in self._deciders:
+            self._journal.round_ended()
+            if self._progress is not None:
+                self._progress(self)
+
+    def _abstain(self, node: KNode, action: Abstain) -> None:
+        self._log((rows.ABSTAIN, node.time, node.id, action.round, action.to, action.kinds))
+        for target in action.to:
+            for kind in action.kinds:
+                node.abstained.setdefault((target, kind, action.round), node.time)
+        self._tell_watchers(node.time, node)
+
+    def _compute(self, node: KNode, action: Compute) -> None:
+        node.epoch += 1
+        if node.in_round and waits.round_is_over(node):
+            self._later(node, node.time, _LOOK, node)   # the next await after the round is over raises
+            node.patience = Patience(Wait([], [], 1, -2, action.where), node.time)
+            node.patience.fates = False
+            return
+        node.computing = True
+        self._log((rows.COMPUTE, node.time, node.id, action.label, action.cost, action.work, node.round))
+        self._later(node, node.time + action.cost, _COMPUTED, (node, node.epoch))
+
+    def _report(self, node: KNode, action: Report) -> None:
+        self._log((rows.REPORT, node.time, node.id, action.round, action.values, action.digest))
+        if (self.plan.stop.accuracy is not None and action.digest and node.id in self._deciders
+                and action.round % self.plan.evaluate_every == 0):
+            self._reports.setdefault(node.id, []).append(action.round)
+
+    def _finish(self, node: KNode, action: Finish) -> None:
+        node.finished = True
+        node.ended_at = node.time
+        self._log((rows.FINISH, node.time, node.id, action.why))
+        self._empty(node)
+        self._tell_watchers(node.time, node)
+        self._decider_ended(node)
+
+    def _decider_ended(self, node: KNode) -> None:
+        if node.id in self._deciding:
+            self._deciding.discard(node.id)
+            self.end_ns = max(self.end_ns, node.time)
+
+    # --- faults ---------------------------------------------------------------------------------------------------
+
+    def _add_fault(self, fault: Crash | LinkChange, place: int) -> None:
+        if isinstance(fault, LinkChange):
+            pipe = self._pipe(fault.src, fault.dst)
+            self._schedule(fault.at_ns, FAULT, len(self._nodes) + fault.src, place, _LINK, _Change(pipe, fault))
+            return
+        node = self._nodes[fault.node]
+        self._schedule(fault.at_ns, FAULT, node.id, 2 * place, _CRASH, (node, fault.until_ns is not None))
+        if fault.until_ns is not None:
+            self._schedule(fault.until_ns, FAULT, node.id, 2 * place + 1, _RETURN, node)
+
+    def _crash(self, time: int, node: KNode, returns: bool) -> None:
+        if not node.alive or node.finished:
+            return
+        node.time = time
+        node.alive = False
+        node.returns = returns
+        node.ended_at = time
+        node.epoch += 1
+        node.computing = False
+        if node.patience is not None:
+            node.inbox = list(node.patience.got.values()) + node.inbox
+        node.patience = node.next = None
+        node.in_round = False
+        self._log((rows.CRASH, time, node.id))
+        self._empty(node)
+        self._port.post(node.worker, Close(node.id, time))
+        self._tell_watchers(time, node)
+        if not returns:
+            self._decider_ended(node)
+
+    def _empty(self, node: KNode) -> None:
+        for copy in node.inbox:
+            self._log((rows.UNREAD, node.time, copy.source, copy.seq))
+            self._unread(copy)
+        node.inbox = []
+        node.losses = []
+
+    def _return(self, time: int, node: KNode) -> None:
+        if node.alive or node.finished:
+            return
+        node.alive, node.returns, node.ended_at = True, False, None
+        if node.round > node.left:                  # the round of the crash is over for it
+            node.left = node.round
+            node.departures.append((node.round, time))
+        node.reached = {}
+        self._log((rows.RETURN, time, node.id))
+        self._log((rows.START, time, node.id, node.round))
+        self._open_activation(node, Start(node.id, time, node.round))
+
+    def _change_link(self, time: int, change: _Change) -> None:
+        pipe, fault = change.pipe, change.fault
+        pipe.link.change(time, **fault.changes)
+        self._log((rows.LINK, time, fault.src, fault.dst, dict(fault.changes)))
+        if pipe.due is not None:
+            pipe.stale.add(pipe.due)
+        self._look_at(pipe)
+
+
+class _Change:
+    """A scheduled change of a link."""
+
+    __slots__ = ("fault", "pipe", "src")
+
+    def __init__(self, pipe: Pipe, fault: LinkChange):
+        self.pipe, self.fault, self.src = pipe, fault, fault.src
+
+
+def _copy_key(left: tuple[Copy, bool, Pipe | None]) -> tuple[int, int]:
+    return left[0].source, left[0].seq

@@ -1,0 +1,171 @@
+"""What the kernel keeps: nodes, copies of messages, payloads, pipes; and what it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from emul.base.rows import Row
+from emul.network import Link
+from emul.roles.events import Event, NextRound, Observation, Reply, Wait
+
+
+@dataclass(frozen=True)
+class Crash:
+    """Node `node` loses its role at `at_ns`; with `until_ns` it returns then, with its state."""
+
+    at_ns: int
+    node: int
+    until_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class LinkChange:
+    """The link from vertex `src` to vertex `dst` changes at `at_ns`; `changes` as in `Link.change`."""
+
+    at_ns: int
+    src: int
+    dst: int
+    changes: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Stop:
+    """When the run ends; whatever comes first. At least one is given."""
+
+    rounds: int | None = None
+    accuracy: float | None = None
+    virtual_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything of a run that the kernel needs, besides network, workers and journal."""
+
+    names: Sequence[str]                                # node -> name
+    roles: Sequence[str]                                # node -> role
+    vertices: Sequence[int]                             # node -> vertex of the network
+    workers: Sequence[int]                              # node -> worker
+    deciders: Sequence[int]                             # nodes whose rounds are the run's
+    stop: Stop
+    faults: Sequence[Crash | LinkChange] = field(default_factory=tuple)
+    evaluate_every: int = 1                             # rounds between two evaluations, for a stop on accuracy
+
+
+class Port(Protocol):
+    """The kernel's way to the workers. Posted events reach a worker in their order."""
+
+    def post(self, worker: int, event: Event) -> None: ...
+    def reply(self, node: int, worker: int) -> Reply: ...                       # blocks
+    def ship(self, source: int, first: int, home: int, target: int) -> None: ...
+    def forget(self, source: int, first: int, home: int) -> None: ...
+    def observation(self, node: int, round: int) -> Observation: ...            # blocks
+
+
+class Journal(Protocol):
+    def append(self, row: Row) -> None: ...
+    def round_ended(self) -> None: ...
+
+
+class Payload:
+    """The frames of one message: where they lie and who still needs them."""
+
+    __slots__ = ("awaited", "first", "home", "shipped", "source", "undecided")
+
+    def __init__(self, source: int, first: int, home: int):
+        self.source = source
+        self.first = first
+        self.home = home                        # the worker of the sender
+        self.awaited: dict[int, int] = {}       # worker -> copies that may still be read there
+        self.undecided = 0                      # copies for other workers whose delivery is not decided
+        self.shipped: set[int] = set()
+
+
+class Copy:
+    """One copy of a message under way to one node."""
+
+    __slots__ = ("decided", "hop", "kind", "path", "payload", "round", "seq", "size", "source", "target")
+
+    def __init__(self, source: int, seq: int, target: int, kind: str, size: int, round: int, payload: Payload,
+                 path: Sequence[int]):
+        self.source = source
+        self.seq = seq
+        self.target = target
+        self.kind = kind
+        self.size = size                        # bytes of the frames and the envelope
+        self.round = round                      # 0: of no round
+        self.payload = payload
+        self.path = path                        # vertices, both ends included
+        self.hop = 0                            # index of the link of `path` that it is on
+        self.decided = False                    # whether the receiver's worker will get the frames
+
+
+class Pipe:
+    """A link of the network, and when the calendar looks at it next."""
+
+    __slots__ = ("dst", "due", "link", "plain", "src", "stale")
+
+    def __init__(self, link: Link):
+        self.link = link
+        self.src = link.src
+        self.dst = link.dst
+        self.due: int | None = None
+        self.stale: set[int] = set()            # times at which it is looked at for nothing, since it changed
+        self.plain = not link.overhead_bytes
+
+
+class Patience:
+    """A wait of a node: what it has got, and whose fate is still open."""
+
+    __slots__ = ("fates", "got", "kinds", "need", "open", "since", "sources", "wait")
+
+    def __init__(self, wait: Wait, since: int):
+        self.wait = wait
+        self.since = since
+        self.kinds = frozenset(wait.kinds)
+        self.sources = None if wait.sources is None else frozenset(wait.sources)
+        self.need = wait.need
+        self.fates = wait.deadline < 0 and wait.sources is not None     # a wait with a timeout cannot know fates
+        self.got: dict[int, Copy] = {}
+        self.open: set[int] = set(wait.sources or ()) if self.fates else set()
+
+
+class KNode:
+    """A node as the kernel sees it: everything of it but its role's own state."""
+
+    __slots__ = ("abstained", "alive", "coming", "computing", "departures", "ended_at", "epoch", "finished",
+                 "following", "id",
+                 "implied", "in_round", "inbox", "leaders", "left", "local_seq", "losses", "name", "next",
+                 "open_index", "out_latency", "patience", "quorum", "reached", "returns", "role", "round", "routes",
+                 "time", "vertex", "watchers", "worker")
+
+    def __init__(self, id: int, name: str, role: str, vertex: int, worker: int, out_latency: int):
+        self.id, self.name, self.role, self.vertex, self.worker = id, name, role, vertex, worker
+        self.out_latency = out_latency
+        self.alive = True
+        self.returns = False                    # it is down now and will be back
+        self.finished = False
+        self.open_index = 0                     # number of its open activation; 0: none
+        self.time = 0
+        self.epoch = 0                          # invalidates timers and computations that no longer count
+        self.local_seq = 0                      # of its own calendar entries
+        self.computing: bool = False
+        self.patience: Patience | None = None
+        self.next: NextRound | None = None
+        self.following: NextRound | None = None     # how it last asked for a round
+        self.round = 0
+        self.in_round = False
+        self.left = 0                           # every round up to this one is left
+        self.leaders: tuple[int, ...] = ()      # whom it follows
+        self.quorum = 1
+        self.reached: dict[int, int] = {}       # leader or mate -> newest round a message of theirs has shown
+        self.inbox: list[Copy] = []             # delivered, unread
+        self.coming: dict[int, list[Copy]] = {}     # source -> copies under way to this node
+        self.losses: list[Copy] = []            # known to be lost, not yet used by a wait
+        self.departures: list[tuple[int, int]] = []     # (every round up to this one is left, since when)
+        self.implied: list[tuple[int, int, int]] = []   # (from round, to round, since): never entered, never will be
+        self.abstained: dict[tuple[int, str, int], int] = {}    # (target, type, round) -> since when
+        self.ended_at: int | None = None
+        self.watchers: set[int] = set()         # nodes whose wait depends on what this one does
+        self.routes: dict[int, tuple[int, ...]] = {}

@@ -1,0 +1,306 @@
+"""Data sets: decoded once per machine, then mapped read-only by every process.
+
+Arrays are stored as unsigned bytes and become float32 batch by batch. The decoded arrays are written once as .npy
+into `$XDG_CACHE_HOME/emul/data` (or `~/.cache/emul/data`), under a key made of the sources' sizes and times, and
+mapped from there: the pages are shared by all workers of a machine. Data sets of users come by entry points of the
+group `emul.data`, callables `(spec) -> {"train_x", "train_y", "test_x", "test_y"}`; they are not cached.
+"""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import os
+import tempfile
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import blake2b
+from importlib.metadata import version
+from math import prod
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from emul.base.errors import EmulError
+from emul.base.streams import generator
+from emul.learning.names import plugin, plugin_names, unknown
+
+_log = logging.getLogger(__name__)
+
+PLUGINS = "emul.data"
+PARTS = ("train_x", "train_y", "test_x", "test_y")
+_FORMAT = 1                         # of the cached arrays: raise it when what is stored changes
+_DIGITS_TRAIN = 1500                # of 1797; the rest is the test set
+_UNSIGNED_BYTE = 8                  # the type code of an IDX file
+
+Arrays = dict[str, np.ndarray]
+
+
+class DataError(EmulError):
+    """A data set is missing or is not what it should be; the text names the file and what was expected."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of a built-in data set before it is loaded."""
+
+    input_shape: tuple[int, ...]
+    classes: int
+    samples: int                    # of the training set
+    scale: float                    # a stored byte is divided by it
+
+
+_IDX = Known((1, 28, 28), 10, 60_000, 255.0)
+BUILT_IN = {"digits": Known((1, 8, 8), 10, _DIGITS_TRAIN, 16.0), "mnist": _IDX, "fashion-mnist": _IDX}
+
+_IDX_FILES = {"train_x": ("train-images-idx3-ubyte", 3), "train_y": ("train-labels-idx1-ubyte", 1),
+              "test_x": ("t10k-images-idx3-ubyte", 3), "test_y": ("t10k-labels-idx1-ubyte", 1)}
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Four read-only arrays and how to make network inputs of them."""
+
+    name: str
+    train_x: np.ndarray             # (n, *input_shape) uint8 or float32
+    train_y: np.ndarray             # (n,) integer labels, 0 <= y < classes
+    test_x: np.ndarray
+    test_y: np.ndarray
+    classes: int
+    scale: float = 1.0              # stored value / scale is in [0, 1] where the set has pixels
+    mean: float = 0.0               # normalisation, after the scaling
+    std: float = 1.0
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return tuple(self.train_x.shape[1:])
+
+    def inputs(self, raw: np.ndarray) -> np.ndarray:
+        """(raw / scale - mean) / std as a fresh float32 array of the same shape."""
+        x = raw.astype(np.float32)
+        if self.scale != 1.0:
+            x /= np.float32(self.scale)
+        if self.mean != 0.0:
+            x -= np.float32(self.mean)
+        if self.std != 1.0:
+            x /= np.float32(self.std)
+        return x
+
+
+def names() -> list[str]:
+    """Every data set that can be asked for."""
+    return sorted({*BUILT_IN, *plugin_names(PLUGINS)})
+
+
+def load(spec: dict[str, Any]) -> DataSet:
+    """The data set of `spec`: {"set": name, "directory": path or None, "normalise": {"mean": m, "std": s} or None}.
+
+    Raises DataError if it is unknown, missing or garbled.
+    """
+    name = spec["set"]
+    normalise = spec.get("normalise") or {}
+    if name in BUILT_IN:
+        known = BUILT_IN[name]
+        arrays = _cached(name, *_source(name, spec.get("directory")))
+        classes, scale = known.classes, known.scale
+    else:
+        arrays, classes, scale = _from_user(name, spec)
+    _check(name, arrays, classes)
+    views = {part: np.asarray(arrays[part]).view() for part in PARTS}   # asarray: np.memmap indexes far slower
+    for view in views.values():
+        view.flags.writeable = False
+    return DataSet(name, **views, classes=classes, scale=scale, mean=float(normalise.get("mean", 0.0)),
+                   std=float(normalise.get("std", 1.0)))
+
+
+def missing(spec: dict[str, Any]) -> str | None:
+    """Why the files of a built-in data set cannot be found, or None; reads no file."""
+    if spec["set"] not in BUILT_IN or spec["set"] == "digits":
+        return None
+    try:
+        _idx_paths(spec["set"], spec.get("directory"))
+    except DataError as error:
+        return str(error)
+    return None
+
+
+def _source(name: str, directory: str | None) -> tuple[str, Callable[[], Arrays]]:
+    """What the decoded arrays depend on, as a text, and the function that decodes them."""
+    if name == "digits":
+        return f"scikit-learn {version('scikit-learn')} numpy {version('numpy')}", _digits
+    paths = _idx_paths(name, directory)
+    stats = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths.values()]
+    return repr(stats), lambda: _read_idx_set(paths)
+
+
+def _digits() -> Arrays:
+    """scikit-learn's 1,797 images of 8 x 8 pixels, 0 to 16, in one fixed order: 1,500 for training, 297 for test."""
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    order = generator(0, "data", "digits").permutation(len(bunch.target))   # seed 0: the same split in every run
+    x = bunch.images.astype(np.uint8)[order, None]                          # (1797, 1, 8, 8)
+    y = bunch.target.astype(np.uint8)[order]
+    return {"train_x": x[:_DIGITS_TRAIN], "train_y": y[:_DIGITS_TRAIN],
+            "test_x": x[_DIGITS_TRAIN:], "test_y": y[_DIGITS_TRAIN:]}
+
+
+def _from_user(name: str, spec: dict[str, Any]) -> tuple[Arrays, int, float]:
+    make = plugin(PLUGINS, name)
+    if make is None:
+        raise DataError(unknown("data set", names(), name))
+    arrays = make(spec)
+    absent = [part for part in PARTS if part not in arrays]
+    if absent:
+        raise DataError(f'data set "{name}": expected the arrays {", ".join(PARTS)}, {", ".join(absent)} not given')
+    if len(arrays["train_y"]) == 0:
+        raise DataError(f'data set "{name}": expected training samples, found none')
+    classes = int(max(part.max() for part in (arrays["train_y"], arrays["test_y"]) if len(part))) + 1
+    return arrays, classes, 255.0 if arrays["train_x"].dtype == np.uint8 else 1.0
+
+
+def _check(name: str, arrays: Arrays, classes: int) -> None:
+    """Raise DataError unless images and labels fit each other and the number of classes."""
+    for kind in ("train", "test"):
+        x, y = arrays[f"{kind}_x"], arrays[f"{kind}_y"]
+        if y.ndim != 1 or len(x) != len(y):
+            raise DataError(f'data set "{name}": expected one label per {kind} sample, '
+                            f"found {len(x)} samples and labels of shape {y.shape}")
+        if y.dtype.kind not in "iu" or x.dtype not in (np.uint8, np.float32):
+            raise DataError(f'data set "{name}": expected uint8 or float32 samples and integer labels for {kind}, '
+                            f"found {x.dtype} and {y.dtype}")
+        if len(y) and not 0 <= int(y.min()) <= int(y.max()) < classes:
+            raise DataError(f'data set "{name}": expected {kind} labels in 0..{classes - 1}, '
+                            f"found {int(y.min())}..{int(y.max())}")
+        if x.shape[1:] != arrays["train_x"].shape[1:]:
+            raise DataError(f'data set "{name}": expected {kind} samples of shape {arrays["train_x"].shape[1:]}, '
+                            f"found {x.shape[1:]}")
+
+
+# --- IDX files ---------------------------------------------------------------------------------------------------
+
+def _idx_paths(name: str, directory: str | None) -> dict[str, Path]:
+    """The four files of a set, from `directory` or $EMUL_DATA: the folder itself, or its folder `name`."""
+    given = directory or os.environ.get("EMUL_DATA")
+    if not given:
+        raise DataError(f'data set "{name}": expected a directory with its IDX files, in the task or in $EMUL_DATA')
+    folder = Path(given).expanduser()
+    if (folder / name).is_dir():
+        folder = folder / name
+    elif folder.name in BUILT_IN and folder.name != name:       # the two sets have the same file names
+        raise DataError(f'{folder}: expected the folder of data set "{name}", found that of "{folder.name}"')
+    return {part: _idx_path(folder, stem) for part, (stem, _) in _IDX_FILES.items()}
+
+
+def _idx_path(folder: Path, stem: str) -> Path:
+    for path in (folder / f"{stem}.gz", folder / stem):
+        if path.is_file():
+            return path
+    raise DataError(f"{folder / stem}: expected this IDX file, plain or as {stem}.gz; it does not exist")
+
+
+def _read_idx_set(paths: dict[str, Path]) -> Arrays:
+    arrays = {part: read_idx(paths[part], _IDX_FILES[part][1]) for part in PARTS}
+    for kind in ("train", "test"):
+        images, labels = arrays[f"{kind}_x"], arrays[f"{kind}_y"]
+        if len(images) != len(labels):
+            raise DataError(f"{paths[f'{kind}_y']}: expected {len(images)} labels, as many as images in "
+                            f"{paths[f'{kind}_x'].name}, found {len(labels)}")
+        if len(labels) and labels.max() > 9:
+            raise DataError(f"{paths[f'{kind}_y']}: expected labels in 0..9, found {labels.max()}")
+        arrays[f"{kind}_x"] = images[:, None]                   # (n, 1, 28, 28): one channel
+    return arrays
+
+
+def read_idx(path: Path, dimensions: int) -> np.ndarray:
+    """Read an IDX file of unsigned bytes with that many dimensions, plain or (by its name) gzip-compressed.
+
+    Raises DataError if the file is of another kind, shorter or longer than its header says, or no complete gzip.
+    """
+    try:
+        with (gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")) as file:
+            return _read_idx(file, path, dimensions)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: expected a readable{' gzip' if path.suffix == '.gz' else ''} IDX file: {error}"
+                        ) from error
+
+
+def _read_idx(file: IO[bytes] | gzip.GzipFile, path: Path, dimensions: int) -> np.ndarray:
+    expected_magic = bytes([0, 0, _UNSIGNED_BYTE, dimensions])
+    magic = file.read(4)
+    if magic != expected_magic:
+        raise DataError(f"{path}: expected an IDX file of unsigned bytes in {dimensions} dimensions "
+                        f"(it starts with {expected_magic.hex()}), found {magic.hex() or 'an empty file'}")
+    header = file.read(4 * dimensions)
+    if len(header) != 4 * dimensions:
+        raise DataError(f"{path}: expected {dimensions} dimensions of 4 bytes after the magic number, "
+                        f"found {len(header)} bytes")
+    shape = tuple(int(size) for size in np.frombuffer(header, ">u4"))
+    size = prod(shape)
+    raw = _read_at_most(file, size + 1)                         # one more: what is too long is refused too
+    if len(raw) != size:
+        found = f"{len(raw)} bytes" if len(raw) < size else "more"
+        raise DataError(f"{path}: expected {size} bytes for {' x '.join(map(str, shape))} values, found {found}")
+    return np.frombuffer(raw, np.uint8).reshape(shape)
+
+
+def _read_at_most(file: IO[bytes] | gzip.GzipFile, size: int) -> bytes:
+    """Up to `size` bytes, piece by piece: a garbled header must not make us ask for 2**96 bytes at once."""
+    pieces: list[bytes] = []
+    while size > 0 and (piece := file.read(min(size, 1 << 24))):
+        pieces.append(piece)
+        size -= len(piece)
+    return b"".join(pieces)
+
+
+# --- cache -------------------------------------------------------------------------------------------------------
+
+def cache_directory() -> Path:
+    """Where decoded arrays are kept: `$XDG_CACHE_HOME/emul/data`, else `~/.cache/emul/data`."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "emul" / "data"
+
+
+def _cached(name: str, source: str, decode: Callable[[], Arrays]) -> Arrays:
+    """The arrays of `source`, mapped from the cache; decoded and written there first if absent or broken."""
+    key = blake2b(f"{_FORMAT} {name} {source}".encode(), digest_size=12).hexdigest()
+    paths = {part: cache_directory() / f"{name}-{key}-{part}.npy" for part in PARTS}
+    arrays = _map_all(name, paths)
+    if arrays is not None:
+        return arrays
+    decoded = decode()
+    try:
+        for part, path in paths.items():
+            _write(path, decoded[part])
+    except OSError as error:
+        _log.warning("%s: cannot cache data set %s, every process keeps its own copy: %s", paths["train_x"].parent,
+                     name, error)
+        return decoded
+    return _map_all(name, paths) or decoded
+
+
+def _map_all(name: str, paths: dict[str, Path]) -> Arrays | None:
+    """Map the four cached arrays read-only; None if one is absent, cut short or garbled."""
+    try:
+        arrays = {part: np.load(path, mmap_mode="r", allow_pickle=False) for part, path in paths.items()}
+        if any(array.dtype != np.uint8 for array in arrays.values()):
+            return None
+        _check(name, arrays, BUILT_IN[name].classes)
+    except (OSError, ValueError, EOFError, TypeError, SyntaxError, DataError):
+        return None                 # TypeError, SyntaxError: a garbled .npy header
+    return arrays
+
+
+def _write(path: Path, array: np.ndarray) -> None:
+    """Write under a temporary name, then rename: no process ever sees half a file, and writers may race."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.save(file, np.ascontiguousarray(array), allow_pickle=False)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise

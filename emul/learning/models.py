@@ -1,0 +1,121 @@
+"""Models by name. Each is a function (input_shape, classes) -> torch.nn.Module, which imports torch when called.
+
+The MNIST nets are those of the Fair-SecCoGC experiments: `mnist_printed` as the paper prints it (no activation, no
+pooling: a linear map), `mnist_pooled` with ReLU and pooling added, `mnist_classic` the widely used net of 5 x 5
+convolutions. Models of users come by entry points of the group `emul.models`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
+
+from emul.base.errors import EmulError
+from emul.base.streams import torch_stream
+from emul.learning.names import plugin, plugin_names, unknown
+
+if TYPE_CHECKING:
+    from torch import nn
+
+PLUGINS = "emul.models"
+Shape = tuple[int, ...]
+Build = Callable[[Shape, int], "nn.Module"]
+
+
+class ModelError(EmulError):
+    """A model is unknown or does not fit the data."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """How to build a model, and the one input shape that it accepts (None: any)."""
+
+    build: Build
+    input_shape: Shape | None = None
+
+
+def digits_cnn(input_shape: Shape, classes: int) -> nn.Module:
+    """Two 3 x 3 convolutions with ReLU and pooling, 64-32-10: 3,658 parameters."""
+    from torch import nn
+
+    return nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+                         nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),     # (B, 16, 2, 2)
+                         nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, classes))
+
+
+def digits_mlp(input_shape: Shape, classes: int) -> nn.Module:
+    """One hidden layer of 50: on digits 64-50-10, 3,760 parameters."""
+    from torch import nn
+
+    return nn.Sequential(nn.Flatten(), nn.Linear(prod(input_shape), 50), nn.ReLU(), nn.Linear(50, classes))
+
+
+def logistic(input_shape: Shape, classes: int) -> nn.Module:
+    """Multinomial logistic regression."""
+    from torch import nn
+
+    return nn.Sequential(nn.Flatten(), nn.Linear(prod(input_shape), classes))
+
+
+def mnist_printed(input_shape: Shape, classes: int) -> nn.Module:
+    """C(1,10) C(10,20) D L(50) L(10), C = 3 x 3 with padding 1, D = dropout 0.2: 786,480 parameters, linear."""
+    from torch import nn
+
+    return nn.Sequential(nn.Conv2d(1, 10, 3, padding=1), nn.Conv2d(10, 20, 3, padding=1),
+                         nn.Flatten(), nn.Dropout(0.2), nn.Linear(15680, 50), nn.Linear(50, classes))
+
+
+def mnist_pooled(input_shape: Shape, classes: int) -> nn.Module:
+    """`mnist_printed` with ReLU and 2 x 2 max-pooling: 51,480 parameters."""
+    from torch import nn
+
+    return nn.Sequential(nn.Conv2d(1, 10, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+                         nn.Conv2d(10, 20, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),    # (B, 20, 7, 7)
+                         nn.Flatten(), nn.Dropout(0.2), nn.Linear(980, 50), nn.ReLU(), nn.Linear(50, classes))
+
+
+def mnist_classic(input_shape: Shape, classes: int) -> nn.Module:
+    """Two 5 x 5 convolutions with pooling, dropout 0.5, 320-50-10: 21,840 parameters."""
+    from torch import nn
+
+    return nn.Sequential(nn.Conv2d(1, 10, 5), nn.MaxPool2d(2), nn.ReLU(),
+                         nn.Conv2d(10, 20, 5), nn.Dropout2d(0.5), nn.MaxPool2d(2), nn.ReLU(),   # (B, 20, 4, 4)
+                         nn.Flatten(), nn.Linear(320, 50), nn.ReLU(), nn.Dropout(0.5), nn.Linear(50, classes))
+
+
+_DIGITS, _MNIST = (1, 8, 8), (1, 28, 28)
+BUILT_IN = {
+    "digits_cnn": Model(digits_cnn, _DIGITS), "digits_mlp": Model(digits_mlp), "logistic": Model(logistic),
+    "mnist_printed": Model(mnist_printed, _MNIST), "mnist_pooled": Model(mnist_pooled, _MNIST),
+    "mnist_classic": Model(mnist_classic, _MNIST),
+}
+
+
+def names() -> list[str]:
+    """Every model that can be asked for."""
+    return sorted({*BUILT_IN, *plugin_names(PLUGINS)})
+
+
+def misfit(name: str, input_shape: Shape) -> str | None:
+    """What a built-in model expects if it cannot take samples of that shape; None if it can, or nobody knows."""
+    wanted = BUILT_IN[name].input_shape if name in BUILT_IN else None
+    if wanted is None or wanted == tuple(input_shape):
+        return None
+    return f"{name} takes samples of shape {wanted}, the data have {tuple(input_shape)}"
+
+
+def create(name: str, input_shape: Shape, classes: int, seed: int) -> nn.Module:
+    """Build the model with its first weights: equal for everybody who gives the same arguments.
+
+    Weights come from the stream (seed, "init", name). Raises ModelError if the name is unknown or the shape wrong.
+    """
+    build = BUILT_IN[name].build if name in BUILT_IN else plugin(PLUGINS, name)
+    if build is None:
+        raise ModelError(unknown("model", names(), name))
+    reason = misfit(name, input_shape)
+    if reason:
+        raise ModelError(reason)
+    with torch_stream(seed, "init", name):
+        return build(tuple(input_shape), classes)

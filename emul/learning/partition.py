@@ -1,0 +1,165 @@
+"""Who holds which training samples: one array of indices per client, from the labels and keyed streams.
+
+`iid`           every sample to one client, sizes equal (they differ by one where the clients do not divide n)
+`dirichlet: a`  label skew with equal sizes n // K; class proportions of each client ~ Dir(a 1_C)
+`classes: c`    every client holds c classes; a class is shared equally by those that hold it
+`bootstrap: n`  n samples with replacement, from the client's own stream: no memory per client, any number of them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from emul.base.errors import EmulError
+from emul.base.streams import generator
+from emul.learning.names import unknown
+
+
+class PartitionError(EmulError):
+    """A data set cannot be divided among so many clients in this way."""
+
+
+class Partition(Protocol):
+    """Which samples each client holds. Clients are numbered from 0."""
+
+    def size(self, client: int) -> int:
+        """How many samples the client holds."""
+
+    def indices(self, client: int) -> np.ndarray:
+        """Indices of the client's samples, (size,) int64."""
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Index arrays that are made at once, one a client."""
+
+    shards: list[np.ndarray]
+
+    def size(self, client: int) -> int:
+        return len(self.shards[client])
+
+    def indices(self, client: int) -> np.ndarray:
+        return self.shards[client]
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """`draws` indices below n with replacement, kept as a key: a client's do not depend on the number of clients."""
+
+    n: int
+    draws: int
+    seed: int
+
+    def size(self, client: int) -> int:
+        return self.draws
+
+    def indices(self, client: int) -> np.ndarray:
+        return generator(self.seed, "partition", "bootstrap", client).integers(0, self.n, self.draws)
+
+
+def make(spec: str | dict[str, Any], labels: np.ndarray, clients: int, seed: int) -> Partition:
+    """The partition of `spec`: "iid", {"dirichlet": alpha}, {"classes": c} or {"bootstrap": n}.
+
+    labels: (n,) of the training set. Raises PartitionError if the name is unknown or the samples do not suffice.
+    """
+    name, value = parse(spec)
+    if name not in RULES:
+        raise PartitionError(unknown("partition", RULES, name))
+    if name != "bootstrap" and clients > len(labels):
+        raise PartitionError(too_many(name, clients, len(labels)))
+    return RULES[name](labels, clients, value, seed)
+
+
+def parse(spec: str | dict[str, Any]) -> tuple[str, Any]:
+    """Name and value of a partition as written in a scenario.
+
+    >>> parse("iid"), parse({"dirichlet": 0.2})
+    (('iid', None), ('dirichlet', 0.2))
+    """
+    if isinstance(spec, str):
+        return spec, None
+    if not isinstance(spec, dict) or len(spec) != 1:
+        raise PartitionError(f"expected one partition such as iid or {{dirichlet: 0.2}}, found {spec!r}")
+    (name, value), = spec.items()
+    return str(name), value
+
+
+def too_many(name: str, clients: int, samples: int) -> str:
+    return f"{name}: {clients} clients cannot share {samples} samples without repetition; use bootstrap"
+
+
+def iid(n: int, clients: int, seed: int) -> list[np.ndarray]:
+    """A random order cut into `clients` parts; the first n mod clients of them hold one sample more."""
+    order = generator(seed, "partition", "iid").permutation(n)
+    return np.array_split(order, clients)
+
+
+def dirichlet(labels: np.ndarray, clients: int, alpha: float, seed: int) -> list[np.ndarray]:
+    """Label skew with equal sizes: client k draws q_k ~ Dir(alpha 1_C) and takes n // K samples by q_k.
+
+    Without replacement, clients in order; q_k is renormalised over the classes that are not yet exhausted. The last
+    clients therefore live on what is left. n mod K samples belong to nobody.
+    """
+    pools = _shuffled_classes(labels, seed, "dirichlet")
+    size = len(labels) // clients
+    shards = []
+    for client in range(clients):
+        rng = generator(seed, "partition", "dirichlet", client)
+        stock = np.array([len(pool) for pool in pools])
+        counts = _counts_within(rng, rng.dirichlet(np.full(len(pools), alpha)), stock, size)
+        shards.append(np.concatenate([pool[:count] for pool, count in zip(pools, counts, strict=True)]))
+        pools = [pool[count:] for pool, count in zip(pools, counts, strict=True)]
+    return shards
+
+
+def _counts_within(rng: np.random.Generator, q: np.ndarray, stock: np.ndarray, size: int) -> np.ndarray:
+    """How many samples of each class: multinomial by q, what exceeds the stock drawn again from the other classes."""
+    counts = np.zeros(len(q), dtype=np.int64)
+    while (open_ := size - counts.sum()) > 0:           # each turn ends the loop or exhausts a class
+        left = stock - counts
+        p = np.where(left > 0, q, 0.0)
+        if p.sum() < 1e-12:                             # no wish is left that can be met: by what is there
+            p = left.astype(float)
+        counts += np.minimum(rng.multinomial(open_, p / p.sum()), left)
+    return counts
+
+
+def classes(labels: np.ndarray, clients: int, per_client: int, seed: int) -> list[np.ndarray]:
+    """Class space: every client holds `per_client` classes, each class shared equally by its holders.
+
+    Classes are given out so that the numbers of holders differ by one at most, ties by chance. Classes that nobody
+    holds (clients * per_client < C) stay unused.
+    """
+    pools = _shuffled_classes(labels, seed, "classes")
+    if not 1 <= per_client <= len(pools):
+        raise PartitionError(f"classes: expected 1 to {len(pools)} classes a client, found {per_client}")
+    rng = generator(seed, "partition", "classes", "holders")
+    holders: list[list[int]] = [[] for _ in pools]
+    for client in range(clients):
+        chance = rng.permutation(len(pools))
+        fewest_first = chance[np.argsort([len(holders[c]) for c in chance], kind="stable")]
+        for c in fewest_first[:per_client]:
+            holders[c].append(client)
+    parts: list[list[np.ndarray]] = [[] for _ in range(clients)]
+    for pool, held_by in zip(pools, holders, strict=True):
+        for client, part in zip(held_by, np.array_split(pool, max(1, len(held_by))), strict=False):
+            parts[client].append(part)
+    return [np.concatenate(part) for part in parts]
+
+
+def _shuffled_classes(labels: np.ndarray, seed: int, rule: str) -> list[np.ndarray]:
+    """Indices of each class that occurs, in increasing order of the class, each in a random order of its own."""
+    return [generator(seed, "partition", rule, "class", int(c)).permutation(np.flatnonzero(labels == c))
+            for c in np.unique(labels)]
+
+
+RULES: dict[str, Callable[[np.ndarray, int, Any, int], Partition]] = {
+    "iid": lambda labels, clients, _, seed: Shards(iid(len(labels), clients, seed)),
+    "dirichlet": lambda labels, clients, alpha, seed: Shards(dirichlet(labels, clients, float(alpha), seed)),
+    "classes": lambda labels, clients, c, seed: Shards(classes(labels, clients, int(c), seed)),
+    "bootstrap": lambda labels, _, n, seed: Bootstrap(len(labels), int(n), seed),
+}

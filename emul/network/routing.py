@@ -1,0 +1,81 @@
+"""Routes: the least latency, then the fewest hops, then the lowest vertex ids, so that a route never depends on order.
+
+One Dijkstra per source, run only as far as the targets that are asked for, and resumed for a farther one: who talks to
+neighbours in a large graph never pays for the whole of it. Latencies are those that the topology and the rules give: a
+fault that changes a latency during the run does not move the routes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
+
+Latency = Callable[[int, int], int]
+
+
+class ShortestPaths:
+    """Shortest paths over `neighbours(u)` with the latency of each link; `vertices` is their number."""
+
+    def __init__(self, vertices: int, neighbours: Callable[[int], Iterable[int]], latency_ns: Latency):
+        self._vertices = vertices
+        self._neighbours = neighbours
+        self._latency_ns = latency_ns
+        self._out: dict[int, list[tuple[int, int]]] = {}        # vertex -> (neighbour, latency)
+        self._trees: dict[int, _Tree] = {}
+
+    def latency_ns(self, u: int, v: int) -> int | None:
+        """The sum of the latencies on the route; None where v cannot be reached."""
+        tree = self._grown(u, v)
+        return tree.latencies.get(v)
+
+    def route(self, u: int, v: int) -> tuple[int, ...] | None:
+        """The vertices from u to v, both included; None where v cannot be reached."""
+        before = self._grown(u, v).before
+        if v not in before:
+            return None
+        path = [v]
+        while path[-1] != u:
+            path.append(before[path[-1]])
+        return tuple(reversed(path))
+
+    def _grown(self, source: int, target: int) -> _Tree:
+        """The tree of `source`, with `target` in it if it can be reached."""
+        tree = self._trees.get(source)
+        if tree is None:
+            tree = self._trees[source] = _Tree(source)
+        if target not in tree.before:
+            self._grow(tree, target)
+        return tree
+
+    def _grow(self, tree: _Tree, target: int) -> None:
+        before, latencies, reached, heap = tree.before, tree.latencies, tree.reached, tree.heap
+        while heap:
+            latency, hops, u, previous = heappop(heap)
+            if u in before:
+                continue
+            before[u], latencies[u] = previous, latency
+            for v, along in self._links(u):
+                label = (latency + along, hops + 1)
+                if v not in before and (v not in reached or label <= reached[v]):
+                    reached[v] = label
+                    heappush(heap, (*label, v, u))
+            if u == target:
+                return
+
+    def _links(self, u: int) -> list[tuple[int, int]]:
+        links = self._out.get(u)
+        if links is None:
+            links = self._out[u] = [(v, self._latency_ns(u, v)) for v in self._neighbours(u)]
+        return links
+
+
+class _Tree:
+    """What is known of the routes from one source. Final: `before` and `latencies`; the rest is the frontier."""
+
+    __slots__ = ("before", "heap", "latencies", "reached")
+
+    def __init__(self, source: int):
+        self.before: dict[int, int] = {}                        # vertex -> the one before it; itself for the source
+        self.latencies: dict[int, int] = {}
+        self.reached: dict[int, tuple[int, int]] = {}           # (latency, hops), final or not
+        self.heap = [(0, 0, source, source)]                    # latency, hops, vertex, vertex before: ties by id

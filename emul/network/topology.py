@@ -1,0 +1,206 @@
+"""Topologies: which vertices there are, what they are called, who plays which role, and what is linked.
+
+Generated topologies (`star`, `star_mesh`, `complete`) never list their links, so a mesh of n clients costs O(n).
+In them a vertex *is* a host and hosts forward nothing: a link is used by its two ends, and only where there is none
+does the traffic of clients go through a server. In a graph or a file (`emul.network.graphs`) a vertex is a place,
+with or without a host, and every place forwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from emul.base.errors import NetworkError, Problem, ScenarioError
+from emul.network.rules import LinkParameters
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+GENERATORS = ("star", "star_mesh", "complete")
+_LISTED = 12        # names listed where none is near
+
+
+@dataclass(frozen=True, slots=True)
+class RoleRule:
+    """Which vertices of a file or graph play a role. Vertices named by "nodes" and "attribute" are taken first.
+
+    nodes: those named, in the order given.
+    attribute: those whose vertex attribute `attribute` is `value` (None: the name of the role).
+    highest_betweenness: the `count` (None: 1) vertices on most shortest paths by hops; ties go to the lower id.
+    leaves: the vertices of degree 1; with `count`, that many vertices, those of the least degree first.
+    all, random: every vertex without a role; `count` of them, drawn from the seed.
+    """
+
+    rule: Literal["nodes", "attribute", "highest_betweenness", "leaves", "all", "random"]
+    nodes: tuple[str, ...] = ()
+    count: int | None = None
+    attribute: str | None = None
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopologySpec:
+    """Exactly one of `generator`, `file` (GraphML) and `graph` (networkx), with what it needs.
+
+    generator: "star" or "star_mesh" with `clients` and `servers`, "complete" with `peers`.
+    roles: for `file` and `graph`; empty means the vertices' own attribute "role".
+    line: of the topology in its scenario, for error messages.
+    """
+
+    generator: str | None = None
+    clients: int | None = None
+    servers: int = 1
+    peers: int | None = None
+    file: str | Path | None = None
+    graph: nx.Graph | None = None
+    roles: Mapping[str, RoleRule] = field(default_factory=dict)
+    line: int | None = None
+
+
+class Topology(Protocol):
+    """What a network needs of a topology. Vertices are 0 .. len(names) - 1."""
+
+    names: list[str]
+    roles: dict[str, list[int]]
+
+    def linked(self, u: int, v: int) -> bool:
+        """Whether there is a link u -> v."""
+        ...
+
+    def neighbours(self, u: int) -> Iterable[int]:
+        """The vertices that u has a link to, ascending."""
+        ...
+
+    def given(self, u: int, v: int) -> LinkParameters:
+        """The parameters of the link u -> v before the rules."""
+        ...
+
+    def neighbour_groups(self, u: int, masks: list[int]) -> Iterable[tuple[int, LinkParameters]]:
+        """(mask, given) of the links of u, each pair at least once: all that the rules can tell apart."""
+        ...
+
+    def any_link(self, sources: frozenset[int], destinations: frozenset[int]) -> bool:
+        """Whether a link leads from one of `sources` to one of `destinations`."""
+        ...
+
+    def problems(self, parameters: Any) -> list[Problem]:
+        """Links without what they need once the rules are applied; `parameters(u, v)` gives a link's."""
+        ...
+
+
+_GENERATED = LinkParameters(latency_ns=0)
+
+
+class Generated:
+    """`hubs` vertices linked with every vertex, and the others linked with each other only if `mesh`."""
+
+    def __init__(self, names: list[str], roles: dict[str, list[int]], hubs: int, mesh: bool):
+        self.names = names
+        self.roles = roles
+        self.hubs = hubs
+        self.mesh = mesh
+        self._groups: tuple[dict[int, int], dict[int, int]] | None = None
+
+    def linked(self, u: int, v: int) -> bool:
+        return u != v and (self.mesh or u < self.hubs or v < self.hubs)
+
+    def neighbours(self, u: int) -> Iterator[int]:
+        return (v for v in range(self._reach(u)) if v != u)
+
+    def _reach(self, u: int) -> int:
+        """u's links lead to the vertices below this, itself excepted."""
+        return len(self.names) if self.mesh or u < self.hubs else self.hubs
+
+    def given(self, u: int, v: int) -> LinkParameters:
+        return _GENERATED
+
+    def neighbour_groups(self, u: int, masks: list[int]) -> Iterator[tuple[int, LinkParameters]]:
+        if self._groups is None:
+            self._groups = _count(masks[:self.hubs]), _count(masks)
+        everybody = self._reach(u) == len(self.names)
+        for mask, count in self._groups[everybody].items():
+            if count > (masks[u] == mask and u < self._reach(u)):       # somebody besides u
+                yield mask, _GENERATED
+
+    def any_link(self, sources: frozenset[int], destinations: frozenset[int]) -> bool:
+        if self.mesh:
+            return _two(sources, destinations)
+        return (_two(frozenset(u for u in sources if u < self.hubs), destinations)
+                or _two(sources, frozenset(v for v in destinations if v < self.hubs)))
+
+    def problems(self, parameters: Any) -> list[Problem]:
+        return []
+
+    def route(self, u: int, v: int, latency_ns: Any) -> tuple[int, ...]:
+        """The link, or through the hub of the least latency (ties: the lowest id). No search."""
+        if u == v:
+            return (u,)
+        if self.linked(u, v):
+            return u, v
+        hub = min(range(self.hubs), key=lambda h: (latency_ns(u, h) + latency_ns(h, v), h))
+        return u, hub, v
+
+
+def _two(sources: frozenset[int], destinations: frozenset[int]) -> bool:
+    """Whether there are u in sources and v in destinations with u != v."""
+    return bool(sources and destinations) and (len(sources) > 1 or sources != destinations)
+
+
+def _count(masks: list[int]) -> dict[int, int]:
+    counts: dict[int, int] = {}
+    for mask in masks:
+        counts[mask] = counts.get(mask, 0) + 1
+    return counts
+
+
+def generated(spec: TopologySpec) -> Generated:
+    """The topology that `spec.generator` names. Raises NetworkError with all that is wrong.
+
+    star: every client linked with every server, servers with each other. star_mesh: clients with each other, too.
+    complete: peers, all linked. One server is "server", several are "server1" ..; "client1" .., "peer1" .. .
+    """
+    problems = _generator_problems(spec)
+    if problems:
+        raise NetworkError(str(ScenarioError("topology", problems)))
+    if spec.generator == "complete":
+        peers = _numbered("peer", spec.peers)
+        return Generated(peers, {"peer": list(range(len(peers)))}, hubs=0, mesh=True)
+    servers = ["server"] if spec.servers == 1 else _numbered("server", spec.servers)
+    names = servers + _numbered("client", spec.clients)
+    roles = {"server": list(range(len(servers))), "client": list(range(len(servers), len(names)))}
+    return Generated(names, roles, hubs=len(servers), mesh=spec.generator == "star_mesh")
+
+
+def _numbered(role: str, count: int | None) -> list[str]:
+    return [f"{role}{i}" for i in range(1, (count or 0) + 1)]
+
+
+def _generator_problems(spec: TopologySpec) -> list[Problem]:
+    if spec.generator not in GENERATORS:
+        expected = unknown(str(spec.generator), GENERATORS, "generator")
+        return [Problem("topology.generator", repr(spec.generator), expected, spec.line)]
+    wanted = ("peers",) if spec.generator == "complete" else ("clients", "servers")
+    problems = [Problem(f"topology.{name}", repr(value), "expected a whole number, 1 or more", spec.line)
+                for name in wanted if not _positive(value := getattr(spec, name))]
+    if spec.roles:
+        problems.append(Problem("topology.roles", ", ".join(spec.roles), "is for files: a generator has its own roles",
+                                spec.line))
+    return problems
+
+
+def _positive(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def unknown(found: str, known: Iterable[str], what: str) -> str:
+    """'unknown generator; did you mean "star"?', or the list of what there is where nothing is near."""
+    known = list(known)
+    near = get_close_matches(found, known, n=1)
+    if near:
+        return f'unknown {what}; did you mean "{near[0]}"?'
+    more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
+    return f"unknown {what}; there are: {', '.join(known[:_LISTED])}{more}"

@@ -1,0 +1,1 @@
+"""Linear codes over the reals: gradient codes and key generator matrices."""

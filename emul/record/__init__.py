@@ -1,0 +1,1 @@
+"""What a run leaves behind: journal, tables, invariants, summary, golden log, progress."""

@@ -1,0 +1,394 @@
+"""The invariant report: what must hold of every run, recomputed from the journal's rows alone.
+
+Nothing of the kernel is used here, so a bug there shows. Each check counts what breaks it and names the first case.
+In the texts below a copy of a message is `source:seq`; an *offer* is one copy on one link (a SEND or a HOP row).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from emul.base import rows
+from emul.base.rows import Row
+from emul.record.columns import Finder, Table, columns, copy_keys
+from emul.wire import ENVELOPE_BYTES
+
+_NEVER = np.iinfo(np.int64).max
+_ACTIVATIONS = (rows.START, rows.RESUME, rows.ENTER, rows.COMPUTED)
+_ACTIONS = (rows.SEND, rows.COMPUTE, rows.LEAVE, rows.REPORT, rows.FINISH, rows.ABSTAIN)
+
+
+@dataclass(frozen=True)
+class Invariant:
+    """One statement about the run. `count`: cases that break it; `detail`: the first one, or what was looked at."""
+
+    name: str
+    holds: bool
+    detail: str
+    count: int
+
+
+class Report(list[Invariant]):
+    """All invariants of a run, in a fixed order."""
+
+    @property
+    def violations(self) -> list[Invariant]:
+        return [one for one in self if not one.holds]
+
+    def text(self) -> str:
+        width = max((len(one.name) for one in self), default=0)
+        return "\n".join(f"{'holds ' if one.holds else 'BROKEN'}  {one.name.ljust(width)}  {one.detail}"
+                         + (f" ({one.count} cases)" if one.count > 1 else "") for one in self)
+
+
+def check(source: Iterable[Row], header: Mapping[str, Any],
+          latencies: Mapping[tuple[int, int], int] | None = None) -> Report:
+    """Check the rows of a run. `latencies`: (vertex, next vertex) -> ns; a link without: 0."""
+    return check_columns(columns(source), header, latencies)
+
+
+def check_columns(table: Table, header: Mapping[str, Any],
+                  latencies: Mapping[tuple[int, int], int] | None = None) -> Report:
+    """As `check`, for a journal that is already in columns."""
+    run = _Run(table, header, latencies or {})
+    return Report([_one_fate(run), _unbroken_routes(run), _bytes_conserved(run), _latency_kept(run), _link_order(run),
+                   _activations_in_order(run), _actions_at_activations(run), _silence(run),
+                   _deliveries_to_the_living(run), _rounds_grow(run)])
+
+
+class _Run:
+    """The rows of a run, joined the way the checks need them.
+
+    Copies: (n,) arrays in the order of SEND rows. Offers: (m,) arrays ordered by (copy, place in the journal), so
+    that a copy's hops stand one after the other. `copy` -1: of a message that was never sent.
+    """
+
+    def __init__(self, table: Table, header: Mapping[str, Any], latencies: Mapping[tuple[int, int], int]):
+        self.table, self.header, self.latencies = table, header, latencies
+        self.names: Sequence[str] = header["names"]
+        self.vertex_names: Sequence[str] = header["network"]
+        self.at = np.array(header["vertices"], np.int64)
+        sent = table[rows.SEND]
+        self.keys = copy_keys(sent["source"], sent["seq"])
+        finder = Finder(self.keys)
+        self.copy_of = {kind: finder.places(copy_keys(table[kind]["source"], table[kind]["seq"]))
+                        for kind in (rows.SEND, rows.HOP, rows.DELIVER, rows.LOST, rows.LATE, rows.UNREAD)}
+        self._collect_offers()
+        self._collect_outcomes()
+
+    def _collect_offers(self) -> None:
+        sent, hop = self.table[rows.SEND], self.table[rows.HOP]
+        copy = np.concatenate([self.copy_of[rows.SEND], self.copy_of[rows.HOP]])
+        index = np.concatenate([sent.index, hop.index])
+        src, dst, wire, time = (np.concatenate([sent[f], hop[f]]) for f in ("vertex", "next", "wire", "time_ns"))
+        key = np.concatenate([self.keys, copy_keys(hop["source"], hop["seq"])])
+        order = np.lexsort((index, copy))
+        order = order[src[order] >= 0]                          # what a node sends to itself takes no link
+        self.copy, self.offer_index, self.key = copy[order], index[order], key[order]
+        self.src, self.dst, self.wire, self.time = src[order], dst[order], wire[order], time[order]
+        m = len(order)
+        same = self.copy[1:] == self.copy[:-1] if m else np.empty(0, bool)
+        self.has_next = np.append(same, False)[:m] & (self.copy >= 0)       # a further hop of the copy follows
+        self.has_previous = np.insert(same, 0, False)[:m] & (self.copy >= 0)
+
+    def _collect_outcomes(self) -> None:
+        """For every copy: the kind, time and row of its first outcome; -1 while in flight."""
+        n = len(self.keys)
+        self.outcome, self.outcome_time, self.outcome_row = (np.full(n, -1, np.int64) for _ in range(3))
+        for kind in (rows.LOST, rows.DELIVER):
+            copy = self.copy_of[kind]
+            known = copy >= 0
+            self.outcome[copy[known]] = kind
+            self.outcome_time[copy[known]] = self.table[kind]["time_ns"][known]
+            self.outcome_row[copy[known]] = np.flatnonzero(known)
+        following = np.minimum(np.arange(len(self.copy)) + 1, max(len(self.copy) - 1, 0))
+        final = np.where(self.copy >= 0, self.outcome_time[self.copy], -1) if n else np.full(len(self.copy), -1)
+        self.exit = np.where(self.has_next, self.time[following], final) if len(self.copy) else final
+        #           when the copy left this link, delivered or lost; -1: it has not
+
+    def name(self, key: int) -> str:
+        return f"message {int(key) >> 40}:{int(key) & (1 << 40) - 1}"
+
+    def link(self, offer: int) -> str:
+        return f"{self._vertex(int(self.src[offer]))}->{self._vertex(int(self.dst[offer]))}"
+
+    def _vertex(self, vertex: int) -> str:
+        return self.vertex_names[vertex] if 0 <= vertex < len(self.vertex_names) else f"vertex {vertex}"
+
+    def node(self, node: int) -> str:
+        return self.names[node] if 0 <= node < len(self.names) else f"node {node}"
+
+
+def _result(name: str, cases: Sequence[str], count: int, looked_at: str) -> Invariant:
+    return Invariant(name, not count, cases[0] if count else looked_at, count)
+
+
+def _first(bad: np.ndarray) -> int:
+    return int(np.flatnonzero(bad)[0])
+
+
+# --- messages -------------------------------------------------------------------------------------------------------
+
+def _one_fate(run: _Run) -> Invariant:
+    """Every copy is sent once and delivered, lost, or in flight: at most one outcome, and none without a copy."""
+    cases: list[str] = []
+    count = 0
+
+    def note(bad: np.ndarray, text: str, keys: np.ndarray) -> None:
+        nonlocal count
+        if bad.any():
+            count += int(bad.sum())
+            cases.append(f"{run.name(keys[_first(bad)])} {text}")
+
+    n = len(run.keys)
+    note(_repeated(run.keys), "is sent twice", run.keys)
+    for kind in (rows.HOP, rows.DELIVER, rows.LOST, rows.LATE, rows.UNREAD):
+        part = run.table[kind]
+        keys = copy_keys(part["source"], part["seq"])
+        note(run.copy_of[kind] < 0, f"has a {rows.NAMES[kind][0]} row but was never sent", keys)
+    ends = np.concatenate([run.copy_of[rows.DELIVER], run.copy_of[rows.LOST]])
+    note(np.bincount(ends[ends >= 0], minlength=n) > 1, "has more than one outcome", run.keys)
+    inbox = np.zeros(n, bool)
+    delivered = run.copy_of[rows.DELIVER]
+    inbox[delivered[(delivered >= 0) & (run.table[rows.DELIVER]["fate"] == rows.INBOX)]] = True
+    gone = np.concatenate([run.copy_of[rows.LATE], run.copy_of[rows.UNREAD]])
+    gone = gone[gone >= 0]
+    note(np.bincount(gone, minlength=n) > 1, "is discarded twice", run.keys)
+    note(~inbox[gone], "is discarded but never came to an inbox", run.keys[gone])
+    arrived, lost = (int((run.outcome == kind).sum()) for kind in (rows.DELIVER, rows.LOST))
+    return _result("every message has one fate", cases, count,
+                   f"{n} sent = {arrived} delivered, late or to ended + {lost} lost + {n - arrived - lost} in flight")
+
+
+def _repeated(keys: np.ndarray) -> np.ndarray:
+    """(n,) bool: whether the number stands at an earlier place too."""
+    order = np.argsort(keys, kind="stable")
+    again = np.zeros(len(keys), bool)
+    again[order[1:]] = keys[order[1:]] == keys[order[:-1]]
+    return again
+
+
+def _unbroken_routes(run: _Run) -> Invariant:
+    """A copy's first hop begins at its source, each further one where the last ended, and it arrives at its target."""
+    sent = run.table[rows.SEND]
+    before = np.maximum(np.arange(len(run.copy)) - 1, 0)
+    start = (np.where(run.has_previous, run.dst[before], run.at[sent["source"][run.copy]])
+             if len(run.copy) and len(run.keys) else run.src)
+    known = run.copy >= 0
+    wrong_start = known & (run.src != start)
+    last = known & ~run.has_next
+    kind = np.where(known, run.outcome[run.copy], -1) if len(run.keys) else np.full(len(run.copy), -1)
+    arrived = last & (kind == rows.DELIVER)
+    wrong_end = np.zeros(len(run.copy), bool)
+    wrong_end[arrived] = run.dst[arrived] != run.at[sent["target"][run.copy[arrived]]]
+    lost = np.flatnonzero(last & (kind == rows.LOST))
+    row = run.outcome_row[run.copy[lost]]
+    elsewhere = np.zeros(len(run.copy), bool)
+    losses = run.table[rows.LOST]
+    elsewhere[lost] = (losses["vertex"][row] != run.src[lost]) | (losses["next"][row] != run.dst[lost])
+    cases = [f"{run.name(run.key[i])} {text} {run.link(i)}" for bad, text in (
+        (wrong_start, "did not come to where it takes"), (wrong_end, "is delivered, but not at the end of"),
+        (elsewhere, "is lost on another link than")) if bad.any() for i in [_first(bad)]]
+    return _result("routes are unbroken", cases, int((wrong_start | wrong_end | elsewhere).sum()),
+                   f"{len(run.copy)} hops of {len(run.keys)} messages")
+
+
+def _bytes_conserved(run: _Run) -> Invariant:
+    """Per link and in total: bytes offered = bytes passed + lost + in flight; no hop carries less than the frames.
+
+    The left side is summed over offers, the right side over what became of copies, so that a hop or an outcome that
+    does not fit the other makes a difference.
+    """
+    sent, losses = run.table[rows.SEND], run.table[rows.LOST]
+    known = run.copy >= 0
+    size = np.where(known, sent["size"][run.copy], 0) if len(run.keys) else np.zeros(len(run.copy), np.int64)
+    thin = known & (run.wire < size + ENVELOPE_BYTES)
+    selfish = (sent["vertex"] < 0) & ((sent["wire"] != 0) | (sent["source"] != sent["target"]))
+    pairs = run.src << 32 | run.dst
+    links, place = np.unique(pairs, return_inverse=True)
+    offered, left, flying = (np.zeros(len(links), np.int64) for _ in range(3))
+    np.add.at(offered, place, run.wire)
+    last = known & ~run.has_next
+    kind = np.where(known, run.outcome[run.copy], -1) if len(run.keys) else np.full(len(run.copy), -1)
+    passed = run.has_next | (last & (kind == rows.DELIVER))
+    np.add.at(left, place[passed], run.wire[passed])
+    np.add.at(flying, place[last & (kind < 0)], run.wire[last & (kind < 0)])
+    # lost bytes are looked up from the LOST row's own link
+    finder = Finder(run.copy * len(links) + place)
+    lost_copy = run.copy_of[rows.LOST]
+    lost_link = Finder(links).places(losses["vertex"] << 32 | losses["next"])
+    offer = finder.places(np.where((lost_copy >= 0) & (lost_link >= 0), lost_copy * len(links) + lost_link, -1 << 62))
+    found = offer[offer >= 0]
+    lost = np.zeros(len(links), np.int64)
+    np.add.at(lost, place[found], run.wire[found])
+    unequal = offered != left + lost + flying
+    cases = [f"{run.name(run.key[i])} took {int(run.wire[i])} B over {run.link(i)}, its frames and envelope have "
+             f"{int(size[i]) + ENVELOPE_BYTES} B" for i in ([_first(thin)] if thin.any() else [])]
+    cases += [f"{run.name(run.keys[i])} has no link but crosses one" for i in
+              ([_first(selfish)] if selfish.any() else [])]
+    for i in [_first(unequal)] if unequal.any() else []:
+        cases.append(f"{run.link(_first(place == i))}: {int(offered[i])} B offered, {int(left[i])} B passed + "
+                     f"{int(lost[i])} B lost + {int(flying[i])} B in flight")
+    return _result("bytes are conserved on every link", cases, int(thin.sum() + selfish.sum() + unequal.sum()),
+                   f"{int(offered.sum())} B offered to {len(links)} links = {int(left.sum())} passed + "
+                   f"{int(lost.sum())} lost + {int(flying.sum())} in flight")
+
+
+def _latency_kept(run: _Run) -> Invariant:
+    """Nothing leaves a link earlier than its least latency after it was offered, nor arrives before it was sent."""
+    least = _least_latencies(run)
+    left = run.exit >= 0
+    links, place = np.unique(run.src << 32 | run.dst, return_inverse=True)
+    needed = np.array([least.get((int(k) >> 32, int(k) & 0xFFFFFFFF), 0) for k in links], np.int64)
+    need = needed[place] if len(links) else np.zeros(len(run.copy), np.int64)
+    early = left & (run.exit < run.time + need)
+    cases = [f"{run.name(run.key[i])} left {run.link(i)} {int(run.exit[i] - run.time[i])} ns after it was offered, "
+             f"the latency is {int(need[i])} ns" for i in ([_first(early)] if early.any() else [])]
+    sent = run.table[rows.SEND]["time_ns"]
+    backwards = (run.outcome_time >= 0) & (run.outcome_time < sent)
+    cases += [f"{run.name(run.keys[i])} has its outcome before it was sent"
+              for i in ([_first(backwards)] if backwards.any() else [])]
+    return _result("nothing is faster than its links", cases, int(early.sum() + backwards.sum()),
+                   f"{int(left.sum())} hops that ended")
+
+
+def _least_latencies(run: _Run) -> dict[tuple[int, int], int]:
+    """The latencies given; a link whose latency a fault changes is held to none, since it is not said when from."""
+    least = dict(run.latencies)
+    changes = run.table[rows.LINK]
+    for u, v, change in zip(changes["vertex"].tolist(), changes["next"].tolist(), changes["changes"], strict=True):
+        if change.get("latency_ns") is not None:
+            least[u, v] = 0
+    return least
+
+
+def _link_order(run: _Run) -> Invariant:
+    """First in, first out: a link's copies leave it in the order offered. In flight counts as leaving last."""
+    order = np.lexsort((run.offer_index, run.dst, run.src))
+    src, dst, time = run.src[order], run.dst[order], run.time[order]
+    out = np.where(run.exit >= 0, run.exit, _NEVER)[order]
+    same = (src[1:] == src[:-1]) & (dst[1:] == dst[:-1])
+    overtaken = same & (out[1:] < out[:-1])
+    unordered = same & (time[1:] < time[:-1])
+    cases = [f"{run.name(run.key[order[i + 1]])} {text} {run.name(run.key[order[i]])} on {run.link(int(order[i]))}"
+             for bad, text in ((overtaken, "overtook"), (unordered, "was offered earlier than, but after,"))
+             if bad.any() for i in [_first(bad)]]
+    return _result("links keep the order", cases, int((overtaken | unordered).sum()), f"{len(order)} offers")
+
+
+# --- nodes ----------------------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class _Life:
+    """Rows of some kinds, (n,) each, by node and then in the order of the journal."""
+
+    node: np.ndarray
+    kind: np.ndarray
+    time: np.ndarray
+    index: np.ndarray
+
+    def describe(self, run: _Run, i: int) -> str:
+        return f"{run.node(int(self.node[i]))}: {rows.NAMES[int(self.kind[i])][0]} at {int(self.time[i])} ns"
+
+
+def _life(run: _Run, kinds: Sequence[int]) -> _Life:
+    node, kind, time, index = [], [], [], []
+    for k in kinds:
+        part = run.table[k]
+        whose = part["source"] if k == rows.SEND else part["node"]
+        node.append(whose)
+        kind.append(np.full(len(part), k))
+        time.append(part["time_ns"])
+        index.append(part.index)
+    joined = [np.concatenate(parts) for parts in (node, kind, time, index)]
+    order = np.lexsort((joined[3], joined[0]))
+    return _Life(*(part[order] for part in joined))
+
+
+def _latest(life: _Life, marked: np.ndarray) -> np.ndarray:
+    """(n,) place of the last marked row of the same node at or before each row; -1: none."""
+    place = np.maximum.accumulate(np.where(marked, np.arange(len(marked)), -1)) if len(marked) else np.empty(0, int)
+    return np.where((place >= 0) & (life.node[place] == life.node), place, -1) if len(marked) else place
+
+
+def _activations_in_order(run: _Run) -> Invariant:
+    """A node's activations, crashes and returns come in non-decreasing time."""
+    life = _life(run, (*_ACTIVATIONS, rows.CRASH, rows.RETURN))
+    back = (life.node[1:] == life.node[:-1]) & (life.time[1:] < life.time[:-1])
+    cases = [f"{life.describe(run, i + 1)}, after {int(life.time[i])} ns" for i in
+             ([_first(back)] if back.any() else [])]
+    return _result("no node goes back in time", cases, int(back.sum()), f"{len(life.node)} activations")
+
+
+def _actions_at_activations(run: _Run) -> Invariant:
+    """A node acts at the time of its last activation: before it would be acausal, after it nothing has happened."""
+    life = _life(run, (*_ACTIVATIONS, *_ACTIONS))
+    active = np.isin(life.kind, _ACTIVATIONS)
+    last = _latest(life, active)
+    wrong = ~active & ((last < 0) | (life.time != life.time[last]))
+    cases = []
+    if wrong.any():
+        i = _first(wrong)
+        cases.append(f"{life.describe(run, i)}, " + ("before its start" if last[i] < 0 else
+                                                     f"its activation was at {int(life.time[last[i]])} ns"))
+    return _result("nodes act at their activations", cases, int(wrong.sum()), f"{int((~active).sum())} actions")
+
+
+def _silence(run: _Run) -> Invariant:
+    """From its crash to its return, and after its end, a node does nothing."""
+    life = _life(run, (*_ACTIVATIONS, *_ACTIONS, rows.CRASH, rows.RETURN))
+    last = _latest(life, np.isin(life.kind, (rows.CRASH, rows.RETURN, rows.FINISH)))
+    down = (last >= 0) & np.isin(life.kind[last], (rows.CRASH, rows.FINISH)) & (last != np.arange(len(last)))
+    down &= life.kind != rows.RETURN
+    cases = [f"{life.describe(run, i)}, after its {rows.NAMES[int(life.kind[last[i]])][0]}" for i in
+             ([_first(down)] if down.any() else [])]
+    return _result("the dead are silent", cases, int(down.sum()), f"{len(life.node)} rows of nodes")
+
+
+def _deliveries_to_the_living(run: _Run) -> Invariant:
+    """What is delivered to a node that has crashed or ended says so, and nothing else does."""
+    ends = _life(run, (rows.CRASH, rows.RETURN, rows.FINISH))
+    arrived = run.table[rows.DELIVER]
+    copy = run.copy_of[rows.DELIVER]
+    known = copy >= 0
+    target = np.full(len(copy), -1, np.int64)
+    target[known] = run.table[rows.SEND]["target"][copy[known]]
+    # the last of the target's rows before the delivery, by (node, place in the journal) as one number
+    span = run.table.count + 1
+    at = np.searchsorted(ends.node * span + ends.index, target * span + arrived.index) - 1
+    dead = np.zeros(len(copy), bool)
+    if len(ends.node):
+        dead = (at >= 0) & (ends.node[at] == target) & (ends.kind[at] != rows.RETURN)
+    wrong = known & (dead != (arrived["fate"] == rows.TO_ENDED))
+    cases = []
+    if wrong.any():
+        i = _first(wrong)
+        cases.append(f"{run.name(run.keys[copy[i]])} to {run.node(int(target[i]))} is delivered "
+                     + ("to the dead" if dead[i] else "as if its receiver had ended"))
+    return _result("only the living receive", cases, int(wrong.sum()), f"{len(copy)} deliveries")
+
+
+def _rounds_grow(run: _Run) -> Invariant:
+    """A node enters rounds in increasing order, and leaves the one that it is in."""
+    life = _life(run, (rows.ENTER, rows.LEAVE))
+    number = np.zeros(run.table.count, np.int64)
+    for kind in (rows.ENTER, rows.LEAVE):
+        number[run.table[kind].index] = run.table[kind]["round"]
+    number = number[life.index]
+    entering = (life.kind == rows.ENTER) & (number > 0)
+    last = _latest(life, entering)
+    before = np.insert(last[:-1], 0, -1) if len(last) else last
+    before = np.where((before >= 0) & (life.node[before] == life.node), before, -1) if len(last) else before
+    shrinks = entering & (before >= 0) & (number <= number[before])
+    astray = (life.kind == rows.LEAVE) & ((last < 0) | (number != number[last]))
+    wrong = shrinks | astray
+    cases = []
+    if wrong.any():
+        i = _first(wrong)
+        cases.append(f"{life.describe(run, i)}, round {int(number[i])}, the round before was "
+                     f"{int(number[before[i]]) if before[i] >= 0 else 0}")
+    return _result("rounds grow", cases, int(wrong.sum()), f"{int(entering.sum())} rounds entered")

@@ -1,0 +1,249 @@
+"""The journal: every row that the kernel writes, on disk while the run goes on.
+
+    file      frame*
+    frame     4 bytes length n, 4 bytes CRC-32 of the blob (both little-endian), n bytes blob, MessagePack
+    blobs     a map: the header (first frame); arrays of rows; a map: the end, with the count of rows and the digest
+
+A frame is written whole and flushed, so a killed run keeps all but its last rows; its journal has no end frame.
+The digest is taken over the rows' encodings one after the other, without header and frames: it depends on the rows
+alone, not on when they were flushed.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import blake2b
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import msgspec
+
+from emul.base.errors import EmulError
+from emul.base.rows import Row
+
+FORMAT = 1
+DIGEST_BYTES = 16
+
+_CHUNK = 4096                       # rows in a frame, at most
+_WORTH_A_FRAME = 256                # rows that wait at the end of a round; fewer go with the next ones
+_FRAME = struct.Struct("<II")
+_LARGEST_BLOB = 1 << 30
+
+
+class RecordError(EmulError):
+    """A file of a run directory is not what emul wrote; the text names the file and the place."""
+
+
+def _plain(value: Any) -> Any:
+    """NumPy scalars, where a role reported one, as Python numbers."""
+    item = getattr(value, "item", None)
+    if item is None:
+        raise TypeError(f"a journal row holds a {type(value).__name__}, which is no plain value")
+    return item()
+
+
+encode = msgspec.msgpack.Encoder(enc_hook=_plain).encode
+_decode = msgspec.msgpack.Decoder().decode
+_decode_rows = msgspec.msgpack.Decoder(list[tuple]).decode
+
+
+def _rows_of(blob: bytes) -> memoryview:
+    """An encoded list of rows without its array header: the rows' encodings, one after the other."""
+    first = blob[0]
+    start = 1 if first & 0xF0 == 0x90 else 3 if first == 0xDC else 5
+    return memoryview(blob)[start:]
+
+
+class Journal:
+    """Writes the rows of one run to a new file at `path`.
+
+    `header`: plain values; names, roles, vertices and deciders by node, the network's vertex names, seed, scheme.
+    `append` is called for every event of the run: it is a closure over a list, about 0.1 us a row.
+    Raises FileExistsError: a journal is never overwritten.
+    """
+
+    append: Callable[[Row], None]
+
+    def __init__(self, path: Path, header: Mapping[str, Any]):
+        self.path = path
+        self.header = {"format": FORMAT, **header}
+        self.count = 0                              # rows flushed
+        self._digest = blake2b(digest_size=DIGEST_BYTES)
+        self._waiting: list[Row] = []
+        self._file: BinaryIO | None = path.open("xb")
+        self.append = _appender(self._waiting, self._flush)
+        self._write(encode(self.header))
+
+    def _flush(self) -> None:
+        waiting = self._waiting
+        if not waiting:
+            return
+        blob = encode(waiting)
+        self.count += len(waiting)
+        waiting.clear()
+        self._digest.update(_rows_of(blob))
+        self._write(blob)
+
+    def _write(self, blob: bytes) -> None:
+        if self._file is None:
+            raise RecordError(f"{self.path}: the journal is closed")
+        self._file.write(_FRAME.pack(len(blob), zlib.crc32(blob)) + blob)
+        self._file.flush()
+
+    def round_ended(self) -> None:
+        """Write what waits, if it is worth a frame, so that a watcher of the file sees the run go on."""
+        if len(self._waiting) >= _WORTH_A_FRAME:
+            self._flush()
+
+    def close(self, complete: bool = True) -> str:
+        """The digest of all rows, in hex. `complete` False (the run failed): the file gets no end frame."""
+        if self._file is not None:
+            self._flush()
+            if complete:
+                self._write(encode({"rows": self.count, "digest": self._digest.hexdigest()}))
+            self._file.close()
+            self._file = None
+        return self._digest.hexdigest()
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close(complete=kind is None)
+
+
+def _appender(waiting: list[Row], flush: Callable[[], None]) -> Callable[[Row], None]:
+    add = waiting.append
+
+    def append(row: Row) -> None:
+        add(row)
+        if len(waiting) >= _CHUNK:
+            flush()
+
+    return append
+
+
+class MemoryJournal:
+    """A journal without a file: the same rows, the same digest."""
+
+    append: Callable[[Row], None]
+
+    def __init__(self, header: Mapping[str, Any] | None = None):
+        self.header = {"format": FORMAT, **(header or {})}
+        self.rows: list[Row] = []
+        self.append = self.rows.append
+
+    @property
+    def count(self) -> int:
+        return len(self.rows)
+
+    def round_ended(self) -> None:
+        pass
+
+    def close(self, complete: bool = True) -> str:
+        return digest_of(self.rows)
+
+
+def digest_of(rows: list[Row]) -> str:
+    """The digest that a journal of these rows has."""
+    digest = blake2b(digest_size=DIGEST_BYTES)
+    for start in range(0, len(rows), _CHUNK):
+        digest.update(_rows_of(encode(rows[start:start + _CHUNK])))
+    return digest.hexdigest()
+
+
+class Reading(Iterator[Row]):
+    """The rows of a journal, in order. Iterate it over rows, or take `chunks()`, which is faster.
+
+    header      what the journal was opened with
+    complete    known once everything is read: whether the journal was closed; False for a run that was killed
+    digest      as the end frame states it; "" where there is none
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.complete = False
+        self.digest = ""
+        self.count = 0
+        self._blobs = _blobs(path)
+        self.header = self._read_header()
+        self._rows: Iterator[Row] = (row for chunk in self.chunks() for row in chunk)
+
+    def _read_header(self) -> dict[str, Any]:
+        offset, blob = next(self._blobs, (0, b""))
+        found = _try_decode(blob, self.path, offset) if blob else None
+        if not isinstance(found, dict) or "format" not in found:
+            raise RecordError(f"{self.path}, byte {offset}: no journal of emul: its header is missing")
+        if found["format"] != FORMAT:
+            raise RecordError(f"{self.path}: a journal of format {found['format']}; this emul reads format {FORMAT}")
+        return found
+
+    def chunks(self) -> Iterator[list[Row]]:
+        """Lists of rows, as they were flushed; in a chunk nested tuples come back as lists."""
+        for offset, blob in self._blobs:
+            if self.complete:
+                raise RecordError(f"{self.path}, byte {offset}: the journal goes on after its end")
+            if _is_array(blob):
+                try:
+                    chunk = _decode_rows(blob)
+                except msgspec.MsgspecError as error:
+                    raise RecordError(f"{self.path}, byte {offset}: no rows of a journal: {error}") from error
+                self.count += len(chunk)
+                yield chunk
+            else:
+                self._end(offset, _try_decode(blob, self.path, offset))
+
+    def _end(self, offset: int, found: Any) -> None:
+        if not isinstance(found, dict) or "rows" not in found or "digest" not in found:
+            raise RecordError(f"{self.path}, byte {offset}: neither rows nor the end of a journal")
+        if found["rows"] != self.count:
+            raise RecordError(f"{self.path}, byte {offset}: the journal ends after {self.count} rows, "
+                              f"{found['rows']} were written")
+        self.digest = found["digest"]
+        self.complete = True
+
+    def __next__(self) -> Row:
+        return next(self._rows)
+
+
+def _is_array(blob: bytes) -> bool:
+    return blob[0] & 0xF0 == 0x90 or blob[0] in (0xDC, 0xDD)
+
+
+def _try_decode(blob: bytes, path: Path, offset: int) -> Any:
+    try:
+        return _decode(blob)
+    except msgspec.MsgspecError as error:
+        raise RecordError(f"{path}, byte {offset}: no MessagePack: {error}") from error
+
+
+def _blobs(path: Path) -> Iterator[tuple[int, bytes]]:
+    """(offset, blob) of every whole frame. A last frame that was cut short is left out; a wrong one raises."""
+    with path.open("rb") as file:
+        end = path.stat().st_size
+        offset = 0
+        while offset + _FRAME.size <= end:
+            length, crc = _FRAME.unpack(file.read(_FRAME.size))
+            if not 0 < length <= _LARGEST_BLOB:
+                raise RecordError(f"{path}, byte {offset}: a frame of {length} bytes cannot be")
+            if offset + _FRAME.size + length > end:
+                return
+            blob = file.read(length)
+            if zlib.crc32(blob) != crc:
+                raise RecordError(f"{path}, byte {offset}: the frame's checksum is wrong")
+            yield offset, blob
+            offset += _FRAME.size + length
+
+
+def read(path: Path) -> Reading:
+    """The rows of the journal at `path`, an iterator. Raises RecordError (file, byte) for what is no journal."""
+    return Reading(path)
+
+
+def header(path: Path) -> dict[str, Any]:
+    """The header of the journal at `path`. Raises RecordError."""
+    return Reading(path).header

@@ -1,0 +1,156 @@
+"""What a person sees of a run: a progress line while it goes, and a table of the schemes at the end.
+
+With rich on a terminal, in plain lines otherwise. Nothing of it touches the run: it is called at the ends of rounds,
+and draws at most a few times a second.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, TextIO
+
+from emul.base.units import format_size
+
+_TERMINAL_EVERY_S = 0.1
+_LINES_EVERY_S = 5.0
+
+
+class Progress:
+    """The progress of one run, on stderr. `rounds`, `virtual_ns`: where it stops, if it is known."""
+
+    def __init__(self, scheme: str, rounds: int | None = None, virtual_ns: int | None = None, quiet: bool = False,
+                 stream: TextIO | None = None):
+        self._scheme = scheme
+        self._rounds = rounds
+        self._virtual_ns = virtual_ns
+        self._quiet = quiet
+        self._stream = sys.stderr if stream is None else stream
+        self._begin = time.monotonic()
+        self._live = None if quiet else _live(self._stream)
+        self._last = self._begin                    # a run of less than the interval shows its last line only
+        self._interval = _TERMINAL_EVERY_S if self._live else _LINES_EVERY_S
+        self._line = ""
+        self._shown = ""
+
+    def update(self, round: int, virtual_ns: int, accuracy: float | None = None) -> None:
+        """A deciding node has left `round`, at `virtual_ns`; `accuracy` as last observed."""
+        if self._quiet:
+            return
+        now = time.monotonic()
+        real_s = now - self._begin
+        self._line = line(self._scheme, round, self._rounds, virtual_ns, self._virtual_ns, accuracy, real_s)
+        if now - self._last >= self._interval:
+            self._last = now
+            self._show()
+
+    def _show(self) -> None:
+        self._shown = self._line
+        if self._live is not None:
+            self._live.update(self._line)
+        else:
+            self._stream.write(self._line + "\n")
+            self._stream.flush()
+
+    def done(self) -> None:
+        """The run is over: show where it got to, and leave the terminal as it was."""
+        if not self._quiet and self._line and self._line != self._shown:
+            self._show()
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        self._quiet = True
+
+
+def _live(stream: TextIO) -> Any:
+    if not stream.isatty():
+        return None
+    from rich.console import Console
+    from rich.status import Status
+
+    status = Status("", console=Console(file=stream))
+    status.start()
+    return status
+
+
+def line(scheme: str, round: int, rounds: int | None, virtual_ns: int, stop_ns: int | None, accuracy: float | None,
+         real_s: float) -> str:
+    """The progress line.
+
+    >>> line("fedavg", 10, 30, 1_500_000_000, None, 0.9123, 4.0)
+    'fedavg  round 10/30  virtual 1.500 s  accuracy 0.912  real 4 s  left 8 s'
+    """
+    parts = [scheme, f"round {round}/{rounds}" if rounds else f"round {round}", f"virtual {seconds(virtual_ns / 1e9)}"]
+    if accuracy is not None:
+        parts.append(f"accuracy {accuracy:.3f}")
+    parts.append(f"real {clock(real_s)}")
+    done = max(round / rounds if rounds else 0.0, virtual_ns / stop_ns if stop_ns else 0.0)
+    if 0 < done < 1:
+        parts.append(f"left {clock(real_s * (1 - done) / done)}")
+    return "  ".join(parts)
+
+
+def seconds(value: float) -> str:
+    """Virtual seconds to the millisecond; the exact figure stands in the tables."""
+    return f"{value:.3f} s"
+
+
+def clock(value: float) -> str:
+    """Real time, roughly.
+
+    >>> clock(0.234), clock(59.6), clock(3_725)
+    ('0.2 s', '60 s', '1 h 02 min')
+    """
+    if value < 3:
+        return f"{value:.1f} s"
+    if value < 120:
+        return f"{value:.0f} s"
+    minutes = round(value / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+_HEAD = ("scheme", "rounds", "failed", "accuracy", "virtual time", "bytes", "lost", "real time")
+
+
+def table(summaries: Sequence[Mapping[str, Any]]) -> str:
+    """The schemes side by side, one line each, from their summaries; plain text without a trailing newline."""
+    body = [_HEAD, *(_cells(s) for s in summaries)]
+    widths = [max(len(row[i]) for row in body) for i in range(len(_HEAD))]
+    lines = ["  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
+             for row in body]
+    return "\n".join(lines)
+
+
+def _cells(s: Mapping[str, Any]) -> tuple[str, ...]:
+    accuracy = s["accuracy"]
+    return (s["scheme"], str(s["rounds"]), str(s["rounds_failed"]), "-" if accuracy is None else f"{accuracy:.3f}",
+            seconds(s["virtual_seconds"]), rounded_size(s["bytes_total"]),
+            f"{s['messages_lost']}/{s['messages_sent']}", clock(s["real_seconds"]))
+
+
+def rounded_size(size: int) -> str:
+    """Bytes to four digits, in powers of 1000.
+
+    >>> rounded_size(17), rounded_size(14_632_001), rounded_size(2_000_000)
+    ('17 B', '14.63 MB', '2 MB')
+    """
+    digits = max(len(str(size)) - 4, 0)
+    return format_size(round(size / 10**digits) * 10**digits)
+
+
+def print_table(summaries: Sequence[Mapping[str, Any]], stream: TextIO | None = None) -> None:
+    """Show `table`, with rich on a terminal."""
+    out = sys.stdout if stream is None else stream
+    if not out.isatty():
+        out.write(table(summaries) + "\n")
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    drawn = Table()
+    for i, name in enumerate(_HEAD):
+        drawn.add_column(name, justify="right" if i else "left")
+    for s in summaries:
+        drawn.add_row(*_cells(s))
+    Console(file=out).print(drawn)

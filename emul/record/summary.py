@@ -1,0 +1,184 @@
+"""The summary of a run, `summary.json`: what one reads first and what `compare` puts side by side.
+
+With compute times that are given, everything but the `real_*` keys and `versions` is the same from run to run.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from importlib import metadata
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from emul.base import rows
+from emul.record.columns import Table, columns
+from emul.record.invariants import Report, check_columns
+from emul.record.journal import DIGEST_BYTES, RecordError, read
+from emul.record.rundir import SUMMARY, RunDirectory, write_json
+from emul.record.tables import (
+    DELIVERED,
+    IN_FLIGHT,
+    LATE,
+    LOST,
+    TO_ENDED,
+    Computations,
+    Derived,
+    Observed,
+    Timed,
+    derive,
+    lost_links,
+    write_tables,
+)
+
+_TOP_LINKS = 10
+_PACKAGES = ("emul", "torch", "numpy", "simpy", "networkx", "pyzmq", "msgspec", "pandas", "pyarrow", "scikit-learn",
+             "cryptography")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the journal does not hold, as plain values. Times in ns but `real_seconds`."""
+
+    scheme: str
+    virtual_ns: int                                     # when the last deciding node returned
+    real_seconds: float
+    digest_journal: str
+    activations: int = 0
+    oracle_waits: Mapping[tuple[str, str], int] = field(default_factory=dict)       # (role, where) -> waits
+    rounds_missed: Mapping[str, int] = field(default_factory=dict)                  # role -> rounds
+    uncharged: Mapping[str, Sequence[int]] = field(default_factory=dict)            # role -> [total, largest] CPU ns
+
+
+def summarise(run: Derived, facts: Facts, report: Report | None = None) -> dict[str, Any]:
+    """The summary as plain values, ready for JSON."""
+    m = run.messages
+    fates = np.bincount(m.fate, minlength=IN_FLIGHT + 1).tolist()
+    entered = {row["round"] for row in run.rounds}
+    completed = {row["round"] for row in run.rounds if row["completed"]}
+    model = digest_model(run.table)
+    by_type = np.bincount(m.kind, m.wire_bytes, len(m.kinds)).astype(np.int64)
+    return {
+        "scheme": facts.scheme,
+        "seed": run.header.get("seed"),
+        "rounds": len(completed),
+        "rounds_failed": len(entered - completed),
+        "rounds_missed": dict(sorted(facts.rounds_missed.items())),
+        "accuracy": final_accuracy(run.observed),
+        "virtual_seconds": facts.virtual_ns / 1e9,
+        "bytes_total": int(m.wire_bytes.sum()),
+        "bytes_payload": int(m.payload_bytes[m.hops > 0].sum()),
+        "bytes_by_type": {name: int(by_type[i]) for i, name in sorted(enumerate(m.kinds), key=lambda x: x[1])},
+        "bytes_by_link": busiest_links(run),
+        "messages_sent": len(m.source),
+        "messages_delivered": fates[DELIVERED],
+        "messages_lost": fates[LOST],
+        "messages_late": fates[LATE],
+        "messages_to_ended": fates[TO_ENDED],
+        "messages_in_flight": fates[IN_FLIGHT],
+        "messages_unread": int(m.unread.sum()),
+        "compute_virtual_seconds": compute_seconds(run.computations, run.header["roles"], facts.virtual_ns),
+        "oracle_waits": {f"{role}@{where}": n for (role, where), n in sorted(facts.oracle_waits.items())},
+        "activations": facts.activations,
+        "journal_rows": run.table.count,
+        "invariants": "not checked" if report is None else "hold" if not report.violations else
+                      [f"{v.name}: {v.detail}" for v in report.violations],
+        "digest": blake2b(bytes.fromhex(facts.digest_journal) + bytes.fromhex(model),
+                          digest_size=DIGEST_BYTES).hexdigest(),
+        "digest_journal": facts.digest_journal,
+        "digest_model": model,
+        "real_seconds": facts.real_seconds,
+        "real_uncharged": {role: {"total_s": total / 1e9, "max_ms": largest / 1e6}
+                           for role, (total, largest) in sorted(facts.uncharged.items())},
+        "versions": versions(),
+    }
+
+
+def final_accuracy(observed: Observed) -> float | None:
+    """The mean over the nodes that were observed in the last round with an accuracy; None without any."""
+    seen = [(number, node, values["accuracy"]) for node, number, values in observed if "accuracy" in values]
+    if not seen:
+        return None
+    last = max(number for number, _, _ in seen)
+    final = [accuracy for _, accuracy in sorted((node, a) for number, node, a in seen if number == last)]
+    return float(sum(final) / len(final))
+
+
+def digest_model(table: Table) -> str:
+    """Over (round, node, digest) of all reported parameters, in the order of the run."""
+    reported = table[rows.REPORT]
+    order = np.argsort(reported["time_ns"], kind="stable").tolist()
+    digest = blake2b(digest_size=DIGEST_BYTES)
+    for i in order:
+        if reported["digest"][i]:
+            digest.update(msgspec.msgpack.encode(
+                (int(reported["round"][i]), int(reported["node"][i]), reported["digest"][i])))
+    return digest.hexdigest()
+
+
+def compute_seconds(c: Computations, roles: Sequence[str], virtual_ns: int) -> dict[str, dict[str, float]]:
+    """{role: {label: seconds of virtual time}}; of a computation that was cut, what it used until then."""
+    until_end = np.clip(virtual_ns - c.start_ns, 0, c.cost_ns)
+    used = np.where(c.end_ns >= 0, c.end_ns - c.start_ns, until_end)
+    found: dict[str, dict[str, float]] = {}
+    role_names = sorted(set(roles))
+    role = np.array([role_names.index(r) for r in roles] or [0])[c.node]
+    for code in np.unique(role).tolist():
+        mine = role == code
+        total = np.bincount(c.label[mine], minlength=len(c.labels)).tolist()
+        found[role_names[code]] = {
+            label: int(used[mine & (c.label == i)].sum()) / 1e9
+            for i, label in sorted(enumerate(c.labels), key=lambda x: x[1]) if total[i]}
+    return found
+
+
+def busiest_links(run: Derived) -> list[dict[str, Any]]:
+    """The links that most bytes were offered to, at most ten: name, bytes, copies offered, copies lost."""
+    sent, hop = run.table[rows.SEND], run.table[rows.HOP]
+    vertex, following, wire = (np.concatenate([sent[f], hop[f]]) for f in ("vertex", "next", "wire"))
+    used = vertex >= 0
+    keys, place, count = np.unique(vertex[used] << 32 | following[used], return_inverse=True, return_counts=True)
+    total = np.zeros(len(keys), np.int64)
+    np.add.at(total, place, wire[used])
+    lost, names = lost_links(run.messages), run.header["network"]
+    found = []
+    for i in np.lexsort((keys, -total))[:_TOP_LINKS].tolist():
+        u, v = int(keys[i]) >> 32, int(keys[i]) & 0xFFFFFFFF
+        found.append({"link": f"{names[u]}->{names[v]}", "bytes": int(total[i]), "messages": int(count[i]),
+                      "lost": lost[u, v]})
+    return found
+
+
+def versions() -> dict[str, str]:
+    """What the run ran on; no package is imported for it."""
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return {**found, "platform": platform.platform(), "byteorder": sys.byteorder}
+
+
+def write_results(directory: RunDirectory, facts: Facts, observed: Observed = (), timed: Timed = (),
+                  latencies: Mapping[tuple[int, int], int] | None = None) -> tuple[dict[str, Any], Report]:
+    """Everything that follows from a closed journal: tables, summary, invariants; then the mark goes.
+
+    `latencies`: (vertex, next vertex) -> ns, of the links. Raises RecordError.
+    """
+    source = read(directory.journal)
+    table = columns(source)
+    if not source.complete:
+        raise RecordError(f"{directory.journal}: the journal was not closed")
+    run = derive(table, source.header, observed)
+    report = check_columns(table, source.header, latencies)
+    write_tables(directory.path, run, timed)
+    summary = summarise(run, facts, report)
+    write_json(directory.path / SUMMARY, summary)
+    directory.finish()
+    return summary, report

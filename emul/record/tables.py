@@ -1,0 +1,381 @@
+"""The tables of a run, derived from its journal: what an analysis reads.
+
+Units are part of the names; times are nanoseconds of virtual time but for `cpu_ns`. `COLUMNS` says what every column
+is. A null means "never came to pass".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from emul.base import rows
+from emul.record.columns import Finder, Table, columns, copy_keys
+from emul.record.journal import RecordError, read
+from emul.record.rundir import JOURNAL, write_atomically
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+DELIVERED, LATE, LOST, TO_ENDED, IN_FLIGHT = range(5)
+FATES = ("delivered", "late", "lost", "to_ended", "in_flight")
+
+Observed = Sequence[tuple[int, int, Mapping[str, float]]]       # (node, round, {name: value}), off-clock
+Timed = Sequence[tuple[int, str, float, int]]                   # (node, label, work, CPU ns)
+
+COLUMNS: dict[str, dict[str, str]] = {
+    "messages": {                       # one row a copy, in the order of sending
+        "source": "node that sent it",
+        "source_name": "its name",
+        "seq": "number of the copy at its source; (source, seq) is its name in the journal",
+        "target": "node that it is for",
+        "target_name": "its name",
+        "type": "the message's type in the scheme",
+        "round": "the sender's round; 0: outside rounds, or of an unscoped type",
+        "payload_bytes": "the encoded frames",
+        "wire_bytes": "all that crossed links: frames, envelope and per-packet overhead, once a hop, the losing hop "
+                      "and one that is under way included; 0 to oneself",
+        "hops": "links that it was offered to; 0 to oneself",
+        "sent_ns": "when it was sent",
+        "arrived_ns": "when it was delivered, late and to_ended included; null: lost or in flight",
+        "fate": "delivered: to the inbox, in time; late: its round was over for the receiver, at the delivery or "
+                "before it was read; lost: on a link; to_ended: the receiver had crashed or ended; "
+                "in_flight: under way when the run ended",
+        "lost_ns": "when its loss became known: when the losing link would have delivered it",
+        "lost_vertex": "where the losing link begins; null unless lost",
+        "lost_next": "where the losing link ends",
+        "unread": "delivered, but still in the inbox when its receiver crashed or ended; what lay in an inbox when "
+                  "the run ended is not marked",
+    },
+    "rounds": {                         # one row for each round that a deciding node entered
+        "round": "its number, from 1",
+        "node": "the deciding node",
+        "node_name": "its name",
+        "entered_ns": "when it entered",
+        "left_ns": "when it left, or crashed; null: the run ended in this round",
+        "completed": "whether the round was left without a failure of its protocol",
+        "why": "what ended it otherwise: the failure, \"crashed\" or \"run ended\"; empty if completed",
+        "messages": "copies of this round that were sent, by whichever node",
+        "payload_bytes": "their frames",
+        "wire_bytes": "all that crossed links for them",
+        # then the observations (accuracy, loss, ...), then what the role reported; a reported value whose name is
+        # taken is called reported_<name>
+    },
+    "computations": {                   # one row a computation, in the order in which they began
+        "node": "where",
+        "name": "its name",
+        "role": "its role",
+        "label": "the computation's name in the scheme",
+        "round": "the node's round; 0: outside",
+        "start_ns": "when it began",
+        "cost_ns": "the virtual time that it takes whole",
+        "end_ns": "when it ended, or was cut; null: the run ended first",
+        "work": "its size in the scheme's own unit; 0: not said",
+        "finished": "false: cut by a crash, abandoned for a new round, or the run ended first",
+    },
+    "timings": {                        # real times: these differ from run to run
+        "node": "where",
+        "name": "its name",
+        "role": "its role",
+        "label": "the computation's name in the scheme",
+        "work": "its size in the scheme's own unit",
+        "cpu_ns": "CPU time that it took on this machine",
+    },
+}
+
+
+@dataclass(frozen=True)
+class Messages:
+    """All copies of a run as arrays, (n,) each, in the order of sending. Nanoseconds and bytes; -1: null."""
+
+    source: np.ndarray
+    seq: np.ndarray
+    target: np.ndarray
+    kind: np.ndarray                    # codes into `kinds`
+    kinds: list[str]
+    round: np.ndarray
+    payload_bytes: np.ndarray
+    wire_bytes: np.ndarray
+    hops: np.ndarray
+    sent_ns: np.ndarray
+    arrived_ns: np.ndarray
+    fate: np.ndarray                    # into FATES
+    lost_ns: np.ndarray
+    lost_vertex: np.ndarray
+    lost_next: np.ndarray
+    unread: np.ndarray                  # bool
+
+
+def messages_of(table: Table) -> Messages:
+    """Join the rows of every copy: sent, hops, outcome."""
+    sent = table[rows.SEND]
+    order = np.argsort(sent["time_ns"], kind="stable")
+    source, seq = sent["source"][order], sent["seq"][order]
+    finder = Finder(copy_keys(source, seq))
+
+    def places(kind: int) -> np.ndarray:
+        found = finder.places(copy_keys(table[kind]["source"], table[kind]["seq"]))
+        if len(found) and found.min() < 0:
+            at = int(table[kind].index[np.argmin(found)])
+            raise RecordError(f"journal, row {at}: a {rows.NAMES[kind][0]} row of a message that was never sent")
+        return found
+
+    n = len(source)
+    fate = np.full(n, IN_FLIGHT, np.int64)
+    arrived, lost_ns, lost_vertex, lost_next = (np.full(n, -1, np.int64) for _ in range(4))
+    hop, delivered, lost = places(rows.HOP), places(rows.DELIVER), places(rows.LOST)
+    wire = sent["wire"][order].copy()
+    np.add.at(wire, hop, table[rows.HOP]["wire"])
+    hops = (sent["vertex"][order] >= 0) + np.bincount(hop, minlength=n)
+    arrived[delivered] = table[rows.DELIVER]["time_ns"]
+    fate[delivered] = np.array([DELIVERED, LATE, TO_ENDED])[table[rows.DELIVER]["fate"]]
+    fate[lost] = LOST
+    lost_ns[lost] = table[rows.LOST]["time_ns"]
+    lost_vertex[lost], lost_next[lost] = table[rows.LOST]["vertex"], table[rows.LOST]["next"]
+    fate[places(rows.LATE)] = LATE
+    unread = np.zeros(n, bool)
+    unread[places(rows.UNREAD)] = True
+    return Messages(source, seq, sent["target"][order], sent["type"][order], sent.texts["type"], sent["round"][order],
+                    sent["size"][order], wire, hops, sent["time_ns"][order], arrived, fate, lost_ns, lost_vertex,
+                    lost_next, unread)
+
+
+@dataclass(frozen=True)
+class Computations:
+    """All computations as arrays, (n,) each, in the order in which they began. Nanoseconds; end -1: the run ended."""
+
+    node: np.ndarray
+    label: np.ndarray                   # codes into `labels`
+    labels: list[str]
+    round: np.ndarray
+    start_ns: np.ndarray
+    cost_ns: np.ndarray
+    end_ns: np.ndarray
+    work: np.ndarray
+    finished: np.ndarray                # bool
+
+
+def computations_of(table: Table) -> Computations:
+    """Each computation with what ended it: of its node's rows that can, the next in the journal."""
+    begun = table[rows.COMPUTE]
+    enders = (rows.COMPUTED, rows.CRASH, rows.RESUME, rows.COMPUTE)
+    node, index, kind, time = (np.concatenate(parts) for parts in zip(
+        *((table[k]["node"], table[k].index, np.full(len(table[k]), k), table[k]["time_ns"]) for k in enders),
+        strict=True))
+    order = np.lexsort((index, node))
+    node, index, kind, time = node[order], index[order], kind[order], time[order]
+    n = len(node)
+    following = np.minimum(np.arange(n) + 1, max(n - 1, 0))
+    ended = np.where((node[following] == node) & (np.arange(n) + 1 < n) & (kind[following] != rows.COMPUTE),
+                     time[following], -1) if n else time
+    at = Finder(index).places(begun.index)
+    end = ended[at]
+    finished = (end >= 0) & (kind[following][at] == rows.COMPUTED)
+    by_start = np.argsort(begun["time_ns"], kind="stable")
+    return Computations(begun["node"][by_start], begun["label"][by_start], begun.texts["label"],
+                        begun["round"][by_start], begun["time_ns"][by_start], begun["cost_ns"][by_start],
+                        end[by_start], begun["work"][by_start], finished[by_start])
+
+
+def rounds_of(table: Table, header: Mapping[str, Any], observed: Observed = ()) -> list[dict[str, Any]]:
+    """One dict a (round, deciding node), ordered so; without the columns that count messages."""
+    deciders = set(header.get("deciders", range(len(header["names"]))))
+    found: dict[tuple[int, int], dict[str, Any]] = {}
+    entered, left, crashed = table[rows.ENTER], table[rows.LEAVE], table[rows.CRASH]
+    for time, node, number in _tuples(entered, "time_ns", "node", "round"):
+        if node in deciders and number:
+            found[number, node] = {"round": number, "node": node, "node_name": header["names"][node],
+                                   "entered_ns": time, "left_ns": None, "completed": False, "why": "run ended"}
+    for (time, node, number), why in zip(_tuples(left, "time_ns", "node", "round"), left.text("why"), strict=True):
+        row = found.get((number, node))
+        if row is not None:
+            row.update(left_ns=time, completed=not why, why=why)
+    for time, node in _tuples(crashed, "time_ns", "node"):
+        row = max((r for (_, n), r in found.items() if n == node and r["entered_ns"] <= time),
+                  key=lambda r: r["round"], default=None)
+        if row is not None and row["left_ns"] is None:
+            row.update(left_ns=time, why="crashed")
+    _add_values(found, table, observed)
+    return [row for _, row in sorted(found.items(), key=lambda item: item[0])]
+
+
+def _add_values(found: dict[tuple[int, int], dict[str, Any]], table: Table, observed: Observed) -> None:
+    taken = set(COLUMNS["rounds"]) | {name for _, _, values in observed for name in values}
+    for node, number, values in observed:
+        if (number, node) in found:
+            found[number, node].update({name: v for name, v in values.items() if name not in COLUMNS["rounds"]})
+    reported = table[rows.REPORT]
+    for (node, number), values in zip(_tuples(reported, "node", "round"), reported["values"], strict=True):
+        if (number, node) in found:
+            found[number, node].update({f"reported_{k}" if k in taken else k: v for k, v in values.items()})
+
+
+def _tuples(part: Any, *fields: str) -> list[tuple[int, ...]]:
+    return list(zip(*(part[field].tolist() for field in fields), strict=True))
+
+
+# --- as Arrow tables ------------------------------------------------------------------------------------------------
+
+def _named(codes: np.ndarray, names: Sequence[str]) -> pa.Array:
+    """Codes as text, dictionary-encoded; -1 is null."""
+    import pyarrow as pa
+
+    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32), mask=codes < 0),
+                                          pa.array(list(names), pa.string()))
+
+
+def _nullable(values: np.ndarray) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array(values, mask=values < 0)
+
+
+def messages_table(m: Messages, header: Mapping[str, Any]) -> pa.Table:
+    import pyarrow as pa
+
+    names, vertices = header["names"], header["network"]
+    return pa.table({
+        "source": m.source, "source_name": _named(m.source, names), "seq": m.seq,
+        "target": m.target, "target_name": _named(m.target, names), "type": _named(m.kind, m.kinds),
+        "round": m.round, "payload_bytes": m.payload_bytes, "wire_bytes": m.wire_bytes, "hops": m.hops,
+        "sent_ns": m.sent_ns, "arrived_ns": _nullable(m.arrived_ns), "fate": _named(m.fate, FATES),
+        "lost_ns": _nullable(m.lost_ns), "lost_vertex": _named(m.lost_vertex, vertices),
+        "lost_next": _named(m.lost_next, vertices), "unread": m.unread})
+
+
+def computations_table(c: Computations, header: Mapping[str, Any]) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.table({
+        "node": c.node, "name": _named(c.node, header["names"]), "role": _roles(c.node, header),
+        "label": _named(c.label, c.labels), "round": c.round, "start_ns": c.start_ns, "cost_ns": c.cost_ns,
+        "end_ns": _nullable(c.end_ns), "work": c.work, "finished": c.finished})
+
+
+def _roles(nodes: np.ndarray, header: Mapping[str, Any]) -> pa.Array:
+    kinds = list(dict.fromkeys(header["roles"]))
+    return _named(np.array([kinds.index(role) for role in header["roles"]] or [0])[nodes], kinds)
+
+
+def rounds_table(found: Sequence[Mapping[str, Any]], m: Messages) -> pa.Table:
+    import pyarrow as pa
+
+    last = max((row["round"] for row in found), default=0)
+    counted = m.round <= last
+    sums = {name: np.bincount(m.round[counted], None if w is None else w[counted], last + 1).astype(np.int64)
+            for name, w in (("messages", None), ("payload_bytes", m.payload_bytes), ("wire_bytes", m.wire_bytes))}
+    whole = [{**row, **{name: int(total[row["round"]]) for name, total in sums.items()}} for row in found]
+    types = {"round": pa.int64(), "node": pa.int64(), "node_name": pa.string(), "entered_ns": pa.int64(),
+             "left_ns": pa.int64(), "completed": pa.bool_(), "why": pa.string(), "messages": pa.int64(),
+             "payload_bytes": pa.int64(), "wire_bytes": pa.int64()}
+    table = {name: pa.array([row[name] for row in whole], kind) for name, kind in types.items()}
+    for name in dict.fromkeys(name for row in whole for name in row if name not in types):
+        table[name] = _column([row.get(name) for row in whole])
+    return pa.table(table)
+
+
+def _column(values: list[Any]) -> pa.Array:
+    """A column of whatever roles report under one name; as text where the values are of several types."""
+    import pyarrow as pa
+
+    kinds = {type(v) for v in values if v is not None}
+    if kinds == {int, float}:
+        values = [None if v is None else float(v) for v in values]
+    elif len(kinds) > 1:
+        values = [None if v is None else str(v) for v in values]
+    try:
+        return pa.array(values)
+    except (pa.ArrowInvalid, OverflowError):            # integers of more than 64 bits
+        return pa.array([None if v is None else str(v) for v in values])
+
+
+def timings_table(timed: Timed, header: Mapping[str, Any]) -> pa.Table:
+    import pyarrow as pa
+
+    node, label, work, cpu_ns = zip(*timed, strict=True) if timed else ((), (), (), ())
+    where = np.array(node, np.int64)
+    return pa.table({"node": where, "name": _named(where, header["names"]), "role": _roles(where, header),
+                     "label": pa.array(label, pa.string()).dictionary_encode(),
+                     "work": pa.array(work, pa.float64()), "cpu_ns": pa.array(cpu_ns, pa.int64())})
+
+
+# --- the whole of a run ---------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Derived:
+    """What a journal says, joined: the source of tables and summary."""
+
+    header: Mapping[str, Any]
+    table: Table
+    messages: Messages
+    computations: Computations
+    rounds: list[dict[str, Any]]
+    observed: Observed
+
+
+def derive(table: Table, header: Mapping[str, Any], observed: Observed = ()) -> Derived:
+    """Join the columns of a journal. Raises RecordError for rows that no run writes."""
+    return Derived(header, table, messages_of(table), computations_of(table), rounds_of(table, header, observed),
+                   observed)
+
+
+def write_tables(folder: Path, run: Derived, timed: Timed = ()) -> None:
+    """Write the four tables into the run directory, each under a temporary name first."""
+    import pyarrow.parquet as pq
+
+    found = {"rounds": rounds_table(run.rounds, run.messages), "messages": messages_table(run.messages, run.header),
+             "computations": computations_table(run.computations, run.header),
+             "timings": timings_table(timed, run.header)}
+    for name, table in found.items():
+        with write_atomically(folder / f"{name}.parquet") as path:
+            pq.write_table(table, path, compression="zstd")
+
+
+@dataclass(frozen=True)
+class RunTables:
+    """The tables of a finished run, as pandas frames."""
+
+    path: Path
+    summary: dict[str, Any]
+    rounds: pd.DataFrame
+    messages: pd.DataFrame
+    computations: pd.DataFrame
+    timings: pd.DataFrame
+
+
+def load_run(path: Path) -> RunTables:
+    """Read a run directory. Raises RecordError: not a run directory, or the run did not end."""
+    import json
+
+    import pyarrow.parquet as pq
+
+    missing = [f for f in ("summary.json", *(f"{name}.parquet" for name in COLUMNS)) if not (path / f).is_file()]
+    if missing:
+        raise RecordError(f"{path}: {', '.join(missing)} missing: no directory of a run that ended")
+    frames = {name: pq.read_table(path / f"{name}.parquet").to_pandas() for name in COLUMNS}
+    return RunTables(path, json.loads((path / "summary.json").read_text()), **frames)
+
+
+def recorded_costs(path: Path) -> dict[int, list[int]]:
+    """node -> virtual costs in ns of its computations, in their order, from a run directory or its journal.
+
+    Raises RecordError; OSError where there is no such file.
+    """
+    source = read(path / JOURNAL if path.is_dir() else path)
+    costs: dict[int, list[int]] = {}
+    begun = columns(source)[rows.COMPUTE]
+    for node, cost in _tuples(begun, "node", "cost_ns"):
+        costs.setdefault(node, []).append(cost)
+    return costs
+
+
+def lost_links(m: Messages) -> Counter[tuple[int, int]]:
+    """(vertex, next vertex) -> copies lost there."""
+    lost = m.fate == LOST
+    return Counter(zip(m.lost_vertex[lost].tolist(), m.lost_next[lost].tolist(), strict=True))

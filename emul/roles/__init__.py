@@ -1,0 +1,10 @@
+"""What a scheme sees: nodes, messages, and how a role runs.
+
+    from emul.roles import Message, Node, Vector, weighted_mean
+"""
+
+from emul.roles.aggregate import weighted_mean
+from emul.roles.node import Node, Round, RoundOver
+from emul.wire import Message, Vector
+
+__all__ = ["Message", "Node", "Round", "RoundOver", "Vector", "weighted_mean"]

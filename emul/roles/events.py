@@ -1,0 +1,164 @@
+"""What crosses between kernel and role: events in, actions out. Plain values only.
+
+To the kernel a role is a sans-IO machine `step(event) -> actions`; journal, replay and tests rest on this one boundary.
+Times are integers of nanoseconds of virtual time; nodes are integers; a message is named by (source, sequence number).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TypeAlias
+
+from msgspec import Struct
+
+NEVER = -1                          # a deadline that does not come
+
+
+class Outcome(IntEnum):
+    """How a wait ended."""
+
+    COMPLETE = 0                    # what was asked for is there
+    SETTLED = 1                     # no timeout: the fate of everything asked for is known, not all of it arrived
+    TIMEOUT = 2                     # the deadline came first
+    ROUND_OVER = 3                  # a quorum of the leaders has reached a later round
+
+
+class Ref(Struct, array_like=True, gc=False):
+    """One delivered copy, by name: the payload lies in the worker."""
+
+    source: int
+    first: int                      # sequence number of the first copy of the same broadcast: names the payload
+    last: bool                      # no other copy will be asked for in this worker: the payload can go
+
+
+# --- events: kernel -> role -----------------------------------------------------------------------------------------
+
+class Start(Struct, array_like=True, tag=0, gc=False):
+    """The role begins, or begins anew after a crash, in round `round` (0: outside)."""
+
+    node: int
+    now: int
+    round: int
+
+
+class Ready(Struct, array_like=True, tag=1, gc=False):
+    """The wait is over. `messages` in the order (arrival, source, sequence number)."""
+
+    node: int
+    now: int
+    messages: list[Ref]
+    outcome: int
+
+
+class Entered(Struct, array_like=True, tag=2, gc=False):
+    """The node is in `round` now; 0: there are no more rounds."""
+
+    node: int
+    now: int
+    round: int
+
+
+class Computed(Struct, array_like=True, tag=3, gc=False):
+    """The computation's virtual cost has passed."""
+
+    node: int
+    now: int
+
+
+class Close(Struct, array_like=True, tag=4, gc=False):
+    """No event of a role: the node crashed, so its coroutine is closed. Nothing is answered."""
+
+    node: int
+    now: int
+
+
+class Drop(Struct, array_like=True, tag=5, gc=False):
+    """No event of a role: the payload of message (source, first) will not be asked for in this worker."""
+
+    source: int
+    first: int
+
+
+Event: TypeAlias = Start | Ready | Entered | Computed | Close | Drop
+
+
+# --- actions: role -> kernel ----------------------------------------------------------------------------------------
+
+class Send(Struct, array_like=True, tag=0, gc=False):
+    """One message, encoded once, to every node of `to`; the copies are numbered first, first + 1, ..."""
+
+    to: list[int]
+    kind: str                       # the message's type
+    size: int                       # bytes of its frames
+    first: int
+    round: int                      # of the sender; 0: outside, or of an unscoped type
+
+
+class Wait(Struct, array_like=True, tag=1, gc=False):
+    """Wait for messages of `kinds` (empty: any) from `sources` (None: anybody)."""
+
+    kinds: list[str]
+    sources: list[int] | None
+    need: int                       # messages, at most one a source
+    deadline: int                   # or NEVER: then the fates decide, where sources are named
+    where: str                      # file:line of the role
+
+
+class NextRound(Struct, array_like=True, tag=2, gc=False):
+    """Ask for the next round: by itself, following `of`, or in step with `sync`."""
+
+    of: list[int] | None
+    sync: list[int] | None
+    quorum: int
+    abandon: bool                   # a computation is cut when the round is over
+    where: str
+
+
+class LeaveRound(Struct, array_like=True, tag=3, gc=False):
+    round: int
+    why: str                        # "": completed; else why not
+
+
+class Abstain(Struct, array_like=True, tag=4, gc=False):
+    """This node will send `kinds` to none of `to` in `round`."""
+
+    to: list[int]
+    kinds: list[str]
+    round: int
+
+
+class Compute(Struct, array_like=True, tag=5, gc=False):
+    label: str
+    cost: int                       # ns of virtual time on this node
+    work: float                     # the size of the task in the scheme's own unit; 0: not said
+    where: str
+
+
+class Report(Struct, array_like=True, tag=6, gc=False):
+    round: int
+    values: dict[str, int | float | str | bool | None]
+    digest: str                     # of the reported parameters; "": none were
+
+
+class Finish(Struct, array_like=True, tag=7, gc=False):
+    why: str = ""                   # "": returned; else the failure of its protocol that ended it
+
+
+Action: TypeAlias = Send | Wait | NextRound | LeaveRound | Abstain | Compute | Report | Finish
+
+
+class Reply(Struct, array_like=True, gc=False):
+    """All actions of one activation, in order."""
+
+    node: int
+    actions: list[Action]
+    uncharged: int = 0              # CPU ns of role code outside `compute`
+    error: str = ""                 # traceback of an exception that is no outcome of the protocol
+
+
+class Observation(Struct, array_like=True, gc=False):
+    """Off-clock: what an evaluation of reported parameters found."""
+
+    node: int
+    round: int
+    values: dict[str, float]

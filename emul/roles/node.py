@@ -1,0 +1,454 @@
+"""`Node`: what a role sees of the world, and the only thing that it may await.
+
+`send`, `broadcast`, `abstain`, `report` never suspend; `recv`, `gather`, `recv_any`, `sleep`, `compute` and the step to
+the next round do. A suspended role hands an action to the kernel and goes on with the event that answers it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import thread_time_ns
+from types import CodeType, TracebackType
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from emul.base.errors import NothingToReceive, ProtocolFailure, RoleError, TimedOut
+from emul.base.streams import generator
+from emul.roles.costs import Costs
+from emul.roles.events import (
+    NEVER,
+    Abstain,
+    Action,
+    Compute,
+    Computed,
+    Entered,
+    Event,
+    LeaveRound,
+    NextRound,
+    Outcome,
+    Ready,
+    Report,
+    Send,
+    Wait,
+)
+from emul.wire import Encoded, Message, Vector, encode
+
+M = TypeVar("M", bound=Message)
+R = TypeVar("R")
+S = TypeVar("S")
+
+
+class RoundOver(BaseException):
+    """A quorum of the leaders has reached a later round. `with t:` swallows it; no `except Exception` does."""
+
+
+@dataclass(frozen=True)
+class World:
+    """Facts that every role of a run may know."""
+
+    scheme: str
+    seed: int
+    names: list[str]                            # node -> name
+    roles: dict[str, list[int]]                 # role -> nodes, ascending
+    speeds: list[float]                         # node -> speed, 1: the profile's machine
+
+
+@dataclass
+class Memory:
+    """What of a node survives a crash with return."""
+
+    state: Any = None
+    round: int = 0
+    sent: int = 0                               # copies sent so far: the next sequence number
+    computed: int = 0                           # computations begun so far
+    generators: dict[str, np.random.Generator] = field(default_factory=dict)
+
+
+class Job:
+    """A computation that has begun in virtual time. It really runs once, sooner or later, whatever happens."""
+
+    __slots__ = ("args", "cpu_ns", "done", "due", "error", "fn", "label", "result", "work")
+
+    def __init__(self, label: str, fn: Callable[..., Any], args: tuple[Any, ...], work: float):
+        self.label, self.fn, self.args, self.work = label, fn, args, work
+        self.due = 0
+        self.done = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.cpu_ns = 0
+
+    def run(self) -> None:
+        begin = thread_time_ns()
+        try:
+            self.result = self.fn(*self.args)
+        except Exception as e:          # raised again where the role awaits it
+            self.error = e
+        self.cpu_ns = thread_time_ns() - begin
+        self.done = True
+        self.fn, self.args = _nothing, ()          # what it held can go
+
+
+def _nothing() -> None:
+    return None
+
+
+class Await(Generic[R]):
+    """One suspension: the action that goes out, and how the answering event becomes a value."""
+
+    __slots__ = ("action", "finish")
+
+    def __init__(self, action: Action, finish: Callable[[Event], R]):
+        self.action = action
+        self.finish = finish
+
+    def __await__(self) -> Generator[Await[R], Event, R]:
+        return self.finish((yield self))
+
+
+class Round(int):
+    """The number of a round, and the block `with t:` in which the node is in it."""
+
+    _node: Node
+    _open = False
+    _closed = False
+
+    def __enter__(self) -> Round:
+        self._open = True
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> bool:
+        self._closed = True
+        why = ""
+        if isinstance(error, RoundOver):
+            why = "a later round has begun"
+        elif isinstance(error, ProtocolFailure):
+            why = f"{type(error).__name__}: {error}"
+        elif error is not None:
+            return False
+        self._node._leave(int(self), why)
+        return error is not None
+
+
+class Rounds:
+    """`async for t in node.rounds(): with t: ...`"""
+
+    def __init__(self, node: Node, of: list[int] | None, sync: list[int] | None, quorum: int, abandon: bool,
+                 where: str):
+        self._node = node
+        self._action = NextRound(of, sync, quorum, abandon, where)
+        self._last: Round | None = None
+
+    def __aiter__(self) -> Rounds:
+        return self
+
+    async def __anext__(self) -> Round:
+        if self._last is not None and not self._last._closed:
+            # an exception in the body of `async for` never reaches the iterator, so the body has to tell us
+            raise RoleError(f"{self._action.where}: the body of `async for t in node.rounds()` "
+                            "must be inside `with t:`")
+        number = await Await(self._action, _entered)
+        if number == 0:
+            raise StopAsyncIteration
+        self._last = self._node._enter(number)
+        return self._last
+
+
+def _entered(event: Event) -> int:
+    assert isinstance(event, Entered)
+    return event.round
+
+
+_places: dict[tuple[CodeType, int], str] = {}
+
+
+def caller(depth: int) -> str:
+    """file:line, `depth` frames up: where a role waits."""
+    frame = sys._getframe(depth + 1)
+    key = (frame.f_code, frame.f_lineno)
+    place = _places.get(key)
+    if place is None:
+        place = _places[key] = f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
+    return place
+
+
+class Node:
+    """One node of the network as its own role sees it.
+
+    Times are seconds of virtual time where a name ends in `_s`, integers of nanoseconds where it ends in `_ns`.
+    """
+
+    def __init__(self, id: int, role: str, world: World, memory: Memory, costs: Costs,
+                 task: Any = None, keep: Callable[[int, Encoded, int, list[int]], None] | None = None,
+                 observe: Callable[[int, int, Vector, dict[str, Any]], str] | None = None):
+        self.id = id
+        self.role = role
+        self.name = world.names[id]
+        self.world = world
+        self.task = task                            # learning task, bound to this node; None if the scenario has none
+        self.now_ns = 0
+        self._memory = memory
+        self._costs = costs
+        self._keep = keep or _keep_nothing
+        self._observe = observe or _observe_nothing
+        self._actions: list[Action] = []
+        self._in_round = False
+        self._job: Job | None = None
+        self._fetch: Callable[[Ready], list[Message]] = _fetch_nothing
+        self._excused_ns = 0                        # CPU time of encoding and digests: the engine's, not the role's
+
+    # --- who and when ---------------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> float:
+        """Virtual time in seconds."""
+        return self.now_ns / 1e9
+
+    @property
+    def round(self) -> int:
+        """The round this node is in or was in last; 0 before its first."""
+        return self._memory.round
+
+    @property
+    def seed(self) -> int:
+        return self.world.seed
+
+    @property
+    def speed(self) -> float:
+        return self.world.speeds[self.id]
+
+    def nodes(self, role: str) -> list[int]:
+        """All nodes of a role, ascending; none if there is no such role."""
+        return self.world.roles.get(role, [])
+
+    @property
+    def clients(self) -> list[int]:
+        return self.nodes("client")
+
+    @property
+    def servers(self) -> list[int]:
+        return self.nodes("server")
+
+    @property
+    def server(self) -> int:
+        """The first server. Raises RoleError if the topology has none."""
+        if not self.servers:
+            raise RoleError(f"{self.name}: the topology places no server")
+        return self.servers[0]
+
+    @property
+    def peers(self) -> list[int]:
+        """All other nodes of this node's own role, ascending."""
+        return [n for n in self.nodes(self.role) if n != self.id]
+
+    @property
+    def index(self) -> int:
+        """Position among the nodes of this role, from 0."""
+        return self.nodes(self.role).index(self.id)
+
+    # --- randomness and state -------------------------------------------------------------------------------------
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """This node's own stream; it goes on where it was after a crash."""
+        return self.stream("role")
+
+    def stream(self, purpose: str) -> np.random.Generator:
+        """A stream of this node for one purpose, so that two uses do not shift each other's draws."""
+        generators = self._memory.generators
+        if purpose not in generators:
+            generators[purpose] = generator(self.seed, purpose, self.name)
+        return generators[purpose]
+
+    def sample(self, nodes: Sequence[int], fraction: float) -> list[int]:
+        """At least one of `nodes`, ascending, drawn without replacement for this round: round(fraction * n) of them.
+
+        The draw is keyed by (seed, node, round), so every scheme samples the same cohort.
+        """
+        if not 0 < fraction <= 1:
+            raise RoleError(f"fraction = {fraction}: expected a number in (0, 1]")
+        if fraction == 1:
+            return list(nodes)
+        count = max(1, round(fraction * len(nodes)))
+        chosen = generator(self.seed, "sample", self.name, self.round).choice(len(nodes), count, replace=False)
+        return [nodes[i] for i in sorted(chosen)]
+
+    def state(self, initial: S) -> S:
+        """The state that survives a crash: `initial` at the first call, the same object ever after."""
+        if self._memory.state is None:
+            self._memory.state = initial
+        return self._memory.state
+
+    # --- what never suspends --------------------------------------------------------------------------------------
+
+    def send(self, target: int, message: Message) -> None:
+        """Send to one node. The bytes are taken now. To oneself: a local delivery without bytes or latency."""
+        self._send([target], message)
+
+    def broadcast(self, targets: Iterable[int], message: Message) -> None:
+        """Send to many nodes: encoded once, one copy each on its own links."""
+        to = list(targets)
+        if to:
+            self._send(to, message)
+
+    def _send(self, to: list[int], message: Message) -> None:
+        memory = self._memory
+        encoded = encode(message)
+        first = memory.sent
+        memory.sent = first + len(to)
+        self._keep(self.id, encoded, first, to)
+        round_ = 0 if message.unscoped else memory.round
+        self._actions.append(Send(to, type(message).__name__, encoded.size, first, round_))
+
+    def abstain(self, targets: int | Iterable[int], *kinds: type[Message]) -> None:
+        """Say that no message of `kinds` goes to `targets` in this round, so that nobody waits for it."""
+        to = [targets] if isinstance(targets, int) else list(targets)
+        self._actions.append(Abstain(to, [k.__name__ for k in kinds], self._memory.round if self._in_round else 0))
+
+    def report(self, parameters: Vector | None = None, **values: float | str | bool | None) -> None:
+        """Tell the observer what this round came to. Costs no virtual time and changes nothing.
+
+        `parameters`, (d,) float32, are evaluated off the clock and enter the model digest.
+        """
+        begin = thread_time_ns()
+        plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in values.items()}
+        digest = "" if parameters is None else self._observe(self.id, self.round, parameters, plain)
+        self._actions.append(Report(self.round, plain, digest))
+        self._excused_ns += thread_time_ns() - begin
+
+    # --- what suspends --------------------------------------------------------------------------------------------
+
+    def recv(self, kind: type[M], source: int, timeout_s: float | None = None) -> Await[M]:
+        """The next message of a type from one node.
+
+        Without a timeout, raises NothingToReceive once it is known that it is lost or will never be sent; with one,
+        raises TimedOut.
+        """
+        def finish(event: Event) -> M:
+            messages = self._received(event)
+            if messages:
+                return messages[0]
+            text = f"{kind.__name__} from {self.world.names[source]}"
+            if event.outcome == Outcome.TIMEOUT:
+                raise TimedOut(f"no {text} within {timeout_s} s")
+            raise NothingToReceive(f"{text} is lost or will not be sent")
+        return self._wait([kind], [source], 1, timeout_s, finish)
+
+    def gather(self, kinds: type[M] | tuple[type[M], ...], sources: Iterable[int], timeout_s: float | None = None,
+               need: int | None = None) -> Await[dict[int, M]]:
+        """One message from each of `sources`: {source: message}, ascending by source.
+
+        Returns when all are there (or `need` of them), when the timeout comes, or, without one, when the fate of
+        every message is known: with what has arrived.
+        """
+        nodes = sorted(set(sources))
+        wanted = len(nodes) if need is None else need
+        if wanted > len(nodes):
+            raise RoleError(f"{caller(1)}: gather(need={need}) of {len(nodes)} sources cannot be met")
+
+        def finish(event: Event) -> dict[int, M]:
+            return {m.sender: m for m in sorted(self._received(event), key=_sender)}
+        return self._wait(kinds if isinstance(kinds, tuple) else (kinds,), nodes, wanted, timeout_s, finish)
+
+    def recv_any(self, *kinds: type[M], timeout_s: float | None = None) -> Await[M]:
+        """The next message of any of `kinds` (none named: any at all) from anybody; `.sender` says from whom.
+
+        Raises TimedOut. Never uses fates: a real node cannot know them.
+        """
+        def finish(event: Event) -> M:
+            messages = self._received(event)
+            if not messages:
+                raise TimedOut(f"no message within {timeout_s} s")
+            return messages[0]
+        return self._wait(kinds, None, 1, timeout_s, finish)
+
+    def sleep(self, seconds: float) -> Await[None]:
+        """Do nothing for a time."""
+        return self._wait((), [], 1, seconds, self._slept)
+
+    def compute(self, label: str, fn: Callable[..., R], *args: Any, work: float = 0.0) -> Await[R]:
+        """Really run `fn(*args)` and charge its cost to this node's clock; the value of `fn`, or what it raises.
+
+        `label` names the computation in profiles and tables; `work` is its size in a unit of the scheme's choice.
+        """
+        memory = self._memory
+        place = caller(1)
+        cost = self._costs.cost_ns(self.id, self.role, label, work, memory.computed, self.speed)
+        memory.computed += 1
+        job = self._job = Job(label, fn, args, work)
+
+        def finish(event: Event) -> R:
+            self._job = None
+            if isinstance(event, Ready):
+                raise RoundOver
+            assert isinstance(event, Computed)
+            if job.error is not None:
+                raise job.error
+            return job.result
+        # cost -1: not known before it has run; the worker fills it in
+        return Await(Compute(label, -1 if cost is None else cost, float(work), place), finish)
+
+    def rounds(self, of: int | Iterable[int] | None = None, quorum: int = 1, sync: Iterable[int] | None = None,
+               on_new_round: str = "finish") -> Rounds:
+        """The rounds of this node: counted by itself, following leaders (`of`), or in step with `sync`.
+
+        A follower enters the newest round that `quorum` of its leaders have reached; when they reach a later one while
+        it waits, its round is over. `on_new_round`: "finish" a running computation, or "abandon" it.
+        """
+        place = caller(1)
+        if of is not None and sync is not None:
+            raise RoleError(f"{place}: rounds() takes `of` or `sync`, not both")
+        if on_new_round not in ("finish", "abandon"):
+            raise RoleError(f'{place}: on_new_round = {on_new_round!r}: expected "finish" or "abandon"')
+        leaders = [of] if isinstance(of, int) else None if of is None else sorted(set(of))
+        mates = None if sync is None else sorted(set(sync))
+        group = leaders if leaders is not None else mates
+        if group is not None and not 1 <= quorum <= len(group):
+            raise RoleError(f"{place}: a quorum of {quorum} of {len(group)} nodes cannot be met")
+        return Rounds(self, leaders, mates, quorum, on_new_round == "abandon", place)
+
+    # --- the engine's side ----------------------------------------------------------------------------------------
+
+    def _wait(self, kinds: Sequence[type[Message]], sources: list[int] | None, need: int, timeout_s: float | None,
+              finish: Callable[[Any], R]) -> Await[R]:
+        deadline = NEVER if timeout_s is None else self.now_ns + max(0, round(timeout_s * 1e9))
+        return Await(Wait([k.__name__ for k in kinds], sources, need, deadline, caller(2)), finish)
+
+    def _received(self, event: Event) -> list[Any]:
+        assert isinstance(event, Ready)
+        if event.outcome == Outcome.ROUND_OVER:
+            raise RoundOver
+        return self._fetch(event)
+
+    def _slept(self, event: Event) -> None:
+        self._received(event)
+
+    def _enter(self, number: int) -> Round:
+        self._memory.round = number
+        self._in_round = True
+        entered = Round(number)
+        entered._node = self
+        return entered
+
+    def _leave(self, number: int, why: str) -> None:
+        self._in_round = False
+        self._actions.append(LeaveRound(number, why))
+
+
+def _sender(message: Message) -> int:
+    return message.sender
+
+
+def _keep_nothing(source: int, encoded: Encoded, first: int, to: list[int]) -> None:
+    return None
+
+
+def _observe_nothing(node: int, round: int, parameters: Vector, values: Mapping[str, Any]) -> str:
+    return ""
+
+
+def _fetch_nothing(event: Ready) -> list[Message]:
+    return []

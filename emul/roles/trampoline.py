@@ -1,0 +1,102 @@
+"""The trampoline: drives one role's coroutine, so that to the kernel it is `step(event) -> actions`.
+
+Rule: only `node.*` may be awaited. Whatever else a role yields is refused with the role's own file and line.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Awaitable, Callable, Coroutine
+from time import thread_time_ns
+from typing import Any
+
+from emul.base.errors import ProtocolFailure, RoleError
+from emul.roles.events import Action, Event, Finish, Reply
+from emul.roles.node import Await, Node, RoundOver
+
+RoleFunction = Callable[[Node, Any], Awaitable[None]]
+
+
+class Role:
+    """One running role of one node."""
+
+    __slots__ = ("_awaiting", "_coroutine", "ended", "node")
+
+    def __init__(self, node: Node, function: RoleFunction, params: Any):
+        self.node = node
+        self.ended = False
+        self._awaiting: Await[Any] | None = None
+        coroutine = function(node, params)
+        if not isinstance(coroutine, Coroutine):
+            raise RoleError(f"role {node.role!r} is no coroutine function: write `async def {node.role}(node, p)`")
+        self._coroutine = coroutine
+
+    def step(self, event: Event) -> Reply:
+        """Go on with `event` until the role waits again or ends; its actions since, in order.
+
+        An exception that is no outcome of the protocol comes back as `Reply.error`, with its traceback.
+        """
+        node = self.node
+        node.now_ns = event.now
+        node._actions = actions = []
+        node._excused_ns = 0
+        begin = thread_time_ns()
+        try:
+            awaiting = self._coroutine.send(event if self._awaiting is not None else None)
+        except StopIteration:
+            self._end(actions, "")
+        except ProtocolFailure as e:
+            self._end(actions, f"{type(e).__name__}: {e}")
+        except RoundOver:
+            self._end(actions, "its round was over, outside of `with t:`")
+        except Exception as e:
+            return self._fail(actions, e)
+        else:
+            if not isinstance(awaiting, Await):
+                return self._fail(actions, RoleError(
+                    f"{self._place()}: only node.* may be awaited, not {type(awaiting).__name__}"))
+            self._awaiting = awaiting
+            actions.append(awaiting.action)
+        return Reply(node.id, actions, thread_time_ns() - begin - node._excused_ns)
+
+    def close(self) -> None:
+        """End the role without a word: its node has crashed. Whatever its `finally` blocks send goes nowhere."""
+        self.ended = True
+        node = self.node
+        node._actions = []
+        node._keep = _lost
+        try:
+            self._coroutine.close()
+        except (RuntimeError, RoleError):       # it awaited while being closed: it cannot
+            return
+
+    def _end(self, actions: list[Action], why: str) -> None:
+        self.ended = True
+        actions.append(Finish(why))
+
+    def _fail(self, actions: list[Action], error: Exception) -> Reply:
+        self.ended = True
+        if isinstance(error, RuntimeError) and str(error) == "no running event loop":
+            error = RoleError(f"{_last_place(error)}: only node.* may be awaited, nothing of asyncio").with_traceback(
+                error.__traceback__)
+        text = "".join(traceback.format_exception(error))
+        self._coroutine.close()
+        return Reply(self.node.id, actions, 0, text)
+
+    def _place(self) -> str:
+        """file:line of the innermost frame of the role that is suspended."""
+        place, inner = "?", self._coroutine
+        while isinstance(inner, Coroutine) and inner.cr_frame is not None:
+            place = f"{inner.cr_code.co_filename.rpartition('/')[2]}:{inner.cr_frame.f_lineno}"
+            inner = inner.cr_await
+        return place
+
+
+def _last_place(error: BaseException) -> str:
+    """The role's own line in a traceback: the last one outside of the standard library's asyncio."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "asyncio" not in f.filename]
+    return f"{frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}" if frames else "?"
+
+
+def _lost(source: int, encoded: object, first: int, to: list[int]) -> None:
+    return None

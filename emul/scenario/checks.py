@@ -1,0 +1,144 @@
+"""Checks that need the other layers: does the network exist, can the task be done, do the schemes know their keys.
+
+Each part is looked at if what it needs is sound, so that one mistake does not hide the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from types import ModuleType
+from typing import Any
+
+from emul import learning, schemes
+from emul.base.errors import EmulError, NetworkError
+from emul.network import build
+from emul.scenario.params import check_params
+from emul.scenario.scenario import Behaviour, Crash, LinkDown
+from emul.scenario.source import Path, Source, shown
+from emul.scenario.values import nearest
+
+
+@dataclass(frozen=True)
+class World:
+    """What a scheme's `check(params, world)` may ask: how many play each role, and what they are called."""
+
+    roles: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def clients(self) -> int:
+        return len(self.roles.get("client", ()))
+
+    @property
+    def servers(self) -> int:
+        return len(self.roles.get("server", ()))
+
+    @property
+    def nodes(self) -> int:
+        return sum(len(names) for names in self.roles.values())
+
+
+def check_world(parts: dict[str, Any], source: Source, plugins: Sequence[str] = ()) -> list[str]:
+    """Add to `source` what is wrong with the sound `parts`; the warnings are returned."""
+    world, warnings = None, []
+    if "topology" in parts and "link_rules" in parts:
+        world, names = _network(parts, source)
+        if world is not None:
+            warnings = _names(parts, names, source)
+    modules = _schemes(parts.get("schemes", []), world, source, plugins)
+    _behaviours(parts.get("faults", []), modules, source)
+    if "task" in parts:
+        _task(parts["task"], world, source)
+    return warnings
+
+
+def _network(parts: dict[str, Any], source: Source) -> tuple[World | None, list[str]]:
+    try:
+        network = build(parts["topology"], parts["link_rules"], parts.get("seed", 0))
+    except NetworkError as error:
+        # the network lists its own findings below a heading, one a line
+        lines = str(error).splitlines()
+        for line in lines[1:] or lines:
+            source.problem(("topology",), "", " ".join(line.split()))
+        return None, []
+    roles = {role: tuple(network.names[v] for v in vertices) for role, vertices in network.roles.items()}
+    return World(roles), network.names
+
+
+def _names(parts: dict[str, Any], names: list[str], source: Source) -> list[str]:
+    known = set(names)
+    entries = source.tree.get("faults") or []
+    for i, entry in enumerate(entries if "faults" in parts else []):
+        for key, name in _named(entry):
+            if name not in known:
+                source.problem(("faults", i, key), shown(name), "unknown node" + nearest(name, names))
+    for i, attack in enumerate(parts.get("attacks", [])):
+        for j, name in enumerate(attack.nodes):
+            if name not in known:
+                source.problem(("attacks", i, "nodes", j), shown(name), "unknown node" + nearest(name, names))
+    return [f'nodes[{i}] {shown(rule.match)} matches no node' for i, rule in enumerate(parts.get("node_speeds", []))
+            if not any(name == rule.match or fnmatchcase(name, rule.match) for name in names)]
+
+
+def _named(entry: dict[str, Any]) -> list[tuple[str, str]]:
+    """(key, node) of the nodes that a fault of the file names."""
+    if "node" in entry:
+        return [("node", entry["node"])]
+    return [("link", name.strip()) for name in entry["link"].replace("<->", "->").split("->")]
+
+
+def _schemes(entries: list[tuple[str, dict[str, Any]]], world: World | None, source: Source,
+             plugins: Sequence[str]) -> list[ModuleType]:
+    """The modules found; problems of names and parameters are added."""
+    modules = []
+    for i, (name, parameters) in enumerate(entries):
+        try:
+            module = schemes.find(name, plugins)
+        except schemes.UnknownScheme:
+            expected = "unknown scheme" + nearest(name, schemes.known(plugins))
+            source.problem(("schemes", i, "name"), shown(name), expected)
+            continue
+        except EmulError as error:
+            source.problem(("schemes", i, "name"), shown(name), str(error))
+            continue
+        modules.append(module)
+        params, found = check_params(module.Params, parameters)
+        for below, value, expected in found:
+            source.problem(("schemes", i, *below), value, expected)
+        check = getattr(module, "check", None)
+        if not found and world is not None and check is not None:
+            for text in check(params, world):
+                source.problem(*_said(text, name, parameters, ("schemes", i)))
+    return modules
+
+
+def _said(text: str, name: str, parameters: dict[str, Any], path: Path) -> tuple[Path, str, str]:
+    """A scheme's own "f = 5: needs n >= 13 clients" in its place: at `f` if that is one of the keys written."""
+    head, colon, rest = text.partition(": ")
+    key = head.split(" ")[0]
+    if colon and len(head) <= 40:
+        return ((*path, key) if key in parameters else path), head, rest
+    return path, name, text
+
+
+def _behaviours(faults: list[LinkDown | Crash | Behaviour], modules: list[ModuleType], source: Source) -> None:
+    offered = {name for module in modules for name in getattr(module, "BEHAVIOURS", {})}
+    entries = source.tree.get("faults") or []
+    if not faults:
+        return
+    for i, entry in enumerate(entries):
+        name = entry.get("behave")
+        if name is not None and name not in offered:
+            expected = ("unknown behaviour" + nearest(name, sorted(offered)) if offered else
+                        "not supported by this version: no scheme of this scenario has faulty behaviours")
+            source.problem(("faults", i, "behave"), shown(name), expected)
+
+
+def _task(task: dict[str, Any], world: World | None, source: Source) -> None:
+    # without clients the peers hold the data; one client asks the least of it where the network is unknown
+    clients = (world.clients or world.nodes) if world is not None else 1
+    for problem in learning.validate(task, clients):
+        place = problem.place.removeprefix("task").lstrip(".")
+        path: Path = ("task", *(place.split(".") if place else ()))
+        source.problem(path, problem.found[:60], problem.expected)

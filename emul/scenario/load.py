@@ -1,0 +1,241 @@
+"""From a file to a checked scenario: read, edit, validate, convert, then check what only the other layers know."""
+
+from __future__ import annotations
+
+import os
+import types
+import typing
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, cast
+
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+
+from emul.base.errors import Problem
+from emul.network import LinkRule, OutageSpec, RoleRule, TopologySpec, parse_match
+from emul.scenario import models
+from emul.scenario import scenario as plain
+from emul.scenario.checks import check_world
+from emul.scenario.edits import apply_set, normalise, override
+from emul.scenario.models import MISSING, Document
+from emul.scenario.scenario import Scenario
+from emul.scenario.source import Path as Place
+from emul.scenario.source import Source, read, scenario_error, shown
+from emul.scenario.values import nearest
+
+
+def load(path: str | os.PathLike[str], sets: Sequence[str] = (), seed: int | None = None, *,
+         check: bool = True, plugins: Sequence[str] = ()) -> Scenario:
+    """The scenario in the file `path`, with the changes `sets` ("stop.rounds=5") and `seed` applied first.
+
+    Files that it names are looked for beside it. check=False leaves out what needs the network, the task and the
+    schemes: only the format is checked. plugins: modules that are schemes of the user ("package.module").
+    Raises ScenarioError with everything that is wrong.
+    """
+    file = Path(path)
+    try:
+        text = file.read_bytes().decode("utf-8-sig")
+    except (OSError, ValueError) as error:
+        said = error.strerror if isinstance(error, OSError) and error.strerror else "is no UTF-8 text"
+        raise scenario_error(str(path), [Problem("", "", str(said))]) from None
+    return _load(text, str(path), file.absolute(), sets, seed, plugins if check else None)
+
+
+def loads(text: str, name: str = "scenario", sets: Sequence[str] = (), seed: int | None = None, *,
+          base: Path | None = None, check: bool = True, plugins: Sequence[str] = ()) -> Scenario:
+    """As `load`, from text; `name` heads error messages, files are looked for in `base` (default: here)."""
+    return _load(text, name, (base or Path.cwd()).absolute() / "scenario", sets, seed, plugins if check else None)
+
+
+def _load(text: str, name: str, path: Path, sets: Sequence[str], seed: int | None,
+          plugins: Sequence[str] | None) -> Scenario:
+    source = read(text)
+    if not source.problems and not isinstance(source.tree, dict):
+        source.problem((), shown(source.tree), "expected a mapping with the keys emul, name, seed, topology, ...")
+    if source.problems:
+        raise scenario_error(name, source.problems)
+    normalise(source)
+    for edit in sets:
+        apply_set(source, edit)
+    if seed is not None:
+        source.tree["seed"] = seed
+        override(source, ("seed",), "--seed")
+    normalise(source)
+    sections = _sections(source)
+    parts = _convert(sections, path.parent)
+    warnings = [] if plugins is None else check_world(parts, source, plugins)
+    if source.problems:
+        raise scenario_error(name, source.problems)
+    return Scenario(**_with_lines(parts, source), path=path, warnings=warnings)
+
+
+# ---- validation ----
+
+def _sections(source: Source) -> dict[str, Any]:
+    """The validated values of the top-level keys that are sound; problems of the others are added to `source`."""
+    try:
+        document = Document.model_validate(source.tree)
+        return {key: getattr(document, key) for key in Document.model_fields}
+    except ValidationError as error:
+        broken = {key for key in Document.model_fields if key not in source.tree}
+        for item in error.errors(include_url=False):
+            broken.add(str(item["loc"][0]) if item["loc"] else "")
+            _add(source, item)
+    sections = {}
+    for key, info in Document.model_fields.items():
+        if key not in broken:
+            sections[key] = _adapter(key).validate_python(source.tree[key])
+        elif key not in source.tree and not info.is_required():
+            sections[key] = info.get_default()
+    return sections
+
+
+@cache
+def _adapter(key: str) -> TypeAdapter[Any]:
+    """Validates one top-level key alone."""
+    info = Document.model_fields[key]
+    kind: Any = Annotated[info.annotation, Field(), *info.metadata]
+    return TypeAdapter(kind)
+
+
+_KINDS = {"model_type": "expected a mapping", "dict_type": "expected a mapping", "list_type": "expected a list",
+          "too_short": "expected at least one entry"}
+
+
+def _add(source: Source, item: Any) -> None:
+    """One error of pydantic as problems of ours."""
+    path: Place = tuple(item["loc"])
+    kind, value = item["type"], item["input"]
+    if kind == "findings":
+        for below, found, expected in item["ctx"]["findings"]:
+            source.problem((*path, *below), found or shown(_value_at(value, below)), expected)
+    elif kind == "missing":
+        source.problem(path, MISSING, "is required")
+    elif kind == "extra_forbidden":
+        model = _model_at(path[:-1])
+        source.problem(path, shown(value), "unknown key" + (nearest(str(path[-1]), _keys(model)) if model else ""))
+    elif kind == "value_error":
+        source.problem(path, shown(value), str(item["ctx"]["error"]))
+    else:
+        source.problem(path, shown(value), _KINDS.get(kind, item["msg"]))
+
+
+def _value_at(value: Any, path: Place) -> Any:
+    for step in path:
+        value = value.get(step) if isinstance(value, dict) else None
+    return value
+
+
+def _keys(model: type[BaseModel]) -> list[str]:
+    return [info.alias or key for key, info in model.model_fields.items()]
+
+
+def _model_at(path: Place) -> type[BaseModel] | None:
+    """The model whose mapping stands at `path` of a document, to name its keys."""
+    here: Any = Document
+    for step in path:
+        if isinstance(here, type) and issubclass(here, BaseModel):
+            info = next((i for key, i in here.model_fields.items() if step in (key, i.alias)), None)
+            here = _inner(info.annotation) if info else None
+        else:       # list[X], dict[str, X]
+            arguments = typing.get_args(here)
+            here = _inner(arguments[-1]) if arguments else None
+    return here if isinstance(here, type) and issubclass(here, BaseModel) else None
+
+
+def _inner(annotation: Any) -> Any:
+    """An annotation without Annotated and without "or None"."""
+    origin = typing.get_origin(annotation)
+    if origin is Annotated:
+        return _inner(typing.get_args(annotation)[0])
+    if origin in (Union, types.UnionType):
+        return _inner(next(a for a in typing.get_args(annotation) if a is not type(None)))
+    return annotation
+
+
+# ---- conversion ----
+
+def _convert(sections: dict[str, Any], base: Path) -> dict[str, Any]:
+    """The fields of Scenario that the sound sections give."""
+    parts: dict[str, Any] = {}
+    for key, (field, convert) in _CONVERSIONS.items():
+        if key in sections:
+            parts[field] = convert(sections[key], base)
+    return parts
+
+
+def _absolute(file: str | None, base: Path) -> Path | None:
+    # normpath and not resolve: a link to a data set stays the link that the user named
+    return None if file is None else Path(os.path.normpath(base / file))
+
+
+def _topology(t: models.Topology, base: Path) -> TopologySpec:
+    roles = {role: RoleRule(rule=cast(Any, r.rule), nodes=tuple(r.nodes or ()), count=r.count, attribute=r.attribute,
+                            value=r.value)
+             for role, r in (t.roles or {}).items()}
+    return TopologySpec(generator=t.generator, clients=t.clients, servers=t.servers or 1, peers=t.peers,
+                        file=_absolute(t.file, base), roles=roles)
+
+
+def _links(links: list[models.Link], base: Path) -> list[LinkRule]:
+    return [LinkRule(match=link.match, latency_ns=link.latency, bandwidth_bps=cast(Any, link.bandwidth),
+                     outage=_outage(link.outage), transport=cast(Any, link.transport),
+                     overhead_bytes=link.overhead.bytes if link.overhead else None,
+                     mtu=link.overhead.mtu if link.overhead else None) for link in links]
+
+
+def _outage(outage: models.Outage | None) -> OutageSpec | Literal["none"] | None:
+    if outage is None:
+        return None
+    return OutageSpec(p=outage.p, per=cast(Any, outage.per), slot_ns=outage.slot) if outage.p else "none"
+
+
+def _faults(faults: list[models.Fault], base: Path) -> list[plain.Fault]:
+    result: list[plain.Fault] = []
+    for f in faults:    # `models.Fault.wrong` has seen to it that each kind has what it needs
+        if f.behave is not None and f.node is not None:
+            result.append(plain.Behaviour(f.node, f.behave, *(f.rounds or (None, None))))
+        elif f.node is not None and f.at is not None:
+            result.append(plain.Crash(f.at, f.node, f.for_))
+        elif f.link is not None and f.at is not None:
+            result += [plain.LinkDown(f.at, source, destination, f.for_) for source, destination in parse_match(f.link)]
+    return result
+
+
+def _task(task: dict[str, Any], base: Path) -> dict[str, Any]:
+    data = task["data"]
+    directory = data.get("directory") if isinstance(data, dict) else None
+    if not isinstance(directory, str) or directory.startswith("~"):
+        return task
+    return task | {"data": data | {"directory": str(_absolute(directory, base))}}
+
+
+def _attacks(attacks: list[models.Attack], base: Path) -> list[plain.Attack]:
+    return [plain.Attack(a.data, nodes=tuple(a.nodes)) if isinstance(a.nodes, list) else
+            plain.Attack(a.data, fraction=a.nodes.fraction) for a in attacks]
+
+
+_CONVERSIONS: dict[str, tuple[str, Any]] = {
+    "name": ("name", lambda name, base: name),
+    "seed": ("seed", lambda seed, base: seed),
+    "topology": ("topology", _topology),
+    "links": ("link_rules", _links),
+    "nodes": ("node_speeds", lambda rules, base: [plain.NodeSpeed(r.match, r.speed) for r in rules]),
+    "faults": ("faults", _faults),
+    "task": ("task", _task),
+    "attacks": ("attacks", _attacks),
+    "compute": ("compute", lambda c, base: plain.Compute(c.mode, _absolute(c.file, base))),
+    "schemes": ("schemes", lambda entries, base: [(e["name"], {k: v for k, v in e.items() if k != "name"})
+                                                  for e in entries]),
+    "stop": ("stop", lambda s, base: plain.Stop(s.rounds, s.accuracy, s.virtual_time)),
+    "evaluation": ("evaluation", lambda e, base: plain.Evaluation(e.every, e.scope)),
+    "workers": ("workers", lambda w, base: plain.Workers(w.timeout / 1e9)),
+}
+
+
+def _with_lines(parts: dict[str, Any], source: Source) -> dict[str, Any]:
+    """Rules and topology know their lines, for what is found out about them later."""
+    rules = [replace(rule, line=source.lines.get(("links", i))) for i, rule in enumerate(parts["link_rules"])]
+    return parts | {"link_rules": rules, "topology": replace(parts["topology"], line=source.lines.get(("topology",)))}

@@ -1,0 +1,201 @@
+"""YAML text in, plain values with line numbers out: the strict reading of scenario files.
+
+Accepted is what a person needs and no more: one document of mappings with text keys, lists, text, numbers, true, false
+and null, as in YAML 1.2. Tags, anchors, aliases, merge keys and duplicate keys are refused, so that nothing is ever
+constructed or multiplied by a file and no value silently replaces another.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from emul.base.errors import Problem, ScenarioError
+
+Path = tuple[str | int, ...]        # ("links", 0, "outage", "p")
+
+MAX_CHARACTERS = 1_000_000
+MAX_DEPTH = 40                      # the reader below recurses; real scenarios stay under 8
+
+_TAG = "tag:yaml.org,2002:"
+_INT = re.compile(r"[-+]?(0x[0-9a-fA-F]{1,64}|0o[0-7]{1,64}|[0-9]{1,64})", re.ASCII)
+
+
+@dataclass
+class Source:
+    """A file as plain values. `lines` (1-based) and `written` (the place as the user wrote it) are keyed by path."""
+
+    tree: Any = None
+    lines: dict[Path, int] = field(default_factory=dict)
+    written: dict[Path, str] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def problem(self, path: Path, found: str, expected: str) -> None:
+        """Add a problem at `path`, with the line of the nearest enclosing thing that has one."""
+        self.problems.append(self.at(path, found, expected))
+
+    def at(self, path: Path, found: str, expected: str) -> Problem:
+        """The problem at `path`; a value that came by --set has that in the place of a line."""
+        for i in range(len(path), -1, -1):
+            head = path[:i]
+            if head in self.written:
+                return Problem(self.written[head] + _suffix(path[i:], "" if i else None), found, expected,
+                               self.lines.get(head))
+            if head in self.lines:
+                return Problem(place(path), found, expected, self.lines[head])
+        return Problem(place(path), found, expected)
+
+
+def place(path: Path) -> str:
+    """A path as text.
+
+    >>> place(("links", 0, "outage", "p"))
+    'links[0].outage.p'
+    """
+    return _suffix(path, None)
+
+
+def _suffix(path: Path, before: str | None) -> str:
+    parts = [f"[{p}]" if isinstance(p, int) else f".{p}" for p in path]
+    text = "".join(parts)
+    return text[1:] if before is None and text.startswith(".") else text
+
+
+def shown(value: Any) -> str:
+    """A value as the error table shows it: YAML-like, on one line, cut at 40 characters.
+
+    >>> shown("krumm"), shown(1.4), shown(None), shown({"p": 1})
+    ('"krumm"', '1.4', 'null', '{p: 1}')
+    """
+    text = _flow(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def scenario_error(file: str, problems: list[Problem]) -> ScenarioError:
+    """All problems of a file, each on one line whatever its keys and values hold."""
+    clean = [Problem(one_line(p.place, 100), one_line(p.found, 100), one_line(p.expected, 400), p.line)
+             for p in problems]
+    return ScenarioError(file, clean)
+
+
+def one_line(text: str, most: int) -> str:
+    """Text without line breaks and control characters, cut at `most`."""
+    text = "".join(c if c.isprintable() else "\ufffd" for c in text[:most + 1])
+    return text if len(text) <= most else text[:most - 3] + "..."
+
+
+def _flow(value: Any) -> str:
+    if isinstance(value, str):
+        return f'"{one_line(value, 60)}"'
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_flow(k)[1:-1]}: {_flow(v)}" for k, v in list(value.items())[:9]) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_flow(v) for v in value[:20]) + "]"
+    return str(value)
+
+
+def read(text: str) -> Source:
+    """The plain values of one YAML document. What is wrong with it is in `problems`, and then `tree` may be partial."""
+    source = Source(lines={(): 1})
+    if len(text) > MAX_CHARACTERS:
+        source.problems.append(Problem("", f"{len(text)} characters", f"expected at most {MAX_CHARACTERS}", 1))
+        return source
+    try:
+        if _nests_soundly(text, source):
+            node = YAML(typ="safe", pure=True).compose(text)
+            source.tree = None if node is None else _plain(node, (), source)
+    except YAMLError as error:
+        source.problems.append(_syntax(error, text))
+    except (ValueError, AttributeError, IndexError, KeyError, TypeError, AssertionError, RecursionError) as error:
+        # ruamel raises these on some malformed directives and escapes; for its user they are syntax errors
+        source.problems.append(Problem("", type(error).__name__, "is no readable YAML", 1))
+    return source
+
+
+def _nests_soundly(text: str, source: Source) -> bool:
+    """No alias, no excessive depth: looked at in the stream of events, before anything recurses over the document."""
+    depth = 0
+    for event in YAML(typ="safe", pure=True).parse(text):
+        line = event.start_mark.line + 1
+        if isinstance(event, AliasEvent):
+            expected = "aliases are not supported: write the value out"
+            source.problems.append(Problem("", f"*{event.anchor}", expected, line))
+        elif isinstance(event, CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, CollectionEndEvent):
+            depth -= 1
+        if depth > MAX_DEPTH:
+            source.problems.append(Problem("", "", f"is nested more than {MAX_DEPTH} deep", line))
+            return False
+    return not source.problems
+
+
+def _syntax(error: YAMLError, text: str) -> Problem:
+    line, said = 1, str(getattr(error, "reason", "")) or "unreadable"
+    if isinstance(error, MarkedYAMLError):
+        mark = error.problem_mark or error.context_mark
+        # ruamel puts the end of the text one line below the last one
+        line = min(mark.line, max(len(text.splitlines()) - 1, 0)) + 1 if mark else 1
+        said = " ".join(str(t) for t in (error.context, error.problem) if t)
+    elif isinstance(position := getattr(error, "position", None), int):
+        line = text[:position].count("\n") + 1
+    return Problem("", "", "is no valid YAML: " + " ".join(said.split()), line)
+
+
+def _plain(node: Node, path: Path, source: Source) -> Any:
+    source.lines.setdefault(path, node.start_mark.line + 1)
+    if isinstance(node, MappingNode) and node.tag == _TAG + "map":
+        return _mapping(node, path, source)
+    if isinstance(node, SequenceNode) and node.tag == _TAG + "seq":
+        return [_plain(item, (*path, i), source) for i, item in enumerate(node.value)]
+    if isinstance(node, ScalarNode):
+        return _scalar(node, path, source)
+    source.problem(path, str(node.tag), "tags are not supported")
+    return None
+
+
+def _mapping(node: MappingNode, path: Path, source: Source) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    first: dict[str, int] = {}
+    for key, value in node.value:
+        line = key.start_mark.line + 1
+        if key.tag == _TAG + "merge":
+            source.problems.append(Problem(place(path), "<<", "merge keys are not supported: write the keys out", line))
+        elif not isinstance(key, ScalarNode) or key.tag not in (_TAG + "str", _TAG + "int", _TAG + "null"):
+            source.problems.append(Problem(place(path), "", "expected text as a key", line))
+        elif key.value in result:
+            source.problems.append(Problem(place((*path, key.value)), "duplicate key",
+                                           f"was given before, in line {first[key.value]}", line))
+        else:
+            first[key.value] = line
+            source.lines[(*path, key.value)] = line
+            result[key.value] = _plain(value, (*path, key.value), source)
+    return result
+
+
+def _scalar(node: ScalarNode, path: Path, source: Source) -> Any:
+    kind, text = str(node.tag).removeprefix(_TAG), node.value
+    if kind == "null" and text in ("", "~", "null", "Null", "NULL"):
+        return None
+    if kind in ("str", "timestamp"):
+        return text
+    if kind == "bool" and text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    if kind == "int" and _INT.fullmatch(text.replace("_", "")):
+        return int(text.replace("_", ""), 0 if "x" in text or "o" in text else 10)
+    if kind == "float":
+        try:
+            return float(text.replace("_", "").replace(".inf", "inf").replace(".Inf", "inf").replace(".INF", "inf")
+                         .replace(".nan", "nan").replace(".NaN", "nan").replace(".NAN", "nan"))
+        except ValueError:
+            pass
+    source.problem(path, shown(text), "expected text, a number, true, false, a list or a mapping")
+    return None

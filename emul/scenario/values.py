@@ -1,0 +1,99 @@
+"""The kinds of values that scenario files hold, as annotated types for pydantic: each says itself what it expects."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from typing import Annotated, Any
+
+from pydantic import PlainValidator
+from pydantic_core import PydanticCustomError
+
+from emul.base import units
+
+Finding = tuple[tuple[str | int, ...], str, str]    # (path below the validated thing, found, expected)
+
+
+def findings(found: list[Finding]) -> PydanticCustomError:
+    """Problems of a model as a whole, each with its own place: pydantic would put them all at the model."""
+    return PydanticCustomError("findings", "problems", {"findings": found})
+
+
+def nearest(found: str, known: Iterable[str]) -> str:
+    """'; did you mean "x"?', or the list of what there is where nothing is near. At most 20 names are listed."""
+    known = [str(name) for name in known]
+    near = get_close_matches(found[:100], known, n=1) or get_close_matches(found[:100].lower(), known, n=1)
+    if near:
+        return f'; did you mean "{near[0]}"?'
+    more = ", ..." if len(known) > 20 else ""
+    return f"; there are: {', '.join(known[:20])}{more}" if known else ""
+
+
+def whole(least: int, most: int = units.LARGEST) -> PlainValidator:
+    """A whole number in least .. most."""
+    limits = f", {least} or more (below 2^63)" if most == units.LARGEST else f" in {least}..{most}"
+
+    def check(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise ValueError(f"expected a whole number{limits}")
+        return value
+    return PlainValidator(check)
+
+
+def number(expected: str, accept: Callable[[float], bool]) -> PlainValidator:
+    """A finite number that `accept`s."""
+    def check(value: Any) -> float:
+        sound = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
+        if not sound or math.isnan(value) or not accept(value):
+            raise ValueError(f"expected {expected}")
+        return value
+    return PlainValidator(check)
+
+
+def one_of(*words: str, what: str = "value") -> PlainValidator:
+    """One of a few words."""
+    def check(value: Any) -> str:
+        if not isinstance(value, str):
+            raise ValueError(f"expected one of {', '.join(words)}")
+        if value not in words:
+            raise ValueError(f"unknown {what}{nearest(value, words)}" if len(words) > 1 else f'expected "{words[0]}"')
+        return value
+    return PlainValidator(check)
+
+
+def unit(parse: Callable[[object], Any], least: int = 0) -> PlainValidator:
+    """A quantity with its unit; `least` = 1 where 0 makes no sense."""
+    def check(value: Any) -> Any:
+        result = parse(value)
+        if result < least:
+            raise ValueError("expected more than 0")
+        return result
+    return PlainValidator(check)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip() or len(value) > 4096 or not value.isprintable():
+        raise ValueError("expected text")
+    return value
+
+
+def _bandwidth(value: Any) -> int | str:
+    if value == "infinite":
+        return value
+    if value == 0 or (result := units.bandwidth_bps(value)) == 0:
+        raise ValueError("expected a bandwidth above 0; a link that is down is a fault, one without limit is infinite")
+    return result
+
+
+Text = Annotated[str, PlainValidator(_text)]
+Seed = Annotated[int, whole(0)]
+Count = Annotated[int, whole(1)]
+Positive = Annotated[float, number("a positive number", lambda x: x > 0)]
+Fraction = Annotated[float, number("a fraction in (0, 1]", lambda x: 0 < x <= 1)]
+Probability = Annotated[float, PlainValidator(units.probability)]
+Duration = Annotated[int, unit(units.duration_ns)]
+PositiveDuration = Annotated[int, unit(units.duration_ns, least=1)]
+Size = Annotated[int, unit(units.size_bytes)]
+PositiveSize = Annotated[int, unit(units.size_bytes, least=1)]
+Bandwidth = Annotated[int | str, PlainValidator(_bandwidth)]

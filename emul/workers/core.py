@@ -1,0 +1,263 @@
+"""What a worker does, without processes or sockets: hosts roles, runs their computations, keeps payloads.
+
+The pool's worker process and the in-process twin both drive this one class, so both see the same frames.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+from collections import deque
+from collections.abc import Callable
+from time import thread_time_ns
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+
+from emul import schemes
+from emul.base.errors import RunError
+from emul.roles.costs import Costs
+from emul.roles.events import Close, Compute, Drop, Event, Observation, Ready, Reply, Start
+from emul.roles.node import Job, Memory, Node, World
+from emul.roles.trampoline import Role
+from emul.wire import Encoded, Message, Vector, decode, message_types
+
+
+class Setup(Struct):
+    """One run, as a worker is told of it: plain values only."""
+
+    worker: int
+    scheme: str
+    plugins: list[str]
+    params: dict[str, Any]                      # fields of the scheme's Params
+    seed: int
+    names: list[str]                            # node -> name
+    roles: dict[str, list[int]]
+    speeds: list[float]
+    workers: list[int]                          # node -> worker
+    behaviours: dict[int, str]                  # node -> faulty variant of its role
+    task: dict[str, Any] | None                 # learning task; None: the scheme has none
+    cost_mode: str
+    profile: dict[str, list[float]]
+    recorded: dict[int, list[int]]
+    evaluate_every: int = 1                     # rounds between two evaluations; 0: never
+    evaluate_scope: str = "global"              # or "per_client"
+    delays: list[float] = []                    # tests: seconds slept before an activation, in turn
+
+
+class Timing(Struct, array_like=True, gc=False):
+    """A computation's real CPU time."""
+
+    node: int
+    label: str
+    work: float
+    cpu_ns: int
+
+
+class Core:
+    """The nodes of one worker in one run."""
+
+    def __init__(self, setup: Setup, outbox: dict[tuple[int, int], Encoded] | None = None,
+                 missing: Callable[[tuple[int, int]], Encoded] | None = None):
+        self.replies: list[Reply] = []
+        self.observations: list[Observation] = []
+        self.timings: list[Timing] = []
+        self._setup = setup
+        self._module = module = schemes.find(setup.scheme, setup.plugins)
+        self._params = module.Params(**setup.params)
+        self._types = message_types(module)
+        self._world = World(setup.scheme, setup.seed, setup.names, setup.roles, setup.speeds)
+        self._costs = Costs(setup.cost_mode, setup.scheme, setup.profile, setup.recorded)   # type: ignore[arg-type]
+        self._role_of = {node: role for role, nodes in setup.roles.items() for node in nodes}
+        self._task = None
+        if setup.task is not None:
+            from emul.learning import Task
+            self._task = Task(setup.task, len(setup.roles.get("client", setup.names)), setup.seed)
+            self._task.initial_parameters()         # loads data and model before the clock starts
+        self._memories: dict[int, Memory] = {}
+        self._running: dict[int, Role] = {}
+        self._jobs: list[tuple[int, int, Job]] = []             # (due, node): the most urgent first
+        self._job_of: dict[int, Job] = {}
+        self._deferred: deque[Event] = deque()                  # events that need a job which has not run yet
+        self._evaluations: deque[tuple[int, int, Vector, str]] = deque()
+        self._store: dict[tuple[int, int], Encoded] = {}        # payloads for nodes of this worker
+        self._outbox = outbox                                   # payloads for nodes of others
+        self._missing = missing
+        self._delays = deque(setup.delays)
+
+    # --- events ---------------------------------------------------------------------------------------------------
+
+    def put(self, event: Event) -> None:
+        """Take an event. What can be answered at once is: the replies grow."""
+        kind = type(event)
+        if kind is Drop:
+            self._drop((event.source, event.first))
+        elif kind is Close:
+            self._close(event.node)
+        elif kind is Start:
+            self._start(event.node)
+            self._step(event)
+        elif event.node in self._job_of and not self._job_of[event.node].done:
+            self._deferred.append(event)
+        else:
+            self._step(event)
+
+    def work(self) -> bool:
+        """Do the most urgent piece of real work. False: there is none."""
+        if self._deferred:
+            event = self._deferred.popleft()
+            self._run(event.node)
+            self._step(event)
+            return True
+        while self._jobs:
+            _, node, job = heapq.heappop(self._jobs)
+            if not job.done:
+                self._run(node)
+                return True
+        if self._evaluations:
+            self._evaluate(*self._evaluations.popleft())
+            return True
+        return False
+
+    @property
+    def idle(self) -> bool:
+        return not (self._deferred or self._jobs or self._evaluations)
+
+    def finish_evaluations(self) -> None:
+        """The run has ended: what is still to be evaluated is; computations that nobody awaits are not run."""
+        while self._evaluations:
+            self._evaluate(*self._evaluations.popleft())
+
+    # --- roles ----------------------------------------------------------------------------------------------------
+
+    def _start(self, node: int) -> None:
+        memory = self._memories.setdefault(node, Memory())
+        name = self._role_of[node]
+        task = None
+        if self._task is not None:
+            clients = self._setup.roles.get("client", self._setup.names)
+            index = clients.index(node) if name == "client" else node if "client" not in self._setup.roles else None
+            task = self._task.for_node(self._setup.names[node], index, lambda: memory.round)
+        made = Node(node, name, self._world, memory, self._costs, task, self._keep, self._observe)
+        made._fetch = self._fetch
+        behaviour = self._setup.behaviours.get(node)
+        function = self._module.BEHAVIOURS[behaviour] if behaviour else self._module.ROLES[name]
+        self._running[node] = Role(made, function, self._params)
+
+    def _step(self, event: Event) -> None:
+        if self._delays:
+            self._pause()
+        role = self._running[event.node]
+        reply = role.step(event)
+        self._job_of.pop(event.node, None)
+        if reply.actions:
+            last = reply.actions[-1]
+            if type(last) is Compute and not reply.error:
+                self._begin(role.node, last, event.now)
+        self.replies.append(reply)
+
+    def _begin(self, node: Node, action: Compute, now: int) -> None:
+        job = node._job
+        assert job is not None
+        self._job_of[node.id] = job
+        if action.cost < 0:                     # measured: the answer has to wait for the work
+            self._run(node.id)
+            action.cost = round(job.cpu_ns / node.speed)
+        else:
+            job.due = now + action.cost
+            heapq.heappush(self._jobs, (job.due, node.id, job))
+
+    def _run(self, node: int) -> None:
+        job = self._job_of[node]
+        if not job.done:
+            job.run()
+            self.timings.append(Timing(node, job.label, job.work, job.cpu_ns))
+
+    def _close(self, node: int) -> None:
+        """The node has crashed. A computation that had begun is run all the same: whether the real machine had got
+        to it must not show in the node's streams and state."""
+        job = self._job_of.get(node)
+        if job is not None:
+            self._run(node)
+            self._job_of.pop(node, None)
+        self._running.pop(node).close()
+
+    def _pause(self) -> None:
+        import time
+        delay = self._delays.popleft()
+        self._delays.append(delay)
+        time.sleep(delay)
+
+    # --- payloads -------------------------------------------------------------------------------------------------
+
+    def _keep(self, source: int, encoded: Encoded, first: int, to: list[int]) -> None:
+        workers, mine = self._setup.workers, self._setup.worker
+        here = away = False
+        for target in to:
+            if workers[target] == mine:
+                here = True
+            else:
+                away = True
+        if here:
+            self._store[source, first] = encoded
+        if away:
+            assert self._outbox is not None
+            self._outbox[source, first] = encoded
+
+    def _fetch(self, event: Ready) -> list[Message]:
+        begin = thread_time_ns()
+        messages = []
+        for ref in event.messages:
+            key = (ref.source, ref.first)
+            encoded = self._store.get(key)
+            if encoded is None:
+                if self._missing is None:
+                    raise RunError(f"no payload for message {ref.first} of node {ref.source}")
+                encoded = self._missing(key)
+                if not ref.last:
+                    self._store[key] = encoded
+            elif ref.last:
+                del self._store[key]
+            message = decode(encoded, self._types)
+            object.__setattr__(message, "sender", ref.source)
+            messages.append(message)
+        self._running[event.node].node._excused_ns += thread_time_ns() - begin
+        return messages
+
+    def _drop(self, key: tuple[int, int]) -> None:
+        if self._store.pop(key, None) is None and self._missing is not None:
+            self._missing(key)                  # it is on its way or has come: take it, so that it does not stay
+
+    # --- observation ----------------------------------------------------------------------------------------------
+
+    def _observe(self, node: int, round: int, parameters: Vector, values: dict[str, Any]) -> str:
+        vector = np.array(parameters, dtype=np.float32, order="C").reshape(-1)     # a copy: evaluated later
+        every = self._setup.evaluate_every
+        if self._task is not None and every and round % every == 0:
+            self._evaluations.append((node, round, vector, self._role_of[node]))
+        return hashlib.sha256(vector).hexdigest()
+
+    def _evaluate(self, node: int, round: int, vector: Vector, role: str) -> None:
+        task = self._task
+        assert task is not None
+        clients = self._setup.roles.get("client", self._setup.names)
+        if self._setup.evaluate_scope == "global":
+            values = task.evaluate(vector)
+        elif role == "client":                  # a personal model, on this client's share of the test set
+            values = task.evaluate_client(clients.index(node), vector)
+        else:
+            values = spread([task.evaluate_client(c, vector) for c in range(len(clients))])
+        self.observations.append(Observation(node, round, values))
+
+
+def spread(results: list[dict[str, float]]) -> dict[str, float]:
+    """Mean under the value's own name; standard deviation, least and largest beside it."""
+    found: dict[str, float] = {}
+    for name in results[0] if results else ():
+        column = np.array([r[name] for r in results])
+        column = column[~np.isnan(column)]
+        if len(column):
+            found |= {name: float(column.mean()), f"{name}_std": float(column.std()),
+                      f"{name}_min": float(column.min()), f"{name}_max": float(column.max())}
+    return found

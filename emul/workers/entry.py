@@ -1,0 +1,7 @@
+"""The function that multiprocessing calls in a new worker; kept apart so that the coordinator imports nothing heavy."""
+
+
+def run(directory: str, index: str, coordinator: str) -> None:
+    from emul.workers.process import main
+
+    main(directory, index, coordinator)

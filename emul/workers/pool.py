@@ -1,0 +1,309 @@
+"""The coordinator's side of the worker processes: a pool that outlives runs, and the kernel's port to it.
+
+    with Workers(2) as pool:
+        run(scenario, workers=pool)
+
+Workers come from a fork server that has torch loaded. Sockets are `ipc`, in a directory of mode 0700. A death is
+noticed by the process's own descriptor, a hang by missing heartbeats. Control messages carry headers only; payloads
+travel from worker to worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+import zmq
+
+from emul.base.errors import RoleFailed, WorkerDied
+from emul.roles.events import Event, Observation, Reply
+from emul.workers.core import Setup, Timing
+
+_BATCH = 48                         # events sent to a worker at once while the kernel goes on
+_START_TIMEOUT_S = 120.0            # from the fork server's start to the first word of a worker
+
+
+class Workers:
+    """`n` worker processes. `timeout_s`: without a heartbeat for so long, a worker counts as hanging."""
+
+    def __init__(self, n: int, timeout_s: float = 30.0):
+        if n < 1:
+            raise ValueError(f"workers = {n}: expected at least 1")
+        self.workers = n
+        self.timeout_s = timeout_s
+        self._directory = tempfile.mkdtemp(prefix="emul-")
+        self._processes: list[Any] = []
+        self._context: zmq.Context[Any] | None = None
+        self._encoder = msgspec.msgpack.Encoder()
+        self._replies: dict[int, Reply] = {}
+        self._observations: dict[tuple[int, int], Observation] = {}
+        self._done: list[tuple[list[Observation], list[Timing]]] = []
+        self._events: list[list[Event]] = [[] for _ in range(n)]
+        self._ships: list[list[tuple[int, int, int]]] = [[] for _ in range(n)]
+        self._forgets: list[list[tuple[int, int]]] = [[] for _ in range(n)]
+        self._commanded: set[int] = set()
+        self._running = False
+        self._broken = False
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        server = multiprocessing.get_context("forkserver")
+        server.set_forkserver_preload(["emul.workers.preload"])
+        me = str(os.getpid())
+        with _no_main(), _one_thread_each():
+            from emul.workers.entry import run
+            for index in range(self.workers):
+                process = server.Process(target=run, args=(self._directory, str(index), me), daemon=True,
+                                         name=f"emul-worker-{index}")
+                process.start()
+                self._processes.append(process)
+        context = self._context = zmq.Context()         # after the forks: no context crosses one
+        self._control = context.socket(zmq.ROUTER)
+        self._control.setsockopt(zmq.SNDHWM, 0)
+        self._control.setsockopt(zmq.RCVHWM, 0)
+        self._control.bind(f"ipc://{self._directory}/control")
+        self._beats = context.socket(zmq.PULL)
+        self._beats.bind(f"ipc://{self._directory}/beat")
+        self._inboxes = []
+        for index in range(self.workers):
+            inbox = context.socket(zmq.PUSH)
+            inbox.setsockopt(zmq.SNDHWM, 0)
+            inbox.connect(f"ipc://{self._directory}/w{index}")
+            self._inboxes.append(inbox)
+        self._poller = zmq.Poller()
+        self._poller.register(self._control, zmq.POLLIN)
+        self._poller.register(self._beats, zmq.POLLIN)
+        for process in self._processes:
+            self._poller.register(process.sentinel, zmq.POLLIN)
+        self._last_beat = [time.monotonic() + _START_TIMEOUT_S] * self.workers
+        self._ready = 0
+        self._until_ready()
+
+    def _until_ready(self) -> None:
+        while self._ready < self.workers:
+            self._poll()
+        self._ready = 0
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all workers, gently while nothing is wrong, by a signal otherwise. May be called twice."""
+        processes, self._processes = self._processes, []
+        if self._context is not None:
+            if not self._broken and not self._running:
+                for index in range(len(processes)):
+                    self._control.send_multipart([str(index).encode(), b"Q"])
+                for process in processes:
+                    process.join(2)
+            for process in processes:
+                if process.is_alive():
+                    process.kill()
+            for process in processes:
+                process.join(5)
+            self._context.destroy(linger=0)
+            self._context = None
+        else:
+            for process in processes:
+                process.kill()
+                process.join(5)
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    # --- a run ----------------------------------------------------------------------------------------------------
+
+    def open(self, setups: Sequence[Setup]) -> None:
+        """Begin a run: one set-up per worker. Raises RoleFailed with the traceback if a worker cannot."""
+        if self._broken:
+            raise WorkerDied("this pool has lost a worker; make a new one")
+        self._replies.clear()
+        self._observations.clear()
+        self._done.clear()
+        self._running = True
+        for index, setup in enumerate(setups):
+            self._send(index, b"S", setup)
+        self._until_ready()
+
+    def finish(self) -> tuple[list[Observation], list[Timing]]:
+        """End the run: all observations, by (round, node), and timings, by worker."""
+        self._flush()
+        for index in range(self.workers):
+            self._control.send_multipart([str(index).encode(), b"F"])
+        self._until_done()
+        for observations, _ in self._done:
+            for seen in observations:
+                self._observations[seen.node, seen.round] = seen
+        timings = [timing for _, timings in self._done for timing in timings]
+        return sorted(self._observations.values(), key=lambda o: (o.round, o.node)), timings
+
+    def abort(self) -> None:
+        """End a run that failed, so that the pool can take the next one."""
+        if not self._running or self._broken:
+            return
+        for kept in (*self._events, *self._ships, *self._forgets):
+            kept.clear()
+        for index in range(self.workers):
+            self._control.send_multipart([str(index).encode(), b"A"])
+        self._until_done()
+
+    def _until_done(self) -> None:
+        while len(self._done) < self.workers:
+            self._poll()
+        self._running = False
+
+    @property
+    def accuracy(self) -> float | None:
+        """The newest accuracy that has been observed in this run, for a progress line."""
+        return newest_accuracy(self._observations)
+
+    # --- the kernel's port ----------------------------------------------------------------------------------------
+
+    def post(self, worker: int, event: Event) -> None:
+        events = self._events[worker]
+        events.append(event)
+        if len(events) >= _BATCH:
+            self._flush_worker(worker)
+
+    def reply(self, node: int, worker: int) -> Reply:
+        replies = self._replies
+        if node not in replies:
+            self._receive()
+            if node not in replies:
+                self._flush()
+                while node not in replies:
+                    self._poll()
+        return replies.pop(node)
+
+    def ship(self, source: int, first: int, home: int, target: int) -> None:
+        self._ships[home].append((source, first, target))
+        self._commanded.add(home)
+
+    def forget(self, source: int, first: int, home: int) -> None:
+        self._forgets[home].append((source, first))
+        self._commanded.add(home)
+
+    def observation(self, node: int, round: int) -> Observation:
+        self._flush()
+        while (node, round) not in self._observations:
+            self._poll()
+        return self._observations[node, round]
+
+    def _flush(self) -> None:
+        self._flush_commands()
+        for worker, events in enumerate(self._events):
+            if events:
+                self._flush_worker(worker)
+
+    def _flush_commands(self) -> None:
+        for worker in sorted(self._commanded):
+            ships, forgets = self._ships[worker], self._forgets[worker]
+            self._inboxes[worker].send_multipart([b"C", self._encoder.encode((ships, forgets))])
+            ships.clear()
+            forgets.clear()
+        self._commanded.clear()
+
+    def _flush_worker(self, worker: int) -> None:
+        if self._commanded:
+            self._flush_commands()      # a worker may wait for a payload that another one has to ship first
+        self._send(worker, b"E", self._events[worker])
+        self._events[worker] = []
+
+    def _send(self, worker: int, tag: bytes, body: Any) -> None:
+        self._control.send_multipart([str(worker).encode(), tag, self._encoder.encode(body)])
+
+    # --- receiving ------------------------------------------------------------------------------------------------
+
+    def _receive(self) -> bool:
+        """Take everything that has come on the control socket. False: nothing had."""
+        from emul.workers.process import done_decoder, observations_decoder, replies_decoder
+
+        some = False
+        while True:
+            try:
+                _, tag, *body = self._control.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return some
+            some = True
+            if tag == b"R":
+                for reply in replies_decoder.decode(body[0]):
+                    self._replies[reply.node] = reply
+            elif tag == b"O":
+                for seen in observations_decoder.decode(body[0]):
+                    self._observations[seen.node, seen.round] = seen
+            elif tag == b"D":
+                self._done.append(done_decoder.decode(body[0]))
+            elif tag == b"r":
+                self._ready += 1
+            elif tag == b"X":
+                self._broken = self._broken or self._running is False
+                raise RoleFailed("a worker failed:\n" + body[0].decode(errors="replace"))
+
+    def _poll(self) -> None:
+        """Block until something comes. Raises WorkerDied for a process that ended or sends no heartbeat."""
+        ready = dict(self._poller.poll(1000))
+        now = time.monotonic()
+        if self._beats in ready:
+            with contextlib.suppress(zmq.Again):
+                while True:
+                    self._last_beat[int(self._beats.recv(zmq.NOBLOCK))] = now
+        if self._control in ready:
+            self._receive()
+            return
+        for index, process in enumerate(self._processes):
+            if process.sentinel in ready:
+                self._broken = True
+                process.join(1)
+                raise WorkerDied(f"worker {index} (process {process.pid}) ended with exit code {process.exitcode}")
+            if now - self._last_beat[index] > self.timeout_s:
+                self._broken = True
+                raise WorkerDied(f"worker {index} (process {process.pid}) sent no heartbeat for {self.timeout_s:g} s")
+
+
+def newest_accuracy(observations: dict[tuple[int, int], Observation]) -> float | None:
+    seen = max((o for o in observations.values() if "accuracy" in o.values), key=lambda o: o.round, default=None)
+    return None if seen is None else seen.values["accuracy"]
+
+
+@contextlib.contextmanager
+def _no_main() -> Iterator[None]:
+    """Keep multiprocessing from running the user's main module again in every worker."""
+    main = sys.modules["__main__"]
+    kept = {name: main.__dict__[name] for name in ("__file__", "__spec__") if name in main.__dict__}
+    main.__dict__.pop("__file__", None)
+    main.__spec__ = None
+    try:
+        yield
+    finally:
+        main.__dict__.update(kept)
+
+
+@contextlib.contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """The fork server inherits this environment before it imports NumPy and torch."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    kept = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, "1"))
+    try:
+        yield
+    finally:
+        for name, value in kept.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

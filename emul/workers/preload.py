@@ -1,0 +1,17 @@
+"""Imported once by the fork server: every worker starts as a copy of a process that has torch already.
+
+One thread for torch and for BLAS, set before NumPy and torch are imported: results must not depend on how a sum is
+split. No ZeroMQ context is made here and CUDA is not touched: neither survives a fork.
+"""
+
+import os
+
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[_name] = "1"
+
+import numpy  # noqa: E402, F401
+import torch  # noqa: E402
+
+import emul.workers.process  # noqa: E402, F401
+
+torch.set_num_threads(1)

@@ -1,0 +1,222 @@
+"""A worker process: one thread computes, another serves frames and the heartbeat.
+
+The compute thread talks to the coordinator (`control`). The I/O thread owns the `inbox`, to which the coordinator
+sends what to ship and the other workers send payloads, and the heartbeat; so a long computation neither looks like a
+death nor keeps others waiting for a payload that lies here. Frames on the sockets, first part a tag:
+
+    control   S setup | E events | F finish | A abort | Q quit    answered by    r ready | R replies | O observations |
+              D done | X failure
+    inbox     C commands of the coordinator: [ship, forget] | P payloads of a peer
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import threading
+import time
+import traceback
+from typing import Any
+
+import msgspec
+import zmq
+
+from emul.roles.events import Event, Observation, Reply
+from emul.wire import Encoded, from_frames
+from emul.workers.core import Core, Setup, Timing
+
+BEAT_S = 0.5                        # between two heartbeats
+CHUNK = 64                          # activations answered at once
+
+Key = tuple[int, int]               # (source, first)
+
+events_decoder = msgspec.msgpack.Decoder(list[Event])
+replies_decoder = msgspec.msgpack.Decoder(list[Reply])
+observations_decoder = msgspec.msgpack.Decoder(list[Observation])
+done_decoder = msgspec.msgpack.Decoder(tuple[list[Observation], list[Timing]])
+setup_decoder = msgspec.msgpack.Decoder(Setup)
+commands_decoder = msgspec.msgpack.Decoder(tuple[list[tuple[int, int, int]], list[Key]])
+payloads_decoder = msgspec.msgpack.Decoder(list[tuple[int, int, int]])
+encoder = msgspec.msgpack.Encoder()
+
+
+def address(directory: str, name: str) -> str:
+    return f"ipc://{directory}/{name}"
+
+
+def main(directory: str, index: str, coordinator: str) -> None:
+    """Entry of a worker process; all arguments are text. Ends when it is told to, or when the coordinator is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.setswitchinterval(0.0005)       # the I/O thread must not wait 5 ms for a computing thread
+    import torch
+
+    torch.set_num_threads(1)
+    context = zmq.Context()
+    io = IO(context, directory, int(index), int(coordinator))
+    io.start()
+    control = context.socket(zmq.DEALER)
+    control.setsockopt(zmq.IDENTITY, index.encode())
+    control.setsockopt(zmq.SNDHWM, 0)
+    control.setsockopt(zmq.RCVHWM, 0)
+    control.connect(address(directory, "control"))
+    control.send(b"r")
+    try:
+        Loop(control, io).run()
+    except BaseException:
+        control.send_multipart([b"X", traceback.format_exc().encode()])
+        time.sleep(0.2)                 # for ZeroMQ to send it: the context cannot be closed under the I/O thread
+    os._exit(0)                         # not through the exit handlers of a forked torch
+
+
+class IO(threading.Thread):
+    """Serves frames to the other workers, takes theirs, and beats."""
+
+    def __init__(self, context: zmq.Context[Any], directory: str, index: int, coordinator: int):
+        super().__init__(daemon=True)
+        self.outbox: dict[Key, Encoded] = {}            # payloads for other workers, until the kernel has decided
+        self._arrived: dict[Key, Encoded] = {}
+        self._news = threading.Condition()
+        self._directory, self._index = directory, index
+        self._context = context
+        self._peers: dict[int, zmq.Socket[bytes]] = {}
+        self._inbox = context.socket(zmq.PULL)
+        self._inbox.setsockopt(zmq.RCVHWM, 0)
+        self._inbox.bind(address(directory, f"w{index}"))
+        self._beat = context.socket(zmq.PUSH)
+        self._beat.setsockopt(zmq.LINGER, 0)
+        self._beat.connect(address(directory, "beat"))
+        self._coordinator = os.pidfd_open(coordinator)
+
+    def run(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self._inbox, zmq.POLLIN)
+        poller.register(self._coordinator, select.POLLIN)
+        next_beat = 0.0
+        while True:
+            now = time.monotonic()
+            if now >= next_beat:
+                self._beat.send(b"%d" % self._index)
+                next_beat = now + BEAT_S
+            ready = dict(poller.poll(max(1, int((next_beat - now) * 1000))))
+            if self._coordinator in ready:
+                os._exit(1)             # nobody is left to work for
+            if self._inbox in ready:
+                self._drain()
+
+    def _drain(self) -> None:
+        while True:
+            try:
+                tag, header, *frames = self._inbox.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            if tag == b"C":
+                self._serve(*commands_decoder.decode(header))
+            else:
+                self._take(payloads_decoder.decode(header), frames)
+
+    def _serve(self, ships: list[tuple[int, int, int]], forgets: list[Key]) -> None:
+        """Send payloads to the workers that need them, then let go of those that nobody else will."""
+        bundles: dict[int, tuple[list[tuple[int, int, int]], list[Any]]] = {}
+        for source, first, target in ships:
+            parts = self.outbox[source, first].frames()
+            described, frames = bundles.setdefault(target, ([], []))
+            described.append((source, first, len(parts)))
+            frames += parts
+        for target, (described, frames) in bundles.items():
+            self._peer(target).send_multipart([b"P", encoder.encode(described), *frames], copy=len(frames) > 64)
+        for key in forgets:
+            self.outbox.pop(key, None)
+
+    def _peer(self, target: int) -> zmq.Socket[bytes]:
+        if target not in self._peers:
+            peer = self._peers[target] = self._context.socket(zmq.PUSH)
+            peer.setsockopt(zmq.LINGER, 0)
+            peer.setsockopt(zmq.SNDHWM, 0)
+            peer.connect(address(self._directory, f"w{target}"))
+        return self._peers[target]
+
+    def _take(self, described: list[tuple[int, int, int]], frames: list[bytes]) -> None:
+        place = 0
+        arrived = {}
+        for source, first, count in described:
+            arrived[source, first] = from_frames(frames[place:place + count])
+            place += count
+        with self._news:
+            self._arrived.update(arrived)
+            self._news.notify()
+
+    def wait_for(self, key: Key) -> Encoded:
+        """The payload `key`, which is on its way to this worker; it is handed out once."""
+        with self._news:
+            while key not in self._arrived:
+                self._news.wait()
+            return self._arrived.pop(key)
+
+    def clear(self) -> None:
+        with self._news:
+            self._arrived.clear()
+        self.outbox.clear()
+
+
+class Loop:
+    """The compute thread: takes events, answers, and does real work when nothing is to be answered."""
+
+    def __init__(self, control: zmq.Socket[bytes], io: IO):
+        self._control, self._io = control, io
+        self._core: Core | None = None
+
+    def run(self) -> None:
+        while True:
+            core = self._core
+            busy = core is not None and not core.idle
+            try:
+                tag, *body = self._control.recv_multipart(zmq.NOBLOCK if busy else 0)
+            except zmq.Again:
+                assert core is not None
+                core.work()
+                self._answer(core)
+                continue
+            if tag == b"E":
+                if core is not None:    # else the run was aborted while this was under way
+                    self._events(core, events_decoder.decode(body[0]))
+            elif tag == b"S":
+                self._open(body[0])
+            elif tag == b"F":
+                assert core is not None
+                core.finish_evaluations()
+                self._control.send_multipart([b"D", encoder.encode((core.observations, core.timings))])
+                self._end()
+            elif tag == b"A":
+                self._control.send_multipart([b"D", encoder.encode(([], []))])
+                self._end()
+            elif tag == b"Q":
+                return
+
+    def _open(self, body: bytes) -> None:
+        try:
+            self._core = Core(setup_decoder.decode(body), self._io.outbox, self._io.wait_for)
+        except Exception:
+            self._control.send_multipart([b"X", traceback.format_exc().encode()])
+            return
+        self._control.send(b"r")
+
+    def _end(self) -> None:
+        self._core = None
+        self._io.clear()
+
+    def _events(self, core: Core, events: list[Event]) -> None:
+        for event in events:
+            core.put(event)
+            if len(core.replies) >= CHUNK:
+                self._answer(core)
+        self._answer(core)
+
+    def _answer(self, core: Core) -> None:
+        if core.replies:
+            self._control.send_multipart([b"R", encoder.encode(core.replies)])
+            core.replies = []
+        if core.observations:
+            self._control.send_multipart([b"O", encoder.encode(core.observations)])
+            core.observations = []

@@ -1,0 +1,115 @@
+"""The in-process twin of a pool: the same roles, frames and answers, in one process and one thread.
+
+For tests, debugging with breakpoints, and as the reference: a run's digest must equal the pool's for any number of
+workers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+from emul.roles.events import Event, Observation, Reply
+from emul.workers.core import Core, Setup, Timing
+from emul.workers.pool import newest_accuracy
+
+
+class Twin:
+    """One worker, called directly. Used like a pool: `open(setups)`, then as the kernel's port, then `finish()`."""
+
+    workers = 1
+
+    def __init__(self) -> None:
+        self._core: Core | None = None
+        self._replies: dict[int, Reply] = {}
+        self._observations: dict[tuple[int, int], Observation] = {}
+        self._threads: contextlib.ExitStack | None = None
+
+    def __enter__(self) -> Twin:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.abort()
+
+    def open(self, setups: Sequence[Setup]) -> None:
+        self._threads = contextlib.ExitStack()
+        self._threads.enter_context(one_thread())
+        self._replies.clear()
+        self._observations.clear()
+        self._core = Core(setups[0])
+
+    def post(self, worker: int, event: Event) -> None:
+        assert self._core is not None
+        self._core.put(event)
+
+    def reply(self, node: int, worker: int) -> Reply:
+        core = self._core
+        assert core is not None
+        self._collect(core)
+        while node not in self._replies:
+            if not core.work():
+                raise AssertionError(f"no answer of node {node} can come")
+            self._collect(core)
+        return self._replies.pop(node)
+
+    def ship(self, source: int, first: int, home: int, target: int) -> None:
+        raise AssertionError("one worker ships nothing")
+
+    def forget(self, source: int, first: int, home: int) -> None:
+        raise AssertionError("one worker ships nothing")
+
+    def observation(self, node: int, round: int) -> Observation:
+        core = self._core
+        assert core is not None
+        while (node, round) not in self._observations:
+            if not core.work():
+                raise AssertionError(f"nothing to observe of node {node} in round {round}")
+            self._collect(core)
+        return self._observations[node, round]
+
+    @property
+    def accuracy(self) -> float | None:
+        """The newest accuracy that has been observed in this run, for a progress line."""
+        return newest_accuracy(self._observations)
+
+    def finish(self) -> tuple[list[Observation], list[Timing]]:
+        """End the run: all observations and timings, in an order that does not depend on real time."""
+        core = self._core
+        assert core is not None
+        core.finish_evaluations()
+        self._collect(core)
+        timings = core.timings
+        self.abort()
+        return sorted(self._observations.values(), key=lambda o: (o.round, o.node)), timings
+
+    def abort(self) -> None:
+        """Forget the run that was under way, if any."""
+        self._core = None
+        if self._threads is not None:
+            self._threads.close()
+            self._threads = None
+
+    def _collect(self, core: Core) -> None:
+        if core.replies:
+            for reply in core.replies:
+                self._replies[reply.node] = reply
+            core.replies = []
+        if core.observations:
+            for seen in core.observations:
+                self._observations[seen.node, seen.round] = seen
+            core.observations = []
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """One torch and one BLAS thread inside the block, as in every worker."""
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,31 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+SHARED = Path(__file__).resolve().parents[2].parent / "shared"
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory):
+    """Decoded arrays of the tests go to a folder of the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.delenv("EMUL_DATA", raising=False)
+        yield
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    folder = SHARED / "data"
+    if not (folder / "mnist").is_dir():
+        pytest.skip("needs ../shared/data with the MNIST files, which is not beside this checkout")
+    return folder

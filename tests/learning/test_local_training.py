@@ -1,0 +1,172 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from emul.base.streams import generator
+from emul.learning import data, models
+from emul.learning import training as tr
+from emul.learning.data import DataSet
+from emul.learning.parameters import FlatModule
+from emul.learning.solver import Adam, Sgd
+from emul.learning.training import Samples, Stream, batches, mean_gradient, train
+
+STREAM = Stream(seed=7, node="client3", round=2, call=0)
+
+
+def digits(n: int) -> Samples:
+    return Samples(data.load({"set": "digits"}), np.arange(100, 100 + n))
+
+
+def fresh(name: str = "digits_cnn") -> FlatModule:
+    return FlatModule(models.create(name, (1, 8, 8), 10, seed=7))
+
+
+def test_one_step_is_the_hand_computed_one():
+    """Softmax regression, one sample x = (1, 2), label 0, weights 0: p = (1/2, 1/2), gradient (p - e_0) x."""
+    module = nn.Linear(2, 2)
+    flat = FlatModule(module)
+    flat.load(np.zeros(6, np.float32))
+    one = DataSet("one", np.array([[1, 2]], np.float32), np.array([0]), np.zeros((0, 2), np.float32),
+                  np.zeros(0, int), classes=2)
+    train(flat, Samples(one, np.array([0])), Sgd(lr=0.1, steps=1), STREAM)
+    np.testing.assert_allclose(flat.read(), [0.05, 0.1, -0.05, -0.1, 0.05, -0.05], rtol=1e-6)
+
+
+ORACLES = [
+    (Sgd(lr=0.2, epochs=2, batch=10), lambda p: torch.optim.SGD(p, lr=0.2)),
+    (Sgd(lr=0.1, steps=7, batch=10, momentum=0.9), lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)),
+    (Sgd(lr=0.1, steps=4, batch=8, weight_decay=0.01), lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.01)),
+    (Sgd(lr=0.1, epochs=3, momentum=0.5, weight_decay=0.1),
+     lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.5, weight_decay=0.1)),
+    (Adam(lr=0.01, steps=6, batch=16), lambda p: torch.optim.Adam(p, lr=0.01)),
+    (Adam(lr=0.01, steps=6, batch=16, beta1=0.8, beta2=0.9, eps=1e-3, weight_decay=0.1),
+     lambda p: torch.optim.Adam(p, lr=0.01, betas=(0.8, 0.9), eps=1e-3, weight_decay=0.1)),
+]
+
+
+@pytest.mark.parametrize(("solver", "optimiser"), ORACLES)
+def test_training_equals_torchs_optimisers(solver, optimiser):
+    samples = digits(25)
+    flat = fresh()
+    train(flat, samples, solver, STREAM)
+
+    net = models.create("digits_cnn", (1, 8, 8), 10, seed=7)
+    opt = optimiser(net.parameters())
+    x = torch.from_numpy((samples.data.train_x[samples.indices] / 16).astype(np.float32))
+    y = torch.from_numpy(samples.data.train_y[samples.indices].astype(np.int64))
+    for batch in batches(25, solver, generator(7, "batches", "client3", 2, 0)):
+        opt.zero_grad()
+        cross_entropy(net(x[batch]), y[batch]).backward()
+        opt.step()
+    oracle = torch.cat([p.detach().ravel() for p in net.parameters()]).numpy()
+    np.testing.assert_allclose(flat.read(), oracle, rtol=2e-4, atol=3e-6)
+    assert np.abs(oracle - fresh().read()).max() > 0.01
+
+
+@given(st.integers(1, 40), st.integers(1, 50) | st.none(), st.integers(0, 4))
+def test_an_epoch_is_a_permutation_and_steps_walk_through_the_same_batches(n, batch, epochs):
+    def drawn(solver):
+        return [b.tolist() for b in batches(n, solver, np.random.default_rng(1))]
+    got = drawn(Sgd(lr=1, epochs=epochs, batch=batch))
+    per_epoch = -(-n // min(batch or n, n))
+    assert len(got) == epochs * per_epoch
+    for epoch in range(epochs):
+        part = got[epoch * per_epoch:(epoch + 1) * per_epoch]
+        assert sorted(i for b in part for i in b) == list(range(n))
+        assert all(len(b) == min(batch or n, n) for b in part[:-1])
+    assert drawn(Sgd(lr=1, steps=len(got), batch=batch)) == got
+    assert drawn(Sgd(lr=1, steps=len(got) + 3, batch=batch))[:len(got)] == got
+
+
+def test_epochs_are_reshuffled():
+    a, b, c, d = (batch.tolist() for batch in batches(30, Sgd(lr=1, epochs=2, batch=20), np.random.default_rng(1)))
+    assert a + b != c + d
+
+
+@pytest.mark.parametrize("solver", [Sgd(lr=0.1, steps=0), Sgd(lr=0.1, epochs=0, batch=4), Adam(lr=1, steps=0)])
+def test_no_step_changes_nothing(solver):
+    flat = fresh()
+    before = flat.read()
+    train(flat, digits(25), solver, STREAM)
+    np.testing.assert_array_equal(flat.read(), before)
+
+
+def test_no_samples_change_nothing():
+    flat = fresh()
+    train(flat, digits(0), Sgd(lr=0.1, steps=3), STREAM)
+    np.testing.assert_array_equal(flat.read(), fresh().read())
+    assert not mean_gradient(flat, digits(0), Sgd(lr=0.1, steps=3), STREAM).any()
+
+
+def test_batches_larger_than_the_client_take_all_its_samples():
+    small, exact = fresh(), fresh()
+    train(small, digits(9), Sgd(lr=0.1, steps=3, batch=1000), STREAM)
+    train(exact, digits(9), Sgd(lr=0.1, steps=3), STREAM)
+    np.testing.assert_array_equal(small.read(), exact.read())
+
+
+def test_chunks_of_converted_samples_do_not_change_a_bit(monkeypatch):
+    one, many = fresh(), fresh()
+    train(one, digits(64), Sgd(lr=0.1, epochs=2, batch=8), STREAM)
+    monkeypatch.setattr(tr, "_CHUNK_VALUES", 2 * 8 * 64)
+    train(many, digits(64), Sgd(lr=0.1, epochs=2, batch=8), STREAM)
+    np.testing.assert_array_equal(one.read(), many.read())
+
+
+def dropping() -> FlatModule:
+    module = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(64, 10))
+    with torch.no_grad():
+        for p in module.parameters():
+            p.zero_()
+    return FlatModule(module)
+
+
+def test_dropout_is_keyed_by_node_round_and_call_and_leaves_torchs_generator_alone():
+    def trained(stream):
+        flat = dropping()
+        state = torch.get_rng_state()
+        train(flat, digits(8), Sgd(lr=0.1, steps=2), stream)        # all samples in each batch: no batch order
+        assert torch.equal(state, torch.get_rng_state())
+        return flat.read()
+    same = trained(STREAM)
+    torch.rand(5)
+    np.testing.assert_array_equal(trained(STREAM), same)
+    for other in (Stream(8, "client3", 2, 0), Stream(7, "client4", 2, 0), Stream(7, "client3", 3, 0),
+                  Stream(7, "client3", 2, 1)):
+        assert not np.array_equal(trained(other), same)
+
+
+def test_the_batch_order_is_keyed_alike():
+    def trained(stream):
+        flat = fresh()
+        train(flat, digits(30), Sgd(lr=0.1, epochs=1, batch=10), stream)
+        return flat.read()
+    same = trained(STREAM)
+    np.testing.assert_array_equal(trained(STREAM), same)
+    for other in (Stream(8, "client3", 2, 0), Stream(7, "client4", 2, 0), Stream(7, "client3", 3, 0),
+                  Stream(7, "client3", 2, 1)):
+        assert not np.array_equal(trained(other), same)
+
+
+@pytest.mark.parametrize("batch", [10, 64])
+def test_convolutions_are_chosen_by_the_batch_and_the_choice_is_undone(batch, monkeypatch):
+    seen = []
+    monkeypatch.setattr(tr, "cross_entropy",
+                        lambda *a: seen.append(torch.backends.mkldnn.enabled) or cross_entropy(*a))
+    train(fresh(), digits(64), Sgd(lr=0.1, steps=1, batch=batch), STREAM)
+    assert seen == [batch >= tr.NATIVE_BELOW]
+    assert torch.backends.mkldnn.enabled
+
+
+def test_the_gradient_is_the_one_of_the_first_batch():
+    samples, solver = digits(25), Sgd(lr=0.5, epochs=3, batch=10)
+    flat = fresh()
+    before = flat.read()
+    gradient = mean_gradient(flat, samples, solver, STREAM)
+    train(flat, samples, solver.with_steps(1), STREAM)
+    np.testing.assert_allclose(flat.read(), before - 0.5 * gradient, atol=1e-7)
+    assert gradient.ctypes.data % 64 == 0

@@ -1,0 +1,139 @@
+"""Whatever the file says, the answer is a scenario or a ScenarioError."""
+
+import copy
+import io
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from ruamel.yaml import YAML
+
+from emul import scenario
+from emul.base.errors import ScenarioError
+from emul.scenario.source import read
+
+CANONICAL = (Path(__file__).parent / "canonical.yaml").read_text()
+# the same, sound to the end: faulty behaviour is refused, and only one scheme is taken for granted
+GOOD = "".join(line for line in CANONICAL.splitlines(keepends=True)
+               if not any(word in line for word in ("behave:", "secagg", "fair_seccogc")))
+TREE = read(GOOD).tree
+FEW = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+WORDS = st.sampled_from(["none", "iid", "fedavg", "*", "a->b", "client1->server", "20 ms", "1 MB", "20 Mbit/s",
+                         "3..9", "", "~", "star", "infinite", "digits", "mnist", "bernoulli", "~nobody/x", "\0", "0",
+                         "1e999 s"])
+SCALARS = (st.none() | st.booleans() | st.integers() | st.integers(-3, 3) | st.floats() | st.text(max_size=8) | WORDS
+           | st.just(10**60))
+KEYS = st.sampled_from(["match", "p", "per", "outage", "at", "for", "node", "link", "name", "file", "roles", "rule",
+                        "data", "set", "sgd", "lr", "mode", "generator", "behave", "nodes", "__class__",
+                        "model_config", "0"])
+VALUES = st.recursive(SCALARS, lambda v: st.lists(v, max_size=3) | st.dictionaries(KEYS | st.text(max_size=3), v,
+                                                                                   max_size=3), max_leaves=8)
+
+
+def attempt(text: str, *sets: str) -> scenario.Scenario | None:
+    try:
+        return scenario.loads(text, "fuzz", sets)
+    except ScenarioError as caught:
+        error = caught
+    assert error.problems
+    assert len(str(error).splitlines()) == len(error.problems) + 1      # one line each, whatever the values hold
+    return None
+
+
+def places(value, path=()):
+    yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, below in items:
+        yield from places(below, (*path, key))
+
+
+PLACES = [path for path in places(TREE) if path]
+
+
+def dump(tree) -> str | None:
+    """YAML text of a tree; None for what the dumper cannot write in a way that anybody could read."""
+    out = io.StringIO()
+    try:
+        YAML(typ="safe", pure=True).dump(tree, out)
+    except Exception:
+        return None
+    return out.getvalue()
+
+
+def test_the_file_that_is_mutated_below_is_sound():
+    assert attempt(GOOD) is not None
+
+
+@FEW
+@given(st.text())
+def test_garbage(text):
+    attempt(text)
+
+
+@FEW
+@given(st.text(alphabet="-:?[]{}&*!|>%@`'\"#,\n\t ab0.~<\\x\u2028\x85", max_size=30))
+def test_garbage_of_yamls_own_characters(text):
+    attempt(text)
+
+
+@FEW
+@given(st.integers(0, len(GOOD)), st.integers(0, 30), st.text(alphabet="-:[]{}&*!|>'\"#,\n a0.<é\0", max_size=5))
+def test_a_damaged_file(start, length, inserted):
+    attempt(GOOD[:start] + inserted + GOOD[start + length:])
+
+
+def change(tree, path, value, how: str) -> None:
+    """Set, drop or add at `path`, if an earlier change has left it there."""
+    for step in path[:-1]:
+        here = step in tree if isinstance(tree, dict) else isinstance(tree, list) and step in range(len(tree))
+        if not here:
+            return
+        tree = tree[step]
+    last = path[-1]
+    if how == "add" and isinstance(tree, dict):
+        tree["x"] = value
+    elif last in tree if isinstance(tree, dict) else isinstance(tree, list) and last in range(len(tree)):
+        if how == "drop":
+            del tree[last]
+        else:
+            tree[last] = value
+
+
+@FEW
+@given(st.lists(st.tuples(st.sampled_from(PLACES), VALUES, st.sampled_from(["set", "drop", "add"])),
+                min_size=1, max_size=3))
+def test_a_file_with_other_values_where_they_may_stand(changes):
+    tree = copy.deepcopy(TREE)
+    for path, value, how in changes:
+        change(tree, path, value, how)
+    text = dump(tree)
+    if text is None:
+        return
+    s = attempt(text)
+    if s is not None:
+        again = scenario.loads(s.resolved())
+        assert again == s
+        assert again.resolved() == s.resolved()
+
+
+@FEW
+@given(st.text(max_size=15) | st.tuples(st.sampled_from(["stop.rounds", "links[0]", "links[1].outage.p", "task.solver",
+                                                         "schemes[0].deadline", "topology", "", "a[9999999]"]),
+                                        st.text(max_size=10) | VALUES.map(str)).map("=".join))
+def test_garbage_in_a_set(edit):
+    attempt(GOOD, edit)
+
+
+@FEW
+@given(st.dictionaries(st.text(min_size=1, max_size=5).filter(lambda k: k != "name"), VALUES, max_size=4))
+def test_a_schemes_raw_parameters_survive_being_resolved(parameters):
+    text = dump({**TREE, "schemes": [{"name": "fedavg", **parameters}]})
+    if text is None:
+        return
+    try:
+        first = scenario.loads(text, check=False)
+    except ScenarioError:       # text that YAML cannot hold
+        return
+    again = scenario.loads(first.resolved(), check=False)
+    assert repr(again.schemes) == repr(first.schemes)       # repr, because NaN differs from itself
