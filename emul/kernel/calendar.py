@@ -24,11 +24,15 @@ Entry: TypeAlias = tuple[int, int, int, int, Any]          # kind, node, seq, ta
 
 
 class Calendar:
-    """Entries by time. Times may be scheduled in any order: within its lookahead the kernel runs nodes ahead."""
+    """Entries by time. Times may be added in any order: within its lookahead the kernel runs some nodes ahead."""
 
     def __init__(self) -> None:
         self._env = Environment(0)
         self._buckets: dict[int, list[Entry]] = {}
+        # One triggered event stands for every bucket: what happens at a time is in the bucket, not in the event.
+        self._tick = Event(self._env)
+        self._tick._ok = True
+        self._tick._value = None
 
     def add(self, time: int, entry: Entry) -> None:
         bucket = self._buckets.get(time)
@@ -37,40 +41,37 @@ class Calendar:
             return
         self._buckets[time] = [entry]
         env = self._env
-        event = Event(env)
-        event._ok = True            # triggered from the start, as a Timeout is
-        event._value = None
-        env.schedule(event, delay=time - env.now)
+        env.schedule(self._tick, delay=time - env._now)
 
     @property
     def next_time(self) -> int | None:
         """The earliest time with an entry, or None."""
         time = self._env.peek()
-        return None if time is Infinity or time == Infinity else time
+        return None if time == Infinity else time
 
-    def peek(self, time: int) -> list[Entry]:
-        """The next step, at `time` = `next_time`, in its order; it stays. Raises DuplicateKey."""
+    def take_step(self, time: int) -> list[Entry]:
+        """Take the next step, at `time` = `next_time`, off the calendar, in its order. Raises DuplicateKey."""
         bucket = self._buckets[time]
         if len(bucket) == 1:
+            self._drop(time)
             return bucket
-        bucket.sort(key=_key)
-        kind = bucket[0][0]
-        step = [e for e in bucket if e[0] == kind]
+        kind = min(entry[0] for entry in bucket)
+        step = [entry for entry in bucket if entry[0] == kind]
+        if len(step) == len(bucket):
+            self._drop(time)
+        else:
+            self._buckets[time] = [entry for entry in bucket if entry[0] != kind]
+        step.sort(key=_key)
         for a, b in pairwise(step):
-            if a[:4] == b[:4]:
-                raise DuplicateKey(f"two events at {time} ns with the key {a[:4]}: {a[4]!r} and {b[4]!r}")
+            if a[:3] == b[:3]:
+                raise DuplicateKey(f"two events at {time} ns with the key (kind, node, seq) = {a[:3]}")
         return step
 
-    def drop(self, time: int, step: list[Entry]) -> None:
-        """Take the step that `peek` has shown off the calendar."""
-        bucket = self._buckets[time]
-        rest = bucket[len(step):]           # a sorted bucket begins with the step
-        if rest:
-            self._buckets[time] = rest
-        else:
-            del self._buckets[time]
-            self._env.step()
+    def _drop(self, time: int) -> None:
+        del self._buckets[time]
+        self._env.step()
+        self._tick.callbacks = []       # SimPy takes an event's callbacks when it happens; this one happens again
 
 
-def _key(entry: Entry) -> tuple[int, int, int, int]:
-    return entry[:4]
+def _key(entry: Entry) -> tuple[int, int, int]:
+    return entry[:3]

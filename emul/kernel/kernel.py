@@ -87,7 +87,6 @@ class Kernel:
         self._early = not any(isinstance(f, LinkChange) for f in plan.faults)
         self._followers: dict[int, set[int]] = {}   # leader -> nodes that follow it
         self._opened = 0
-        self._blocked: KNode | None = None
         self._steps_here = 0
         self._reports: dict[int, list[int]] = {}    # decider -> rounds with reported parameters, for a stop on accuracy
         self._act: dict[type, Callable[[KNode, Any], None]] = {
@@ -101,7 +100,7 @@ class Kernel:
         for place, fault in enumerate(self.plan.faults):
             self._add_fault(fault, place)
         if self.plan.stop.virtual_ns is not None:
-            self._schedule(self.plan.stop.virtual_ns, TIMER, -1, 0, _STOP, None)
+            self._calendar.add(self.plan.stop.virtual_ns, (TIMER, -1, 0, _STOP, None, None))
         for node in self._nodes:
             self._open_activation(node, Start(node.id, 0, 0))
             self._log((rows.START, 0, node.id, 0))
@@ -118,66 +117,72 @@ class Kernel:
             self._port.reply(node.id, node.worker)
 
     def _take_safe_steps(self) -> None:
+        """Take every step that no open activation can still come before; entries of open nodes wait for these."""
         calendar, horizon = self._calendar, self._horizon
         while self._deciding:
-            if self._blocked is not None:
-                if self._blocked.open_index:
-                    return
-                self._blocked = None
             time = calendar.next_time
             if time is None or (horizon and time >= horizon[0][1]):
                 return
-            step = calendar.peek(time)
-            blocked = None
+            step = calendar.take_step(time)
             for entry in step:
-                node = self._owner(entry)
-                if node is not None and node.open_index and (blocked is None or node.open_index > blocked.open_index):
-                    blocked = node                  # the one that closes last: no need to look again before
-            if blocked is not None:
-                self._blocked = blocked
-                return
+                owner = entry[5]
+                if owner is not None and owner.open_index:
+                    step = self._park(time, step)
+                    break
+            if not step:
+                continue
             if time != self.now:
                 self._steps_here = 0
+                self.now = time
             self._steps_here += 1
             if self._steps_here > _STEPS_AT_ONE_INSTANT:
                 raise ZeroTimeLoop(f"{_STEPS_AT_ONE_INSTANT} steps at {time} ns in which no decider entered a round: "
                                    "a role loops without anything that takes virtual time")
-            calendar.drop(time, step)
-            self.now = time
             self._take(time, step)
 
-    def _owner(self, entry: Entry) -> KNode | None:
-        """The node whose activation must be closed before this entry is taken; None: a router, or nobody."""
-        tag, what = entry[3], entry[4]
-        if tag == _ADVANCE:
-            return self._at.get(what.dst)
-        if tag == _LINK:
-            return self._at.get(what.src)
-        if tag == _STOP:
-            return None
-        return what[0] if type(what) is tuple else what
+    def _park(self, time: int, step: list[Entry]) -> list[Entry]:
+        """Set aside the entries of nodes that are open, until they answer: what they do now comes before. The rest."""
+        free = []
+        for entry in step:
+            owner = entry[5]
+            if owner is not None and owner.open_index:
+                owner.parked.append((time, entry))
+            else:
+                free.append(entry)
+        return free
 
     def _take(self, time: int, step: list[Entry]) -> None:
         """One step: deliveries by (source, seq), then what is computed, then every wait is looked at once."""
-        touched: dict[int, KNode] = {}
-        left: list[tuple[Copy, bool, Pipe | None]] = []
-        rest: list[Entry] = []
-        for entry in step:
-            tag = entry[3]
-            if tag == _ADVANCE:
-                pipe = entry[4]
-                if pipe.due != time:                # the link changed, and was scheduled anew
-                    pipe.stale.discard(time)
-                else:
-                    left += [(copy, delivered, pipe) for copy, delivered in pipe.link.advance(time)]
-                    self._look_at(pipe)
-            elif tag == _LOCAL:
-                left.append((entry[4][1], True, None))
+        if len(step) == 1:                          # most steps of an irregular run
+            entry = step[0]
+            if entry[3] == _ADVANCE:
+                left = self._leave_link(time, entry[4])
+                if len(left) == 1:
+                    node = self._arrive(time, left[0][0], left[0][1], entry[4])
+                    if node is not None:
+                        self._look(time, node)
+                    return
             else:
-                rest.append(entry)
-        if len(left) > 1:
-            left.sort(key=_copy_key)
-        for copy, delivered, pipe in left:
+                node = self._arrive(time, entry[4], True, None) if entry[3] == _LOCAL else self._happen(time, entry)
+                if node is not None:
+                    self._look(time, node)
+                return
+            arrivals = [(copy, delivered, entry[4]) for copy, delivered in left]
+            rest = []
+        else:
+            arrivals, rest = [], []
+            for entry in step:
+                tag = entry[3]
+                if tag == _ADVANCE:
+                    pipe = entry[4]
+                    arrivals += [(copy, delivered, pipe) for copy, delivered in self._leave_link(time, pipe)]
+                elif tag == _LOCAL:
+                    arrivals.append((entry[4], True, None))
+                else:
+                    rest.append(entry)
+        arrivals.sort(key=_copy_key)
+        touched: dict[int, KNode] = {}
+        for copy, delivered, pipe in arrivals:
             node = self._arrive(time, copy, delivered, pipe)
             if node is not None:
                 touched[node.id] = node
@@ -185,12 +190,17 @@ class Kernel:
             node = self._happen(time, entry)
             if node is not None:
                 touched[node.id] = node
-        if len(touched) > 1:
-            for _, node in sorted(touched.items()):
-                self._look(time, node)
-        else:
-            for node in touched.values():
-                self._look(time, node)
+        for _, node in sorted(touched.items()):
+            self._look(time, node)
+
+    def _leave_link(self, time: int, pipe: Pipe) -> list[tuple[Copy, bool]]:
+        """What leaves the link now; and the calendar is told when to look at it next."""
+        if pipe.due != time:                        # the link has changed since, and was scheduled anew
+            pipe.stale.discard(time)
+            return []
+        left = pipe.link.advance(time)
+        self._look_at(pipe)
+        return left
 
     def _happen(self, time: int, entry: Entry) -> KNode | None:
         """An entry that is no delivery. Returns the node whose wait it may have ended."""
@@ -217,7 +227,7 @@ class Kernel:
         elif tag == _RETURN:
             self._return(time, what)
         elif tag == _LINK:
-            self._change_link(time, what)
+            self._change_link(time, *what)
         elif tag == _STOP and not self._stopped:
             self._stop_now(time)
         return None
@@ -229,6 +239,10 @@ class Kernel:
         if self._horizon and self._horizon[0][0] == node.open_index:
             self._horizon.popleft()
         node.open_index = 0
+        if node.parked:
+            for due, entry in node.parked:
+                self._calendar.add(due, entry)
+            node.parked.clear()
         self._count_uncharged(node, reply)
         if not node.alive:
             return
@@ -252,13 +266,10 @@ class Kernel:
         horizon.append((self._opened, bound))
         self._port.post(node.worker, event)
 
-    def _schedule(self, time: int, kind: int, node: int, seq: int, tag: int, what: Any) -> None:
-        self._calendar.add(time, (kind, node, seq, tag, what))
-
     def _later(self, node: KNode, time: int, tag: int, what: Any, kind: int = NETWORK) -> None:
         """An entry of the node's own, with its next sequence number."""
         node.local_seq += 1
-        self._calendar.add(time, (kind, node.id, node.local_seq, tag, what))
+        self._calendar.add(time, (kind, node.id, node.local_seq, tag, what, node))
 
     def _count_uncharged(self, node: KNode, reply: Reply) -> None:
         counts = self.uncharged.get(node.role)
@@ -271,38 +282,42 @@ class Kernel:
     # --- messages -------------------------------------------------------------------------------------------------
 
     def _send(self, node: KNode, action: Send) -> None:
-        time, source, seq, kind = node.time, node.id, action.first, action.kind
+        time, source, seq, kind, round_ = node.time, node.id, action.first, action.kind, action.round
         size = action.size + ENVELOPE_BYTES
-        home = node.worker
+        nodes, home, log = self._nodes, node.worker, self._log
         payload = Payload(source, seq, home)
         awaited = payload.awaited
         for target in action.to:
-            worker = self._nodes[target].worker
+            worker = nodes[target].worker
             awaited[worker] = awaited.get(worker, 0) + 1
             if worker != home:
                 payload.undecided += 1
         for target in action.to:
-            receiver = self._nodes[target]
-            path = node.routes.get(target)
-            if path is None:
-                path = node.routes[target] = (self.network.route(node.vertex, receiver.vertex)
-                                              if target != source else (node.vertex,))
-            copy = Copy(source, seq, target, kind, size, action.round, payload, path)
-            waiting = receiver.coming.get(source)
-            if waiting is None:
-                receiver.coming[source] = [copy]
+            way = node.ways.get(target)
+            if way is None:
+                way = node.ways[target] = self._way(node, nodes[target])
+            path, pipe = way
+            copy = Copy(source, seq, target, kind, size, round_, payload, path)
+            coming = nodes[target].coming
+            if source in coming:
+                coming[source].append(copy)
             else:
-                waiting.append(copy)
-            if target == source:
-                self._log((rows.SEND, time, source, seq, target, kind, action.size, 0, action.round, -1, -1))
-                self._later(node, time, _LOCAL, (node, copy))
+                coming[source] = [copy]
+            if pipe is None:                        # to itself
+                log((rows.SEND, time, source, seq, target, kind, action.size, 0, round_, -1, -1))
+                self._later(node, time, _LOCAL, copy)
             else:
-                pipe = self._pipe(path[0], path[1])
                 wire = size if pipe.plain else pipe.link.wire_bytes(size)
-                self._log((rows.SEND, time, source, seq, target, kind, action.size, wire, action.round,
-                           pipe.src, pipe.dst))
+                log((rows.SEND, time, source, seq, target, kind, action.size, wire, round_, pipe.src, pipe.dst))
                 self._offer(time, pipe, copy)
             seq += 1
+
+    def _way(self, node: KNode, target: KNode) -> tuple[tuple[int, ...], Pipe | None]:
+        """The vertices from node to target, and the first link of that route."""
+        if target is node:
+            return (node.vertex,), None
+        path = self.network.route(node.vertex, target.vertex)
+        return path, self._pipe(path[0], path[1])
 
     def _offer(self, time: int, pipe: Pipe, copy: Copy) -> None:
         delivered = pipe.link.offer(time, copy, copy.size, copy.round)
@@ -327,7 +342,7 @@ class Kernel:
     def _pipe(self, src: int, dst: int) -> Pipe:
         pipe = self._pipes.get((src, dst))
         if pipe is None:
-            pipe = self._pipes[src, dst] = Pipe(self.network.link(src, dst))
+            pipe = self._pipes[src, dst] = Pipe(self.network.link(src, dst), self._at.get(dst))
         return pipe
 
     def _look_at(self, pipe: Pipe) -> None:
@@ -338,7 +353,7 @@ class Kernel:
         if due in pipe.stale:                       # it was to be looked at then, before the link changed
             pipe.stale.discard(due)
             return
-        self._calendar.add(due, (NETWORK, pipe.src, pipe.dst, _ADVANCE, pipe))
+        self._calendar.add(due, (NETWORK, pipe.src, pipe.dst, _ADVANCE, pipe, pipe.owner))
 
     def _arrive(self, time: int, copy: Copy, delivered: bool, pipe: Pipe | None) -> KNode | None:
         """A copy has left a link. Returns its receiver if this may end a wait of it."""
@@ -635,12 +650,14 @@ class Kernel:
     def _add_fault(self, fault: Crash | LinkChange, place: int) -> None:
         if isinstance(fault, LinkChange):
             pipe = self._pipe(fault.src, fault.dst)
-            self._schedule(fault.at_ns, FAULT, len(self._nodes) + fault.src, place, _LINK, _Change(pipe, fault))
+            self._calendar.add(fault.at_ns, (FAULT, len(self._nodes) + fault.src, place, _LINK, (pipe, fault),
+                                             self._at.get(fault.src)))
             return
         node = self._nodes[fault.node]
-        self._schedule(fault.at_ns, FAULT, node.id, 2 * place, _CRASH, (node, fault.until_ns is not None))
+        returns = fault.until_ns is not None
+        self._calendar.add(fault.at_ns, (FAULT, node.id, 2 * place, _CRASH, (node, returns), node))
         if fault.until_ns is not None:
-            self._schedule(fault.until_ns, FAULT, node.id, 2 * place + 1, _RETURN, node)
+            self._calendar.add(fault.until_ns, (FAULT, node.id, 2 * place + 1, _RETURN, node, node))
 
     def _crash(self, time: int, node: KNode, returns: bool) -> None:
         if not node.alive or node.finished:
@@ -681,22 +698,12 @@ class Kernel:
         self._log((rows.START, time, node.id, node.round))
         self._open_activation(node, Start(node.id, time, node.round))
 
-    def _change_link(self, time: int, change: _Change) -> None:
-        pipe, fault = change.pipe, change.fault
+    def _change_link(self, time: int, pipe: Pipe, fault: LinkChange) -> None:
         pipe.link.change(time, **fault.changes)
         self._log((rows.LINK, time, fault.src, fault.dst, dict(fault.changes)))
         if pipe.due is not None:
             pipe.stale.add(pipe.due)
         self._look_at(pipe)
-
-
-class _Change:
-    """A scheduled change of a link."""
-
-    __slots__ = ("fault", "pipe", "src")
-
-    def __init__(self, pipe: Pipe, fault: LinkChange):
-        self.pipe, self.fault, self.src = pipe, fault, fault.src
 
 
 def _copy_key(left: tuple[Copy, bool, Pipe | None]) -> tuple[int, int]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from emul.base.rows import Row
 from emul.network import Link
-from emul.roles.events import Event, NextRound, Observation, Reply, Wait
+from emul.roles.events import NEVER, Event, NextRound, Observation, Reply, Wait
 
 
 @dataclass(frozen=True)
@@ -104,12 +104,13 @@ class Copy:
 class Pipe:
     """A link of the network, and when the calendar looks at it next."""
 
-    __slots__ = ("dst", "due", "link", "plain", "src", "stale")
+    __slots__ = ("dst", "due", "link", "owner", "plain", "src", "stale")
 
-    def __init__(self, link: Link):
+    def __init__(self, link: Link, owner: KNode | None):
         self.link = link
         self.src = link.src
         self.dst = link.dst
+        self.owner = owner                      # the node at its far end; None: a router
         self.due: int | None = None
         self.stale: set[int] = set()            # times at which it is looked at for nothing, since it changed
         self.plain = not link.overhead_bytes
@@ -123,22 +124,23 @@ class Patience:
     def __init__(self, wait: Wait, since: int):
         self.wait = wait
         self.since = since
-        self.kinds = frozenset(wait.kinds)
-        self.sources = None if wait.sources is None else frozenset(wait.sources)
+        self.kinds = wait.kinds
+        sources = wait.sources
+        few = sources is None or len(sources) <= 4
+        self.sources: Container[int] | None = sources if few else frozenset(sources)
         self.need = wait.need
-        self.fates = wait.deadline < 0 and wait.sources is not None     # a wait with a timeout cannot know fates
+        self.fates = wait.deadline == NEVER and sources is not None     # a wait with a timeout cannot know fates
         self.got: dict[int, Copy] = {}
-        self.open: set[int] = set(wait.sources or ()) if self.fates else set()
+        self.open: set[int] = set(sources) if self.fates and sources else set()
 
 
 class KNode:
     """A node as the kernel sees it: everything of it but its role's own state."""
 
     __slots__ = ("abstained", "alive", "coming", "computing", "departures", "ended_at", "epoch", "finished",
-                 "following", "id",
-                 "implied", "in_round", "inbox", "leaders", "left", "local_seq", "losses", "name", "next",
-                 "open_index", "out_latency", "patience", "quorum", "reached", "returns", "role", "round", "routes",
-                 "time", "vertex", "watchers", "worker")
+                 "following", "id", "implied", "in_round", "inbox", "leaders", "left", "local_seq", "losses", "name",
+                 "next", "open_index", "out_latency", "parked", "patience", "quorum", "reached", "returns", "role",
+                 "round", "time", "vertex", "watchers", "ways", "worker")
 
     def __init__(self, id: int, name: str, role: str, vertex: int, worker: int, out_latency: int):
         self.id, self.name, self.role, self.vertex, self.worker = id, name, role, vertex, worker
@@ -168,4 +170,5 @@ class KNode:
         self.abstained: dict[tuple[int, str, int], int] = {}    # (target, type, round) -> since when
         self.ended_at: int | None = None
         self.watchers: set[int] = set()         # nodes whose wait depends on what this one does
-        self.routes: dict[int, tuple[int, ...]] = {}
+        self.ways: dict[int, tuple[tuple[int, ...], Pipe | None]] = {}     # target -> route, and its first link
+        self.parked: list[tuple[int, Any]] = []     # calendar entries that wait for its answer

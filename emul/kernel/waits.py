@@ -169,7 +169,7 @@ def _story(nodes: Sequence[KNode], node: KNode) -> str:
     patience = node.patience
     if patience is None:
         return f"{who}: computing"
-    missing = sorted((patience.sources or set()) - patience.got.keys())
+    missing = sorted(set(patience.wait.sources or ()) - patience.got.keys())
     kinds = " or ".join(sorted(patience.kinds)) or "any message"
     since = f"{who}: waiting since {patience.since / 1e9:.9g} s for {kinds}"
     if patience.sources is None:

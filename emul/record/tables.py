@@ -90,6 +90,9 @@ COLUMNS: dict[str, dict[str, str]] = {
 }
 
 
+_NULLABLE = ("arrived_ns", "lost_ns", "left_ns", "end_ns")
+
+
 @dataclass(frozen=True)
 class Messages:
     """All copies of a run as arrays, (n,) each, in the order of sending. Nanoseconds and bytes; -1: null."""
@@ -358,8 +361,20 @@ def load_run(path: Path) -> RunTables:
     missing = [f for f in ("summary.json", *(f"{name}.parquet" for name in COLUMNS)) if not (path / f).is_file()]
     if missing:
         raise RecordError(f"{path}: {', '.join(missing)} missing: no directory of a run that ended")
-    frames = {name: pq.read_table(path / f"{name}.parquet").to_pandas() for name in COLUMNS}
+    frames = {name: _frame(pq.read_table(path / f"{name}.parquet")) for name in COLUMNS}
     return RunTables(path, json.loads((path / "summary.json").read_text()), **frames)
+
+
+def _frame(table: pa.Table) -> pd.DataFrame:
+    """As pandas; times that can be null as Int64, since a float does not hold every nanosecond."""
+    return table.to_pandas().assign(**{name: table[name].to_pandas(types_mapper=_exact) for name in _NULLABLE
+                                       if name in table.column_names})
+
+
+def _exact(_: pa.DataType) -> Any:
+    import pandas as pd
+
+    return pd.Int64Dtype()
 
 
 def recorded_costs(path: Path) -> dict[int, list[int]]:

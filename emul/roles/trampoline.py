@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine
-from time import thread_time_ns
+from time import perf_counter_ns
 from typing import Any
 
 from emul.base.errors import ProtocolFailure, RoleError
 from emul.roles.events import Action, Event, Finish, Reply
-from emul.roles.node import Await, Node, RoundOver
+from emul.roles.node import Await, Node, RoundOver, meter
 
 RoleFunction = Callable[[Node, Any], Awaitable[None]]
 
@@ -40,7 +40,7 @@ class Role:
         node.now_ns = event.now
         node._actions = actions = []
         node._excused_ns = 0
-        begin = thread_time_ns()
+        begin = perf_counter_ns()
         try:
             awaiting = self._coroutine.send(event if self._awaiting is not None else None)
         except StopIteration:
@@ -57,7 +57,7 @@ class Role:
                     f"{self._place()}: only node.* may be awaited, not {type(awaiting).__name__}"))
             self._awaiting = awaiting
             actions.append(awaiting.action)
-        return Reply(node.id, actions, thread_time_ns() - begin - node._excused_ns)
+        return Reply(node.id, actions, meter.cpu_ns(perf_counter_ns() - begin) - node._excused_ns)
 
     def close(self) -> None:
         """End the role without a word: its node has crashed. Whatever its `finally` blocks send goes nowhere."""

@@ -9,7 +9,7 @@ import hashlib
 import heapq
 from collections import deque
 from collections.abc import Callable
-from time import thread_time_ns
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -76,6 +76,7 @@ class Core:
             self._task = Task(setup.task, len(setup.roles.get("client", setup.names)), setup.seed)
             self._task.initial_parameters()         # loads data and model before the clock starts
         self._memories: dict[int, Memory] = {}
+        self._tasks: dict[int, Any] = {}
         self._running: dict[int, Role] = {}
         self._jobs: list[tuple[int, int, Job]] = []             # (due, node): the most urgent first
         self._job_of: dict[int, Job] = {}
@@ -138,7 +139,9 @@ class Core:
         if self._task is not None:
             clients = self._setup.roles.get("client", self._setup.names)
             index = clients.index(node) if name == "client" else node if "client" not in self._setup.roles else None
-            task = self._task.for_node(self._setup.names[node], index, lambda: memory.round)
+            task = self._tasks.get(node)            # one for the node's whole life: it counts its calls
+            if task is None:
+                task = self._tasks[node] = self._task.for_node(self._setup.names[node], index, lambda: memory.round)
         made = Node(node, name, self._world, memory, self._costs, task, self._keep, self._observe)
         made._fetch = self._fetch
         behaviour = self._setup.behaviours.get(node)
@@ -206,7 +209,7 @@ class Core:
             self._outbox[source, first] = encoded
 
     def _fetch(self, event: Ready) -> list[Message]:
-        begin = thread_time_ns()
+        begin = perf_counter_ns()
         messages = []
         for ref in event.messages:
             key = (ref.source, ref.first)
@@ -222,7 +225,7 @@ class Core:
             message = decode(encoded, self._types)
             object.__setattr__(message, "sender", ref.source)
             messages.append(message)
-        self._running[event.node].node._excused_ns += thread_time_ns() - begin
+        self._running[event.node].node._excused_ns += perf_counter_ns() - begin
         return messages
 
     def _drop(self, key: tuple[int, int]) -> None:

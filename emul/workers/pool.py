@@ -219,8 +219,8 @@ class Workers:
         self._commanded.clear()
 
     def _flush_worker(self, worker: int) -> None:
-        if self._commanded:
-            self._flush_commands()      # a worker may wait for a payload that another one has to ship first
+        if len(self._commanded) and sum(map(len, self._ships)) >= _BATCH:
+            self._flush_commands()
         self._send(worker, b"E", self._events[worker])
         self._events[worker] = []
 

@@ -1,0 +1,221 @@
+import json
+
+import pandas as pd
+import pytest
+
+from emul.base import rows as R
+from emul.base.errors import EmulError
+from emul.record import rundir
+from emul.record.columns import columns
+from emul.record.journal import Journal, RecordError, digest_of
+from emul.record.summary import Facts, final_accuracy, summarise, write_results
+from emul.record.tables import COLUMNS, derive, load_run, recorded_costs
+
+OBSERVED = [(0, 1, {"accuracy": 0.5, "loss": 1.25})]
+TIMED = [(0, "aggregate", 0.0, 1000), (1, "train", 5.0, 2000)]
+
+
+def facts(digest: str = "00" * 16) -> Facts:
+    return Facts("fedavg", 210, 1.5, digest, 12, {("server", "fedavg.py:33"): 2}, {"client": 1},
+                 {"client": [3_000_000_000, 2_000_000]})
+
+
+@pytest.fixture
+def run(tmp_path, rows, header, latencies):
+    directory = rundir.create(tmp_path / "runs", "hand", "fedavg")
+    journal = Journal(directory.journal, header)
+    for row in rows:
+        journal.append(row)
+    write_results(directory, facts(journal.close()), OBSERVED, TIMED, latencies)
+    return load_run(directory.path)
+
+
+def listed(frame, *names):
+    """The columns as lists of Python values, None for nulls."""
+    return [[None if pd.isna(v) else v for v in frame[name].astype(object)] for name in names]
+
+
+def test_messages_are_exact(run):
+    m = run.messages
+    assert list(m.columns) == list(COLUMNS["messages"])
+    names = "source_name seq target_name type round payload_bytes wire_bytes hops sent_ns arrived_ns fate unread"
+    assert list(zip(*listed(m, *names.split()), strict=True)) == [
+        ("server", 0, "client1", "Model", 1, 84, 210, 2, 0, 22, "delivered", False),
+        ("server", 1, "client2", "Model", 1, 84, 210, 2, 0, 23, "delivered", False),
+        ("server", 2, "server", "Note", 1, 5, 0, 0, 0, 0, "delivered", False),
+        ("client1", 0, "server", "Update", 1, 184, 400, 2, 122, 146, "delivered", False),
+        ("server", 3, "client1", "Model", 2, 84, 210, 2, 146, None, "lost", False),
+        ("server", 4, "client2", "Model", 2, 84, 210, 2, 146, 169, "to_ended", False),
+        ("client2", 0, "server", "Hello", 0, 34, 100, 2, 170, 192, "delivered", True),
+        ("server", 5, "client1", "Model", 3, 84, 100, 1, 200, None, "in_flight", False)]
+    assert listed(m, "lost_ns", "lost_vertex", "lost_next") == [
+        [None] * 4 + [168] + [None] * 3, [None] * 4 + ["router"] + [None] * 3, [None] * 4 + ["client1"] + [None] * 3]
+
+
+def test_times_are_exact_beyond_what_a_float_holds(tmp_path, header):
+    long = 2**53 + 1
+    directory = rundir.create(tmp_path, "hand", "fedavg")
+    journal = Journal(directory.journal, header)
+    for row in ((R.SEND, long, 0, 0, 1, "Model", 0, 16, 0, 0, 2), (R.SEND, long, 0, 1, 1, "Model", 0, 16, 0, 0, 2),
+                (R.DELIVER, long + 2, 0, 0, R.INBOX)):
+        journal.append(row)
+    write_results(directory, facts(journal.close()))
+    m = load_run(directory.path).messages
+    assert (m.sent_ns[0], m.arrived_ns[0]) == (long, long + 2)
+    assert m.arrived_ns.dtype == "Int64"
+
+
+def test_late_at_the_delivery_and_late_in_the_inbox_are_both_late(header, rows):
+    rows = [(R.DELIVER, 192, 2, 0, R.DELIVERED_LATE) if row == (R.DELIVER, 192, 2, 0, R.INBOX) else row
+            for row in rows if row[0] != R.UNREAD]
+    rows.append((R.LATE, 210, 0, 2))
+    m = derive(columns(rows), header).messages
+    assert m.fate.tolist() == [0, 0, 1, 0, 2, 3, 1, 4]
+    assert m.arrived_ns.tolist()[2] == 0
+
+
+def test_computations_tell_what_cut_them(run):
+    c = run.computations
+    assert list(c.columns) == list(COLUMNS["computations"])
+    assert list(zip(*listed(c, *c.columns), strict=True)) == [
+        (1, "client1", "client", "train", 1, 22, 100, 122, 5.0, True),
+        (2, "client2", "client", "train", 1, 23, 400, 50, 5.0, False),
+        (0, "server", "server", "aggregate", 1, 146, 0, 146, 0.0, True)]
+
+
+def test_computations_abandoned_or_open_at_the_end_and_at_one_instant(header):
+    rows = [(R.START, 0, 0, 0), (R.COMPUTE, 0, 0, "a", 10, 0.0, 1), (R.RESUME, 6, 0, 3, 0),
+            (R.COMPUTE, 6, 0, "b", 4, 0.0, 2), (R.COMPUTED, 10, 0), (R.COMPUTE, 10, 0, "c", 0, 0.0, 2),
+            (R.COMPUTED, 10, 0), (R.COMPUTE, 10, 0, "d", 0, 0.0, 2)]
+    c = derive(columns(rows), header).computations
+    assert c.end_ns.tolist() == [6, 10, 10, -1]
+    assert c.finished.tolist() == [False, True, True, False]
+
+
+def test_rounds_hold_outcome_reports_observations_and_bytes(run):
+    r = run.rounds
+    assert list(r.columns) == [*COLUMNS["rounds"], "accuracy", "loss", "received", "note"]
+    assert list(zip(*listed(r, *r.columns), strict=True)) == [
+        (1, 0, "server", 0, 146, True, "", 4, 357, 820, 0.5, 1.25, 1, None),
+        (2, 0, "server", 146, 200, False, "TimedOut: nobody answered", 2, 168, 420, None, None, 0, "none"),
+        (3, 0, "server", 200, None, False, "run ended", 1, 84, 100, None, None, None, None)]
+
+
+def test_a_reported_name_that_is_taken_is_renamed_and_a_crash_ends_a_round(header):
+    rows = [(R.ENTER, 0, 0, 1), (R.REPORT, 3, 0, 1, {"accuracy": 1, "why": "x", "mixed": "a"}, ""),
+            (R.CRASH, 5, 0), (R.ENTER, 9, 0, 2), (R.REPORT, 9, 0, 2, {"mixed": 2**80}, "")]
+    one, two = derive(columns(rows), header, [(0, 1, {"accuracy": 0.25})]).rounds
+    assert (one["accuracy"], one["reported_accuracy"], one["reported_why"]) == (0.25, 1, "x")
+    assert (one["why"], one["left_ns"], one["completed"]) == ("crashed", 5, False)
+    assert (two["why"], two["left_ns"]) == ("run ended", None)
+
+
+def test_timings_are_apart(run):
+    assert listed(run.timings, *COLUMNS["timings"]) == [
+        [0, 1], ["server", "client1"], ["server", "client"], ["aggregate", "train"], [0.0, 5.0], [1000, 2000]]
+
+
+def test_the_summary_is_exact(run, rows):
+    s = run.summary
+    digest = digest_of(rows)
+    wanted = {
+        "scheme": "fedavg", "seed": 7, "rounds": 1, "rounds_failed": 2, "rounds_missed": {"client": 1},
+        "accuracy": 0.5, "virtual_seconds": 210 / 1e9, "bytes_total": 1440, "bytes_payload": 638,
+        "bytes_by_type": {"Hello": 100, "Model": 940, "Note": 0, "Update": 400}, "messages_sent": 8,
+        "messages_delivered": 5, "messages_lost": 1, "messages_late": 0, "messages_to_ended": 1,
+        "messages_in_flight": 1, "messages_unread": 1,
+        "compute_virtual_seconds": {"client": {"train": 127 / 1e9}, "server": {"aggregate": 0.0}},
+        "oracle_waits": {"server@fedavg.py:33": 2}, "activations": 12, "journal_rows": len(rows),
+        "invariants": "hold", "digest_journal": digest, "real_seconds": 1.5,
+        "real_uncharged": {"client": {"total_s": 3.0, "max_ms": 2.0}}}
+    assert {key: s[key] for key in wanted} == wanted
+    assert s["bytes_by_link"][:2] == [{"link": "server->router", "bytes": 500, "messages": 5, "lost": 0},
+                                      {"link": "router->server", "bytes": 250, "messages": 2, "lost": 0}]
+    assert sum(link["bytes"] for link in s["bytes_by_link"]) == 1440
+    assert [link["lost"] for link in s["bytes_by_link"] if link["link"] == "router->client1"] == [1]
+    assert {"python", "emul", "torch", "numpy", "simpy", "platform"} <= set(s["versions"])
+
+
+def test_the_digest_follows_journal_and_model(header, rows):
+    def digests(some):
+        s = summarise(derive(columns(some), header), facts(digest_of(some)))
+        return s["digest"], s["digest_model"]
+
+    other_model = [(*row[:5], "bb") if row[0] == R.REPORT and row[5] else row for row in rows]
+    other_rows = rows[:-1]
+    assert digests(rows) == digests(list(rows))
+    assert digests(other_model)[1] != digests(rows)[1]
+    assert digests(other_rows)[1] == digests(rows)[1]
+    assert len({digests(some)[0] for some in (rows, other_model, other_rows)}) == 3
+
+
+def test_accuracy_is_the_last_observed_over_all_its_nodes():
+    assert final_accuracy([]) is None
+    assert final_accuracy([(0, 3, {"loss": 1.0})]) is None
+    assert final_accuracy([(1, 2, {"accuracy": 0.5}), (0, 1, {"accuracy": 0.9}), (0, 2, {"accuracy": 1.0})]) == 0.75
+
+
+def test_an_empty_run_has_empty_tables(tmp_path, header):
+    directory = rundir.create(tmp_path, "hand", "fedavg")
+    journal = Journal(directory.journal, header)
+    summary, report = write_results(directory, facts(journal.close()))
+    run = load_run(directory.path)
+    assert [len(f) for f in (run.rounds, run.messages, run.computations, run.timings)] == [0] * 4
+    assert list(run.rounds.columns) == list(COLUMNS["rounds"])
+    assert summary["bytes_total"] == 0
+    assert not report.violations
+
+
+def test_a_row_of_an_unknown_message_is_refused(header):
+    with pytest.raises(RecordError, match=r"^journal, row 1: a lost row of a message that was never sent$"):
+        derive(columns([(R.START, 0, 0, 0), (R.LOST, 5, 1, 7, 0, 1)]), header)
+
+
+@pytest.mark.parametrize("row", [(99, 0), (R.COMPUTED, 0), (R.COMPUTED, 0, "x"), (R.COMPUTED, 0, 2**70), ()])
+def test_rows_that_are_none_are_refused(row):
+    with pytest.raises(RecordError, match=r"^journal: among the rows from 0 on is one that is no row of a journal: "):
+        columns([row])
+
+
+def test_recorded_costs_are_those_of_each_node_in_order(tmp_path, rows, header):
+    journal = Journal(tmp_path / "journal", header)
+    for row in rows:
+        journal.append(row)
+    journal.close()
+    assert recorded_costs(tmp_path) == recorded_costs(tmp_path / "journal") == {0: [0], 1: [100], 2: [400]}
+
+
+# --- directories ----------------------------------------------------------------------------------------------------
+
+def test_directories_are_numbered_and_never_reused(tmp_path):
+    made = [rundir.create(tmp_path / "runs", "my run/x", "fedavg").path for _ in range(3)]
+    assert [path.name for path in made] == ["my_run_x-fedavg-1", "my_run_x-fedavg-2", "my_run_x-fedavg-3"]
+    made[1].joinpath("INCOMPLETE").unlink()
+    made[1].rmdir()
+    assert rundir.create(tmp_path / "runs", "my run/x", "fedavg").path == made[1]
+
+
+def test_the_mark_goes_when_everything_is_written(tmp_path, run):
+    assert not (run.path / "INCOMPLETE").exists()
+    assert sorted(p.name for p in run.path.iterdir()) == [
+        "computations.parquet", "journal", "messages.parquet", "rounds.parquet", "summary.json", "timings.parquet"]
+    assert not rundir.create(tmp_path, "a", "b").complete
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path):
+    path = tmp_path / "f"
+    path.write_text("old")
+    with pytest.raises(OSError, match="full"), rundir.write_atomically(path) as temporary:  # noqa: PT012
+        temporary.write_text("half")
+        raise OSError("full")
+    assert [p.read_text() for p in tmp_path.iterdir()] == ["old"]
+
+
+def test_json_has_no_nan(tmp_path):
+    rundir.write_json(tmp_path / "s", {"accuracy": float("nan"), "x": [float("inf"), 1.5]})
+    assert json.loads((tmp_path / "s").read_text()) == {"accuracy": None, "x": [None, 1.5]}
+
+
+def test_a_run_that_did_not_end_cannot_be_loaded(tmp_path):
+    with pytest.raises(EmulError, match=r"missing: no directory of a run that ended$"):
+        load_run(tmp_path)
