@@ -14,8 +14,10 @@ the last bits by address and a result must not depend on where ZeroMQ put a fram
 from __future__ import annotations
 
 import dataclasses
+import enum
 import math
 import sys
+import types
 import typing
 from collections.abc import Mapping, Sequence
 from types import ModuleType
@@ -32,7 +34,13 @@ MAX_BUFFERS = 1 << 16
 ALIGNMENT = 64
 
 _EXT_ARRAY, _EXT_TENSOR, _EXT_INT = 1, 2, 3
-_KINDS = "biufc"                    # the dtype kinds that are plain numbers
+# plain numbers and nothing else, by the name that stands in a header: little-endian
+_DTYPES = {d.str: d for d in (np.dtype(c).newbyteorder("<") for c in "?bhilqBHILQefdgFDG")}
+_MAX_DIMENSIONS = 32
+# what a field whose annotation says little (Any, list, an Enum) may hold: msgspec knows more, such as dates and sets,
+# but a set has no order that all processes agree on
+_LEAVES = (type(None), bool, int, float, str, bytes, bytearray, memoryview, np.ndarray, np.generic, enum.Enum)
+_EXACT = frozenset({type(None), bool, int, float, str, bytes, np.ndarray})
 
 Vector = np.ndarray                 # (d,) float32: parameters, updates
 
@@ -87,22 +95,48 @@ class _Encoding:
     def _hook(self, value: Any) -> Any:
         if isinstance(value, np.ndarray):
             return self._array(_EXT_ARRAY, value)
-        if isinstance(value, np.generic):
-            return value.item()
-        torch = sys.modules.get("torch")        # never imported for a message that holds no tensor
-        if torch is not None and isinstance(value, torch.Tensor):
-            return self._array(_EXT_TENSOR, value.detach().cpu().numpy())
-        raise TypeError(f"a message cannot hold {type(value).__name__}: use numbers, text, bytes, arrays, "
-                        "lists, dictionaries or frozen dataclasses of these")
+        if isinstance(value, np.generic) and not isinstance(value.item(), np.generic):
+            return value.item()                 # an extended float is no float: it has no item but itself
+        if _is_tensor(value):
+            return self._array(_EXT_TENSOR, value.numpy(force=True))
+        raise TypeError(_cannot_hold(value))
 
     def _array(self, code: int, array: np.ndarray) -> msgspec.msgpack.Ext:
-        if array.dtype.kind not in _KINDS:
-            raise TypeError(f"an array of dtype {array.dtype} cannot be sent: numbers only")
-        dtype = array.dtype.newbyteorder("<")
+        dtype = array.dtype
+        if dtype.str not in _DTYPES:
+            dtype = dtype.newbyteorder("<")
+            if dtype.str not in _DTYPES:
+                raise TypeError(f"an array of dtype {array.dtype} cannot be sent: numbers only")
         array = np.asarray(array, dtype=dtype)
         self.arrays.append(array)
         described = msgspec.msgpack.encode((dtype.str, array.shape, len(self.arrays) - 1))
         return msgspec.msgpack.Ext(code, described)
+
+
+def _is_tensor(value: Any) -> bool:
+    torch = sys.modules.get("torch")            # never imported for a message that holds no tensor
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _cannot_hold(value: Any) -> str:
+    return (f"a message cannot hold {type(value).__name__}: use numbers, text, bytes, arrays, "
+            "lists, dictionaries or frozen dataclasses of these")
+
+
+def _only_known(value: Any) -> None:
+    """Raise TypeError if anything in the tree is not what a message may hold."""
+    if isinstance(value, (list, tuple)):
+        for v in value:
+            _only_known(v)
+    elif isinstance(value, Mapping):
+        for k, v in value.items():
+            _only_known(k)
+            _only_known(v)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for f in dataclasses.fields(value):
+            _only_known(getattr(value, f.name))
+    elif not isinstance(value, _LEAVES) and not _is_tensor(value):
+        raise TypeError(_cannot_hold(value))
 
 
 def _plain(value: Any) -> Any:
@@ -145,7 +179,7 @@ def _arena(parts: Sequence[np.ndarray | memoryview]) -> list[memoryview]:
         else:
             target[:] = np.frombuffer(part, np.uint8)
     block.flags.writeable = False
-    view = memoryview(block)
+    view = memoryview(block)            # type: ignore[arg-type]
     return [view[start:start + size] for start, size in zip(starts, sizes, strict=True)]
 
 
@@ -155,9 +189,12 @@ def encode(message: Message) -> Encoded:
     Raises WireError, naming the message, for a value that cannot travel.
     """
     cls = type(message)
+    plan = _plan(cls)
     try:
-        header = _encoding.header([cls.__name__, *[getattr(message, name) for name in _plan(cls).names]])
-    except (TypeError, ValueError, RecursionError) as e:
+        for name in plan.loose:
+            _only_known(getattr(message, name))
+        header = _encoding.header([cls.__name__, *[getattr(message, name) for name in plan.names]])
+    except (TypeError, ValueError, OverflowError, RuntimeError) as e:
         raise WireError(f"{cls.__name__} cannot be encoded: {e}") from None
     arrays, _encoding.arrays = _encoding.arrays, []
     return Encoded(header, _arena(arrays) if arrays else [])
@@ -168,15 +205,47 @@ def encode(message: Message) -> Encoded:
 class _Plan:
     """What the fields of one message class must be, worked out once."""
 
-    __slots__ = ("cls", "names", "types")
+    __slots__ = ("cls", "loose", "names", "types")
+    cls: type[Message]
+    names: list[str]                    # of its fields
+    types: list[Any]
+    loose: list[str]                    # the fields whose annotation says too little to be trusted
 
     def __init__(self, cls: type[Message]):
         if not dataclasses.is_dataclass(cls):
             raise WireError(f"message {cls.__name__} is no dataclass: write @dataclass(frozen=True) above it")
-        hints = typing.get_type_hints(cls)
+        try:
+            hints = typing.get_type_hints(cls)
+        except (NameError, TypeError) as e:
+            raise WireError(f"message {cls.__name__}: an annotation cannot be resolved: {e}") from None
         self.cls = cls
         self.names = [f.name for f in dataclasses.fields(cls)]
         self.types = [hints[name] for name in self.names]
+        self.loose = [name for name in self.names if not _exact(hints[name], set())]
+        for name in self.names:
+            _try_annotation(hints[name], cls, name)
+
+
+def _exact(kind: Any, seen: set[type]) -> bool:
+    """Whether what fits this annotation can be nothing but what a message may hold."""
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (list, tuple, dict, typing.Union, types.UnionType):
+        return bool(args) and all(arg is Ellipsis or _exact(arg, seen) for arg in args)
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        if kind in seen:                # refers to itself
+            return True
+        hints = typing.get_type_hints(kind)
+        return all(_exact(hints[f.name], seen | {kind}) for f in dataclasses.fields(kind))
+    return (origin or kind) in _EXACT
+
+
+def _try_annotation(kind: Any, cls: type, name: str) -> None:
+    try:
+        msgspec.convert(None, kind, dec_hook=_no_conversion)
+    except msgspec.MsgspecError:
+        return                          # None does not fit, but something can
+    except Exception as e:
+        raise WireError(f"{cls.__name__}.{name}: this annotation cannot be checked: {e}") from None
 
 
 _plans: dict[type[Message], _Plan] = {}
@@ -210,7 +279,7 @@ def from_frames(frames: Sequence[bytes | memoryview]) -> Encoded:
 def decode(encoded: Encoded, types: Mapping[str, type[Message]]) -> Message:
     """The message in `encoded`; its arrays are read-only views. Raises WireError if the frames do not fit `types`."""
     buffers = encoded.buffers
-    used: list[int] = []
+    used: list[int] = []                # 0, 1, 2, ...: arrays come in the order of their buffers
 
     def ext(code: int, data: memoryview) -> Any:
         if code == _EXT_INT:
@@ -220,27 +289,29 @@ def decode(encoded: Encoded, types: Mapping[str, type[Message]]) -> Message:
             if code == _EXT_ARRAY:
                 return array
             import torch
-            return torch.from_numpy(array.copy())       # torch knows no read-only tensors, so this one is private
+            return torch.tensor(array)      # torch knows no read-only tensors, so this one is private; it is aligned
         raise WireError(f"unknown extension {code} in a header")
 
     try:
         values = msgspec.msgpack.decode(encoded.header, ext_hook=ext)
     except WireError:
         raise
-    except (msgspec.MsgspecError, ValueError, RecursionError, TypeError) as e:
+    except (msgspec.MsgspecError, ValueError, RecursionError, TypeError, MemoryError) as e:
         raise WireError(f"not a header: {e}") from None
     if not isinstance(values, list) or not values or not isinstance(values[0], str):
         raise WireError("not a header: expected [type name, fields ...]")
     cls = types.get(values[0])
     if cls is None:
-        raise WireError(f"unknown message type {values[0]!r}; known here: {', '.join(types)}")
-    if sorted(used) != list(range(len(buffers))):
-        raise WireError(f"{cls.__name__}: the header uses buffers {sorted(used)}, {len(buffers)} came")
+        raise WireError(f"unknown message type {values[0][:80]!r}; known here: {', '.join(types)}")
+    if len(used) != len(buffers):
+        raise WireError(f"{cls.__name__}: the header uses {len(used)} buffers, {len(buffers)} came")
     plan = _plan(cls)
     if len(values) - 1 != len(plan.names):
         raise WireError(f"{cls.__name__} has {len(plan.names)} fields, {len(values) - 1} came")
     fields = [value if type(value) is kind else _fit(value, kind, cls, name)
               for value, kind, name in zip(values[1:], plan.types, plan.names, strict=True)]
+    if plan.loose:
+        _check_loose(plan, fields)
     try:
         return cls(*fields)
     except Exception as e:          # a message may check itself in __post_init__; what it refuses came from outside
@@ -249,33 +320,50 @@ def decode(encoded: Encoded, types: Mapping[str, type[Message]]) -> Message:
 
 def _view(described: memoryview, buffers: list[memoryview], used: list[int]) -> np.ndarray:
     try:
-        code, shape, index = msgspec.msgpack.decode(described, type=tuple[str, tuple[int, ...], int])
-        dtype = np.dtype(code)
-    except (msgspec.MsgspecError, TypeError, ValueError, SyntaxError) as e:
+        code, shape, index = _describe.decode(described)
+    except (msgspec.MsgspecError, ValueError) as e:
         raise WireError(f"not a description of an array: {e}") from None
-    if dtype.kind not in _KINDS or dtype.names or dtype.subdtype:
-        raise WireError(f"dtype {code!r} is not accepted: numbers only")
-    if not 0 <= index < len(buffers) or index in used:
-        raise WireError(f"array refers to buffer {index}; {len(buffers)} came, each is used once")
-    if len(shape) > 32 or any(n < 0 for n in shape):
-        raise WireError(f"shape {shape} is not one of an array")
+    dtype = _DTYPES.get(code)
+    if dtype is None:
+        raise WireError(f"dtype {code[:80]!r} is not accepted: numbers only")
+    if index != len(used) or index >= len(buffers):
+        raise WireError(f"array number {len(used)} refers to buffer {index}; {len(buffers)} came, each is used once")
+    if len(shape) > _MAX_DIMENSIONS or any(n < 0 for n in shape):
+        raise WireError(f"{str(shape)[:80]} is no shape of an array")
     buffer = buffers[index]
     if math.prod(shape) * dtype.itemsize != buffer.nbytes:
         raise WireError(f"array of shape {shape} and dtype {code} does not fit a buffer of {buffer.nbytes} bytes")
     used.append(index)
-    array = np.frombuffer(buffer, dtype).reshape(shape) if buffer.nbytes else np.empty(shape, dtype)
-    array.flags.writeable = False
-    return array
+    try:
+        return np.ndarray(shape, dtype, buffer)     # read-only, as the buffer is
+    except (ValueError, OverflowError) as e:        # nothing in it, but of impossible dimensions
+        raise WireError(f"{shape} is no shape of an array: {e}") from None
+
+
+_describe = msgspec.msgpack.Decoder(tuple[str, tuple[int, ...], int])
+
+
+def _check_loose(plan: _Plan, fields: list[Any]) -> None:
+    for name, value in zip(plan.names, fields, strict=True):
+        if name in plan.loose:
+            try:
+                _only_known(value)
+            except (TypeError, RecursionError) as e:
+                raise WireError(f"{plan.cls.__name__}.{name}: {e}") from None
 
 
 def _fit(value: Any, kind: Any, cls: type, name: str) -> Any:
     try:
-        return msgspec.convert(value, kind, dec_hook=_no_conversion)
-    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as e:
+        return msgspec.convert(value, kind, builtin_types=_AS_THEY_ARE, dec_hook=_no_conversion)
+    except Exception as e:          # a nested dataclass may check itself too, with an exception of its own
         raise WireError(f"{cls.__name__}.{name}: {e}") from None
 
 
-def _no_conversion(kind: type, value: Any) -> Any:
+_AS_THEY_ARE = (bytes,)             # else text would be read as base64
+
+
+def _no_conversion(kind: Any, value: Any) -> Any:
+    kind = typing.get_origin(kind) or kind              # NDArray[float32] is an ndarray
     if isinstance(value, kind):
         return value
     raise ValueError(f"expected {kind.__name__}, got {type(value).__name__}")

@@ -49,11 +49,14 @@ class Known:
     input_shape: tuple[int, ...]
     classes: int
     samples: int                    # of the training set
-    scale: float                    # a stored byte is divided by it
+    scale: float                    # a stored byte is divided by it,
+    mean: float                     # then this is subtracted, and the rest divided by `std`: both of the training
+    std: float                      # images, as is usual for these sets; `normalise` in a scenario says otherwise
 
 
-_IDX = Known((1, 28, 28), 10, 60_000, 255.0)
-BUILT_IN = {"digits": Known((1, 8, 8), 10, _DIGITS_TRAIN, 16.0), "mnist": _IDX, "fashion-mnist": _IDX}
+BUILT_IN = {"digits": Known((1, 8, 8), 10, _DIGITS_TRAIN, 16.0, 0.3053, 0.3760),
+            "mnist": Known((1, 28, 28), 10, 60_000, 255.0, 0.1307, 0.3081),
+            "fashion-mnist": Known((1, 28, 28), 10, 60_000, 255.0, 0.2860, 0.3530)}
 
 _IDX_FILES = {"train_x": ("train-images-idx3-ubyte", 3), "train_y": ("train-labels-idx1-ubyte", 1),
               "test_x": ("t10k-images-idx3-ubyte", 3), "test_y": ("t10k-labels-idx1-ubyte", 1)}
@@ -100,9 +103,10 @@ def load(spec: dict[str, Any]) -> DataSet:
     Raises DataError if it is unknown, missing or garbled.
     """
     name = spec["set"]
-    normalise = spec.get("normalise") or {}
+    mean, std = 0.0, 1.0
     if name in BUILT_IN:
         known = BUILT_IN[name]
+        mean, std = known.mean, known.std
         arrays = _cached(name, *_source(name, spec.get("directory")))
         classes, scale = known.classes, known.scale
     else:
@@ -111,8 +115,9 @@ def load(spec: dict[str, Any]) -> DataSet:
     views = {part: np.asarray(arrays[part]).view() for part in PARTS}   # asarray: np.memmap indexes far slower
     for view in views.values():
         view.flags.writeable = False
-    return DataSet(name, **views, classes=classes, scale=scale, mean=float(normalise.get("mean", 0.0)),
-                   std=float(normalise.get("std", 1.0)))
+    normalise = spec.get("normalise") or {"mean": mean, "std": std}
+    return DataSet(name, **views, classes=classes, scale=scale, mean=float(normalise["mean"]),
+                   std=float(normalise["std"]))
 
 
 def missing(spec: dict[str, Any]) -> str | None:

@@ -37,12 +37,20 @@ class Model:
 
 
 def digits_cnn(input_shape: Shape, classes: int) -> nn.Module:
-    """Two 3 x 3 convolutions with ReLU and pooling, 64-32-10: 3,658 parameters."""
+    """Two 3 x 3 convolutions with ReLU and pooling, 64-32-10: 3,658 parameters.
+
+    Initialised for ReLU (He et al. 2015), so that a few short rounds of plain SGD get it off the ground.
+    """
     from torch import nn
 
-    return nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-                         nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),     # (B, 16, 2, 2)
-                         nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, classes))
+    net = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+                        nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),      # (B, 16, 2, 2)
+                        nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, classes))
+    for layer in net:
+        if isinstance(layer, (nn.Conv2d, nn.Linear)):
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            nn.init.zeros_(layer.bias)
+    return net
 
 
 def digits_mlp(input_shape: Shape, classes: int) -> nn.Module:

@@ -7,10 +7,11 @@ by `--plugin package.module`. A module exports `Params`, its messages, its role 
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import pkgutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import entry_points
 from types import ModuleType
 
@@ -44,6 +45,8 @@ def known(plugins: Sequence[str] = ()) -> dict[str, str]:
 
 def find(name: str, plugins: Sequence[str] = ()) -> ModuleType:
     """The scheme's module. Raises UnknownScheme, or NotAScheme for a module that cannot be one."""
+    if name in _lent:
+        return _lent[name]
     modules = known(plugins)
     if name not in modules:
         raise UnknownScheme(name, list(modules))
@@ -55,6 +58,22 @@ def find(name: str, plugins: Sequence[str] = ()) -> ModuleType:
     if missing:
         raise NotAScheme(f'scheme "{name}" ({modules[name]}) lacks {" and ".join(missing)}')
     return module
+
+
+_lent: dict[str, ModuleType] = {}
+
+
+@contextlib.contextmanager
+def lend(name: str, module: ModuleType) -> Iterator[None]:
+    """Inside the block `find(name)` is `module`, in this process alone: for roles that no file can be imported for."""
+    before = _lent.get(name)
+    _lent[name] = module
+    try:
+        yield
+    finally:
+        del _lent[name]
+        if before is not None:
+            _lent[name] = before
 
 
 def deciders(module: ModuleType, roles: dict[str, list[int]]) -> list[int]:

@@ -186,10 +186,10 @@ async def exchange_keys(node: Node, p: Params, s: ServerState) -> None:
             s.unsure -= (await node.gather(KeysHeld, silent, timeout_s=p.setup_s)).keys()
         else:
             return
-    for k in node.clients:
-        if k not in s.keys or k in s.unsure:
-            what = "confirmed the key ring" if k in s.keys else "sent its public key"
-            raise TooFewClients(f"set-up: {node.world.names[k]} has not {what} after {SETUP_TRIES} tries")
+    missing = [k for k in node.clients if k not in s.keys]
+    for silent, what in ((missing, "sent its public key"), (sorted(s.unsure), "confirmed the key ring")):
+        if silent:
+            raise TooFewClients(f"set-up: {node.world.names[silent[0]]} has not {what} after {SETUP_TRIES} tries")
 
 
 async def open_round(node: Node, s: ServerState) -> None:

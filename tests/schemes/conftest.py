@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -222,10 +222,10 @@ class Drive:
 
 
 @pytest.fixture(scope="session", name="play")
-def _play() -> Iterator[Callable[..., Played]]:
-    yield play
+def _play() -> Callable[..., Played]:
+    return play
 
 
 @pytest.fixture(scope="session", name="drive")
-def _drive() -> Iterator[type[Drive]]:
-    yield Drive
+def _drive() -> type[Drive]:
+    return Drive

@@ -1,0 +1,126 @@
+"""Real seconds a round of FedAvg with 100 clients, no-op and one epoch, against one process without a framework.
+
+Journal on disk, wire format, network model and the evaluation of every round are on. Median of the rounds after the
+first. Start-up: from the start of the interpreter to the end of the first round, against a bare `import torch`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from benchmarks.common import ROOT, Figure, Options, Run, main, python, run
+
+SCENARIO = Path(__file__).with_name("digits.yaml")
+PEERS = ROOT / "benchmarks" / "peers"
+NO_OP_TARGET_S = 0.05
+FLOOR_TARGET = 1.6                          # times faster than the floor, one epoch
+START_TARGET = 1.5                          # torch imports: "about one"
+_EPOCHS_ROUNDS = {0: 21, 1: 9}
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """What a contender says of its rounds: seconds of each, accuracy after each, and how it was run."""
+
+    per_round: list[float]
+    accuracies: list[float]
+    run: Run
+
+    @property
+    def later_s(self) -> float:
+        """Median seconds of a round after the first."""
+        return median(self.per_round[1:])
+
+    @property
+    def rest_s(self) -> float:
+        """Wall seconds of everything else: start, first round, end."""
+        return self.run.wall_s - sum(self.per_round[1:])
+
+
+def probe(clients: int, epochs: int, rounds: int, workers: int) -> None:
+    """Run the workload once and print a line as the peers' scripts do."""
+    import emul.cli  # noqa: F401, what a user's start costs
+    from emul.engine import execute, header, pool_of, wire
+    from emul.record.journal import Journal
+    from emul.scenario import load
+
+    scenario = load(SCENARIO, sets=[f"topology.clients={clients}", f"task.solver.sgd.epochs={epochs}",
+                                    f"stop.rounds={rounds}"])
+    wired = wire(scenario, *scenario.schemes[0], workers=max(1, workers))
+    marks: list[float] = []
+    with tempfile.TemporaryDirectory() as folder, pool_of(workers) as pool:
+        journal = Journal(Path(folder, "journal"), header(wired))
+        begin = time.monotonic()
+        outcome = execute(wired, pool, journal, lambda kernel: marks.append(time.monotonic()))
+        journal.close()
+        end = time.monotonic()
+    per = [b - a for a, b in zip([begin, *marks], marks, strict=False)]
+    accuracies = [round(o.values["accuracy"], 4) for o in outcome.observations]
+    print(f"EMUL clients={clients} rounds={rounds} first_round_ended={marks[0]:.4f} "
+          f"after_last_round={end - marks[-1]:.4f} per_round={[round(s, 4) for s in per]} acc={accuracies}")
+
+
+def emul(clients: int, epochs: int, rounds: int, workers: int = 2) -> Rounds:
+    call = f"probe({clients}, {epochs}, {rounds}, {workers})"
+    return parse(run(python(f"from benchmarks.bench_rounds import probe; {call}")))
+
+
+def floor(clients: int, epochs: int, rounds: int, interpreter: str = sys.executable) -> Rounds:
+    return parse(run([interpreter, "inproc_floor.py", str(clients), str(rounds)], PEERS, EPOCHS=str(epochs)))
+
+
+def parse(done: Run) -> Rounds:
+    """Read "... per_round=[...] acc=[...]"."""
+    return Rounds(*(_floats(done.output, name) for name in ("per_round", "acc")), done)
+
+
+def _floats(text: str, name: str) -> list[float]:
+    return [float(value) for value in re.findall(rf"\b{name}=\[?([\d., e-]*)", text)[-1].split(",")]
+
+
+def rounds(options: Options) -> Iterable[Figure]:
+    found: dict[tuple[str, int], list[Rounds]] = {}
+    for _ in range(options.repeats):                        # interleaved: a change of load meets everybody
+        for epochs, count in _EPOCHS_ROUNDS.items():
+            found.setdefault(("emul", epochs), []).append(emul(100, epochs, count))
+            found.setdefault(("floor", epochs), []).append(floor(100, epochs, count))
+    later = {key: median(r.later_s for r in runs) for key, runs in found.items()}
+    yield Figure("no-op round, 100 clients, 2 workers", later["emul", 0], "s", at_most=NO_OP_TARGET_S,
+                 note=f"floor {later['floor', 0]:.3f} s; evaluations after the last round: {_left(found['emul', 0])}")
+    yield Figure("round of one epoch, 100 clients, 2 workers", later["emul", 1], "s",
+                 note=f"floor {later['floor', 1]:.3f} s; evaluations after the last round: {_left(found['emul', 1])}")
+    yield Figure("one epoch, times faster than the floor", later["floor", 1] / later["emul", 1], "x",
+                 at_least=FLOOR_TARGET)
+    ours, theirs = emul(10, 5, 8).accuracies, floor(10, 5, 8).accuracies
+    yield Figure("accuracy after 8 rounds, 10 clients, 5 epochs", ours[-1], "",
+                 note=f"rounds 1 to 8: {_list(ours)}; floor (other initial weights and shards): {_list(theirs)}")
+
+
+def start_up(options: Options) -> Iterable[Figure]:
+    ours, torch = [], []
+    for _ in range(options.repeats + 2):
+        torch.append(run(python("import torch")).wall_s)
+        done = emul(100, 0, 2).run
+        ours.append(_floats(done.output, "first_round_ended")[0] - done.begin)
+    yield Figure("start-up until the first round has ended", median(ours), "s")
+    yield Figure("start-up, in bare torch imports", median(ours) / median(torch), "x", at_most=START_TARGET,
+                 note=f"import torch {median(torch):.2f} s")
+
+
+def _left(runs: Sequence[Rounds]) -> str:
+    return f"{median(_floats(r.run.output, 'after_last_round')[0] for r in runs):.3f} s"
+
+
+def _list(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:.3f}" for value in values)
+
+
+if __name__ == "__main__":
+    main(rounds, start_up, text=__doc__)

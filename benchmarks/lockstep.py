@@ -1,0 +1,20 @@
+"""Timers alone: every node sleeps for the same period, again and again, so all wake at the same instants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from emul.roles import Node
+
+
+@dataclass(frozen=True)
+class Params:
+    period_s: float = 0.01
+
+
+async def peer(node: Node, p: Params) -> None:
+    while True:
+        await node.sleep(p.period_s)
+
+
+ROLES = {"peer": peer}

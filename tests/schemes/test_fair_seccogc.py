@@ -1,0 +1,367 @@
+"""Fair-SecCoGC: the exact mean of all updates since the last success, or nothing; the keys leave no trace in it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import combinations
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from emul.base.errors import NotDecodable
+from emul.base.streams import generator
+from emul.kernel import Crash
+from emul.primitives.codes.gradient_coding import cyclic_mds, fractional
+from emul.schemes import fair_seccogc
+from emul.schemes.fair_seccogc import Continue, KeyRequest, KeyRing, Masked, Model, Params, PartialSum, check
+from emul.wire import encode
+
+
+@dataclass
+class Audit:
+    """What was trained, masked and decoded, in the order of its doing."""
+
+    trained: list[tuple[str, np.ndarray, np.ndarray | None, np.ndarray]] = field(default_factory=list)
+    #        (client, Theta_ref, Delta before, Delta after)
+    masked: list[tuple[int, int, np.ndarray, np.ndarray]] = field(default_factory=list)     # (round, client, Delta, Y)
+    means: list[np.ndarray] = field(default_factory=list)               # one per success
+
+    def of_round(self, t: int) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+        return {k: (delta, y) for r, k, delta, y in self.masked if r == t}
+
+
+@contextmanager
+def audited() -> Iterator[Audit]:
+    audit = Audit()
+    train_on, masked_update, decode = fair_seccogc.train_on, fair_seccogc.masked_update, fair_seccogc.decode
+
+    def see_training(task: Any, reference: np.ndarray, delta: np.ndarray | None) -> np.ndarray:
+        after = train_on(task, reference, delta)
+        audit.trained.append((task.name, reference, delta, after))
+        return after
+
+    def see_mask(delta: np.ndarray, me: int, shared: Any, t: int, lambda_: float) -> np.ndarray:
+        y = masked_update(delta, me, shared, t, lambda_)
+        audit.masked.append((t, me, delta, y))
+        return y
+
+    def see_decoding(G: np.ndarray, sums: Any) -> Any:
+        mean, amplification = decode(G, sums)
+        audit.means.append(mean)
+        return mean, amplification
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fair_seccogc, "train_on", see_training)
+        patch.setattr(fair_seccogc, "masked_update", see_mask)
+        patch.setattr(fair_seccogc, "decode", see_decoding)
+        yield audit
+
+
+def lose(*what: tuple[str, int, int]) -> Any:
+    """Lose (kind, source or target that is a client, round)."""
+    return lambda kind, source, target, round_: (kind, source or target, round_) in what
+
+
+# --- exactness (check 9) --------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("lambda_", "tolerance"), [(0.1, 2e-7), (100.0, 2e-4)])
+def test_any_set_of_K_minus_s_sums_gives_the_mean(lambda_: float, tolerance: float) -> None:
+    K, d = 10, 2000
+    G, rng = cyclic_mds(K, 7), np.random.default_rng(1)
+    secrets = {frozenset(pair): rng.bytes(32) for pair in combinations(range(K), 2)}
+    deltas = rng.normal(0, 0.01, (K, d)).astype(np.float32)
+    ys = {k: fair_seccogc.masked_update(deltas[k], k, {j: secrets[frozenset((k, j))] for j in range(K) if j != k}, 3,
+                                        lambda_) for k in range(K)}
+    sums = {k: fair_seccogc.combine({m: G[k, m] for m in np.flatnonzero(G[k]).tolist()},
+                                    {m: ys[m] for m in np.flatnonzero(G[k]).tolist()}) for k in range(K)}
+    mean = deltas.astype(np.float64).mean(axis=0)
+    worst = max(float(np.abs(fair_seccogc.decode(G, {k: sums[k] for k in F})[0] - mean).max())
+                for F in combinations(range(K), 3))
+    assert 0 < worst <= tolerance
+    # each update is hidden by a key of the standard deviation asked for; together the keys vanish
+    noise = np.stack([ys[k].astype(np.float64) - deltas[k] for k in range(K)])
+    assert np.abs(noise.std(axis=1) / lambda_ - 1).max() < 0.08
+    assert np.abs(noise.sum(axis=0)).max() < 1e-5 * lambda_
+
+
+@pytest.mark.parametrize(("code", "s"), [("cyclic_mds", 3), ("fractional", 2), ("tandon", 2), ("fractional", 0),
+                                         ("tandon", 5)])
+def test_with_perfect_links_every_code_moves_the_model_by_the_mean(play: Any, code: str, s: int) -> None:
+    with audited() as audit:
+        played = play("fair_seccogc", 6, {"s": s, "code": code}, rounds=2)
+    model = np.zeros(40)
+    for t in (1, 2):
+        report = played.reports[t]
+        assert (report["decoded"], report["complete"], report["received"]) == (True, 6, 6)
+        assert report["amplification"] > 1 - 1e-12
+        deltas = np.stack([delta for delta, _ in audit.of_round(t).values()]).astype(np.float64)
+        assert len(deltas) == 6
+        model = model + deltas.mean(axis=0)
+        assert np.abs(played.models[t - 1] - model).max() < 1e-6
+    assert np.abs(model).max() > 0.05
+    assert {len(played.sent("KeyRequest")), len(played.sent("KeyRing"))} == {6}         # set-up only once
+
+
+def test_keys_of_different_rounds_differ(play: Any) -> None:
+    with audited() as audit:
+        play("fair_seccogc", 4, {"s": 1, "on_failure": "repeat"}, rounds=2, lost=lose(*[("PartialSum", k, 1)
+                                                                                       for k in (1, 2, 3, 4)]))
+    for k in (1, 2, 3, 4):
+        (delta1, y1), (delta2, y2) = audit.of_round(1)[k], audit.of_round(2)[k]
+        assert np.array_equal(delta1, delta2)              # `repeat`: the same update
+        assert np.abs((y1 - y2).std() / (0.1 * 2**0.5) - 1) < 0.4
+
+
+# --- the failure rule (check 16) ------------------------------------------------------------------------------------
+
+def test_after_two_failures_the_update_is_the_sum_of_three_local_runs(play: Any) -> None:
+    uplinks_down = lose(*[("PartialSum", k, t) for k in (1, 2, 3, 4, 5) for t in (1, 2)])
+    with audited() as audit:
+        played = play("fair_seccogc", 5, {"s": 2}, rounds=4, lost=uplinks_down)
+    assert [played.why[0, t] for t in (1, 2, 3, 4)] == [
+        *["NotDecodable: 0 complete sums arrived, K - s = 3 of 5 are needed"] * 2, "", ""]
+    assert [played.reports[t]["decoded"] for t in (1, 2, 3, 4)] == [False, False, True, True]
+    assert not played.models[0].any()                      # a failed round changes no global model
+    assert not played.models[1].any()
+    for name in {name for name, *_ in audit.trained}:
+        runs = [(reference, before, after) for n, reference, before, after in audit.trained if n == name]
+        assert [r[1] is None for r in runs] == [True, False, False, True]
+        assert not any(reference.any() for reference, _, _ in runs[:3])
+        steps = [runs[0][2], runs[1][2] - runs[1][1], runs[2][2] - runs[2][1]]
+        assert np.allclose(runs[2][2], steps[0] + steps[1] + steps[2], atol=1e-6)
+        assert np.array_equal(runs[3][0], played.models[2])                 # all start from Theta_ref again
+    mean = np.stack([delta for delta, _ in audit.of_round(3).values()]).astype(np.float64).mean(axis=0)
+    assert np.abs(played.models[2] - mean).max() < 1e-6
+    assert Counter(round_ for round_, *_ in played.sent("Model")) == {1: 5, 4: 5}
+    assert Counter(round_ for round_, *_ in played.sent("Continue")) == {2: 5, 3: 5}
+
+
+def test_a_client_that_missed_a_model_asks_for_it_and_counts_nothing_twice(play: Any) -> None:
+    """Round 1 succeeds; client 2 does not hear of it, so round 2 fails; it must not go on from its old model."""
+    with audited() as audit:
+        played = play("fair_seccogc", 5, {"s": 2}, rounds=4, lost=lose(("Model", 2, 2)))
+    assert [played.reports[t]["decoded"] for t in (1, 2, 3, 4)] == [True, False, False, True]
+    assert played.why[2, 3] == "Behind: the server continues from model 1, which has not come"
+    assert [target for round_, _, target in played.sent("Model") if round_ == 4] == [2]
+    for _, reference, _, _ in audit.trained[-5:]:
+        assert np.array_equal(reference, played.models[2])
+    mean = np.stack([delta for delta, _ in audit.of_round(4).values()]).astype(np.float64).mean(axis=0)
+    assert np.abs(played.models[3] - played.models[2] - mean).max() < 1e-6
+
+
+KINDS = ["KeyRequest", "PublicKey", "KeyRing", "KeysHeld", "Model", "Continue", "ModelRequest", "Masked", "PartialSum"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.floats(0, 0.5), st.sampled_from(["continue", "repeat"]), st.booleans(),
+       st.frozensets(st.sampled_from(KINDS)), st.sampled_from([None, 0.03]),
+       st.lists(st.tuples(st.integers(0, 5), st.integers(0, 300), st.integers(1, 200)), max_size=2))
+def test_whatever_is_lost_every_success_adds_the_mean_of_all(play: Any, seed: int, p: float, on_failure: str,
+                                                             send_incomplete: bool, reliable: frozenset[str],
+                                                             wait_s: float | None, crashes: Any) -> None:
+    count: Counter[tuple[str, int, int, int]] = Counter()
+
+    def loses(kind: str, source: int, target: int, round_: int) -> bool:
+        where = (kind, source, target, round_)
+        count[where] += 1
+        return kind not in reliable and generator(seed, "test", *where, count[where]).random() < p
+
+    faults = [Crash(ms * 1_000_000, node, (ms + back) * 1_000_000)
+              for node, ms, back in {c[0]: c for c in crashes}.values()]
+    with audited() as audit:
+        played = play("fair_seccogc", 5, {"s": 2, "on_failure": on_failure, "send_incomplete": send_incomplete,
+                                          "share_s": wait_s, "uplink_s": wait_s, "setup_s": wait_s},
+                      rounds=6, lost=loses, faults=faults)
+    model, means = np.zeros(40, np.float32), iter(audit.means)
+    for t, reported in zip(sorted(played.reports), played.models, strict=True):
+        report, why = played.reports[t], played.why[0, t]
+        if report["decoded"]:
+            updates = audit.of_round(t)
+            assert len(updates) == 5
+            added = next(means)
+            assert np.abs(added - np.stack([u for u, _ in updates.values()]).astype(np.float64).mean(axis=0)
+                          ).max() < 1e-5
+            begun = {name: (reference, delta) for name, reference, _, delta in audit.trained
+                     if any(delta is u for u, _ in updates.values())}
+            assert len(begun) == 5                         # five clients, from the model that the server has
+            assert all(np.array_equal(reference, model) for reference, _ in begun.values())
+            model = model + added
+        else:
+            assert why.startswith(("NotDecodable: ", "TooFewClients: set-up: "))
+        assert np.array_equal(reported, model)
+
+
+# --- lambda, silence, bytes (checks 17, 18, 19) ---------------------------------------------------------------------
+
+def half_lost(kind: str, source: int, target: int, round_: int) -> bool:
+    return kind in ("Masked", "PartialSum") and generator(5, "test", kind, source, target, round_).random() < 0.2
+
+
+def test_the_curve_does_not_depend_on_lambda(play: Any) -> None:
+    curves = {lambda_: play("fair_seccogc", 5, {"s": 2, "lambda_": lambda_}, rounds=8, lost=half_lost)
+              for lambda_ in (0.0, 0.1, 10.0)}
+    decoded = [r["decoded"] for r in curves[0.0].reports.values()]
+    assert {True, False} == set(decoded)
+    for lambda_, played in curves.items():
+        assert [r["decoded"] for r in played.reports.values()] == decoded
+        assert np.abs(np.stack(played.models) - np.stack(curves[0.0].models)).max() <= 1e-7 + 3e-6 * lambda_
+
+
+def test_without_lambda_there_are_no_keys_and_no_set_up(play: Any) -> None:
+    played = play("fair_seccogc", 5, {"s": 2, "lambda_": 0.0})
+    assert not played.sent("KeyRequest")
+    assert not played.sent("KeyRing")
+    assert played.reports[1]["decoded"] is True
+
+
+def test_a_client_that_shares_nothing_blocks_every_round(play: Any) -> None:
+    played = play("fair_seccogc", 10, {"s": 7}, rounds=5,
+                  lost=lambda kind, source, *_: source == 3 and kind in ("Masked", "PartialSum"))
+    assert {(played.reports[t]["complete"], played.why[0, t]) for t in range(1, 6)} == {
+        (2, "NotDecodable: 2 complete sums arrived, K - s = 3 of 10 are needed")}
+
+
+def test_bytes_and_frames_of_a_round(play: Any) -> None:
+    d = 300
+    played = play("fair_seccogc", 10, {"s": 7}, d=d, rounds=2)
+    vector = np.zeros(d, np.float32)
+    for kind, count, arrays, example in (
+            ("Masked", 2 * 70, 4 * d, Masked(vector)),
+            ("PartialSum", 2 * 10, 4 * d + 1, PartialSum(np.zeros(1, np.uint8), vector)),
+            ("Model", 2 * 10, 4 * d, Model(0, vector)),
+            ("KeyRing", 10, 320, KeyRing(np.zeros((10, 32), np.uint8))),
+            ("PublicKey", 10, 32, fair_seccogc.PublicKey(np.zeros(32, np.uint8)))):
+        sizes = played.frame_bytes(kind)
+        assert len(sizes) == count
+        assert set(sizes) == {arrays + len(encode(example).header)}
+
+
+@pytest.mark.parametrize(("send_incomplete", "received"), [(False, 4), (True, 5)])
+def test_an_incomplete_sum_stays_at_home_unless_asked_for(play: Any, send_incomplete: bool, received: int) -> None:
+    played = play("fair_seccogc", 5, {"s": 2, "send_incomplete": send_incomplete},
+                  lost=lambda kind, source, target, _: (kind, source, target) == ("Masked", 3, 1))
+    assert len(played.sent("PartialSum")) == received
+    assert (played.reports[1]["received"], played.reports[1]["complete"]) == (received, 4)
+    assert played.reports[1]["decoded"] is True
+    assert played.why[1, 1] == ""                          # no failure of the relay
+
+
+def test_relays_and_server_wait_no_longer_than_they_are_told(play: Any) -> None:
+    slow = {("Masked", 3, 1), ("PartialSum", 4, 0)}
+    played = play("fair_seccogc", 5, {"s": 2, "share_s": 0.05, "uplink_s": 0.2, "setup_s": 0.1},
+                  late=lambda kind, source, target, _: 900_000_000 if (kind, source, target) in slow else 0)
+    assert not played.kernel.oracle_waits
+    assert played.reports[1]["complete"] == 3
+    assert played.kernel.end_ns == 240_000_000             # set-up 40 ms, then 200 ms from the opening on
+
+
+# --- set-up ---------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("setup_s", [None, 0.5])
+def test_lost_set_up_messages_are_sent_again(play: Any, setup_s: float | None) -> None:
+    count: Counter[tuple[str, int]] = Counter()
+
+    def loses(kind: str, source: int, target: int, round_: int) -> bool:
+        count[kind, source] += 1
+        return kind in ("PublicKey", "KeysHeld") and count[kind, source] <= source % 3
+
+    played = play("fair_seccogc", 5, {"s": 2, "setup_s": setup_s}, lost=loses)
+    assert played.reports[1]["decoded"] is True
+    # client k answers k mod 3 times in vain
+    assert Counter(s for _, s, _ in played.sent("PublicKey")) == {1: 2, 2: 3, 3: 1, 4: 2, 5: 3}
+    assert Counter(s for _, s, _ in played.sent("KeysHeld")) == {1: 2, 2: 3, 3: 1, 4: 2, 5: 3}
+
+
+def test_set_up_is_given_up_for_the_round_and_taken_up_in_the_next(play: Any) -> None:
+    played = play("fair_seccogc", 5, {"s": 2}, rounds=3, lost=lose(("KeyRequest", 4, 1), ("KeyRing", 2, 2)))
+    assert played.why[0, 1] == "TooFewClients: set-up: client4 has not sent its public key after 20 tries"
+    assert played.why[0, 2] == "TooFewClients: set-up: client2 has not confirmed the key ring after 20 tries"
+    assert played.reports[3]["decoded"] is True
+    assert [t for t, *_ in played.sent("Model")] == [3] * 5
+
+
+def test_a_client_that_is_dead_from_the_start_fails_every_round_but_not_the_run(play: Any) -> None:
+    played = play("fair_seccogc", 5, {"s": 2}, rounds=3, faults=[Crash(0, 3)])
+    assert {played.why[0, t] for t in (1, 2, 3)} == {
+        "TooFewClients: set-up: client3 has not sent its public key after 20 tries"}
+
+
+# --- roles alone ----------------------------------------------------------------------------------------------------
+
+def test_a_relay_combines_what_it_heard_and_says_whom(drive: Any) -> None:
+    client = drive("fair_seccogc", "client", 5, 5, {"s": 2, "lambda_": 0.0, "send_incomplete": True})
+    client.enter(1)
+    client.deliver((0, Model(0, np.zeros(40, np.float32))))
+    assert [to for to, _ in client.sent] == [[3, 4]]       # V_5 = {3, 4, 5}
+    own, other = client.only(Masked).y, np.full(40, 2.0, np.float32)
+    assert client.last.sources == [1, 2]                   # U_5 = {5, 1, 2}
+    client.deliver((2, Masked(other)))
+    answer, G = client.only(PartialSum), cyclic_mds(5, 2)
+    assert np.unpackbits(answer.heard, count=3).tolist() == [0, 1, 1]       # of 1, 2, 5 in ascending order
+    assert np.allclose(answer.sum, G[4, 1] * other + G[4, 4] * own, atol=1e-6)
+    assert not fair_seccogc.is_complete(G, 4, answer)
+
+
+def test_a_client_answers_set_up_as_often_as_it_is_asked(drive: Any) -> None:
+    client = drive("fair_seccogc", "client", 1, 2, {"s": 1, "code": "fractional"})
+    client.enter(1)
+    keys = []
+    for _ in range(2):
+        client.deliver((0, KeyRequest()))
+        keys.append(client.only(fair_seccogc.PublicKey).key)
+    assert np.array_equal(*keys)
+    ring = np.stack([keys[0], np.frombuffer(fair_seccogc.key_pair(bytes(range(32))).public, np.uint8)])
+    for _ in range(2):
+        client.deliver((0, KeyRing(ring)))
+        client.only(fair_seccogc.KeysHeld)
+    client.deliver((0, Continue(0)))
+    client.only(fair_seccogc.ModelRequest)
+    assert client.left == ["Behind: the server continues from model 0, which has not come"]
+
+
+def test_without_the_key_ring_a_client_sends_no_update(drive: Any) -> None:
+    client = drive("fair_seccogc", "client", 1, 2, {"s": 1, "code": "fractional"})
+    client.enter(1)
+    client.deliver((0, Model(0, np.zeros(40, np.float32))))
+    assert client.sent == []
+    assert client.left == ["Behind: the key ring has not come"]
+
+
+def test_too_few_sums_and_sums_that_do_not_fit_are_told_apart() -> None:
+    sums = dict.fromkeys(range(3), np.zeros(4, np.float32))
+    with pytest.raises(NotDecodable, match=r"^2 complete sums arrived, K - s = 3 of 6 are needed$"):
+        fair_seccogc.decode(cyclic_mds(6, 3), dict(list(sums.items())[:2]))
+    with pytest.raises(NotDecodable, match=r"^2 complete sums arrived, K - s = 4 of 6 are needed$"):
+        fair_seccogc.decode(fractional(6, 2), dict(list(sums.items())[:2]))
+    G = cyclic_mds(5, 2)
+    G[1] = G[0]
+    with pytest.raises(NotDecodable, match=r"^3 complete sums of 5 arrived, but do not give the mean to 1e-6$"):
+        fair_seccogc.decode(G, sums)
+
+
+# --- parameters -----------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("params", "errors"), [
+    (Params(s=7), []),
+    (Params(s=6), ["s = 6: cyclic_mds needs K - s odd, K = 10 clients; s = 7 would do"]),
+    (Params(s=6, code="tandon"), []),
+    (Params(s=3, code="fractional"), ["s = 3: fractional needs s + 1 to divide K = 10 clients"]),
+    (Params(s=4, code="fractional"), []),
+    (Params(s=10), ["s = 10: expected 0..9 with 10 clients"]),
+    (Params(s=-1, lambda_=-0.1), ["s = -1: expected 0..9 with 10 clients",
+                                  "lambda = -0.1: expected a number, 0 or above"]),
+    (Params(s=7, share_s=0.0, setup_s=-1.0), ["share = 0.0 s: expected a time above 0",
+                                              "setup = -1.0 s: expected a time above 0"])])
+def test_check_names_what_is_wrong(params: Params, errors: list[str]) -> None:
+    assert check(params, SimpleNamespace(clients=10)) == errors
+
+
+def test_one_client_is_too_few() -> None:
+    assert check(Params(s=0), SimpleNamespace(clients=1)) == ["s = 0: 1 clients, a sum needs at least 2"]
