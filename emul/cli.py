@@ -93,7 +93,7 @@ def profile(scenario: ScenarioFile,
     from emul import engine
     from emul import scenario as scenarios
 
-    plan = scenarios.load(scenario, sets=[*(sets or ()), "compute.mode=measured"], seed=seed, plugins=plugin or ())
+    plan = scenarios.load(scenario, sets=[*(sets or ()), "compute={mode: measured}"], seed=seed, plugins=plugin or ())
     for key, (a, b) in engine.profile(plan, out, plugins=plugin or (), repeat=repeat).items():
         print(f"{key:40} {a * 1e3:12.4f} ms" + (f" + {b * 1e9:.3f} ns x work" if b else ""))
     print(f"written: {out}")

@@ -221,7 +221,14 @@ class Kernel:
             return None
         if tag == _FATE:
             node, source = what
-            return node if waits.settle(self._nodes, self.network, node, source, time) else None
+            if waits.settle(self._nodes, self.network, node, source, time):
+                return node
+            if node.patience is not None and source in node.patience.open:
+                # it came back before the word of its crash did, but may have left by other means, known later
+                known = waits.departure_known_at(self._nodes, self.network, node, source)
+                if known is not None and known > time:
+                    self._later(node, known, _FATE, (node, source))
+            return None
         if tag == _CRASH:
             self._crash(time, what[0], what[1])
         elif tag == _RETURN:
@@ -353,7 +360,7 @@ class Kernel:
         if due in pipe.stale:                       # it was to be looked at then, before the link changed
             pipe.stale.discard(due)
             return
-        self._calendar.add(due, (NETWORK, pipe.src, pipe.dst, _ADVANCE, pipe, pipe.owner))
+        self._calendar.add(due, (NETWORK, pipe.src, pipe.dst - _FAR, _ADVANCE, pipe, pipe.owner))
 
     def _arrive(self, time: int, copy: Copy, delivered: bool, pipe: Pipe | None) -> KNode | None:
         """A copy has left a link. Returns its receiver if this may end a wait of it."""
@@ -379,6 +386,7 @@ class Kernel:
         if not receiver.alive or receiver.finished:
             self._log((rows.DELIVER, time, copy.source, copy.seq, rows.TO_ENDED))
             self._unread(copy)
+            self._miss_round(time, receiver, copy)
             return None
         if copy.round and copy.round <= receiver.left:
             self._log((rows.DELIVER, time, copy.source, copy.seq, rows.DELIVERED_LATE))
@@ -396,12 +404,16 @@ class Kernel:
         return receiver
 
     def _know_loss(self, time: int, receiver: KNode, copy: Copy) -> KNode | None:
+        self._miss_round(time, receiver, copy)
         if not receiver.alive or receiver.finished or (copy.round and copy.round <= receiver.left):
             return None
         receiver.losses.append(copy)
-        if waits.skip_lost_rounds(receiver, copy, time):
-            self._tell_watchers(time, receiver)
         return receiver if waits.settle(self._nodes, self.network, receiver, copy.source, time) else None
+
+    def _miss_round(self, time: int, follower: KNode, copy: Copy) -> None:
+        """A leader's message was lost, or came while the follower was down: rounds it can no longer enter are left."""
+        if not follower.finished and waits.skip_lost_rounds(follower, copy, time):
+            self._tell_watchers(time, follower)
 
     def _unread(self, copy: Copy) -> None:
         """This copy will not be read: its worker may drop the frames after the last such copy."""
@@ -672,6 +684,9 @@ class Kernel:
             node.inbox = list(node.patience.got.values()) + node.inbox
         node.patience = node.next = None
         node.in_round = False
+        if node.round > node.left:                  # its round is over for it, whether it returns or not
+            node.left = node.round
+            node.departures.append((node.round, time))
         self._log((rows.CRASH, time, node.id))
         self._empty(node)
         self._port.post(node.worker, Close(node.id, time))
@@ -690,9 +705,6 @@ class Kernel:
         if node.alive or node.finished:
             return
         node.alive, node.returns, node.ended_at = True, False, None
-        if node.round > node.left:                  # the round of the crash is over for it
-            node.left = node.round
-            node.departures.append((node.round, time))
         node.reached = {}
         self._log((rows.RETURN, time, node.id))
         self._log((rows.START, time, node.id, node.round))

@@ -41,9 +41,10 @@ class Task:
 
     spec: {"data": {"set": name, "directory": path, "normalise": {"mean": m, "std": s}, "held_out": n},
            "partition": "iid", "model": name, "solver": {"sgd": {"lr": 0.1, "steps": 5, "batch": 32}}};
-    all of `data` but `set` is optional, `partition` is `iid` by default. `held_out` training samples are kept from
-    the clients, for nodes that are none (the root data of a server). One model is reused by all calls: not for
-    several threads. Raises TaskError if `validate` finds a mistake.
+    all of `data` but `set` is optional, `partition` is `iid` by default. Inputs of a built-in set are standardised by
+    the mean and std of its training images; `normalise` gives others, on pixels in [0, 1]. `held_out` training samples
+    are kept from the clients, for nodes that are none (the root data of a server). One model is reused by all calls:
+    not for several threads. Raises TaskError if `validate` finds a mistake.
     """
 
     def __init__(self, spec: dict[str, Any], clients: int, seed: int):

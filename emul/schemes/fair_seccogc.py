@@ -175,21 +175,27 @@ async def exchange_keys(node: Node, p: Params, s: ServerState) -> None:
     Raises TooFewClients if somebody does not answer: without all keys none is complete.
     """
     for _ in range(SETUP_TRIES):
+        begun = node.now_ns
         silent = [k for k in node.clients if k not in s.keys]
         if silent:
             node.broadcast(silent, KeyRequest())
-            answers = await node.gather(PublicKey, silent, timeout_s=p.setup_s)
-            s.keys.update({k: m.key for k, m in answers.items()})
+            keys = await node.gather(PublicKey, silent, timeout_s=p.setup_s)
+            s.keys.update({k: m.key for k, m in keys.items()})
+            answered = len(keys)
         elif s.unsure:
             silent = sorted(s.unsure)
             node.broadcast(silent, KeyRing(np.stack([s.keys[k] for k in node.clients])))
-            s.unsure -= (await node.gather(KeysHeld, silent, timeout_s=p.setup_s)).keys()
+            held = await node.gather(KeysHeld, silent, timeout_s=p.setup_s)
+            s.unsure -= held.keys()
+            answered = len(held)
         else:
             return
+        if not answered and node.now_ns == begun:
+            break                           # settled at once: all of them have left the round, asking again is no use
     missing = [k for k in node.clients if k not in s.keys]
     for silent, what in ((missing, "sent its public key"), (sorted(s.unsure), "confirmed the key ring")):
         if silent:
-            raise TooFewClients(f"set-up: {node.world.names[silent[0]]} has not {what} after {SETUP_TRIES} tries")
+            raise TooFewClients(f"set-up: {node.world.names[silent[0]]} has not {what}")
 
 
 async def open_round(node: Node, s: ServerState) -> None:
@@ -275,6 +281,8 @@ async def opening(node: Node, p: Params, s: ClientState) -> Model | Continue:
         if not got:
             raise Behind("the opening of the round has not come")
         message = got[node.server]
+        if isinstance(message, (Model, Continue)):
+            return message
         if isinstance(message, KeyRequest):
             if s.own is None:
                 s.own = await node.compute("keys", key_pair, node.rng.bytes(KEY_BYTES))
@@ -284,8 +292,6 @@ async def opening(node: Node, p: Params, s: ClientState) -> Model | Continue:
                 s.shared = await node.compute("agree", agree_with_all, s.own, node.clients, node.id, message.keys,
                                               work=len(node.clients) - 1)
             node.send(node.server, KeysHeld())
-        else:
-            return message
 
 
 def take_over(node: Node, s: ClientState, message: Model | Continue) -> None:

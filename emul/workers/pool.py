@@ -39,7 +39,7 @@ class Workers:
             raise ValueError(f"workers = {n}: expected at least 1")
         self.workers = n
         self.timeout_s = timeout_s
-        self._directory = tempfile.mkdtemp(prefix="emul-")
+        self._directory = _socket_directory()
         self._processes: list[Any] = []
         self._context: zmq.Context[Any] | None = None
         self._encoder = msgspec.msgpack.Encoder()
@@ -50,7 +50,9 @@ class Workers:
         self._ships: list[list[tuple[int, int, int]]] = [[] for _ in range(n)]
         self._forgets: list[list[tuple[int, int]]] = [[] for _ in range(n)]
         self._commanded: set[int] = set()
+        self._runs = 0                      # opened so far
         self._running = False
+        self._ending = False                # the workers have been told that the run is over
         self._broken = False
         try:
             self._start()
@@ -132,20 +134,22 @@ class Workers:
         """Begin a run: one set-up per worker. Raises RoleFailed with the traceback if a worker cannot."""
         if self._broken:
             raise WorkerDied("this pool has lost a worker; make a new one")
+        if self._running:                   # the last one was interrupted, and so was its end
+            self.abort()
         self._replies.clear()
         self._observations.clear()
         self._done.clear()
-        self._running = True
+        self._ready = 0
+        self._runs += 1
+        self._running, self._ending = True, False
         for index, setup in enumerate(setups):
-            self._send(index, b"S", setup)
+            self._control.send_multipart([str(index).encode(), b"S", self._encoder.encode(setup), b"%d" % self._runs])
         self._until_ready()
 
     def finish(self) -> tuple[list[Observation], list[Timing]]:
         """End the run: all observations, by (round, node), and timings, by worker."""
         self._flush()
-        for index in range(self.workers):
-            self._control.send_multipart([str(index).encode(), b"F"])
-        self._until_done()
+        self._end(b"F")
         for observations, _ in self._done:
             for seen in observations:
                 self._observations[seen.node, seen.round] = seen
@@ -156,13 +160,19 @@ class Workers:
         """End a run that failed, so that the pool can take the next one."""
         if not self._running or self._broken:
             return
-        for kept in (*self._events, *self._ships, *self._forgets):
-            kept.clear()
-        for index in range(self.workers):
-            self._control.send_multipart([str(index).encode(), b"A"])
-        self._until_done()
+        self._events = [[] for _ in range(self.workers)]
+        self._ships = [[] for _ in range(self.workers)]
+        self._forgets = [[] for _ in range(self.workers)]
+        self._commanded.clear()
+        self._end(b"A")
 
-    def _until_done(self) -> None:
+    def _end(self, tag: bytes) -> None:
+        """Tell both threads of every worker that the run is over, once, and wait until all have said so."""
+        if not self._ending:
+            self._ending = True
+            for index in range(self.workers):
+                self._inboxes[index].send_multipart([b"E", b""])
+                self._control.send_multipart([str(index).encode(), tag])
         while len(self._done) < self.workers:
             self._poll()
         self._running = False
@@ -251,7 +261,10 @@ class Workers:
             elif tag == b"r":
                 self._ready += 1
             elif tag == b"X":
-                self._broken = self._broken or self._running is False
+                if not self._ending:        # else it is known already that this run fails
+                    raise RoleFailed("a worker could not begin the run:\n" + body[0].decode(errors="replace"))
+            elif tag == b"Z":
+                self._broken = True         # that process is ending
                 raise RoleFailed("a worker failed:\n" + body[0].decode(errors="replace"))
 
     def _poll(self) -> None:
@@ -263,8 +276,7 @@ class Workers:
                 while True:
                     self._last_beat[int(self._beats.recv(zmq.NOBLOCK))] = now
         if self._control in ready:
-            self._receive()
-            return
+            self._receive()             # first: a worker that dies may have said why
         for index, process in enumerate(self._processes):
             if process.sentinel in ready:
                 self._broken = True
@@ -273,6 +285,15 @@ class Workers:
             if now - self._last_beat[index] > self.timeout_s:
                 self._broken = True
                 raise WorkerDied(f"worker {index} (process {process.pid}) sent no heartbeat for {self.timeout_s:g} s")
+
+
+def _socket_directory() -> str:
+    """A directory of mode 0700 whose name leaves room for a socket's: at most 107 characters in all."""
+    directory = tempfile.mkdtemp(prefix="emul-")
+    if len(directory) <= 90:
+        return directory
+    os.rmdir(directory)
+    return tempfile.mkdtemp(prefix="emul-", dir="/tmp")
 
 
 def newest_accuracy(observations: dict[tuple[int, int], Observation]) -> float | None:
@@ -284,7 +305,7 @@ def newest_accuracy(observations: dict[tuple[int, int], Observation]) -> float |
 def _no_main() -> Iterator[None]:
     """Keep multiprocessing from running the user's main module again in every worker."""
     main = sys.modules["__main__"]
-    kept = {name: main.__dict__[name] for name in ("__file__", "__spec__") if name in main.__dict__}
+    kept: dict[str, Any] = {name: main.__dict__[name] for name in ("__file__", "__spec__") if name in main.__dict__}
     main.__dict__.pop("__file__", None)
     main.__spec__ = None
     try:

@@ -4,15 +4,21 @@ The compute thread talks to the coordinator (`control`). The I/O thread owns the
 sends what to ship and the other workers send payloads, and the heartbeat; so a long computation neither looks like a
 death nor keeps others waiting for a payload that lies here. Frames on the sockets, first part a tag:
 
-    control   S setup | E events | F finish | A abort | Q quit    answered by    r ready | R replies | O observations |
-              D done | X failure
-    inbox     C commands of the coordinator: [ship, forget] | P payloads of a peer
+    control   S setup, run | E events | F finish | A abort | Q quit    answered by    r ready | R replies |
+              O observations | D done | X failure to begin a run | Z failure that ends the process
+    inbox     C commands of the coordinator: [ship, forget] | E end of a run | P run, payloads of a peer
+
+A run ends in both threads: the coordinator says so on both sockets, and the compute thread waits until the I/O thread
+has come to that point of its inbox. So no command of one run meets the payloads of the next; what a slower peer still
+sends for an ended run carries that run's number and is thrown away.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
+import shutil
 import signal
 import sys
 import threading
@@ -38,7 +44,7 @@ observations_decoder = msgspec.msgpack.Decoder(list[Observation])
 done_decoder = msgspec.msgpack.Decoder(tuple[list[Observation], list[Timing]])
 setup_decoder = msgspec.msgpack.Decoder(Setup)
 commands_decoder = msgspec.msgpack.Decoder(tuple[list[tuple[int, int, int]], list[Key]])
-payloads_decoder = msgspec.msgpack.Decoder(list[tuple[int, int, int]])
+payloads_decoder = msgspec.msgpack.Decoder(tuple[int, list[tuple[int, int, int]]])
 encoder = msgspec.msgpack.Encoder()
 
 
@@ -65,7 +71,7 @@ def main(directory: str, index: str, coordinator: str) -> None:
     try:
         Loop(control, io).run()
     except BaseException:
-        control.send_multipart([b"X", traceback.format_exc().encode()])
+        control.send_multipart([b"Z", traceback.format_exc().encode()])
         time.sleep(0.2)                 # for ZeroMQ to send it: the context cannot be closed under the I/O thread
     os._exit(0)                         # not through the exit handlers of a forked torch
 
@@ -77,6 +83,8 @@ class IO(threading.Thread):
         super().__init__(daemon=True)
         self.outbox: dict[Key, Encoded] = {}            # payloads for other workers, until the kernel has decided
         self._arrived: dict[Key, Encoded] = {}
+        self._run = 0                                   # number of the run that is open, or was last
+        self._ended = False                             # the coordinator will command nothing more in this run
         self._news = threading.Condition()
         self._directory, self._index = directory, index
         self._context = context
@@ -86,10 +94,18 @@ class IO(threading.Thread):
         self._inbox.bind(address(directory, f"w{index}"))
         self._beat = context.socket(zmq.PUSH)
         self._beat.setsockopt(zmq.LINGER, 0)
+        self._beat.setsockopt(zmq.SNDHWM, 10)
         self._beat.connect(address(directory, "beat"))
         self._coordinator = os.pidfd_open(coordinator)
 
     def run(self) -> None:
+        try:
+            self._serve_forever()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)                 # a worker that beats no more would be found out, but late and without a reason
+
+    def _serve_forever(self) -> None:
         poller = zmq.Poller()
         poller.register(self._inbox, zmq.POLLIN)
         poller.register(self._coordinator, select.POLLIN)
@@ -97,11 +113,13 @@ class IO(threading.Thread):
         while True:
             now = time.monotonic()
             if now >= next_beat:
-                self._beat.send(b"%d" % self._index)
+                with contextlib.suppress(zmq.Again):    # full while the coordinator idles; to block would miss its end
+                    self._beat.send(b"%d" % self._index, zmq.NOBLOCK)
                 next_beat = now + BEAT_S
             ready = dict(poller.poll(max(1, int((next_beat - now) * 1000))))
             if self._coordinator in ready:
-                os._exit(1)             # nobody is left to work for
+                shutil.rmtree(self._directory, ignore_errors=True)      # nobody is left to do it, or to work for
+                os._exit(1)
             if self._inbox in ready:
                 self._drain()
 
@@ -113,8 +131,12 @@ class IO(threading.Thread):
                 return
             if tag == b"C":
                 self._serve(*commands_decoder.decode(header))
+            elif tag == b"P":
+                self._take(*payloads_decoder.decode(header), frames)
             else:
-                self._take(payloads_decoder.decode(header), frames)
+                with self._news:
+                    self._ended = True
+                    self._news.notify()
 
     def _serve(self, ships: list[tuple[int, int, int]], forgets: list[Key]) -> None:
         """Send payloads to the workers that need them, then let go of those that nobody else will."""
@@ -125,7 +147,8 @@ class IO(threading.Thread):
             described.append((source, first, len(parts)))
             frames += parts
         for target, (described, frames) in bundles.items():
-            self._peer(target).send_multipart([b"P", encoder.encode(described), *frames], copy=len(frames) > 64)
+            self._peer(target).send_multipart([b"P", encoder.encode((self._run, described)), *frames],
+                                              copy=len(frames) > 64)
         for key in forgets:
             self.outbox.pop(key, None)
 
@@ -137,15 +160,16 @@ class IO(threading.Thread):
             peer.connect(address(self._directory, f"w{target}"))
         return self._peers[target]
 
-    def _take(self, described: list[tuple[int, int, int]], frames: list[bytes]) -> None:
+    def _take(self, run: int, described: list[tuple[int, int, int]], frames: list[bytes]) -> None:
         place = 0
         arrived = {}
         for source, first, count in described:
             arrived[source, first] = from_frames(frames[place:place + count])
             place += count
         with self._news:
-            self._arrived.update(arrived)
-            self._news.notify()
+            if run == self._run:
+                self._arrived.update(arrived)
+                self._news.notify()
 
     def wait_for(self, key: Key) -> Encoded:
         """The payload `key`, which is on its way to this worker; it is handed out once."""
@@ -154,8 +178,18 @@ class IO(threading.Thread):
                 self._news.wait()
             return self._arrived.pop(key)
 
-    def clear(self) -> None:
+    def begin(self, run: int) -> None:
+        """A run begins; nobody sends payloads of it before all workers have said that they are ready."""
         with self._news:
+            self._run = run
+
+    def end(self) -> None:
+        """Forget the run's payloads, once the coordinator's last command has been carried out."""
+        with self._news:
+            while not self._ended:
+                self._news.wait()
+            self._ended = False
+            self._run = 0
             self._arrived.clear()
         self.outbox.clear()
 
@@ -182,19 +216,20 @@ class Loop:
                 if core is not None:    # else the run was aborted while this was under way
                     self._events(core, events_decoder.decode(body[0]))
             elif tag == b"S":
-                self._open(body[0])
+                self._open(body[0], int(body[1]))
             elif tag == b"F":
                 assert core is not None
                 core.finish_evaluations()
+                self._end()
                 self._control.send_multipart([b"D", encoder.encode((core.observations, core.timings))])
-                self._end()
             elif tag == b"A":
-                self._control.send_multipart([b"D", encoder.encode(([], []))])
                 self._end()
+                self._control.send_multipart([b"D", encoder.encode(([], []))])
             elif tag == b"Q":
                 return
 
-    def _open(self, body: bytes) -> None:
+    def _open(self, body: bytes, run: int) -> None:
+        self._io.begin(run)
         try:
             self._core = Core(setup_decoder.decode(body), self._io.outbox, self._io.wait_for)
         except Exception:
@@ -204,7 +239,7 @@ class Loop:
 
     def _end(self) -> None:
         self._core = None
-        self._io.clear()
+        self._io.end()
 
     def _events(self, core: Core, events: list[Event]) -> None:
         for event in events:

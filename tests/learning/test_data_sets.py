@@ -32,6 +32,11 @@ def write_set(folder: Path, compress: bool, files: dict[str, np.ndarray] = FILES
     return folder
 
 
+def standardised(raw: np.ndarray, scale: float, mean: float, std: float) -> np.ndarray:
+    """(byte / scale - mean) / std, rounded to float32 after each operation."""
+    return (raw.astype(np.float32) / np.float32(scale) - np.float32(mean)) / np.float32(std)
+
+
 def raises(text: str):
     return pytest.raises(DataError, match=f"^{re.escape(text)}$")
 
@@ -42,7 +47,7 @@ def cache(tmp_path, monkeypatch) -> Path:
     return tmp_path / "cache" / "emul" / "data"
 
 
-def test_digits_are_the_1797_images_of_sklearn_divided_by_16():
+def test_digits_are_the_1797_images_of_sklearn_standardised():
     from sklearn.datasets import load_digits
     bunch = load_digits()
     digits = data.load({"set": "digits"})
@@ -54,7 +59,7 @@ def test_digits_are_the_1797_images_of_sklearn_divided_by_16():
 
     def rows(images, labels):
         return sorted((int(label), image.tobytes()) for image, label in zip(images, labels, strict=True))
-    assert rows(x[:, 0], y) == rows((bunch.images / 16).astype(np.float32), bunch.target)
+    assert rows(x[:, 0], y) == rows(standardised(bunch.images, 16, 0.3053, 0.3763), bunch.target)
 
 
 @pytest.mark.parametrize("compress", [False, True])
@@ -67,7 +72,7 @@ def test_idx_files_are_read_plain_and_compressed_from_the_folder_or_the_one_abov
     np.testing.assert_array_equal(mnist.test_y, FILES["t10k-labels-idx1-ubyte"])
     assert mnist.input_shape == (1, 28, 28)
     np.testing.assert_array_equal(mnist.inputs(mnist.test_x)[:, 0],
-                                  FILES["t10k-images-idx3-ubyte"].astype(np.float32) / np.float32(255))
+                                  standardised(FILES["t10k-images-idx3-ubyte"], 255, 0.1307, 0.3081))
 
 
 @pytest.mark.usefixtures("cache")
@@ -188,9 +193,36 @@ def test_inputs_are_scaled_then_normalised():
     zero = np.zeros(1, np.uint8)
     got = DataSet("x", raw, zero, raw, zero, classes=1, scale=255.0, mean=0.5, std=0.25).inputs(raw)
     np.testing.assert_allclose(got, [[-2.0, -1.2, 2.0]], rtol=1e-6)
-    normalised = data.load({"set": "digits", "normalise": {"mean": 0.5, "std": 2.0}})
-    plain = data.load({"set": "digits"})
-    np.testing.assert_array_equal(normalised.inputs(normalised.test_x), (plain.inputs(plain.test_x) - 0.5) / 2)
+
+
+def test_a_scenario_may_normalise_otherwise_or_not_at_all():
+    def inputs(**spec):
+        digits = data.load({"set": "digits", **spec})
+        return digits.inputs(digits.test_x)
+    pixels = inputs(normalise={"mean": 0, "std": 1})
+    np.testing.assert_array_equal(pixels, data.load({"set": "digits"}).test_x / 16)     # exact: 16 is a power of 2
+    np.testing.assert_array_equal(inputs(normalise={"mean": 0.5, "std": 2.0}), (pixels - 0.5) / 2)
+    for usual in (inputs(), inputs(normalise=None)):
+        np.testing.assert_array_equal(usual, standardised(pixels, 1, 0.3053, 0.3763))
+
+
+def assert_standardised_by_its_own_training_images(spec):
+    known, images = data.BUILT_IN[spec["set"]], data.load(spec).train_x
+    assert len(images) == known.samples
+    counts = sum(np.bincount(part.ravel(), minlength=256) for part in np.array_split(images, 60))   # int64: by parts
+    values = np.arange(256) / known.scale
+    mean = counts @ values / images.size
+    std = np.sqrt(counts @ (values - mean) ** 2 / images.size)
+    assert (known.mean, known.std) == (round(float(mean), 4), round(float(std), 4))
+
+
+def test_the_constants_of_digits_are_the_mean_and_std_of_its_training_images():
+    assert_standardised_by_its_own_training_images({"set": "digits"})
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
+def test_the_constants_of_the_real_sets_are_the_mean_and_std_of_their_training_images(shared_data, name):
+    assert_standardised_by_its_own_training_images({"set": name, "directory": str(shared_data)})
 
 
 def test_a_data_set_of_the_user_is_checked(monkeypatch):
@@ -198,7 +230,8 @@ def test_a_data_set_of_the_user_is_checked(monkeypatch):
     given = {"train_x": x, "train_y": y, "test_x": x, "test_y": y}
     monkeypatch.setattr(data, "plugin", lambda group, name: (lambda spec: given) if group == "emul.data" else None)
     mine = data.load({"set": "mine"})
-    assert (mine.classes, mine.input_shape, mine.scale) == (3, (3,), 1.0)
+    assert (mine.classes, mine.input_shape) == (3, (3,))
+    assert (mine.scale, mine.mean, mine.std) == (1.0, 0.0, 1.0)         # only built-in sets are standardised
     x[0] = 7                                                        # the user's own array stays writable
     given["test_y"] = y[:3]
     with raises('data set "mine": expected one label per test sample, found 4 samples and labels of shape (3,)'):

@@ -16,7 +16,7 @@ def digits():
 
 def test_accuracy_and_loss_are_those_of_the_whole_test_set_at_once(digits):
     net = models.create("digits_cnn", (1, 8, 8), 10, seed=3)
-    x = torch.from_numpy((digits.test_x / 16).astype(np.float32))
+    x = torch.from_numpy((digits.test_x.astype(np.float32) / 16 - np.float32(0.3053)) / np.float32(0.3763))
     y = torch.from_numpy(digits.test_y.astype(np.int64))
     with torch.no_grad():
         output = net(x)

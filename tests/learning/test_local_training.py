@@ -56,7 +56,8 @@ def test_training_equals_torchs_optimisers(solver, optimiser):
 
     net = models.create("digits_cnn", (1, 8, 8), 10, seed=7)
     opt = optimiser(net.parameters())
-    x = torch.from_numpy((samples.data.train_x[samples.indices] / 16).astype(np.float32))
+    raw = samples.data.train_x[samples.indices].astype(np.float32)
+    x = torch.from_numpy((raw / 16 - np.float32(0.3053)) / np.float32(0.3763))
     y = torch.from_numpy(samples.data.train_y[samples.indices].astype(np.int64))
     for batch in batches(25, solver, generator(7, "batches", "client3", 2, 0)):
         opt.zero_grad()

@@ -1,0 +1,158 @@
+"""What `emul new-scheme NAME` writes: a scheme that runs, a scenario for it, and its test."""
+
+from __future__ import annotations
+
+import importlib.util
+import keyword
+from pathlib import Path
+
+from emul import schemes
+from emul.base.errors import EmulError
+
+_SCHEME = '''\
+"""NAME: federated averaging, to be changed into a scheme of your own. McMahan et al. 2017, Algorithm 1.
+
+Run it with `emul run NAME.yaml --plugin NAME`.
+"""
+
+from dataclasses import dataclass
+
+from emul.roles import Message, Node, Vector, weighted_mean
+
+
+@dataclass(frozen=True)
+class Model(Message):               # server to client; what crosses the network is what stands here, byte for byte
+    parameters: Vector              # (d,) float32
+
+
+@dataclass(frozen=True)
+class Update(Message):              # client to server
+    delta: Vector                   # (d,) float32, parameters after minus before
+    samples: int
+
+
+@dataclass(frozen=True)
+class Params:                       # a field is a key of the scenario: deadline_s is written `deadline: 2 s`
+    deadline_s: float | None = None     # None: wait until the fate of every update is known
+    fraction: float = 1.0               # of the clients, drawn each round
+
+
+@dataclass
+class State:                        # what outlives a round, and a crash
+    model: Vector
+
+
+async def server(node: Node, p: Params) -> None:
+    s = node.state(State(node.task.initial_parameters()))
+    async for t in node.rounds():
+        with t:                     # a round that fails by its protocol ends here, and the next begins
+            cohort = node.sample(node.clients, p.fraction)
+            node.broadcast(cohort, Model(s.model))
+            updates = await node.gather(Update, cohort, timeout_s=p.deadline_s)        # {client: Update}
+            s.model = await node.compute("aggregate", weighted_mean, s.model, updates)
+            node.report(parameters=s.model, received=len(updates))
+
+
+async def client(node: Node, p: Params) -> None:
+    async for t in node.rounds(of=node.server):
+        with t:
+            model = await node.recv(Model, node.server)
+            delta, samples = await node.compute("train", node.task.local_update, model.parameters)
+            node.send(node.server, Update(delta, samples))
+
+
+ROLES = {"server": server, "client": client}
+
+
+def check(params: Params, world: object) -> list[str]:
+    """What is wrong with these parameters, if anything; said before a run begins."""
+    if not 0 < params.fraction <= 1:
+        return [f"fraction = {params.fraction}: expected a number in (0, 1]"]
+    return []
+'''
+
+_SCENARIO = '''\
+# Five clients on a star, three rounds. Run it with `emul run NAME.yaml --plugin NAME`.
+emul: 1
+name: NAME
+seed: 1
+topology: {generator: star, clients: 5}
+links:
+  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
+  - {match: "client*->server", outage: {model: bernoulli, p: 0.1, per: round}}
+task:
+  data: {set: digits}
+  partition: {dirichlet: 0.5}
+  model: digits_cnn
+  solver: {sgd: {lr: 0.1, steps: 5, batch: 32}}
+compute: {mode: zero}               # computing takes no virtual time; `emul profile` measures what it takes here
+schemes:
+  - {name: NAME, deadline: none, fraction: 1.0}
+stop: {rounds: 3}
+'''
+
+_TEST = '''\
+"""NAME: what holds of every scheme, and what this one is for."""
+
+import numpy as np
+from emul.testing import check_scheme, drive
+
+from NAME import Model, Params, Update, server
+
+
+def test_NAME_conforms():
+    """Same log for any number of workers; late, lost and crashed; every byte counted once."""
+    check_scheme("NAME", plugins=["NAME"])
+
+
+class Task:
+    """Stands for the learning task: a model of two parameters."""
+
+    def initial_parameters(self):
+        return np.zeros(2, np.float32)
+
+
+def test_the_server_averages_what_has_come_by_the_deadline():
+    role = drive(server, Params(deadline_s=2.0), clients=[1, 2, 3], task=Task())
+    assert list(role.sent(Model)) == [1, 2, 3]
+    role.deliver({1: Update(np.float32([1, 0]), 10), 2: Update(np.float32([0, 1]), 30)})
+    role.advance_to(role.deadline)
+    assert role.reports == [{"received": 2}]
+    assert role.node.state(None).model.tolist() == [0.25, 0.75]     # (10 * 1 + 30 * 0) / 40, ...
+'''
+
+
+class TemplateError(EmulError):
+    """A new scheme cannot be written; the text says why."""
+
+
+def write(name: str, directory: Path) -> list[Path]:
+    """Write `NAME.py`, `NAME.yaml` and `test_NAME.py` into `directory`, which is made; the paths, in this order.
+
+    Never overwrites. Raises TemplateError for a name that Python or emul cannot take, and for a file that exists.
+    """
+    if not (name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
+        raise TemplateError(f'scheme name "{name}": expected a Python identifier that is no keyword, such as my_scheme')
+    files = {f"{name}.py": _SCHEME, f"{name}.yaml": _SCENARIO, f"test_{name}.py": _TEST}
+    paths = [directory / file for file in files]
+    taken = [str(path) for path in paths if path.exists() or path.is_symlink()]
+    if taken:
+        raise TemplateError(f"{', '.join(taken)}: exists already; nothing was written. Expected a name or a "
+                            "directory (--dir) without such files")
+    _check_free(name)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for path, text in zip(paths, files.values(), strict=True):
+            with open(path, "x", encoding="utf-8") as file:     # "x": not even if it came into being just now
+                file.write(text.replace("NAME", name))
+    except OSError as e:
+        raise TemplateError(f"{e.filename}: cannot be written: {e.strerror}") from None
+    return paths
+
+
+def _check_free(name: str) -> None:
+    if name in schemes.known():
+        raise TemplateError(f'scheme name "{name}": there is a scheme of this name already; expected another')
+    if name.startswith("_") or importlib.util.find_spec(name) is not None:      # else one would hide the other
+        raise TemplateError(f'scheme name "{name}": expected a name that no Python module has and that does not begin '
+                            'with "_", such as my_scheme')

@@ -1,0 +1,199 @@
+"""Looking ahead must not show: the same run as one event at a time, and in whatever real order workers answer.
+
+Clients run programs drawn at random, over links drawn at random, latencies and costs of zero included. The reference
+is the same kernel without lookahead, which takes one step after the other as the total order is written down.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from emul.base import rows as R
+from emul.base.errors import NothingToReceive, TimedOut
+from emul.network import LinkRule, OutageSpec, TopologySpec
+from emul.roles import Message, Node
+from emul.scenario import Crash, LinkDown, Stop
+from emul.testing import MS, Shuffled, World, run_world
+
+LONG = 10_000                       # ms: the observer outlives all programs
+
+
+@dataclass(frozen=True)
+class Note(Message):
+    number: int
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Free(Message, unscoped=True):
+    number: int
+
+
+async def observer(node: Node, p: Any) -> None:
+    await node.sleep(LONG / 1e3)
+
+
+@dataclass(frozen=True)
+class Do:
+    """One instruction; `who` are places among the other clients, times are ms."""
+
+    what: str
+    who: tuple[int, ...] = (0,)
+    time: int = 0
+    number: int = 1
+
+
+@dataclass(frozen=True)
+class Program:
+    outside: tuple[Do, ...]
+    rounds: tuple[tuple[Do, ...], ...]
+    follows: tuple[int, ...] | None     # places of leaders; None: counts by itself
+    quorum: int
+    abandon: bool
+
+
+async def client(node: Node, p: Any, programs: dict[str, Program]) -> None:
+    program = programs[node.name]
+    for do in program.outside:
+        await perform(node, do)
+    if not program.rounds:
+        return
+    if program.follows is None:
+        rounds = node.rounds()
+    else:
+        leaders = sorted({node.peers[i % len(node.peers)] for i in program.follows})
+        rounds = node.rounds(of=leaders, quorum=min(program.quorum, len(leaders)),
+                             on_new_round="abandon" if program.abandon else "finish")
+    async for t in rounds:
+        with t:
+            for do in program.rounds[(t - 1) % len(program.rounds)]:
+                await perform(node, do)
+        if t >= len(program.rounds):
+            break
+
+
+async def perform(node: Node, do: Do) -> None:
+    who = sorted({node.peers[i % len(node.peers)] for i in do.who})
+    timeout = do.time / 1e3
+    try:
+        if do.what == "send":
+            node.broadcast(who, Note(do.number, bytes(do.number)))
+        elif do.what == "free":
+            node.broadcast(who, Free(do.number))
+        elif do.what == "self":
+            node.send(node.id, Note(do.number, b""))
+        elif do.what == "sleep":
+            await node.sleep(timeout)
+        elif do.what == "compute":
+            await node.compute(f"{do.time} ms", sum, (1, 2))
+        elif do.what == "abstain":
+            node.abstain(who, Note)
+        elif do.what == "gather":
+            await node.gather(Note, who)
+        elif do.what == "gather until":
+            await node.gather((Note, Free), who, timeout_s=timeout, need=1 + do.number % len(who))
+        elif do.what == "recv":
+            await node.recv(Note, who[0])
+        else:
+            await node.recv_any(timeout_s=timeout)
+    except (TimedOut, NothingToReceive):
+        if node.stream("coin").random() < 0.5:      # in a round: sometimes what ends it
+            raise
+
+
+TIMES = [0, 0, 1, 2, 3, 5, 10, 20]
+WHATS = ["send", "send", "send", "free", "self", "sleep", "compute", "abstain", "gather", "gather until", "recv", "any"]
+does = st.builds(Do, st.sampled_from(WHATS), st.lists(st.integers(0, 4), min_size=1, max_size=3).map(tuple),
+                 st.sampled_from(TIMES), st.integers(1, 400))
+bodies = st.lists(does, max_size=4).map(tuple)
+programs = st.builds(Program, st.lists(does, max_size=2).map(tuple), st.lists(bodies, max_size=3).map(tuple),
+                     st.none() | st.lists(st.integers(0, 4), min_size=1, max_size=2).map(tuple),
+                     st.integers(1, 2), st.booleans())
+names = st.sampled_from(["client1", "client2", "client3", "client4"])
+ends = st.sampled_from(["client1", "client2", "client3", "client4", "server", "*"])
+
+
+def rule(source: str, destination: str, latency: int, bandwidth: int | None, p: float) -> LinkRule:
+    return LinkRule(f"{source}->{destination}", latency_ns=latency * MS, bandwidth_bps=bandwidth,
+                    outage=OutageSpec(p, "round") if p else None)
+
+
+moments = st.integers(0, 40).map(lambda ms: ms * MS)
+crashes = st.builds(Crash, moments, names, st.none() | st.integers(1, 20).map(lambda ms: ms * MS))
+downs = st.builds(LinkDown, moments, names, st.just("server"), st.none() | st.integers(1, 20).map(lambda ms: ms * MS))
+
+
+@dataclass(frozen=True)
+class Case:
+    programs: dict[str, Program]
+    topology: str
+    links: tuple[LinkRule, ...]
+    faults: tuple[Any, ...]
+
+    def run(self, **how: Any) -> World:
+        return run_world(
+            {"server": observer, "client": partial(client, programs=self.programs)},
+            topology=TopologySpec(generator=self.topology, clients=len(self.programs)),
+            links=(LinkRule("*", latency_ns=MS), *self.links), faults=self.faults,
+            costs={f"{ms} ms": ms / 1e3 for ms in set(TIMES)}, stop=Stop(rounds=99), **how)
+
+
+def case(chosen: list[Program], topology: str, links: list[LinkRule], faults: list[Any]) -> Case:
+    named = {f"client{i}": program for i, program in enumerate(chosen, 1)}
+    return Case(named, topology, tuple(links), tuple(f for f in faults if of_node(f) in named))
+
+
+def of_node(fault: Crash | LinkDown) -> str:
+    return fault.node if isinstance(fault, Crash) else fault.source
+
+
+def cases(least_latency: int) -> st.SearchStrategy[Case]:
+    latencies = st.sampled_from([0, 0, 1, 1, 2, 3, 7]).map(lambda ms: max(ms, least_latency))
+    rules = st.builds(rule, ends, ends, latencies, st.sampled_from([None, None, 200_000]),
+                      st.sampled_from([0, 0, 0.3, 1.0]))
+    return st.builds(case, st.lists(programs, min_size=2, max_size=4), st.sampled_from(["star", "star_mesh"]),
+                     st.lists(rules, max_size=4),
+                     st.lists(crashes | downs, max_size=2, unique_by=lambda f: (type(f), of_node(f))))
+
+
+def timelines(world: World) -> dict[str, list[tuple[Any, ...]]]:
+    """What every node lived through, in its own order."""
+    return {name: world.of(name) for name in world.header["names"]}
+
+
+def links_of(world: World) -> list[tuple[Any, ...]]:
+    return sorted(row for row in world.rows if row[0] in (R.HOP, R.LINK))
+
+
+def assert_same_lives(fast: World, slow: World) -> None:
+    for name, life in timelines(slow).items():
+        mine = timelines(fast)[name]
+        assert mine == life, f"{name} lives otherwise with lookahead"
+    assert links_of(fast) == links_of(slow)
+
+
+quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@given(cases(least_latency=1))       # at latency 0 nodes are not independent within an instant: see the next tests
+@quick
+def test_every_node_lives_the_same_life_with_lookahead_as_one_event_at_a_time(case: Case) -> None:
+    fast, slow = case.run(), case.run(lookahead=False)
+    assert_same_lives(fast, slow)
+
+
+@given(cases(least_latency=0), st.integers(1, 4), st.integers(0, 2**32))
+@quick
+def test_a_run_is_the_same_for_workers_that_answer_in_any_real_order(case: Case, workers: int, seed: int) -> None:
+    assert case.run(pool=Shuffled(workers, seed)).digest == case.run().digest
+
+
+@given(cases(least_latency=0))
+@quick
+def test_the_invariants_hold_of_every_random_world(case: Case) -> None:
+    assert not case.run().invariants.violations

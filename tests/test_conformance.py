@@ -1,0 +1,93 @@
+"""What must hold of every scheme, ours and installed ones. See `emul.testing.check_scheme`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from emul import schemes
+from emul.roles import Message, Node
+from emul.testing import check_scheme
+from emul.workers.pool import Workers
+
+NEEDED: dict[str, dict[str, Any]] = {"fair_seccogc": {"s": 2}}     # parameters without a default
+
+
+@pytest.mark.parametrize("name", schemes.known())
+def test_a_scheme_conforms(name: str, pools: list[Workers]) -> None:
+    worlds = check_scheme(name, params=NEEDED.get(name), pools=pools)
+    assert worlds["as it is"].summary["rounds"] >= 1, "the small scenario shows nothing but failures of this scheme"
+
+
+# --- a check that cannot fail checks nothing: roles that break each of its rules -----------------------------------------
+
+@dataclass(frozen=True)
+class Ping(Message):
+    number: int
+
+
+@dataclass(frozen=True)
+class Params:
+    fault: str = ""
+
+
+calls = 0                           # a role that remembers what no crash and no run should leave behind
+
+
+async def server(node: Node, p: Params) -> None:
+    global calls
+    async for t in node.rounds():
+        with t:
+            calls += 1
+            node.broadcast(node.clients, Ping(10 ** min(calls, 18) if p.fault == "memory" else 0))
+            if p.fault == "work":
+                busy()
+            if p.fault == "bug" and t == 2:
+                raise ZeroDivisionError("a bug")
+            await node.gather(Ping, node.clients, timeout_s=None if p.fault == "hang" else 5.0)
+            if p.fault == "hang":
+                await node.recv_any()
+
+
+async def client(node: Node, p: Params) -> None:
+    async for t in node.rounds(of=node.server):
+        with t:
+            got = await node.recv(Ping, node.server)
+            number = await node.compute("think", int, got.number)
+            node.send(node.server, Ping(number))
+
+
+ROLES = {"server": server, "client": client}
+
+
+def busy() -> None:
+    sum(i * i for i in range(200_000))
+
+
+@pytest.mark.parametrize(("fault", "said"), [
+    ("memory", r"^test_conformance, as it is: in a second run the run is another one: row \d+, .* node 0 \(server\), send"),
+    ("work", r"^test_conformance, as it is: role code of server outside `node.compute` takes [\d.]+ ms of CPU in one "
+             r"activation, which goes on to test_conformance.py:\d+; at most 1 ms are accepted$"),
+    ("bug", r"^test_conformance, as it is: a role failed:\nserver \(server\) failed at [\d.]+ s in round 2:\n"
+            r"(.*\n)*ZeroDivisionError: a bug"),
+    ("hang", r"^test_conformance, as it is: deadlock at [\d.]+ s: .*\n +server \(server\): waiting since [\d.]+ s for "
+             r"any message from anybody \(test_conformance.py:\d+\)"),
+])
+def test_check_scheme_names_what_a_scheme_does_wrong(fault: str, said: str) -> None:
+    with pytest.raises(AssertionError, match=said):
+        check_scheme("test_conformance", plugins=[__name__], params={"fault": fault}, pools=[])
+
+
+def test_check_scheme_accepts_roles_that_do_nothing_wrong() -> None:
+    worlds = check_scheme("test_conformance", plugins=[__name__], params={}, pools=[])
+    assert list(worlds) == ["as it is", "everything is lost", "nobody answers", "a client crashes",
+                            "a client crashes and returns"]
+
+
+def test_check_scheme_wants_a_scenario_of_that_scheme() -> None:
+    from emul.testing import SMALL
+
+    with pytest.raises(ValueError, match=r'^the scenario runs fedavg, not "secagg"$'):
+        check_scheme("secagg", SMALL.replace("SCHEME", "fedavg"))

@@ -1,0 +1,245 @@
+"""The documents say what is true of the code: names that exist, keys and columns that are complete, code that runs."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from emul import engine
+from emul.base import rows
+from emul.learning import data, models, partition, solver
+from emul.record.summary import Facts, summarise
+from emul.record.tables import COLUMNS, columns, derive
+from emul.roles import Node
+from emul.scenario import load, loads
+from emul.scenario import models as scenario_models
+
+ROOT = Path(__file__).resolve().parents[1]
+README = "README.md"
+DOCUMENTS = [README, *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+REFERENCE = re.compile(r"`(emul/[\w/]+\.py)(?::\s+([\w.]+))?`")
+
+# heading of docs/scenario.md -> the models whose keys it explains
+SECTIONS = {"Top level": ["Document"], "topology": ["Topology"], "roles of a file": ["Role"], "links": ["Link"],
+            "outage": ["Outage"], "overhead": ["Overhead"], "nodes": ["NodeRule"], "faults": ["Fault"],
+            "attacks": ["Attack", "AttackedShare"], "compute": ["Compute"], "stop": ["Stop"],
+            "evaluation": ["Evaluation"], "workers": ["Workers"]}
+
+
+def text(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def blocks(name: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text(name), re.MULTILINE | re.DOTALL)
+
+
+def sections(name: str) -> dict[str, str]:
+    """Heading -> what stands below it, up to the next heading of any level; headings in code blocks are none."""
+    bare = re.sub(r"^```.*?^```$", "", text(name), flags=re.MULTILINE | re.DOTALL)
+    parts = re.split(r"^#{1,3} (.+)$", bare, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def first_cells(section: str) -> set[str]:
+    """What stands in backticks in the first column of the tables."""
+    return {word for line in section.splitlines() if line.startswith("|")
+            for word in re.findall(r"`([^`]+)`", line.split("|")[1])}
+
+
+def scenarios(name: str) -> list[str]:
+    return [block for block in blocks(name, "yaml") if block.startswith("emul: 1")]
+
+
+# --- architecture.md ------------------------------------------------------------------------------------------------
+
+def test_every_folder_of_emul_has_a_sentence_in_the_architecture() -> None:
+    folders = {str(path.parent.relative_to(ROOT)) for path in (ROOT / "emul").rglob("*.py")} - {"emul"}
+    table = sections("docs/architecture.md")["Folders"]
+    said = dict(re.findall(r"^\| `(emul/[\w/]+)` \| (\S.*\.) \|$", table, re.MULTILINE))
+    assert set(said) == folders
+
+
+def test_every_name_of_code_in_the_documents_exists() -> None:
+    found = [(name, *match) for name in DOCUMENTS for match in REFERENCE.findall(text(name))]
+    missing = [f"{name}: {path}: {place}" for name, path, place in found
+               if not (ROOT / path).is_file() or (place and not _defines(ROOT / path, place.split(".")))]
+    assert missing == []
+    assert len(found) > 40
+
+
+def _defines(path: Path, names: list[str]) -> bool:
+    body: list[ast.stmt] = ast.parse(path.read_text()).body
+    for name in names:
+        found = next((n for n in body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+                      and n.name == name), None)
+        if found is None:
+            return False
+        body = found.body
+    return True
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    dead = [f"{name}: {link}" for name in DOCUMENTS for link in re.findall(r"\]\(([^)#:]+)\)", text(name))
+            if not (ROOT / name).parent.joinpath(link).is_file()]
+    assert dead == []
+
+
+# --- scenario.md ----------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("name", [README, "docs/scenario.md"])
+def test_whole_scenarios_in_the_documents_load(name: str) -> None:
+    found = scenarios(name)
+    assert found
+    for block in found:
+        loads(block, check=False)
+        assert loads(block).warnings == []
+
+
+def test_every_model_of_a_scenario_has_a_section() -> None:
+    known = {name for name, value in vars(scenario_models).items()
+             if inspect.isclass(value) and issubclass(value, scenario_models.Section)} - {"Section"}
+    assert {name for names in SECTIONS.values() for name in names} == known
+
+
+@pytest.mark.parametrize("heading", SECTIONS)
+def test_a_section_explains_exactly_the_keys_of_its_models(heading: str) -> None:
+    keys = {info.alias or key for name in SECTIONS[heading]
+            for key, info in getattr(scenario_models, name).model_fields.items()}
+    said = first_cells(sections("docs/scenario.md")[heading])
+    modes = {"measured", "profile", "recorded", "zero"} if heading == "compute" else set()     # a second table
+    assert said == keys | modes
+
+
+def test_other_names_of_bandwidth_are_all_told() -> None:
+    assert all(f"`{name}`" in sections("docs/scenario.md")["links"] for name in scenario_models.BANDWIDTH_NAMES)
+
+
+def test_the_task_section_names_every_key_and_every_built_in_thing() -> None:
+    section = sections("docs/scenario.md")["task"]
+    said = set(re.findall(r"`([^`]+)`", section))
+    options = {f.name for kind in solver.SOLVERS.values() for f in fields(kind)}
+    wanted = {*scenario_models.TASK_KEYS, *data.BUILT_IN, *models.BUILT_IN, *options, "set", "directory", "normalise",
+              "held_out"}
+    assert wanted - said == set()
+    assert all(re.search(rf"`\{{?{rule}\b", section) for rule in partition.RULES)
+
+
+def test_the_errors_shown_are_those_that_are_raised() -> None:
+    shown = next(b for b in blocks("docs/scenario.md", "") if b.startswith("bad.yaml"))
+    wrong = """emul: 1
+name: bad
+seed: 7
+topology: {generator: star, clients: 10}
+links:
+  - {match: "*", latency: 20, bandwidth: 20 Mbit/s}
+  - {match: "client*->server", outage: {model: bernoulli, p: 1.4, per: round}}
+task:
+  data: {set: digits}
+  model: digits_cn
+  solver: {sgd: {lr: 0.1, steps: 5, batch: 32}}
+compute: {mode: zero}
+schemes:
+  - {name: fedavgg}
+  - {name: secagg, threshold: 40}
+stop: {round: 30}
+"""
+    with pytest.raises(engine.ScenarioError, match=r"^bad\.yaml: 5 errors\n") as caught:
+        loads(wrong, "bad.yaml")
+    assert str(caught.value) == shown.strip()
+
+
+# --- run-directory.md -----------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("table", COLUMNS)
+def test_every_column_of_a_table_is_explained(table: str) -> None:
+    assert first_cells(sections("docs/run-directory.md")[table]) == set(COLUMNS[table])
+
+
+def test_every_row_of_a_journal_is_explained_with_its_fields() -> None:
+    lines = re.findall(r"^\| (\d+) \| `(\w+)` \| ([\w, ]+) \|", sections("docs/run-directory.md")["Journal"],
+                       re.MULTILINE)
+    assert {int(number): (kind, *said.split(", ")) for number, kind, said in lines} == rows.NAMES
+
+
+def test_every_key_of_a_summary_is_explained() -> None:
+    header = {"names": ["server"], "roles": ["server"], "vertices": [0], "network": ["server"], "deciders": [0]}
+    summary = summarise(derive(columns([]), header), Facts("fedavg", 0, 0.0, "00" * 16))
+    assert first_cells(sections("docs/run-directory.md")["summary.json"]) == set(summary)
+
+
+# --- writing-a-scheme.md and the README -----------------------------------------------------------------------------
+
+def test_everything_that_a_node_offers_is_explained() -> None:
+    said = {word.partition("(")[0] for word in first_cells(sections("docs/writing-a-scheme.md")["Node"])}
+    public = {name for name, _ in inspect.getmembers(Node) if not name.startswith("_")}
+    assert said == public | {"id", "name", "role", "task", "now_ns"}
+
+
+def test_a_call_of_a_node_is_written_with_its_own_arguments() -> None:
+    for call in first_cells(sections("docs/writing-a-scheme.md")["Node"]):
+        name, _, arguments = call.partition("(")
+        known = inspect.signature(getattr(Node, name)).parameters if arguments else {}
+        assert set(re.findall(r"(\w+)=", arguments)) <= set(known)
+
+
+def test_the_scheme_of_the_readme_has_at_most_20_lines() -> None:
+    code, = blocks(README, "python")
+    assert len([line for line in code.splitlines() if line.strip()]) <= 20
+
+
+SMALL = """
+emul: 1
+name: docs
+seed: 1
+topology: {topology}
+links: [{{match: "*", latency: 20 ms, bandwidth: 20 Mbit/s, outage: {{model: bernoulli, p: 0.2}}}}]
+task: {{data: {{set: digits}}, model: digits_cnn, solver: {{sgd: {{lr: 0.1, steps: 2, batch: 32}}}}}}
+compute: {{mode: zero}}
+schemes: [{scheme}]
+stop: {{rounds: 2}}
+"""
+
+
+@pytest.mark.parametrize(("document", "name", "topology"), [
+    ("docs/writing-a-scheme.md", "docs_fedavg", "{generator: star, clients: 3}"),
+    (README, "docs_gossip", "{generator: complete, peers: 3}")])
+def test_a_scheme_of_the_documents_can_be_imported_and_run(
+        document: str, name: str, topology: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / f"{name}.py").write_text(blocks(document, "python")[0])
+    (tmp_path / "s.yaml").write_text(SMALL.format(topology=topology, scheme=name))
+    monkeypatch.syspath_prepend(tmp_path)
+    scenario = load(tmp_path / "s.yaml", plugins=[name])
+    result, = engine.run(scenario, workers=0, out=tmp_path / "runs", plugins=[name])
+    assert result.error is None
+    assert result.summary is not None
+    assert (result.summary["rounds"], result.summary["invariants"]) == (2, "hold")
+
+
+def test_the_test_of_the_documents_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scheme, test, *_ = blocks("docs/writing-a-scheme.md", "python")
+    (tmp_path / "myscheme.py").write_text(scheme)
+    monkeypatch.syspath_prepend(tmp_path)
+    space: dict[str, object] = {}
+    exec(compile(test, "writing-a-scheme.md", "exec"), space)       # our own document, not input
+    tests = [value for name, value in space.items() if name.startswith("test_")]
+    assert len(tests) == 1
+    tests[0]()      # type: ignore[operator]
+
+
+# --- the README -----------------------------------------------------------------------------------------------------
+
+def test_the_readme_has_exactly_two_set_up_commands_and_they_are_targets() -> None:
+    below = sections(README)["Set-up"].partition("**With a GPU")[0]
+    commands = re.findall(r"^    (.+)$", below, re.MULTILINE)
+    assert commands == ["make demo", "make test"]
+    assert all(re.search(rf"^{c.removeprefix('make ')}:", text("Makefile"), re.MULTILINE) for c in commands)
+
+
+def test_the_readme_keeps_a_place_for_the_table_of_a_real_run() -> None:
+    assert re.search(r"^<!-- quickstart table -->$.*^<!-- end -->$", text(README), re.MULTILINE | re.DOTALL)

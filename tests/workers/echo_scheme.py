@@ -1,0 +1,62 @@
+"""A scheme for the tests of workers: the server sends bytes, clients pass them round a ring, and things go wrong."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from emul.roles import Message, Node, Vector
+
+
+@dataclass(frozen=True)
+class Payload(Message):
+    data: Vector
+
+
+@dataclass(frozen=True)
+class Passed(Message):
+    data: Vector
+    total: float
+
+
+@dataclass(frozen=True)
+class Params:
+    length: int = 8                 # numbers in a payload
+    fault: str = ""                 # raise: in a client; setup: workers cannot begin; exit: a client ends its process
+    busy_s: float = 0.0             # real time of a client's computation
+
+    def __post_init__(self) -> None:
+        if self.fault == "setup" and multiprocessing.parent_process() is not None:
+            raise RuntimeError("this worker cannot begin")
+
+
+def work(p: Params, data: Vector) -> float:
+    time.sleep(p.busy_s)
+    return float(data.sum())
+
+
+async def server(node: Node, p: Params) -> None:
+    async for t in node.rounds():
+        with t:
+            node.broadcast(node.clients, Payload(node.rng.standard_normal(p.length).astype(np.float32)))
+            answers = await node.gather(Passed, node.clients)
+            node.report(parameters=sum(a.data for a in answers.values()), total=sum(a.total for a in answers.values()))
+
+
+async def client(node: Node, p: Params) -> None:
+    async for t in node.rounds(of=node.server):
+        with t:
+            payload = await node.recv(Payload, node.server)
+            if p.fault == "raise" and t == 2 and node.index == 1:
+                raise LookupError("a bug of this role")
+            total = await node.compute("sum", work, p, payload.data)
+            clients = node.clients
+            node.send(clients[(node.index + 1) % len(clients)], Passed(payload.data * node.id, total))
+            passed = await node.recv(Passed, clients[node.index - 1])
+            node.send(node.server, passed)
+
+
+ROLES = {"server": server, "client": client}

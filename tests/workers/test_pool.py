@@ -1,0 +1,340 @@
+"""A pool of real processes: what it computes, what it survives, how it ends."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import stat
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from emul import engine
+from emul.base.errors import RoleFailed, WorkerDied
+from emul.record.columns import columns
+from emul.record.journal import MemoryJournal
+from emul.record.summary import digest_model
+from emul.roles.events import Drop
+from emul.scenario import Scenario, load, loads
+from emul.testing import Shuffled
+from emul.workers.pool import Workers
+from emul.workers.twin import Twin
+
+SKELETON = Path(__file__).resolve().parents[2] / "scenarios" / "skeleton.yaml"
+ECHO = """
+emul: 1
+name: echo
+seed: 3
+topology: {generator: star_mesh, clients: 5}
+links: [{match: "*", latency: 5 ms, bandwidth: 100 Mbit/s}]
+task: {data: {set: digits}, partition: iid, model: digits_cnn, solver: {sgd: {lr: 0.1, steps: 1, batch: 8}}}
+compute: {mode: zero}
+schemes: [{name: echo_scheme%s}]
+stop: {rounds: 4}
+"""
+PLUGINS = ["echo_scheme"]
+
+
+def echo(*sets: str, **params: Any) -> Scenario:
+    """The scenario of `echo_scheme`, without the learning task that this scheme has no use for."""
+    text = ECHO % "".join(f", {k}: {v}" for k, v in params.items())
+    return dataclasses.replace(loads(text, sets=sets, plugins=PLUGINS), task={})
+
+
+def digests(scenario: Scenario, pool: Any, plugins: list[str]) -> tuple[str, str]:
+    """(of the journal, of the models) of one run on `pool`."""
+    name, raw = scenario.schemes[0]
+    wiring = engine.wire(scenario, name, raw, pool.workers, plugins)
+    journal = MemoryJournal(engine.header(wiring))
+    engine.execute(wiring, pool, journal)
+    return journal.close(), digest_model(columns(journal.rows))
+
+
+def later(seconds: float, do: Callable[[], None]) -> list[float]:
+    """Do it in so many seconds; the list holds when it was done."""
+    done: list[float] = []
+
+    def now() -> None:
+        done.append(time.monotonic())
+        do()
+    timer = threading.Timer(seconds, now)
+    timer.daemon = True
+    timer.start()
+    return done
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+def test_twin_and_any_number_of_workers_compute_the_same_run(pools: list[Workers]) -> None:
+    scenario = load(SKELETON, sets=["stop.rounds=3"])
+    with Twin() as twin:
+        expected = digests(scenario, twin, [])
+    assert [digests(scenario, pool, []) for pool in pools] == [expected] * 3
+
+
+def test_a_pool_outlives_runs_and_keeps_nothing_of_them(pools: list[Workers], tmp_path: Path) -> None:
+    one, other = echo(length=8), echo(length=5000)
+    with Twin() as twin:
+        first, second = digests(one, twin, PLUGINS), digests(other, twin, PLUGINS)
+    assert first != second
+    pool = pools[1]
+    assert [digests(s, pool, PLUGINS) for s in (one, other, one, one)] == [first, second, first, first]
+    results = [engine.run(one, workers=pool, out=tmp_path, plugins=PLUGINS)[0] for _ in range(2)]
+    assert all(r.error is None and r.summary is not None for r in results)
+    assert [r.summary["digest_journal"] for r in results if r.summary] == [first[0]] * 2
+    assert [r.directory.name for r in results if r.directory] == ["echo-echo_scheme-1", "echo-echo_scheme-2"]
+
+
+def test_payloads_of_several_megabytes_cross_between_workers(pools: list[Workers]) -> None:
+    scenario = echo(length=2_000_000)                       # 8 MB each, 15 of them a round
+    with Twin() as twin:
+        expected = digests(scenario, twin, PLUGINS)
+    assert digests(scenario, pools[2], PLUGINS) == expected
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_no_payload_stays_behind_when_every_message_was_read(workers: int) -> None:
+    pool = Shuffled(workers, seed=4)
+    digests(echo(), pool, PLUGINS)
+    for core, posted in zip(pool._cores, pool._posted, strict=True):
+        assert all(type(event) is Drop for event in posted)
+        for event in posted:
+            core.put(event)
+        assert core._store == {}
+    assert all(not outbox for outbox in pool._outboxes)
+
+
+def test_no_payload_stays_behind_when_messages_are_lost() -> None:
+    pool = Shuffled(3, seed=5)
+    digests(load(SKELETON, sets=["stop.rounds=3", "links[1].outage.p=0.6"]), pool, [])
+    for core, posted in zip(pool._cores, pool._posted, strict=True):
+        for event in posted:
+            core.put(event)
+        assert core._store == {}
+    assert all(not outbox for outbox in pool._outboxes)
+
+
+# --- failures that a pool survives ------------------------------------------------------------------------------------
+
+def test_an_exception_in_a_role_ends_the_run_with_its_traceback_and_not_the_pool(pools: list[Workers]) -> None:
+    pool = pools[1]
+    with Twin() as twin:
+        expected = digests(echo(), twin, PLUGINS)
+    for _ in range(3):
+        with pytest.raises(RoleFailed) as error:
+            digests(echo(fault="raise"), pool, PLUGINS)
+        assert "client2" in str(error.value)
+        assert "round 2" in str(error.value)
+        assert "echo_scheme.py" in str(error.value)
+        assert "LookupError: a bug of this role" in str(error.value)
+        assert digests(echo(), pool, PLUGINS) == expected
+
+
+def test_workers_that_cannot_begin_say_why_and_can_begin_the_next_run(pools: list[Workers]) -> None:
+    pool = pools[2]
+    with Twin() as twin:
+        expected = digests(echo(), twin, PLUGINS)
+    for _ in range(3):
+        with pytest.raises(RoleFailed, match=r"^a worker could not begin the run:\n(?s:.*)this worker cannot begin\n$"):
+            digests(echo(fault="setup"), pool, PLUGINS)
+        assert digests(echo(), pool, PLUGINS) == expected
+
+
+class Interrupted(Exception):
+    pass
+
+
+def cut_after(rows: int) -> MemoryJournal:
+    """A journal that raises Interrupted instead of taking one more row."""
+    journal = MemoryJournal({})
+
+    def append(row: Any) -> None:
+        if len(journal.rows) == rows:
+            raise Interrupted
+        journal.rows.append(row)
+    journal.append = append
+    return journal
+
+
+def test_a_run_that_is_cut_at_any_point_leaves_the_pool_usable(pools: list[Workers]) -> None:
+    pool, scenario = pools[1], echo(length=3000)
+    name, raw = scenario.schemes[0]
+    with Twin() as twin:
+        expected = digests(scenario, twin, PLUGINS)
+
+    for rows in (0, 1, 7, 20, 45, 60, 90, 130):
+        wiring = engine.wire(scenario, name, raw, pool.workers, PLUGINS)
+        with pytest.raises(Interrupted):
+            engine.execute(wiring, pool, cut_after(rows))
+        assert digests(scenario, pool, PLUGINS) == expected
+
+
+def test_an_interrupt_while_a_run_ends_leaves_the_pool_usable(pools: list[Workers]) -> None:
+    pool = pools[1]
+    with Twin() as twin:
+        expected = digests(echo(), twin, PLUGINS)
+    poll = pool._poll
+    for cut in range(1, 4):
+        name, raw = echo().schemes[0]
+        wiring = engine.wire(echo(), name, raw, pool.workers, PLUGINS)
+        pool.open(wiring.setups)
+        count = 0
+
+        def interrupted() -> None:
+            nonlocal count
+            count += 1
+            if count == 1:
+                raise KeyboardInterrupt
+            poll()
+        pool._poll = interrupted            # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            pool.finish()
+        if cut > 1:
+            pool.abort()
+        pool._poll = poll                   # type: ignore[method-assign]
+        assert digests(echo(), pool, PLUGINS) == expected
+
+
+# --- failures that it does not ----------------------------------------------------------------------------------------
+
+def test_a_killed_worker_is_noticed_within_two_seconds_and_named() -> None:
+    with Workers(2) as pool:
+        victim = pool._processes[1].pid
+        killed = later(0.7, lambda: os.kill(victim, signal.SIGKILL))
+        with pytest.raises(WorkerDied) as error:
+            digests(echo(busy="0.3 s"), pool, PLUGINS)
+        assert time.monotonic() - killed[0] < 2
+        assert str(error.value) == f"worker 1 (process {victim}) ended with exit code -9"
+        with pytest.raises(WorkerDied, match=r"^this pool has lost a worker; make a new one$"):
+            digests(echo(), pool, PLUGINS)
+        others = [p.pid for p in pool._processes]
+    assert not any(map(alive, others))
+
+
+def test_a_stopped_worker_is_noticed_by_its_missing_heartbeat() -> None:
+    with Workers(2, timeout_s=1.5) as pool:
+        victim = pool._processes[0].pid
+        stopped = later(0.7, lambda: os.kill(victim, signal.SIGSTOP))
+        with pytest.raises(WorkerDied) as error:
+            digests(echo(busy="0.3 s"), pool, PLUGINS)
+        assert 0.9 < time.monotonic() - stopped[0] < 5
+        assert str(error.value) == f"worker 0 (process {victim}) sent no heartbeat for 1.5 s"
+    assert not alive(victim)
+
+
+def test_long_computing_is_no_death() -> None:
+    with Workers(1, timeout_s=1.5) as pool, Twin() as twin:
+        scenario = echo("topology.clients=2", "stop.rounds=1", busy="2.5 s")
+        assert digests(scenario, pool, PLUGINS)[0] != ""
+        assert twin.workers == 1
+
+
+def test_a_thread_of_a_worker_that_fails_ends_the_worker_at_once() -> None:
+    with Workers(1) as pool:
+        pool._inboxes[0].send_multipart([b"P", b"\xc1"])
+        begin = time.monotonic()
+        with pytest.raises(WorkerDied, match=r"^worker 0 \(process \d+\) ended with exit code 1$"):
+            digests(echo(busy="0.2 s"), pool, PLUGINS)
+        assert time.monotonic() - begin < 5
+
+
+def test_a_loop_that_fails_tells_its_traceback_and_not_just_that_it_died() -> None:
+    with Workers(2) as pool:
+        name, raw = echo().schemes[0]
+        pool.open(engine.wire(echo(), name, raw, 2, PLUGINS).setups)
+        pool._control.send_multipart([b"1", b"E", b"\xc1"])
+        with pytest.raises(RoleFailed, match=r"^a worker failed:\nTraceback (?s:.*)msgspec\.DecodeError"):
+            pool.observation(0, 1)
+        pool.abort()                        # as the engine does: nothing more to say, and it must not hang
+        with pytest.raises(WorkerDied, match=r"^this pool has lost a worker; make a new one$"):
+            digests(echo(), pool, PLUGINS)
+
+
+# --- life -------------------------------------------------------------------------------------------------------------
+
+def alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return f.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def test_the_socket_directory_is_private_and_goes_with_the_pool() -> None:
+    with Workers(2) as pool:
+        directory = Path(pool._directory)
+        assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+        assert sorted(p.name for p in directory.iterdir()) == ["beat", "control", "w0", "w1"]
+        processes = [p.pid for p in pool._processes]
+    assert not directory.exists()
+    assert not any(map(alive, processes))
+    pool.close()                            # twice does no harm
+
+
+def test_socket_paths_stay_short_where_the_temporary_directory_has_a_long_name(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import tempfile
+
+    from emul.workers.pool import _socket_directory
+    deep = tmp_path / ("d" * 120)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    directory = Path(_socket_directory())
+    try:
+        assert len(f"{directory}/control") < 107
+        assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+        assert list(deep.iterdir()) == []
+    finally:
+        directory.rmdir()
+
+
+@pytest.mark.parametrize("n", [0, -1])
+def test_a_pool_has_at_least_one_worker(n: int) -> None:
+    with pytest.raises(ValueError, match=rf"^workers = {n}: expected at least 1$"):
+        Workers(n)
+
+
+def test_an_idle_pool_does_not_block_its_workers_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The I/O thread must go on, whether or not anybody takes the beats: else it would miss the coordinator's end."""
+    import zmq
+
+    from emul.workers import process
+
+    class Full:
+        def send(self, data: bytes, flags: int = 0) -> None:
+            assert flags & zmq.NOBLOCK
+            raise zmq.Again
+
+    class Stop(BaseException):
+        pass
+
+    class Poller:
+        polls = 0
+
+        def register(self, *_: object) -> None: ...
+
+        def poll(self, timeout: int) -> list[object]:
+            self.polls += 1
+            if self.polls > 3:
+                raise Stop
+            return []
+
+    monkeypatch.setattr(process, "BEAT_S", 0.0)
+    monkeypatch.setattr(process.zmq, "Poller", Poller)
+    io = object.__new__(process.IO)
+    io._beat, io._index, io._inbox, io._coordinator = Full(), 0, None, None     # type: ignore[assignment]
+    with pytest.raises(Stop):
+        io._serve_forever()
+
+
+def test_set_up_survives_the_wire_that_workers_are_told_by() -> None:
+    from emul.workers.core import Setup
+    scenario = load(SKELETON)
+    setup = engine.wire(scenario, *scenario.schemes[0], workers=2).setups[1]
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(setup), type=Setup) == setup
