@@ -139,6 +139,14 @@ def new_scheme(name: Annotated[str, typer.Argument(help="name of the scheme, a P
     print(f"run it:  emul run {directory / name}.yaml --plugin {name}")
 
 
+def _about_input(error: EmulError) -> bool:
+    """Whether it says that something does not exist, or cannot be used, that the command line names."""
+    from emul.record.journal import RecordError
+    from emul.templates import TemplateError
+
+    return isinstance(error, (RecordError, TemplateError))
+
+
 def main() -> None:
     """Entry point of the console script: errors that a user can mend are printed, never their traceback."""
     sys.path.insert(0, "")          # plug-ins lie where the user is
@@ -152,7 +160,7 @@ def main() -> None:
         sys.exit(BAD_INPUT)
     except EmulError as e:
         print(e, file=sys.stderr)
-        sys.exit(FAILED)
+        sys.exit(BAD_INPUT if _about_input(e) else FAILED)
     except Exception as e:
         if not hasattr(e, "show"):  # else an error of the command line itself
             raise

@@ -49,6 +49,7 @@ def digits_cnn(input_shape: Shape, classes: int) -> nn.Module:
     for layer in net:
         if isinstance(layer, (nn.Conv2d, nn.Linear)):
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            assert layer.bias is not None
             nn.init.zeros_(layer.bias)
     return net
 

@@ -78,7 +78,8 @@ class Core:
         self._memories: dict[int, Memory] = {}
         self._tasks: dict[int, Any] = {}
         self._running: dict[int, Role] = {}
-        self._jobs: list[tuple[int, int, Job]] = []             # (due, node): the most urgent first
+        self._jobs: list[tuple[int, int, int, Job]] = []        # (due, number, node, job): the most urgent first
+        self._begun = 0
         self._job_of: dict[int, Job] = {}
         self._deferred: deque[Event] = deque()                  # events that need a job which has not run yet
         self._evaluations: deque[tuple[int, int, Vector, str]] = deque()
@@ -112,7 +113,7 @@ class Core:
             self._step(event)
             return True
         while self._jobs:
-            _, node, job = heapq.heappop(self._jobs)
+            _, _, node, job = heapq.heappop(self._jobs)
             if not job.done:
                 self._run(node)
                 return True
@@ -169,7 +170,8 @@ class Core:
             action.cost = round(job.cpu_ns / node.speed)
         else:
             job.due = now + action.cost
-            heapq.heappush(self._jobs, (job.due, node.id, job))
+            self._begun += 1
+            heapq.heappush(self._jobs, (job.due, self._begun, node.id, job))
 
     def _run(self, node: int) -> None:
         job = self._job_of[node]
