@@ -51,6 +51,8 @@ def run(scenario: ScenarioFile,
 
     plan = scenarios.load(scenario, sets=sets or (), seed=seed, plugins=plugin or ())
     results = engine.run(plan, scheme=scheme, workers=workers, out=out, plugins=plugin or (), quiet=quiet)
+    for warning in sorted({w for r in results for w in r.warnings}):
+        print(f"warning: {warning}", file=sys.stderr)
     summaries = [r.summary for r in results if r.summary is not None]
     if summaries:
         print(table(summaries))
@@ -136,7 +138,9 @@ def new_scheme(name: Annotated[str, typer.Argument(help="name of the scheme, a P
 
     for path in templates.write(name, directory):
         print(f"written: {path}")
-    print(f"run it:  emul run {directory / name}.yaml --plugin {name}")
+    # plug-ins are imported from where the user is
+    there = "" if directory == Path() else f"cd {directory} && "
+    print(f"run it:  {there}emul run {name}.yaml --plugin {name}")
 
 
 def _about_input(error: EmulError) -> bool:
@@ -153,8 +157,7 @@ def main() -> None:
     try:
         code = app(standalone_mode=False)
     except (typer.Abort, KeyboardInterrupt):
-        print("interrupted", file=sys.stderr)
-        sys.exit(INTERRUPTED)
+        code = INTERRUPTED
     except ScenarioError as e:
         print(e, file=sys.stderr)
         sys.exit(BAD_INPUT)
@@ -166,4 +169,6 @@ def main() -> None:
             raise
         e.show()
         sys.exit(BAD_INPUT)
+    if code == INTERRUPTED:         # newer versions of typer return it instead of raising
+        print("interrupted", file=sys.stderr)
     sys.exit(code or OK)

@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from emul import schemes
-from emul.base.errors import Problem, ReplayMismatch, RunError, ScenarioError
+from emul.base.errors import NetworkError, Problem, ReplayMismatch, RunError, ScenarioError
+from emul.base.streams import generator
 from emul.kernel import Crash, Journal, Kernel, LinkChange, Plan, Stop
 from emul.network import Network, build
 from emul.record import rundir
@@ -34,6 +35,7 @@ from emul.record.tables import recorded_costs
 from emul.roles.events import Observation
 from emul.scenario import Behaviour, LinkDown, Scenario, build_params, load
 from emul.scenario import Crash as NodeCrash
+from emul.workers.collections import rare_collections
 from emul.workers.core import Setup, Timing
 from emul.workers.pool import Workers
 from emul.workers.twin import Twin
@@ -82,6 +84,7 @@ def wire(scenario: Scenario, scheme: str, raw: dict[str, Any], workers: int = 1,
     if unknown:
         raise ScenarioError(str(scenario.path or scenario.name), [Problem(
             "topology", ", ".join(unknown), f'scheme "{scheme}" has the roles {", ".join(module.ROLES)}')])
+    faults = _faults(scenario, network, names)
     behaviours = {names.index(f.node): f.behave for f in scenario.faults if isinstance(f, Behaviour)}
     worker_of = [node % workers for node in range(len(names))]
     costs = costs or load_costs(scenario)
@@ -89,10 +92,11 @@ def wire(scenario: Scenario, scheme: str, raw: dict[str, Any], workers: int = 1,
         names=names, roles=[role for role, _ in placed], vertices=[vertex for _, vertex in placed], workers=worker_of,
         deciders=[n for n in schemes.deciders(module, roles) if n not in behaviours],
         stop=Stop(scenario.stop.rounds, scenario.stop.accuracy, scenario.stop.virtual_time_ns),
-        faults=_faults(scenario, network, names), evaluate_every=scenario.evaluation.every)
+        faults=faults, evaluate_every=scenario.evaluation.every)
     setups = [Setup(
         worker=w, scheme=scheme, plugins=list(plugins), params=dataclasses.asdict(params), seed=scenario.seed,
         names=names, roles=roles, speeds=_speeds(scenario, names), workers=worker_of, behaviours=behaviours,
+        poisons=poisoned(scenario, roles, names),
         task=scenario.task or None, cost_mode=costs.mode, profile=costs.profile, recorded=costs.recorded,
         evaluate_every=scenario.evaluation.every, evaluate_scope=scenario.evaluation.scope, delays=list(delays))
         for w in range(workers)]
@@ -107,7 +111,8 @@ def execute(wiring: Wiring, pool: Any, journal: Journal, progress: Any = None) -
     try:
         pool.open(wiring.setups)
         kernel = Kernel(wiring.plan, wiring.network, pool, journal, progress)
-        kernel.run()
+        with rare_collections():
+            kernel.run()
         observations, timings = pool.finish()
     except BaseException:
         pool.abort()
@@ -124,6 +129,7 @@ class Result:
     summary: dict[str, Any] | None = None
     violations: tuple[str, ...] = ()
     error: str | None = None
+    warnings: tuple[str, ...] = ()
 
 
 def run(scenario: Scenario, *, scheme: str | None = None, workers: int | Workers | Twin | None = None,
@@ -160,7 +166,8 @@ def _run_one(scenario: Scenario, wiring: Wiring, pool: Any, out: Path, quiet: bo
     except RunError as e:
         journal.close(complete=False)
         directory.write("error.txt", f"{type(e).__name__}: {e}\n")
-        return Result(wiring.scheme, directory.path, error=f"{type(e).__name__}: {e}")
+        return Result(wiring.scheme, directory.path, error=f"{type(e).__name__}: {e}",
+                      warnings=tuple(wiring.warnings))
     except BaseException:
         journal.close(complete=False)
         raise
@@ -169,7 +176,7 @@ def _run_one(scenario: Scenario, wiring: Wiring, pool: Any, out: Path, quiet: bo
     summary, report = write_results(directory, facts(outcome, journal.close()), observed(outcome), timed(outcome),
                                     latencies(wiring.network))
     return Result(wiring.scheme, directory.path, summary,
-                  tuple(f"{v.name}: {v.detail}" for v in report.violations))
+                  tuple(f"{v.name}: {v.detail}" for v in report.violations), warnings=tuple(wiring.warnings))
 
 
 def header(wiring: Wiring) -> dict[str, Any]:
@@ -218,14 +225,14 @@ def replay(directory: Path, workers: int | Workers | Twin | None = None, plugins
     wiring = wire(scenario, name, raw, max(1, size), plugins, costs)
     journal = MemoryJournal(header(wiring))
     with pool_of(count, scenario.workers.timeout_s) as pool:
-        outcome = execute(wiring, pool, journal)
+        execute(wiring, pool, journal)
     digest_journal = journal.close()
     if digest_journal != summary["digest_journal"]:
-        raise ReplayMismatch(f"{directory}: {first_difference(read(directory.joinpath(rundir.JOURNAL)), journal.rows)}")
+        recorded = read(directory / rundir.JOURNAL)
+        raise ReplayMismatch(f"{directory}: {first_difference(recorded, journal.rows, recorded.header)}")
     model = digest_model(columns(journal.rows))
     if model != summary["digest_model"]:
         raise ReplayMismatch(f"{directory}: the journals are equal, the models differ")
-    assert outcome.kernel.end_ns >= 0
     return str(summary["digest"])
 
 
@@ -284,18 +291,48 @@ def _speeds(scenario: Scenario, names: Sequence[str]) -> list[float]:
     return speeds
 
 
+def poisoned(scenario: Scenario, roles: dict[str, list[int]], names: Sequence[str]) -> dict[int, str]:
+    """node -> attack on its data; a fraction is drawn from the clients (peers, where there are none) by the seed."""
+    found: dict[int, str] = {}
+    for number, attack in enumerate(scenario.attacks):
+        if attack.fraction is None:
+            nodes = [names.index(name) for name in attack.nodes]
+        else:
+            pool = roles.get("client") or list(range(len(names)))
+            count = round(attack.fraction * len(pool))
+            drawn = generator(scenario.seed, "attack", number).choice(len(pool), count, replace=False)
+            nodes = [pool[i] for i in sorted(drawn)]
+        found |= dict.fromkeys(nodes, attack.data)
+    return found
+
+
 def _faults(scenario: Scenario, network: Network, names: Sequence[str]) -> list[Crash | LinkChange]:
+    """The faults by node and vertex. Raises ScenarioError for all that name what is not there."""
     faults: list[Crash | LinkChange] = []
+    problems: list[Problem] = []
     vertex = {name: v for v, name in enumerate(network.names)}
-    for fault in scenario.faults:
-        if isinstance(fault, NodeCrash):
-            until = None if fault.for_ns is None else fault.at_ns + fault.for_ns
-            faults.append(Crash(fault.at_ns, names.index(fault.node), until))
-        elif isinstance(fault, LinkDown):
+    for i, fault in enumerate(scenario.faults):
+        place = f"faults[{i}]"
+        if isinstance(fault, LinkDown):
             ends = vertex[fault.source], vertex[fault.destination]
+            try:
+                network.parameters(*ends)
+            except NetworkError as e:
+                problems.append(Problem(f"{place}.link", f"{fault.source}->{fault.destination}", str(e)))
+                continue
             faults.append(LinkChange(fault.at_ns, *ends, {"down": True}))
             if fault.for_ns is not None:
                 faults.append(LinkChange(fault.at_ns + fault.for_ns, *ends, {"down": False}))
+        elif fault.node not in names:
+            problems.append(Problem(f"{place}.node", fault.node, "expected a vertex that hosts a node"))
+        elif isinstance(fault, NodeCrash):
+            until = None if fault.for_ns is None else fault.at_ns + fault.for_ns
+            faults.append(Crash(fault.at_ns, names.index(fault.node), until))
+        elif fault.first is not None:
+            problems.append(Problem(f"{place}.rounds", f"{fault.first}..{fault.last}",
+                                    "not supported: a faulty behaviour holds for the whole run"))
+    if problems:
+        raise ScenarioError(str(scenario.path or scenario.name), problems)
     return faults
 
 
@@ -319,7 +356,11 @@ def load_costs(scenario: Scenario) -> Costs:
         return Costs(mode, profile=read_profile(path))
     if mode == "recorded":
         assert path is not None
-        return Costs(mode, recorded=recorded_costs(path))
+        try:
+            return Costs(mode, recorded=recorded_costs(path))
+        except (OSError, RecordError) as e:
+            raise ScenarioError(str(scenario.path or scenario.name), [Problem(
+                "compute.file", str(path), f"expected a run directory or its journal: {e}")]) from None
     return Costs(mode)
 
 

@@ -21,7 +21,7 @@ def test_a_scheme_conforms(name: str, pools: list[Workers]) -> None:
     assert worlds["as it is"].summary["rounds"] >= 1, "the small scenario shows nothing but failures of this scheme"
 
 
-# --- a check that cannot fail checks nothing: roles that break each of its rules -----------------------------------------
+# --- a check that cannot fail checks nothing: roles that break each of its rules ------------------------------------
 
 @dataclass(frozen=True)
 class Ping(Message):
@@ -67,7 +67,8 @@ def busy() -> None:
 
 
 @pytest.mark.parametrize(("fault", "said"), [
-    ("memory", r"^test_conformance, as it is: in a second run the run is another one: row \d+, .* node 0 \(server\), send"),
+    ("memory", r"^test_conformance, as it is: in a second run the run is another one: row \d+, .* node 0 \(server\), "
+               r"send"),
     ("work", r"^test_conformance, as it is: role code of server outside `node.compute` takes [\d.]+ ms of CPU in one "
              r"activation, which goes on to test_conformance.py:\d+; at most 1 ms are accepted$"),
     ("bug", r"^test_conformance, as it is: a role failed:\nserver \(server\) failed at [\d.]+ s in round 2:\n"

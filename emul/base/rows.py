@@ -28,7 +28,7 @@ RETURN = 13         # time, node
 LINK = 14           # time, vertex, next vertex, changes
 ABSTAIN = 15        # time, node, round, targets, types
 LATE = 16           # time, source, seq                                         delivered before, its round ended unread
-UNREAD = 17         # time, source, seq                                         delivered before, its receiver crashed or is over
+UNREAD = 17         # time, source, seq                                         delivered before, its receiver crashed
 
 INBOX, DELIVERED_LATE, TO_ENDED = 0, 1, 2       # fates in a DELIVER row
 

@@ -37,7 +37,6 @@ from emul.roles.events import (
     Outcome,
     Ready,
     Ref,
-    Reply,
     Report,
     Send,
     Start,
@@ -65,7 +64,6 @@ class Kernel:
         self.activations = 0
         self.oracle_waits: Counter[tuple[str, str]] = Counter()     # (role, where) -> waits settled by fates
         self.rounds_missed: Counter[str] = Counter()                # role -> followers' rounds that were over
-        self.uncharged: dict[str, list[int]] = {}                   # role -> [total, largest] CPU ns
         self.accuracy: dict[int, float] = {}                        # round -> observed, where a stop waits for it
         self._port = port
         self._log = journal.append
@@ -250,7 +248,10 @@ class Kernel:
             for due, entry in node.parked:
                 self._calendar.add(due, entry)
             node.parked.clear()
-        self._count_uncharged(node, reply)
+        spent = reply.uncharged
+        node.uncharged += spent
+        if spent > node.uncharged_most:
+            node.uncharged_most = spent
         if not node.alive:
             return
         act = self._act
@@ -278,27 +279,25 @@ class Kernel:
         node.local_seq += 1
         self._calendar.add(time, (kind, node.id, node.local_seq, tag, what, node))
 
-    def _count_uncharged(self, node: KNode, reply: Reply) -> None:
-        counts = self.uncharged.get(node.role)
-        if counts is None:
-            counts = self.uncharged[node.role] = [0, 0]
-        counts[0] += reply.uncharged
-        if reply.uncharged > counts[1]:
-            counts[1] = reply.uncharged
+    @property
+    def uncharged(self) -> dict[str, list[int]]:
+        """role -> CPU ns of its code outside `compute`: in total, and the most in one activation."""
+        found: dict[str, list[int]] = {}
+        for node in self._nodes:
+            counts = found.setdefault(node.role, [0, 0])
+            counts[0] += node.uncharged
+            counts[1] = max(counts[1], node.uncharged_most)
+        return found
 
     # --- messages -------------------------------------------------------------------------------------------------
 
     def _send(self, node: KNode, action: Send) -> None:
         time, source, seq, kind, round_ = node.time, node.id, action.first, action.kind, action.round
         size = action.size + ENVELOPE_BYTES
-        nodes, home, log = self._nodes, node.worker, self._log
-        payload = Payload(source, seq, home)
-        awaited = payload.awaited
+        nodes, log = self._nodes, self._log
+        payload = Payload(source, seq, node.worker)
         for target in action.to:
-            worker = nodes[target].worker
-            awaited[worker] = awaited.get(worker, 0) + 1
-            if worker != home:
-                payload.undecided += 1
+            payload.expect(nodes[target].worker)
         for target in action.to:
             way = node.ways.get(target)
             if way is None:
@@ -340,8 +339,7 @@ class Kernel:
             return
         copy.decided = True
         payload.undecided -= 1
-        if delivered and worker not in payload.shipped:
-            payload.shipped.add(worker)
+        if delivered and payload.ship(worker):
             self._port.ship(payload.source, payload.first, payload.home, worker)
         if not payload.undecided:
             self._port.forget(payload.source, payload.first, payload.home)
@@ -418,9 +416,7 @@ class Kernel:
     def _unread(self, copy: Copy) -> None:
         """This copy will not be read: its worker may drop the frames after the last such copy."""
         payload, worker = copy.payload, self._nodes[copy.target].worker
-        awaited = payload.awaited
-        awaited[worker] -= 1
-        if not awaited[worker] and (worker == payload.home or worker in payload.shipped):
+        if payload.settle(worker) and (worker == payload.home or (payload.shipped and worker in payload.shipped)):
             self._port.post(worker, Drop(payload.source, payload.first))
 
     def _discard_late(self, node: KNode) -> None:
@@ -450,7 +446,7 @@ class Kernel:
             return
         if action.deadline >= 0:
             self._later(node, action.deadline, _DEADLINE, (node, node.epoch), TIMER)
-        satisfied = waits.take_from_inbox(node, patience)
+        satisfied = waits.take_from_inbox(node, patience) if node.inbox else not patience.need
         if patience.fates:
             for source in sorted(patience.open):
                 self._nodes[source].watchers.add(node.id)
@@ -500,7 +496,7 @@ class Kernel:
                 self._close_round_of(time, node)
         elif node.patience is not None:
             patience = node.patience
-            if waits.is_complete(patience):
+            if len(patience.got) >= patience.need:
                 self._resume(time, node, Outcome.COMPLETE)
             elif node.in_round and waits.round_is_over(node):
                 self._resume(time, node, Outcome.ROUND_OVER)
@@ -528,9 +524,7 @@ class Kernel:
         refs = []
         for copy in got:
             payload = copy.payload
-            awaited = payload.awaited
-            awaited[node.worker] -= 1
-            refs.append(Ref(payload.source, payload.first, not awaited[node.worker]))
+            refs.append(Ref(payload.source, payload.first, payload.settle(node.worker)))
         self._log((rows.RESUME, time, node.id, int(outcome), len(refs)))
         self._open_activation(node, Ready(node.id, time, refs, outcome))
 
@@ -629,13 +623,13 @@ class Kernel:
 
     def _compute(self, node: KNode, action: Compute) -> None:
         node.epoch += 1
+        self._log((rows.COMPUTE, node.time, node.id, action.label, action.cost, action.work, node.round))
         if node.in_round and waits.round_is_over(node):
-            self._later(node, node.time, _LOOK, node)   # the next await after the round is over raises
+            self._later(node, node.time, _LOOK, node)   # the next await after the round is over raises: cut at once
             node.patience = Patience(Wait([], [], 1, -2, action.where), node.time)
             node.patience.fates = False
             return
         node.computing = True
-        self._log((rows.COMPUTE, node.time, node.id, action.label, action.cost, action.work, node.round))
         self._later(node, node.time + action.cost, _COMPUTED, (node, node.epoch))
 
     def _report(self, node: KNode, action: Report) -> None:

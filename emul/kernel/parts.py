@@ -71,15 +71,44 @@ class Journal(Protocol):
 class Payload:
     """The frames of one message: where they lie and who still needs them."""
 
-    __slots__ = ("awaited", "first", "home", "shipped", "source", "undecided")
+    __slots__ = ("away", "first", "here", "home", "shipped", "source", "undecided")
 
     def __init__(self, source: int, first: int, home: int):
         self.source = source
         self.first = first
         self.home = home                        # the worker of the sender
-        self.awaited: dict[int, int] = {}       # worker -> copies that may still be read there
+        self.here = 0                           # copies that may still be read in that worker
+        self.away: dict[int, int] | None = None     # other worker -> copies that may still be read there
         self.undecided = 0                      # copies for other workers whose delivery is not decided
-        self.shipped: set[int] = set()
+        self.shipped: set[int] | None = None    # other workers that have the frames, or soon will
+
+    def expect(self, worker: int) -> None:
+        """One more copy is for a node of `worker`."""
+        if worker == self.home:
+            self.here += 1
+            return
+        if self.away is None:
+            self.away = {}
+        self.away[worker] = self.away.get(worker, 0) + 1
+        self.undecided += 1
+
+    def settle(self, worker: int) -> bool:
+        """A copy has been read in `worker`, or never will be. True: it was the last one there."""
+        if worker == self.home:
+            self.here -= 1
+            return not self.here
+        assert self.away is not None
+        self.away[worker] -= 1
+        return not self.away[worker]
+
+    def ship(self, worker: int) -> bool:
+        """The frames are needed in another worker. True: they are not there yet."""
+        if self.shipped is None:
+            self.shipped = set()
+        elif worker in self.shipped:
+            return False
+        self.shipped.add(worker)
+        return True
 
 
 class Copy:
@@ -116,6 +145,9 @@ class Pipe:
         self.plain = not link.overhead_bytes
 
 
+_NONE: set[int] = set()                         # never added to
+
+
 class Patience:
     """A wait of a node: what it has got, and whose fate is still open."""
 
@@ -131,7 +163,7 @@ class Patience:
         self.need = wait.need
         self.fates = wait.deadline == NEVER and sources is not None     # a wait with a timeout cannot know fates
         self.got: dict[int, Copy] = {}
-        self.open: set[int] = set(sources) if self.fates and sources else set()
+        self.open: set[int] = set(sources) if self.fates and sources else _NONE
 
 
 class KNode:
@@ -140,7 +172,7 @@ class KNode:
     __slots__ = ("abstained", "alive", "coming", "computing", "departures", "ended_at", "epoch", "finished",
                  "following", "id", "implied", "in_round", "inbox", "leaders", "left", "local_seq", "losses", "name",
                  "next", "open_index", "out_latency", "parked", "patience", "quorum", "reached", "returns", "role",
-                 "round", "time", "vertex", "watchers", "ways", "worker")
+                 "round", "time", "uncharged", "uncharged_most", "vertex", "watchers", "ways", "worker")
 
     def __init__(self, id: int, name: str, role: str, vertex: int, worker: int, out_latency: int):
         self.id, self.name, self.role, self.vertex, self.worker = id, name, role, vertex, worker
@@ -150,6 +182,7 @@ class KNode:
         self.finished = False
         self.open_index = 0                     # number of its open activation; 0: none
         self.time = 0
+        self.uncharged = self.uncharged_most = 0    # CPU ns of role code outside `compute`: total, in one activation
         self.epoch = 0                          # invalidates timers and computations that no longer count
         self.local_seq = 0                      # of its own calendar entries
         self.computing: bool = False

@@ -31,20 +31,14 @@ def matches(node: KNode, patience: Patience, copy: Copy) -> bool:
 
 def take_from_inbox(node: KNode, patience: Patience) -> bool:
     """Move what the wait asks for out of the inbox, in order of arrival. True: it is all there."""
-    if node.inbox:
-        rest = []
-        for copy in node.inbox:
-            if (len(patience.got) < patience.need and copy.source not in patience.got
-                    and matches(node, patience, copy)):
-                patience.got[copy.source] = copy
-                patience.open.discard(copy.source)
-            else:
-                rest.append(copy)
-        node.inbox = rest
-    return is_complete(patience)
-
-
-def is_complete(patience: Patience) -> bool:
+    rest = []
+    for copy in node.inbox:
+        if len(patience.got) < patience.need and copy.source not in patience.got and matches(node, patience, copy):
+            patience.got[copy.source] = copy
+            patience.open.discard(copy.source)
+        else:
+            rest.append(copy)
+    node.inbox = rest
     return len(patience.got) >= patience.need
 
 

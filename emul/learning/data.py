@@ -118,7 +118,7 @@ def load(spec: dict[str, Any]) -> DataSet:
     views = {part: np.asarray(arrays[part]).view() for part in PARTS}   # asarray: np.memmap indexes far slower
     for view in views.values():
         view.flags.writeable = False
-    normalise = spec.get("normalise") or {"mean": mean, "std": std}
+    normalise = {"mean": mean, "std": std} | (spec.get("normalise") or {})
     return DataSet(name, **views, classes=classes, scale=scale, mean=float(normalise["mean"]),
                    std=float(normalise["std"]))
 

@@ -183,6 +183,7 @@ def _entered(event: Event) -> int:
 
 
 _places: dict[tuple[CodeType, int], str] = {}
+_names: dict[tuple[type[Message], ...], list[str]] = {}         # types -> their names, for waits
 
 
 def caller(depth: int) -> str:
@@ -316,10 +317,12 @@ class Node:
 
     def _send(self, to: list[int], message: Message) -> None:
         memory = self._memory
+        begin = perf_counter_ns()
         encoded = encode(message)
         first = memory.sent
         memory.sent = first + len(to)
         self._keep(self.id, encoded, first, to)
+        self._excused_ns += perf_counter_ns() - begin
         round_ = 0 if message.unscoped else memory.round
         self._actions.append(Send(to, type(message).__name__, encoded.size, first, round_))
 
@@ -355,7 +358,7 @@ class Node:
             if event.outcome == Outcome.TIMEOUT:
                 raise TimedOut(f"no {text} within {timeout_s} s")
             raise NothingToReceive(f"{text} is lost or will not be sent")
-        return self._wait([kind], [source], 1, timeout_s, finish)
+        return self._wait((kind,), [source], 1, timeout_s, finish)
 
     def gather(self, kinds: type[M] | tuple[type[M], ...], sources: Iterable[int], timeout_s: float | None = None,
                need: int | None = None) -> Await[dict[int, M]]:
@@ -432,10 +435,13 @@ class Node:
 
     # --- the engine's side ----------------------------------------------------------------------------------------
 
-    def _wait(self, kinds: Sequence[type[Message]], sources: list[int] | None, need: int, timeout_s: float | None,
+    def _wait(self, kinds: tuple[type[Message], ...], sources: list[int] | None, need: int, timeout_s: float | None,
               finish: Callable[[Any], R]) -> Await[R]:
         deadline = NEVER if timeout_s is None else self.now_ns + max(0, round(timeout_s * 1e9))
-        return Await(Wait([k.__name__ for k in kinds], sources, need, deadline, caller(2)), finish)
+        names = _names.get(kinds)
+        if names is None:
+            names = _names[kinds] = [k.__name__ for k in kinds]
+        return Await(Wait(names, sources, need, deadline, caller(2)), finish)
 
     def _received(self, event: Event) -> list[Any]:
         assert isinstance(event, Ready)

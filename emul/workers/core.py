@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from emul import schemes
+from emul import attacks, schemes
 from emul.base.errors import RunError
 from emul.roles.costs import Costs
 from emul.roles.events import Close, Compute, Drop, Event, Observation, Ready, Reply, Start
@@ -43,6 +43,7 @@ class Setup(Struct):
     recorded: dict[int, list[int]]
     evaluate_every: int = 1                     # rounds between two evaluations; 0: never
     evaluate_scope: str = "global"              # or "per_client"
+    poisons: dict[int, str] = {}                # node -> attack on the data that it learns from
     delays: list[float] = []                    # tests: seconds slept before an activation, in turn
 
 
@@ -142,12 +143,20 @@ class Core:
             index = clients.index(node) if name == "client" else node if "client" not in self._setup.roles else None
             task = self._tasks.get(node)            # one for the node's whole life: it counts its calls
             if task is None:
-                task = self._tasks[node] = self._task.for_node(self._setup.names[node], index, lambda: memory.round)
+                task = self._tasks[node] = self._task.for_node(self._setup.names[node], index, lambda: memory.round,
+                                                               self._poison(node))
         made = Node(node, name, self._world, memory, self._costs, task, self._keep, self._observe)
         made._fetch = self._fetch
         behaviour = self._setup.behaviours.get(node)
         function = self._module.BEHAVIOURS[behaviour] if behaviour else self._module.ROLES[name]
         self._running[node] = Role(made, function, self._params)
+
+    def _poison(self, node: int) -> Callable[..., Any] | None:
+        attack = self._setup.poisons.get(node)
+        if attack is None or self._task is None:
+            return None
+        poison, classes = attacks.DATA[attack], self._task.data.classes
+        return lambda x, y, rng: poison(x, y, classes, rng)
 
     def _step(self, event: Event) -> None:
         if self._delays:

@@ -1,0 +1,97 @@
+"""`emul new-scheme`: what it writes runs, and its own test passes."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from emul import cli, testing
+from emul.scenario import load
+from emul.templates import TemplateError, write
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder in which the user is, and from which plug-ins are imported."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+def test_a_new_scheme_runs_and_passes_its_own_test(folder: Path, monkeypatch: pytest.MonkeyPatch,
+                                                   capsys: pytest.CaptureFixture[str]) -> None:
+    assert write("my_scheme", folder) == [folder / n for n in ("my_scheme.py", "my_scheme.yaml", "test_my_scheme.py")]
+    command = ["run", "my_scheme.yaml", "--plugin", "my_scheme", "--workers", "0", "--quiet"]
+    monkeypatch.setattr(sys, "argv", ["emul", *command])
+    with pytest.raises(SystemExit) as stop:
+        cli.main()
+    assert stop.value.code == 0, capsys.readouterr().err
+    table = capsys.readouterr().out.splitlines()
+    assert table[1].split()[:3] == ["my_scheme", "3", "0"]              # rounds, failed
+    # no pools: they would take longer than all the rest, and what they do is tested with other schemes
+    monkeypatch.setattr(testing, "check_scheme", partial(testing.check_scheme, pools=[]))
+    written = importlib.import_module("test_my_scheme")
+    tests = [getattr(written, name) for name in dir(written) if name.startswith("test_")]
+    assert len(tests) == 2
+    for test in tests:
+        test()
+
+
+def test_what_is_written_is_what_is_documented(folder: Path) -> None:
+    write("other", folder / "new" / "folder")
+    text = (folder / "new/folder/other.py").read_text()
+    assert "NAME" not in text + (folder / "new/folder/other.yaml").read_text()
+    assert len(text.splitlines()) < 80
+    sys.path.insert(0, str(folder / "new" / "folder"))
+    try:
+        scenario = load(folder / "new/folder/other.yaml", plugins=["other"])
+        with pytest.raises(Exception, match=r"fraction = 2\.0: expected a number in \(0, 1\]|fraction = 2\.0"):
+            load(folder / "new/folder/other.yaml", sets=["schemes[0].fraction=2.0"], plugins=["other"])
+    finally:
+        sys.path.remove(str(folder / "new" / "folder"))
+    assert scenario.stop.rounds == 3
+    assert scenario.compute.mode == "zero"
+
+
+@pytest.mark.parametrize(("name", "text"), [
+    ("a-b", 'scheme name "a-b": expected a Python identifier that is no keyword, such as my_scheme'),
+    ("../up", 'scheme name "../up": expected a Python identifier that is no keyword, such as my_scheme'),
+    ("", 'scheme name "": expected a Python identifier that is no keyword, such as my_scheme'),
+    ("class", 'scheme name "class": expected a Python identifier that is no keyword, such as my_scheme'),
+    ("schéma", 'scheme name "schéma": expected a Python identifier that is no keyword, such as my_scheme'),
+    ("fedavg", 'scheme name "fedavg": there is a scheme of this name already; expected another'),
+    ("numpy", 'scheme name "numpy": expected a name that no Python module has and that does not begin with "_", '
+              "such as my_scheme"),
+    ("_mine", 'scheme name "_mine": expected a name that no Python module has and that does not begin with "_", '
+              "such as my_scheme"),
+])
+def test_names_that_cannot_be_are_refused_and_nothing_is_written(name: str, text: str, folder: Path) -> None:
+    with pytest.raises(TemplateError) as error:
+        write(name, folder)
+    assert str(error.value) == text
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("taken", ["mine.py", "mine.yaml", "test_mine.py"])
+def test_no_file_is_ever_overwritten(taken: str, folder: Path) -> None:
+    (folder / taken).write_text("precious")
+    with pytest.raises(TemplateError) as error:
+        write("mine", folder)
+    assert str(error.value) == (f"{folder / taken}: exists already; nothing was written. Expected a name or a "
+                                "directory (--dir) without such files")
+    assert [(p.name, p.read_text()) for p in folder.iterdir()] == [(taken, "precious")]
+
+
+def test_a_directory_that_cannot_be_made_is_named(folder: Path) -> None:
+    (folder / "file").write_text("")
+    with pytest.raises(TemplateError, match=r"file/below: cannot be written: Not a directory$"):
+        write("mine", folder / "file" / "below")
