@@ -24,6 +24,7 @@ from emul import schemes
 from emul.base.errors import NetworkError, Problem, ReplayMismatch, RunError, ScenarioError
 from emul.base.streams import generator
 from emul.kernel import Crash, Journal, Kernel, LinkChange, Plan, Stop
+from emul.learning.data import DIRECTORY, NEED_FILES
 from emul.network import Network, build
 from emul.record import rundir
 from emul.record.columns import columns
@@ -97,7 +98,7 @@ def wire(scenario: Scenario, scheme: str, raw: dict[str, Any], workers: int = 1,
         worker=w, scheme=scheme, plugins=list(plugins), params=dataclasses.asdict(params), seed=scenario.seed,
         names=names, roles=roles, speeds=_speeds(scenario, names), workers=worker_of, behaviours=behaviours,
         poisons=poisoned(scenario, roles, names),
-        task=scenario.task or None, cost_mode=costs.mode, profile=costs.profile, recorded=costs.recorded,
+        task=located(scenario.task), cost_mode=costs.mode, profile=costs.profile, recorded=costs.recorded,
         evaluate_every=scenario.evaluation.every, evaluate_scope=scenario.evaluation.scope, delays=list(delays))
         for w in range(workers)]
     warnings = [*scenario.warnings, *(f'links: the rule "{rule.match}" matches no link'
@@ -289,6 +290,16 @@ def _speeds(scenario: Scenario, names: Sequence[str]) -> list[float]:
             if name == rule.match or fnmatchcase(name, rule.match):
                 speeds[node] = rule.speed
     return speeds
+
+
+def located(task: dict[str, Any]) -> dict[str, Any] | None:
+    """The task with $EMUL_DATA of this process written in: workers may have been started under another one."""
+    directory = os.environ.get(DIRECTORY)
+    if not task:
+        return None
+    if directory and not task["data"].get("directory") and task["data"]["set"] in NEED_FILES:
+        return {**task, "data": {**task["data"], "directory": str(Path(directory).resolve())}}
+    return task
 
 
 def poisoned(scenario: Scenario, roles: dict[str, list[int]], names: Sequence[str]) -> dict[int, str]:

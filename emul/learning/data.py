@@ -59,6 +59,9 @@ BUILT_IN = {"digits": Known((1, 8, 8), 10, _DIGITS_TRAIN, 16.0, 0.3053, 0.3763),
             "mnist": Known((1, 28, 28), 10, 60_000, 255.0, 0.1307, 0.3081),
             "fashion-mnist": Known((1, 28, 28), 10, 60_000, 255.0, 0.2860, 0.3530)}
 
+DIRECTORY = "EMUL_DATA"             # environment variable: where the files are, if the task does not say
+NEED_FILES = ("mnist", "fashion-mnist")
+
 _IDX_FILES = {"train_x": ("train-images-idx3-ubyte", 3), "train_y": ("train-labels-idx1-ubyte", 1),
               "test_x": ("t10k-images-idx3-ubyte", 3), "test_y": ("t10k-labels-idx1-ubyte", 1)}
 
@@ -191,7 +194,7 @@ def _check(name: str, arrays: Arrays, classes: int) -> None:
 
 def _idx_paths(name: str, directory: str | None) -> dict[str, Path]:
     """The four files of a set, from `directory` or $EMUL_DATA: the folder itself, or its folder `name`."""
-    given = directory or os.environ.get("EMUL_DATA")
+    given = directory or os.environ.get(DIRECTORY)
     if not given:
         raise DataError(f'data set "{name}": expected a directory with its IDX files, in the task or in $EMUL_DATA')
     folder = Path(given).expanduser()

@@ -34,8 +34,8 @@ class Free(Message, unscoped=True):
     number: int
 
 
-async def observer(node: Node, p: Any) -> None:
-    await node.sleep(LONG / 1e3)
+async def observer(node: Node, p: Any, until: int) -> None:
+    await node.sleep(until / 1e3)
 
 
 @dataclass(frozen=True)
@@ -135,9 +135,9 @@ class Case:
     links: tuple[LinkRule, ...]
     faults: tuple[Any, ...]
 
-    def run(self, **how: Any) -> World:
+    def run(self, until: int = LONG, **how: Any) -> World:
         return run_world(
-            {"server": observer, "client": partial(client, programs=self.programs)},
+            {"server": partial(observer, until=until), "client": partial(client, programs=self.programs)},
             topology=TopologySpec(generator=self.topology, clients=len(self.programs)),
             links=(LinkRule("*", latency_ns=MS), *self.links), faults=self.faults,
             costs={f"{ms} ms": ms / 1e3 for ms in set(TIMES)}, stop=Stop(rounds=99), **how)
@@ -185,6 +185,19 @@ quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCh
 def test_every_node_lives_the_same_life_with_lookahead_as_one_event_at_a_time(case: Case) -> None:
     fast, slow = case.run(), case.run(lookahead=False)
     assert_same_lives(fast, slow)
+
+
+@given(cases(least_latency=1), st.integers(1, 60))
+@quick
+def test_a_run_ends_at_the_same_place_with_lookahead_as_one_event_at_a_time(case: Case, until: int) -> None:
+    fast, slow = case.run(until), case.run(until, lookahead=False)
+    end = until * MS
+    for world in (fast, slow):
+        assert world.kernel.end_ns == end
+        assert max(row[1] for row in world.rows) == end
+    for name, life in timelines(slow).items():
+        before = [row for row in life if row[1] < end]
+        assert [row for row in timelines(fast)[name] if row[1] < end] == before, f"{name} lives otherwise"
 
 
 @given(cases(least_latency=0), st.integers(1, 4), st.integers(0, 2**32))

@@ -1,0 +1,72 @@
+"""The scenarios that ship: real worker processes, real data, one realisation of the network for all schemes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from emul import engine
+from emul.record.tables import load_run
+from emul.scenario import load
+
+ROOT = Path(__file__).resolve().parents[1]
+SHARED = ROOT.parent / "shared" / "data"
+
+
+@pytest.fixture(scope="module")
+def quickstart(pools, tmp_path_factory):
+    out = tmp_path_factory.mktemp("quickstart")
+    return engine.run(load(ROOT / "scenarios" / "quickstart.yaml"), workers=pools[1], out=out)
+
+
+def test_quickstart_runs_three_schemes_and_no_invariant_is_violated(quickstart):
+    assert [r.scheme for r in quickstart] == ["fedavg", "secagg", "fair_seccogc"]
+    assert [r.error for r in quickstart] == [None, None, None]
+    assert [r.violations for r in quickstart] == [(), (), ()]
+    assert [r.warnings for r in quickstart] == [(), (), ()]
+
+
+def test_quickstart_learns(quickstart):
+    accuracy = {r.scheme: r.summary["accuracy"] for r in quickstart}
+    assert accuracy["fedavg"] > 0.9
+    assert accuracy["secagg"] > 0.9
+    assert accuracy["fair_seccogc"] > 0.85         # a third of its rounds cannot be decoded
+
+
+def test_all_schemes_of_quickstart_meet_the_same_outages_of_the_uplinks(quickstart):
+    """Common random numbers: the fate of an uplink in a round is the same whichever scheme sends over it."""
+    fates = []
+    for result in quickstart:
+        messages = load_run(result.directory).messages
+        up = messages[(messages.target_name == "server") & (messages["round"] > 0)]
+        lost = up.fate.astype(str) == "lost"
+        by_link = lost.groupby([up.source_name.astype(str), up["round"]])
+        assert (by_link.min() == by_link.max()).all()          # a round's outage holds for all its messages
+        fates.append(by_link.max())
+    fedavg, secagg, seccogc = fates
+    for other in (secagg, seccogc):
+        common = fedavg.index.intersection(other.index)
+        assert len(common) > 100
+        assert (fedavg[common] == other[common]).all()
+    assert 0.2 < fedavg.mean() < 0.4
+
+
+def test_quickstart_is_replayed_to_the_bit_in_one_process(quickstart):
+    for result in quickstart:
+        assert engine.replay(result.directory, workers=0) == result.summary["digest"]
+
+
+@pytest.mark.slow
+def test_mnist_runs_three_schemes_and_learns(pools, tmp_path, monkeypatch):
+    directory = Path(os.environ.get("EMUL_DATA", SHARED))
+    if not (directory / "mnist").is_dir() and not list(directory.glob("train-images-idx3-ubyte*")):
+        pytest.skip(f"no MNIST files in {directory}: set EMUL_DATA")
+    monkeypatch.setenv("EMUL_DATA", str(directory))
+    results = engine.run(load(ROOT / "scenarios" / "mnist.yaml"), workers=pools[1], out=tmp_path)
+    assert [r.error for r in results] == [None, None, None]
+    assert [r.violations for r in results] == [(), (), ()]
+    accuracy = {r.scheme: r.summary["accuracy"] for r in results}
+    assert accuracy["fedavg"] > 0.9
+    assert accuracy["secagg"] > 0.9
