@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from emul import schemes
-from emul.base.errors import NetworkError, Problem, ReplayMismatch, RunError, ScenarioError
+from emul.base.errors import NetworkError, Problem, ReplayMismatch, RunError, ScenarioError, WorkerDied
 from emul.base.streams import generator
 from emul.kernel import Crash, Journal, Kernel, LinkChange, Plan, Stop
 from emul.learning.data import DIRECTORY, NEED_FILES
@@ -115,7 +115,7 @@ def execute(wiring: Wiring, pool: Any, journal: Journal, progress: Any = None) -
         with rare_collections():
             kernel.run()
         observations, timings = pool.finish()
-    except BaseException:
+    except Exception:                   # not at an interrupt: closing the pool must not wait for a computation
         pool.abort()
         raise
     return Outcome(kernel, observations, timings, time.perf_counter() - begin, wiring)
@@ -131,6 +131,7 @@ class Result:
     violations: tuple[str, ...] = ()
     error: str | None = None
     warnings: tuple[str, ...] = ()
+    worker_died: bool = False
 
 
 def run(scenario: Scenario, *, scheme: str | None = None, workers: int | Workers | Twin | None = None,
@@ -149,10 +150,13 @@ def run(scenario: Scenario, *, scheme: str | None = None, workers: int | Workers
     size = count if isinstance(count, int) else count.workers
     costs = load_costs(scenario)
     wirings = [wire(scenario, name, raw, max(1, size), plugins, costs) for name, raw in chosen]
-    results = []
-    with pool_of(count, scenario.workers.timeout_s) as pool:
-        for wiring in wirings:
-            results.append(_run_one(scenario, wiring, pool, out, quiet))
+    results: list[Result] = []
+    while len(results) < len(wirings):          # once, unless a pool of ours loses a worker: then a new one goes on
+        with pool_of(count, scenario.workers.timeout_s) as pool:
+            for wiring in wirings[len(results):]:
+                results.append(_run_one(scenario, wiring, pool, out, quiet))
+                if isinstance(count, int) and results[-1].worker_died:
+                    break
     return results
 
 
@@ -168,7 +172,7 @@ def _run_one(scenario: Scenario, wiring: Wiring, pool: Any, out: Path, quiet: bo
         journal.close(complete=False)
         directory.write("error.txt", f"{type(e).__name__}: {e}\n")
         return Result(wiring.scheme, directory.path, error=f"{type(e).__name__}: {e}",
-                      warnings=tuple(wiring.warnings))
+                      warnings=tuple(wiring.warnings), worker_died=isinstance(e, WorkerDied))
     except BaseException:
         journal.close(complete=False)
         raise

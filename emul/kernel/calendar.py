@@ -20,7 +20,7 @@ from emul.base.errors import DuplicateKey
 # kinds, in the order in which they happen at one instant: a reply that arrives at the deadline counts
 NETWORK, TIMER, FAULT = 0, 1, 2
 
-Entry: TypeAlias = tuple[int, int, int, int, Any]          # kind, node, seq, tag, what
+Entry: TypeAlias = tuple[int, int, int, int, Any, Any]     # kind, node, seq; tag, what, whose: the kernel's own
 
 
 class Calendar:
@@ -47,7 +47,7 @@ class Calendar:
     def next_time(self) -> int | None:
         """The earliest time with an entry, or None."""
         time = self._env.peek()
-        return None if time == Infinity else time
+        return None if time == Infinity else int(time)
 
     def take_step(self, time: int) -> list[Entry]:
         """Take the next step, at `time` = `next_time`, off the calendar, in its order. Raises DuplicateKey."""

@@ -30,7 +30,6 @@ from emul.roles.events import (
     Computed,
     Drop,
     Entered,
-    Event,
     Finish,
     LeaveRound,
     NextRound,
@@ -38,6 +37,7 @@ from emul.roles.events import (
     Ready,
     Ref,
     Report,
+    RoleEvent,
     Send,
     Start,
     Wait,
@@ -166,7 +166,7 @@ class Kernel:
                     self._look(time, node)
                 return
             arrivals = [(copy, delivered, entry[4]) for copy, delivered in left]
-            rest = []
+            rest: list[Entry] = []
         else:
             arrivals, rest = [], []
             for entry in step:
@@ -261,7 +261,7 @@ class Kernel:
             raise RoleFailed(f"{node.name} ({node.role}) failed at {time / 1e9:.9g} s in round {node.round}:\n"
                              f"{reply.error}")
 
-    def _open_activation(self, node: KNode, event: Event) -> None:
+    def _open_activation(self, node: KNode, event: RoleEvent) -> None:
         self._opened += 1
         self.activations += 1
         node.open_index = self._opened

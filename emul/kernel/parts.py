@@ -158,8 +158,9 @@ class Patience:
         self.since = since
         self.kinds = wait.kinds
         sources = wait.sources
-        few = sources is None or len(sources) <= 4
-        self.sources: Container[int] | None = sources if few else frozenset(sources)
+        self.sources: Container[int] | None = sources
+        if sources is not None and len(sources) > 4:
+            self.sources = frozenset(sources)
         self.need = wait.need
         self.fates = wait.deadline == NEVER and sources is not None     # a wait with a timeout cannot know fates
         self.got: dict[int, Copy] = {}

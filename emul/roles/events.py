@@ -79,7 +79,8 @@ class Drop(Struct, array_like=True, tag=5, gc=False):
     first: int
 
 
-Event: TypeAlias = Start | Ready | Entered | Computed | Close | Drop
+RoleEvent: TypeAlias = Start | Ready | Entered | Computed
+Event: TypeAlias = RoleEvent | Close | Drop
 
 
 # --- actions: role -> kernel ----------------------------------------------------------------------------------------

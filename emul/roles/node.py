@@ -25,12 +25,12 @@ from emul.roles.events import (
     Compute,
     Computed,
     Entered,
-    Event,
     LeaveRound,
     NextRound,
     Outcome,
     Ready,
     Report,
+    RoleEvent,
     Send,
     Wait,
 )
@@ -120,11 +120,11 @@ class Await(Generic[R]):
 
     __slots__ = ("action", "finish")
 
-    def __init__(self, action: Action, finish: Callable[[Event], R]):
+    def __init__(self, action: Action, finish: Callable[[RoleEvent], R]):
         self.action = action
         self.finish = finish
 
-    def __await__(self) -> Generator[Await[R], Event, R]:
+    def __await__(self) -> Generator[Await[R], RoleEvent, R]:
         return self.finish((yield self))
 
 
@@ -177,7 +177,7 @@ class Rounds:
         return self._last
 
 
-def _entered(event: Event) -> int:
+def _entered(event: RoleEvent) -> int:
     assert isinstance(event, Entered)
     return event.round
 
@@ -350,11 +350,12 @@ class Node:
         Without a timeout, raises NothingToReceive once it is known that it is lost or will never be sent; with one,
         raises TimedOut.
         """
-        def finish(event: Event) -> M:
+        def finish(event: RoleEvent) -> M:
             messages = self._received(event)
             if messages:
                 return messages[0]
             text = f"{kind.__name__} from {self.world.names[source]}"
+            assert isinstance(event, Ready)
             if event.outcome == Outcome.TIMEOUT:
                 raise TimedOut(f"no {text} within {timeout_s} s")
             raise NothingToReceive(f"{text} is lost or will not be sent")
@@ -372,7 +373,7 @@ class Node:
         if wanted > len(nodes):
             raise RoleError(f"{caller(1)}: gather(need={need}) of {len(nodes)} sources cannot be met")
 
-        def finish(event: Event) -> dict[int, M]:
+        def finish(event: RoleEvent) -> dict[int, M]:
             return {m.sender: m for m in sorted(self._received(event), key=_sender)}
         return self._wait(kinds if isinstance(kinds, tuple) else (kinds,), nodes, wanted, timeout_s, finish)
 
@@ -381,7 +382,7 @@ class Node:
 
         Raises TimedOut. Never uses fates: a real node cannot know them.
         """
-        def finish(event: Event) -> M:
+        def finish(event: RoleEvent) -> M:
             messages = self._received(event)
             if not messages:
                 raise TimedOut(f"no message within {timeout_s} s")
@@ -403,7 +404,7 @@ class Node:
         memory.computed += 1
         job = self._job = Job(label, fn, args, work)
 
-        def finish(event: Event) -> R:
+        def finish(event: RoleEvent) -> R:
             self._job = None
             if isinstance(event, Ready):
                 raise RoundOver
@@ -443,13 +444,13 @@ class Node:
             names = _names[kinds] = [k.__name__ for k in kinds]
         return Await(Wait(names, sources, need, deadline, caller(2)), finish)
 
-    def _received(self, event: Event) -> list[Any]:
+    def _received(self, event: RoleEvent) -> list[Any]:
         assert isinstance(event, Ready)
         if event.outcome == Outcome.ROUND_OVER:
             raise RoundOver
         return self._fetch(event)
 
-    def _slept(self, event: Event) -> None:
+    def _slept(self, event: RoleEvent) -> None:
         self._received(event)
 
     def _enter(self, number: int) -> Round:

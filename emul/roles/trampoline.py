@@ -6,12 +6,13 @@ Rule: only `node.*` may be awaited. Whatever else a role yields is refused with 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from time import perf_counter_ns
+from types import CoroutineType
 from typing import Any
 
 from emul.base.errors import ProtocolFailure, RoleError
-from emul.roles.events import Action, Event, Finish, Reply
+from emul.roles.events import Action, Finish, Reply, RoleEvent
 from emul.roles.node import Await, Node, RoundOver, meter
 
 RoleFunction = Callable[[Node, Any], Awaitable[None]]
@@ -27,18 +28,19 @@ class Role:
         self.ended = False
         self._awaiting: Await[Any] | None = None
         coroutine = function(node, params)
-        if not isinstance(coroutine, Coroutine):
+        if not isinstance(coroutine, CoroutineType):
             raise RoleError(f"role {node.role!r} is no coroutine function: write `async def {node.role}(node, p)`")
         self._coroutine = coroutine
 
-    def step(self, event: Event) -> Reply:
+    def step(self, event: RoleEvent) -> Reply:
         """Go on with `event` until the role waits again or ends; its actions since, in order.
 
         An exception that is no outcome of the protocol comes back as `Reply.error`, with its traceback.
         """
         node = self.node
         node.now_ns = event.now
-        node._actions = actions = []
+        actions: list[Action] = []
+        node._actions = actions
         node._excused_ns = 0
         begin = perf_counter_ns()
         try:
@@ -85,8 +87,9 @@ class Role:
 
     def _place(self) -> str:
         """file:line of the innermost frame of the role that is suspended."""
-        place, inner = "?", self._coroutine
-        while isinstance(inner, Coroutine) and inner.cr_frame is not None:
+        place: str = "?"
+        inner: Any = self._coroutine
+        while isinstance(inner, CoroutineType) and inner.cr_frame is not None:
             place = f"{inner.cr_code.co_filename.rpartition('/')[2]}:{inner.cr_frame.f_lineno}"
             inner = inner.cr_await
         return place

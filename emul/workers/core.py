@@ -10,18 +10,21 @@ import heapq
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct
 
 from emul import attacks, schemes
-from emul.base.errors import RunError
+from emul.base.errors import RoleError, RunError
 from emul.roles.costs import Costs
-from emul.roles.events import Close, Compute, Drop, Event, Observation, Ready, Reply, Start
+from emul.roles.events import Close, Compute, Drop, Event, Observation, Ready, Reply, RoleEvent, Start
 from emul.roles.node import Job, Memory, Node, World
 from emul.roles.trampoline import Role
 from emul.wire import Encoded, Message, Vector, decode, message_types
+
+if TYPE_CHECKING:
+    from emul.learning import Task
 
 
 class Setup(Struct):
@@ -71,10 +74,11 @@ class Core:
         self._world = World(setup.scheme, setup.seed, setup.names, setup.roles, setup.speeds)
         self._costs = Costs(setup.cost_mode, setup.scheme, setup.profile, setup.recorded)   # type: ignore[arg-type]
         self._role_of = {node: role for role, nodes in setup.roles.items() for node in nodes}
-        self._task = None
+        self._clients = setup.roles.get("client") or list(range(len(setup.names)))      # peers: all of them
+        self._task: Task | None = None
         if setup.task is not None:
             from emul.learning import Task
-            self._task = Task(setup.task, len(setup.roles.get("client", setup.names)), setup.seed)
+            self._task = Task(setup.task, len(self._clients), setup.seed)
             self._task.initial_parameters()         # loads data and model before the clock starts
         self._memories: dict[int, Memory] = {}
         self._tasks: dict[int, Any] = {}
@@ -82,8 +86,8 @@ class Core:
         self._jobs: list[tuple[int, int, int, Job]] = []        # (due, number, node, job): the most urgent first
         self._begun = 0
         self._job_of: dict[int, Job] = {}
-        self._deferred: deque[Event] = deque()                  # events that need a job which has not run yet
-        self._evaluations: deque[tuple[int, int, Vector, str]] = deque()
+        self._deferred: deque[RoleEvent] = deque()                  # events that need a job which has not run yet
+        self._evaluations: deque[tuple[int, int, Vector]] = deque()
         self._store: dict[tuple[int, int], Encoded] = {}        # payloads for nodes of this worker
         self._outbox = outbox                                   # payloads for nodes of others
         self._missing = missing
@@ -93,12 +97,11 @@ class Core:
 
     def put(self, event: Event) -> None:
         """Take an event. What can be answered at once is: the replies grow."""
-        kind = type(event)
-        if kind is Drop:
+        if isinstance(event, Drop):
             self._drop((event.source, event.first))
-        elif kind is Close:
+        elif isinstance(event, Close):
             self._close(event.node)
-        elif kind is Start:
+        elif isinstance(event, Start):
             self._start(event.node)
             self._step(event)
         elif event.node in self._job_of and not self._job_of[event.node].done:
@@ -139,8 +142,7 @@ class Core:
         name = self._role_of[node]
         task = None
         if self._task is not None:
-            clients = self._setup.roles.get("client", self._setup.names)
-            index = clients.index(node) if name == "client" else node if "client" not in self._setup.roles else None
+            index = self._clients.index(node) if node in self._clients else None
             task = self._tasks.get(node)            # one for the node's whole life: it counts its calls
             if task is None:
                 task = self._tasks[node] = self._task.for_node(self._setup.names[node], index, lambda: memory.round,
@@ -158,7 +160,7 @@ class Core:
         poison, classes = attacks.DATA[attack], self._task.data.classes
         return lambda x, y, rng: poison(x, y, classes, rng)
 
-    def _step(self, event: Event) -> None:
+    def _step(self, event: RoleEvent) -> None:
         if self._delays:
             self._pause()
         role = self._running[event.node]
@@ -246,22 +248,23 @@ class Core:
     # --- observation ----------------------------------------------------------------------------------------------
 
     def _observe(self, node: int, round: int, parameters: Vector, values: dict[str, Any]) -> str:
-        vector = np.array(parameters, dtype=np.float32, order="C").reshape(-1)     # a copy: evaluated later
+        vector = np.array(parameters, dtype=np.float32, order="C")      # a copy: evaluated later
+        if self._task is not None and vector.shape != (self._task.dimension,):
+            raise RoleError(f"report(parameters=...) of shape {vector.shape}: the model's is ({self._task.dimension},)")
         every = self._setup.evaluate_every
         if self._task is not None and every and round % every == 0:
-            self._evaluations.append((node, round, vector, self._role_of[node]))
-        return hashlib.sha256(vector).hexdigest()
+            self._evaluations.append((node, round, vector))
+        return hashlib.sha256(vector.data).hexdigest()
 
-    def _evaluate(self, node: int, round: int, vector: Vector, role: str) -> None:
+    def _evaluate(self, node: int, round: int, vector: Vector) -> None:
         task = self._task
         assert task is not None
-        clients = self._setup.roles.get("client", self._setup.names)
         if self._setup.evaluate_scope == "global":
             values = task.evaluate(vector)
-        elif role == "client":                  # a personal model, on this client's share of the test set
-            values = task.evaluate_client(clients.index(node), vector)
+        elif node in self._clients:             # a personal model, on this client's share of the test set
+            values = task.evaluate_client(self._clients.index(node), vector)
         else:
-            values = spread([task.evaluate_client(c, vector) for c in range(len(clients))])
+            values = spread([task.evaluate_client(c, vector) for c in range(len(self._clients))])
         self.observations.append(Observation(node, round, values))
 
 

@@ -384,8 +384,8 @@ def test_who_waits_for_a_follower_of_a_leader_that_has_gone_is_told(how: str, fa
                                        "or behind its own time")
 def test_a_leader_that_is_down_for_a_while_has_left_no_later_round() -> None:
     """client3 may yet be asked, so client2 waits on."""
-    assert lonely("crash", faults=[Crash(0, "client1", 4 * MS)], lookahead=False) == []
-    assert lonely("crash", faults=[Crash(0, "client1", 4 * MS)]) == []
+    assert lonely("crash", faults=[Crash(0, "client1", 25 * MS)], lookahead=False) == []
+    assert lonely("crash", faults=[Crash(0, "client1", 25 * MS)]) == []
 
 
 @pytest.mark.xfail(strict=True, reason="kernel: of several leaders the last one that ends tells nobody who waits for a "

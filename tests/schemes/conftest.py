@@ -38,14 +38,16 @@ class FakeTask:
     spread = 1.0
 
     def __init__(self, spec: dict[str, Any], clients: int, seed: int):
-        self.seed, self.d = seed, spec.get("d", self.dimension)
+        self.seed = seed
+        self.d = self.dimension = spec.get("d", self.dimension)
         self.spread = spec.get("spread", 1.0)
         self.evaluated: list[np.ndarray] = []
 
     def initial_parameters(self) -> np.ndarray:
         return np.zeros(self.d, np.float32)
 
-    def for_node(self, name: str, client: int | None, round_of: Callable[[], int]) -> FakeNodeTask:
+    def for_node(self, name: str, client: int | None, round_of: Callable[[], int],
+                 transform: object = None) -> FakeNodeTask:
         return FakeNodeTask(self, name, client, round_of)
 
     def evaluate(self, vector: np.ndarray) -> dict[str, float]:

@@ -1,0 +1,292 @@
+"""Runs from scenario to directory, and back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emul import engine
+from emul.base.errors import ReplayMismatch, ScenarioError
+from emul.record.journal import Journal, MemoryJournal, RecordError, header, read
+from emul.roles import Message, Node
+from emul.scenario import loads
+from emul.workers.pool import Workers
+from emul.workers.twin import Twin
+
+TEXT = """
+emul: 1
+name: small
+seed: 7
+topology: {generator: star, clients: 4}
+links:
+  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
+  - {match: "client*->server", outage: {model: bernoulli, p: 0.3, per: round}}
+task:
+  data: {set: digits}
+  partition: iid
+  model: logistic
+  solver: {sgd: {lr: 0.1, steps: 2, batch: 16}}
+compute: {mode: zero}
+schemes: [fedavg, {name: secagg, threshold: 2}]
+stop: {rounds: 2}
+"""
+
+
+# --- a scheme of this file, loaded as a plug-in ---------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Ask(Message):
+    number: int
+
+
+@dataclass(frozen=True)
+class Params:
+    fail: bool = False
+    work: int = 0
+
+
+async def server(node: Node, p: Params) -> None:
+    async for t in node.rounds():
+        with t:
+            if p.fail:
+                raise RuntimeError("as the test wants")
+            node.broadcast(node.clients, Ask(int(t)))
+            await node.gather(Ask, node.clients)
+
+
+async def client(node: Node, p: Params) -> None:
+    async for t in node.rounds(of=node.server):
+        with t:
+            await node.recv(Ask, node.server)
+            size = p.work * (1 + node.round % 3)
+            node.send(node.server, Ask(await node.compute("count", count, size, work=size)))
+
+
+def count(size: int) -> int:
+    return sum(1 for _ in range(size))
+
+
+ROLES = {"server": server, "client": client}
+PLUGIN = __name__
+
+
+def scenario(*sets: str, text: str = TEXT) -> Any:
+    return loads(text, "small", sets, plugins=[PLUGIN])
+
+
+# --- run ------------------------------------------------------------------------------------------------------------
+
+def test_a_run_leaves_a_directory_for_each_scheme_with_everything_in_it(tmp_path: Path) -> None:
+    results = engine.run(scenario(), workers=0, out=tmp_path)
+    assert [(r.scheme, r.error, r.violations) for r in results] == [("fedavg", None, ()), ("secagg", None, ())]
+    for result in results:
+        assert result.directory is not None
+        names = {path.name for path in result.directory.iterdir()}
+        assert {"journal", "summary.json", "scenario.resolved.yaml", "messages.parquet", "rounds.parquet",
+                "computations.parquet", "timings.parquet"} <= names
+        assert "INCOMPLETE" not in names
+        assert json.loads((result.directory / "summary.json").read_text())["digest"] == result.summary["digest"]
+        assert result.summary["rounds"] == 2
+
+
+def test_runs_are_the_same_twice_in_process_and_in_processes(tmp_path: Path, pools: list[Workers]) -> None:
+    digests = {engine.run(scenario(), scheme="fedavg", workers=pool, out=tmp_path)[0].summary["digest"]
+               for pool in (Twin(), Twin(), *pools)}
+    assert len(digests) == 1
+
+
+def test_the_seed_and_a_set_value_change_a_run(tmp_path: Path) -> None:
+    def digest(*sets: str, seed: int | None = None) -> str:
+        chosen = loads(TEXT, "small", sets, seed)
+        return engine.run(chosen, scheme="fedavg", workers=0, out=tmp_path)[0].summary["digest"]
+
+    assert len({digest(), digest(seed=8), digest("links[0].latency=21 ms"), digest("task.solver.sgd.lr=0.2")}) == 4
+    assert digest("stop.rounds=2") == digest()
+
+
+def test_only_the_scheme_that_is_asked_for_runs(tmp_path: Path) -> None:
+    assert [r.scheme for r in engine.run(scenario(), scheme="secagg", workers=0, out=tmp_path)] == ["secagg"]
+    with pytest.raises(ScenarioError, match=r'(?s)schemes +"krum" +expected one of its schemes: fedavg, secagg$'):
+        engine.run(scenario(), scheme="krum", workers=0, out=tmp_path)
+
+
+def test_a_scheme_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
+    both = scenario(f"schemes=[{{name: {PLUGIN}, fail: true}}, fedavg]")
+    failed, well = engine.run(both, workers=0, out=tmp_path, plugins=[PLUGIN])
+    assert failed.error is not None
+    assert failed.error.startswith("RoleFailed: server (server) failed at 0 s in round 1:\n")
+    assert failed.error.rstrip().endswith("RuntimeError: as the test wants")
+    assert failed.summary is None
+    assert (failed.directory / "INCOMPLETE").exists()
+    assert "as the test wants" in (failed.directory / "error.txt").read_text()
+    assert well.error is None
+    assert well.summary["rounds"] == 2
+
+
+def test_after_a_scheme_that_fails_a_pool_takes_the_next_one(tmp_path: Path, pools: list[Workers]) -> None:
+    both = scenario(f"schemes=[{{name: {PLUGIN}, fail: true}}, fedavg]")
+    for pool in pools:
+        failed, well = engine.run(both, workers=pool, out=tmp_path, plugins=[PLUGIN])
+        assert "as the test wants" in failed.error
+        assert well.error is None
+
+
+def test_the_journal_of_a_run_that_failed_can_be_read_up_to_there(tmp_path: Path) -> None:
+    failed = engine.run(scenario(f"schemes=[{{name: {PLUGIN}, fail: true}}]"), workers=0, out=tmp_path,
+                        plugins=[PLUGIN])[0]
+    reading = read(failed.directory / "journal")
+    assert len(list(reading)) > 0
+    assert not reading.complete
+    with pytest.raises(RecordError, match=r": no directory of a run that ended$"):
+        engine.replay(failed.directory, workers=0)
+
+
+def test_an_unknown_scheme_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(ScenarioError, match=r'"fedavgg" +unknown scheme; did you mean "fedavg"\?'):
+        scenario("schemes=[fedavgg]")
+
+
+def test_a_role_that_the_scheme_lacks_is_refused() -> None:
+    peers = loads(TEXT, "small", ["topology={generator: complete, peers: 3}", "schemes=[fedavg]"], check=False)
+    with pytest.raises(ScenarioError, match=r'topology +peer +scheme "fedavg" has the roles server, client$'):
+        engine.wire(peers, "fedavg", {})
+
+
+def test_rules_that_match_nothing_are_warnings() -> None:
+    odd = scenario('links=[{match: "*", latency: 1 ms}, {match: "clint1->server", latency: 2 ms}]',
+                   "nodes=[{match: clint2, speed: 2.0}]")
+    assert engine.wire(odd, "fedavg", {}).warnings == [
+        'links: the rule "clint1->server" matches no link', 'nodes[0] "clint2" matches no node']
+
+
+def test_the_last_speed_that_matches_a_node_counts() -> None:
+    fast = scenario("nodes=[{match: 'client*', speed: 2.0}, {match: client3, speed: 0.5}]")
+    assert engine.wire(fast, "fedavg", {}).setups[0].speeds == [1.0, 2.0, 2.0, 0.5, 2.0]
+
+
+# --- replay ---------------------------------------------------------------------------------------------------------
+
+def test_a_replay_is_identical_whatever_the_workers(tmp_path: Path, pools: list[Workers]) -> None:
+    result = engine.run(scenario(), scheme="fedavg", workers=0, out=tmp_path)[0]
+    for workers in (0, pools[1]):
+        assert engine.replay(result.directory, workers=workers) == result.summary["digest"]
+
+
+def test_a_measured_run_is_replayed_with_its_own_times(tmp_path: Path) -> None:
+    result = engine.run(scenario("compute.mode=measured"), scheme="fedavg", workers=0, out=tmp_path)[0]
+    assert result.summary["compute_virtual_seconds"]["client"]["train"] > 0
+    assert engine.replay(result.directory, workers=0) == result.summary["digest"]
+
+
+def test_a_replay_that_differs_names_the_first_difference(tmp_path: Path) -> None:
+    result = engine.run(scenario(), scheme="fedavg", workers=0, out=tmp_path)[0]
+    path = result.directory / "scenario.resolved.yaml"
+    text = path.read_text()
+    assert "latency: 20 ms" in text
+    path.write_text(text.replace("latency: 20 ms", "latency: 21 ms"))
+    with pytest.raises(ReplayMismatch) as caught:
+        engine.replay(result.directory, workers=0)
+    said = str(caught.value)
+    assert said.startswith(f"{result.directory}: row ")
+    assert "\n  recorded  deliver time_ns=" in said
+    assert said.endswith("differ in time_ns")
+
+
+def test_a_replay_with_another_model_says_so(tmp_path: Path) -> None:
+    result = engine.run(scenario(), scheme="fedavg", workers=0, out=tmp_path)[0]
+    path = result.directory / "summary.json"
+    summary = json.loads(path.read_text())
+    path.write_text(json.dumps({**summary, "digest_model": "0" * 32}))
+    with pytest.raises(ReplayMismatch, match=r": the journals are equal, the models differ$"):
+        engine.replay(result.directory, workers=0)
+
+
+def test_what_is_no_run_cannot_be_replayed(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match=r": no directory of a run that ended$"):
+        engine.replay(tmp_path, workers=0)
+
+
+# --- where times come from ------------------------------------------------------------------------------------------
+
+def test_recorded_times_are_those_of_another_run(tmp_path: Path) -> None:
+    first = engine.run(scenario("compute.mode=measured"), scheme="fedavg", workers=0, out=tmp_path)[0]
+    again = engine.run(scenario("compute={mode: recorded, file: " + str(first.directory) + "}"), scheme="fedavg",
+                       workers=0, out=tmp_path)[0]
+    assert again.error is None
+    assert again.summary["digest"] == first.summary["digest"]
+
+
+def test_a_profile_charges_a_plus_b_times_work_over_speed(tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps({"emul_profile": 1, "costs": {f"{PLUGIN}/client/count": [0.5, 0.01]}}))
+    chosen = scenario(f"schemes=[{{name: {PLUGIN}, work: 10}}]", "stop.rounds=1", 'links=[{match: "*", latency: 1 ms}]',
+                      "nodes=[{match: client2, speed: 0.25}]", "compute={mode: profile, file: " + str(path) + "}")
+    run = engine.run(chosen, workers=0, out=tmp_path, plugins=[PLUGIN])[0]
+    costs = [row[4] for row in read(run.directory / "journal") if row[0] == 8]
+    assert sorted(costs) == [700_000_000] * 3 + [2_800_000_000]      # 0.5 + 0.01 * 20, round 1
+
+
+def test_a_profile_without_an_entry_names_the_command(tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps({"emul_profile": 1, "costs": {}}))
+    run = engine.run(scenario("compute={mode: profile, file: " + str(path) + "}"), scheme="fedavg", workers=0,
+                     out=tmp_path)[0]
+    assert "the profile has no entry 'fedavg/client/train': make one with `emul profile SCENARIO -o FILE`" in run.error
+
+
+@pytest.mark.parametrize(("content", "said"), [
+    ("{", r"expected JSON as `emul profile` writes it"),
+    ('{"emul_profile": 2, "costs": {}}', r"emul_profile +2 +expected version 1"),
+    ('{"emul_profile": 1, "costs": {"a/b/c": [1]}}', r"costs.a/b/c +\[1\] +expected two numbers of seconds, \[a, b\]"),
+    ('{"emul_profile": 1, "costs": {"a/b/c": [1, -1]}}', r"costs.a/b/c +\[1, -1\] +expected two numbers of seconds"),
+])
+def test_a_file_that_is_no_profile_is_refused(tmp_path: Path, content: str, said: str) -> None:
+    path = tmp_path / "profile.json"
+    path.write_text(content)
+    with pytest.raises(ScenarioError, match=said):
+        engine.read_profile(path)
+
+
+def test_profiling_measures_every_computation_and_writes_a_file_that_a_run_takes(tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    chosen = scenario(f"schemes=[{{name: {PLUGIN}, work: 20000}}]", "stop.rounds=5")
+    found = engine.profile(chosen, path, plugins=[PLUGIN], repeat=1)
+    assert list(found) == [f"{PLUGIN}/client/count"]
+    assert engine.read_profile(path) == {k: list(v) for k, v in found.items()}
+    a, b = found[f"{PLUGIN}/client/count"]
+    assert a >= 0
+    assert b > 0                                    # counting takes time for each number
+
+
+@pytest.mark.parametrize(("points", "expected"), [
+    ({0.0: [0.2, 0.4, 0.9]}, (0.4, 0.0)),                                   # work is not said: the mean of medians
+    ({1.0: [3.0], 2.0: [5.0], 4.0: [9.0]}, (1.0, 2.0)),                     # seconds = 1 + 2 work
+    ({1.0: [3.0, 3.0, 90.0], 2.0: [5.0], 4.0: [9.0, 9.0, 0.0]}, (1.0, 2.0)),    # medians shrug off outliers
+    ({1.0: [5.0], 2.0: [3.0]}, (4.0, 0.0)),                                 # no cost falls with work
+    ({1.0: [0.1], 2.0: [2.0]}, (0.0, (0.1 + 4.0) / 5.0)),                   # nor begins below zero
+])
+def test_fit_draws_a_line_with_nothing_negative(points: dict[float, list[float]], expected: tuple[float, float],
+                                                ) -> None:
+    assert engine.fit(points) == pytest.approx(expected)
+
+
+# --- what a run may be run on ---------------------------------------------------------------------------------------
+
+def test_a_header_of_a_journal_holds_what_reading_it_needs(tmp_path: Path) -> None:
+    wiring = engine.wire(scenario(), "fedavg", {})
+    with Journal(tmp_path / "journal", engine.header(wiring)) as journal:
+        engine.execute(wiring, Twin(), journal)
+    found = header(tmp_path / "journal")
+    assert found["names"] == ["server", "client1", "client2", "client3", "client4"]
+    assert (found["roles"][:2], found["deciders"], found["seed"]) == (["server", "client"], [0], 7)
+
+
+def test_the_progress_of_a_run_is_told_at_every_round_of_a_decider() -> None:
+    wiring = engine.wire(scenario("stop.rounds=3"), "fedavg", {})
+    seen: list[int] = []
+    engine.execute(wiring, Twin(), MemoryJournal(engine.header(wiring)), lambda kernel: seen.append(kernel.entered))
+    assert seen == [1, 2, 3]
