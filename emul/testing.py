@@ -56,6 +56,7 @@ from emul.roles.events import (
     Outcome,
     Ready,
     Reply,
+    RoleEvent,
     Start,
     Wait,
 )
@@ -173,12 +174,12 @@ class Driven:
 
     # --- the other side of the boundary ---------------------------------------------------------------------------
 
-    def _go(self, event: Event) -> None:
-        pending: Event | None = event
+    def _go(self, event: RoleEvent) -> None:
+        pending: RoleEvent | None = event
         while pending is not None:
             pending = self._answer(self._role.step(pending))
 
-    def _answer(self, reply: Reply) -> Event | None:
+    def _answer(self, reply: Reply) -> RoleEvent | None:
         """Take the actions; the event that follows at once, if one does."""
         self.actions += reply.actions
         self.reports += [a.values for a in reply.actions if type(a) is Reported]
