@@ -91,11 +91,12 @@ class Driven:
     messages that it is given are of the round that it is in.
     """
 
-    def __init__(self, role: Role, rounds: int):
+    def __init__(self, role: Role, types: Mapping[str, type[Message]], rounds: int):
         self.actions: list[Action] = []             # all so far, in order
         self.computed: list[str] = []               # labels of the computations
         self.reports: list[dict[str, Any]] = []
         self._role = role
+        self._types = types
         self._rounds = rounds
         self._now = 0
         self._wait: Wait | None = None
@@ -210,7 +211,7 @@ class Driven:
         if event is not None:
             self._go(event)
 
-    def _next(self) -> Event | None:
+    def _next(self) -> RoleEvent | None:
         """What the inbox makes possible now."""
         if self._following is not None:
             leaders = self._following.of or ()
@@ -246,17 +247,11 @@ class Driven:
         """What is sent is seen as a receiver would: decoded, its arrays read-only."""
         self._kept.append((to, decode(encoded, self._types)))
 
-    @property
-    def _types(self) -> dict[str, type[Message]]:
-        return _every_message(Message)
 
-
-def _every_message(base: type[Message]) -> dict[str, type[Message]]:
-    found: dict[str, type[Message]] = {}
-    for kind in base.__subclasses__():
-        found[kind.__name__] = kind
-        found |= _every_message(kind)
-    return found
+def _beside(function: RoleFunction) -> dict[str, type[Message]]:
+    """The messages that a role function can name; of a `partial`, those of its function."""
+    names = getattr(getattr(function, "func", function), "__globals__", {})
+    return {name: value for name, value in names.items() if isinstance(value, type) and issubclass(value, Message)}
 
 
 def drive(function: RoleFunction, params: Any = None, *, clients: Sequence[int] = (1, 2, 3), server: int | None = 0,
@@ -279,7 +274,7 @@ def drive(function: RoleFunction, params: Any = None, *, clients: Sequence[int] 
             names[n] = kind if kind == "server" else f"{kind}{place}"
     facts = Facts("test", seed, names, roles, [1.0] * count)
     node = Node(here, name, facts, Memory(), CostModel("zero", "test"), task)
-    return Driven(Role(node, function, params), rounds)
+    return Driven(Role(node, function, params), _beside(function), rounds)
 
 
 # --- roles over a network -------------------------------------------------------------------------------------------
@@ -384,9 +379,7 @@ def _module(roles: Mapping[str, RoleFunction], decides: str | Sequence[str] | No
     """A scheme of these role functions, with every message that stands beside them."""
     module = ModuleType("world")
     for function in roles.values():
-        beside = getattr(getattr(function, "func", function), "__globals__", {})
-        vars(module).update({name: value for name, value in beside.items()
-                             if isinstance(value, type) and issubclass(value, Message)})
+        vars(module).update(_beside(function))
     vars(module).update(ROLES=dict(roles), Params=NoParams)
     if decides is not None:
         vars(module)["DECIDES"] = decides

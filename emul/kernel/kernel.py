@@ -13,6 +13,7 @@ Nothing here knows a scheme, a process or a file. `waits.py` decides when a wait
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
@@ -47,7 +48,9 @@ from emul.wire import ENVELOPE_BYTES
 # tags of calendar entries: what an entry of the kinds NETWORK, TIMER, FAULT is
 _ADVANCE, _LOCAL, _COMPUTED, _LOOK, _FATE, _DEADLINE, _CRASH, _RETURN, _LINK, _STOP = range(10)
 
-_STEPS_AT_ONE_INSTANT = 10_000
+_ACTIVATIONS_AT_ONE_INSTANT = 10_000         # of one node
+_HELD = 4096                                # rows, before the journal gets what is settled of them
+_ABSTENTIONS = 1000                         # kept of a node, before those of old rounds are forgotten
 _FAR = 1 << 62
 
 
@@ -66,8 +69,11 @@ class Kernel:
         self.rounds_missed: Counter[str] = Counter()                # role -> followers' rounds that were over
         self.accuracy: dict[int, float] = {}                        # round -> observed, where a stop waits for it
         self._port = port
-        self._log = journal.append
         self._journal = journal
+        self._rows: list[rows.Row] = []             # not yet in the journal: something earlier may still come
+        self._log = self._rows.append
+        self._round_ended = False                   # a decider has left one: the journal may want to be flushed
+        self._limit = _FAR                          # the end of the run, once it is known
         self._progress = progress
         self._calendar = Calendar()
         self._nodes = [KNode(i, name, role, vertex, worker, network.out_latency_ns(vertex))
@@ -85,7 +91,6 @@ class Kernel:
         self._early = not any(isinstance(f, LinkChange) for f in plan.faults)
         self._followers: dict[int, set[int]] = {}   # leader -> nodes that follow it
         self._opened = 0
-        self._steps_here = 0
         self._reports: dict[int, list[int]] = {}    # decider -> rounds with reported parameters, for a stop on accuracy
         self._act: dict[type, Callable[[KNode, Any], None]] = {
             Send: self._send, Wait: self._wait, NextRound: self._next_round, LeaveRound: self._leave_round,
@@ -102,41 +107,59 @@ class Kernel:
         for node in self._nodes:
             self._open_activation(node, Start(node.id, 0, 0))
             self._log((rows.START, 0, node.id, 0))
-        while self._deciding:
+        while True:
             self._take_safe_steps()
-            if not self._deciding:
-                break
+            if self._round_ended or len(self._rows) >= _HELD:
+                self._release()
             if self._open:
                 self._apply_next()
+            elif not self._deciding:
+                break
             elif self._calendar.next_time is None:
                 raise Deadlock(waits.deadlock_report(self._nodes, self.now))
-        while self._open:                           # what was answered or is being worked on when the end came
-            node, _ = self._open.popleft()
-            self._port.reply(node.id, node.worker)
+        self._release()
+
+    def _release(self) -> None:
+        """Write the rows before which nothing can come any more, by time; at the end all rows up to it."""
+        held = self._rows
+        bound = min([time for _, time in self._open], default=_FAR)
+        following = self._calendar.next_time
+        if following is not None:
+            bound = min(bound, following)
+        if not self._deciding and not self._open:
+            bound = self._limit + 1
+        held.sort(key=_time)                        # stable: rows of one time stay in the order of their steps
+        count = bisect_left(held, bound, key=_time)
+        append = self._journal.append
+        for row in held[:count]:
+            append(row)
+        del held[:count]
+        if self._round_ended:
+            self._round_ended = False
+            self._journal.round_ended()
 
     def _take_safe_steps(self) -> None:
         """Take every step that no open activation can still come before; entries of open nodes wait for these."""
-        calendar, horizon = self._calendar, self._horizon
-        while self._deciding:
+        calendar, horizon, limit = self._calendar, self._horizon, self._limit
+        while True:
             time = calendar.next_time
-            if time is None or (horizon and time >= horizon[0][1]):
+            if time is None or time > limit or (horizon and time >= horizon[0][1]):
                 return
             step = calendar.take_step(time)
             for entry in step:
                 owner = entry[5]
-                if owner is not None and owner.open_index:
+                if owner is None:
+                    if entry[3] == _STOP and self._open:        # what is open may enter a round before it
+                        for waiting in step:
+                            calendar.add(time, waiting)
+                        return
+                elif owner.open_index:
                     step = self._park(time, step)
                     break
-            if not step:
-                continue
-            if time != self.now:
-                self._steps_here = 0
+            if step:
                 self.now = time
-            self._steps_here += 1
-            if self._steps_here > _STEPS_AT_ONE_INSTANT:
-                raise ZeroTimeLoop(f"{_STEPS_AT_ONE_INSTANT} steps at {time} ns in which no decider entered a round: "
-                                   "a role loops without anything that takes virtual time")
-            self._take(time, step)
+                self._take(time, step)
+                limit = self._limit
 
     def _park(self, time: int, step: list[Entry]) -> list[Entry]:
         """Set aside the entries of nodes that are open, until they answer: what they do now comes before. The rest."""
@@ -194,7 +217,8 @@ class Kernel:
     def _leave_link(self, time: int, pipe: Pipe) -> list[tuple[Copy, bool]]:
         """What leaves the link now; and the calendar is told when to look at it next."""
         if pipe.due != time:                        # the link has changed since, and was scheduled anew
-            pipe.stale.discard(time)
+            if pipe.stale:
+                pipe.stale.discard(time)
             return []
         left = pipe.link.advance(time)
         self._look_at(pipe)
@@ -230,7 +254,7 @@ class Kernel:
         if tag == _CRASH:
             self._crash(time, what[0], what[1])
         elif tag == _RETURN:
-            self._return(time, what)
+            self._return(time, what[0], what[1])
         elif tag == _LINK:
             self._change_link(time, *what)
         elif tag == _STOP and not self._stopped:
@@ -241,6 +265,9 @@ class Kernel:
         """Wait for the answer of the oldest open activation and apply its actions."""
         node, time = self._open.popleft()
         reply = self._port.reply(node.id, node.worker)
+        if time > self._limit:                      # the run ended before this
+            node.open_index = 0
+            return
         if self._horizon and self._horizon[0][0] == node.open_index:
             self._horizon.popleft()
         node.open_index = 0
@@ -252,8 +279,6 @@ class Kernel:
         node.uncharged += spent
         if spent > node.uncharged_most:
             node.uncharged_most = spent
-        if not node.alive:
-            return
         act = self._act
         for action in reply.actions:
             act[type(action)](node, action)
@@ -265,7 +290,12 @@ class Kernel:
         self._opened += 1
         self.activations += 1
         node.open_index = self._opened
-        node.time = event.now
+        if node.time != event.now or node.entered_here != self.entered:
+            node.time, node.entered_here, node.activations_here = event.now, self.entered, 0
+        node.activations_here += 1
+        if node.activations_here > _ACTIVATIONS_AT_ONE_INSTANT:
+            raise ZeroTimeLoop(f"{_ACTIVATIONS_AT_ONE_INSTANT} steps at {event.now} ns in which no decider entered a "
+                               f"round: {node.name} loops without anything that takes virtual time")
         self._open.append((node, event.now))
         bound = event.now + node.out_latency
         horizon = self._horizon
@@ -355,7 +385,7 @@ class Kernel:
         due = pipe.due = pipe.link.next_change()
         if due is None:
             return
-        if due in pipe.stale:                       # it was to be looked at then, before the link changed
+        if pipe.stale and due in pipe.stale:        # it was to be looked at then, before the link changed
             pipe.stale.discard(due)
             return
         self._calendar.add(due, (NETWORK, pipe.src, pipe.dst - _FAR, _ADVANCE, pipe, pipe.owner))
@@ -394,7 +424,8 @@ class Kernel:
         if copy.round and copy.round > receiver.reached.get(copy.source, 0):
             receiver.reached[copy.source] = copy.round
         patience = receiver.patience
-        if patience is not None and copy.source not in patience.got and waits.matches(receiver, patience, copy):
+        if (patience is not None and len(patience.got) < patience.need and copy.source not in patience.got
+                and waits.matches(receiver, patience, copy)):
             patience.got[copy.source] = copy
             patience.open.discard(copy.source)
         else:
@@ -433,8 +464,8 @@ class Kernel:
             node.inbox = keep
         if node.losses:
             node.losses = [c for c in node.losses if not c.round or c.round > left]
-        if node.abstained:
-            node.abstained = {key: since for key, since in node.abstained.items() if not key[2] or key[2] > left}
+        if len(node.abstained) > _ABSTENTIONS:      # old ones: the word of all of them has arrived
+            node.abstained = {key: since for key, since in node.abstained.items() if not key[2] or key[2] >= left}
 
     # --- waits and rounds -----------------------------------------------------------------------------------------
 
@@ -480,6 +511,15 @@ class Kernel:
                 self._later(node, max(known, time), _FATE, (node, source.id))
         source.watchers.difference_update(gone)
 
+    def _depart(self, time: int, node: KNode) -> None:
+        """`node` has left a round, or ended: tell those who wait for it, and for followers that it never called."""
+        if node.watchers:
+            self._tell_watchers(time, node)
+        for number in sorted(self._followers.get(node.id, ())):
+            follower = self._nodes[number]          # all its leaders may have left a round that it never entered
+            if follower.watchers and (node.finished or not node.alive or follower.round < node.left):
+                self._tell_watchers(time, follower)
+
     def _latency(self, source: KNode, target: KNode) -> int:
         return self.network.latency_ns(source.vertex, target.vertex)
 
@@ -518,9 +558,6 @@ class Kernel:
             node.inbox = got + node.inbox           # unread: late once the round is left
             self._close_round_of(time, node)
             return
-        if len(got) > patience.need:                # more came in this step than was asked for: the first ones count
-            node.inbox = got[patience.need:] + node.inbox
-            del got[patience.need:]
         refs = []
         for copy in got:
             payload = copy.payload
@@ -531,7 +568,11 @@ class Kernel:
     def _next_round(self, node: KNode, action: NextRound) -> None:
         node.next = node.following = action
         if action.of is not None:
-            node.leaders, node.quorum = tuple(action.of), action.quorum
+            if node.leaders != tuple(action.of):
+                node.leaders, node.followed_at = tuple(action.of), node.time
+                if node.watchers:                   # its leaders may have left what somebody waits for
+                    self._tell_watchers(node.time, node)
+            node.quorum = action.quorum
             for leader in action.of:
                 self._nodes[leader].watchers.add(node.id)
                 self._followers.setdefault(leader, set()).add(node.id)
@@ -546,7 +587,10 @@ class Kernel:
         if action.of is not None:
             number = waits.newest_reached(node, action.of, action.quorum)
             if number <= node.round:
-                if not waits.all_ended(self._nodes, self.network, node, action.of, time):
+                ended = waits.all_ended_known_at(self._nodes, self.network, node, action.of)
+                if ended is None or ended > time:
+                    if ended is not None:
+                        self._later(node, ended, _LOOK, node)
                     return
                 number = 0
         else:
@@ -567,7 +611,6 @@ class Kernel:
             self._discard_late(node)
             if node.id in self._deciders and number > self.entered:
                 self.entered = number
-                self._steps_here = 0
         self._log((rows.ENTER, time, node.id, number))
         self._open_activation(node, Entered(node.id, time, number))
         if number > 1 and node.watchers:
@@ -589,7 +632,7 @@ class Kernel:
         self._stopped = True
         self._stop_round = min(self._stop_round, self.entered)
         if self.entered == 0:
-            self.end_ns = time
+            self.end_ns = self._limit = time
             self._deciding.clear()
 
     def _leave_round(self, node: KNode, action: LeaveRound) -> None:
@@ -603,14 +646,9 @@ class Kernel:
         if action.why and node.id not in self._deciders:
             self.rounds_missed[node.role] += 1
         self._discard_late(node)
-        if node.watchers:
-            self._tell_watchers(node.time, node)
-        for follower in sorted(self._followers.get(node.id, ())):
-            below = self._nodes[follower]           # all its leaders may have left a round that it never entered
-            if below.watchers and below.round < action.round:
-                self._tell_watchers(node.time, below)
+        self._depart(node.time, node)
         if node.id in self._deciders:
-            self._journal.round_ended()
+            self._round_ended = True
             if self._progress is not None:
                 self._progress(self)
 
@@ -640,16 +678,18 @@ class Kernel:
 
     def _finish(self, node: KNode, action: Finish) -> None:
         node.finished = True
-        node.ended_at = node.time
+        node.finished_at = node.time
         self._log((rows.FINISH, node.time, node.id, action.why))
         self._empty(node)
-        self._tell_watchers(node.time, node)
+        self._depart(node.time, node)
         self._decider_ended(node)
 
     def _decider_ended(self, node: KNode) -> None:
         if node.id in self._deciding:
             self._deciding.discard(node.id)
             self.end_ns = max(self.end_ns, node.time)
+            if not self._deciding:
+                self._limit = self.end_ns
 
     # --- faults ---------------------------------------------------------------------------------------------------
 
@@ -660,18 +700,16 @@ class Kernel:
                                              self._at.get(fault.src)))
             return
         node = self._nodes[fault.node]
-        returns = fault.until_ns is not None
-        self._calendar.add(fault.at_ns, (FAULT, node.id, 2 * place, _CRASH, (node, returns), node))
+        self._calendar.add(fault.at_ns, (FAULT, node.id, 2 * place, _CRASH, (node, fault), node))
         if fault.until_ns is not None:
-            self._calendar.add(fault.until_ns, (FAULT, node.id, 2 * place + 1, _RETURN, node, node))
+            self._calendar.add(fault.until_ns, (FAULT, node.id, 2 * place + 1, _RETURN, (node, fault), node))
 
-    def _crash(self, time: int, node: KNode, returns: bool) -> None:
+    def _crash(self, time: int, node: KNode, fault: Crash) -> None:
         if not node.alive or node.finished:
             return
         node.time = time
         node.alive = False
-        node.returns = returns
-        node.ended_at = time
+        node.downs.append((time, fault.until_ns))
         node.epoch += 1
         node.computing = False
         if node.patience is not None:
@@ -684,8 +722,8 @@ class Kernel:
         self._log((rows.CRASH, time, node.id))
         self._empty(node)
         self._port.post(node.worker, Close(node.id, time))
-        self._tell_watchers(time, node)
-        if not returns:
+        self._depart(time, node)
+        if fault.until_ns is None:
             self._decider_ended(node)
 
     def _empty(self, node: KNode) -> None:
@@ -695,10 +733,10 @@ class Kernel:
         node.inbox = []
         node.losses = []
 
-    def _return(self, time: int, node: KNode) -> None:
-        if node.alive or node.finished:
-            return
-        node.alive, node.returns, node.ended_at = True, False, None
+    def _return(self, time: int, node: KNode, fault: Crash) -> None:
+        if node.alive or node.finished or node.downs[-1] != (fault.at_ns, fault.until_ns):
+            return                                  # that crash found the node down already
+        node.alive = True
         node.reached = {}
         self._log((rows.RETURN, time, node.id))
         self._log((rows.START, time, node.id, node.round))
@@ -708,8 +746,12 @@ class Kernel:
         pipe.link.change(time, **fault.changes)
         self._log((rows.LINK, time, fault.src, fault.dst, dict(fault.changes)))
         if pipe.due is not None:
-            pipe.stale.add(pipe.due)
+            pipe.stale = (pipe.stale or set()) | {pipe.due}
         self._look_at(pipe)
+
+
+def _time(row: rows.Row) -> int:
+    return row[1]
 
 
 def _copy_key(left: tuple[Copy, bool, Pipe | None]) -> tuple[int, int]:

@@ -141,7 +141,7 @@ class Pipe:
         self.dst = link.dst
         self.owner = owner                      # the node at its far end; None: a router
         self.due: int | None = None
-        self.stale: set[int] = set()            # times at which it is looked at for nothing, since it changed
+        self.stale: set[int] | None = None      # times at which it is looked at for nothing, since it changed
         self.plain = not link.overhead_bytes
 
 
@@ -170,17 +170,19 @@ class Patience:
 class KNode:
     """A node as the kernel sees it: everything of it but its role's own state."""
 
-    __slots__ = ("abstained", "alive", "coming", "computing", "departures", "ended_at", "epoch", "finished",
-                 "following", "id", "implied", "in_round", "inbox", "leaders", "left", "local_seq", "losses", "name",
-                 "next", "open_index", "out_latency", "parked", "patience", "quorum", "reached", "returns", "role",
-                 "round", "time", "uncharged", "uncharged_most", "vertex", "watchers", "ways", "worker")
+    __slots__ = ("abstained", "activations_here", "alive", "coming", "computing", "departures", "downs",
+                 "entered_here", "epoch", "finished", "finished_at", "followed_at", "following", "id", "implied",
+                 "in_round", "inbox", "leaders", "left", "local_seq", "losses", "name", "next", "open_index",
+                 "out_latency", "parked", "patience", "quorum", "reached", "role", "round", "time", "uncharged",
+                 "uncharged_most", "vertex", "watchers", "ways", "worker")
 
     def __init__(self, id: int, name: str, role: str, vertex: int, worker: int, out_latency: int):
         self.id, self.name, self.role, self.vertex, self.worker = id, name, role, vertex, worker
         self.out_latency = out_latency
         self.alive = True
-        self.returns = False                    # it is down now and will be back
         self.finished = False
+        self.finished_at: int | None = None
+        self.downs: list[tuple[int, int | None]] = []       # (crashed at, will return at, None: never)
         self.open_index = 0                     # number of its open activation; 0: none
         self.time = 0
         self.uncharged = self.uncharged_most = 0    # CPU ns of role code outside `compute`: total, in one activation
@@ -193,7 +195,10 @@ class KNode:
         self.round = 0
         self.in_round = False
         self.left = 0                           # every round up to this one is left
-        self.leaders: tuple[int, ...] = ()      # whom it follows
+        self.leaders: tuple[int, ...] = ()      # whom it follows,
+        self.followed_at = 0                    # since when
+        self.activations_here = 0               # of its own at this instant,
+        self.entered_here = 0                   # with so many rounds entered by deciders
         self.quorum = 1
         self.reached: dict[int, int] = {}       # leader or mate -> newest round a message of theirs has shown
         self.inbox: list[Copy] = []             # delivered, unread
@@ -202,7 +207,6 @@ class KNode:
         self.departures: list[tuple[int, int]] = []     # (every round up to this one is left, since when)
         self.implied: list[tuple[int, int, int]] = []   # (from round, to round, since): never entered, never will be
         self.abstained: dict[tuple[int, str, int], int] = {}    # (target, type, round) -> since when
-        self.ended_at: int | None = None
         self.watchers: set[int] = set()         # nodes whose wait depends on what this one does
         self.ways: dict[int, tuple[tuple[int, ...], Pipe | None]] = {}     # target -> route, and its first link
         self.parked: list[tuple[int, Any]] = []     # calendar entries that wait for its answer

@@ -62,30 +62,38 @@ def settle(nodes: Sequence[KNode], network: Network, node: KNode, source: int, t
 
 
 def departure_known_at(nodes: Sequence[KNode], network: Network, node: KNode, source_id: int) -> int | None:
-    """When `node` knows that what it waits for will never be sent by `source`; None: it may yet be."""
+    """When `node` knows that what it waits for will never be sent by `source`; None: it may yet be.
+
+    Reads the source's past only, with its times: the source may have been run ahead of the node, or the node of it.
+    """
     source, patience = nodes[source_id], node.patience
     assert patience is not None
+    latency = network.latency_ns(source.vertex, node.vertex) if source is not node else 0
     round_ = node.round if node.in_round else 0
-    since = [time for time in (source.ended_at, _abstained_at(source, node, patience, round_)) if time is not None]
+    known = [time + latency for time in (source.finished_at, _abstained_at(source, node, patience, round_))
+             if time is not None]
+    for begin, end in source.downs:
+        if end is None or end + latency > patience.since:       # seen as down at some time of this wait
+            known.append(max(begin + latency, patience.since))
     if round_:
         left = _left_at(source, round_)
         if left is not None:
-            since.append(left)
+            known.append(left + latency)
         if source.leaders and source.round < round_ and node.id not in source.leaders:
             gone = [_left_at(nodes[leader], round_) for leader in source.leaders]
             if None not in gone:
-                since.append(max(time + network.latency_ns(nodes[leader].vertex, source.vertex)
-                                 for leader, time in zip(source.leaders, gone, strict=True) if time is not None))
-    if not since:
-        return None
-    return min(since) + (network.latency_ns(source.vertex, node.vertex) if source is not node else 0)
+                told = [time + network.latency_ns(nodes[leader].vertex, source.vertex)
+                        for leader, time in zip(source.leaders, gone, strict=True) if time is not None]
+                known.append(max(*told, source.followed_at) + latency)
+    return min(known, default=None)
 
 
 def _left_at(source: KNode, round_: int) -> int | None:
     """Since when `source` has left this round, or will not enter it any more."""
     times = [since for low, high, since in source.implied if low <= round_ <= high]
-    if source.ended_at is not None:
-        times.append(source.ended_at)
+    times += [begin for begin, end in source.downs if end is None]
+    if source.finished_at is not None:
+        times.append(source.finished_at)
     if source.left >= round_:
         for upto, since in source.departures:       # ascending in both
             if upto >= round_:
@@ -131,15 +139,18 @@ def round_is_over(node: KNode) -> bool:
             and newest_reached(node, node.leaders, node.quorum) > node.round)
 
 
-def all_ended(nodes: Sequence[KNode], network: Network, node: KNode, leaders: Iterable[int], time: int) -> bool:
-    """Whether all leaders have ended for good, and the node can know it."""
+def all_ended_known_at(nodes: Sequence[KNode], network: Network, node: KNode, leaders: Iterable[int]) -> int | None:
+    """When the node knows that all leaders have ended for good; None: they have not."""
+    known = 0
     for leader in leaders:
         source = nodes[leader]
-        if source.ended_at is None or source.returns:
-            return False
-        if source.ended_at + network.latency_ns(source.vertex, node.vertex) > time:
-            return False
-    return True
+        ends = [begin for begin, end in source.downs if end is None]
+        if source.finished_at is not None:
+            ends.append(source.finished_at)
+        if not ends:
+            return None
+        known = max(known, min(ends) + network.latency_ns(source.vertex, node.vertex))
+    return known
 
 
 def deadlock_report(nodes: Sequence[KNode], now: int) -> str:
@@ -148,9 +159,9 @@ def deadlock_report(nodes: Sequence[KNode], now: int) -> str:
     lines += [f"  {_story(nodes, node)}" for node in nodes if node.alive and not node.finished]
     for node in nodes:
         if not node.alive:
-            lines.append(f"  {node.name} ({node.role}): crashed at {(node.ended_at or 0) / 1e9:.9g} s")
+            lines.append(f"  {node.name} ({node.role}): crashed at {node.downs[-1][0] / 1e9:.9g} s")
         elif node.finished:
-            lines.append(f"  {node.name} ({node.role}): ended at {(node.ended_at or 0) / 1e9:.9g} s")
+            lines.append(f"  {node.name} ({node.role}): ended at {(node.finished_at or 0) / 1e9:.9g} s")
     return "\n".join(lines)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from emul.base.errors import NetworkError
 from emul.network.loss import Outage
@@ -22,6 +22,8 @@ _WORK_PER_BYTE = 8 * 10**9          # bits a byte times ns a second: bytes * thi
 _SETTLED = -1                       # in the place of k: no re-planning draws this message's fate again
 
 InFlight = Literal["drop", "deliver"]
+_Entry: TypeAlias = tuple[int, Any, bool, int, int, int | Fraction, int, int]
+#                   due, item, delivered, start, end, bytes, round, k; `due` does not decrease along a queue
 
 
 class Link:
@@ -43,9 +45,8 @@ class Link:
         self.mtu = mtu
         self.down = False
         self._lost = None if outage is None else outage.lost
-        self._offered: dict[int, int] = {}      # round -> messages offered in it; kept only with an outage
-        self._queue: deque[tuple[int, Any, bool, int, int, int | Fraction, int, int]] = deque()
-        #                  due, item, delivered, start, end, bytes, round, k; `due` does not decrease
+        self._offered: dict[int, int] | None = None     # round -> messages offered in it; kept only with an outage
+        self._queue: deque[_Entry] | tuple[()] = ()     # made while something is under way: an idle link is small
         self._busy_until = 0
         self._floor = 0                         # nothing offered from now on leaves before this
         self._set_bandwidth(bandwidth_bps)
@@ -87,13 +88,20 @@ class Link:
         delivered, k = True, 0
         if self._lost is not None:
             # counted while down, too: the fate of the k-th message does not depend on the faults before it
-            k = self._offered.get(round, 0)
-            self._offered[round] = k + 1
+            offered = self._offered
+            if offered is None:
+                offered = self._offered = {}
+            k = offered.get(round, 0)
+            offered[round] = k + 1
             if not self.down:
                 delivered = not self._lost(start, round, k)
         if self.down:
             delivered, k = False, _SETTLED
-        self._queue.append((due, item, delivered, start, end, size_bytes, round, k))
+        entry = (due, item, delivered, start, end, size_bytes, round, k)
+        if self._queue:
+            self._queue.append(entry)
+        else:
+            self._queue = deque((entry,))
         return delivered
 
     def next_change(self) -> int | None:
@@ -110,6 +118,8 @@ class Link:
         while queue and queue[0][0] <= now:
             entry = queue.popleft()
             left.append((entry[1], entry[2]))
+        if not queue:
+            self._queue = ()
         return left
 
     def in_flight(self) -> list[Any]:
@@ -151,14 +161,18 @@ class Link:
             raise NetworkError(f"link {self.src} -> {self.dst}: " + "; ".join(problems))
 
     def _drop(self, now: int) -> None:
-        for i, (due, item, _, start, end, size, round, _) in enumerate(self._queue):
+        queue = self._queue
+        if isinstance(queue, tuple):
+            return
+        for i, (due, item, _, start, end, size, round, _) in enumerate(queue):
             if due > now:
-                self._queue[i] = (due, item, False, start, end, size, round, _SETTLED)
+                queue[i] = (due, item, False, start, end, size, round, _SETTLED)
 
     def _replan(self, now: int, old_rate: Fraction) -> None:
         """Plan anew all that has not ended its transmission by `now`; `old_rate` in bytes per ns, until now."""
         busy, floor = now, 0
-        for i, (due, item, delivered, start, end, size, round, k) in enumerate(self._queue):
+        queue = self._queue
+        for i, (due, item, delivered, start, end, size, round, k) in enumerate(queue):
             if end > now:
                 if start <= now:
                     size -= (now - start) * old_rate        # exact: a fraction of a byte may be left
@@ -169,7 +183,8 @@ class Link:
                         delivered = not self._lost(start, round, k)
                 end = busy = start + (-(-size * self._work // self._rate) if self._rate else 0)
                 due = max(floor, end + self.latency_ns)
-                self._queue[i] = (due, item, delivered, start, end, size, round, k)
+                assert not isinstance(queue, tuple)
+                queue[i] = (due, item, delivered, start, end, size, round, k)
             floor = due
         self._busy_until = busy
         self._floor = floor

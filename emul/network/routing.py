@@ -1,6 +1,7 @@
 """Routes: the least latency, then the fewest hops, then the lowest vertex ids, so that a route never depends on order.
 
-One Dijkstra per source, run only as far as the targets that are asked for, and resumed for a farther one: who talks to
+One Dijkstra per source, run only as far as the targets that are asked for, and resumed for a farther one. Where a link
+leads straight to the target, only what is nearer than that link is searched, and nothing is kept: who talks to
 neighbours in a large graph never pays for the whole of it. Latencies are those that the topology and the rules give: a
 fault that changes a latency during the run does not move the routes.
 """
@@ -25,12 +26,11 @@ class ShortestPaths:
 
     def latency_ns(self, u: int, v: int) -> int | None:
         """The sum of the latencies on the route; None where v cannot be reached."""
-        tree = self._grown(u, v)
-        return tree.latencies.get(v)
+        return self._tree(u, v).latencies.get(v)
 
     def route(self, u: int, v: int) -> tuple[int, ...] | None:
         """The vertices from u to v, both included; None where v cannot be reached."""
-        before = self._grown(u, v).before
+        before = self._tree(u, v).before
         if v not in before:
             return None
         path = [v]
@@ -38,16 +38,22 @@ class ShortestPaths:
             path.append(before[path[-1]])
         return tuple(reversed(path))
 
-    def _grown(self, source: int, target: int) -> _Tree:
-        """The tree of `source`, with `target` in it if it can be reached."""
+    def _tree(self, source: int, target: int) -> _Tree:
+        """A tree of `source`, with `target` in it if it can be reached."""
         tree = self._trees.get(source)
         if tree is None:
-            tree = self._trees[source] = _Tree(source)
+            for neighbour, _ in self._links(source):
+                if neighbour == target:         # a link: no route is longer, so little is searched and nothing kept
+                    tree = _Tree(source)
+                    break
+            else:
+                tree = self._trees[source] = _Tree(source)
         if target not in tree.before:
             self._grow(tree, target)
         return tree
 
     def _grow(self, tree: _Tree, target: int) -> None:
+        """Go on until `target` is final. Dijkstra reaches vertices in the order of their labels."""
         before, latencies, reached, heap = tree.before, tree.latencies, tree.reached, tree.heap
         while heap:
             latency, hops, u, previous = heappop(heap)

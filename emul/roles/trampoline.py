@@ -90,7 +90,8 @@ class Role:
         place: str = "?"
         inner: Any = self._coroutine
         while isinstance(inner, CoroutineType) and inner.cr_frame is not None:
-            place = f"{inner.cr_code.co_filename.rpartition('/')[2]}:{inner.cr_frame.f_lineno}"
+            if "asyncio" not in inner.cr_code.co_filename:      # not a line of the user's
+                place = f"{inner.cr_code.co_filename.rpartition('/')[2]}:{inner.cr_frame.f_lineno}"
             inner = inner.cr_await
         return place
 

@@ -177,7 +177,7 @@ def assert_same_lives(fast: World, slow: World) -> None:
     assert links_of(fast) == links_of(slow)
 
 
-quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @given(cases(least_latency=1))       # at latency 0 nodes are not independent within an instant: see the next tests

@@ -141,7 +141,6 @@ def test_all_deciders_end_after_the_last_round_and_the_others_with_them() -> Non
     assert world.of("server")[-1] == (R.FINISH, 30 * MS, 0, "")
 
 
-@pytest.mark.xfail(strict=True, reason="kernel: within its lookahead it goes on after the end")
 def test_what_is_under_way_at_the_end_counts_as_in_flight() -> None:
     world = run_world({"server": ticking, "client": nothing}, clients=1, stop=Stop(rounds=2),
                       links=[LinkRule("*", latency_ns=100 * MS)])
@@ -244,7 +243,6 @@ def test_one_event_at_a_time_the_virtual_time_lets_the_running_round_end() -> No
     assert world.kernel.end_ns == 40 * MS
 
 
-@pytest.mark.xfail(strict=True, reason="kernel: the stop overtakes rounds that open activations are about to enter")
 def test_the_virtual_time_lets_the_running_round_end() -> None:
     world = run_world({"server": ticking, "client": nothing}, stop=Stop(virtual_time_ns=35 * MS),
                       links=[LinkRule("*", latency_ns=100 * MS)])
@@ -252,7 +250,6 @@ def test_the_virtual_time_lets_the_running_round_end() -> None:
     assert world.kernel.end_ns == 40 * MS
 
 
-@pytest.mark.xfail(strict=True, reason="kernel: what nodes do shortly before the end is not applied")
 def test_what_happens_before_the_end_is_in_the_journal() -> None:
     async def server(node: Node, p: Any) -> None:
         await node.sleep(0.100)
@@ -286,7 +283,6 @@ def test_a_follower_that_computes_when_its_leader_ends_comes_to_know_it() -> Non
     assert follower_of_a_leader_that_ends(True).kernel.end_ns == 25 * MS
 
 
-@pytest.mark.xfail(strict=True, reason="kernel: the word that a leader has ended passes by a follower that computes")
 def test_so_it_does_without_lookahead() -> None:
     assert follower_of_a_leader_that_ends(False).kernel.end_ns == 25 * MS
 
@@ -391,7 +387,6 @@ def test_a_returned_follower_goes_on_with_a_later_round_than_that_of_its_crash()
     assert rounds_of(world, "client1") == [1, 2, 3, 4, 5]       # the word of round 6 comes as the run ends
 
 
-@pytest.mark.xfail(strict=True, reason="kernel: the return of a second crash, which found the node down, takes place")
 def test_who_crashes_for_good_does_not_return_by_a_later_fault() -> None:
     async def server(node: Node, p: Any) -> None:
         await node.sleep(0.2)

@@ -315,7 +315,6 @@ def test_a_source_that_abstains_and_leaves_soon_after_settles_by_its_abstention(
     assert abstains_then_leaves(True) == [(20, [2])]
 
 
-@pytest.mark.xfail(strict=True, reason="kernel: _discard_late forgets abstentions whose word is still under way")
 def test_so_it_does_without_lookahead() -> None:
     assert abstains_then_leaves(False) == [(20, [2])]
 
@@ -330,7 +329,6 @@ def test_a_follower_that_was_down_when_its_leader_called_has_left_that_round() -
     assert got == [(20, [2])]
 
 
-@pytest.mark.xfail(strict=True, reason="kernel: outside rounds a crash is forgotten on return, and the wait hangs")
 def test_the_word_of_a_crash_arrives_outside_rounds_too() -> None:
     async def server(node: Node, p: Any) -> None:
         await node.gather(Answer, node.clients)
@@ -380,16 +378,12 @@ def test_who_waits_for_a_follower_of_a_leader_that_has_gone_is_told(how: str, fa
     assert lonely(how, faults=faults) == [70]       # 50 ms, 10 to client3, and 10 from there
 
 
-@pytest.mark.xfail(strict=True, reason="kernel: a wait reads whether a leader of its source is down just now, ahead of "
-                                       "or behind its own time")
 def test_a_leader_that_is_down_for_a_while_has_left_no_later_round() -> None:
     """client3 may yet be asked, so client2 waits on."""
     assert lonely("crash", faults=[Crash(0, "client1", 25 * MS)], lookahead=False) == []
     assert lonely("crash", faults=[Crash(0, "client1", 25 * MS)]) == []
 
 
-@pytest.mark.xfail(strict=True, reason="kernel: of several leaders the last one that ends tells nobody who waits for a "
-                                       "follower")
 def test_who_waits_for_a_follower_is_told_when_the_last_of_its_leaders_ends() -> None:
     """client4 follows client1, which goes on to round 2 at 20 ms, and client3, which finishes at 50 ms."""
     known = []
@@ -417,3 +411,31 @@ def test_who_waits_for_a_follower_is_told_when_the_last_of_its_leaders_ends() ->
 
     run_world({"server": server, "client": client}, topology=TopologySpec(generator="star_mesh", clients=4))
     assert known == [70]
+
+
+def test_who_waits_for_a_node_that_follows_late_is_told_that_its_leader_has_left() -> None:
+    """client1 begins to follow client2 at 50 ms, in round 2 then; client3 waits for it in round 1."""
+    known = []
+
+    async def server(node: Node, p: Any) -> None:
+        await node.sleep(0.3)
+
+    async def client(node: Node, p: Any) -> None:
+        if node.name == "client1":
+            await node.sleep(0.05)
+            async for t in node.rounds(of=2):
+                with t:
+                    pass
+        elif node.name == "client2":
+            async for t in node.rounds():
+                with t:
+                    await node.sleep(0 if t == 1 else 9)
+        else:
+            async for t in node.rounds():
+                with t:
+                    await node.gather(Answer, [1])
+                    known.append(node.now_ns // MS)
+                break
+
+    run_world({"server": server, "client": client}, topology=TopologySpec(generator="star_mesh", clients=3))
+    assert known == [60]                            # it says whom it follows at 50, and that takes 10

@@ -152,7 +152,6 @@ def test_asyncio_is_refused_with_file_and_line_of_the_role() -> None:
         drive(server)
 
 
-@pytest.mark.xfail(strict=True, reason="trampoline: names the line of asyncio (tasks.py), not that of the role")
 def test_sleep_zero_of_asyncio_is_refused_too() -> None:
     async def server(node: Node, p: Any) -> None:
         await asyncio.sleep(0)
@@ -364,8 +363,6 @@ def test_deliveries_of_one_instant_come_in_the_order_of_source_then_sequence_num
     assert got == [(1, 0), (1, 1), (2, 0), (2, 1), (3, 0), (3, 1)]
 
 
-@pytest.mark.xfail(strict=True, reason="kernel: of two messages of one source in one step the second is put behind "
-                                       "those of other sources")
 def test_recv_any_that_waits_takes_deliveries_of_one_instant_in_the_same_order() -> None:
     got: list[tuple[int, int]] = []
 
