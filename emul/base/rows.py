@@ -1,8 +1,8 @@
 """The rows of a journal: the plain values that the kernel writes and the record reads.
 
 A row is a tuple whose first item is its kind. Times are integers of nanoseconds of virtual time. Nodes, vertices,
-rounds and sequence numbers are integers; (source, seq) names one copy of a message. Rows stand in the order in which
-the kernel processed them; sorted by time (a stable sort) they are the total order of the run.
+rounds and sequence numbers are integers; (source, seq) names one copy of a message. Rows stand in the order of time,
+those of one time in the order of their steps.
 """
 
 from __future__ import annotations

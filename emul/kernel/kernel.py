@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from emul.base import rows
-from emul.base.errors import Deadlock, RoleFailed, ZeroTimeLoop
+from emul.base.errors import Deadlock, RoleFailed, RunError, ZeroTimeLoop
 from emul.kernel import waits
 from emul.kernel.calendar import FAULT, NETWORK, TIMER, Calendar, Entry
 from emul.kernel.parts import Copy, Crash, Journal, KNode, LinkChange, Patience, Payload, Pipe, Plan, Port
@@ -72,6 +72,7 @@ class Kernel:
         self._journal = journal
         self._rows: list[rows.Row] = []             # not yet in the journal: something earlier may still come
         self._log = self._rows.append
+        self._full = _HELD                          # rows held, before it is looked again which may go
         self._round_ended = False                   # a decider has left one: the journal may want to be flushed
         self._limit = _FAR                          # the end of the run, once it is known
         self._progress = progress
@@ -107,9 +108,19 @@ class Kernel:
         for node in self._nodes:
             self._open_activation(node, Start(node.id, 0, 0))
             self._log((rows.START, 0, node.id, 0))
+        try:
+            self._loop()
+        except RunError:
+            self._limit, self._deciding = _FAR - 1, set()
+            self._open.clear()
+            self._release()                         # all that is known of a run that failed
+            raise
+        self._release()
+
+    def _loop(self) -> None:
         while True:
             self._take_safe_steps()
-            if self._round_ended or len(self._rows) >= _HELD:
+            if self._round_ended or len(self._rows) >= self._full:
                 self._release()
             if self._open:
                 self._apply_next()
@@ -117,7 +128,6 @@ class Kernel:
                 break
             elif self._calendar.next_time is None:
                 raise Deadlock(waits.deadlock_report(self._nodes, self.now))
-        self._release()
 
     def _release(self) -> None:
         """Write the rows before which nothing can come any more, by time; at the end all rows up to it."""
@@ -134,6 +144,7 @@ class Kernel:
         for row in held[:count]:
             append(row)
         del held[:count]
+        self._full = len(held) + _HELD
         if self._round_ended:
             self._round_ended = False
             self._journal.round_ended()

@@ -219,6 +219,7 @@ class Node:
         self._in_round = False
         self._job: Job | None = None
         self._fetch: Callable[[Ready], list[Message]] = _fetch_nothing
+        self._unawaited: list[str] = []             # places of suspensions asked for in this step
         self._excused_ns = 0                        # CPU time of encoding and digests: the engine's, not the role's
 
     # --- who and when ---------------------------------------------------------------------------------------------
@@ -317,6 +318,9 @@ class Node:
 
     def _send(self, to: list[int], message: Message) -> None:
         memory = self._memory
+        if min(to) < 0 or max(to) >= len(self.world.names):
+            raise RoleError(f"{caller(2)}: there is no node {max(to) if min(to) >= 0 else min(to)}: nodes are 0 to "
+                            f"{len(self.world.names) - 1}")
         begin = perf_counter_ns()
         encoded = encode(message)
         first = memory.sent
@@ -403,6 +407,7 @@ class Node:
         cost = self._costs.cost_ns(self.id, self.role, label, work, memory.computed, self.speed)
         memory.computed += 1
         job = self._job = Job(label, fn, args, work)
+        self._unawaited.append(place)
 
         def finish(event: RoleEvent) -> R:
             self._job = None
@@ -442,7 +447,9 @@ class Node:
         names = _names.get(kinds)
         if names is None:
             names = _names[kinds] = [k.__name__ for k in kinds]
-        return Await(Wait(names, sources, need, deadline, caller(2)), finish)
+        place = caller(2)
+        self._unawaited.append(place)
+        return Await(Wait(names, sources, need, deadline, place), finish)
 
     def _received(self, event: RoleEvent) -> list[Any]:
         assert isinstance(event, Ready)

@@ -12,7 +12,7 @@ from types import CoroutineType
 from typing import Any
 
 from emul.base.errors import ProtocolFailure, RoleError
-from emul.roles.events import Action, Finish, Reply, RoleEvent
+from emul.roles.events import Action, Finish, NextRound, Reply, RoleEvent
 from emul.roles.node import Await, Node, RoundOver, meter
 
 RoleFunction = Callable[[Node, Any], Awaitable[None]]
@@ -42,10 +42,13 @@ class Role:
         actions: list[Action] = []
         node._actions = actions
         node._excused_ns = 0
+        node._unawaited.clear()
         begin = perf_counter_ns()
         try:
             awaiting = self._coroutine.send(event if self._awaiting is not None else None)
         except StopIteration:
+            if node._unawaited:
+                return self._fail(actions, _forgotten(node._unawaited[0]))
             self._end(actions, "")
         except ProtocolFailure as e:
             self._end(actions, f"{type(e).__name__}: {e}")
@@ -57,6 +60,9 @@ class Role:
             if not isinstance(awaiting, Await):
                 return self._fail(actions, RoleError(
                     f"{self._place()}: only node.* may be awaited, not {type(awaiting).__name__}"))
+            asked = 0 if isinstance(awaiting.action, NextRound) else 1
+            if len(node._unawaited) > asked:
+                return self._fail(actions, _forgotten(node._unawaited[0]))
             self._awaiting = awaiting
             actions.append(awaiting.action)
         return Reply(node.id, actions, meter.cpu_ns(perf_counter_ns() - begin) - node._excused_ns)
@@ -94,6 +100,10 @@ class Role:
                 place = f"{inner.cr_code.co_filename.rpartition('/')[2]}:{inner.cr_frame.f_lineno}"
             inner = inner.cr_await
         return place
+
+
+def _forgotten(place: str) -> RoleError:
+    return RoleError(f"{place}: a wait or computation that is not awaited where it is written: await it")
 
 
 def _last_place(error: BaseException) -> str:

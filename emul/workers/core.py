@@ -63,7 +63,7 @@ class Core:
     """The nodes of one worker in one run."""
 
     def __init__(self, setup: Setup, outbox: dict[tuple[int, int], Encoded] | None = None,
-                 missing: Callable[[tuple[int, int]], Encoded] | None = None):
+                 missing: Callable[[tuple[int, int]], Encoded | None] | None = None):
         self.replies: list[Reply] = []
         self.observations: list[Observation] = []
         self.timings: list[Timing] = []
@@ -231,6 +231,8 @@ class Core:
                 if self._missing is None:
                     raise RunError(f"no payload for message {ref.first} of node {ref.source}")
                 encoded = self._missing(key)
+                if encoded is None:
+                    raise RunError("the run was aborted")
                 if not ref.last:
                     self._store[key] = encoded
             elif ref.last:

@@ -31,6 +31,7 @@ import zmq
 
 from emul.roles.events import Event, Observation, Reply
 from emul.wire import Encoded, from_frames
+from emul.workers.collections import rare_collections
 from emul.workers.core import Core, Setup, Timing
 
 BEAT_S = 0.5                        # between two heartbeats
@@ -171,12 +172,12 @@ class IO(threading.Thread):
                 self._arrived.update(arrived)
                 self._news.notify()
 
-    def wait_for(self, key: Key) -> Encoded:
-        """The payload `key`, which is on its way to this worker; it is handed out once."""
+    def wait_for(self, key: Key) -> Encoded | None:
+        """The payload `key`, which is on its way to this worker; it is handed out once. None: the run was aborted."""
         with self._news:
-            while key not in self._arrived:
+            while key not in self._arrived and not self._ended:
                 self._news.wait()
-            return self._arrived.pop(key)
+            return self._arrived.pop(key, None)
 
     def begin(self, run: int) -> None:
         """A run begins; nobody sends payloads of it before all workers have said that they are ready."""
@@ -200,6 +201,7 @@ class Loop:
     def __init__(self, control: zmq.Socket[bytes], io: IO):
         self._control, self._io = control, io
         self._core: Core | None = None
+        self._quiet = contextlib.ExitStack()        # the collector is kept out of the way during a run
 
     def run(self) -> None:
         while True:
@@ -232,6 +234,7 @@ class Loop:
         self._io.begin(run)
         try:
             self._core = Core(setup_decoder.decode(body), self._io.outbox, self._io.wait_for)
+            self._quiet.enter_context(rare_collections())
         except Exception:
             self._control.send_multipart([b"X", traceback.format_exc().encode()])
             return
@@ -239,6 +242,7 @@ class Loop:
 
     def _end(self) -> None:
         self._core = None
+        self._quiet.close()
         self._io.end()
 
     def _events(self, core: Core, events: list[Event]) -> None:

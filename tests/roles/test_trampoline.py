@@ -160,6 +160,26 @@ def test_sleep_zero_of_asyncio_is_refused_too() -> None:
         drive(server)
 
 
+def test_a_forgotten_await_is_refused_with_its_line() -> None:
+    async def server(node: Node, p: Any) -> None:
+        node.sleep(1)
+        await node.sleep(1)
+
+    line = line_of(server, "node.sleep")
+    with pytest.raises(RoleFailed, match=rf"RoleError: {HERE}:{line}: a wait or computation that is not awaited where "
+                                         r"it is written: await it\n$"):
+        drive(server)
+
+
+def test_a_message_to_a_node_that_is_not_there_is_refused_with_its_line() -> None:
+    async def server(node: Node, p: Any) -> None:
+        node.send(77, Answer(1))
+
+    line = line_of(server, "node.send")
+    with pytest.raises(RoleFailed, match=rf"RoleError: {HERE}:{line}: there is no node 77: nodes are 0 to \d+\n$"):
+        drive(server)
+
+
 def test_a_role_that_is_no_coroutine_function_is_refused() -> None:
     def server(node: Node, p: Any) -> None:
         return None
