@@ -491,7 +491,7 @@ class Kernel:
         satisfied = waits.take_from_inbox(node, patience) if node.inbox else not patience.need
         if patience.fates:
             for source in sorted(patience.open):
-                self._nodes[source].watchers.add(node.id)
+                self._nodes[source].watch(node.id)
                 if not satisfied:
                     self._await_departure(node, source)
                     waits.settle(self._nodes, self.network, node, source, node.time)
@@ -520,7 +520,8 @@ class Kernel:
             known = waits.departure_known_at(self._nodes, self.network, node, source.id)
             if known is not None:
                 self._later(node, max(known, time), _FATE, (node, source.id))
-        source.watchers.difference_update(gone)
+        if gone:
+            source.watchers.difference_update(gone)
 
     def _depart(self, time: int, node: KNode) -> None:
         """`node` has left a round, or ended: tell those who wait for it, and for followers that it never called."""
@@ -585,7 +586,7 @@ class Kernel:
                     self._tell_watchers(node.time, node)
             node.quorum = action.quorum
             for leader in action.of:
-                self._nodes[leader].watchers.add(node.id)
+                self._nodes[leader].watch(node.id)
                 self._followers.setdefault(leader, set()).add(node.id)
             for copy in node.losses:                # lost before it was known whom the node follows
                 if waits.skip_lost_rounds(node, copy, node.time):

@@ -207,6 +207,12 @@ class KNode:
         self.departures: list[tuple[int, int]] = []     # (every round up to this one is left, since when)
         self.implied: list[tuple[int, int, int]] = []   # (from round, to round, since): never entered, never will be
         self.abstained: dict[tuple[int, str, int], int] = {}    # (target, type, round) -> since when
-        self.watchers: set[int] = set()         # nodes whose wait depends on what this one does
+        self.watchers: set[int] = _NONE         # nodes whose wait depends on what this one does
         self.ways: dict[int, tuple[tuple[int, ...], Pipe | None]] = {}     # target -> route, and its first link
         self.parked: list[tuple[int, Any]] = []     # calendar entries that wait for its answer
+
+    def watch(self, node: int) -> None:
+        """`node` waits for what this one does."""
+        if not self.watchers:
+            self.watchers = set()
+        self.watchers.add(node)

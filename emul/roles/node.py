@@ -56,7 +56,7 @@ class World:
     speeds: list[float]                         # node -> speed, 1: the profile's machine
 
 
-@dataclass
+@dataclass(slots=True)
 class Memory:
     """What of a node survives a crash with return."""
 
@@ -201,6 +201,9 @@ class Node:
 
     Times are seconds of virtual time where a name ends in `_s`, integers of nanoseconds where it ends in `_ns`.
     """
+
+    __slots__ = ("_actions", "_costs", "_excused_ns", "_fetch", "_in_round", "_job", "_keep", "_memory", "_observe",
+                 "_unawaited", "id", "name", "now_ns", "role", "task", "world")
 
     def __init__(self, id: int, role: str, world: World, memory: Memory, costs: Costs,
                  task: Any = None, keep: Callable[[int, Encoded, int, list[int]], None] | None = None,
