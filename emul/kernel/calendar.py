@@ -9,6 +9,7 @@ event, so a thousand timers of one instant cost one event.
 from __future__ import annotations
 
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 from simpy import Environment
@@ -63,7 +64,7 @@ class Calendar:
             self._buckets[time] = [entry for entry in bucket if entry[0] != kind]
         step.sort(key=_key)
         for a, b in pairwise(step):
-            if a[:3] == b[:3]:
+            if a[1] == b[1] and a[2] == b[2]:
                 raise DuplicateKey(f"two events at {time} ns with the key (kind, node, seq) = {a[:3]}")
         return step
 
@@ -73,5 +74,4 @@ class Calendar:
         self._tick.callbacks = []       # SimPy takes an event's callbacks when it happens; this one happens again
 
 
-def _key(entry: Entry) -> tuple[int, int, int]:
-    return entry[:3]
+_key = itemgetter(1, 2)             # of one step: all its entries are of one kind

@@ -23,6 +23,7 @@ class ShortestPaths:
         self._latency_ns = latency_ns
         self._out: dict[int, list[tuple[int, int]]] = {}        # vertex -> (neighbour, latency)
         self._trees: dict[int, _Tree] = {}
+        self._into: dict[int, int] | None = None                # vertex -> least latency of the links into it
 
     def latency_ns(self, u: int, v: int) -> int | None:
         """The sum of the latencies on the route; None where v cannot be reached."""
@@ -42,18 +43,43 @@ class ShortestPaths:
         """A tree of `source`, with `target` in it if it can be reached."""
         tree = self._trees.get(source)
         if tree is None:
-            for neighbour, _ in self._links(source):
-                if neighbour == target:         # a link: no route is longer, so little is searched and nothing kept
-                    tree = _Tree(source)
-                    break
-            else:
-                tree = self._trees[source] = _Tree(source)
+            for neighbour, along in self._links(source):
+                if neighbour == target:
+                    return self._adjacent(source, target, along)
+            tree = self._trees[source] = _Tree(source)
         if target not in tree.before:
             self._grow(tree, target)
         return tree
 
-    def _grow(self, tree: _Tree, target: int) -> None:
-        """Go on until `target` is final. Dijkstra reaches vertices in the order of their labels."""
+    def _adjacent(self, source: int, target: int, along: int) -> _Tree:
+        """A link leads straight there: only what comes to the target's nearest neighbours sooner needs a search."""
+        tree = _Tree(source)
+        least = self._least_in(target)
+        if along > self._links_least(source) + least:
+            self._grow(tree, target, along - least)
+        if target not in tree.before:
+            tree.before |= {source: source, target: source}
+            tree.latencies |= {source: 0, target: along}
+        return tree
+
+    def _links_least(self, source: int) -> int:
+        return min(along for _, along in self._links(source))
+
+    def _least_in(self, target: int) -> int:
+        """The least latency of the links into a vertex."""
+        if self._into is None:
+            self._into = {}
+            for u in range(self._vertices):
+                for v, along in self._links(u):
+                    if along < self._into.get(v, along + 1):
+                        self._into[v] = along
+        return self._into[target]
+
+    def _grow(self, tree: _Tree, target: int, bound: int | None = None) -> None:
+        """Go on until `target` is final. Dijkstra reaches vertices in the order of their labels.
+
+        bound: leave out what is no nearer than this, but for the target: it is on no better route.
+        """
         before, latencies, reached, heap = tree.before, tree.latencies, tree.reached, tree.heap
         while heap:
             latency, hops, u, previous = heappop(heap)
@@ -62,6 +88,8 @@ class ShortestPaths:
             before[u], latencies[u] = previous, latency
             for v, along in self._links(u):
                 label = (latency + along, hops + 1)
+                if bound is not None and label[0] >= bound and v != target:
+                    continue
                 if v not in before and (v not in reached or label <= reached[v]):
                     reached[v] = label
                     heappush(heap, (*label, v, u))

@@ -461,7 +461,9 @@ class Node:
         return self._fetch(event)
 
     def _slept(self, event: RoleEvent) -> None:
-        self._received(event)
+        assert isinstance(event, Ready)
+        if event.outcome == Outcome.ROUND_OVER:
+            raise RoundOver
 
     def _enter(self, number: int) -> Round:
         self._memory.round = number
