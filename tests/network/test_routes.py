@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 
 from hypothesis import given, settings
@@ -52,6 +53,6 @@ def test_a_route_is_the_best_of_all_paths_and_the_same_however_it_was_asked_for(
             assert route == fresh().route(u, v)
             assert (route is None) == (label is None)
             if route is not None:
-                latency = sum(graph[a][b] for a, b in zip(route, route[1:], strict=False))
+                latency = sum(graph[a][b] for a, b in itertools.pairwise(route))
                 assert (latency, len(route) - 1) == label
                 assert shared.latency_ns(u, v) == latency
