@@ -16,6 +16,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable
+from sys import intern
 from typing import Any
 
 from emul.base import rows
@@ -178,7 +179,7 @@ class Kernel:
         for entry in step:
             owner = entry[5]
             if owner is not None and owner.open_index:
-                owner.parked.append((time, entry))
+                owner.parked = [*owner.parked, (time, entry)]
             else:
                 free.append(entry)
         return free
@@ -285,7 +286,7 @@ class Kernel:
         if node.parked:
             for due, entry in node.parked:
                 self._calendar.add(due, entry)
-            node.parked.clear()
+            node.parked = ()
         spent = reply.uncharged
         node.uncharged += spent
         if spent > node.uncharged_most:
@@ -333,7 +334,7 @@ class Kernel:
     # --- messages -------------------------------------------------------------------------------------------------
 
     def _send(self, node: KNode, action: Send) -> None:
-        time, source, seq, kind, round_ = node.time, node.id, action.first, action.kind, action.round
+        time, source, seq, kind, round_ = node.time, node.id, action.first, intern(action.kind), action.round
         size = action.size + ENVELOPE_BYTES
         nodes, log = self._nodes, self._log
         payload = Payload(source, seq, node.worker)
@@ -458,7 +459,7 @@ class Kernel:
     def _unread(self, copy: Copy) -> None:
         """This copy will not be read: its worker may drop the frames after the last such copy."""
         payload, worker = copy.payload, self._nodes[copy.target].worker
-        if payload.settle(worker) and (worker == payload.home or (payload.shipped and worker in payload.shipped)):
+        if payload.settle(worker) and payload.has(worker):
             self._port.post(worker, Drop(payload.source, payload.first))
 
     def _discard_late(self, node: KNode) -> None:
@@ -481,6 +482,7 @@ class Kernel:
     # --- waits and rounds -----------------------------------------------------------------------------------------
 
     def _wait(self, node: KNode, action: Wait) -> None:
+        action.where = intern(action.where)         # decoded anew for each wait, and kept by every node that waits
         patience = node.patience = Patience(action, node.time)
         node.epoch += 1
         if node.in_round and waits.round_is_over(node):
@@ -721,7 +723,7 @@ class Kernel:
             return
         node.time = time
         node.alive = False
-        node.downs.append((time, fault.until_ns))
+        node.downs = [*node.downs, (time, fault.until_ns)]
         node.epoch += 1
         node.computing = False
         if node.patience is not None:

@@ -71,44 +71,64 @@ class Journal(Protocol):
 class Payload:
     """The frames of one message: where they lie and who still needs them."""
 
-    __slots__ = ("away", "first", "here", "home", "shipped", "source", "undecided")
+    __slots__ = ("first", "here", "home", "more", "other", "other_has", "other_left", "source", "undecided")
 
     def __init__(self, source: int, first: int, home: int):
         self.source = source
         self.first = first
         self.home = home                        # the worker of the sender
         self.here = 0                           # copies that may still be read in that worker
-        self.away: dict[int, int] | None = None     # other worker -> copies that may still be read there
         self.undecided = 0                      # copies for other workers whose delivery is not decided
-        self.shipped: set[int] | None = None    # other workers that have the frames, or soon will
+        self.other = -1                         # the first other worker that is sent to: most messages have only one
+        self.other_left = 0                     # copies that may still be read there
+        self.other_has = False                  # whether the frames are there, or on their way
+        self.more: dict[int, list[int]] | None = None       # further workers: [copies left, frames there]
 
     def expect(self, worker: int) -> None:
         """One more copy is for a node of `worker`."""
         if worker == self.home:
             self.here += 1
             return
-        if self.away is None:
-            self.away = {}
-        self.away[worker] = self.away.get(worker, 0) + 1
         self.undecided += 1
+        if self.other in (-1, worker):
+            self.other = worker
+            self.other_left += 1
+        else:
+            if self.more is None:
+                self.more = {}
+            self.more.setdefault(worker, [0, 0])[0] += 1
 
     def settle(self, worker: int) -> bool:
         """A copy has been read in `worker`, or never will be. True: it was the last one there."""
         if worker == self.home:
             self.here -= 1
             return not self.here
-        assert self.away is not None
-        self.away[worker] -= 1
-        return not self.away[worker]
+        if worker == self.other:
+            self.other_left -= 1
+            return not self.other_left
+        assert self.more is not None
+        entry = self.more[worker]
+        entry[0] -= 1
+        return not entry[0]
 
     def ship(self, worker: int) -> bool:
         """The frames are needed in another worker. True: they are not there yet."""
-        if self.shipped is None:
-            self.shipped = set()
-        elif worker in self.shipped:
+        if self.has(worker):
             return False
-        self.shipped.add(worker)
+        if worker == self.other:
+            self.other_has = True
+        else:
+            assert self.more is not None
+            self.more[worker][1] = 1
         return True
+
+    def has(self, worker: int) -> bool:
+        """Whether the frames lie in `worker`, or are on their way to it."""
+        if worker == self.home:
+            return True
+        if worker == self.other:
+            return self.other_has
+        return self.more is not None and bool(self.more[worker][1])
 
 
 class Copy:
@@ -182,7 +202,7 @@ class KNode:
         self.alive = True
         self.finished = False
         self.finished_at: int | None = None
-        self.downs: list[tuple[int, int | None]] = []       # (crashed at, will return at, None: never)
+        self.downs: Sequence[tuple[int, int | None]] = ()   # (crashed at, will return at, None: never)
         self.open_index = 0                     # number of its open activation; 0: none
         self.time = 0
         self.uncharged = self.uncharged_most = 0    # CPU ns of role code outside `compute`: total, in one activation
@@ -205,11 +225,11 @@ class KNode:
         self.coming: dict[int, list[Copy]] = {}     # source -> copies under way to this node
         self.losses: list[Copy] = []            # known to be lost, not yet used by a wait
         self.departures: list[tuple[int, int]] = []     # (every round up to this one is left, since when)
-        self.implied: list[tuple[int, int, int]] = []   # (from round, to round, since): never entered, never will be
+        self.implied: Sequence[tuple[int, int, int]] = ()   # (from round, to round, since): will never be entered
         self.abstained: dict[tuple[int, str, int], int] = {}    # (target, type, round) -> since when
         self.watchers: set[int] = _NONE         # nodes whose wait depends on what this one does
         self.ways: dict[int, tuple[tuple[int, ...], Pipe | None]] = {}     # target -> route, and its first link
-        self.parked: list[tuple[int, Any]] = []     # calendar entries that wait for its answer
+        self.parked: Sequence[tuple[int, Any]] = ()     # calendar entries that wait for its answer
 
     def watch(self, node: int) -> None:
         """`node` waits for what this one does."""

@@ -123,7 +123,7 @@ def skip_lost_rounds(follower: KNode, lost: Copy, time: int) -> bool:
     low = max([follower.round, *rounds]) + 1
     if low > lost.round:
         return False
-    follower.implied.append((low, lost.round, time))
+    follower.implied = [*follower.implied, (low, lost.round, time)]
     return True
 
 
