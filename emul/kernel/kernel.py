@@ -179,7 +179,9 @@ class Kernel:
         for entry in step:
             owner = entry[5]
             if owner is not None and owner.open_index:
-                owner.parked = [*owner.parked, (time, entry)]
+                if owner.parked is None:
+                    owner.parked = []
+                owner.parked.append((time, entry))
             else:
                 free.append(entry)
         return free
@@ -286,7 +288,7 @@ class Kernel:
         if node.parked:
             for due, entry in node.parked:
                 self._calendar.add(due, entry)
-            node.parked = ()
+            node.parked = None
         spent = reply.uncharged
         node.uncharged += spent
         if spent > node.uncharged_most:

@@ -229,7 +229,7 @@ class KNode:
         self.abstained: dict[tuple[int, str, int], int] = {}    # (target, type, round) -> since when
         self.watchers: set[int] = _NONE         # nodes whose wait depends on what this one does
         self.ways: dict[int, tuple[tuple[int, ...], Pipe | None]] = {}     # target -> route, and its first link
-        self.parked: Sequence[tuple[int, Any]] = ()     # calendar entries that wait for its answer
+        self.parked: list[tuple[int, Any]] | None = None    # calendar entries that wait for its answer
 
     def watch(self, node: int) -> None:
         """`node` waits for what this one does."""

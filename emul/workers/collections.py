@@ -6,7 +6,7 @@ import contextlib
 import gc
 from collections.abc import Iterator
 
-_OFTEN = (50_000, 20, 50)           # new containers before a collection; Python's own 700 costs a tenth of the run
+_OFTEN = (50_000, 20, 50)           # new containers before a collection; Python's own 700 cost lockstep runs a third
 
 
 @contextlib.contextmanager
