@@ -16,8 +16,9 @@ from emul.learning import data, models, partition, solver
 from emul.record.summary import Facts, summarise
 from emul.record.tables import COLUMNS, columns, derive
 from emul.roles import Node
-from emul.scenario import load, loads
+from emul.scenario import faults, links, load, loads, places
 from emul.scenario import models as scenario_models
+from emul.scenario.sections import Section
 
 ROOT = Path(__file__).resolve().parents[1]
 README = "README.md"
@@ -26,7 +27,7 @@ REFERENCE = re.compile(r"`(emul/[\w/]+\.py)(?::\s+([\w.]+))?`")
 
 # heading of docs/scenario.md -> the models whose keys it explains
 SECTIONS = {"Top level": ["Document"], "topology": ["Topology"], "roles of a file": ["Role"], "links": ["Link"],
-            "outage": ["Outage"], "overhead": ["Overhead"], "nodes": ["NodeRule"], "faults": ["Fault"],
+            "outage": ["Outage"], "overhead": ["Overhead"], "nodes": ["NodeRule"], "faults": ["FaultRule"],
             "attacks": ["Attack", "AttackedShare"], "compute": ["Compute"], "stop": ["Stop"],
             "evaluation": ["Evaluation"], "workers": ["Workers"]}
 
@@ -101,23 +102,25 @@ def test_whole_scenarios_in_the_documents_load(name: str) -> None:
         assert loads(block).warnings == []
 
 
+MODELS = {name: value for module in (scenario_models, places, links, faults) for name, value in vars(module).items()
+          if inspect.isclass(value) and issubclass(value, Section) and value is not Section}
+
+
 def test_every_model_of_a_scenario_has_a_section() -> None:
-    known = {name for name, value in vars(scenario_models).items()
-             if inspect.isclass(value) and issubclass(value, scenario_models.Section)} - {"Section"}
-    assert {name for names in SECTIONS.values() for name in names} == known
+    assert {name for names in SECTIONS.values() for name in names} == set(MODELS)
 
 
 @pytest.mark.parametrize("heading", SECTIONS)
 def test_a_section_explains_exactly_the_keys_of_its_models(heading: str) -> None:
     keys = {info.alias or key for name in SECTIONS[heading]
-            for key, info in getattr(scenario_models, name).model_fields.items()}
+            for key, info in MODELS[name].model_fields.items()}
     said = first_cells(sections("docs/scenario.md")[heading])
     modes = {"measured", "profile", "recorded", "zero"} if heading == "compute" else set()     # a second table
     assert said == keys | modes
 
 
 def test_other_names_of_bandwidth_are_all_told() -> None:
-    assert all(f"`{name}`" in sections("docs/scenario.md")["links"] for name in scenario_models.BANDWIDTH_NAMES)
+    assert all(f"`{name}`" in sections("docs/scenario.md")["links"] for name in links.BANDWIDTH_NAMES)
 
 
 def test_the_task_section_names_every_key_and_every_built_in_thing() -> None:

@@ -14,8 +14,8 @@ from typing import Any
 from emul import learning, schemes
 from emul.base.errors import EmulError, NetworkError
 from emul.network import build
+from emul.scenario.faults import Behaviour, Crash, LinkDown
 from emul.scenario.params import check_params
-from emul.scenario.scenario import Behaviour, Crash, LinkDown
 from emul.scenario.source import Path, Source, shown
 from emul.scenario.values import nearest
 

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from emul.base.errors import Problem
-from emul.scenario.models import BANDWIDTH_NAMES
+from emul.scenario.links import BANDWIDTH_NAMES
 from emul.scenario.source import Path, Source, place, read, shown
 from emul.scenario.values import nearest
 

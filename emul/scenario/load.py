@@ -9,18 +9,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, cast
+from typing import Annotated, Any, Union
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from emul.base.errors import Problem
-from emul.network import LinkRule, OutageSpec, RoleRule, TopologySpec, parse_match
 from emul.scenario import models
 from emul.scenario import scenario as plain
 from emul.scenario.checks import check_world
 from emul.scenario.edits import apply_set, normalise, override
-from emul.scenario.models import MISSING, Document
+from emul.scenario.faults import NodeSpeed, fault_values
+from emul.scenario.links import link_rules
+from emul.scenario.models import Document
+from emul.scenario.places import topology_spec
 from emul.scenario.scenario import Scenario
+from emul.scenario.sections import MISSING, absolute
 from emul.scenario.source import Path as Place
 from emul.scenario.source import Source, read, scenario_error, shown
 from emul.scenario.values import nearest
@@ -166,50 +169,12 @@ def _convert(sections: dict[str, Any], base: Path) -> dict[str, Any]:
     return parts
 
 
-def _absolute(file: str | None, base: Path) -> Path | None:
-    # normpath and not resolve: a link to a data set stays the link that the user named
-    return None if file is None else Path(os.path.normpath(base / file))
-
-
-def _topology(t: models.Topology, base: Path) -> TopologySpec:
-    roles = {role: RoleRule(rule=cast(Any, r.rule), nodes=tuple(r.nodes or ()), count=r.count, attribute=r.attribute,
-                            value=r.value)
-             for role, r in (t.roles or {}).items()}
-    return TopologySpec(generator=t.generator, clients=t.clients, servers=t.servers or 1, peers=t.peers,
-                        file=_absolute(t.file, base), roles=roles)
-
-
-def _links(links: list[models.Link], base: Path) -> list[LinkRule]:
-    return [LinkRule(match=link.match, latency_ns=link.latency, bandwidth_bps=cast(Any, link.bandwidth),
-                     outage=_outage(link.outage), transport=cast(Any, link.transport),
-                     overhead_bytes=link.overhead.bytes if link.overhead else None,
-                     mtu=link.overhead.mtu if link.overhead else None) for link in links]
-
-
-def _outage(outage: models.Outage | None) -> OutageSpec | Literal["none"] | None:
-    if outage is None:
-        return None
-    return OutageSpec(p=outage.p, per=cast(Any, outage.per), slot_ns=outage.slot) if outage.p else "none"
-
-
-def _faults(faults: list[models.Fault], base: Path) -> list[plain.Fault]:
-    result: list[plain.Fault] = []
-    for f in faults:    # `models.Fault.wrong` has seen to it that each kind has what it needs
-        if f.behave is not None and f.node is not None:
-            result.append(plain.Behaviour(f.node, f.behave, *(f.rounds or (None, None))))
-        elif f.node is not None and f.at is not None:
-            result.append(plain.Crash(f.at, f.node, f.for_))
-        elif f.link is not None and f.at is not None:
-            result += [plain.LinkDown(f.at, source, destination, f.for_) for source, destination in parse_match(f.link)]
-    return result
-
-
 def _task(task: dict[str, Any], base: Path) -> dict[str, Any]:
     data = task["data"]
     directory = data.get("directory") if isinstance(data, dict) else None
     if not isinstance(directory, str) or directory.startswith("~"):
         return task
-    return task | {"data": data | {"directory": str(_absolute(directory, base))}}
+    return task | {"data": data | {"directory": str(absolute(directory, base))}}
 
 
 def _attacks(attacks: list[models.Attack], base: Path) -> list[plain.Attack]:
@@ -220,13 +185,13 @@ def _attacks(attacks: list[models.Attack], base: Path) -> list[plain.Attack]:
 _CONVERSIONS: dict[str, tuple[str, Any]] = {
     "name": ("name", lambda name, base: name),
     "seed": ("seed", lambda seed, base: seed),
-    "topology": ("topology", _topology),
-    "links": ("link_rules", _links),
-    "nodes": ("node_speeds", lambda rules, base: [plain.NodeSpeed(r.match, r.speed) for r in rules]),
-    "faults": ("faults", _faults),
+    "topology": ("topology", topology_spec),
+    "links": ("link_rules", link_rules),
+    "nodes": ("node_speeds", lambda rules, base: [NodeSpeed(r.match, r.speed) for r in rules]),
+    "faults": ("faults", fault_values),
     "task": ("task", _task),
     "attacks": ("attacks", _attacks),
-    "compute": ("compute", lambda c, base: plain.Compute(c.mode, _absolute(c.file, base))),
+    "compute": ("compute", lambda c, base: plain.Compute(c.mode, absolute(c.file, base))),
     "schemes": ("schemes", lambda entries, base: [(e["name"], {k: v for k, v in e.items() if k != "name"})
                                                   for e in entries]),
     "stop": ("stop", lambda s, base: plain.Stop(s.rounds, s.accuracy, s.virtual_time)),

@@ -9,48 +9,12 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from emul.base.units import format_bandwidth, format_duration, format_size
-from emul.network import LinkRule, OutageSpec, RoleRule, TopologySpec
-
-
-@dataclass(frozen=True)
-class NodeSpeed:
-    """Nodes whose name matches compute `speed` times as fast as the profile's machine; later rules win."""
-
-    match: str
-    speed: float
-
-
-@dataclass(frozen=True)
-class LinkDown:
-    """The link source -> destination is down from `at_ns` on, for `for_ns` (None: for good)."""
-
-    at_ns: int
-    source: str
-    destination: str
-    for_ns: int | None = None
-
-
-@dataclass(frozen=True)
-class Crash:
-    """The node ends at `at_ns` and starts anew after `for_ns` (None: never)."""
-
-    at_ns: int
-    node: str
-    for_ns: int | None = None
-
-
-@dataclass(frozen=True)
-class Behaviour:
-    """The node runs the scheme's faulty role `behave` in rounds `first` .. `last`, both included; None: in all."""
-
-    node: str
-    behave: str
-    first: int | None = None
-    last: int | None = None
-
-
-Fault = LinkDown | Crash | Behaviour
+from emul.base.units import format_duration
+from emul.network import LinkRule, TopologySpec
+from emul.scenario.faults import Fault, NodeSpeed, fault_document
+from emul.scenario.links import link_document
+from emul.scenario.places import topology_document
+from emul.scenario.sections import duration_text, without_none
 
 
 @dataclass(frozen=True)
@@ -144,62 +108,17 @@ class Scenario:
 
 def _document(s: Scenario) -> dict[str, Any]:
     document = {
-        "emul": 1, "name": s.name, "seed": s.seed, "topology": _topology(s.topology),
-        "links": [_link(rule) for rule in s.link_rules],
+        "emul": 1, "name": s.name, "seed": s.seed, "topology": topology_document(s.topology),
+        "links": [link_document(rule) for rule in s.link_rules],
         "nodes": [{"match": rule.match, "speed": rule.speed} for rule in s.node_speeds],
-        "faults": [_fault(fault) for fault in s.faults],
+        "faults": [fault_document(fault) for fault in s.faults],
         "task": s.task,
         "attacks": [{"nodes": list(a.nodes) or {"fraction": a.fraction}, "data": a.data} for a in s.attacks],
-        "compute": _given(mode=s.compute.mode, file=None if s.compute.file is None else str(s.compute.file)),
+        "compute": without_none(mode=s.compute.mode, file=None if s.compute.file is None else str(s.compute.file)),
         "schemes": [{"name": name, **parameters} for name, parameters in s.schemes],
-        "stop": _given(rounds=s.stop.rounds, accuracy=s.stop.accuracy, virtual_time=_duration(s.stop.virtual_time_ns)),
+        "stop": without_none(rounds=s.stop.rounds, accuracy=s.stop.accuracy,
+                             virtual_time=duration_text(s.stop.virtual_time_ns)),
         "evaluation": {"every": s.evaluation.every, "scope": s.evaluation.scope},
         "workers": {"timeout": format_duration(round(s.workers.timeout_s * 1e9))},
     }
     return {key: value for key, value in document.items() if value != []}
-
-
-def _given(**values: Any) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value is not None}
-
-
-def _duration(ns: int | None) -> str | None:
-    return None if ns is None else format_duration(ns)
-
-
-def _topology(spec: TopologySpec) -> dict[str, Any]:
-    if spec.file is not None:
-        roles = {role: _role(rule) for role, rule in spec.roles.items()}
-        return _given(file=str(spec.file), roles=roles or None)
-    servers = spec.servers if spec.clients is not None else None
-    return _given(generator=spec.generator, clients=spec.clients, servers=servers, peers=spec.peers)
-
-
-def _role(rule: RoleRule) -> dict[str, Any]:
-    return _given(rule=rule.rule, nodes=list(rule.nodes) or None, count=rule.count, attribute=rule.attribute,
-                  value=rule.value)
-
-
-def _link(rule: LinkRule) -> dict[str, Any]:
-    bandwidth = rule.bandwidth_bps
-    overhead = None
-    if rule.overhead_bytes is not None:
-        overhead = _given(bytes=rule.overhead_bytes, mtu=None if rule.mtu is None else format_size(rule.mtu))
-    return _given(match=rule.match, latency=_duration(rule.latency_ns),
-                  bandwidth=format_bandwidth(bandwidth) if isinstance(bandwidth, int) else bandwidth,
-                  outage=_outage(rule.outage) if isinstance(rule.outage, OutageSpec) else rule.outage,
-                  transport=rule.transport, overhead=overhead)
-
-
-def _outage(spec: OutageSpec) -> dict[str, Any]:
-    return _given(model=spec.model, p=spec.p, per=spec.per, slot=_duration(spec.slot_ns))
-
-
-def _fault(fault: Fault) -> dict[str, Any]:
-    if isinstance(fault, Behaviour):
-        rounds = None if fault.first is None else f"{fault.first}..{fault.last}"
-        return _given(node=fault.node, behave=fault.behave, rounds=rounds)
-    if isinstance(fault, Crash):
-        return _given(at=_duration(fault.at_ns), node=fault.node, crash=True, **{"for": _duration(fault.for_ns)})
-    return _given(at=_duration(fault.at_ns), link=f"{fault.source}->{fault.destination}", down=True,
-                  **{"for": _duration(fault.for_ns)})

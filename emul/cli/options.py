@@ -1,0 +1,22 @@
+"""The console application, its exit codes, and the options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+OK, FAILED, BAD_INPUT, VIOLATED, INTERRUPTED = 0, 1, 2, 3, 130
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
+                  help="A network emulator for federated learning.")
+
+ScenarioFile = Annotated[Path, typer.Argument(metavar="SCENARIO", help="scenario file (YAML)")]
+Sets = Annotated[list[str] | None, typer.Option("--set", metavar="PATH=VALUE",
+                                                help='change one value, e.g. "stop.rounds=5"; may be repeated')]
+Seed = Annotated[int | None, typer.Option(help="seed of every random choice, instead of the scenario's")]
+Plugins = Annotated[list[str] | None, typer.Option("--plugin", metavar="MODULE",
+                                                   help="module with a scheme of your own; may be repeated")]
+WorkerCount = Annotated[int | None, typer.Option(
+    min=0, help="worker processes; 0: none, everything in this process [default: one a core]")]

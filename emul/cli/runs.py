@@ -1,0 +1,86 @@
+"""`emul run`, `check`, `profile`, `replay`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from emul.cli.options import FAILED, VIOLATED, Plugins, ScenarioFile, Seed, Sets, WorkerCount, app
+
+
+@app.command()
+def run(scenario: ScenarioFile,
+        scheme: Annotated[str | None, typer.Option(help="only this scheme of the scenario")] = None,
+        workers: WorkerCount = None,
+        out: Annotated[Path, typer.Option(help="directory in which the run directories are made")] = Path("runs"),
+        seed: Seed = None, sets: Sets = None, plugin: Plugins = None,
+        quiet: Annotated[bool, typer.Option("--quiet", help="no progress line")] = False,
+        ) -> None:
+    """Run every scheme of a scenario over the same network, and compare them."""
+    from emul import engine
+    from emul import scenario as scenarios
+    from emul.record.progress import table
+
+    plan = scenarios.load(scenario, sets=sets or (), seed=seed, plugins=plugin or ())
+    results = engine.run(plan, scheme=scheme, workers=workers, out=out, plugins=plugin or (), quiet=quiet)
+    for warning in sorted({w for r in results for w in r.warnings}):
+        print(f"warning: {warning}", file=sys.stderr)
+    summaries = [r.summary for r in results if r.summary is not None]
+    if summaries:
+        print(table(summaries))
+    for result in results:
+        if result.directory is not None:
+            print(f"{result.scheme}: {result.directory}")
+        if result.error is not None:
+            print(f"{result.scheme} failed: {result.error}", file=sys.stderr)
+        for violation in result.violations:
+            print(f"{result.scheme}: invariant violated: {violation}", file=sys.stderr)
+    if any(r.violations for r in results):
+        raise typer.Exit(VIOLATED)
+    if any(r.error is not None for r in results):
+        raise typer.Exit(FAILED)
+
+
+@app.command()
+def check(scenario: ScenarioFile, sets: Sets = None, seed: Seed = None, plugin: Plugins = None) -> None:
+    """Check a scenario file and everything it names, without running it."""
+    from emul import engine
+    from emul import scenario as scenarios
+
+    plan = scenarios.load(scenario, sets=sets or (), seed=seed, plugins=plugin or ())
+    warnings: set[str] = set()
+    for name, raw in plan.schemes:
+        warnings |= set(engine.wire(plan, name, raw, plugins=plugin or ()).warnings)
+    for warning in sorted(warnings):
+        print(f"warning: {warning}")
+    names = ", ".join(name for name, _ in plan.schemes)
+    print(f"{scenario}: ok; schemes: {names}")
+
+
+@app.command()
+def profile(scenario: ScenarioFile,
+            out: Annotated[Path, typer.Option("--out", "-o", help="profile to write (JSON)")],
+            sets: Sets = None, seed: Seed = None, plugin: Plugins = None,
+            repeat: Annotated[int, typer.Option(min=1, help="runs to measure; the quietest measurements count")] = 3,
+            ) -> None:
+    """Measure what each computation costs on this machine, for `compute: {mode: profile}`."""
+    from emul import engine
+    from emul import scenario as scenarios
+
+    plan = scenarios.load(scenario, sets=[*(sets or ()), "compute={mode: measured}"], seed=seed, plugins=plugin or ())
+    for key, (a, b) in engine.profile(plan, out, plugins=plugin or (), repeat=repeat).items():
+        print(f"{key:40} {a * 1e3:12.4f} ms" + (f" + {b * 1e9:.3f} ns x work" if b else ""))
+    print(f"written: {out}")
+
+
+@app.command()
+def replay(directory: Annotated[Path, typer.Argument(metavar="RUN", help="a run directory")],
+           workers: WorkerCount = None, plugin: Plugins = None) -> None:
+    """Compute a run again from its own directory and compare journal and models."""
+    from emul import engine
+
+    digest = engine.replay(directory, workers=workers, plugins=plugin or ())
+    print(f"{directory}: identical, digest {digest}")

@@ -1,0 +1,43 @@
+"""`emul schemes`, `new-scheme`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from emul.base.errors import EmulError
+from emul.cli.options import Plugins, app
+
+
+@app.command(name="schemes")
+def list_schemes(plugin: Plugins = None) -> None:
+    """List the schemes, ours and installed ones, with their parameters."""
+    from emul import schemes
+    from emul.scenario.params import scenario_keys
+
+    for name in schemes.known(plugin or ()):
+        try:
+            module = schemes.find(name, plugin or ())
+        except EmulError as e:
+            print(f"{name}: {e}")
+            continue
+        head = (module.__doc__ or "").strip().splitlines()
+        print(f"{name}: {head[0] if head else ''}")
+        parameters = ", ".join(scenario_keys(module.Params))
+        print(f"    roles: {', '.join(module.ROLES)}; parameters: {parameters or 'none'}")
+
+
+@app.command(name="new-scheme")
+def new_scheme(name: Annotated[str, typer.Argument(help="name of the scheme, a Python identifier")],
+               directory: Annotated[Path, typer.Option("--dir", help="where to write the files")] = Path(),
+               ) -> None:
+    """Write a runnable scheme of your own, a scenario for it, and its test."""
+    from emul import templates
+
+    for path in templates.write(name, directory):
+        print(f"written: {path}")
+    # plug-ins are imported from where the user is
+    there = "" if directory == Path() else f"cd {directory} && "
+    print(f"run it:  {there}emul run {name}.yaml --plugin {name}")

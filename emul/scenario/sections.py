@@ -1,0 +1,57 @@
+"""What the models of all parts of a scenario file share, and how checked values are written back."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+from emul.base.units import format_duration
+from emul.scenario.values import Finding, findings
+
+MISSING = "missing"
+
+
+class Section(BaseModel):
+    """Base: unknown keys are refused, nothing changes after the check."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def wrong(self) -> list[Finding]:
+        """What no field can see alone; called once the fields are sound."""
+        return []
+
+    @model_validator(mode="after")
+    def _whole(self) -> Section:
+        found = self.wrong()
+        if found:
+            raise findings(found)
+        return self
+
+
+def given(model: Section, *names: str) -> list[str]:
+    return [name for name in names if getattr(model, name) is not None]
+
+
+def exactly_one(model: Section, *names: str) -> list[Finding]:
+    """Exactly one of `names` is to be given."""
+    found = given(model, *names)
+    return [] if len(found) == 1 else [((), ", ".join(found) or MISSING, f"expected one of {', '.join(names)}")]
+
+
+def absolute(file: str | None, base: Path) -> Path | None:
+    """A file as a scenario in the directory `base` names it."""
+    # normpath and not resolve: a link to a data set stays the link that the user named
+    return None if file is None else Path(os.path.normpath(base / file))
+
+
+# ---- back to YAML ----
+
+def without_none(**values: Any) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def duration_text(ns: int | None) -> str | None:
+    return None if ns is None else format_duration(ns)
