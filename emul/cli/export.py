@@ -1,0 +1,32 @@
+"""`emul export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from emul.base.errors import Problem, ScenarioError
+from emul.cli.options import app
+
+
+@app.command()
+def export(directory: Annotated[Path, typer.Argument(metavar="RUN", help="a run directory")],
+           perfetto: Annotated[Path | None, typer.Option(metavar="FILE", help=(
+               "trace events for ui.perfetto.dev or chrome://tracing (JSON)"))] = None,
+           tensorboard: Annotated[Path | None, typer.Option(metavar="DIR", help=(
+               "event files below DIR (needs emul[tensorboard])"))] = None,
+           mlflow: Annotated[str | None, typer.Option(metavar="URI", help=(
+               "an MLflow store (needs emul[mlflow])"))] = None) -> None:
+    """Write a run in the format of other tools."""
+    from emul.record import export as formats
+
+    if perfetto is None and tensorboard is None and mlflow is None:
+        raise ScenarioError("command line", [Problem("", "", "expected --perfetto, --tensorboard or --mlflow")])
+    if perfetto is not None:
+        print(f"{perfetto}: {formats.perfetto(directory, perfetto)} events; open it in https://ui.perfetto.dev")
+    if tensorboard is not None:
+        print(f"{formats.tensorboard(directory, tensorboard)}: look at it with `tensorboard --logdir {tensorboard}`")
+    if mlflow is not None:
+        print(f"{mlflow}: run {formats.mlflow(directory, mlflow)}")

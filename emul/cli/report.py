@@ -1,0 +1,26 @@
+"""`emul report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from emul.cli.options import app
+
+
+@app.command()
+def report(paths: Annotated[list[Path], typer.Argument(
+               metavar="RUN|STUDY...", help="a run directory, a directory of runs, that of a comparison or sweep; or "
+                                            "several run directories, which are put side by side")],
+           out: Annotated[Path | None, typer.Option(
+               "--out", "-o", help="file to write [default: report.html in the directory]")] = None,
+           figures: Annotated[Path | None, typer.Option(
+               help="directory for every figure as PNG, SVG and CSV")] = None) -> None:
+    """Write a report, one HTML file that needs no network, of a run, several runs, a comparison or a sweep."""
+    from emul.record.report import write
+
+    print(f"written: {write(paths[0] if len(paths) == 1 else paths, out, figures)}")
+    if figures is not None:
+        print(f"figures: {figures}")

@@ -1,0 +1,141 @@
+"""`emul sweep`, `emul compare`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from emul.base.errors import Problem, ScenarioError
+from emul.cli.options import FAILED, VIOLATED, Json, Plugins, ScenarioFile, Sets, app
+
+if TYPE_CHECKING:
+    from emul.study.runs import Study, Where
+
+Seeds = Annotated[str | None, typer.Option(metavar="SEEDS", help="0:5 is 0..4; or 1,2,7 [default: the scenario's]")]
+Schemes = Annotated[str | None, typer.Option(metavar="A,B", help="only these schemes [default: all of the scenario]")]
+Jobs = Annotated[int, typer.Option(min=1, help="runs beside each other, each in a process with its own workers")]
+WorkersEach = Annotated[int | None, typer.Option("--workers", min=0, help=(
+    "worker processes of each run; 0: none [default: the cores, divided by the jobs; 1 with Ray]"))]
+Placing = Annotated[str, typer.Option("--engine", metavar="local|ray", help=(
+    "where runs are placed: processes of this machine, or tasks of a Ray cluster (needs emul[ray])"))]
+Quiet = Annotated[bool, typer.Option("--quiet", help="no progress")]
+
+
+@app.command()
+def sweep(scenario: ScenarioFile,
+          grid: Annotated[list[str] | None, typer.Option(metavar="PATH=V1,V2", help=(
+              'values of one path, e.g. "links[1].outage.p=0.1,0.3"; may be repeated: every combination is run'
+              " [default: the scenario's section sweep]"))] = None,
+          seeds: Seeds = None, schemes: Schemes = None, jobs: Jobs = 1, workers: WorkersEach = None,
+          engine: Placing = "local",
+          out: Annotated[Path | None, typer.Option(help="directory of the study [default: runs/NAME-sweep]")] = None,
+          sets: Sets = None, plugin: Plugins = None, quiet: Quiet = False, as_json: Json = False) -> None:
+    """Run a scenario for every combination of values, seeds and schemes. Started again, it runs what is missing."""
+    from emul.study.cells import parse_grid
+    from emul.study.sweep import sweep as run_sweep
+
+    where = _where(engine, jobs, workers, plugin, quiet)
+    study = run_sweep(scenario, where, grid=parse_grid(grid) if grid else None, seeds=_seeds(seeds),
+                      schemes=_names(schemes), sets=sets or (), out=out)
+    if as_json:
+        print(json.dumps({"kind": "sweep", **_document(study)}, indent=2))
+    else:
+        print(f"{len(study.runs)} runs" + (f", {study.found} of them there before" if study.found else "")
+              + f": {study.path}")
+    _end(study)
+
+
+@app.command()
+def compare(scenario: ScenarioFile, schemes: Schemes = None, seeds: Seeds = None,
+            target: Annotated[float | None, typer.Option(min=0, max=1, help=(
+                "accuracy to reach [default: stop.accuracy, else 95 % of the lowest final accuracy]"))] = None,
+            jobs: Jobs = 1, workers: WorkersEach = None, engine: Placing = "local",
+            out: Annotated[Path | None, typer.Option(help=(
+                "directory of the study [default: runs/NAME-compare]"))] = None,
+            report: Annotated[bool, typer.Option("--report/--no-report", help="write the report")] = True,
+            sets: Sets = None, plugin: Plugins = None, quiet: Quiet = False, as_json: Json = False) -> None:
+    """Run every scheme of a scenario on the same realisations, and say what differs, with intervals."""
+    from emul.study import text
+    from emul.study.compare import compare as run_compare
+    from emul.study.compare import document
+
+    where = _where(engine, jobs, workers, plugin, quiet)
+    found = run_compare(scenario, where, schemes=_names(schemes), seeds=_seeds(seeds), target=target,
+                        sets=sets or (), out=out)
+    written = None
+    if report and found.study.runs:
+        from emul.record.report import write
+
+        written = write(found.study.path)
+    if as_json:
+        print(json.dumps({"kind": "compare", **_document(found.study), **document(found),
+                          "report": None if written is None else str(written)}, indent=2))
+    else:
+        print(text.comparison(found))
+        print(f"\n{found.study.path}" + ("" if written is None else f"\n{written}"))
+    _end(found.study)
+
+
+def _where(engine: str, jobs: int, workers: int | None, plugin: Sequence[str] | None, quiet: bool) -> Where:
+    """Where runs are placed. Warns if they would want more cores than there are."""
+    from emul.study import engines
+    from emul.study.runs import Where
+
+    cores = len(os.sched_getaffinity(0))
+    if engine == "ray":
+        from emul.study.ray_engine import on_ray
+
+        return Where(on_ray, 1 if workers is None else workers, tuple(plugin or ()), quiet)
+    if engine != "local":
+        raise ScenarioError("command line", [Problem("--engine", f'"{engine}"', "expected local or ray")])
+    each = max(1, cores // jobs) if workers is None else workers
+    if jobs * max(1, each) > cores:
+        print(f"warning: {jobs} jobs with {max(1, each)} workers each share {cores} cores: runs get slower, and "
+              "measured times wrong", file=sys.stderr)
+    return Where(engines.here if jobs == 1 else engines.beside(jobs), each, tuple(plugin or ()), quiet)
+
+
+def _seeds(text: str | None) -> tuple[int, ...] | None:
+    from emul.scenario import parse_seeds
+
+    try:
+        return None if text is None else parse_seeds(text)
+    except ValueError as e:
+        raise ScenarioError("command line", [Problem("--seeds", f'"{text}"', str(e))]) from None
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
+
+
+def _document(study: Study) -> dict[str, Any]:
+    """What `--json` says of any study."""
+    from emul.study.directory import entry
+    from emul.study.runs import summary_of
+
+    runs = [{**entry(cell), **{key: summary_of(study.path, cell)[key] for key in (
+        "accuracy", "rounds", "rounds_failed", "virtual_seconds", "bytes_total", "digest")}} for cell in study.runs]
+    return {"directory": str(study.path), "runs": runs, "found_before": study.found,
+            "failed": [{**entry(f.cell), "error": f.error} for f in study.failed],
+            "violated": [{**entry(cell), "invariant": said} for cell, said in study.violated]}
+
+
+def _end(study: Study) -> None:
+    """Name what went wrong, on stderr, and leave with the exit code for it."""
+    for warning in study.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    for failure in study.failed:        # a traceback each would bury their names; study.json has them whole
+        lines = [line.strip() for line in failure.error.strip().splitlines()] or ["no reason given"]
+        print(f"{failure.cell.text} failed: " + " ... ".join(dict.fromkeys([lines[0], lines[-1]])), file=sys.stderr)
+    for cell, said in study.violated:
+        print(f"{cell.text}: invariant violated: {said}", file=sys.stderr)
+    if study.violated:
+        raise typer.Exit(VIOLATED)
+    if study.failed:
+        raise typer.Exit(FAILED)

@@ -1,0 +1,265 @@
+"""A run for the tools of others: Perfetto (a trace of who did what when), TensorBoard and MLflow (curves).
+
+The formats: "Trace Event Format" (Google, 2016), which ui.perfetto.dev opens; event files; MLflow's tracking.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from emul.base.errors import EmulError
+from emul.record.journal import header
+from emul.record.rundir import JOURNAL, SCENARIO, SUMMARY, write_atomically
+from emul.record.tables import COLUMNS, FATES, LOST, RunTables, load_run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_WIDTH_NS = 1_000       # of what has no duration: a flow needs a slice to begin and to end in
+_ROUNDS, _COMPUTE, _SENT, _GOT = 1, 2, 3, 4     # threads of a node
+_THREADS = {_ROUNDS: "rounds", _COMPUTE: "computes", _SENT: "sends", _GOT: "receives"}
+
+
+class ExportError(EmulError):
+    """The package that an export needs is not installed."""
+
+
+# --- Perfetto -------------------------------------------------------------------------------------------------------
+
+def perfetto(directory: Path, file: Path) -> int:
+    """Write the run as trace events (JSON) to `file`, a bit at a time; the number of events. Raises RecordError.
+
+    A node is a process with the tracks `rounds` (of deciding nodes), `computes`, `sends` and `receives`; a message is
+    a flow from its sending to where it arrived, or where its loss became known. Times are microseconds of virtual time.
+    """
+    run = load_run(directory)
+    head = header(directory / JOURNAL)
+    count = 0
+    with write_atomically(file) as temporary, temporary.open("w", encoding="utf-8") as out:
+        about = json.dumps({"run": title(run), "digest": run.summary["digest"]})
+        out.write(f'{{"displayTimeUnit": "ns", "otherData": {about}, "traceEvents": [\n')
+        for event in _events(run, head["names"], head["roles"]):
+            out.write((",\n" if count else "") + event)
+            count += 1
+        out.write("\n]}\n")
+    return count
+
+
+def _events(run: RunTables, names: list[str], roles: list[str]) -> Iterator[str]:
+    """The events as JSON: names first, then track by track in the order of time."""
+    deciders = set(run.rounds["node"])
+    for node, name in enumerate(names):
+        yield _named("process_name", node, 0, {"name": f"{name} ({roles[node]})" if roles[node] != name else name})
+        yield _named("process_sort_index", node, 0, {"sort_index": node})
+        for thread, label in _THREADS.items():
+            if thread != _ROUNDS or node in deciders:
+                yield _named("thread_name", node, thread, {"name": label})
+                yield _named("thread_sort_index", node, thread, {"sort_index": thread})
+    end_ns = round(run.summary["virtual_seconds"] * 1e9)
+    yield from _rounds(run.rounds, end_ns)
+    yield from _computations(run.computations, end_ns)
+    yield from _messages(run.messages, names)
+
+
+def _named(kind: str, node: int, thread: int, args: dict[str, Any]) -> str:
+    return f'{{"ph":"M","name":"{kind}","pid":{node + 1},"tid":{thread},"args":{json.dumps(args)}}}'
+
+
+def us(ns: int) -> str:
+    """Nanoseconds as microseconds, exactly.
+
+    >>> us(20_000_001)
+    '20000.001'
+    """
+    return f"{ns // 1000}.{ns % 1000:03d}"
+
+
+def _slice(node: int, thread: int, start_ns: int, length_ns: int, name: str, args: str = "{}") -> str:
+    return (f'{{"ph":"X","name":{name},"pid":{node + 1},"tid":{thread},"ts":{us(start_ns)},"dur":{us(length_ns)},'
+            f'"args":{args}}}')
+
+
+def _rounds(rounds: pd.DataFrame, end_ns: int) -> Iterator[str]:
+    ordered = rounds.sort_values(["node", "entered_ns"], kind="stable")
+    values = [name for name in ("accuracy", "loss") if name in rounds]
+    for row in ordered.to_dict("records"):
+        start, left = row["entered_ns"], _or(row["left_ns"], end_ns)
+        args: dict[str, Any] = {} if row["completed"] else {"failed": row["why"]}
+        args |= {name: float(row[name]) for name in values if not _null(row[name])}
+        name = json.dumps(f"round {row['round']}" + ("" if row["completed"] else ", failed"))
+        yield _slice(row["node"], _ROUNDS, start, max(left - start, 0), name, json.dumps(args))
+        if "accuracy" in args:
+            yield (f'{{"ph":"C","name":"accuracy","pid":{row["node"] + 1},"tid":{_ROUNDS},"ts":{us(left)},'
+                   f'"args":{{"accuracy":{args["accuracy"]}}}}}')
+
+
+def _or(value: Any, otherwise: int) -> int:
+    """`value` as an int, or `otherwise` for null."""
+    return otherwise if _null(value) else int(value)
+
+
+def _null(value: Any) -> bool:
+    import pandas as pd
+
+    return bool(pd.isna(value))
+
+
+def _computations(computations: pd.DataFrame, end_ns: int) -> Iterator[str]:
+    ordered = computations.sort_values(["node", "start_ns"], kind="stable")
+    ends = [_or(end, max(end_ns, start))
+            for end, start in zip(ordered["end_ns"].array, ordered["start_ns"], strict=True)]
+    for node, label, number, start, end, work, finished in zip(
+            ordered["node"], ordered["label"], ordered["round"], ordered["start_ns"], ends, ordered["work"],
+            ordered["finished"], strict=True):
+        args = f'{{"round":{number},"work":{work},"finished":{"true" if finished else "false"}}}'
+        yield _slice(node, _COMPUTE, start, end - start, json.dumps(label), args)
+
+
+def _messages(m: pd.DataFrame, names: list[str]) -> Iterator[str]:
+    """A slice for all that a node sent, or got, at one instant, and the flows that begin or end in it."""
+    fate = m["fate"].astype(str).to_numpy()
+    kinds = m["type"].astype(str).to_numpy()
+    sent = m["sent_ns"].to_numpy(np.int64)
+    known = m["arrived_ns"].fillna(-1).to_numpy(np.int64)
+    known = np.where(fate == FATES[LOST], m["lost_ns"].fillna(-1).to_numpy(np.int64), known)
+    ends = known >= 0                               # else in flight when the run ended: no flow
+    source, target = m["source"].to_numpy(np.int64), m["target"].to_numpy(np.int64)
+    sizes = m["wire_bytes"].to_numpy(np.int64)
+    rounds = m["round"].to_numpy(np.int64)
+    copies = np.arange(len(m))
+    for thread, node, other, time, mine, to in ((_SENT, source, target, sent, copies, "to"),
+                                                (_GOT, target, source, known, copies[ends], "from")):
+        for rows, length in instants(node, time, mine):
+            first = rows[0]
+            where, at = int(node[first]), int(time[first])
+            args = json.dumps({"round": int(rounds[first]), "bytes": int(sizes[rows].sum()), to: ", ".join(
+                names[other[i]] + ("" if thread == _SENT or fate[i] == FATES[0] else f" ({fate[i]})") for i in rows)})
+            said = sorted({kinds[i] for i in rows})
+            lost = thread == _GOT and all(fate[i] == FATES[LOST] for i in rows)
+            name = ("loses " if lost else "") + ", ".join(said) + (f" x {len(rows)}" if len(rows) > 1 else "")
+            yield _slice(where, thread, at, length, json.dumps(name), args)
+            flow = '"ph":"s"' if thread == _SENT else '"ph":"f","bp":"e"'
+            for i in rows:
+                if ends[i]:
+                    yield (f'{{{flow},"id":{i + 1},"cat":"message","name":{json.dumps(kinds[i])},"pid":{where + 1},'
+                           f'"tid":{thread},"ts":{us(at)}}}')
+
+
+def instants(node: np.ndarray, time: np.ndarray, rows: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
+    """`rows` grouped by (node, time), in this order, each with the length that its slice may have.
+
+    node, time: (n,) of all rows. The length is 1 us, or less if the node's next instant comes sooner.
+    """
+    if not len(rows):
+        return
+    ordered = rows[np.lexsort((rows, time[rows], node[rows]))]
+    n, t = node[ordered], time[ordered]
+    begins = np.flatnonzero(np.concatenate([[True], (n[1:] != n[:-1]) | (t[1:] != t[:-1])]))
+    for k, (begin, end) in enumerate(zip(begins, [*begins[1:], len(ordered)], strict=True)):
+        follows = k + 1 < len(begins) and n[begins[k + 1]] == n[begin]
+        gap = int(t[begins[k + 1]] - t[begin]) if follows else _WIDTH_NS
+        yield ordered[begin:end], min(gap, _WIDTH_NS)
+
+
+# --- curves ---------------------------------------------------------------------------------------------------------
+
+def scalars(run: RunTables) -> list[tuple[str, int, float, float]]:
+    """(name, round, virtual seconds at its end, value) of all numbers that rounds have.
+
+    A name ends in `/<node>` where several nodes decide. `mb` is 10^6 bytes on links of all sent until then.
+    """
+    frame = run.rounds
+    end_ns = round(run.summary["virtual_seconds"] * 1e9)
+    many = frame["node"].nunique() > 1
+    skipped = {"round", "node", "node_name", "entered_ns", "left_ns", "why", "completed"} & set(COLUMNS["rounds"])
+    names = [n for n in frame.columns if n not in skipped and frame[n].dtype.kind in "iuf"]
+    until = np.concatenate([[0], np.cumsum(run.messages["wire_bytes"].to_numpy(np.int64))])
+    sent = run.messages["sent_ns"].to_numpy(np.int64)
+    found = []
+    for row in frame.to_dict("records"):
+        left = _or(row["left_ns"], end_ns)
+        values = {name: row[name] for name in names if not _null(row[name])}
+        values |= {"mb": until[np.searchsorted(sent, left, side="right")] / 1e6, "virtual_s": left / 1e9,
+                   "completed": float(row["completed"])}
+        found += [(f"{name}/{row['node_name']}" if many else name, int(row["round"]), left / 1e9, float(value))
+                  for name, value in values.items()]
+    return found
+
+
+def title(run: RunTables) -> str:
+    """What a run is called beside others: `secagg-seed7-<directory>`."""
+    return f"{run.summary['scheme']}-seed{run.summary['seed']}-{run.path.resolve().name}"
+
+
+def tensorboard(directory: Path, out: Path) -> Path:
+    """Write the run's numbers by round below `out`, in a directory of its own, which is returned.
+
+    The time of an event is virtual, so that TensorBoard's axis "relative" shows virtual time. Raises ExportError.
+    """
+    try:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+    except ImportError:
+        raise ExportError("--tensorboard needs TensorBoard: install emul[tensorboard]") from None
+    run = load_run(directory)
+    place = out / title(run)
+    for old in place.glob("events.out.tfevents.*"):     # TensorBoard would draw both
+        old.unlink()
+    writer = EventFileWriter(str(place))
+    try:
+        for name, number, seconds, value in scalars(run):
+            writer.add_event(Event(wall_time=seconds, step=number,
+                                   summary=Summary(value=[Summary.Value(tag=name, simple_value=value)])))
+    finally:
+        writer.close()
+    return place
+
+
+def mlflow(directory: Path, uri: str) -> str:
+    """Log the run to the MLflow store `uri`, in an experiment named by its scenario; the id it gets there.
+
+    Parameters are the values of the resolved scenario, metrics the numbers by round at their virtual times, files the
+    summary and the scenario. Raises ExportError.
+    """
+    try:
+        from mlflow.entities import Metric, Param, RunTag
+        from mlflow.tracking import MlflowClient
+    except ImportError:
+        raise ExportError("--mlflow needs MLflow: install emul[mlflow]") from None
+    from ruamel.yaml import YAML
+
+    run = load_run(directory)
+    document = YAML(typ="safe", pure=True).load((directory / SCENARIO).read_text(encoding="utf-8"))
+    client = MlflowClient(tracking_uri=uri)
+    known = client.get_experiment_by_name(document["name"])
+    experiment = client.create_experiment(document["name"]) if known is None else known.experiment_id
+    summary = run.summary
+    logged = client.create_run(experiment, run_name=title(run)).info.run_id
+    params = [Param(name, str(value)[:500]) for name, value in _flat(document)]
+    tags = [RunTag("digest", summary["digest"]), RunTag("scheme", summary["scheme"])]
+    whole = {k: float(v) for k, v in summary.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
+    metrics = [Metric(name, value, round(seconds * 1e3), number) for name, number, seconds, value in scalars(run)]
+    metrics += [Metric(f"summary.{name}", value, round(summary["virtual_seconds"] * 1e3), 0)
+                for name, value in whole.items()]
+    for i in range(0, len(params), 100):                # the most that MLflow takes at a time
+        client.log_batch(logged, params=params[i:i + 100], tags=tags if i == 0 else ())
+    for i in range(0, len(metrics), 1000):
+        client.log_batch(logged, metrics=metrics[i:i + 1000])
+    for name in (SUMMARY, SCENARIO):
+        client.log_artifact(logged, str(directory / name))
+    client.set_terminated(logged)
+    return str(logged)
+
+
+def _flat(value: Any, path: str = "") -> list[tuple[str, Any]]:
+    """The leaves of a document with their paths, in a form that MLflow takes as names: `links/1/outage/p`."""
+    items: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
+    if items is None:
+        return [(path, value)]
+    return [leaf for key, below in items for leaf in _flat(below, f"{path}/{key}" if path else str(key))]

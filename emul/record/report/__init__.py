@@ -1,0 +1,23 @@
+"""The report of a run, a comparison or a sweep: one HTML file that needs no network, and figures as files.
+
+    from emul.record.report import write
+    write(Path("runs/quickstart-fedavg-1"))         # -> runs/quickstart-fedavg-1/report.html
+
+Altair, vl-convert and pandas are imported when a report is written, not before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def write(path: Path | Sequence[Path], out: Path | None = None, figures: Path | None = None) -> Path:
+    """Write the report of a run, a study, a directory of runs, or several runs; returns the file's path.
+
+    out: the file [report.html in the directory; of several runs beside them]. figures: a directory that gets every
+    figure as PNG, SVG and CSV. Raises RecordError for what cannot be read.
+    """
+    from emul.record.report.build import write as build
+
+    return build(path, out, figures)

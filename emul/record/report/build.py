@@ -1,0 +1,323 @@
+"""From directories to a report: what is read, which figures are drawn, where everything goes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from emul.record.journal import RecordError
+from emul.record.report import data, figures, page, palette, spacetime, study
+from emul.record.report.data import Run
+from emul.record.report.figures import Figure
+from emul.record.report.page import Part
+from emul.record.report.study import Member, Study
+from emul.record.report.topology import network_map
+from emul.record.rundir import write_atomically
+
+SPACE_TIME_ROWS = 100_000       # of all space-time diagrams of a page together: about 3 MB
+DETAILED = 12                   # runs, at most, that a page shows in detail
+_FILE_WIDTH, _FILE_SCALE = 760, 2
+
+METRICS = {"accuracy": "final accuracy", "virtual_s": "virtual seconds", "mb": "MB"}
+
+
+def write(path: Path | Sequence[Path], out: Path | None = None, figures_dir: Path | None = None) -> Path:
+    """Write the report of a run, a study, a directory of runs, or several runs; the file's path.
+
+    out: the file [report.html in the directory; of several runs beside the first]. figures_dir: a directory that
+    also gets every figure as PNG, SVG and CSV. Raises RecordError for what cannot be read.
+    """
+    paths = [path] if isinstance(path, Path) else list(path)
+    if not paths:
+        raise RecordError("report: no directory given")
+    if len(paths) == 1 and study.is_run(paths[0]):
+        found, title, home = _run_parts(paths[0]), f"{paths[0].resolve().name}", paths[0]
+    else:
+        many = _study(paths)
+        found, title, home = _study_parts(many), many.name or many.path.name, many.path
+    out = home / "report.html" if out is None else out
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with write_atomically(out) as temporary:
+        temporary.write_text(page.render(title, found), encoding="utf-8")
+    if figures_dir is not None:
+        write_figures(figures_dir, [figure for part in found for figure in part.figures])
+    return out
+
+
+def _study(paths: list[Path]) -> Study:
+    if len(paths) == 1:
+        if study.is_study(paths[0]):
+            return study.open_study(paths[0])
+        inside = study.runs_in(paths[0])
+        if not inside:
+            raise RecordError(f"{paths[0]}: neither a run that ended, nor a study, nor a directory of runs")
+        return study.of_runs(inside)
+    wrong = [str(p) for p in paths if not study.is_run(p)]
+    if wrong:
+        raise RecordError(f"{', '.join(wrong)}: no directory of a run that ended; several must all be such")
+    return study.of_runs(paths)
+
+
+# --- one run --------------------------------------------------------------------------------------------------------
+
+def _run_parts(path: Path) -> list[Part]:
+    run = data.open_run(path)
+    found = data.curve(run)
+    found = found.assign(series=run.scheme, seed=run.summary.get("seed"))
+    learning = Part("learning", "Learning", figures.learning(found, single=True))
+    if not learning.figures:
+        learning = replace(learning, text="No accuracy and no loss were observed in this run.")
+    return [Part("overview", "Overview", cards=_cards(run)), learning, *_details(run, "", SPACE_TIME_ROWS)[0],
+            *_provenance(run, "")]
+
+
+def _details(run: Run, prefix: str, budget: int) -> tuple[list[Part], pd.DataFrame, pd.DataFrame]:
+    """What is told of one run, and its bytes and computations for a comparison."""
+    traffic, waits, computing = data.traffic(run), data.waits(run), data.computing(run)
+    parts = []
+    if len(traffic):
+        parts.append(Part("bytes", "Bytes", [figures.bytes_by_type(traffic), figures.bytes_by_link(traffic)]))
+    network = [figures.topology(network_map(run))]
+    losses = data.losses(run)
+    if len(losses):
+        network.append(figures.outages(losses))
+    parts.append(Part("network", "Network", network))
+    rounds = spacetime.space_time(run, waits, budget)
+    if rounds.rounds:
+        parts.append(Part("rounds", "A round in space and time", [figures.space_time(rounds)], rounds=rounds))
+    slow = [figures.waiting(data.states(run, waits))]
+    held = data.delays(run, waits)
+    if len(held):
+        slow.append(figures.delays(held))
+    parts.append(Part("stragglers", "Stragglers", slow))
+    if len(computing):
+        parts.append(Part("computing", "Computing", [figures.computing(computing)]))
+    theory = theory_table(run.summary.get("analysis"))
+    if len(theory):
+        parts.append(Part("theory", "Theory beside measurement", tables=[("", theory)],
+                          text="What the scheme's analysis says of this network, and what this run measured."))
+    return [_prefixed(part, prefix) for part in parts], traffic, computing
+
+
+def _prefixed(part: Part, prefix: str) -> Part:
+    if not prefix:
+        return part
+    return replace(part, key=f"{prefix}-{part.key}",
+                   figures=[replace(figure, key=f"{prefix}-{figure.key}") for figure in part.figures])
+
+
+def theory_table(analysis: Any) -> pd.DataFrame:
+    """quantity, theory, measured, difference of a summary's `analysis`; a plain number is theory alone.
+
+    >>> theory_table({"P_O": {"theory": 0.5, "measured": 0.25}}).to_dict("list")
+    {'quantity': ['P_O'], 'theory': [0.5], 'measured': [0.25], 'measured - theory': [-0.25]}
+    """
+    rows = list(_quantities("", analysis)) if isinstance(analysis, dict) else []
+    table = pd.DataFrame(rows, columns=["quantity", "theory", "measured"])
+    gaps = [m - t if _number(m) and _number(t) else None
+            for t, m in zip(table["theory"], table["measured"], strict=True)]
+    return table.assign(**{"measured - theory": pd.Series(gaps, dtype=object)}).dropna(axis=1, how="all")
+
+
+def _quantities(place: str, value: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Dictionaries are walked; one that says theory or measured is a quantity, of which each may be a dictionary."""
+    for key, item in value.items():
+        name = f"{place}{key}"
+        if not isinstance(item, dict):
+            yield name, item, None
+        elif not {"theory", "measured"} & item.keys():
+            yield from _quantities(f"{name}, ", item)
+        else:
+            theory, measured = item.get("theory"), item.get("measured")
+            both = [side for side in (theory, measured) if isinstance(side, dict)]
+            if not both:
+                yield name, theory, measured
+            for case in dict.fromkeys(k for side in both for k in side):
+                of = [side.get(case) if isinstance(side, dict) else side for side in (theory, measured)]
+                yield f"{name}, {case}", of[0], of[1]
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _cards(run: Run) -> list[tuple[str, str]]:
+    s = run.summary
+    return [*_figures_of(s), ("nodes", f"{len(run.names):,}"), ("seed", str(s.get("seed")))]
+
+
+def _figures_of(s: dict[str, Any]) -> list[tuple[str, str]]:
+    from emul.record.progress import clock, rounded_size, seconds
+
+    accuracy = s.get("accuracy")
+    failed = s.get("rounds_failed", 0)
+    return [("scheme", str(s["scheme"])), ("accuracy", "not observed" if accuracy is None else f"{accuracy:.3f}"),
+            ("virtual time", seconds(s["virtual_seconds"])), ("bytes", rounded_size(s["bytes_total"])),
+            ("rounds", f"{s['rounds']:,}" + (f" ({failed:,} failed)" if failed else "")),
+            ("messages lost", f"{s['messages_lost']:,} of {s['messages_sent']:,}"),
+            ("invariants", s["invariants"] if isinstance(s["invariants"], str) else "VIOLATED"),
+            ("real time", clock(s["real_seconds"]))]
+
+
+def _provenance(run: Run, prefix: str) -> list[Part]:
+    s = run.summary
+    facts = [("scheme", s["scheme"]), ("seed", s.get("seed")), ("digest", s.get("digest")),
+             ("digest of the journal", s.get("digest_journal")), ("digest of the models", s.get("digest_model")),
+             ("journal rows", s.get("journal_rows")), ("activations", s.get("activations"))]
+    broken = s["invariants"] if isinstance(s["invariants"], list) else [s["invariants"]]
+    invariants = pd.DataFrame({"invariants": broken})
+    tables = [("Identity", pd.DataFrame(facts, columns=["what", "value"])), ("Invariants", invariants),
+              ("Versions", pd.DataFrame(list(s.get("versions", {}).items()), columns=["package", "version"]))]
+    waits = s.get("oracle_waits") or {}
+    if waits:
+        tables.insert(2, ("Waits that ended because fates were known, which a real node could not know",
+                          pd.DataFrame(list(waits.items()), columns=["role@file:line", "waits"])))
+    part = Part("provenance", "Scenario, versions, digests", tables=tables, source=run.scenario_text)
+    return [_prefixed(part, prefix)]
+
+
+# --- several runs ---------------------------------------------------------------------------------------------------
+
+def _study_parts(found: Study) -> list[Part]:
+    shown = found.representatives()
+    detailed = shown[:DETAILED]
+    budget = SPACE_TIME_ROWS // max(len(detailed), 1)
+    details: list[Part] = []
+    traffics: dict[str, pd.DataFrame] = {}
+    computed: dict[str, pd.DataFrame] = {}
+    curves: list[pd.DataFrame] = []
+    opened = {member.path for member in detailed}
+    for member in detailed:
+        run = data.open_run(member.path)
+        prefix = slug(member.series)
+        parts, traffics[member.series], computed[member.series] = _details(run, prefix, budget)
+        details.append(Part(prefix, f"{member.series}{_of_seed(found, member)}", group=[
+            Part(f"{prefix}-overview", "Overview", cards=_cards(run)), *parts, *_provenance(run, prefix)]))
+        curves.append(_labelled(data.curve(run), member))
+    if found.curves is None and found.kind == "runs":           # those of the other seeds, too
+        curves += [_labelled(data.curve(data.open_run(m.path)), m) for m in found.members if m.path not in opened]
+    learning = found.curves.rename(columns={"scheme": "series"}) if found.curves is not None else pd.concat(curves)
+    parts = [Part("overview", "Overview", text=_about(found), tables=[("", overview(found)), *_failures(found)])]
+    drawn = figures.learning(learning)
+    text = "" if drawn else "No accuracy and no loss were observed."
+    if found.kind == "sweep" and drawn:
+        text = "One run of each scheme, the first of its cells."
+    parts.append(Part("learning", "Learning", drawn, text=text))
+    if found.differences is not None and len(found.differences):
+        parts.append(Part("differences", "Differences between schemes", figures.differences(found.differences),
+                          tables=[("All differences", found.differences)],
+                          text="Means of the differences on the same seeds, where every scheme met the same "
+                               "realisation of the network; a bar is the table's interval, where one could be had."))
+    grid = sweep_figures(found)
+    if grid:
+        parts.append(Part("grid", "What the grid's values do", grid))
+    if traffics:
+        side = [figures.bytes_by_run(traffics)]
+        if any(len(c) for c in computed.values()):
+            side.append(figures.computing_by_run({k: c for k, c in computed.items() if len(c)}))
+        parts.append(Part("cost", "Costs side by side", side, text=_first_seeds(found)))
+    left = len(shown) - len(detailed)
+    parts.append(Part("runs", "Runs in detail", group=details, text="One run of each scheme."
+                      + (f" {left} more are not shown; `emul report RUN` shows one." if left else "")))
+    return parts
+
+
+def slug(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-").lower() or "run"
+
+
+def _of_seed(found: Study, member: Member) -> str:
+    several = len({m.seed for m in found.members}) > 1
+    values = ", ".join(f"{k} = {v}" for k, v in member.values.items())
+    return (f", seed {member.seed}" if several else "") + (f", {values}" if values else "")
+
+
+def _first_seeds(found: Study) -> str:
+    return "Of the first seed of each scheme." if len({m.seed for m in found.members}) > 1 else ""
+
+
+def _labelled(curve: pd.DataFrame, member: Member) -> pd.DataFrame:
+    return curve.assign(series=member.series, seed=member.seed)
+
+
+def _about(found: Study) -> str:
+    seeds = sorted({m.seed for m in found.members if m.seed is not None})
+    what = {"sweep": "Sweep", "compare": "Comparison"}.get(found.kind, "Runs")
+    text = f"{what} of {found.name or 'several scenarios'}: {len(found.members)} runs"
+    text += f", seeds {', '.join(map(str, seeds))}." if seeds else "."
+    if found.grid:
+        text += " Grid: " + "; ".join(f"{k} = {', '.join(map(str, v))}" for k, v in found.grid.items()) + "."
+    return text
+
+
+def overview(found: Study) -> pd.DataFrame:
+    """One row a run: what its summary says. A scheme that does not depend on a value of the grid has none there."""
+    grid = dict.fromkeys(name for m in found.members for name in m.values)
+    return pd.DataFrame([{
+        "scheme": m.series, "seed": m.seed, **{name: m.values.get(name) for name in grid},
+        "rounds": m.summary["rounds"], "failed": m.summary["rounds_failed"], "accuracy": m.summary["accuracy"],
+        "virtual_s": m.summary["virtual_seconds"], "mb": m.summary["bytes_total"] / 1e6,
+        "lost": m.summary["messages_lost"], "sent": m.summary["messages_sent"],
+        "real_s": m.summary["real_seconds"], "digest": m.summary["digest"]} for m in found.members])
+
+
+def _failures(found: Study) -> list[tuple[str, pd.DataFrame]]:
+    if not found.failed:
+        return []
+    rows = [{k: v if isinstance(v, (str, int, float)) or v is None else str(v) for k, v in entry.items()}
+            for entry in found.failed]
+    return [("Failed", pd.DataFrame(rows))]
+
+
+def sweep_figures(found: Study) -> list[Figure]:
+    """A figure for every parameter of the grid that has two values at least, and every metric."""
+    table = overview(found).rename(columns={"scheme": "series"})
+    varied = [name for name in dict.fromkeys(k for m in found.members for k in m.values)
+              if table[name].map(str).nunique() > 1]
+    drawn = []
+    for name in varied:
+        value = table[name]
+        numbers = value.dropna().map(_number).all()
+        frame = table.assign(value=value.astype(float) if numbers else value.map(str).where(value.notna()))
+        others = [v for v in varied if v != name]
+        drawn += [figures.sweep(frame, name, metric, title, others) for metric, title in METRICS.items()
+                  if frame[metric].notna().any()]
+    return drawn
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+def write_figures(folder: Path, drawn: Sequence[Figure]) -> None:
+    """Every figure as KEY.png, KEY.svg (light) and KEY.csv."""
+    import vl_convert
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for figure in drawn:
+        spec = vega_lite(figure)
+        svg = vl_convert.vegalite_to_svg(spec)
+        (folder / f"{figure.key}.svg").write_text(svg, encoding="utf-8")
+        (folder / f"{figure.key}.png").write_bytes(vl_convert.svg_to_png(svg, scale=_FILE_SCALE))
+        figure.table.to_csv(folder / f"{figure.key}.csv", index=False)
+        for name, frame in figure.more.items():
+            frame.to_csv(folder / f"{figure.key}-{name}.csv", index=False)
+
+
+def vega_lite(figure: Figure) -> dict[str, Any]:
+    """The figure as a Vega-Lite specification that stands alone, in light colours."""
+    spec = figure.spec() | {"width": _FILE_WIDTH, "autosize": {"type": "pad"}}
+    spec["config"] = palette.CONFIG | {"background": palette.LIGHT["page"]}
+    tokens = {**palette.LIGHT, **figure.tokens}
+    return palette.fill(spec, tokens) | {"datasets": {name: records(f) for name, f in figure.frames.items()}}
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as plain values; what is not finite, or missing, becomes null."""
+    plain = frame.astype(object).where(frame.notna(), None)
+    return [{k: v.item() if isinstance(v, np.generic) else v for k, v in row.items()}
+            for row in plain.to_dict("records")]

@@ -1,0 +1,134 @@
+"""Several runs: the directories that `emul sweep` and `emul compare` write, and plain lists of run directories.
+
+Files of a study directory: study.json, results.parquet, and of a comparison curves.parquet and differences.parquet.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from emul.record import rundir
+from emul.record.journal import RecordError
+from emul.record.report.data import plain_yaml
+
+STUDY = "study.json"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Member:
+    """One run of a study. `series`: the name that it shares with the other seeds of the same thing."""
+
+    path: Path
+    series: str
+    seed: int | None
+    values: dict[str, Any]
+    summary: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Study:
+    """Several runs. kind: "sweep", "compare", or "runs" for a plain list of run directories."""
+
+    path: Path
+    kind: str
+    name: str
+    members: list[Member]
+    failed: list[dict[str, Any]] = field(default_factory=list)
+    grid: dict[str, list[Any]] = field(default_factory=dict)
+    seeds: list[int] = field(default_factory=list)
+    curves: pd.DataFrame | None = None
+    differences: pd.DataFrame | None = None
+
+    def representatives(self) -> list[Member]:
+        """The first run of every series, by seed: what is shown in detail."""
+        found: dict[str, Member] = {}
+        for member in sorted(self.members, key=lambda m: -1 if m.seed is None else m.seed):
+            found.setdefault(member.series, member)
+        return [found[name] for name in dict.fromkeys(m.series for m in self.members)]
+
+
+def is_study(path: Path) -> bool:
+    return (path / STUDY).is_file()
+
+
+def is_run(path: Path) -> bool:
+    return (path / rundir.SUMMARY).is_file()
+
+
+def open_study(path: Path) -> Study:
+    """Read a study directory. Raises RecordError for what is none."""
+    file = path / STUDY
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RecordError(f"{file}: no JSON: {error}") from error
+    if not isinstance(found, dict) or found.get("emul_study") != FORMAT:
+        raise RecordError(f"{file}: expected emul_study {FORMAT}")
+    members = []
+    for entry in found.get("runs", []):
+        folder = path / entry["directory"]
+        if is_run(folder):              # a study that goes on, or was killed, lists what it has
+            members.append(Member(folder, str(entry["scheme"]), entry.get("seed"), dict(entry.get("values") or {}),
+                                  summary_of(folder)))
+    if not members:
+        raise RecordError(f"{path}: no run of this study has ended")
+    return Study(path, str(found.get("kind")), str(found.get("scenario")), members, list(found.get("failed", [])),
+                 {str(k): list(v) for k, v in (found.get("grid") or {}).items()}, list(found.get("seeds") or []),
+                 _frame(path / "curves.parquet"), _frame(path / "differences.parquet"))
+
+
+def _frame(file: Path) -> pd.DataFrame | None:
+    if not file.is_file():
+        return None
+    import pyarrow.parquet as pq
+
+    return pq.read_table(file).to_pandas()
+
+
+def summary_of(folder: Path) -> dict[str, Any]:
+    """The summary of a run directory. Raises RecordError for what is no JSON."""
+    try:
+        found = json.loads((folder / rundir.SUMMARY).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{folder}: no directory of a run that ended: {error}") from error
+    return dict(found)
+
+
+def of_runs(folders: Sequence[Path]) -> Study:
+    """Run directories side by side. A series is a scheme; where a scheme comes twice with one seed, a directory."""
+    summaries = [summary_of(folder) for folder in folders]
+    names = [_scenario(folder) for folder in folders]
+    several = len(set(names)) > 1
+    series = [f"{name}, {s['scheme']}" if several else str(s["scheme"])
+              for name, s in zip(names, summaries, strict=True)]
+    seeds = [s.get("seed") for s in summaries]
+    pairs = list(zip(series, seeds, strict=True))
+    if len(set(pairs)) < len(pairs):
+        series = [folder.resolve().name for folder in folders]
+        if len(set(series)) < len(series):
+            series = ["/".join(folder.resolve().parts[-2:]) for folder in folders]
+    members = [Member(folder, name, seed, {}, summary)
+               for folder, name, seed, summary in zip(folders, series, seeds, summaries, strict=True)]
+    return Study(folders[0].resolve().parent, "runs", ", ".join(dict.fromkeys(names)), members)
+
+
+def _scenario(folder: Path) -> str:
+    file = folder / rundir.SCENARIO
+    return str(plain_yaml(file.read_text(encoding="utf-8")).get("name", "")) if file.is_file() else ""
+
+
+def runs_in(path: Path) -> list[Path]:
+    """The directories of ended runs in `path`, ordered by their number after the name, then by name."""
+    return sorted((p for p in path.iterdir() if is_run(p)), key=_order) if path.is_dir() else []
+
+
+def _order(path: Path) -> tuple[str, int, str]:
+    stem, _, number = path.name.rpartition("-")
+    return (stem, int(number), "") if number.isdigit() else (path.name, 0, path.name)

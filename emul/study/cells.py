@@ -1,0 +1,191 @@
+"""The cells of a study: one scheme, one seed and one set of values each, named by what they resolve to.
+
+A cell's key is a hash of its resolved scenario, in which the contents of files stand in place of their names, of the
+version of emul and of the scheme's own file. So it is the same wherever the checkout lies.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from hashlib import blake2b
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from emul import __version__, scenario, schemes
+from emul.base.errors import Problem, ScenarioError
+from emul.record.rundir import JOURNAL
+from emul.scenario import Scenario
+from emul.scenario.source import place, read, shown
+
+KEY_BYTES = 8       # of 10**6 cells, two have one key with probability 3e-8
+_RESERVED = {"seed": "--seeds", "sweep": "the section itself"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a study. `scheme`: its label in the scenario; `values`: those of the grid that it depends on."""
+
+    key: str
+    scheme: str
+    seed: int
+    values: dict[str, Any]
+    scenario: Scenario
+
+    @property
+    def text(self) -> str:
+        """The name of the cell for people: `secagg seed 3 schemes.secagg.threshold=4`."""
+        return " ".join([self.scheme, f"seed {self.seed}", *(f"{path}={shown(v)}" for path, v in self.values.items())])
+
+
+def cells(path: Path, grid: Mapping[str, Sequence[Any]], seeds: Sequence[int] | None = None,
+          only: Sequence[str] = (), sets: Sequence[str] = (), plugins: Sequence[str] = ()) -> list[Cell]:
+    """The cells of every combination of the grid's values, in the order values, seeds, schemes.
+
+    A scheme that does not depend on a value of the grid has one cell for all values of it, which then lacks this
+    path. seeds: None: the scenario's own. only: labels of schemes; empty: all. Raises ScenarioError for a
+    combination that is no sound scenario, and for labels that no scheme has.
+    """
+    for known in (_fingerprint, _source_of):    # files may have changed since the last study of this process
+        known.cache_clear()
+    found: dict[str, list[tuple[str, int, dict[str, Any], Scenario]]] = {}
+    labels: dict[str, None] = {}
+    for values in combinations(grid):
+        edits = [*sets, *(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in values.items())]
+        base = scenario.load(path, edits, None if seeds is None else seeds[0], plugins=plugins)
+        labels |= dict.fromkeys(label for label, _ in labelled(base))
+        for seed in seeds if seeds is not None else [base.seed]:
+            for label, entry in labelled(base):
+                if only and label not in only:
+                    continue
+                one = replace(base, seed=seed, schemes=[entry])
+                found.setdefault(key(one, plugins), []).append((label, seed, values, one))
+    missing = [label for label in only if label not in labels]
+    if missing:
+        raise ScenarioError(str(path), [Problem("--schemes", shown(label), f"expected one of {', '.join(labels)}")
+                                        for label in missing])
+    return [_cell(name, same) for name, same in found.items()]
+
+
+def _cell(name: str, same: Sequence[tuple[str, int, dict[str, Any], Scenario]]) -> Cell:
+    """One cell of all combinations that resolve to it: it depends on the values that they share."""
+    label, seed, values, one = same[0]
+    shared = {path: value for path, value in values.items() if all(other[2][path] == value for other in same)}
+    return Cell(name, label, seed, shared, one)
+
+
+def combinations(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Every combination of values, the last path varying fastest; of an empty grid the empty one.
+
+    >>> combinations({"a": [1, 2], "b": [3]})
+    [{'a': 1, 'b': 3}, {'a': 2, 'b': 3}]
+    """
+    return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+
+
+def labelled(s: Scenario) -> list[tuple[str, tuple[str, dict[str, Any]]]]:
+    """(label, entry) of the schemes: the name, and `name#2` for the second entry of one name."""
+    count: dict[str, int] = {}
+    found = []
+    for name, raw in s.schemes:
+        count[name] = count.get(name, 0) + 1
+        found.append((name if count[name] == 1 else f"{name}#{count[name]}", (name, raw)))
+    return found
+
+
+def parse_grid(texts: Sequence[str]) -> dict[str, list[Any]]:
+    """`["links[1].outage.p=0.1,0.3"]` as values by path; they are read as the entries of a YAML list.
+
+    Raises ScenarioError.
+
+    >>> parse_grid(["task.partition=iid,{dirichlet: 0.2}"])
+    {'task.partition': ['iid', {'dirichlet': 0.2}]}
+    """
+    grid: dict[str, list[Any]] = {}
+    problems: list[Problem] = []
+    for text in texts:
+        name, equals, written = text.partition("=")
+        name = name.strip()
+        source = read(f"[{written}]")
+        if not equals or not name or not written.strip():
+            problems.append(Problem("--grid", shown(text),
+                                    'expected path=value,value such as "links[1].outage.p=0.1,0.3"'))
+        elif source.problems or not isinstance(source.tree, list):
+            said = source.problems[0].expected if source.problems else "expected values with commas between them"
+            problems.append(Problem(f"--grid {name}", shown(written), said))
+        elif name in grid:
+            problems.append(Problem(f"--grid {name}", shown(written), "was given before"))
+        else:
+            grid[name] = source.tree
+    problems += _reserved(grid, "--grid ")
+    if problems:
+        raise ScenarioError("command line", problems)
+    return grid
+
+
+def check_grid(grid: Mapping[str, Sequence[Any]], file: str) -> None:
+    """Raises ScenarioError for what a sweep's own section may not vary."""
+    problems = _reserved(grid, f"{place(('sweep', 'grid'))}.")
+    if problems:
+        raise ScenarioError(file, problems)
+
+
+def _reserved(grid: Mapping[str, Sequence[Any]], before: str) -> list[Problem]:
+    return [Problem(before + name, "", f"cannot be varied here: use {_RESERVED[name]}")
+            for name in grid if name in _RESERVED]
+
+
+# --- keys -----------------------------------------------------------------------------------------------------------
+
+def key(one: Scenario, plugins: Sequence[str] = ()) -> str:
+    """The hash that names a cell, of a scenario with one scheme."""
+    document = one.document()
+    del document["workers"]                     # when a worker counts as hanging changes no result
+    parts = [__version__, _source_of(one.schemes[0][0], tuple(plugins)), contents(document)]
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=False)
+    return blake2b(text.encode(), digest_size=KEY_BYTES).hexdigest()
+
+
+@cache
+def _source_of(scheme: str, plugins: tuple[str, ...]) -> str:
+    """Digests of a scheme's file and of that which it is a variant of, which change more often than their version."""
+    found = schemes.find(scheme, plugins)
+    module = sys.modules.get(found.__name__, found)         # a variant is made of two, and has no file of its own
+    file, base = getattr(module, "__file__", None), getattr(module, "VARIANT_OF", None)
+    return ("" if file is None else _fingerprint(file)) + ("" if base is None else _source_of(base, plugins))
+
+
+def contents(value: Any) -> Any:
+    """A resolved document with a digest of what they hold in place of the names of files and directories."""
+    if isinstance(value, dict):
+        return {name: contents(below) for name, below in value.items()}
+    if isinstance(value, list):
+        return [contents(below) for below in value]
+    if isinstance(value, str) and os.path.isabs(value) and os.path.exists(value):
+        return {"contents": _fingerprint(value)}
+    return value
+
+
+@cache
+def _fingerprint(name: str) -> str:
+    """Of a file its bytes; of a run directory its journal; of another directory the names and sizes of its files."""
+    path = Path(name)
+    if (path / JOURNAL).is_file():
+        path = path / JOURNAL
+    digest = blake2b(digest_size=16)
+    if path.is_file():
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    else:
+        for folder, folders, files in os.walk(path):
+            folders.sort()
+            for file_name in sorted(files):
+                there = Path(folder) / file_name
+                digest.update(f"{there.relative_to(path).as_posix()}\0{there.stat().st_size}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,97 @@
+"""The directory of a study: cells, `study.json`, and tables that are written from them.
+
+One process at a time works on it, which a lock of the operating system keeps: it goes with its process, however that
+ends. So whatever is half-made when a study starts was left by one that died.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emul.base.errors import EmulError
+from emul.record.rundir import INCOMPLETE, SUMMARY, write_atomically, write_json
+from emul.study.cells import Cell
+from emul.study.job import CELLS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+STUDY = "study.json"
+VERSION = 1
+_LOCK = ".lock"
+
+
+class StudyError(EmulError):
+    """A directory is no study, is in use, or lacks what is asked of it."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A cell that did not come to its end, and why."""
+
+    cell: Cell
+    error: str
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[None]:
+    """Make the directory if need be, and keep others out. Raises StudyError."""
+    if path.is_dir() and any(path.iterdir()) and not (path / STUDY).is_file() and not (path / CELLS).is_dir():
+        raise StudyError(f"{path}: holds something else than a study; choose another --out")
+    (path / CELLS).mkdir(parents=True, exist_ok=True)
+    with (path / _LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StudyError(f"{path}: another process works on this study") from None
+        for left in (path / CELLS).glob(".*.tmp"):
+            shutil.rmtree(left, ignore_errors=True)
+        yield
+
+
+def finished(path: Path, cell: Cell) -> bool:
+    """Whether the cell has been run to its end."""
+    run = path / CELLS / cell.key
+    return (run / SUMMARY).is_file() and not (run / INCOMPLETE).exists()
+
+
+def write_study(path: Path, kind: str, name: str, grid: Mapping[str, Sequence[Any]], seeds: Sequence[int],
+                runs: Sequence[Cell], failed: Sequence[Failure], more: Mapping[str, Any] | None = None) -> None:
+    """`study.json`: what was asked for, and which cells there are."""
+    write_json(path / STUDY, {
+        "emul_study": VERSION, "kind": kind, "scenario": name, "grid": dict(grid), "seeds": list(seeds), **(more or {}),
+        "runs": [entry(cell) for cell in runs],
+        "failed": [{**entry(failure.cell), "error": failure.error} for failure in failed]})
+
+
+def entry(cell: Cell) -> dict[str, Any]:
+    """A cell as `study.json` and `--json` say it."""
+    return {"directory": f"{CELLS}/{cell.key}", "scheme": cell.scheme, "seed": cell.seed, "values": cell.values}
+
+
+def read_study(path: Path) -> dict[str, Any]:
+    """What `study.json` says. Raises StudyError."""
+    try:
+        found = json.loads((path / STUDY).read_text(encoding="utf-8"))
+    except OSError:
+        raise StudyError(f"{path}: no directory of a study: {STUDY} is missing") from None
+    except ValueError as e:
+        raise StudyError(f"{path / STUDY}: {e}") from None
+    if not isinstance(found, dict) or found.get("emul_study") != VERSION:
+        raise StudyError(f"{path / STUDY}: expected emul_study: {VERSION}")
+    return found
+
+
+def write_table(path: Path, name: str, frame: pd.DataFrame) -> None:
+    """`<name>.parquet` and `<name>.csv`, each whole or not at all."""
+    with write_atomically(path / f"{name}.parquet") as temporary:
+        frame.to_parquet(temporary, index=False, compression="zstd")
+    with write_atomically(path / f"{name}.csv") as temporary:
+        frame.to_csv(temporary, index=False)

@@ -1,0 +1,148 @@
+"""Where cells run: here, one after the other; or in processes beside each other. On a Ray cluster: `ray_engine`.
+
+An engine runs all tasks and tells what becomes of them, in whatever order they end. What a cell leaves behind does not
+depend on the engine: it is a run directory, equal for any number of workers.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import IO
+
+import msgspec
+
+from emul.study.job import Event, Pool, Task, Tell, run_cell
+
+Engine = Callable[[Sequence[Task], Tell], None]
+
+_END_S = 10.0       # how long a process may take to end its run when it is told to
+
+
+def here(tasks: Sequence[Task], tell: Tell) -> None:
+    """One after the other in this process, on one pool."""
+    if tasks:
+        with Pool(tasks[0].workers) as pool:
+            for task in tasks:
+                tell(run_cell(task, pool, tell))
+
+
+def beside(jobs: int) -> Engine:
+    """In `jobs` processes, each with a pool of its own. One that dies costs its cell; a new one goes on."""
+    def engine(tasks: Sequence[Task], tell: Tell) -> None:
+        waiting: queue.SimpleQueue[Task] = queue.SimpleQueue()
+        for task in tasks:
+            waiting.put(task)
+        events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        crew = [_Job(waiting, events) for _ in range(min(jobs, len(tasks)))]
+        try:
+            left = len(tasks)
+            while left:
+                event = events.get()
+                left -= event.done
+                tell(event)
+        finally:
+            for job in crew:
+                job.stop()
+            for job in crew:
+                job.join()
+    return engine
+
+
+class _Job:
+    """A thread that hands tasks to a process, one at a time, and passes on what the process tells."""
+
+    def __init__(self, waiting: queue.SimpleQueue[Task], events: queue.SimpleQueue[Event]):
+        self._waiting, self._events = waiting, events
+        self._process: subprocess.Popen[bytes] | None = None
+        self._answers: IO[bytes] | None = None
+        self._lock = threading.Lock()           # between the thread and `stop`
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """No further task. The end of its stdin ends the process, in the middle of a cell if need be."""
+        with self._lock:
+            self._stopped = True
+            if self._process is not None and self._process.stdin is not None:
+                self._process.stdin.close()
+
+    def join(self) -> None:
+        self._thread.join(_END_S)
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopped:
+            try:
+                task = self._waiting.get_nowait()
+            except queue.Empty:
+                break
+            if not self._hand(task) or not self._follow(task):
+                self._lost(task)
+        self.stop()
+        self._forget()
+
+    def _hand(self, task: Task) -> bool:
+        """Give a task to the process, which is started for the first one."""
+        with self._lock:
+            if self._stopped:
+                return False
+            if self._process is None:
+                self._start()
+            assert self._process is not None
+            assert self._process.stdin is not None
+            try:
+                self._process.stdin.write(msgspec.json.encode(task) + b"\n")
+                self._process.stdin.flush()
+            except BrokenPipeError:
+                return False
+            return True
+
+    def _start(self) -> None:
+        reading, writing = os.pipe()
+        try:
+            self._process = subprocess.Popen([sys.executable, "-m", "emul.study.job", str(writing)],
+                                             stdin=subprocess.PIPE, stdout=2, pass_fds=(writing,))
+        finally:
+            os.close(writing)
+        self._answers = os.fdopen(reading, "rb")
+
+    def _follow(self, task: Task) -> bool:
+        """Pass on what is told of a task; whether it came to its end."""
+        assert self._answers is not None
+        for line in self._answers:
+            if not line.endswith(b"\n"):        # cut by the end of the process
+                break
+            event = msgspec.json.decode(line, type=Event)
+            self._events.put(event)
+            if event.done:
+                return True
+        return False
+
+    def _lost(self, task: Task) -> None:
+        """The process has ended, not by us: so has the cell."""
+        if not self._stopped:
+            code = self._forget()
+            self._events.put(Event(task.key, done=True, error=f"the process that ran it ended with code {code}"))
+
+    def _forget(self) -> int | None:
+        """Wait until the process has ended; the next task starts another. Its exit code."""
+        with self._lock:
+            process, answers = self._process, self._answers
+        if process is None or answers is None or process.stdin is None:
+            return None
+        answers.read()                          # to its end, which is that of the process
+        answers.close()
+        code = process.wait()
+        with self._lock:
+            if not process.stdin.closed:
+                process.stdin.close()
+            self._process = self._answers = None
+        return code

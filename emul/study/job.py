@@ -1,0 +1,173 @@
+"""One cell run to its end, and the loop of a process that runs one cell after the other.
+
+    python -m emul.study.job FD      tasks are lines of JSON on stdin, events lines of JSON on the file descriptor FD
+
+What crosses is JSON and paths. stdout stays free, since roles of a plug-in may print.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import shutil
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from emul import engine
+from emul.base.errors import EmulError
+from emul.scenario import loads
+
+CELLS = "cells"
+_TELL_EVERY_S = 0.5
+
+
+class Task(msgspec.Struct, frozen=True):
+    """A cell to run: its key, its resolved scenario as text, and the directory of the study."""
+
+    key: str
+    scenario: str
+    study: str
+    plugins: list[str] = []
+    workers: int = 1
+
+
+class Event(msgspec.Struct, frozen=True):
+    """What is told of a cell: where it has got to, or, with `done`, that it is over; a failed one has an error."""
+
+    key: str
+    done: bool = False
+    round: int = 0
+    virtual_ns: int = 0
+    accuracy: float | None = None
+    error: str | None = None
+    warnings: list[str] = []
+
+
+Tell = Callable[[Event], None]
+
+
+@dataclass
+class Pool:
+    """A pool of workers that is opened when first needed, and anew after it was lost."""
+
+    workers: int
+    timeout_s: float = 30.0
+    _open: Any = None
+    _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    def get(self) -> Any:
+        if self._open is None:
+            self._open = self._stack.enter_context(engine.pool_of(self.workers, self.timeout_s))
+        return self._open
+
+    def close(self) -> None:
+        self._open = None
+        self._stack.close()
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def run_cell(task: Task, pool: Pool, tell: Tell) -> Event:
+    """Run a cell into `cells/<key>` of the study. Whatever goes wrong with it is the `error` of the event.
+
+    It runs into a directory beside that one, which takes the name when it is complete. One that failed takes the name
+    too, with its mark INCOMPLETE, so that one can look into it; it is run again the next time.
+    """
+    cells = Path(task.study) / CELLS
+    place = cells / f".{task.key}.{os.getpid()}.tmp"
+    last = 0.0
+
+    def watch(round: int, virtual_ns: int, accuracy: float | None) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _TELL_EVERY_S:
+            last = time.monotonic()
+            tell(Event(task.key, round=round, virtual_ns=virtual_ns, accuracy=accuracy))
+
+    warnings: tuple[str, ...] = ()
+    try:
+        try:
+            one = loads(task.scenario, f"cell {task.key}", check=False)
+            result = engine.run(one, workers=pool.get(), out=place, plugins=task.plugins, watch=watch)[0]
+            error, warnings = result.error, result.warnings
+            if result.worker_died:
+                pool.close()
+        except EmulError as e:
+            error = f"{type(e).__name__}: {e}"
+        except Exception as e:          # a bug, of a scheme or ours: the other cells are worth having all the same
+            error = f"{type(e).__name__}: {e}\n{traceback.format_exc().rstrip()}"
+            pool.close()
+        _move(place, cells / task.key, error)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    return Event(task.key, done=True, error=error, warnings=list(warnings))
+
+
+def _move(place: Path, cell: Path, error: str | None) -> None:
+    """The run directory in `place`, if one was made, takes the name `cell`; the error, if any, is in it."""
+    made = next(iter(sorted(place.iterdir())), None) if place.is_dir() else None
+    if made is not None:
+        if error is not None:
+            (made / "error.txt").write_text(error + "\n", encoding="utf-8")
+        shutil.rmtree(cell, ignore_errors=True)
+        made.rename(cell)
+
+
+def run_text(text: str) -> str:
+    """`run_cell` from JSON to JSON, on a pool of its own: for engines that place single calls."""
+    task = msgspec.json.decode(text, type=Task)
+    with Pool(task.workers) as pool:
+        return msgspec.json.encode(run_cell(task, pool, lambda event: None)).decode()
+
+
+# --- the loop of a process ------------------------------------------------------------------------------------------
+
+def main(descriptor: int) -> None:
+    """Run what comes on stdin until it ends; if it ends during a cell, whoever wanted it is gone: interrupt."""
+    os.set_inheritable(descriptor, False)
+    busy = threading.Event()
+    tasks: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(tasks, busy), daemon=True).start()
+    pool: Pool | None = None
+    with os.fdopen(descriptor, "wb") as out, contextlib.ExitStack() as stack:
+        def tell(event: Event) -> None:
+            out.write(msgspec.json.encode(event) + b"\n")
+            out.flush()
+
+        for task in _tasks(tasks):
+            busy.set()
+            pool = pool or stack.enter_context(Pool(task.workers))
+            tell(run_cell(task, pool, tell))
+            busy.clear()
+
+
+def _tasks(tasks: queue.SimpleQueue[bytes | None]) -> Iterator[Task]:
+    while (line := tasks.get()) is not None:
+        yield msgspec.json.decode(line, type=Task)
+
+
+def _listen(tasks: queue.SimpleQueue[bytes | None], busy: threading.Event) -> None:
+    for line in sys.stdin.buffer:
+        tasks.put(line)
+    tasks.put(None)
+    if busy.is_set():
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, "")              # plug-ins lie where the user is
+    with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
+        main(int(sys.argv[1]))

@@ -1,0 +1,45 @@
+"""A study read back, as pandas frames."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emul.record.tables import RunTables, load_run
+from emul.study.directory import StudyError, read_study
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class StudyTables:
+    """The tables of a study; `emul.study.tables.COLUMNS` says what their columns are. A sweep has `results` alone."""
+
+    path: Path
+    study: dict[str, Any]               # study.json
+    results: pd.DataFrame
+    curves: pd.DataFrame | None = None
+    metrics: pd.DataFrame | None = None
+    differences: pd.DataFrame | None = None
+
+    def run(self, directory: str) -> RunTables:
+        """The tables of one run, by its `directory` in `results`. Raises RecordError."""
+        return load_run(self.path / directory)
+
+
+def load_study(path: str | os.PathLike[str]) -> StudyTables:
+    """Read the directory of a sweep or a comparison. Raises StudyError."""
+    import pandas as pd
+
+    folder = Path(path)
+    study = read_study(folder)
+    frames = {}
+    for name in ("results", *(("curves", "metrics", "differences") if study["kind"] == "compare" else ())):
+        file = folder / f"{name}.parquet"
+        if not file.is_file():
+            raise StudyError(f"{folder}: {file.name} is missing: the study has not come to its end")
+        frames[name] = pd.read_parquet(file)
+    return StudyTables(folder, study, **frames)

@@ -1,0 +1,45 @@
+"""Cells as tasks of a Ray cluster. Paths and JSON cross, nothing else; the directory of the study is to be a place
+that all machines of the cluster see under the same name, and so are the files that the scenario names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from emul.base.errors import EmulError
+from emul.study.job import Event, Task, Tell, run_text
+
+
+class RayMissing(EmulError):
+    """`--engine ray` without Ray."""
+
+
+def on_ray(tasks: Sequence[Task], tell: Tell) -> None:
+    """Run tasks on the cluster of $RAY_ADDRESS, on one that runs on this machine, or on a new one of this machine.
+
+    A task asks for as many CPUs as it has workers. A machine that is lost costs its cells. Raises RayMissing.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise RayMissing("--engine ray needs Ray: install emul[ray]") from None
+    ours = not ray.is_initialized()
+    if ours:
+        ray.init(log_to_driver=False, logging_level="warning")
+    try:
+        place: Any = ray.remote(max_retries=0)(run_text)
+        waiting = {place.options(num_cpus=max(1, task.workers)).remote(msgspec.json.encode(task).decode()): task.key
+                   for task in tasks}
+        while waiting:
+            for ended in ray.wait(list(waiting))[0]:
+                key = waiting.pop(ended)
+                try:
+                    tell(msgspec.json.decode(ray.get(ended), type=Event))
+                except ray.exceptions.RayError as e:
+                    tell(Event(key, done=True, error=f"{type(e).__name__}: {e}"))
+    finally:
+        if ours:
+            ray.shutdown()          # ends what still runs, if this is an interrupt

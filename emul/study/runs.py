@@ -1,0 +1,93 @@
+"""The runs of a study: those that are missing are run, whatever becomes of one of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from emul.record.rundir import SUMMARY
+from emul.study.cells import Cell
+from emul.study.directory import Failure, finished
+from emul.study.engines import Engine
+from emul.study.job import CELLS, Event, Task
+from emul.study.progress import StudyProgress
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where and how the cells of a study run. `workers`: processes a cell; 0: none, within the process that runs it."""
+
+    engine: Engine
+    workers: int = 1
+    plugins: tuple[str, ...] = ()
+    quiet: bool = True
+
+
+@dataclass(frozen=True)
+class Study:
+    """What became of a study: its cells that were run to their end, those that failed, and what else to say."""
+
+    path: Path
+    runs: list[Cell]
+    failed: list[Failure]
+    found: int                          # of the runs those that had been there before
+    violated: list[tuple[Cell, str]]    # invariants, by cell
+    warnings: list[str]
+
+
+def complete(path: Path, cells: Sequence[Cell], where: Where, save: Callable[[list[Cell], list[Failure]], None],
+             ) -> Study:
+    """Run the cells that are missing in the study at `path`, which is `opened`.
+
+    `save` is called with what there is before the first and after the last of them, an interrupt included.
+    """
+    there = {cell.key for cell in cells if finished(path, cell)}
+    todo = {cell.key: cell for cell in cells if cell.key not in there}
+    tasks = [Task(key, cell.scenario.resolved(), str(path.resolve()), list(where.plugins), where.workers)
+             for key, cell in todo.items()]
+    progress = StudyProgress(len(cells), len(todo), where.quiet)
+    done: set[str] = set(there)
+    errors: dict[str, str] = {}
+    warnings: dict[str, None] = {}
+
+    def runs() -> list[Cell]:
+        return [cell for cell in cells if cell.key in done]
+
+    def failed() -> list[Failure]:
+        return [Failure(cell, errors[cell.key]) for cell in cells if cell.key in errors]
+
+    def tell(event: Event) -> None:
+        cell = todo[event.key]
+        if not event.done:
+            progress.moved(cell, event)
+            return
+        if event.error is None:
+            done.add(cell.key)
+        else:
+            errors[cell.key] = event.error
+        warnings.update(dict.fromkeys(event.warnings))
+        progress.ended(cell, event, summary_of(path, cell) if event.error is None else None)
+
+    save(runs(), [])
+    try:
+        where.engine(tasks, tell)
+    finally:
+        progress.close()
+        # after an interrupt: what ended meanwhile, and of which nothing was told any more
+        done |= {cell.key for cell in cells if cell.key not in errors and finished(path, cell)}
+        save(runs(), failed())
+    violated = [(cell, text) for cell in runs() for text in _violations(summary_of(path, cell))]
+    return Study(path, runs(), failed(), len(there), violated, sorted(warnings))
+
+
+def summary_of(path: Path, cell: Cell) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((path / CELLS / cell.key / SUMMARY).read_text(encoding="utf-8"))
+    return found
+
+
+def _violations(summary: dict[str, Any]) -> list[str]:
+    held = summary["invariants"]
+    return held if isinstance(held, list) else []

@@ -1,0 +1,143 @@
+"""Tables of a study, from its run directories. `COLUMNS` says what they hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from emul.record.rundir import SUMMARY
+from emul.study.cells import Cell
+from emul.study.job import CELLS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS: dict[str, dict[str, str]] = {
+    "results": {                        # one row a run; a column a path of the grid after `seed`
+        "scheme": "the scheme; `name#2` is the second entry of that name",
+        "seed": "the seed",
+        "directory": "the run directory, below that of the study",
+        "accuracy": "the last accuracy observed; null: none",
+        "best_accuracy": "the highest accuracy observed",
+        "rounds": "rounds completed",
+        "rounds_failed": "rounds entered that nobody completed",
+        "virtual_s": "virtual seconds, until the last deciding node returned",
+        "bytes": "all bytes that crossed links",
+        "bytes_payload": "of these the encoded frames, once a copy",
+        "messages_sent": "copies sent",
+        "messages_lost": "copies lost",
+        "invariants": "hold, or how many do not",
+        "digest": "of journal and models",
+        "real_s": "real seconds that the run took",
+    },
+    "curves": {                         # one row an observation of a run
+        "scheme": "the scheme",
+        "seed": "the seed",
+        "round": "the round at whose end the model was observed",
+        "virtual_s": "virtual seconds when the deciding nodes had left the round",
+        "mb": "10^6 bytes on links of all that was sent until then",
+        "accuracy": "accuracy, the mean where several nodes were observed",
+        "loss": "loss, likewise",
+    },
+    "metrics": {                        # one row a scheme, seed and metric
+        "metric": "what is compared, see below",
+        "scheme": "the scheme",
+        "seed": "the seed",
+        "value": "its value; null: not reached",
+        "unit": "its unit; empty: a fraction",
+    },
+    "differences": {                    # one row a metric and pair of schemes
+        "metric": "what is compared, see below",
+        "scheme": "the scheme",
+        "baseline": "the scheme that it is compared with",
+        "n_seeds": "seeds that both have a value for",
+        "mean": "mean over these of value of scheme - value of baseline",
+        "low": "lower end of the interval; null: none can be had",
+        "high": "upper end of the interval",
+        "unit": "unit of the three; empty: a fraction",
+        "note": "what to know of it: seeds that were left out, and why there is no interval",
+    },
+}
+
+
+def results(study: Path, cells: Sequence[Cell], grid: Sequence[str]) -> pd.DataFrame:
+    """One row a run, in the order of `cells`, from their summaries."""
+    import pandas as pd
+
+    rows = [_result(study, cell) for cell in cells]
+    frame = pd.DataFrame(rows, columns=list(COLUMNS["results"]))
+    for place, path in enumerate(grid, start=2):
+        frame.insert(place, path, grid_column([cell.values.get(path) for cell in cells]))
+    return frame
+
+
+def _result(study: Path, cell: Cell) -> dict[str, Any]:
+    run = study / CELLS / cell.key
+    summary = json.loads((run / SUMMARY).read_text(encoding="utf-8"))
+    observed = observations(run)
+    held = summary["invariants"]
+    return {
+        "scheme": cell.scheme, "seed": cell.seed, "directory": f"{CELLS}/{cell.key}",
+        "accuracy": summary["accuracy"],
+        "best_accuracy": None if observed.empty else float(observed["accuracy"].max()),
+        "rounds": summary["rounds"], "rounds_failed": summary["rounds_failed"],
+        "virtual_s": summary["virtual_seconds"], "bytes": summary["bytes_total"],
+        "bytes_payload": summary["bytes_payload"], "messages_sent": summary["messages_sent"],
+        "messages_lost": summary["messages_lost"],
+        "invariants": held if isinstance(held, str) else f"{len(held)} violated", "digest": summary["digest"],
+        "real_s": summary["real_seconds"]}
+
+
+def grid_column(values: Sequence[Any]) -> list[Any]:
+    """Values of a path as one type that a table holds: as they are if they are numbers or text, else as JSON."""
+    kinds = {type(v) for v in values if v is not None}
+    if kinds <= {int, float} or kinds in ({str}, {bool}):
+        return list(values)
+    return [None if v is None else v if isinstance(v, str) else json.dumps(v) for v in values]
+
+
+def observations(run: Path) -> pd.DataFrame:
+    """(round, left_ns, accuracy, loss) of a run, a row a round with an accuracy; the mean over the nodes observed.
+
+    left_ns: when the last of them left the round; of the round in which the run ended, when it ended.
+    """
+    import pandas as pd
+    import pyarrow.parquet as pq
+
+    file = run / "rounds.parquet"
+    names = [n for n in ("round", "left_ns", "accuracy", "loss") if n in pq.read_schema(file).names]
+    if "accuracy" not in names:
+        return pd.DataFrame({"round": [], "left_ns": [], "accuracy": [], "loss": []})
+    frame = pq.read_table(file, columns=names).to_pandas(integer_object_nulls=True).dropna(subset=["accuracy"])
+    end_ns = round(json.loads((run / SUMMARY).read_text(encoding="utf-8"))["virtual_seconds"] * 1e9)
+    frame["left_ns"] = [end_ns if left is None or left != left else int(left) for left in frame["left_ns"]]
+    if "loss" not in names:
+        frame["loss"] = np.nan
+    return frame.groupby("round", as_index=False).agg({"left_ns": "max", "accuracy": "mean", "loss": "mean"})
+
+
+def curve(run: Path) -> pd.DataFrame:
+    """(round, virtual_s, mb, accuracy, loss) of a run: what it knew, when, and what it had cost until then."""
+    import pandas as pd
+    import pyarrow.parquet as pq
+
+    seen = observations(run)
+    sent = pq.read_table(run / "messages.parquet", columns=["sent_ns", "wire_bytes"])
+    until = np.concatenate([[0], np.cumsum(sent["wire_bytes"].to_numpy())])         # in the order of sending
+    left = seen["left_ns"].to_numpy(np.int64)
+    total = until[np.searchsorted(sent["sent_ns"].to_numpy(), left, side="right")]
+    return pd.DataFrame({"round": seen["round"].astype("int64"), "virtual_s": left / 1e9, "mb": total / 1e6,
+                         "accuracy": seen["accuracy"].astype(float), "loss": seen["loss"].astype(float)})
+
+
+def curves(study: Path, cells: Sequence[Cell]) -> pd.DataFrame:
+    """The curves of all runs, one below the other."""
+    import pandas as pd
+
+    parts = [curve(study / CELLS / cell.key).assign(scheme=cell.scheme, seed=cell.seed) for cell in cells]
+    names = list(COLUMNS["curves"])
+    return pd.concat(parts, ignore_index=True)[names] if parts else pd.DataFrame(columns=names)

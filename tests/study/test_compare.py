@@ -1,0 +1,233 @@
+"""Comparisons: what is measured of a run, what is said of a pair, and what of schemes that do not get there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import emul
+from emul.base.errors import ScenarioError
+from emul.study import tables, text
+from emul.study.compare import (
+    METRICS,
+    Comparison,
+    choose_target,
+    compare,
+    differences,
+    differences_table,
+    document,
+    measure,
+    metrics_table,
+    verdict,
+)
+from emul.study.runs import Study, Where
+from emul.study.stats import interval
+
+Inside = Callable[..., Where]
+
+
+def frames(runs: dict[tuple[str, int], list[tuple[float, float, float]]]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Curves and results of runs given by their (virtual_s, mb, accuracy) a round."""
+    curves = [{"scheme": scheme, "seed": seed, "round": i + 1, "virtual_s": t, "mb": mb, "accuracy": a, "loss": 0.0}
+              for (scheme, seed), points in runs.items() for i, (t, mb, a) in enumerate(points)]
+    results = [{"scheme": scheme, "seed": seed, "virtual_s": points[-1][0], "bytes": int(points[-1][1] * 1e6),
+                "accuracy": points[-1][2]} for (scheme, seed), points in runs.items()]
+    return pd.DataFrame(curves), pd.DataFrame(results)
+
+
+def compared(runs: dict[tuple[str, int], list[tuple[float, float, float]]], target: float) -> Comparison:
+    schemes = list(dict.fromkeys(scheme for scheme, _ in runs))
+    seeds = sorted({seed for _, seed in runs})
+    values = measure(*frames(runs), target)
+    return Comparison(Study(Path("study"), [], [], 0, [], []), schemes, seeds, target, "--target", values,
+                      differences(values, schemes, seeds))
+
+
+FAST = [(1.0, 10.0, 0.5), (2.0, 20.0, 0.9)]                     # dear
+SLOW = [(3.0, 2.0, 0.6), (6.0, 4.0, 0.8), (9.0, 6.0, 0.95)]     # cheap
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+def test_every_metric_is_that_of_the_observation_it_names() -> None:
+    values = measure(*frames({("fast", 0): FAST, ("slow", 0): SLOW}), 0.8)
+    assert values == {
+        "accuracy_at_equal_time": {"fast": {0: 0.9}},                       # slow has nothing yet after 2 s
+        "accuracy_at_equal_bytes": {"slow": {0: 0.95}},                     # nor fast after 6 MB
+        "time_to_target": {"fast": {0: 2.0}, "slow": {0: 6.0}},
+        "bytes_to_target": {"fast": {0: 20.0}, "slow": {0: 4.0}}}
+
+
+def test_budgets_are_those_of_each_seed() -> None:
+    longer = [*FAST, (4.0, 40.0, 0.92)]
+    values = measure(*frames({("fast", 0): FAST, ("slow", 0): SLOW, ("fast", 1): longer, ("slow", 1): SLOW}), 0.8)
+    assert values["accuracy_at_equal_time"]["fast"] == {0: 0.9, 1: 0.92}
+    assert values["accuracy_at_equal_time"]["slow"] == {1: 0.6}
+
+
+def test_without_a_target_nothing_is_said_of_one() -> None:
+    values = measure(*frames({("fast", 0): FAST, ("slow", 0): SLOW}), None)
+    assert (values["time_to_target"], values["bytes_to_target"]) == ({}, {})
+
+
+@pytest.mark.parametrize(("given", "stop", "expected"), [
+    (0.5, 0.7, (0.5, "--target")),
+    (None, 0.7, (0.7, "stop.accuracy")),
+    (None, None, (0.855, "95% of the median final accuracy of fast, the lowest")),
+])
+def test_the_target_is_the_one_given_that_of_the_stop_or_within_reach_of_all(
+        given: float | None, stop: float | None, expected: tuple[float, str]) -> None:
+    runs = {("fast", 0): FAST, ("fast", 1): FAST, ("fast", 2): [(1.0, 1.0, 0.1)], ("slow", 0): SLOW}
+    assert choose_target(given, stop, frames(runs)[1]) == expected
+    blind = frames(runs)[1].assign(accuracy=np.nan)
+    assert choose_target(None, None, blind) == (None, "no accuracy was observed")
+
+
+# --- differences ----------------------------------------------------------------------------------------------------
+
+def shifted(points: list[tuple[float, float, float]], by: float) -> list[tuple[float, float, float]]:
+    return [(t + by, mb, a) for t, mb, a in points]
+
+
+def test_differences_are_taken_seed_by_seed() -> None:
+    by = [0.0, 5.0, 1.0, 30.0]                                              # the seeds differ much, the schemes little
+    runs = {(name, seed): shifted(SLOW, x + extra) for name, extra in (("a", 0.0), ("b", 0.5))
+            for seed, x in enumerate(by)}
+    c = compared(runs, 0.8)
+    found, note = c.differences["time_to_target", "b", "a"]
+    assert (found.n, found.mean, found.low, found.high, note) == (4, 0.5, 0.5, 0.5, "")
+    assert found.without_zero
+    by_hand = [c.values["time_to_target"]["b"][s] - c.values["time_to_target"]["a"][s] for s in range(4)]
+    assert found == interval(by_hand, "time_to_target", "b", "a")
+
+
+def test_a_seed_that_one_scheme_does_not_reach_is_left_out_and_said() -> None:
+    never = [(3.0, 2.0, 0.6)]
+    runs = ({("a", s): SLOW for s in range(4)} | {("b", s): shifted(SLOW, 1.0 + s) for s in (0, 1, 3)}
+            | {("b", 2): never})
+    c = compared(runs, 0.8)
+    found, note = c.differences["time_to_target", "b", "a"]
+    assert note == "b has a value on 3 of 4 seeds; compared on the 3 that both have"
+    assert (found.n, found.mean) == (3, pytest.approx((1 + 2 + 4) / 3))
+    said = text.comparison(c)
+    assert "b: +2.33 s [1, 4] over 3 seeds; it reached the target on 3 of 4 seeds" in said
+
+
+def test_a_scheme_that_is_quick_but_seldom_gets_there_does_not_win() -> None:
+    runs = ({("sure", s): SLOW for s in range(3)} | {("lucky", 0): FAST}
+            | {("lucky", s): [(1.0, 10.0, 0.5)] for s in (1, 2)})
+    c = compared(runs, 0.8)
+    found = verdict(c, "time_to_target")
+    assert found is not None
+    assert (found.best, found.others["lucky"][1]) == ("sure", 1)
+    assert found.others["lucky"][0].mean == pytest.approx(2.0 - 6.0)        # where it does, it is quicker
+    row = differences_table(c).set_index(["metric", "scheme"]).loc[("time_to_target", "lucky")]
+    assert row.note == "lucky has a value on 1 of 3 seeds; compared on the 1 that both have; no interval below 3 seeds"
+    assert (row.n_seeds, np.isnan(row.low), np.isnan(row.high)) == (1, True, True)
+
+
+def test_where_no_scheme_gets_there_nobody_wins() -> None:
+    c = compared({(name, s): SLOW for name in ("a", "b") for s in range(3)}, 0.99)
+    assert verdict(c, "time_to_target") is None
+    assert "least time to the target: no scheme reached it" in text.comparison(c)
+    assert metrics_table(c).query("metric == 'time_to_target'")["value"].isna().all()
+    assert document(c)["least"] == {"time_to_target": None, "bytes_to_target": None}
+
+
+def test_least_time_and_least_bytes_may_be_of_different_schemes() -> None:
+    c = compared({(name, s): shifted(points, s / 10) for name, points in (("fast", FAST), ("slow", SLOW))
+                  for s in range(3)}, 0.8)
+    assert document(c)["least"] == {"time_to_target": "fast", "bytes_to_target": "slow"}
+    said = text.comparison(c)
+    assert "least time to the target: fast, 2.1 [2, 2.2] s\n  slow: +4 s [4, 4] over 3 seeds\n" in said
+    assert "least bytes to the target: slow, 4 [4, 4] MB\n  fast: +16 MB [16, 16] over 3 seeds\n" in said
+
+
+def test_an_interval_that_holds_zero_is_said_to() -> None:
+    jitter = [0.3, -0.4, 0.1, -0.1, 0.2]
+    c = compared({("a", s): SLOW for s in range(5)} | {("b", s): shifted(SLOW, x) for s, x in enumerate(jitter)}, 0.8)
+    assert "over 5 seeds: the interval holds 0" in text.comparison(c)
+
+
+def test_fewer_than_three_seeds_are_said_to_have_no_intervals() -> None:
+    said = text.comparison(compared({("fast", 0): FAST, ("slow", 0): SLOW}, 0.8))
+    assert said.endswith("no intervals: they need 3 seeds or more, e.g. --seeds 0:5")
+    assert "slow: +4 s over 1 seed: no interval, so nothing is shown" in said
+
+
+# --- from runs --------------------------------------------------------------------------------------------------------
+
+def test_a_comparison_leaves_its_tables_and_says_who_needs_least(small: Path, inside: Inside) -> None:
+    c = compare(small, inside(), seeds=[0, 1, 2], sets=["stop.rounds=4"])
+    assert (c.schemes, c.seeds, len(c.study.runs), c.study.path) == (["fedavg", "secagg"], [0, 1, 2], 6,
+                                                                     Path("runs/small-compare"))
+    read = emul.load_study(c.study.path)
+    assert {name: list(getattr(read, name).columns) for name in tables.COLUMNS} == {
+        name: list(columns) for name, columns in tables.COLUMNS.items()}
+    assert (read.study["kind"], read.study["target"], read.study["target_from"]) == ("compare", c.target, c.target_from)
+    assert len(read.metrics) == len(METRICS) * 2 * 3
+    assert len(read.differences) == len(METRICS)
+    for name in tables.COLUMNS:
+        as_text = pd.read_csv(c.study.path / f"{name}.csv", dtype={"unit": str, "note": str})
+        empty = {column: "" for column in ("unit", "note") if column in as_text}
+        pd.testing.assert_frame_equal(as_text.fillna(empty), getattr(read, name), check_dtype=False)
+    assert document(c)["least"]["time_to_target"] in c.schemes
+    json.dumps(document(c))
+
+
+def test_a_curve_is_what_the_tables_of_the_run_say(small: Path, inside: Inside) -> None:
+    c = compare(small, inside(), seeds=[0], sets=["stop.rounds=4", "evaluation={every: 2}"])
+    read = emul.load_study(c.study.path)
+    for cell in c.study.runs:
+        run = read.run(f"cells/{cell.key}")
+        mine = read.curves.query("scheme == @cell.scheme and seed == 0")
+        seen = run.rounds.dropna(subset=["accuracy"])
+        assert mine["round"].tolist() == seen["round"].tolist() == [2, 4]
+        assert mine["accuracy"].tolist() == seen["accuracy"].tolist()
+        assert mine["virtual_s"].tolist() == [ns / 1e9 for ns in seen["left_ns"]]
+        by_hand = [run.messages.query("sent_ns <= @left").wire_bytes.sum() / 1e6 for left in seen["left_ns"]]
+        assert mine["mb"].tolist() == by_hand
+    # all that was sent, once the last round is over
+    total = read.results.set_index("scheme")["bytes"]
+    assert read.curves.groupby("scheme")["mb"].max().to_dict() == pytest.approx((total / 1e6).to_dict())
+
+
+def test_schemes_meet_the_same_losses(small: Path, inside: Inside) -> None:
+    """Common random numbers: an uplink that is out for a scheme in a round is out for the other, too."""
+    c = compare(small, inside(), seeds=[3], sets=["stop.rounds=6"])
+    out = []
+    for cell in c.study.runs:
+        run = emul.load_run(c.study.path / "cells" / cell.key)
+        up = run.messages.query("target_name == 'server' and round > 0")
+        out.append({(name, number): fate for (name, number), fate in
+                    (up["fate"] == "lost").groupby([up["source_name"].astype(str), up["round"]]).max().items()})
+    both = out[0].keys() & out[1].keys()
+    assert len(both) > 10
+    assert {k: out[0][k] for k in both} == {k: out[1][k] for k in both}
+    assert any(out[0][k] for k in both)
+
+
+def test_cells_of_a_sweep_and_of_a_comparison_are_the_same(small: Path, inside: Inside) -> None:
+    from emul.study.sweep import sweep
+
+    swept = sweep(small, inside(), seeds=[0], out=Path("study"))
+    assert compare(small, inside(), seeds=[0], out=Path("study")).study.found == len(swept.runs) == 2
+
+
+def test_a_failed_run_is_left_out_and_counted(small: Path, picky: str, inside: Inside) -> None:
+    c = compare(small, inside(picky), seeds=[0, 1], sets=[f"schemes=[fedavg, secagg, {picky}]"], target=0.0)
+    assert [(f.cell.scheme, f.cell.seed) for f in c.study.failed] == [(picky, 1)]
+    found, note = c.differences["time_to_target", "secagg", "fedavg"]
+    assert (found.n, note) == (2, "no interval below 3 seeds")
+    found, note = c.differences["time_to_target", picky, "fedavg"]         # observes nothing even where it runs
+    assert (found.n, found.mean, note) == (0, None, f"{picky} has a value on 0 of 2 seeds")
+
+
+def test_one_scheme_is_nothing_to_compare(small: Path, inside: Inside) -> None:
+    with pytest.raises(ScenarioError, match=r"schemes +fedavg +expected two or more to compare"):
+        compare(small, inside(), schemes=["fedavg"])
