@@ -2,15 +2,23 @@
 
 `find("fedavg")` is the module `emul.schemes.fedavg`; schemes of users come by entry points (group `emul.schemes`) or
 by `--plugin package.module`. A module exports `Params`, its messages, its role coroutines and `ROLES`; optionally
-`DECIDES`, `BEHAVIOURS`, `check(params, world)`, `analysis(params, links)`.
+`DECIDES`, `BEHAVIOURS`, `LINKS`, `check(params, world)`, `analysis(params, setting)`.
+
+A scheme that is another one with some parameters fixed is a *variant*: a file that says so and no more.
+
+    VARIANT_OF = "fair_seccogc"         # whose messages, roles and equations it has
+    FIXED = {"lambda_": 0.0}            # a scenario cannot set these
+    DEFAULTS = {"keys": "dealer"}       # optional: other defaults
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import difflib
 import importlib
 import pkgutil
+import typing
 from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.metadata import entry_points
@@ -61,10 +69,30 @@ def find(name: str, plugins: Sequence[str] = ()) -> ModuleType:
         module = importlib.import_module(modules[name])
     except ImportError as e:
         raise NotAScheme(f'scheme "{name}" ({modules[name]}) cannot be imported: {e}') from e
+    if hasattr(module, "VARIANT_OF"):
+        return _variant(module, find(module.VARIANT_OF, plugins))
     missing = [n for n in _NEEDED if not hasattr(module, n)]
     if missing:
         raise NotAScheme(f'scheme "{name}" ({modules[name]}) lacks {" and ".join(missing)}')
     return module
+
+
+@cache
+def _variant(module: ModuleType, base: ModuleType) -> ModuleType:
+    """The scheme `base` under the parameters that `module` fixes, with whatever else `module` defines in its place."""
+    fixed, defaults = module.FIXED, getattr(module, "DEFAULTS", {})
+    hints = typing.get_type_hints(base.Params, include_extras=True)
+    unknown = sorted({*fixed, *defaults} - {f.name for f in dataclasses.fields(base.Params) if f.init})
+    if unknown:
+        raise NotAScheme(f"{module.__name__}: {module.VARIANT_OF} has no parameter {', '.join(unknown)}")
+    fields: list[tuple[str, typing.Any, typing.Any]] = [
+        (name, hints[name], dataclasses.field(default=value, init=name not in fixed))
+        for name, value in {**defaults, **fixed}.items()]
+    made = ModuleType(module.__name__, module.__doc__)
+    vars(made).update({name: value for name, value in vars(base).items() if not name.startswith("__")})
+    vars(made).update({name: value for name, value in vars(module).items() if not name.startswith("__")})
+    made.Params = dataclasses.make_dataclass("Params", fields, bases=(base.Params,), frozen=True)  # type: ignore
+    return made
 
 
 _lent: dict[str, ModuleType] = {}
@@ -84,8 +112,13 @@ def lend(name: str, module: ModuleType) -> Iterator[None]:
 
 
 def deciders(module: ModuleType, roles: dict[str, list[int]]) -> list[int]:
-    """The nodes whose rounds are the run's: DECIDES, by default the servers if there are any, else all."""
+    """The nodes whose rounds are the run's: DECIDES, by default the servers if there are any, else all.
+
+    DECIDES is a role, a tuple of roles, or a function of {role: nodes} that gives the nodes.
+    """
     chosen = getattr(module, "DECIDES", None)
+    if callable(chosen):
+        return sorted(chosen(roles))
     if chosen is None:
         chosen = ("server",) if roles.get("server") else tuple(roles)
     elif isinstance(chosen, str):

@@ -3,7 +3,20 @@ import re
 import numpy as np
 import pytest
 
-from emul.primitives.codes.secure_keys import covariance, fair_cyclic, is_correct, is_fair, is_secure, pairwise
+from emul.primitives.codes import secure_keys
+from emul.primitives.codes.secure_keys import (
+    NoSuchKeys,
+    covariance,
+    fair_cyclic,
+    fair_general,
+    fair_projection,
+    is_correct,
+    is_fair,
+    is_secure,
+    pairwise,
+    random_rows,
+    require,
+)
 
 
 def test_seccogc_check_4_printed_example():
@@ -72,3 +85,71 @@ def test_smallest_eigenvalues_of_the_covariance_by_gamma():
 def test_bad_parameters_are_refused(make, text):
     with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
         make()
+
+
+# --- Constructions III.1 and IV.1, and the projection ---------------------------------------------------------------
+
+def test_seccogc_check_7_the_last_key_of_construction_III_1_has_nine_times_the_power():
+    rng, ratios = np.random.default_rng(0), []
+    for _ in range(2000):
+        A = random_rows(10, 0.5, rng, 10)
+        power = (A * A).sum(axis=1)
+        ratios.append(power[-1] / power[:-1].mean())
+        assert is_correct(A)
+    assert np.mean(ratios) == pytest.approx(9.0, abs=0.35)
+    assert is_secure(A)
+    assert not is_fair(A, 0.5)
+    assert require(A) is A
+    with pytest.raises(NoSuchKeys, match=r"^the key generator matrix is not fair \(its rows have not norm 0\.5\)$"):
+        require(A, 0.5)
+
+
+@pytest.mark.parametrize("K", [2, 3, 5, 10, 20])
+def test_seccogc_check_8_construction_IV_1(K):
+    for seed in range(20):
+        A = fair_general(K, 0.3, np.random.default_rng(seed))
+        assert np.abs(A.sum(axis=0)).max() <= 1e-12 * 0.3
+        assert np.abs((A * A).sum(axis=1) - 0.09).max() <= 1e-12 * 0.09
+        assert is_secure(A)
+    if K > 2:
+        free = ~(np.eye(K, dtype=bool) | np.roll(np.eye(K, dtype=bool), 1, axis=1))
+        assert np.abs(A[free]).min() > 0
+
+
+def test_seccogc_check_8_is_solved_in_20_starts(monkeypatch):
+    monkeypatch.setattr(secure_keys, "MAX_REDRAWS", 1)
+    for seed in range(100):
+        require(fair_general(10, 1.0, np.random.default_rng(seed)), 1.0)
+
+
+def test_construction_IV_1_gives_up_where_there_is_no_solution(monkeypatch):
+    monkeypatch.setattr(secure_keys, "MAX_REDRAWS", 1)
+    monkeypatch.setattr(secure_keys, "MAX_STARTS", 2)
+    with pytest.raises(NoSuchKeys, match=r"^no keys of Construction IV\.1 found for K = 20, free power 0\.9 lambda\^2"):
+        fair_general(20, 1.0, np.random.default_rng(1), free_power=0.9)
+
+
+def test_seccogc_check_8_the_projection_always_converges():
+    for K in [*range(2, 31), 50, 100]:
+        for seed in range(3 if K <= 30 else 1):
+            A = fair_projection(K, 0.1, np.random.default_rng(seed))
+            assert np.abs(A.sum(axis=0)).max() <= 1e-13 * 0.1 * 1.01
+            assert require(A, 0.1) is A
+
+
+def test_a_matrix_that_breaks_every_condition_is_named():
+    text = ("the key generator matrix is not correct (its columns do not sum to 0), not secure (its rank is not 2), "
+            "not fair (its rows have not norm 2.0)")
+    with pytest.raises(NoSuchKeys, match=f"^{re.escape(text)}$"):
+        require(np.eye(3), 2.0)
+
+
+@pytest.mark.parametrize(("make", "error", "text"), [
+    (lambda rng: random_rows(5, 1.0, rng, 3), NoSuchKeys, "L is 3, expected at least K - 1 = 4 columns: the rank must "
+                                                          "be K - 1"),
+    (lambda rng: random_rows(1, 1.0, rng), ValueError, "K is 1, expected at least 2 clients"),
+    (lambda rng: fair_general(5, 1.0, rng, 1.0), ValueError, "free_power is 1.0, expected a number in [0, 1)"),
+    (lambda rng: fair_projection(5, -1.0, rng), ValueError, "lambda is -1.0, expected a number above 0")])
+def test_bad_parameters_of_random_constructions_are_refused(make, error, text):
+    with pytest.raises(error, match=f"^{re.escape(text)}$"):
+        make(np.random.default_rng(0))

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations
 from types import SimpleNamespace
 from typing import Any
@@ -42,26 +43,34 @@ def audited() -> Iterator[Audit]:
     audit = Audit()
     train_on, masked_update, decode = fair_seccogc.train_on, fair_seccogc.masked_update, fair_seccogc.decode
 
-    def see_training(task: Any, reference: np.ndarray, delta: np.ndarray | None) -> np.ndarray:
-        after = train_on(task, reference, delta)
-        audit.trained.append((task.name, reference, delta, after))
+    def see_training(task: Any, reference: np.ndarray, deltas: Any, data: Any) -> Any:
+        after = train_on(task, reference, deltas, data)
+        (me,) = after
+        audit.trained.append((task.name, reference, deltas.get(me), after[me]))
         return after
 
-    def see_mask(delta: np.ndarray, me: int, shared: Any, t: int, lambda_: float) -> np.ndarray:
-        y = masked_update(delta, me, shared, t, lambda_)
+    def see_mask(delta: np.ndarray, clip: float | None, key: Any) -> np.ndarray:
+        y = masked_update(delta, clip, key)
+        me, _, t, _ = key.args
         audit.masked.append((t, me, delta, y))
         return y
 
-    def see_decoding(G: np.ndarray, sums: Any) -> Any:
-        mean, amplification = decode(G, sums)
-        audit.means.append(mean)
-        return mean, amplification
+    def see_decoding(*arguments: Any) -> Any:
+        decoded = decode(*arguments)
+        audit.means.append(decoded.mean)
+        return decoded
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fair_seccogc, "train_on", see_training)
         patch.setattr(fair_seccogc, "masked_update", see_mask)
         patch.setattr(fair_seccogc, "decode", see_decoding)
         yield audit
+
+
+def decode(G: np.ndarray, sums: Any, **more: Any) -> fair_seccogc.Decoded:
+    """From complete sums {k: S_k}."""
+    p = Params(s=int(np.count_nonzero(G, axis=1).max()) - 1, **more)
+    return fair_seccogc.decode(p, len(G), {k: G[k] for k in sums}, sums)
 
 
 def lose(*what: tuple[str, int, int]) -> Any:
@@ -77,13 +86,15 @@ def test_any_set_of_K_minus_s_sums_gives_the_mean(lambda_: float, tolerance: flo
     G, rng = cyclic_mds(K, 7), np.random.default_rng(1)
     secrets = {frozenset(pair): rng.bytes(32) for pair in combinations(range(K), 2)}
     deltas = rng.normal(0, 0.01, (K, d)).astype(np.float32)
-    ys = {k: fair_seccogc.masked_update(deltas[k], k, {j: secrets[frozenset((k, j))] for j in range(K) if j != k}, 3,
-                                        lambda_) for k in range(K)}
+    ys = {k: fair_seccogc.masked_update(deltas[k], None, partial(
+        fair_seccogc.key_of_pairs, k, {j: secrets[frozenset((k, j))] for j in range(K) if j != k}, 3, lambda_))
+        for k in range(K)}
     sums = {k: fair_seccogc.combine({m: G[k, m] for m in np.flatnonzero(G[k]).tolist()},
                                     {m: ys[m] for m in np.flatnonzero(G[k]).tolist()}) for k in range(K)}
     mean = deltas.astype(np.float64).mean(axis=0)
-    worst = max(float(np.abs(fair_seccogc.decode(G, {k: sums[k] for k in F})[0] - mean).max())
-                for F in combinations(range(K), 3))
+    decoded = {F: decode(G, {k: sums[k] for k in F}) for F in combinations(range(K), 3)}
+    worst = max(float(np.abs(found.mean - mean).max()) for found in decoded.values())
+    assert all(np.sqrt(((found.mean - mean) ** 2).mean()) <= found.predicted_error for found in decoded.values())
     assert 0 < worst <= tolerance
     # each update is hidden by a key of the standard deviation asked for; together the keys vanish
     noise = np.stack([ys[k].astype(np.float64) - deltas[k] for k in range(K)])
@@ -235,7 +246,7 @@ def test_bytes_and_frames_of_a_round(play: Any) -> None:
     for kind, count, arrays, example in (
             ("Masked", 2 * 70, 4 * d, Masked(vector)),
             ("PartialSum", 2 * 10, 4 * d + 1, PartialSum(np.zeros(1, np.uint8), vector)),
-            ("Model", 2 * 10, 4 * d, Model(0, vector)),
+            ("Model", 2 * 10, 4 * d, Model(0, 0, vector)),
             ("KeyRing", 10, 320, KeyRing(np.zeros((10, 32), np.uint8))),
             ("PublicKey", 10, 32, fair_seccogc.PublicKey(np.zeros(32, np.uint8)))):
         sizes = played.frame_bytes(kind)
@@ -299,7 +310,7 @@ def test_a_client_that_is_dead_from_the_start_fails_every_round_but_not_the_run(
 def test_a_relay_combines_what_it_heard_and_says_whom(drive: Any) -> None:
     client = drive("fair_seccogc", "client", 5, 5, {"s": 2, "lambda_": 0.0, "send_incomplete": True})
     client.enter(1)
-    client.deliver((0, Model(0, np.zeros(40, np.float32))))
+    client.deliver((0, Model(0, 0, np.zeros(40, np.float32))))
     assert [to for to, _ in client.sent] == [[3, 4]]       # V_5 = {3, 4, 5}
     own, other = client.only(Masked).y, np.full(40, 2.0, np.float32)
     assert client.last.sources == [1, 2]                   # U_5 = {5, 1, 2}
@@ -307,7 +318,8 @@ def test_a_relay_combines_what_it_heard_and_says_whom(drive: Any) -> None:
     answer, G = client.only(PartialSum), cyclic_mds(5, 2)
     assert np.unpackbits(answer.heard, count=3).tolist() == [0, 1, 1]       # of 1, 2, 5 in ascending order
     assert np.allclose(answer.sum, G[4, 1] * other + G[4, 4] * own, atol=1e-6)
-    assert not fair_seccogc.is_complete(G, 4, answer)
+    assert fair_seccogc.heard_by(G, 4, answer).tolist() == [0, G[4, 1], 0, 0, G[4, 4]]
+    assert not fair_seccogc.heard_by(G, 4, PartialSum(np.zeros(2, np.uint8), answer.sum)).any()    # of another length
 
 
 def test_a_client_answers_set_up_as_often_as_it_is_asked(drive: Any) -> None:
@@ -322,7 +334,7 @@ def test_a_client_answers_set_up_as_often_as_it_is_asked(drive: Any) -> None:
     for _ in range(2):
         client.deliver((0, KeyRing(ring)))
         client.only(fair_seccogc.KeysHeld)
-    client.deliver((0, Continue(0)))
+    client.deliver((0, Continue(0, 0)))
     client.only(fair_seccogc.ModelRequest)
     assert client.left == ["Behind: the server continues from model 0, which has not come"]
 
@@ -330,7 +342,7 @@ def test_a_client_answers_set_up_as_often_as_it_is_asked(drive: Any) -> None:
 def test_without_the_key_ring_a_client_sends_no_update(drive: Any) -> None:
     client = drive("fair_seccogc", "client", 1, 2, {"s": 1, "code": "fractional"})
     client.enter(1)
-    client.deliver((0, Model(0, np.zeros(40, np.float32))))
+    client.deliver((0, Model(0, 0, np.zeros(40, np.float32))))
     assert client.sent == []
     assert client.left == ["Behind: the key ring has not come"]
 
@@ -338,13 +350,13 @@ def test_without_the_key_ring_a_client_sends_no_update(drive: Any) -> None:
 def test_too_few_sums_and_sums_that_do_not_fit_are_told_apart() -> None:
     sums = dict.fromkeys(range(3), np.zeros(4, np.float32))
     with pytest.raises(NotDecodable, match=r"^2 complete sums arrived, K - s = 3 of 6 are needed$"):
-        fair_seccogc.decode(cyclic_mds(6, 3), dict(list(sums.items())[:2]))
+        decode(cyclic_mds(6, 3), dict(list(sums.items())[:2]))
     with pytest.raises(NotDecodable, match=r"^2 complete sums arrived, K - s = 4 of 6 are needed$"):
-        fair_seccogc.decode(fractional(6, 2), dict(list(sums.items())[:2]))
+        decode(fractional(6, 2), dict(list(sums.items())[:2]))
     G = cyclic_mds(5, 2)
     G[1] = G[0]
     with pytest.raises(NotDecodable, match=r"^3 complete sums of 5 arrived, but do not give the mean to 1e-6$"):
-        fair_seccogc.decode(G, sums)
+        decode(G, sums)
 
 
 # --- parameters -----------------------------------------------------------------------------------------------------
@@ -358,11 +370,25 @@ def test_too_few_sums_and_sums_that_do_not_fit_are_told_apart() -> None:
     (Params(s=10), ["s = 10: expected 0..9 with 10 clients"]),
     (Params(s=-1, lambda_=-0.1), ["s = -1: expected 0..9 with 10 clients",
                                   "lambda = -0.1: expected a number, 0 or above"]),
+    (Params(s=7, keys="dealer"), ["keys = dealer: needs a dealer, a second server or a node of the role dealer"]),
+    (Params(s=7, gamma=2), ["keys = pairwise: pairs make the keys of fair_cyclic with gamma = K - 1 = 9, not of "
+                            "gamma = 2; let a dealer make them"]),
+    (Params(s=7, gamma=9), []),
+    (Params(s=7, construction="random"), ["keys = pairwise: pairs make the keys of fair_cyclic with gamma = K - 1 = 9, "
+                                          "not of random; let a dealer make them"]),
+    (Params(s=7, lambda_=0.0, keys="dealer", gamma=10), ["gamma = 10: expected 1..9 with 10 clients, for fair_cyclic "
+                                                         "only"]),
+    (Params(s=7, decoder="rowspace"), ["decoder = rowspace: needs send_incomplete: true"]),
+    (Params(s=7, screen=0, finish_at=0, ldp_delta=1.0, max_error=0.0, clip=-1.0, zeta=0.0), [
+        "screen = 0: expected 1 draw or more", "finish_at = 0: expected a round, 1 or above",
+        "ldp_delta = 1.0: expected a number between 0 and 1", "max_error = 0.0: expected a number above 0",
+        "clip = -1.0: expected a number above 0", "zeta = 0.0: expected a number above 0"]),
     (Params(s=7, share_s=0.0, setup_s=-1.0), ["share = 0.0 s: expected a time above 0",
                                               "setup = -1.0 s: expected a time above 0"])])
 def test_check_names_what_is_wrong(params: Params, errors: list[str]) -> None:
-    assert check(params, SimpleNamespace(clients=10)) == errors
+    assert check(params, SimpleNamespace(clients=10, servers=1, roles={})) == errors
 
 
 def test_one_client_is_too_few() -> None:
-    assert check(Params(s=0), SimpleNamespace(clients=1)) == ["s = 0: 1 clients, a sum needs at least 2"]
+    assert check(Params(s=0), SimpleNamespace(clients=1, servers=1, roles={})) == [
+        "s = 0: 1 clients, a sum needs at least 2"]

@@ -1,0 +1,188 @@
+"""Readers of image sets: CIFAR-10 as binary batches or as a zip of images, and folders of images. To uint8 arrays.
+
+Images are (n, channels, height, width). Only images that are files need Pillow, which is imported when they are read.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from emul.base.errors import EmulError
+
+CIFAR_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+CIFAR_BATCHES = {"train": [f"data_batch_{i}.bin" for i in range(1, 6)], "test": ["test_batch.bin"]}
+CIFAR_ZIP = "cifar-10-images.zip"
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp")
+_RECORD = 1 + 3 * 32 * 32                   # of a batch: a label, then red, green and blue rows
+
+Arrays = dict[str, np.ndarray]
+
+
+class DataError(EmulError):
+    """A data set is missing or is not what it should be; the text names the file and what was expected."""
+
+
+# --- CIFAR-10 -----------------------------------------------------------------------------------------------------
+
+def cifar_files(folder: Path) -> list[Path]:
+    """The files that CIFAR-10 is read from: its six binary batches, in `folder` or below it, else zip and labels.
+
+    Raises DataError naming what is missing.
+    """
+    for place in (folder, folder / "cifar-10-batches-bin"):
+        batches = [place / name for names in CIFAR_BATCHES.values() for name in names]
+        if batches[0].is_file():
+            return _existing(batches)
+    archive = folder / CIFAR_ZIP
+    if not archive.is_file():
+        raise DataError(f"{folder}: expected the binary batches of CIFAR-10 (data_batch_1.bin, ...) or {CIFAR_ZIP} "
+                        "with train-labels.txt and test-labels.txt")
+    return _existing([archive, folder / "train-labels.txt", folder / "test-labels.txt"])
+
+
+def _existing(paths: list[Path]) -> list[Path]:
+    for path in paths:
+        if not path.is_file():
+            raise DataError(f"{path}: expected this file of CIFAR-10; it does not exist")
+    return paths
+
+
+def read_cifar(files: list[Path]) -> Arrays:
+    """CIFAR-10 from `cifar_files`, in the original order. Raises DataError."""
+    if files[0].name == CIFAR_ZIP:
+        return _read_cifar_zip(*files)
+    arrays: Arrays = {}
+    for kind, names in CIFAR_BATCHES.items():
+        records = np.concatenate([_read_batch(path) for path in files if path.name in names])
+        arrays[f"{kind}_x"], arrays[f"{kind}_y"] = records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0]
+    return arrays
+
+
+def _read_batch(path: Path) -> np.ndarray:
+    try:
+        raw = np.fromfile(path, np.uint8)
+    except OSError as error:
+        raise DataError(f"{path}: expected a readable batch: {error}") from error
+    if raw.size == 0 or raw.size % _RECORD:
+        raise DataError(f"{path}: expected records of {_RECORD} bytes, found {raw.size} bytes")
+    records = raw.reshape(-1, _RECORD)
+    if records[:, 0].max() > 9:
+        raise DataError(f"{path}: expected labels in 0..9, found {records[:, 0].max()}")
+    return records
+
+
+def _read_cifar_zip(archive: Path, train_labels: Path, test_labels: Path) -> Arrays:
+    """The n-th occurrence of a label is image n of its folder, `train/frog/0000.jpg`."""
+    arrays: Arrays = {}
+    try:
+        with zipfile.ZipFile(archive) as source:
+            for kind, path in (("train", train_labels), ("test", test_labels)):
+                labels = _read_labels(path)
+                seen = np.zeros(10, np.int64)
+
+                def images(kind: str = kind, labels: np.ndarray = labels, seen: np.ndarray = seen,
+                           ) -> Iterator[tuple[str, Callable[[], bytes]]]:
+                    for label in labels.tolist():
+                        member = f"{kind}/{CIFAR_CLASSES[label]}/{seen[label]:04d}.jpg"
+                        seen[label] += 1
+                        yield member, lambda member=member: source.read(member)     # type: ignore[misc]
+
+                arrays[f"{kind}_x"] = _decode(archive, images(), len(labels), (3, 32, 32))
+                arrays[f"{kind}_y"] = labels
+    except (OSError, zipfile.BadZipFile, KeyError) as error:
+        raise DataError(f"{archive}: expected a zip of the images of CIFAR-10: {error}") from error
+    return arrays
+
+
+def _read_labels(path: Path) -> np.ndarray:
+    try:
+        labels = [int(line) for line in path.read_text(encoding="ascii").split()]
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: expected one label a line: {error}") from error
+    if not labels or not 0 <= min(labels) <= max(labels) <= 9:
+        raise DataError(f"{path}: expected labels in 0..9, one a line")
+    return np.array(labels, np.uint8)
+
+
+# --- folders ------------------------------------------------------------------------------------------------------
+
+def folder_classes(folder: Path) -> list[str]:
+    """The classes of an image folder: names of the folders in `train`, in order. Raises DataError."""
+    train = folder / "train"
+    if not train.is_dir():
+        raise DataError(f"{train}: expected a folder with a folder of images for each class; it does not exist")
+    classes = sorted(path.name for path in train.iterdir() if path.is_dir())
+    if not classes:
+        raise DataError(f"{train}: expected a folder of images for each class, found none")
+    return classes
+
+
+def folder_files(folder: Path, kind: str, classes: list[str]) -> list[tuple[Path, int]]:
+    """(image, label) of every image below `folder/kind`, by class and name. Raises DataError."""
+    place = folder / kind
+    if not place.is_dir():
+        raise DataError(f"{place}: expected a folder with a folder of images for each class; it does not exist")
+    others = sorted({path.name for path in place.iterdir() if path.is_dir()} - set(classes))
+    if others:
+        raise DataError(f"{place / others[0]}: expected only the classes that {folder / 'train'} has")
+    found = [(path, label) for label, name in enumerate(classes) if (place / name).is_dir()
+             for path in sorted((place / name).iterdir()) if path.suffix.lower() in SUFFIXES]
+    if not found:
+        raise DataError(f"{place}: expected images ({', '.join(SUFFIXES)}), found none")
+    return found
+
+
+def read_folder(folder: Path, shape: tuple[int, ...] | None = None) -> Arrays:
+    """The images of `folder/train` and `folder/test`, all of one size; another folder, such as `valid`, is not read.
+
+    shape: (channels, height, width) that is expected; None: that of the first image. Raises DataError.
+    """
+    classes, arrays = folder_classes(folder), {}
+    if len(classes) > 256:
+        raise DataError(f"{folder / 'train'}: expected at most 256 classes, found {len(classes)}")
+    for kind in ("train", "test"):
+        files = folder_files(folder, kind, classes)
+        arrays[f"{kind}_x"] = x = _decode(folder, ((str(path), path.read_bytes) for path, _ in files), len(files),
+                                          shape)
+        arrays[f"{kind}_y"] = np.array([label for _, label in files], np.uint8)
+        shape = tuple(x.shape[1:])
+    return arrays
+
+
+def _decode(source: Path, images: Iterator[tuple[str, Callable[[], bytes]]], count: int,
+            shape: tuple[int, ...] | None) -> np.ndarray:
+    """(count, *shape) uint8 of images given as (name, function that reads the file), grey or RGB as the shape says."""
+    image_module = _pillow(source)
+    x: np.ndarray | None = None
+    for i, (name, read) in enumerate(images):
+        try:
+            with image_module.open(io.BytesIO(read())) as image:
+                if shape is None:
+                    shape = (1 if image.mode in ("1", "L", "I;16", "LA") else 3, image.height, image.width)
+                found = (shape[0], image.height, image.width)
+                pixels = np.asarray(image.convert("L" if shape[0] == 1 else "RGB"))
+        except (OSError, ValueError, SyntaxError, image_module.DecompressionBombError) as error:    # of a garbled image
+            raise DataError(f"{name}: expected an image: {error}") from error
+        if found != shape:
+            raise DataError(f"{name}: expected an image of {shape[2]} x {shape[1]} pixels, found {found[2]} x "
+                            f"{found[1]}")
+        if x is None:
+            x = np.empty((count, *shape), np.uint8)
+        x[i] = pixels[None] if shape[0] == 1 else pixels.transpose(2, 0, 1)
+    assert x is not None
+    return x
+
+
+def _pillow(source: Path) -> Any:
+    try:
+        return importlib.import_module("PIL.Image")
+    except ImportError as error:
+        raise DataError(f"{source}: images are read with Pillow, which is not installed: "
+                        "pip install 'emul[images]'") from error

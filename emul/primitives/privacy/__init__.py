@@ -1,0 +1,1 @@
+"""What observers of masked updates learn: mutual information (`lmip`) and differential privacy (`ldp`)."""

@@ -1,0 +1,202 @@
+"""Network-coded federated averaging under the Gaussian mechanism. After Weng et al., arXiv 2406.19002 (DNC), 2024.
+
+Clients overhear each other, and in `r` further slots send the server combinations of all that they have heard:
+
+    Y_k = Delta_k + n_k,  n_k i.i.d. N(0, lambda^2 I)       u_k = round(2^16 Y_k) in GF(p),  p = 2^31 - 1
+    slot 0        k sends u_k to the server and to all other clients
+    slot i = 1..r k sends x_{k,i} = sum_{m heard} alpha_{(i-1)K+k, m} u_m to the server; alpha Cauchy
+    Theta += 1/|S| sum_{k in S} Y_k             S: every m whose u_m is determined by what arrived
+
+Every square submatrix of alpha is invertible, so combinations of the same unknowns are worth one unknown each.
+
+Deviations: only abstracts of the paper were at hand; r, the field and the independence of the slots are ours. A coded
+message belongs to no round, so that on links whose outages are drawn per round each slot has a draw of its own.
+
+Bytes of the arrays in each message, without its header:
+
+    Model 4 d     Update 4 d, K - 1 to clients and one to the server     Coded 4 d + ceil(K / 8)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from emul.primitives.codes import network_coding
+from emul.primitives.privacy import ldp, lmip
+from emul.roles import Analysis, Message, Node, Setting, Vector
+
+
+@dataclass(frozen=True)
+class Model(Message):
+    """Server to client."""
+
+    parameters: Vector              # (d,) float32
+
+
+@dataclass(frozen=True)
+class Update(Message):
+    """Client to server and to the other clients, slot 0."""
+
+    symbols: np.ndarray             # u_k, (d,) uint32
+
+
+@dataclass(frozen=True)
+class Coded(Message, unscoped=True):
+    """Client to server, slots 1..r."""
+
+    round: int
+    slot: int
+    heard: np.ndarray               # (ceil(K / 8),) uint8: a bit for each client
+    symbols: np.ndarray             # x_{k,i}, (d,) uint32
+
+
+@dataclass(frozen=True)
+class Params:
+    lambda_: float = 0.1                # standard deviation of the noise, per coordinate
+    r: int = 1                          # coded slots
+    clip: float | None = None           # R: updates are scaled down to this l2 norm; None: unbounded
+    share_s: float | None = None        # clients listen that long after their training; None: until fates are known
+    uplink_s: float | None = None       # the server waits that long for each slot; None: until fates are known
+    finish_at: int | None = None        # T: the run ends with this round; None: where the scenario says
+    ldp_delta: float = 1e-5             # of the analysis
+
+
+@dataclass
+class State:
+    model: Vector
+
+
+async def server(node: Node, p: Params) -> None:
+    if node.index > 0:
+        return                          # a second server deals keys in other schemes; here it has nothing to do
+    clients = node.clients
+    s = node.state(State(node.task.initial_parameters()))
+    alpha = await node.compute("code", network_coding.cauchy, p.r * len(clients), len(clients), work=len(clients) ** 2)
+    async for t in node.rounds():
+        with t:
+            node.broadcast(clients, Model(s.model))
+            plain = await node.gather(Update, clients, timeout_s=p.uplink_s)
+            coded: list[Coded] = []
+            for _ in range(p.r):
+                coded += [m for m in (await node.gather(Coded, clients, timeout_s=p.uplink_s)).values() if m.round == t]
+            s.model, recovered = await node.compute(
+                "decode", take_step, s.model, alpha, {clients.index(k): m.symbols for k, m in plain.items()},
+                [(clients.index(m.sender), m) for m in coded], work=len(clients) * s.model.size)
+            node.report(parameters=s.model, received=len(plain), coded=len(coded), recovered=recovered)
+            if p.finish_at is not None and t >= p.finish_at:
+                return
+
+
+async def client(node: Node, p: Params) -> None:
+    clients, k = node.clients, node.index
+    others, K = [m for m in clients if m != node.id], len(clients)
+    alpha = await node.compute("code", network_coding.cauchy, p.r * K, K, work=K * K)
+    async for t in node.rounds(of=node.server):
+        with t:
+            model = await node.recv(Model, node.server)
+            delta, _ = await node.compute("train", node.task.local_update, model.parameters)
+            u = await node.compute("noise", noisy_symbols, delta, p.clip, p.lambda_, node.stream("noise"),
+                                   work=delta.size)
+            node.broadcast([node.server, *others], Update(u))
+            heard = {m: message.symbols for m, message in
+                     (await node.gather(Update, others, timeout_s=p.share_s)).items()}
+            heard = {clients.index(m): v for m, v in sorted({**heard, node.id: u}.items())}
+            bitmap = np.packbits([m in heard for m in range(K)])
+            rows = alpha[np.arange(p.r) * K + k][:, list(heard)]                        # (r, heard)
+            combined = await node.compute("combine", network_coding.combine, rows, list(heard.values()),
+                                          work=p.r * len(heard) * u.size)
+            for slot, x in enumerate(combined, 1):
+                node.send(node.server, Coded(int(t), slot, bitmap, x))
+
+
+def noisy_symbols(delta: Vector, clip: float | None, lambda_: float, rng: np.random.Generator) -> np.ndarray:
+    """u_k of Y_k, Delta_k clipped to the norm `clip` first: (d,) uint32."""
+    norm = float(np.linalg.norm(delta))
+    y = delta * np.float32(clip / norm) if clip is not None and norm > clip else delta
+    if lambda_:
+        y = y + np.float32(lambda_) * rng.standard_normal(delta.size, dtype=np.float32)
+    return network_coding.to_field(y)
+
+
+def take_step(model: Vector, alpha: np.ndarray, plain: Mapping[int, np.ndarray], coded: Sequence[tuple[int, Coded]],
+              ) -> tuple[Vector, int]:
+    """(Theta + mean over S, |S|); S empty: Theta itself. plain: {client 0..K-1: u}, coded: (client, its message)."""
+    found = recover(alpha, plain, coded)
+    if not found:
+        return model, 0
+    total = np.zeros(model.shape, np.float64)
+    for m in sorted(found):
+        total += network_coding.from_field(found[m])
+    return (model + total / len(found)).astype(np.float32), len(found)
+
+
+def recover(alpha: np.ndarray, plain: Mapping[int, np.ndarray], coded: Sequence[tuple[int, Coded]],
+            ) -> dict[int, np.ndarray]:
+    """{m: u_m} of every update that is determined.
+
+    What came plainly is subtracted from the combinations; the rest is a small system over GF(p).
+    """
+    K, p = alpha.shape[1], network_coding.P
+    found = dict(plain)
+    missing = [m for m in range(K) if m not in found]
+    rows = np.zeros((len(coded), K), np.int64)
+    for i, (k, message) in enumerate(coded):
+        heard = np.unpackbits(message.heard, count=K).astype(bool)
+        rows[i, heard] = alpha[(message.slot - 1) * K + k, heard]
+    for place, weights in network_coding.solvable(rows[:, missing]).items():
+        # u = sum_i w_i (x_i - sum_{m known} row_im u_m), as one combination of everything that it takes
+        used = np.flatnonzero(weights).tolist()
+        known = [m for m in sorted(plain) if rows[used, m].any()]
+        minus = [sum(-int(weights[i]) * int(rows[i, m]) for i in used) % p for m in known]
+        coefficients = np.array([[*(int(weights[i]) for i in used), *minus]], np.int64)
+        symbols = [*(coded[i][1].symbols for i in used), *(plain[m] for m in known)]
+        found[missing[place]], = network_coding.combine(coefficients, symbols)
+    return found
+
+
+ROLES = {"server": server, "client": client}
+
+
+def DECIDES(roles: Mapping[str, Sequence[int]]) -> list[int]:
+    """The first server."""
+    return list(roles["server"][:1])
+
+
+def check(params: Params, world: object) -> list[str]:
+    """What is wrong with these parameters, if anything."""
+    p, errors = params, []
+    if not (p.lambda_ >= 0 and math.isfinite(p.lambda_)):
+        errors.append(f"lambda = {p.lambda_}: expected a number, 0 or above")
+    if p.r < 0:
+        errors.append(f"r = {p.r}: expected 0 coded slots or more")
+    if p.clip is not None and not p.clip > 0:
+        errors.append(f"clip = {p.clip}: expected a norm above 0, or none")
+    errors += [f"{name} = {value} s: expected a time above 0, or none" for name, value in
+               (("share", p.share_s), ("uplink", p.uplink_s)) if value is not None and value <= 0]
+    if p.finish_at is not None and p.finish_at < 1:
+        errors.append(f"finish_at = {p.finish_at}: expected a round, 1 or above")
+    if not 0 < p.ldp_delta < 1:
+        errors.append(f"ldp_delta = {p.ldp_delta}: expected a number between 0 and 1")
+    return errors
+
+
+def analysis(params: Params, setting: Setting) -> Analysis:
+    """Transmissions in updates of d elements, and what one noisy update tells who hears it."""
+    p, names, hub = params, setting.roles["client"], setting.roles["server"][0]
+    K, arrive = len(names), sum(1 - setting.outage(k, hub) for k in names)
+    found: Analysis = {
+        "updates_per_round": (float(K * K), "messages.Update"),                 # K (K - 1) to clients, K up
+        "coded_per_round": (float(p.r * K), "messages.Coded"),
+        "downlinks_per_round": (float(K), "messages.Model"),
+        "received_per_round": (arrive, "received"),
+        "coded_received_per_round": (p.r * arrive, "coded"),
+    }
+    if p.lambda_:
+        found["lmip_update_bits"] = lmip.message(p.lambda_, p.lambda_)          # at zeta = lambda
+        found["ldp_update_epsilon"] = ("unbounded" if p.clip is None else
+                                       ldp.epsilon(p.ldp_delta, ldp.peer_mu(p.clip, p.lambda_)))
+    return found

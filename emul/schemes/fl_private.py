@@ -1,0 +1,124 @@
+"""Federated averaging with the Gaussian mechanism, over links that fail. Baseline of Weng et al., arXiv 2507.07565.
+
+    Y_k = Delta_k + n_k,  n_k i.i.d. N(0, lambda^2 I)        Theta += 1/|S| sum_{k in S} Y_k,  S: those that arrived
+
+"Non-blind" partial participation: the server divides by the number received, so the step is not shrunk; S empty
+leaves the model as it is. Every client starts each round from Theta. All clients weigh the same. lambda = 0 is
+`fl_lossy`, without outages `fl_ideal`.
+
+Bytes of the arrays in each message, without its header: Model 4 d, Update 4 d.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from emul.primitives.privacy import ldp, lmip
+from emul.roles import Analysis, Message, Node, Setting, Vector, weighted_mean
+
+
+@dataclass(frozen=True)
+class Model(Message):
+    """Server to client."""
+
+    parameters: Vector              # (d,) float32
+
+
+@dataclass(frozen=True)
+class Update(Message):
+    """Client to server."""
+
+    delta: Vector                   # Y_k, (d,) float32
+    samples: int
+
+
+@dataclass(frozen=True)
+class Params:
+    lambda_: float = 0.1                # standard deviation of the noise, per coordinate
+    clip: float | None = None           # R: updates are scaled down to this l2 norm; None: unbounded
+    uplink_s: float | None = None       # the server waits that long; None: until the fate of every update is known
+    finish_at: int | None = None        # T: the run ends with this round; None: where the scenario says
+    ldp_delta: float = 1e-5             # of the analysis
+
+
+@dataclass
+class State:
+    model: Vector
+
+
+async def server(node: Node, p: Params) -> None:
+    if node.index > 0:
+        return                          # a second server deals keys in other schemes; here it has nothing to do
+    s = node.state(State(node.task.initial_parameters()))
+    async for t in node.rounds():
+        with t:
+            node.broadcast(node.clients, Model(s.model))
+            updates = await node.gather(Update, node.clients, timeout_s=p.uplink_s)                       # S
+            s.model = await node.compute("aggregate", weighted_mean, s.model, updates, "uniform",
+                                         work=len(updates) * s.model.size)
+            node.report(parameters=s.model, received=len(updates))
+            if p.finish_at is not None and t >= p.finish_at:
+                return
+
+
+async def client(node: Node, p: Params) -> None:
+    async for t in node.rounds(of=node.server):
+        with t:
+            model = await node.recv(Model, node.server)
+            delta, samples = await node.compute("train", node.task.local_update, model.parameters)
+            if p.lambda_ or p.clip is not None:
+                delta = await node.compute("noise", noisy, delta, p.clip, p.lambda_, node.stream("noise"),
+                                           work=delta.size)
+            node.send(node.server, Update(delta, samples))
+
+
+def noisy(delta: Vector, clip: float | None, lambda_: float, rng: np.random.Generator) -> Vector:
+    """Delta_k, clipped to the norm `clip`, plus n_k: (d,) float32."""
+    norm = float(np.linalg.norm(delta))
+    kept = delta * np.float32(clip / norm) if clip is not None and norm > clip else delta
+    if not lambda_:
+        return kept
+    return kept + np.float32(lambda_) * rng.standard_normal(delta.size, dtype=np.float32)
+
+
+ROLES = {"server": server, "client": client}
+
+
+def DECIDES(roles: Mapping[str, Sequence[int]]) -> list[int]:
+    """The first server."""
+    return list(roles["server"][:1])
+
+
+def check(params: Params, world: object) -> list[str]:
+    """What is wrong with these parameters, if anything."""
+    p, errors = params, []
+    if not (p.lambda_ >= 0 and math.isfinite(p.lambda_)):
+        errors.append(f"lambda = {p.lambda_}: expected a number, 0 or above")
+    if p.clip is not None and not p.clip > 0:
+        errors.append(f"clip = {p.clip}: expected a norm above 0, or none")
+    if p.uplink_s is not None and p.uplink_s <= 0:
+        errors.append(f"uplink = {p.uplink_s} s: expected a time above 0, or none")
+    if p.finish_at is not None and p.finish_at < 1:
+        errors.append(f"finish_at = {p.finish_at}: expected a round, 1 or above")
+    if not 0 < p.ldp_delta < 1:
+        errors.append(f"ldp_delta = {p.ldp_delta}: expected a number between 0 and 1")
+    return errors
+
+
+def analysis(params: Params, setting: Setting) -> Analysis:
+    """What theory says: transmissions in updates of d elements, and what one noisy update tells who hears it."""
+    p, names, hub = params, setting.roles["client"], setting.roles["server"][0]
+    found: Analysis = {
+        "uplinks_per_round": (float(len(names)), "messages.Update"),
+        "downlinks_per_round": (float(len(names)), "messages.Model"),
+        "received_per_round": (sum(1 - setting.outage(k, hub) for k in names), "received"),
+    }
+    if p.lambda_:
+        found["lmip_update_bits"] = lmip.message(p.lambda_, p.lambda_)          # at zeta = lambda
+        found["ldp_update_epsilon"] = ("unbounded" if p.clip is None else
+                                       ldp.epsilon(p.ldp_delta, ldp.peer_mu(p.clip, p.lambda_)))
+    return found

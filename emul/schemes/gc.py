@@ -1,0 +1,10 @@
+"""Gradient coding: client k holds the data of all of U_k and trains s + 1 models. Tandon et al., ICML 2017.
+
+Nothing goes from client to client, so a round fails only if more than s uplinks do; the price is s + 1 times the
+computation and that clients hold each other's data. All holders of a share of the data train the same model of it.
+"""
+
+VARIANT_OF = "fair_seccogc"
+FIXED = {"training": "replicated", "lambda_": 0.0, "keys": "pairwise", "construction": "fair_cyclic", "gamma": None,
+         "send_incomplete": False, "decoder": "complete", "share_s": None, "setup_s": None, "zeta": None,
+         "ldp_delta": 1e-5}

@@ -1,0 +1,224 @@
+"""CIFAR-10 as batches and as a zip, folders of images, and what is said of those that are not what they should be."""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from emul.learning import Task, data, images, validate
+from emul.learning.data import DataError
+
+RNG = np.random.default_rng(6)
+BATCHES = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def raises(text: str) -> Any:
+    return pytest.raises(DataError, match=f"^{re.escape(text)}$")
+
+
+def write_batches(folder: Path, records: int = 4) -> dict[str, np.ndarray]:
+    folder.mkdir(parents=True)
+    found = {}
+    for name in BATCHES:
+        found[name] = RNG.integers(0, 256, (records, 3073), dtype=np.uint8)
+        found[name][:, 0] %= 10
+        found[name].tofile(folder / name)
+    return found
+
+
+@pytest.mark.parametrize("below", ["", "cifar10", "cifar10/cifar-10-batches-bin"])
+def test_binary_batches_are_read_in_their_order_and_standardised_by_channel(tmp_path: Path, below: str) -> None:
+    records = write_batches(tmp_path / "set" / below)
+    cifar = data.load({"set": "cifar10", "directory": str(tmp_path / "set")})
+    train = np.concatenate([records[name] for name in BATCHES[:5]])
+    assert np.array_equal(cifar.train_y, train[:, 0])
+    assert np.array_equal(cifar.train_x, train[:, 1:].reshape(-1, 3, 32, 32))
+    assert np.array_equal(cifar.test_y, records["test_batch.bin"][:, 0])
+    x = cifar.inputs(cifar.test_x)
+    assert x.dtype == np.float32
+    for channel, (mean, std) in enumerate(zip((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), strict=True)):
+        assert np.allclose(x[:, channel], (cifar.test_x[:, channel] / 255 - mean) / std, atol=1e-5)
+    plain = data.load({"set": "cifar10", "directory": str(tmp_path / "set"),
+                       "normalise": {"mean": 0, "std": [1, 2, 1]}})
+    assert np.allclose(plain.inputs(plain.test_x)[:, 1], plain.test_x[:, 1] / 510, atol=1e-6)
+
+
+def test_what_is_wrong_with_batches_is_said(tmp_path: Path) -> None:
+    with raises('data set "cifar10": expected a directory with its files, in the task or in $EMUL_DATA'):
+        data.load({"set": "cifar10"})
+    with raises(f"{tmp_path}: expected the binary batches of CIFAR-10 (data_batch_1.bin, ...) or cifar-10-images.zip "
+                "with train-labels.txt and test-labels.txt"):
+        data.load({"set": "cifar10", "directory": str(tmp_path)})
+    write_batches(tmp_path / "cifar10")
+    spec, bad = {"set": "cifar10", "directory": str(tmp_path)}, tmp_path / "cifar10" / "data_batch_3.bin"
+    bad.write_bytes(b"x" * 3074)
+    with raises(f"{bad}: expected records of 3073 bytes, found 3074 bytes"):
+        data.load(spec)
+    bad.write_bytes(bytes([10]) + bytes(3072))
+    with raises(f"{bad}: expected labels in 0..9, found 10"):
+        data.load(spec)
+    bad.unlink()
+    text = f"{bad}: expected this file of CIFAR-10; it does not exist"
+    assert data.missing(spec) == text
+    task = {"data": spec, "model": "cinic_cnn", "solver": {"sgd": {"lr": 0.1, "steps": 1}}}
+    assert [p.expected for p in validate(task, 2)] == [text]
+
+
+@pytest.mark.parametrize(("normalise", "expected"), [
+    ({"mean": [0.5, 0.5]}, "expected 3 numbers in a list, one for each channel"),
+    ({"std": [0.5, 0.5, 0.0]}, "expected such as {mean: 0.1307, std: 0.3081}, std > 0"),
+    ({"mean": []}, "expected such as {mean: 0.1307, std: 0.3081}, std > 0"),
+    ({"mean": ["a", 1, 1]}, "expected such as {mean: 0.1307, std: 0.3081}, std > 0"),
+    ({"mean": [0.5, 0.5, 0.5], "std": 0.2}, None)])
+def test_a_normalisation_is_a_number_or_one_for_each_channel(tmp_path: Path, normalise: Any,
+                                                             expected: str | None) -> None:
+    write_batches(tmp_path / "cifar10")
+    problems = validate({"data": {"set": "cifar10", "directory": str(tmp_path), "normalise": normalise},
+                         "model": "cinic_cnn", "solver": {"sgd": {"lr": 0.1, "steps": 1}}}, 2)
+    assert [p.expected for p in problems] == ([] if expected is None else [expected])
+
+
+def test_a_wrong_number_of_channels_of_a_folder_is_found_when_it_is_read(tmp_path: Path) -> None:
+    pytest.importorskip("PIL", reason="needs Pillow")
+    write_folder(tmp_path)
+    with raises('data set "images": expected 1 numbers to normalise with, one for each channel, found 3'):
+        data.load({"set": "images", "directory": str(tmp_path), "normalise": {"mean": [0, 0, 0]}})
+
+
+# --- with Pillow ----------------------------------------------------------------------------------------------------
+
+def encoded(pixels: np.ndarray, suffix: str = "PNG") -> bytes:
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, suffix)
+    return file.getvalue()
+
+
+def write_folder(folder: Path, shape: tuple[int, ...] = (5, 4), kinds: tuple[str, ...] = ("train", "test"),
+                 ) -> dict[str, np.ndarray]:
+    """{"train/cat/3.png": its pixels}: three cats and two dogs in each part."""
+    found = {}
+    for kind in kinds:
+        for name, count in (("cat", 3), ("dog", 2)):
+            (folder / kind / name).mkdir(parents=True)
+            for i in range(count):
+                pixels = RNG.integers(0, 256, shape, dtype=np.uint8)
+                found[f"{kind}/{name}/{i}.png"] = pixels
+                (folder / kind / name / f"{i}.png").write_bytes(encoded(pixels))
+    return found
+
+
+@pytest.mark.parametrize("shape", [(5, 4), (5, 4, 3)])
+def test_a_folder_of_images_is_a_data_set_by_class_and_name(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    pytest.importorskip("PIL", reason="needs Pillow")
+    files = write_folder(tmp_path / "images", shape, ("train", "valid", "test"))
+    (tmp_path / "images" / "train" / "cat" / "notes.txt").write_text("no image")
+    found = data.load({"set": "images", "directory": str(tmp_path)})
+    assert found.classes == 2
+    assert found.train_y.tolist() == [0, 0, 0, 1, 1]
+    assert found.input_shape == ((1, 5, 4) if len(shape) == 2 else (3, 5, 4))
+    for part, x in (("train", found.train_x), ("test", found.test_x)):
+        for i, name in enumerate(["cat/0", "cat/1", "cat/2", "dog/0", "dog/1"]):
+            pixels = files[f"{part}/{name}.png"]
+            assert np.array_equal(x[i], pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1))
+    assert found.inputs(found.train_x).max() <= 1.0
+    # a file that changes is read anew, not taken from the cache
+    changed = np.zeros(shape, np.uint8)
+    (tmp_path / "images" / "train" / "dog" / "1.png").write_bytes(encoded(changed))
+    assert not data.load({"set": "images", "directory": str(tmp_path)}).train_x[4].any()
+    task = Task({"data": {"set": "images", "directory": str(tmp_path), "held_out": 1}, "model": "logistic",
+                 "solver": {"sgd": {"lr": 0.1, "steps": 1}}}, 2, 1)
+    assert (task.dimension, task.samples(0)) == (2 * (5 * 4 * (1 if len(shape) == 2 else 3) + 1), 2)
+
+
+def test_what_is_wrong_with_a_folder_is_said(tmp_path: Path) -> None:
+    pytest.importorskip("PIL", reason="needs Pillow")
+    spec, folder = {"set": "images", "directory": str(tmp_path)}, tmp_path / "images"
+    folder.mkdir()
+    with raises(f"{folder / 'train'}: expected a folder with a folder of images for each class; it does not exist"):
+        data.load(spec)
+    (folder / "train").mkdir()
+    with raises(f"{folder / 'train'}: expected a folder of images for each class, found none"):
+        data.load(spec)
+    (folder / "train").rmdir()
+    write_folder(folder)
+    (folder / "test" / "cow").mkdir()
+    with raises(f"{folder / 'test' / 'cow'}: expected only the classes that {folder / 'train'} has"):
+        data.load(spec)
+    (folder / "test" / "cow").rmdir()
+    bad = folder / "train" / "dog" / "1.png"
+    bad.write_bytes(encoded(np.zeros((7, 4), np.uint8)))
+    with raises(f"{bad}: expected an image of 4 x 5 pixels, found 4 x 7"):
+        data.load(spec)
+    bad.write_bytes(b"no image")
+    with pytest.raises(DataError, match=rf"^{re.escape(str(bad))}: expected an image: cannot identify image file"):
+        data.load(spec)
+    bad.write_bytes(encoded(np.zeros((5, 4), np.uint8))[:-20])
+    with pytest.raises(DataError, match=rf"^{re.escape(str(bad))}: expected an image: "):
+        data.load(spec)
+    with raises(f"{folder / 'train' / 'cat' / '0.png'}: expected an image of 32 x 32 pixels, found 4 x 5"):
+        data.load({"set": "cinic10", "directory": str(folder)})
+
+
+def test_the_zip_gives_images_in_the_order_of_the_labels(tmp_path: Path) -> None:
+    pytest.importorskip("PIL", reason="needs Pillow")
+    labels = {"train": [6, 0, 6, 9], "test": [0, 0]}
+    with zipfile.ZipFile(tmp_path / "cifar-10-images.zip", "w") as archive:
+        for kind, values in labels.items():
+            (tmp_path / f"{kind}-labels.txt").write_text("".join(f"{v}\n" for v in values))
+            seen: dict[int, int] = {}
+            for place, label in enumerate(values):
+                n = seen[label] = seen.get(label, -1) + 1
+                grey = np.full((32, 32, 3), 20 * (place + 1), np.uint8)
+                archive.writestr(f"{kind}/{images.CIFAR_CLASSES[label]}/{n:04d}.jpg", encoded(grey, "JPEG"))
+    found = data.load({"set": "cifar10", "directory": str(tmp_path)})
+    assert found.train_y.tolist() == labels["train"]
+    assert np.abs(found.train_x.mean(axis=(1, 2, 3)) - [20, 40, 60, 80]).max() < 2
+    assert found.test_x.shape == (2, 3, 32, 32)
+    (tmp_path / "train-labels.txt").write_text("6\n0\n6\n6\n")
+    with pytest.raises(DataError, match=r"cifar-10-images\.zip: expected a zip of the images of CIFAR-10: .*frog/0002"):
+        data.load({"set": "cifar10", "directory": str(tmp_path)})
+    (tmp_path / "train-labels.txt").write_text("6\nfrog\n")
+    with pytest.raises(DataError, match=r"train-labels\.txt: expected one label a line: invalid literal"):
+        data.load({"set": "cifar10", "directory": str(tmp_path)})
+    (tmp_path / "cifar-10-images.zip").write_bytes(b"no zip")
+    (tmp_path / "train-labels.txt").write_text("6\n")
+    with raises(f"{tmp_path / images.CIFAR_ZIP}: expected a zip of the images of CIFAR-10: File is not a zip file"):
+        data.load({"set": "cifar10", "directory": str(tmp_path)})
+
+
+def test_without_pillow_the_message_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "train" / "cat").mkdir(parents=True)
+    (tmp_path / "test" / "cat").mkdir(parents=True)
+    for kind in ("train", "test"):
+        (tmp_path / kind / "cat" / "0.png").write_bytes(b"")
+
+    def no_module(name: str) -> Any:
+        raise ImportError(name)
+    monkeypatch.setattr(images.importlib, "import_module", no_module)
+    with raises(f"{tmp_path}: images are read with Pillow, which is not installed: pip install 'emul[images]'"):
+        data.load({"set": "images", "directory": str(tmp_path)})
+
+
+@pytest.mark.slow
+def test_the_real_zip_has_5000_images_of_each_class(shared_data: Path) -> None:
+    pytest.importorskip("PIL", reason="needs Pillow")
+    cifar = data.load({"set": "cifar10", "directory": str(shared_data)})
+    assert cifar.train_x.shape == (50_000, 3, 32, 32)
+    assert np.bincount(cifar.train_y[:10_000]).tolist() == [1005, 974, 1032, 1016, 999, 937, 1030, 1001, 1025, 981]
+    assert np.bincount(cifar.test_y).tolist() == [1000] * 10
+    x = cifar.inputs(cifar.train_x)
+    assert np.abs(x.mean(axis=(0, 2, 3))).max() < 0.02
+    assert np.abs(x.std(axis=(0, 2, 3)) - 1).max() < 0.02
