@@ -15,10 +15,10 @@ START = 0           # time, node, round                                         
 RESUME = 1          # time, node, outcome, messages                             a wait is over
 ENTER = 2           # time, node, round                                         0: no more rounds
 COMPUTED = 3        # time, node
-SEND = 4            # time, source, seq, target, type, size, wire, round, vertex, next vertex    first hop
+SEND = 4            # time, source, seq, target, type, size, wire, round, vertex, next vertex    first hop; -1: none
 HOP = 5             # time, source, seq, wire, vertex, next vertex              a further hop begins
 DELIVER = 6         # time, source, seq, fate                                   INBOX, LATE or ENDED
-LOST = 7            # time, source, seq, vertex, next vertex                    known now to the receiver
+LOST = 7            # time, source, seq, vertex, next vertex                    known now to the receiver; -1: away
 COMPUTE = 8         # time, node, label, cost, work, round
 LEAVE = 9           # time, node, round, why                                    "": completed
 REPORT = 10         # time, node, round, values, digest
@@ -29,6 +29,9 @@ LINK = 14           # time, vertex, next vertex, changes
 ABSTAIN = 15        # time, node, round, targets, types
 LATE = 16           # time, source, seq                                         delivered before, its round ended unread
 UNREAD = 17         # time, source, seq                                         delivered before, its receiver crashed
+AWAY = 18           # time, node                                                it left: unreachable, its state kept
+BACK = 19           # time, node
+RESENT = 20         # time, source, seq, bytes, vertex, next vertex             what a reliable link sent again
 
 INBOX, DELIVERED_LATE, TO_ENDED = 0, 1, 2       # fates in a DELIVER row
 
@@ -51,4 +54,7 @@ NAMES = {
     ABSTAIN: ("abstain", "time_ns", "node", "round", "targets", "types"),
     LATE: ("late", "time_ns", "source", "seq"),
     UNREAD: ("unread", "time_ns", "source", "seq"),
+    AWAY: ("away", "time_ns", "node"),
+    BACK: ("back", "time_ns", "node"),
+    RESENT: ("resent", "time_ns", "source", "seq", "bytes", "vertex", "next"),
 }

@@ -55,6 +55,18 @@ def uniform_at(key: int, index: int) -> float:
     return (z >> 11) * _TO_UNIT
 
 
+def uniforms_at(key: int, first: int, count: int) -> np.ndarray:
+    """(count,) draws number first, first + 1, ... of the stream `key`: those of `uniform_at`. Indices below 2**63.
+
+    About 20 ns a draw.
+    """
+    z = np.arange(first + 1, first + count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(key)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)      # modulo 2**64, as arrays of uint64 are
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z ^= z >> np.uint64(31)
+    return (z >> np.uint64(11)).astype(np.float64) * _TO_UNIT
+
+
 def generator(seed: int, purpose: str, *names: Name) -> Generator:
     """A NumPy generator (Philox, 128-bit key) of its own for (seed, purpose, names). About 20 us to make."""
     return np.random.Generator(np.random.Philox(key=int.from_bytes(_digest(seed, purpose, names, 16), "little")))

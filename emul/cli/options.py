@@ -20,3 +20,4 @@ Plugins = Annotated[list[str] | None, typer.Option("--plugin", metavar="MODULE",
                                                    help="module with a scheme of your own; may be repeated")]
 WorkerCount = Annotated[int | None, typer.Option(
     min=0, help="worker processes; 0: none, everything in this process [default: one a core]")]
+Json = Annotated[bool, typer.Option("--json", help="the result as JSON on stdout, in place of text")]

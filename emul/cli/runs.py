@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from emul.cli.options import FAILED, VIOLATED, Plugins, ScenarioFile, Seed, Sets, WorkerCount, app
+from emul.cli.options import FAILED, VIOLATED, Json, Plugins, ScenarioFile, Seed, Sets, WorkerCount, app
+
+if TYPE_CHECKING:
+    from emul.engine import Result
 
 
 @app.command()
@@ -18,21 +22,33 @@ def run(scenario: ScenarioFile,
         out: Annotated[Path, typer.Option(help="directory in which the run directories are made")] = Path("runs"),
         seed: Seed = None, sets: Sets = None, plugin: Plugins = None,
         quiet: Annotated[bool, typer.Option("--quiet", help="no progress line")] = False,
-        ) -> None:
+        network: Annotated[Path | None, typer.Option(
+            metavar="RUN", help="a run directory, or a table such as its network.parquet (CSV, too): links draw "
+            "what they drew there")] = None,
+        beyond: Annotated[str | None, typer.Option(
+            help="with --network, what a link does that the record has no draw for: stream (its own model), repeat "
+            "or error [default: stream]")] = None,
+        as_json: Json = False) -> None:
     """Run every scheme of a scenario over the same network, and compare them."""
     from emul import engine
     from emul import scenario as scenarios
     from emul.record.progress import table
 
-    plan = scenarios.load(scenario, sets=sets or (), seed=seed, plugins=plugin or ())
+    if beyond is not None and network is None:
+        raise typer.BadParameter("is used only with --network", param_hint="--beyond")
+    record = [] if network is None else [f"network={{replay: {json.dumps(str(network.absolute()))}, "
+                                         f"beyond: {json.dumps(beyond or 'stream')}}}"]
+    plan = scenarios.load(scenario, sets=[*(sets or ()), *record], seed=seed, plugins=plugin or ())
     results = engine.run(plan, scheme=scheme, workers=workers, out=out, plugins=plugin or (), quiet=quiet)
     for warning in sorted({w for r in results for w in r.warnings}):
         print(f"warning: {warning}", file=sys.stderr)
     summaries = [r.summary for r in results if r.summary is not None]
-    if summaries:
+    if as_json:
+        print(json.dumps({"kind": "run", "runs": [_document(r) for r in results]}, indent=2))
+    elif summaries:
         print(table(summaries))
     for result in results:
-        if result.directory is not None:
+        if result.directory is not None and not as_json:
             print(f"{result.scheme}: {result.directory}")
         if result.error is not None:
             print(f"{result.scheme} failed: {result.error}", file=sys.stderr)
@@ -42,6 +58,12 @@ def run(scenario: ScenarioFile,
         raise typer.Exit(VIOLATED)
     if any(r.error is not None for r in results):
         raise typer.Exit(FAILED)
+
+
+def _document(result: Result) -> dict[str, Any]:
+    """One scheme's run for `--json`: its summary, or why it failed."""
+    return {"scheme": result.scheme, "directory": None if result.directory is None else str(result.directory),
+            "summary": result.summary, "violated": list(result.violations), "error": result.error}
 
 
 @app.command()

@@ -23,8 +23,24 @@ from emul.base import rows
 from emul.base.errors import Deadlock, RoleFailed, RunError, ZeroTimeLoop
 from emul.kernel import waits
 from emul.kernel.calendar import FAULT, NETWORK, TIMER, Calendar, Entry
-from emul.kernel.parts import Copy, Crash, Journal, KNode, LinkChange, Patience, Payload, Pipe, Plan, Port
-from emul.network import Network
+from emul.kernel.parts import (
+    FLOW,
+    OWN,
+    SHARED,
+    Copy,
+    Crash,
+    Fault,
+    Journal,
+    KNode,
+    Leave,
+    LinkChange,
+    Patience,
+    Payload,
+    Pipe,
+    Plan,
+    Port,
+)
+from emul.network import FlowLink, Network
 from emul.roles.events import (
     Abstain,
     Close,
@@ -47,12 +63,16 @@ from emul.roles.events import (
 from emul.wire import ENVELOPE_BYTES
 
 # tags of calendar entries: what an entry of the kinds NETWORK, TIMER, FAULT is
-_ADVANCE, _LOCAL, _COMPUTED, _LOOK, _FATE, _DEADLINE, _CRASH, _RETURN, _LINK, _STOP = range(10)
+(_ADVANCE, _LOCAL, _LAND, _COMPUTED, _LOOK, _FATE, _OFFER, _FLOW_ON, _FLOW_IN, _DEADLINE, _FAULT, _RETURN, _BACK,
+ _STOP) = range(14)
+_LANDINGS = (_LOCAL, _LAND)
 
 _ACTIVATIONS_AT_ONE_INSTANT = 10_000         # of one node
 _HELD = 4096                                # rows, before the journal gets what is settled of them
 _ABSTENTIONS = 1000                         # kept of a node, before those of old rounds are forgotten
 _FAR = 1 << 62
+_STREAM = 1 << 40                           # sequence numbers of the faults of a stream begin at multiples of this
+_FAULTS_WITHOUT_PROGRESS = 100_000          # of streams, before a run in which no round begins is a deadlock
 
 
 class Kernel:
@@ -81,6 +101,7 @@ class Kernel:
         self._nodes = [KNode(i, name, role, vertex, worker, network.out_latency_ns(vertex))
                        for i, (name, role, vertex, worker)
                        in enumerate(zip(plan.names, plan.roles, plan.vertices, plan.workers, strict=True))]
+        self._lower_lookahead()
         self._at = {n.vertex: n for n in self._nodes}
         self._deciders = set(plan.deciders)
         self._deciding = set(plan.deciders)         # those that have not returned
@@ -89,8 +110,10 @@ class Kernel:
         self._pipes: dict[tuple[int, int], Pipe] = {}
         self._open: deque[tuple[KNode, int]] = deque()              # activations in order: node, time
         self._horizon: deque[tuple[int, int]] = deque()             # (index, bound), bounds ascending: the least first
-        # without faults of links what a link says of a message is final, so its frames can travel while it does
-        self._early = not any(isinstance(f, LinkChange) for f in plan.faults)
+        # if only crashes can happen, what a link says of a message is final: its frames can travel while it does
+        self._early = not plan.streams and all(isinstance(f, Crash) for f in plan.faults)
+        self._flows: Pipe | None = None             # of the network's Fluid, once it is used
+        self._pulled = 0                            # faults taken from streams since a round was entered
         self._followers: dict[int, set[int]] = {}   # leader -> nodes that follow it
         self._opened = 0
         self._reports: dict[int, list[int]] = {}    # decider -> rounds with reported parameters, for a stop on accuracy
@@ -103,7 +126,9 @@ class Kernel:
     def run(self) -> None:
         """Run to the end. Raises RunError: a role failed, a deadlock, a worker died, a bug of emul."""
         for place, fault in enumerate(self.plan.faults):
-            self._add_fault(fault, place)
+            self._add_fault(fault, 2 * place, -1)
+        for number in range(len(self.plan.streams)):
+            self._pull(number, _STREAM * (number + 1))
         if self.plan.stop.virtual_ns is not None:
             self._calendar.add(self.plan.stop.virtual_ns, (TIMER, -1, 0, _STOP, None, None))
         for node in self._nodes:
@@ -193,16 +218,16 @@ class Kernel:
             if entry[3] == _ADVANCE:
                 left = self._leave_link(time, entry[4])
                 if len(left) == 1:
-                    node = self._arrive(time, left[0][0], left[0][1], entry[4])
+                    node = self._arrive(time, *left[0], entry[4])
                     if node is not None:
                         self._look(time, node)
                     return
             else:
-                node = self._arrive(time, entry[4], True, None) if entry[3] == _LOCAL else self._happen(time, entry)
+                node = self._arrive(time, *entry[4]) if entry[3] in _LANDINGS else self._happen(time, entry)
                 if node is not None:
                     self._look(time, node)
                 return
-            arrivals = [(copy, delivered, entry[4]) for copy, delivered in left]
+            arrivals = [(*one, entry[4]) for one in left]
             rest: list[Entry] = []
         else:
             arrivals, rest = [], []
@@ -210,15 +235,15 @@ class Kernel:
                 tag = entry[3]
                 if tag == _ADVANCE:
                     pipe = entry[4]
-                    arrivals += [(copy, delivered, pipe) for copy, delivered in self._leave_link(time, pipe)]
-                elif tag == _LOCAL:
-                    arrivals.append((entry[4], True, None))
+                    arrivals += [(*one, pipe) for one in self._leave_link(time, pipe)]
+                elif tag in _LANDINGS:
+                    arrivals.append(entry[4])
                 else:
                     rest.append(entry)
         arrivals.sort(key=_copy_key)
         touched: dict[int, KNode] = {}
-        for copy, delivered, pipe in arrivals:
-            node = self._arrive(time, copy, delivered, pipe)
+        for arrival in arrivals:
+            node = self._arrive(time, *arrival)
             if node is not None:
                 touched[node.id] = node
         for entry in rest:
@@ -228,7 +253,7 @@ class Kernel:
         for _, node in sorted(touched.items()):
             self._look(time, node)
 
-    def _leave_link(self, time: int, pipe: Pipe) -> list[tuple[Copy, bool]]:
+    def _leave_link(self, time: int, pipe: Pipe) -> list[tuple[Copy, bool, int, int]]:
         """What leaves the link now; and the calendar is told when to look at it next."""
         if pipe.due != time:                        # the link has changed since, and was scheduled anew
             if pipe.stale:
@@ -236,7 +261,14 @@ class Kernel:
             return []
         left = pipe.link.advance(time)
         self._look_at(pipe)
-        return left
+        if pipe.kind == OWN:
+            return left
+        # it has many ends: what arrives does so in an entry of the node where it does, which may have to wait for it
+        for copy, delivered, tail, resent in left:
+            end = self._pipe(copy.path[copy.hop], copy.path[copy.hop + 1])
+            self._calendar.add(time, (NETWORK, copy.source, copy.seq + _FAR, _LAND,
+                                      (copy, delivered, tail, resent, end), end.owner))
+        return []
 
     def _happen(self, time: int, entry: Entry) -> KNode | None:
         """An entry that is no delivery. Returns the node whose wait it may have ended."""
@@ -265,12 +297,18 @@ class Kernel:
                 if known is not None and known > time:
                     self._later(node, known, _FATE, (node, source))
             return None
-        if tag == _CRASH:
-            self._crash(time, what[0], what[1])
+        if tag == _OFFER:
+            self._offer_to(time, *what)
+        elif tag == _FLOW_ON:
+            self._enter_next(time, *what)
+        elif tag == _FLOW_IN:
+            self._start_flow(time, *what)
+        elif tag == _FAULT:
+            self._fail(time, *what)
         elif tag == _RETURN:
             self._return(time, what[0], what[1])
-        elif tag == _LINK:
-            self._change_link(time, *what)
+        elif tag == _BACK:
+            self._come_back(time, what[0], what[1])
         elif tag == _STOP and not self._stopped:
             self._stop_now(time)
         return None
@@ -338,7 +376,7 @@ class Kernel:
     def _send(self, node: KNode, action: Send) -> None:
         time, source, seq, kind, round_ = node.time, node.id, action.first, intern(action.kind), action.round
         size = action.size + ENVELOPE_BYTES
-        nodes, log = self._nodes, self._log
+        nodes, log, away = self._nodes, self._log, node.away
         payload = Payload(source, seq, node.worker)
         for target in action.to:
             payload.expect(nodes[target].worker)
@@ -355,7 +393,11 @@ class Kernel:
                 coming[source] = [copy]
             if pipe is None:                        # to itself
                 log((rows.SEND, time, source, seq, target, kind, action.size, 0, round_, -1, -1))
-                self._later(node, time, _LOCAL, copy)
+                self._later(node, time, _LOCAL, (copy, True, 0, 0, None))
+            elif away:                              # nobody hears it; known when it would have come at the earliest
+                log((rows.SEND, time, source, seq, target, kind, action.size, 0, round_, -1, -1))
+                self._calendar.add(time + self._latency(node, nodes[target]), (
+                    NETWORK, source, seq + _FAR, _LAND, (copy, False, 0, 0, None), nodes[target]))
             else:
                 wire = size if pipe.plain else pipe.link.wire_bytes(size)
                 log((rows.SEND, time, source, seq, target, kind, action.size, wire, round_, pipe.src, pipe.dst))
@@ -369,12 +411,63 @@ class Kernel:
         path = self.network.route(node.vertex, target.vertex)
         return path, self._pipe(path[0], path[1])
 
-    def _offer(self, time: int, pipe: Pipe, copy: Copy) -> None:
+    def _offer(self, time: int, pipe: Pipe, copy: Copy, tail: int = 0) -> None:
+        """The copy's next link. `tail`: when the last byte of it will be here; it is, if that has passed."""
+        if pipe.kind or pipe.cut or tail > time:
+            if pipe.kind == FLOW:
+                self._enter(max(time, tail), pipe, copy, [])
+            elif pipe.kind == SHARED:               # other nodes may offer to it before: in the order of time
+                self._calendar.add(time, (NETWORK, copy.source, copy.seq + _FAR, _OFFER, (pipe, copy, tail), None))
+            else:
+                self._offer_to(time, pipe, copy, tail)
+            return
         delivered = pipe.link.offer(time, copy, copy.size, copy.round)
         if pipe.due is None:
             self._look_at(pipe)
         if copy.payload.undecided and self._early and not (delivered and copy.hop < len(copy.path) - 2):
             self._decide(copy, delivered)
+
+    def _offer_to(self, time: int, pipe: Pipe, copy: Copy, tail: int) -> None:
+        pipe.link.offer(time, copy, copy.size, copy.round, copy.hop >= len(copy.path) - 2, tail)
+        self._look_again(pipe.main)
+
+    def _enter(self, time: int, pipe: Pipe, copy: Copy, ends: list[tuple[Pipe, int]]) -> None:
+        """The copy comes to a link that shares its bandwidth; `ends`: those before it in a row, and when it came there.
+
+        One flow takes them all, up to the last in a row or one that loses it. It pays their latencies first, one after
+        the other, and occupies them all at once after that, as flows of SimGrid do.
+        """
+        delivered, delay = pipe.link.enter(time, copy.size, copy.round)
+        ends.append((pipe, time))
+        number, seq, last = copy.source, copy.seq + _FAR, copy.hop == len(copy.path) - 2
+        if pipe.link.down and not delivered:        # nothing passes it: lost without having occupied anything
+            self._calendar.add(time + delay, (NETWORK, number, seq, _LAND, (copy, False, 0, 0, pipe), pipe.owner))
+        elif last or not delivered or self._pipe(pipe.dst, copy.path[copy.hop + 2]).kind != FLOW:
+            self._calendar.add(time + delay, (NETWORK, number, seq, _FLOW_IN, (copy, delivered, ends), None))
+        else:
+            self._calendar.add(time + delay, (NETWORK, number, seq, _FLOW_ON, (copy, ends), pipe.owner))
+
+    def _enter_next(self, time: int, copy: Copy, ends: list[tuple[Pipe, int]]) -> None:
+        copy.hop += 1
+        pipe = self._pipe(copy.path[copy.hop], copy.path[copy.hop + 1])
+        self._log((rows.HOP, time, copy.source, copy.seq, pipe.link.wire_bytes(copy.size), pipe.src, pipe.dst))
+        self._enter(time, pipe, copy, ends)
+
+    def _start_flow(self, time: int, copy: Copy, delivered: bool, ends: list[tuple[Pipe, int]]) -> None:
+        if any(pipe.link.dropped_ns >= since for pipe, since in ends):      # a fault has dropped it on its way
+            last = ends[-1][0]
+            self._calendar.add(time, (NETWORK, copy.source, copy.seq + _FAR, _LAND, (copy, False, 0, 0, last),
+                                      last.owner))
+            return
+        flows = self._flows
+        if flows is None:
+            flows = self._flows = Pipe(self.network.flows, None, -1, 0, FLOW)
+        again = self.network.flows.start(time, copy, copy.size, delivered, [pipe.link for pipe, _ in ends],
+                                         self._latency(self._nodes[copy.source], self._nodes[copy.target]))
+        if again:
+            for pipe, _ in ends:
+                self._log((rows.RESENT, time, copy.source, copy.seq, again, pipe.src, pipe.dst))
+        self._look_again(flows)
 
     def _decide(self, copy: Copy, delivered: bool) -> None:
         """The frames go to the receiver's worker once it is decided that they arrive, once per worker."""
@@ -391,7 +484,11 @@ class Kernel:
     def _pipe(self, src: int, dst: int) -> Pipe:
         pipe = self._pipes.get((src, dst))
         if pipe is None:
-            pipe = self._pipes[src, dst] = Pipe(self.network.link(src, dst), self._at.get(dst))
+            link = self.network.link(src, dst)
+            kind = FLOW if isinstance(link, FlowLink) else SHARED if link.half_duplex else OWN
+            pipe = self._pipes[src, dst] = Pipe(link, self._at.get(dst), src, dst, kind)
+            if kind == SHARED and (dst, src) in self._pipes:
+                pipe.main = self._pipes[dst, src]
         return pipe
 
     def _look_at(self, pipe: Pipe) -> None:
@@ -402,27 +499,38 @@ class Kernel:
         if pipe.stale and due in pipe.stale:        # it was to be looked at then, before the link changed
             pipe.stale.discard(due)
             return
-        self._calendar.add(due, (NETWORK, pipe.src, pipe.dst - _FAR, _ADVANCE, pipe, pipe.owner))
+        owner = pipe.owner if pipe.kind == OWN else None
+        self._calendar.add(due, (NETWORK, pipe.src, pipe.dst - _FAR, _ADVANCE, pipe, owner))
 
-    def _arrive(self, time: int, copy: Copy, delivered: bool, pipe: Pipe | None) -> KNode | None:
+    def _look_again(self, pipe: Pipe) -> None:
+        """As `_look_at`, where the next thing may leave earlier or later than was thought."""
+        if pipe.due is not None:
+            pipe.stale = (pipe.stale or set()) | {pipe.due}
+        self._look_at(pipe)
+
+    def _arrive(self, time: int, copy: Copy, delivered: bool, tail: int, resent: int, pipe: Pipe | None,
+                ) -> KNode | None:
         """A copy has left a link. Returns its receiver if this may end a wait of it."""
         receiver = self._nodes[copy.target]
+        if resent:
+            assert pipe is not None
+            self._log((rows.RESENT, time, copy.source, copy.seq, resent, pipe.src, pipe.dst))
         if delivered and pipe is not None and copy.hop < len(copy.path) - 2:
             copy.hop += 1
             onward = self._pipe(copy.path[copy.hop], copy.path[copy.hop + 1])
             self._log((rows.HOP, time, copy.source, copy.seq, onward.link.wire_bytes(copy.size),
                        onward.src, onward.dst))
-            self._offer(time, onward, copy)
+            self._offer(time, onward, copy, tail)
             return None
         under_way = receiver.coming[copy.source]
         under_way.remove(copy)
         if not under_way:
             del receiver.coming[copy.source]
         if copy.payload.undecided:
-            self._decide(copy, delivered)
-        if not delivered:
-            assert pipe is not None
-            self._log((rows.LOST, time, copy.source, copy.seq, pipe.src, pipe.dst))
+            self._decide(copy, delivered and not receiver.away)
+        if not delivered or (receiver.away and pipe is not None):
+            link = (-1, -1) if pipe is None else (pipe.src, pipe.dst)
+            self._log((rows.LOST, time, copy.source, copy.seq, *link))
             self._unread(copy)
             return self._know_loss(time, receiver, copy)
         if not receiver.alive or receiver.finished:
@@ -627,6 +735,7 @@ class Kernel:
             self._discard_late(node)
             if node.id in self._deciders and number > self.entered:
                 self.entered = number
+                self._pulled = 0
         self._log((rows.ENTER, time, node.id, number))
         self._open_activation(node, Entered(node.id, time, number))
         if number > 1 and node.watchers:
@@ -709,20 +818,67 @@ class Kernel:
 
     # --- faults ---------------------------------------------------------------------------------------------------
 
-    def _add_fault(self, fault: Crash | LinkChange, place: int) -> None:
-        if isinstance(fault, LinkChange):
-            pipe = self._pipe(fault.src, fault.dst)
-            self._calendar.add(fault.at_ns, (FAULT, len(self._nodes) + fault.src, place, _LINK, (pipe, fault),
-                                             self._at.get(fault.src)))
-            return
-        node = self._nodes[fault.node]
-        self._calendar.add(fault.at_ns, (FAULT, node.id, 2 * place, _CRASH, (node, fault), node))
-        if fault.until_ns is not None:
-            self._calendar.add(fault.until_ns, (FAULT, node.id, 2 * place + 1, _RETURN, (node, fault), node))
+    def _lower_lookahead(self) -> None:
+        """A fault may lower the latency of a link: its sender cannot look ahead farther than that, at any time.
 
-    def _crash(self, time: int, node: KNode, fault: Crash) -> None:
+        Flows have paid their latency before: a change of their rate can bring the end of one to the next instant.
+        """
+        at = {node.vertex: node for node in self._nodes}
+        for fault in self.plan.faults:
+            if isinstance(fault, LinkChange) and fault.src in at:
+                latency = fault.changes.get("latency_ns")           # or a distribution of them
+                if isinstance(self.network.link(fault.src, fault.dst), FlowLink):
+                    latency = 0
+                if latency is not None:
+                    node = at[fault.src]
+                    node.out_latency = min(node.out_latency, getattr(latency, "least_ns", latency))
+
+    def _add_fault(self, fault: Fault, seq: int, stream: int) -> None:
+        """Sequence numbers come in pairs: one for the fault, one for its end."""
+        if isinstance(fault, LinkChange):
+            number, owner = len(self._nodes) + fault.src, self._at.get(fault.src)
+        else:
+            number, owner = fault.node, self._nodes[fault.node]
+        self._calendar.add(fault.at_ns, (FAULT, number, seq, _FAULT, (fault, seq, stream), owner))
+
+    def _pull(self, stream: int, seq: int) -> None:
+        """The next fault of a stream goes on the calendar; only one of each is there, since they may be endless."""
+        fault = next(self.plan.streams[stream], None)
+        if fault is not None:
+            self._add_fault(fault, seq, stream)
+
+    def _fail(self, time: int, fault: Fault, seq: int, stream: int) -> None:
+        if stream >= 0:
+            self._pulled += 1
+            if self._pulled > max(_FAULTS_WITHOUT_PROGRESS, 1000 * len(self._nodes)):
+                raise Deadlock(f"no decider has entered a round during {self._pulled} faults\n"
+                               + waits.deadlock_report(self._nodes, self.now))
+            self._pull(stream, seq + 2)
+        if isinstance(fault, LinkChange):
+            self._change_link(time, self._pipe(fault.src, fault.dst), fault)
+        elif isinstance(fault, Leave):
+            self._go_away(time, self._nodes[fault.node], fault, seq + 1)
+        else:
+            self._crash(time, self._nodes[fault.node], fault, seq + 1)
+
+    def _go_away(self, time: int, node: KNode, fault: Leave, seq: int) -> None:
+        """Its role goes on and keeps its memory; what it sends or gets from now on is lost."""
+        if node.away or node.finished:
+            return
+        node.away = True
+        self._log((rows.AWAY, time, node.id))
+        if fault.until_ns is not None:
+            self._calendar.add(fault.until_ns, (FAULT, node.id, seq, _BACK, (node, fault), node))
+
+    def _come_back(self, time: int, node: KNode, fault: Leave) -> None:
+        node.away = False
+        self._log((rows.BACK, time, node.id))
+
+    def _crash(self, time: int, node: KNode, fault: Crash, seq: int) -> None:
         if not node.alive or node.finished:
             return
+        if fault.until_ns is not None:
+            self._calendar.add(fault.until_ns, (FAULT, node.id, seq, _RETURN, (node, fault), node))
         node.time = time
         node.alive = False
         node.downs = [*node.downs, (time, fault.until_ns)]
@@ -737,7 +893,7 @@ class Kernel:
             node.departures.append((node.round, time))
         self._log((rows.CRASH, time, node.id))
         self._empty(node)
-        self._port.post(node.worker, Close(node.id, time))
+        self._port.post(node.worker, Close(node.id, time, fault.wipe))
         self._depart(time, node)
         if fault.until_ns is None:
             self._decider_ended(node)
@@ -750,8 +906,6 @@ class Kernel:
         node.losses = []
 
     def _return(self, time: int, node: KNode, fault: Crash) -> None:
-        if node.alive or node.finished or node.downs[-1] != (fault.at_ns, fault.until_ns):
-            return                                  # that crash found the node down already
         node.alive = True
         node.reached = {}
         self._log((rows.RETURN, time, node.id))
@@ -759,16 +913,22 @@ class Kernel:
         self._open_activation(node, Start(node.id, time, node.round))
 
     def _change_link(self, time: int, pipe: Pipe, fault: LinkChange) -> None:
-        pipe.link.change(time, **fault.changes)
-        self._log((rows.LINK, time, fault.src, fault.dst, dict(fault.changes)))
-        if pipe.due is not None:
-            pipe.stale = (pipe.stale or set()) | {pipe.due}
-        self._look_at(pipe)
+        self._log((rows.LINK, time, fault.src, fault.dst, dict(fault.changes if fault.told is None else fault.told)))
+        if pipe.kind != FLOW:
+            pipe.link.change(time, **fault.changes)
+            self._look_again(pipe.main)
+            return
+        for copy in pipe.link.change(time, **fault.changes):        # dropped: known now
+            end = self._pipe(copy.path[copy.hop], copy.path[copy.hop + 1])      # of the whole flow
+            self._calendar.add(time, (NETWORK, copy.source, copy.seq + _FAR, _LAND, (copy, False, 0, 0, end),
+                                      end.owner))
+        if self._flows is not None:
+            self._look_again(self._flows)
 
 
 def _time(row: rows.Row) -> int:
     return row[1]
 
 
-def _copy_key(left: tuple[Copy, bool, Pipe | None]) -> tuple[int, int]:
+def _copy_key(left: tuple[Copy, bool, int, int, Pipe | None]) -> tuple[int, int]:
     return left[0].source, left[0].seq

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from emul.base.rows import Row
-from emul.network import Link
 from emul.roles.events import NEVER, Event, NextRound, Observation, Reply, Wait
 
 
 @dataclass(frozen=True)
 class Crash:
-    """Node `node` loses its role at `at_ns`; with `until_ns` it returns then, with its state."""
+    """Node `node` loses its role at `at_ns`; with `until_ns` it returns then, with its state unless `wipe`."""
+
+    at_ns: int
+    node: int
+    until_ns: int | None = None
+    wipe: bool = False
+
+
+@dataclass(frozen=True)
+class Leave:
+    """Node `node` goes away at `at_ns`, until `until_ns`: its role goes on, but what it sends and gets is lost."""
 
     at_ns: int
     node: int
@@ -22,12 +31,19 @@ class Crash:
 
 @dataclass(frozen=True)
 class LinkChange:
-    """The link from vertex `src` to vertex `dst` changes at `at_ns`; `changes` as in `Link.change`."""
+    """The link from vertex `src` to vertex `dst` changes at `at_ns`; `changes` as in `Link.change`.
+
+    told: the changes as the journal has them, in plain values; None: they are plain.
+    """
 
     at_ns: int
     src: int
     dst: int
     changes: Mapping[str, Any]
+    told: Mapping[str, Any] | None = None
+
+
+Fault: TypeAlias = Crash | Leave | LinkChange
 
 
 @dataclass(frozen=True)
@@ -49,7 +65,8 @@ class Plan:
     workers: Sequence[int]                              # node -> worker
     deciders: Sequence[int]                             # nodes whose rounds are the run's
     stop: Stop
-    faults: Sequence[Crash | LinkChange] = field(default_factory=tuple)
+    faults: Sequence[Fault] = field(default_factory=tuple)
+    streams: Sequence[Iterator[Fault]] = field(default_factory=tuple)    # each in the order of time, maybe endless
     evaluate_every: int = 1                             # rounds between two evaluations, for a stop on accuracy
 
 
@@ -150,19 +167,30 @@ class Copy:
         self.decided = False                    # whether the receiver's worker will get the frames
 
 
+OWN, SHARED, FLOW = range(3)        # kinds of pipes
+
+
 class Pipe:
-    """A link of the network, and when the calendar looks at it next."""
+    """One direction of a link of the network, and when the calendar looks at it next.
 
-    __slots__ = ("dst", "due", "link", "owner", "plain", "src", "stale")
+    kind OWN: a link of its own. SHARED: both directions are one half-duplex link, which the calendar looks at through
+    one pipe of the two, `main`, and to which messages are offered in the order of time. FLOW: bandwidth is shared
+    with whatever else is on the route; `main` is the pipe of the network's `Fluid`.
+    """
 
-    def __init__(self, link: Link, owner: KNode | None):
-        self.link = link
-        self.src = link.src
-        self.dst = link.dst
+    __slots__ = ("cut", "dst", "due", "kind", "link", "main", "owner", "plain", "src", "stale")
+
+    def __init__(self, link: Any, owner: KNode | None, src: int, dst: int, kind: int = OWN):
+        self.link = link                        # Link, FlowLink, or the Fluid of all flows
+        self.src = src
+        self.dst = dst
+        self.kind = kind
+        self.main: Pipe = self
         self.owner = owner                      # the node at its far end; None: a router
         self.due: int | None = None
         self.stale: set[int] | None = None      # times at which it is looked at for nothing, since it changed
-        self.plain = not link.overhead_bytes
+        self.plain = kind == OWN and not link.overhead_bytes
+        self.cut = link.cut                     # a message may leave it before its tail is through, or overtake
 
 
 _NONE: set[int] = set()                         # never added to
@@ -190,7 +218,7 @@ class Patience:
 class KNode:
     """A node as the kernel sees it: everything of it but its role's own state."""
 
-    __slots__ = ("abstained", "activations_here", "alive", "coming", "computing", "departures", "downs",
+    __slots__ = ("abstained", "activations_here", "alive", "away", "coming", "computing", "departures", "downs",
                  "entered_here", "epoch", "finished", "finished_at", "followed_at", "following", "id", "implied",
                  "in_round", "inbox", "leaders", "left", "local_seq", "losses", "name", "next", "open_index",
                  "out_latency", "parked", "patience", "quorum", "reached", "role", "round", "time", "uncharged",
@@ -200,6 +228,7 @@ class KNode:
         self.id, self.name, self.role, self.vertex, self.worker = id, name, role, vertex, worker
         self.out_latency = out_latency
         self.alive = True
+        self.away = False
         self.finished = False
         self.finished_at: int | None = None
         self.downs: Sequence[tuple[int, int | None]] = ()   # (crashed at, will return at, None: never)

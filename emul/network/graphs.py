@@ -1,39 +1,52 @@
-"""Topologies from GraphML files and networkx graphs: names, links with their attributes, and who plays which role.
+"""Topologies from graphs: networkx's, those in files, and generated ones: names, links with what is stated of them.
 
-A vertex is a place: it may host one node of a scheme, and forwards what passes. Edges of an undirected graph are
-links in both directions; self-loops are left out (sending to oneself needs no network); of parallel edges the first
-that states a thing wins. Edge attributes: `latency` and `bandwidth` with a unit, or the plain numbers `latency_ns`
-and `bandwidth_bps`; `outage`, a probability per message or an OutageSpec. Rules override them all.
+A vertex is a place: it may host one node of a scheme, or have hosts attached by access links (`emul.network.roles`),
+and forwards what passes. Edges of an undirected graph are links in both directions; self-loops are left out (sending
+to oneself needs no network); of parallel edges the first that states a thing wins. What attributes mean stands in
+`emul.network.attributes`; latencies by distance and the capacity rule fill in what a file leaves open, and the rules
+of a scenario override them all.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import networkx as nx
 
-from emul.base import units
-from emul.base.errors import NetworkError, Problem, ScenarioError
-from emul.base.streams import generator
-from emul.network.loss import OutageSpec
-from emul.network.rules import LinkParameters, parameter_problems
-from emul.network.topology import RoleRule, TopologySpec, unknown
+from emul.base.errors import NetworkError, Problem
+from emul.network.attributes import DESCRIPTIVE, Attributes
+from emul.network.generators import shape
+from emul.network.geo import LENGTH_ATTRIBUTES, PLACE_ATTRIBUTES, Positions, positions
+from emul.network.readers import LINE, read_graph
+from emul.network.roles import Roles
+from emul.network.rules import LinkParameters
+from emul.network.topology import DIALECTS, Access, Mentioned, TopologyError, TopologySpec, shortened, unknown
 
-ROLE_RULES: tuple[str, ...] = get_args(get_type_hints(RoleRule)["rule"])
-_EXPLICIT = ("nodes", "attribute")
-_SHOWN = 10         # problems of one kind shown before "and n more"
+_ALL = 'a rule {match: "*", ...} serves all links'
+Ends = tuple[int, int]
 
 
 class GraphTopology:
-    """A topology whose links are listed: `given` maps (u, v) to the parameters that the graph states."""
+    """A topology whose links are listed: `given` maps (u, v) to the parameters that the graph states.
 
-    def __init__(self, names: list[str], roles: dict[str, list[int]], given: dict[tuple[int, int], LinkParameters]):
+    positions: where the vertices are. unused: ("edges" or "vertices", attribute) -> how many have it for nothing.
+    silent: links of whose bandwidth the topology says nothing; measured: their latencies come from distances.
+    """
+
+    def __init__(self, names: list[str], roles: dict[str, list[int]], given: dict[Ends, LinkParameters],
+                 positions: Positions, unused: Counter[tuple[str, str]], silent: set[Ends], measured: bool, where: str):
         self.names = names
         self.roles = roles
+        self.positions = positions
+        self.unused: Mapping[tuple[str, str], int] = unused
+        self.where = where
         self._given = given
+        self._silent = sorted(silent)
+        self._measured = measured
+        self.varies = any(not isinstance(p.latency_ns, int | None) for p in given.values())
         self._neighbours: list[list[int]] = [[] for _ in names]
         for u, v in sorted(given):
             self._neighbours[u].append(v)
@@ -53,62 +66,239 @@ class GraphTopology:
     def any_link(self, sources: frozenset[int], destinations: frozenset[int]) -> bool:
         return any(v in destinations for u in sources for v in self._neighbours[u])
 
-    def problems(self, parameters: Callable[[int, int], LinkParameters]) -> list[Problem]:
+    def problems(self, parameters: Callable[[int, int], LinkParameters], mentioned: Mentioned) -> list[Problem]:
         bare = [(u, v) for u, v in self._given if parameters(u, v).latency_ns is None]
-        silent = set(bare)
-        once = [(u, v) for u, v in bare if u < v or (v, u) not in silent]       # an edge, not its two directions
-        return _shortened([self._no_latency(u, v, (v, u) in silent) for u, v in once])
+        found = shortened([self._no_latency(*edge) for edge in _edges(bare)], _ALL)
+        if self._measured:          # a map says where links lead, not what they carry: nobody meant infinite ones
+            edges = _edges(self._without_capacity(mentioned))
+            found += shortened([self._no_capacity(*edge) for edge in edges], "topology.capacity serves all links")
+        return found
+
+    def warnings(self, mentioned: Mentioned) -> list[str]:
+        found = [f'{self.where}: nothing uses the attribute "{name}" of {count} {kind}'
+                 for (kind, name), count in sorted(self.unused.items()) if name not in DESCRIPTIVE]
+        bare = list(_edges(self._without_capacity(mentioned)))
+        if bare:
+            some = self._ends(*bare[0])
+            found.append(f"{self.where}: {len(bare)} edges, such as {some}, have no bandwidth and count as infinitely "
+                         "fast: give topology.capacity, or a rule with a bandwidth (infinite says that it is meant)")
+        return found
+
+    def _without_capacity(self, mentioned: Mentioned) -> list[Ends]:
+        return [(u, v) for u, v in self._silent if not mentioned(u, v, "bandwidth_bps")]
+
+    def _ends(self, u: int, v: int, both: bool) -> str:
+        return f"{self.names[u]}{'<->' if both else '->'}{self.names[v]}"
 
     def _no_latency(self, u: int, v: int, both: bool) -> Problem:
-        ends = f"{self.names[u]}{'<->' if both else '->'}{self.names[v]}"
+        ends = self._ends(u, v, both)
         expected = f'expected the attribute latency, or a rule such as {{match: "{ends}", latency: 20 ms}}'
+        if self.positions.km(u, v) is not None and not self._measured:
+            expected += ", or topology.latency: distance"
         return Problem(f"edge {ends}", "no latency", expected)
 
+    def _no_capacity(self, u: int, v: int, both: bool) -> Problem:
+        ends = self._ends(u, v, both)
+        expected = ("expected a capacity rule, such as topology.capacity: 1 Gbit/s, or "
+                    f'{{match: "{ends}", bandwidth: ...}}; infinite says that it is meant')
+        return Problem(f"edge {ends}", "no bandwidth", expected)
 
-def _shortened(problems: list[Problem]) -> list[Problem]:
-    if len(problems) <= _SHOWN:
-        return problems
-    more = f"and {len(problems) - _SHOWN} more"
-    return [*problems[:_SHOWN], Problem(more, "", 'a rule {match: "*", ...} serves all links')]
+
+def _edges(links: list[Ends]) -> Iterator[tuple[int, int, bool]]:
+    """(u, v, both directions) of links: an edge once, not its two directions."""
+    there = set(links)
+    return ((u, v, (v, u) in there) for u, v in links if u < v or (v, u) not in there)
 
 
 def from_spec(spec: TopologySpec, seed: int) -> GraphTopology:
-    """The topology of `spec.file` or `spec.graph`. Raises NetworkError with everything that is wrong with it."""
-    where = "graph" if spec.file is None else str(spec.file)
-    graph = spec.graph if spec.file is None else read_graphml(spec.file)
+    """The topology of `spec.file`, `spec.graph` or a shape. Raises NetworkError with all that is wrong."""
+    where = str(spec.file) if spec.file is not None else "graph" if spec.graph is not None else "topology"
+    graph, plane = _graph(spec, seed)
     if not isinstance(graph, nx.Graph):
         raise NetworkError(f"{where}: {type(graph).__name__}: expected a networkx graph")
     if not graph:
         raise NetworkError(f"{where}: no vertices: expected one at least")
-    names, problems = _names(graph)
-    given, wrong = _links(graph, names)
-    chosen = _Roles(spec, graph, names, seed)
-    problems += _shortened(wrong) + chosen.problems
-    if problems:
-        raise NetworkError(str(ScenarioError(where, problems)))
-    return GraphTopology(names, chosen.roles, given)
+    if spec.dialect is not None and spec.dialect not in DIALECTS:
+        raise TopologyError("topology", [Problem("topology.dialect", repr(spec.dialect),
+                                                 unknown(str(spec.dialect), DIALECTS, "dialect"), spec.line)])
+    return _Builder(spec, graph, plane, where, seed).topology()
 
 
-def read_graphml(path: str | Path) -> nx.Graph:
-    """The graph in a GraphML file. Raises NetworkError naming the file where there is none or it is something else."""
-    try:
-        return nx.read_graphml(path)
-    except OSError as error:
-        raise NetworkError(f"{path}: {error.strerror}: expected a GraphML file") from error
-    except Exception as error:      # networkx passes on what its parser and its conversions raise: any of six types
-        text = str(error) or type(error).__name__
-        raise NetworkError(f"{path}: cannot be read: {text}: expected a GraphML file") from error
+def _graph(spec: TopologySpec, seed: int) -> tuple[Any, Positions | None]:
+    if spec.generator is not None:
+        return shape(spec, seed)
+    return (spec.graph if spec.file is None else read_graph(spec.file)), None
+
+
+class _Builder:
+    """Puts one topology together; what is wrong is collected, and raised at the end."""
+
+    def __init__(self, spec: TopologySpec, graph: nx.Graph, plane: Positions | None, where: str, seed: int):
+        self._spec = spec
+        self._graph = graph
+        self._where = where
+        self._names, self._problems = _names(graph)
+        if plane is None:
+            self._positions, wrong = positions(graph, self._names)
+            self._problems += shortened(wrong)
+        else:
+            self._positions = plane
+        self._attributes = Attributes(spec.dialect, spec.capacity, self._used())
+        self._given: dict[Ends, LinkParameters] = {}
+        self._silent: set[Ends] = set()                     # links without a bandwidth
+        self._lengths: dict[Ends, float] = {}               # stated, in km
+        self._chosen = Roles(spec, graph, self._names, seed)
+
+    def topology(self) -> GraphTopology:
+        caps = self._vertices()
+        wrong = self._edges()
+        self._problems += shortened(wrong, _ALL)
+        if self._spec.latency is not None:
+            self._problems += shortened(self._measure(), "a rule with a latency serves those, too")
+        self._fill(caps)
+        self._problems += self._chosen.problems
+        if self._problems:
+            raise TopologyError(self._where, self._problems)
+        self._attach()
+        return GraphTopology(self._names, self._chosen.roles, self._given, self._positions, self._attributes.unused,
+                             self._silent, self._spec.latency is not None, self._where)
+
+    def _used(self) -> list[str]:
+        """The attributes that are read elsewhere than by `Attributes`."""
+        used = [rule.attribute or "role" for rule in self._spec.roles.values() if rule.rule == "attribute"]
+        if not self._spec.roles:
+            used.append("role")
+        if self._spec.latency is not None:
+            used += [*LENGTH_ATTRIBUTES, "pos", *(name for pair in PLACE_ATTRIBUTES for name in pair)]
+        return used
+
+    def _vertices(self) -> list[dict[str, int]]:
+        caps, problems = [], []
+        for (_, data), name in zip(self._graph.nodes(data=True), self._names, strict=True):
+            rates, wrong = self._attributes.vertex(data, f"vertex {name}")
+            caps.append(rates)
+            problems += wrong
+        self._problems += shortened(problems)
+        return caps
+
+    def _edges(self) -> list[Problem]:
+        names, ids = self._names, {key: v for v, key in enumerate(self._graph)}
+        directed = self._graph.is_directed()
+        problems: list[Problem] = []
+        seen: dict[str, None] = {}
+        for a, b, data in self._graph.edges(data=True):
+            u, v = ids[a], ids[b]
+            seen |= dict.fromkeys(map(str, data))
+            if u == v:
+                continue
+            place = f"edge {names[u]}{'->' if directed else '<->'}{names[v]}"
+            stated, said, wrong = self._attributes.edge(data, place)
+            problems += wrong
+            length = self._length(data, place, problems)
+            for ends in [(u, v)] if directed else [(u, v), (v, u)]:
+                self._state(ends, stated, said, length)
+        problems += self._attributes.no_such(name for name in seen if name != LINE)
+        return problems
+
+    def _state(self, ends: Ends, stated: dict[str, Any], said: bool, length: float | None) -> None:
+        first = self._given.get(ends)
+        if first is None:
+            self._given[ends] = LinkParameters(**stated)
+            self._silent.add(ends)
+        else:
+            missing = {k: x for k, x in stated.items() if getattr(first, k) is None}
+            self._given[ends] = replace(first, **missing) if missing else first
+        if said:
+            self._silent.discard(ends)
+        if length is not None:
+            self._lengths.setdefault(ends, length)
+
+    def _length(self, data: dict[str, Any], place: str, problems: list[Problem]) -> float | None:
+        """Of an edge, in km, where its file states it and somebody wants to know."""
+        name = next((name for name in LENGTH_ATTRIBUTES if name in data), None)
+        if name is None or self._spec.latency is None:
+            return None
+        value = data[name]
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1e6:      # refuses NaN
+            problems.append(Problem(f"{place}, {name}", repr(value), "expected a length in km", data.get(LINE)))
+            return None
+        return float(value)
+
+    def _measure(self) -> list[Problem]:
+        """Latencies by distance, for links that have none."""
+        rule, problems, names = self._spec.latency, [], self._names
+        assert rule is not None
+        for (u, v), p in self._given.items():
+            if p.latency_ns is not None:
+                continue
+            km = self._lengths.get((u, v), self._positions.km(u, v))
+            if km is not None:
+                self._given[u, v] = replace(p, latency_ns=rule.latency_ns(km))
+            elif u < v or (v, u) not in self._given:
+                problems.append(Problem(f"edge {names[u]}<->{names[v]}", "no length", "expected coordinates (Latitude "
+                                        "and Longitude) of both ends, or the attribute dist in km"))
+        return problems
+
+    def _fill(self, caps: list[dict[str, int]]) -> None:
+        """The default of the capacity rule, the limits of vertices, and the latency that generated links begin with."""
+        default = self._spec.capacity.default_bps if self._spec.capacity is not None else None
+        zero = self._spec.generator is not None and self._spec.latency is None
+        for (u, v), p in self._given.items():
+            bandwidth: Any = p.bandwidth_bps
+            latency = p.latency_ns
+            if (u, v) in self._silent and default is not None:
+                bandwidth = None if default == "infinite" else default
+                self._silent.discard((u, v))
+            limits = [x for x in (bandwidth, caps[u].get("up"), caps[v].get("down")) if x is not None]
+            if limits and min(limits) != p.bandwidth_bps:
+                bandwidth = min(limits)
+                self._silent.discard((u, v))
+            if latency is None and zero:
+                latency = 0
+            self._given[u, v] = replace(p, bandwidth_bps=bandwidth, latency_ns=latency)
+        if self._spec.generator is not None and self._spec.latency is None:
+            self._silent.clear()                # generated links are infinite until a rule says otherwise, as in a star
+
+    def _attach(self) -> None:
+        """The hosts of roles with `access`, each a vertex with one link, at the position of its place."""
+        if not self._chosen.hosts:
+            return
+        wanted = self._names + [name for _, name, _ in self._chosen.hosts]
+        points = list(self._positions.points)
+        for host, (place, _, access) in enumerate(self._chosen.hosts, len(self._names)):
+            points.append(points[place])
+            parameters, silent = self._access(access)
+            for ends in ((place, host), (host, place)):
+                self._given[ends] = parameters
+                if silent:
+                    self._silent.add(ends)
+        self._names = _unique(wanted)
+        self._positions = Positions(tuple(points), self._positions.plane)
+
+    def _access(self, access: Access) -> tuple[LinkParameters, bool]:
+        spec, latency, bandwidth = self._spec, access.latency_ns, access.bandwidth_bps
+        if latency is None and spec.latency is not None:
+            latency = spec.latency.latency_ns(0)
+        if latency is None and spec.generator is not None:
+            latency = 0
+        if bandwidth is None and spec.capacity is not None:
+            bandwidth = spec.capacity.default_bps
+        silent = bandwidth is None and (spec.generator is None or spec.latency is not None)
+        return LinkParameters(latency_ns=latency, bandwidth_bps=None if bandwidth == "infinite" else bandwidth), silent
 
 
 def _names(graph: nx.Graph) -> tuple[list[str], list[Problem]]:
     """Names in the order of the graph: `label`, else `name`, else the key; the second "Rome" is "Rome#2"."""
-    names: list[str] = []
-    problems: list[Problem] = []
     wanted = [str(data.get("label") or data.get("name") or key).strip() for key, data in graph.nodes(data=True)]
+    problems = [Problem("vertex", repr(name), 'expected a name without "->", which rules use')
+                for name in wanted if "->" in name]
+    return _unique(wanted), problems
+
+
+def _unique(wanted: list[str]) -> list[str]:
+    names: list[str] = []
     taken, seen = set(wanted), dict.fromkeys(wanted, 0)
     for name in wanted:
-        if "->" in name:
-            problems.append(Problem("vertex", repr(name), 'expected a name without "->", which rules use'))
         seen[name] += 1
         unique = name
         while seen[name] > 1 and unique in taken:
@@ -116,159 +306,4 @@ def _names(graph: nx.Graph) -> tuple[list[str], list[Problem]]:
             seen[name] += unique in taken       # a label may look like this, too
         taken.add(unique)
         names.append(unique)
-    return names, problems
-
-
-def _links(graph: nx.Graph, names: list[str]) -> tuple[dict[tuple[int, int], LinkParameters], list[Problem]]:
-    ids = {key: v for v, key in enumerate(graph)}
-    given: dict[tuple[int, int], LinkParameters] = {}
-    problems: list[Problem] = []
-    for a, b, data in graph.edges(data=True):
-        u, v = ids[a], ids[b]
-        if u == v:
-            continue
-        place = f"edge {names[u]}{'->' if graph.is_directed() else '<->'}{names[v]}"
-        stated, wrong = _stated(data, place)
-        problems += wrong
-        for ends in [(u, v)] if graph.is_directed() else [(u, v), (v, u)]:
-            first = given.get(ends, LinkParameters())
-            missing = {k: x for k, x in stated.items() if getattr(first, k) is None}
-            given[ends] = replace(first, **missing) if missing or ends not in given else first
-    return given, problems
-
-
-def _stated(data: Mapping[str, Any], place: str) -> tuple[dict[str, Any], list[Problem]]:
-    """What an edge's attributes say, as fields of LinkParameters, and what is wrong with them."""
-    stated: dict[str, Any] = {}
-    problems: list[Problem] = []
-    for name, plain, parse in (("latency", "latency_ns", units.duration_ns),
-                               ("bandwidth", "bandwidth_bps", units.bandwidth_bps)):
-        if name in data and plain in data:
-            problems.append(Problem(f"{place}, {name}", repr(data[name]), f"expected one of {name} and {plain}"))
-        elif name in data:
-            try:
-                stated[plain] = parse(data[name])
-            except ValueError as error:
-                problems.append(Problem(f"{place}, {name}", repr(data[name]), str(error)))
-        elif plain in data:
-            stated[plain] = _plain(data[plain])
-    if "outage" in data:
-        try:
-            stated["outage"] = _outage(data["outage"])
-        except ValueError as error:
-            problems.append(Problem(f"{place}, outage", repr(data["outage"]), str(error)))
-    problems += [Problem(f"{place}, {name}", found, expected) for name, found, expected in parameter_problems(
-        stated.get("latency_ns"), stated.get("bandwidth_bps"), stated.get("outage"))]
-    return stated, problems
-
-
-def _plain(value: Any) -> Any:
-    """A NumPy scalar as a Python number."""
-    return value.item() if hasattr(value, "item") else value
-
-
-def _outage(value: Any) -> OutageSpec:
-    return value if isinstance(value, OutageSpec) else OutageSpec(units.probability(_plain(value)))
-
-
-def role_order(roles: Mapping[str, Any]) -> list[str]:
-    """Servers first, then clients, then the others as they come: the order of node ids."""
-    first = [role for role in ("server", "client") if role in roles]
-    return first + [role for role in roles if role not in first]
-
-
-class _Roles:
-    """The choice of vertices for roles: `roles` and the `problems` met on the way."""
-
-    def __init__(self, spec: TopologySpec, graph: nx.Graph, names: list[str], seed: int):
-        self._graph = graph
-        self._names = names
-        self._seed = seed
-        self._line = spec.line
-        self._taken: dict[int, str] = {}
-        self.problems: list[Problem] = []
-        rules = dict(spec.roles) or self._by_attribute()
-        order = role_order(rules)
-        chosen = {role: self._chosen(role, rules[role]) for role in sorted(order, key=lambda r: self._late(rules[r]))}
-        self.roles = {role: chosen[role] for role in order}
-
-    @staticmethod
-    def _late(rule: RoleRule) -> bool:
-        return rule.rule not in _EXPLICIT
-
-    def _by_attribute(self) -> dict[str, RoleRule]:
-        found = dict.fromkeys(str(data["role"]) for _, data in self._graph.nodes(data=True) if data.get("role"))
-        if not found:
-            self._problem("", "none", 'expected roles for vertices, such as {server: {nodes: [...]}, client: {rule: '
-                                      'leaves}}, or an attribute "role" of the vertices')
-        return {role: RoleRule("attribute", attribute="role") for role in found}
-
-    def _problem(self, role: str, found: str, expected: str) -> None:
-        self.problems.append(Problem(f"topology.roles{'.' + role if role else ''}", found, expected, self._line))
-
-    def _chosen(self, role: str, rule: RoleRule) -> list[int]:
-        if rule.rule not in ROLE_RULES:
-            self._problem(role, repr(rule.rule), unknown(str(rule.rule), ROLE_RULES, "rule for a role"))
-            return []
-        count = rule.count
-        if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
-            self._problem(role, f"count {count!r}", "expected a whole number, 1 or more")
-            return []
-        before = len(self.problems)
-        vertices = getattr(self, f"_{rule.rule}")(role, rule)
-        if len(self.problems) == before and len(vertices) < (count or 1):
-            self._problem(role, f"{len(vertices)} vertices by {rule.rule}", f"expected {count or 'one or more'}")
-        self._taken |= dict.fromkeys(vertices, role)
-        return vertices
-
-    def _free(self) -> list[int]:
-        return [v for v in range(len(self._names)) if v not in self._taken]
-
-    def _nodes(self, role: str, rule: RoleRule) -> list[int]:
-        ids = {name: v for v, name in enumerate(self._names)}
-        vertices: list[int] = []
-        for name in rule.nodes:
-            if name not in ids:
-                self._problem(role, repr(name), unknown(name, self._names, "vertex"))
-            elif ids[name] in vertices or ids[name] in self._taken:
-                other = self._taken.get(ids[name], role)
-                self._problem(role, repr(name), f'is named twice: a vertex hosts one node, here "{other}"')
-            else:
-                vertices.append(ids[name])
-        return vertices
-
-    def _attribute(self, role: str, rule: RoleRule) -> list[int]:
-        attribute, value = rule.attribute or "role", role if rule.value is None else rule.value
-        data = [data for _, data in self._graph.nodes(data=True)]
-        if not any(attribute in d for d in data):
-            known = dict.fromkeys(name for d in data for name in d)
-            self._problem(role, repr(attribute), unknown(attribute, known, "attribute of vertices"))
-            return []
-        matching = [v for v in self._free() if str(data[v].get(attribute)) == str(value)]
-        return matching[:rule.count]
-
-    def _highest_betweenness(self, role: str, rule: RoleRule) -> list[int]:
-        simple = nx.DiGraph(self._graph) if self._graph.is_directed() else nx.Graph(self._graph)
-        between = nx.betweenness_centrality(simple)
-        # rounded: equal by symmetry is not equal in floating point, and the lower id must win
-        rank = [(-round(between[key], 9), v) for v, key in enumerate(self._graph)]
-        return [v for _, v in sorted(rank) if v not in self._taken][:rule.count or 1]
-
-    def _leaves(self, role: str, rule: RoleRule) -> list[int]:
-        keys = list(self._graph)
-        simple = nx.Graph(self._graph)                  # parallel edges and both directions count once
-        degree = [len(set(simple[key]) - {key}) for key in keys]
-        if rule.count is None:
-            return [v for v in self._free() if degree[v] == 1]
-        return sorted(sorted(self._free(), key=lambda v: (degree[v], v))[:rule.count])
-
-    def _all(self, role: str, rule: RoleRule) -> list[int]:
-        return self._free()[:rule.count]
-
-    def _random(self, role: str, rule: RoleRule) -> list[int]:
-        free = self._free()
-        if rule.count is None:
-            self._problem(role, "no count", "expected how many vertices to draw")
-            return []
-        drawn = generator(self._seed, "topology/roles", role).permutation(len(free))[:rule.count]
-        return sorted(free[int(i)] for i in drawn)
+    return names

@@ -7,23 +7,31 @@ times are integers and the arithmetic is exact, so tests compare with closed for
 Loss is decided when the transmission starts; a lost message occupies the link like any other and its loss is known
 when it would have been delivered. Order is kept: no message leaves before one that was offered earlier, even where
 the latency was lowered in between.
+
+`Link` is what most links are: constant latency, constant rate, no limit of what waits, datagrams, whole messages.
+It is the hot path of a run. What else a link can have makes a `FullLink` of it (`emul.network.full_link`), and costs
+only that.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any, Literal, TypeAlias
+from math import ceil
+from typing import Any, Literal, TypeAlias, get_args
 
 from emul.base.errors import NetworkError
 from emul.network.loss import Outage
+from emul.network.service import PAUSED, WORK_PER_BYTE
 
-_WORK_PER_BYTE = 8 * 10**9          # bits a byte times ns a second: bytes * this / (bit/s) is a time in ns
 _SETTLED = -1                       # in the place of k: no re-planning draws this message's fate again
 
-InFlight = Literal["drop", "deliver"]
-_Entry: TypeAlias = tuple[int, Any, bool, int, int, int | Fraction, int, int]
-#                   due, item, delivered, start, end, bytes, round, k; `due` does not decrease along a queue
+InFlight = Literal["drop", "pause", "deliver"]
+INFLIGHT: tuple[str, ...] = get_args(InFlight)
+Left: TypeAlias = tuple[Any, bool, int, int]        # item, delivered, tail_ns, resent_bytes
+_Entry: TypeAlias = tuple[int, Any, bool, int, int, int | Fraction, int, int, int]
+#                   due, item, delivered, start, end, bytes, round, k, packets; `due` does not decrease along a queue
 
 
 class Link:
@@ -33,8 +41,11 @@ class Link:
     where things have left by then: the link does not check, to stay cheap.
     """
 
-    __slots__ = ("_busy_until", "_floor", "_lost", "_offered", "_queue", "_rate", "_work", "bandwidth_bps", "down",
-                 "dst", "latency_ns", "mtu", "overhead_bytes", "src")
+    half_duplex = False     # whether both directions are this one link
+    cut = False             # whether `offer` wants to know `last` and `tail_ns`, and can bring `next_change` forward
+
+    __slots__ = ("_busy_until", "_floor", "_lost", "_offered", "_queue", "_rate", "_refuses", "_work",
+                 "bandwidth_bps", "down", "dst", "latency_ns", "mtu", "overhead_bytes", "src")
 
     def __init__(self, src: int, dst: int, latency_ns: int = 0, bandwidth_bps: int | float | None = None,
                  outage: Outage | None = None, overhead_bytes: int = 0, mtu: int | None = None):
@@ -43,7 +54,8 @@ class Link:
         self.latency_ns = latency_ns
         self.overhead_bytes = overhead_bytes
         self.mtu = mtu
-        self.down = False
+        self.down = False                       # it does not transmit: what is offered is lost or, paused, waits
+        self._refuses = False                   # down, and what is offered is lost
         self._lost = None if outage is None else outage.lost
         self._offered: dict[int, int] | None = None     # round -> messages offered in it; kept only with an outage
         self._queue: deque[_Entry] | tuple[()] = ()     # made while something is under way: an idle link is small
@@ -55,27 +67,36 @@ class Link:
         self.bandwidth_bps = bandwidth_bps
         rate = Fraction(0 if bandwidth_bps is None else bandwidth_bps)
         self._rate = rate.numerator             # 0 stands for infinite
-        self._work = _WORK_PER_BYTE * rate.denominator
+        self._work = WORK_PER_BYTE * rate.denominator
 
     def wire_bytes(self, size_bytes: int) -> int:
         """Bytes that cross the link for a message of `size_bytes`: size + packets * overhead_bytes.
 
         packets = ceil(size / mtu), or 1 where there is no `mtu`. `offer` applies this itself; call it to count.
+        What a transport sends again is not in it (`resent_bytes` of `advance`).
         """
         if not self.overhead_bytes:
             return size_bytes
         packets = 1 if self.mtu is None else -(-size_bytes // self.mtu)
         return size_bytes + packets * self.overhead_bytes
 
-    def offer(self, now: int, item: Any, size_bytes: int, round: int) -> bool:
+    def packets(self, size_bytes: int) -> int:
+        """Packets of a message, at least 1: what an outage per packet can hit."""
+        return 1 if self.mtu is None else -(-size_bytes // self.mtu) or 1
+
+    def offer(self, now: int, item: Any, size_bytes: int, round: int, last: bool = True, tail_ns: int = 0) -> bool:
         """Queue `item`, of `size_bytes` without per-packet overhead; `round` is 0 outside rounds and if unscoped.
 
+        last: whether this is the last link of its way. tail_ns: when the whole of it will be here, if its head comes
+        before that; links that hand on heads are of FullLinks only, so here it is past.
         True: it will be delivered as things stand; False: it will be lost. A later `change` can revise both, so
         the word that counts is the one `advance` returns.
         """
         start = self._busy_until
         if start < now:
             start = now
+        lost = self._lost
+        packets = 1 if lost is None else self.packets(size_bytes)
         if self.overhead_bytes:
             size_bytes = self.wire_bytes(size_bytes)
         end = start
@@ -86,18 +107,18 @@ class Link:
         if due < self._floor:
             due = self._floor
         delivered, k = True, 0
-        if self._lost is not None:
+        if lost is not None:
             # counted while down, too: the fate of the k-th message does not depend on the faults before it
             offered = self._offered
             if offered is None:
                 offered = self._offered = {}
             k = offered.get(round, 0)
             offered[round] = k + 1
-            if not self.down:
-                delivered = not self._lost(start, round, k)
-        if self.down:
+            if not self._refuses and start < PAUSED:    # of what is paused, drawn when it is known when it starts
+                delivered = not lost(start, end, round, k, packets)
+        if self._refuses:
             delivered, k = False, _SETTLED
-        entry = (due, item, delivered, start, end, size_bytes, round, k)
+        entry = (due, item, delivered, start, end, size_bytes, round, k, packets)
         if self._queue:
             self._queue.append(entry)
         else:
@@ -105,22 +126,33 @@ class Link:
         return delivered
 
     def next_change(self) -> int | None:
-        """Time at which the next message leaves, delivered or lost; None while nothing is under way.
+        """Time at which the next message leaves, delivered or lost; None while nothing is under way or all is paused.
 
         `offer` does not move it unless it was None. `change` can move it either way: ask again after it.
         """
-        return self._queue[0][0] if self._queue else None
+        if not self._queue:
+            return None
+        due = self._queue[0][0]
+        return due if due < PAUSED else None
 
-    def advance(self, now: int) -> list[tuple[Any, bool]]:
-        """What has left by `now`, in the order offered: (item, delivered). False: lost, which is known only now."""
+    def advance(self, now: int) -> list[Left]:
+        """What has left by `now`, in the order offered: (item, delivered, tail_ns, resent_bytes).
+
+        delivered: False if lost, which is known only now. tail_ns: when the whole of it has left, where only its
+        head has; 0 here. resent_bytes: wire bytes sent again by a transport; 0 here.
+        """
         queue = self._queue
         left = []
         while queue and queue[0][0] <= now:
             entry = queue.popleft()
-            left.append((entry[1], entry[2]))
+            left.append((entry[1], entry[2], 0, 0))
         if not queue:
             self._queue = ()
         return left
+
+    def offered(self) -> Mapping[int, int]:
+        """round -> messages offered in it; kept only where something is drawn for a message."""
+        return self._offered or {}
 
     def in_flight(self) -> list[Any]:
         """All items offered that have not left: waiting, being transmitted, on their way; those to be lost too."""
@@ -128,63 +160,97 @@ class Link:
 
     def change(self, now: int, down: bool | None = None,
                bandwidth_bps: int | float | Literal["infinite"] | None = None,
-               latency_ns: int | None = None, inflight: InFlight = "drop") -> None:
+               latency_ns: int | None = None, outage: Outage | Literal["none"] | None = None,
+               inflight: InFlight = "drop") -> None:
         """Change the link from `now` on; None leaves a thing as it is. What has left by `now` is untouched.
 
-        down: messages offered to a link that is down are lost: they pass through it as lost ones do. What is in
-            flight when it goes down (waiting or not) is lost too ("drop") or keeps its fate ("deliver"); when the
-            link comes up again nothing is revived.
+        down: what the link does when it goes down, with what it carries and with what is offered until it is up
+            again, says `inflight`; of a link that is down already it changes nothing.
+            "drop": all is lost, waiting or on its way, and passes through the link as lost messages do.
+            "deliver": what was offered before keeps its fate; what is offered from now on is lost.
+            "pause": nothing is lost, but the rate is 0: what waits or is half transmitted goes on when the link is up
+            again, what has been transmitted arrives, what is offered queues. The fate of a transmission that has begun
+            stands.
+            When the link comes up again nothing is revived.
         bandwidth_bps: what waits, and the rest of what is being transmitted, goes on at the new rate, exactly.
         latency_ns: for what has not ended its transmission; none overtakes an earlier message.
+        outage: another model, for what has not begun its transmission. A link that had none begins to count there.
         A message that waits starts at another time after this, so an outage per slot is drawn anew for it.
         Raises NetworkError on values that no link can have. `next_change` may move: ask again.
         """
-        self._check(bandwidth_bps, latency_ns, inflight)
-        if bandwidth_bps is not None or latency_ns is not None:
-            rate, work = self._rate, self._work
-            if bandwidth_bps is not None:
-                self._set_bandwidth(None if bandwidth_bps == "infinite" else bandwidth_bps)
-            if latency_ns is not None:
-                self.latency_ns = latency_ns
-            self._replan(now, Fraction(rate, work))
-        if down is None:
+        self._check(bandwidth_bps, latency_ns, outage, inflight)
+        rate = Fraction(self._rate, self._work)
+        paused = self.down and not self._refuses
+        if bandwidth_bps is not None:
+            self._set_bandwidth(None if bandwidth_bps == "infinite" else bandwidth_bps)
+        if latency_ns is not None:
+            self.latency_ns = latency_ns
+        if outage is not None:
+            if self._lost is None:
+                self._number()
+            self._lost = None if outage == "none" else outage.lost
+        pauses = paused if down is None or down is self.down else down and inflight == "pause"
+        if pauses is not paused or not (bandwidth_bps is None and latency_ns is None and outage is None):
+            self._replan(now, rate, PAUSED if pauses else now)
+        if down is None or down is self.down:
             return
-        if down and not self.down and inflight == "drop":
+        if down and inflight == "drop":
             self._drop(now)
         self.down = down
+        self._refuses = down and not pauses
 
-    def _check(self, bandwidth_bps: Any, latency_ns: Any, inflight: str) -> None:
+    def _check(self, bandwidth_bps: Any, latency_ns: Any, outage: Any, inflight: str) -> None:
         problems = [text for text in (bandwidth_problem(bandwidth_bps), latency_problem(latency_ns)) if text]
-        if inflight not in ("drop", "deliver"):
-            problems.append(f'inflight {inflight!r}: expected "drop" or "deliver"')
+        if getattr(outage, "timeline", None) is not None:
+            problems.append("outage: expected one without a span of pauses, which a link has from the start or not")
+        if inflight not in INFLIGHT:
+            problems.append(f"inflight {inflight!r}: expected one of {', '.join(INFLIGHT)}")
         if problems:
             raise NetworkError(f"link {self.src} -> {self.dst}: " + "; ".join(problems))
+
+    def _number(self) -> None:
+        """Number the messages of each round from those on, that are under way: without an outage nobody counts."""
+        offered = self._offered = {} if self._offered is None else self._offered
+        queue = self._queue
+        for i, (due, item, delivered, start, end, size, round, k, packets) in enumerate(queue):
+            if k != _SETTLED:
+                k = offered.get(round, 0)
+                offered[round] = k + 1
+                if self.mtu is not None:
+                    packets = ceil(size / Fraction(self.mtu + self.overhead_bytes)) or 1
+                assert not isinstance(queue, tuple)
+                queue[i] = (due, item, delivered, start, end, size, round, k, packets)
 
     def _drop(self, now: int) -> None:
         queue = self._queue
         if isinstance(queue, tuple):
             return
-        for i, (due, item, _, start, end, size, round, _) in enumerate(queue):
+        for i, (due, item, _, start, end, size, round, _, packets) in enumerate(queue):
             if due > now:
-                queue[i] = (due, item, False, start, end, size, round, _SETTLED)
+                queue[i] = (due, item, False, start, end, size, round, _SETTLED, packets)
 
-    def _replan(self, now: int, old_rate: Fraction) -> None:
-        """Plan anew all that has not ended its transmission by `now`; `old_rate` in bytes per ns, until now."""
-        busy, floor = now, 0
+    def _replan(self, now: int, old_rate: Fraction, free: int) -> None:
+        """Plan anew all that has not ended its transmission by `now`; it goes on at `free`, which is now or PAUSED.
+
+        old_rate: in bytes per ns, until now; of no account where the link was paused, since then nothing was begun.
+        """
+        busy, floor = free, 0
         queue = self._queue
-        for i, (due, item, delivered, start, end, size, round, k) in enumerate(queue):
+        for i, (due, item, delivered, start, end, size, round, k, packets) in enumerate(queue):
             if end > now:
-                if start <= now:
+                begun = start <= now
+                if begun:
                     size -= (now - start) * old_rate        # exact: a fraction of a byte may be left
-                    start = now
-                else:
-                    start = busy
-                    if self._lost is not None and k != _SETTLED:
-                        delivered = not self._lost(start, round, k)
+                start = busy
                 end = busy = start + (-(-size * self._work // self._rate) if self._rate else 0)
+                if begun and free == PAUSED:
+                    k = _SETTLED
+                elif not begun and k != _SETTLED:
+                    delivered = (self._lost is None or free == PAUSED
+                                 or not self._lost(start, end, round, k, packets))
                 due = max(floor, end + self.latency_ns)
                 assert not isinstance(queue, tuple)
-                queue[i] = (due, item, delivered, start, end, size, round, k)
+                queue[i] = (due, item, delivered, start, end, size, round, k, packets)
             floor = due
         self._busy_until = busy
         self._floor = floor

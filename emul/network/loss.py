@@ -2,19 +2,30 @@
 
 A fate is drawn from a stream keyed by (seed, unit, name of the source, name of the destination) at an index that
 says what is lost: (round, k) for the k-th message offered in a round, the round, or the slot of virtual time. No
-fate depends on other traffic, so schemes on one seed meet the same links (common random numbers). The three units
+fate depends on other traffic, so schemes on one seed meet the same links (common random numbers). Units and models
 have streams of their own: knowing the fates per round says nothing about the fates per message.
+
+A message lasts: what a state that changes with time does to it says `span`. at_start: lost if the link is bad when
+the transmission starts; any_slot: if it is bad at any time of it; pause: never, the link transmits only while good.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol, get_args
+from functools import lru_cache
+from math import expm1, isfinite, log1p
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeAlias, get_args
 
+from emul.base.errors import ScenarioError
 from emul.base.streams import key64, uniform_at
+from emul.network import chains, csvfile
+from emul.network.timelines import ChainSlots, Levels, OnOff, Slots, Steps, Timeline
 
-OutageUnit = Literal["message", "round", "slot"]
+OutageUnit = Literal["message", "packet", "round", "slot"]
+Span = Literal["at_start", "any_slot", "pause"]
 UNITS: tuple[str, ...] = get_args(OutageUnit)
+SPANS: tuple[str, ...] = get_args(Span)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +36,82 @@ class OutageSpec:
     per: OutageUnit = "message"
     slot_ns: int | None = None
     model: Literal["bernoulli"] = "bernoulli"
+    span: Span = "at_start"
+
+
+@dataclass(frozen=True, slots=True)
+class GilbertSpec:
+    """Gilbert-Elliott, as netem's `gemodel p r 1-h 1-k`: a chain over messages, packets, rounds or slots.
+
+    p: from good to bad, r: from bad to good, at each step; loss_bad = 1-h, loss_good = 1-k: lost in that state. start
+    "good", as netem, or "stationary".
+    """
+
+    p: float
+    r: float
+    loss_bad: float = 1.0
+    loss_good: float = 0.0
+    per: OutageUnit = "message"
+    slot_ns: int | None = None
+    start: Literal["good", "stationary"] = "good"
+    span: Span = "at_start"
+
+
+@dataclass(frozen=True, slots=True)
+class OnOffSpec:
+    """Up and down in turn, for exponential times of virtual time with these means."""
+
+    up_ns: int
+    down_ns: int
+    start: Literal["stationary", "up"] = "stationary"
+    span: Span = "at_start"
+
+
+@dataclass(frozen=True, slots=True)
+class FadingSpec:
+    """Rayleigh block fading: the channel is drawn anew every `coherence_ns`, the mean of its `snr` (a ratio) is given.
+
+    A block is in outage if the channel cannot carry `efficiency` bit/s/Hz: log2(1 + SNR) < efficiency, with
+    probability 1 - exp(-(2^efficiency - 1) / snr).
+    """
+
+    coherence_ns: int
+    snr: float
+    efficiency: float
+    span: Span = "at_start"
+
+    @property
+    def p(self) -> float:
+        """The probability of outage of a block."""
+        return -expm1(-(2**self.efficiency - 1) / self.snr)
+
+
+@dataclass(frozen=True, slots=True)
+class LossTraceSpec:
+    """A state over time from a CSV file, `t,up` or `t,loss`; with `loop` its last row only says when it begins anew."""
+
+    file: Path
+    loop: bool = False
+    span: Span = "at_start"
+
+
+AnyOutage: TypeAlias = OutageSpec | GilbertSpec | OnOffSpec | FadingSpec | LossTraceSpec
 
 
 class Outage(Protocol):
     """What a link asks when a transmission starts."""
 
-    def lost(self, start_ns: int, round: int, k: int) -> bool:
-        """Fate of the k-th message (from 0) offered in `round`, whose transmission starts at `start_ns`. Pure."""
+    @property
+    def timeline(self) -> Timeline | None:
+        """For span "pause": when the link transmits. None: it always does."""
+        ...
+
+    def lost(self, start_ns: int, end_ns: int, round: int, k: int, packets: int) -> bool:
+        """Fate of the k-th message (from 0) offered in `round`, of so many packets, sent from start to end. Pure."""
+        ...
+
+    def mean_loss(self, packets: int = 1) -> float:
+        """The long-run share of messages of so many packets that is lost, where they take no time."""
         ...
 
 
@@ -40,18 +120,65 @@ class PerMessage:
 
     __slots__ = ("_key", "_p")
 
+    timeline = None
+
     def __init__(self, spec: OutageSpec, seed: int, src: str, dst: str):
         self._p = spec.p
         self._key = key64(seed, "outage/message", src, dst)
 
-    def lost(self, start_ns: int, round: int, k: int) -> bool:
+    def lost(self, start_ns: int, end_ns: int, round: int, k: int, packets: int) -> bool:
         return uniform_at(self._key, (round << 32) | k) < self._p
+
+    def mean_loss(self, packets: int = 1) -> float:
+        return self._p
+
+
+class PerPacket:
+    """Each packet is lost alone, and a message with one of them. One draw a message: which packet is the first lost.
+
+    So a message of more packets is lost where one of fewer is: P(lost) = 1 - (1 - p)^packets.
+    """
+
+    __slots__ = ("_keep", "_key", "_p")
+
+    timeline = None
+
+    def __init__(self, spec: OutageSpec, seed: int, src: str, dst: str):
+        self._p = spec.p
+        self._keep = log1p(-spec.p) if spec.p < 1 else float("-inf")
+        self._key = key64(seed, "outage/packet", src, dst)
+
+    def lost(self, start_ns: int, end_ns: int, round: int, k: int, packets: int) -> bool:
+        return uniform_at(self._key, (round << 32) | k) < -expm1(packets * self._keep)
+
+    def first_lost(self, round: int, k: int, most: int) -> int | None:
+        """The packet (from 0) that would be the first lost of a message of `most` packets; None: none of them."""
+        u = uniform_at(self._key, (round << 32) | k)
+        low, high = 0, most         # lost(packets) is monotone: exactly what `lost` says, whatever the rounding
+        if not u < -expm1(high * self._keep):
+            return None
+        while high - low > 1:
+            middle = (low + high) // 2
+            if u < -expm1(middle * self._keep):
+                high = middle
+            else:
+                low = middle
+        return high - 1
+
+    def packet_loss(self, round: int, k: int, packets: int) -> float:
+        """The probability of loss of each packet of the message."""
+        return self._p
+
+    def mean_loss(self, packets: int = 1) -> float:
+        return -expm1(packets * self._keep) if packets else 0.0
 
 
 class PerRound:
     """All messages of a round share one fate; those of round 0 (outside rounds, unscoped) have one each."""
 
     __slots__ = ("_fate", "_key", "_p", "_per_message", "_round")
+
+    timeline = None
 
     def __init__(self, spec: OutageSpec, seed: int, src: str, dst: str):
         self._p = spec.p
@@ -60,64 +187,226 @@ class PerRound:
         self._round = 0                 # the last round asked for, and its fate: most messages ask for the same
         self._fate = False
 
-    def lost(self, start_ns: int, round: int, k: int) -> bool:
+    def lost(self, start_ns: int, end_ns: int, round: int, k: int, packets: int) -> bool:
         if round == 0:
-            return self._per_message.lost(start_ns, round, k)
+            return self._per_message.lost(start_ns, end_ns, round, k, packets)
         if round != self._round:
             self._round = round
             self._fate = uniform_at(self._key, round) < self._p
         return self._fate
 
-
-class PerSlot:
-    """All transmissions that start in one slot of virtual time share one fate (block fading)."""
-
-    __slots__ = ("_fate", "_key", "_p", "_slot", "_slot_ns")
-
-    def __init__(self, spec: OutageSpec, seed: int, src: str, dst: str):
-        assert spec.slot_ns is not None
-        self._p = spec.p
-        self._key = key64(seed, "outage/slot", src, dst)
-        self._slot_ns = spec.slot_ns
-        self._slot = -1
-        self._fate = False
-
-    def lost(self, start_ns: int, round: int, k: int) -> bool:
-        slot = start_ns // self._slot_ns
-        if slot != self._slot:
-            self._slot = slot
-            self._fate = uniform_at(self._key, slot) < self._p
-        return self._fate
+    def mean_loss(self, packets: int = 1) -> float:
+        return self._p
 
 
-_MODELS: dict[str, type[PerMessage] | type[PerRound] | type[PerSlot]] = {
-    "message": PerMessage, "round": PerRound, "slot": PerSlot}
+class Timed:
+    """The state of the link at the time of the transmission decides: slots, on/off, fading, traces of 0 and 1."""
+
+    __slots__ = ("mean", "span", "states", "timeline")
+
+    def __init__(self, states: Timeline, span: Span, mean: float):
+        self.states = states
+        self.timeline = states if span == "pause" else None
+        self.span = span
+        self.mean = mean                # the long-run share of time that the link is down
+
+    def lost(self, start_ns: int, end_ns: int, round: int, k: int, packets: int) -> bool:
+        if self.timeline is not None:
+            return False
+        if not self.states.up_at(start_ns):
+            return True
+        if self.span != "any_slot" or end_ns <= start_ns + 1:
+            return False
+        change = self.states.next_change(start_ns)      # from up to down
+        return change is not None and change < end_ns
+
+    def mean_loss(self, packets: int = 1) -> float:
+        return 0.0 if self.timeline is not None else self.mean
 
 
-def outage(spec: OutageSpec | None, seed: int, src: str, dst: str) -> Outage | None:
+class TracedLoss:
+    """Each message is lost with the probability that a trace gives for its time; one draw a message, (round, k)."""
+
+    __slots__ = ("_key", "span", "steps")
+
+    timeline = None
+
+    def __init__(self, steps: Steps, span: Span, seed: int, src: str, dst: str):
+        self.steps = steps
+        self.span = span
+        self._key = key64(seed, "outage/trace", src, dst)
+
+    def lost(self, start_ns: int, end_ns: int, round: int, k: int, packets: int) -> bool:
+        p = self.steps.most(start_ns, end_ns) if self.span == "any_slot" else self.steps.value_at(start_ns)
+        return self.draw(round, k) < p
+
+    def draw(self, round: int, k: int) -> float:
+        """The message is lost where the probability is above this."""
+        return uniform_at(self._key, (round << 32) | k)
+
+    def mean_loss(self, packets: int = 1) -> float:
+        return self.steps.mean()
+
+
+def outage(spec: AnyOutage | None, seed: int, src: str, dst: str) -> Outage | None:
     """The model of one direction of a link, None where nothing is ever lost. `spec` is one that `problem` passes."""
-    if spec is None or spec.p == 0:
+    if spec is None:
         return None
-    return _MODELS[spec.per](spec, seed, src, dst)
+    if isinstance(spec, OutageSpec):
+        return _bernoulli(spec, seed, src, dst)
+    if isinstance(spec, GilbertSpec):
+        return _gilbert(spec, seed, src, dst)
+    if isinstance(spec, OnOffSpec):
+        states = OnOff(key64(seed, "outage/on_off", src, dst), spec.up_ns, spec.down_ns, spec.start)
+        return Timed(states, spec.span, spec.down_ns / (spec.up_ns + spec.down_ns))
+    if isinstance(spec, FadingSpec):
+        return Timed(Slots(key64(seed, "outage/fading", src, dst), spec.p, spec.coherence_ns), spec.span, spec.p)
+    steps = read_trace(spec.file, spec.loop)
+    if set(steps.values) <= {0, 1}:
+        return Timed(Levels(steps), spec.span, steps.mean())
+    return TracedLoss(steps, spec.span, seed, src, dst)
 
 
-def lost_at(spec: OutageSpec | None, seed: int, src: str, dst: str, *,
-            start_ns: int = 0, round: int = 0, k: int = 0) -> bool:
+def _bernoulli(spec: OutageSpec, seed: int, src: str, dst: str) -> Outage | None:
+    if spec.p == 0:
+        return None
+    if spec.per == "slot":
+        assert spec.slot_ns is not None
+        return Timed(Slots(key64(seed, "outage/slot", src, dst), spec.p, spec.slot_ns), spec.span, spec.p)
+    models: dict[str, type[PerMessage] | type[PerPacket] | type[PerRound]] = {
+        "message": PerMessage, "packet": PerPacket, "round": PerRound}
+    return models[spec.per](spec, seed, src, dst)
+
+
+def _gilbert(spec: GilbertSpec, seed: int, src: str, dst: str) -> Outage:
+    chain = chains.Chain(spec.p, spec.r, spec.loss_good, spec.loss_bad, spec.start == "stationary")
+    key, loss = (key64(seed, f"outage/gilbert/{spec.per}{what}", src, dst) for what in ("", "/loss"))
+    if spec.per == "slot":
+        assert spec.slot_ns is not None
+        states = ChainSlots(loss, chain.stays(key), (spec.loss_good, spec.loss_bad), spec.slot_ns)
+        return Timed(states, spec.span, chain.mean_loss())
+    return chains.MODELS[spec.per](chain, key, loss)
+
+
+def lost_at(spec: AnyOutage | None, seed: int, src: str, dst: str, *,
+            start_ns: int = 0, end_ns: int | None = None, round: int = 0, k: int = 0, packets: int = 1) -> bool:
     """Fate of one (link, index) without a link: what `Link.offer` draws, for tests and for analysis."""
     model = outage(spec, seed, src, dst)
-    return model is not None and model.lost(start_ns, round, k)
+    return model is not None and model.lost(start_ns, start_ns if end_ns is None else end_ns, round, k, packets)
 
 
-def problem(spec: OutageSpec) -> tuple[str, str, str] | None:
-    """(field, found, expected) of the first thing wrong with a spec, None where it is sound."""
-    if spec.model != "bernoulli":
-        return "model", repr(spec.model), 'expected "bernoulli"'
-    if isinstance(spec.p, bool) or not isinstance(spec.p, (int, float)) or not 0 <= spec.p <= 1:   # refuses NaN too
-        return "p", repr(spec.p), "expected a probability in [0, 1]"
+# --- what a specification may hold ----------------------------------------------------------------------------------
+
+SPECS = (OutageSpec, GilbertSpec, OnOffSpec, FadingSpec, LossTraceSpec)
+
+
+def problem(spec: AnyOutage) -> tuple[str, str, str] | None:
+    """(field, found, expected) of the first thing wrong with a spec, None where it is sound. Reads a trace's file."""
+    found = _values(spec)
+    if found is None and spec.span not in SPANS:
+        found = "span", repr(spec.span), f"expected one of {', '.join(SPANS)}"
+    if found is None and isinstance(spec, (OutageSpec, GilbertSpec)):
+        found = _unit(spec)
+    if found is None and isinstance(spec, LossTraceSpec):
+        found = _trace(spec)
+    return found
+
+
+def _values(spec: AnyOutage) -> tuple[str, str, str] | None:
+    """What is wrong with the numbers alone."""
+    if isinstance(spec, OutageSpec):
+        if spec.model != "bernoulli":
+            return "model", repr(spec.model), 'expected "bernoulli"'
+        return _probabilities(p=spec.p)
+    if isinstance(spec, GilbertSpec):
+        if spec.start not in ("good", "stationary"):
+            return "start", repr(spec.start), "expected good or stationary"
+        return _probabilities(**{"p": spec.p, "r": spec.r, "1-h": spec.loss_bad, "1-k": spec.loss_good})
+    if isinstance(spec, OnOffSpec):
+        if spec.start not in ("stationary", "up"):
+            return "start", repr(spec.start), "expected stationary or up"
+        return _durations(up=spec.up_ns, down=spec.down_ns)
+    if isinstance(spec, FadingSpec):
+        for name, value in (("snr", spec.snr), ("spectral_efficiency", spec.efficiency)):
+            if not _is_number(value) or not isfinite(value) or value <= 0:
+                return name, repr(value), "expected a positive number"
+        if spec.efficiency > 1000:
+            return "spectral_efficiency", repr(spec.efficiency), "expected bit/s/Hz, at most 1000"
+        return _durations(coherence=spec.coherence_ns)
+    return None
+
+
+def _unit(spec: OutageSpec | GilbertSpec) -> tuple[str, str, str] | None:
     if spec.per not in UNITS:
         return "per", repr(spec.per), f"expected one of {', '.join(UNITS)}"
     if spec.per == "slot" and (not isinstance(spec.slot_ns, int) or spec.slot_ns <= 0):
         return "slot", repr(spec.slot_ns), "expected the length of a slot, a positive duration"
     if spec.per != "slot" and spec.slot_ns is not None:
         return "slot", repr(spec.slot_ns), 'is used only with per "slot"'
+    if spec.per != "slot" and spec.span != "at_start":
+        return "span", repr(spec.span), f'per "{spec.per}" knows no time: is used only with per "slot"'
     return None
+
+
+def _trace(spec: LossTraceSpec) -> tuple[str, str, str] | None:
+    try:
+        steps = read_trace(spec.file, spec.loop)
+    except ScenarioError as error:
+        return ("file", *csvfile.in_short(error))
+    if spec.span == "pause" and not set(steps.values) <= {0, 1}:
+        return "span", repr(spec.span), "needs a trace of 0 and 1: with a probability in between nothing can wait"
+    return None
+
+
+def _probabilities(**values: Any) -> tuple[str, str, str] | None:
+    for name, value in values.items():
+        if not _is_number(value) or not 0 <= value <= 1:        # refuses NaN, too
+            return name, repr(value), "expected a probability in [0, 1]"
+    return None
+
+
+def _durations(**values: Any) -> tuple[str, str, str] | None:
+    for name, value in values.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+            return name, repr(value), "expected a positive duration"
+    return None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def read_trace(file: Path, loop: bool) -> Steps:
+    """The probability of loss over time in a CSV file with the columns t and up (0 or 1), or t and loss.
+
+    Raises ScenarioError: no such file, a value that is none, times that do not ascend from 0, with line and column.
+    """
+    return _read_trace(file, loop, csvfile.stamp(file))
+
+
+@lru_cache(maxsize=256)
+def _read_trace(file: Path, loop: bool, stamp: tuple[int, int] | None) -> Steps:
+    # once for all the links that a rule matches; a file that has changed is read again
+    found = csvfile.read(file, ("t=", "up"), ("t=", "loss"))
+    t = found.find("t") or ""
+    times = found.durations(t)
+    values = found.column("up", _up) if "up" in found.header else found.column("loss", _loss)
+    csvfile.ascending(found, t, times)
+    if loop and len(times) < 2:
+        found.problem(found.rows[0][0], "", "1 row", "expected two or more: with loop the last row says where it ends")
+    found.check()
+    known, levels = [n for n in times if n is not None], [v for v in values if v is not None]
+    return Steps(known[:-1], levels[:-1], known[-1]) if loop else Steps(known, levels)
+
+
+def _up(text: str) -> float:
+    if text not in ("0", "1"):
+        raise ValueError("expected 1 (up) or 0 (down)")
+    return float(text == "0")
+
+
+def _loss(text: str) -> float:
+    value = float(csvfile.finite(text))
+    if not 0 <= value <= 1:
+        raise ValueError("expected a probability in [0, 1]")
+    return value

@@ -12,14 +12,23 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from fnmatch import translate
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from emul.base.errors import Problem
-from emul.network import loss
+from emul.network import latency, loss, traces
+from emul.network.full_link import Queue, Switching
+from emul.network.latency import LatencySpec
 from emul.network.link import bandwidth_problem, latency_problem
-from emul.network.loss import OutageSpec
+from emul.network.loss import AnyOutage
+from emul.network.traces import TraceSpec
+from emul.network.transport import Arq, TcpCap
 
 MATCH_EXPECTED = 'expected "src->dst", "a<->b" or "*", each side a name or a pattern like "client*"'
+
+
+SharingMode = Literal["fifo", "maxmin", "rtt_weighted"]
+Duplex = Literal["full", "half"]
+Transport = Literal["datagram"] | Arq | TcpCap
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +36,16 @@ class LinkRule:
     """What links whose ends match get; None leaves a field to earlier rules, then the topology. `line`: in its file."""
 
     match: str
-    latency_ns: int | None = None
-    bandwidth_bps: int | float | Literal["infinite"] | None = None
-    outage: OutageSpec | Literal["none"] | None = None
-    transport: Literal["datagram"] | None = None
+    latency_ns: int | LatencySpec | None = None
+    bandwidth_bps: int | float | TraceSpec | Literal["infinite"] | None = None
+    outage: AnyOutage | Literal["none"] | None = None
+    transport: Transport | None = None
     overhead_bytes: int | None = None
     mtu: int | None = None
+    sharing: SharingMode | None = None
+    queue: Queue | Literal["unlimited"] | None = None
+    switching: Switching | Literal["store_and_forward"] | None = None
+    duplex: Duplex | None = None
     line: int | None = None
 
 
@@ -40,16 +53,21 @@ class LinkRule:
 class LinkParameters:
     """All that a link is made of. `latency_ns` None: nobody said; `bandwidth_bps` None: infinite."""
 
-    latency_ns: int | None = None
-    bandwidth_bps: int | float | None = None
-    outage: OutageSpec | None = None
-    transport: Literal["datagram"] = "datagram"
+    latency_ns: int | LatencySpec | None = None
+    bandwidth_bps: int | float | TraceSpec | None = None
+    outage: AnyOutage | None = None
+    transport: Transport = "datagram"
     overhead_bytes: int = 0
     mtu: int | None = None
+    sharing: SharingMode = "fifo"
+    queue: Queue | None = None
+    switching: Switching | Literal["store_and_forward"] = "store_and_forward"
+    duplex: Duplex = "full"
 
 
 _FIELDS = tuple(field.name for field in fields(LinkParameters))
-_NONE_WORD = {"bandwidth_bps": "infinite", "outage": "none"}       # how a rule says None on purpose
+# how a rule says None on purpose
+_NONE_WORD = {"bandwidth_bps": "infinite", "outage": "none", "queue": "unlimited"}
 
 
 def parse_match(match: str) -> list[tuple[str, str]]:
@@ -85,23 +103,65 @@ def _problems(rule: LinkRule) -> list[tuple[str, str, str]]:
     except ValueError as error:
         found.append(("match", repr(rule.match), str(error)))
     found += parameter_problems(rule.latency_ns, rule.bandwidth_bps, rule.outage)
-    if rule.transport not in (None, "datagram"):
-        found.append(("transport", repr(rule.transport), 'expected "datagram"'))
+    found += _feature_problems(rule)
     if rule.overhead_bytes is not None and not _is_count(rule.overhead_bytes, 0):
         found.append(("overhead_bytes", repr(rule.overhead_bytes), "expected a whole number of bytes, 0 or more"))
     if rule.mtu is not None and not _is_count(rule.mtu, 1):
         found.append(("mtu", repr(rule.mtu), "expected a whole number of bytes, 1 or more"))
+    if rule.sharing is not None and rule.sharing not in get_args(SharingMode):
+        found.append(("sharing", repr(rule.sharing), f"expected one of {', '.join(get_args(SharingMode))}"))
     return found
+
+
+_FEATURES = {"queue": "a Queue", "switching": "a Switching", "transport": "an Arq or a TcpCap"}
+
+
+def _feature_problems(rule: LinkRule) -> list[tuple[str, str, str]]:
+    found = []
+    for name, kind in (("queue", Queue), ("switching", Switching), ("transport", (Arq, TcpCap))):
+        value = getattr(rule, name)
+        word = {"queue": "unlimited", "switching": "store_and_forward", "transport": "datagram"}[name]
+        if isinstance(value, kind):
+            found += [(f"{name}.{place}", shown, expected) for place, shown, expected in value.problems()]
+        elif value not in (None, word):
+            found.append((name, repr(value), f'expected "{word}", or {_FEATURES[name]}'))
+    if rule.duplex not in (None, *get_args(Duplex)):
+        found.append(("duplex", repr(rule.duplex), f"expected one of {', '.join(get_args(Duplex))}"))
+    return found
+
+
+def mixture_problem(p: LinkParameters) -> tuple[str, str] | None:
+    """(found, expected) of what in a link's parameters, each sound in itself, does not go together."""
+    for name in ("transport", "switching"):
+        mtu = getattr(getattr(p, name), "mtu", None)
+        if p.mtu is not None and mtu is not None and mtu != p.mtu:
+            return f"{name} with packets of {mtu} B, overhead of {p.mtu} B", "expected the same, or one of them alone"
+    if isinstance(p.transport, TcpCap) and isinstance(p.bandwidth_bps, TraceSpec):
+        return "transport tcp with a trace of bandwidth", "expected a constant bandwidth: the formulas know no other"
+    if p.sharing != "fifo":
+        plain = LinkParameters()
+        for name in ("transport", "switching", "queue"):
+            if getattr(p, name) != getattr(plain, name) and not isinstance(getattr(p, name), TcpCap):
+                return f"{name} with sharing {p.sharing}", "expected sharing fifo, which alone knows it"
+    return None
 
 
 def parameter_problems(latency_ns: Any, bandwidth_bps: Any, outage: Any) -> list[tuple[str, str, str]]:
     """(place, found, expected) of each of the three that no link can have; None is sound."""
     found = []
+    if isinstance(latency_ns, latency.SPECS):
+        jitter = latency.problem(latency_ns)
+        found += [] if jitter is None else [(f"latency.{jitter[0]}", jitter[1], jitter[2])]
+        latency_ns = None
+    if isinstance(bandwidth_bps, TraceSpec):
+        bad = traces.problem(bandwidth_bps)
+        found += [] if bad is None else [(f"bandwidth.{bad[0]}", bad[1], bad[2])]
+        bandwidth_bps = None
     for name, value, text in (("latency", latency_ns, latency_problem(latency_ns)),
                               ("bandwidth", bandwidth_bps, bandwidth_problem(bandwidth_bps))):
         if text:
             found.append((name, repr(value), text.partition(": ")[2]))
-    if isinstance(outage, OutageSpec):
+    if isinstance(outage, loss.SPECS):
         wrong = loss.problem(outage)
         if wrong:
             found.append((f"outage.{wrong[0]}", wrong[1], wrong[2]))
@@ -147,6 +207,12 @@ class Resolver:
             if values.get(name) == word:
                 values[name] = None
         return replace(given, **values)
+
+    def mentions(self, u: int, v: int, field: str) -> bool:
+        """Whether a rule that matches the link u -> v sets `field`."""
+        mask = self.source_masks[u] & self.destination_masks[v]
+        return any(mask >> bit & 1 and getattr(self._rules[i], field) is not None
+                   for bit, (i, _, _) in enumerate(self._bits))
 
     def directions(self) -> list[tuple[LinkRule, frozenset[int], frozenset[int]]]:
         """For every rule and direction: the vertices that can be the source, and those that can be the destination."""

@@ -2,13 +2,13 @@
 
 Generated topologies (`star`, `star_mesh`, `complete`) never list their links, so a mesh of n clients costs O(n).
 In them a vertex *is* a host and hosts forward nothing: a link is used by its two ends, and only where there is none
-does the traffic of clients go through a server. In a graph or a file (`emul.network.graphs`) a vertex is a place,
-with or without a host, and every place forwards.
+does the traffic of clients go through a server. In a graph, a file or another generator (`emul.network.graphs`) a
+vertex is a place, with or without a host, and every place forwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -20,13 +20,53 @@ from emul.network.rules import LinkParameters
 if TYPE_CHECKING:
     import networkx as nx
 
-GENERATORS = ("star", "star_mesh", "complete")
+    from emul.network.geo import Distance
+
+STARS = ("star", "star_mesh", "complete")           # hosts that forward nothing; here
+SHAPES: dict[str, tuple[str, ...]] = {              # graphs whose vertices forward (`emul.network.generators`) -> sizes
+    "ring": (), "tree": ("branching", "height"), "grid": ("rows", "columns"), "random_geometric": ("radius",),
+    "watts_strogatz": ("neighbours", "rewire"), "barabasi_albert": ("attach",)}
+GENERATORS = (*STARS, *SHAPES)
+DIALECTS = ("shadow", "mininet", "core", "kollaps", "omnet", "ns3", "simgrid", "celestial", "toxiproxy", "astrasim")
 _LISTED = 12        # names listed where none is near
+_SHOWN = 10         # problems of one kind shown before "and n more"
+
+
+class TopologyError(NetworkError):
+    """What is wrong with one topology: `file` names it, `problems` say where."""
+
+    def __init__(self, file: str, problems: list[Problem]):
+        self.file = file
+        self.problems = problems
+        super().__init__(str(ScenarioError(file, problems)))
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The link between a host and its place, each way; None: nobody says it here."""
+
+    latency_ns: int | None = None
+    bandwidth_bps: int | float | Literal["infinite"] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """The bandwidth of links for which the file states none.
+
+    by: attribute of edges that holds it, text with a unit or numbers of `unit_bps`; default_bps: of all others.
+    """
+
+    default_bps: int | float | Literal["infinite"] | None = None
+    by: str | None = None
+    unit_bps: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RoleRule:
     """Which vertices of a file or graph play a role. Vertices named by "nodes" and "attribute" are taken first.
+
+    With `access` the rule chooses places, and the nodes are `count` hosts of their own (None: one a place), attached
+    to the places in turn by access links; a place may have any number of them, and a node of its own.
 
     nodes: those named, in the order given.
     attribute: those whose vertex attribute `attribute` is `value` (None: the name of the role).
@@ -40,14 +80,19 @@ class RoleRule:
     count: int | None = None
     attribute: str | None = None
     value: Any = None
+    access: Access | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TopologySpec:
-    """Exactly one of `generator`, `file` (GraphML) and `graph` (networkx), with what it needs.
+    """Exactly one of `generator`, `file` (GraphML, GML, JSON, edge list) and `graph` (networkx), with what it needs.
 
-    generator: "star" or "star_mesh" with `clients` and `servers`, "complete" with `peers`.
-    roles: for `file` and `graph`; empty means the vertices' own attribute "role".
+    generator: "star" or "star_mesh" with `clients` and `servers`, "complete" with `peers`; the SHAPES with their
+        `sizes` ({"rows": 3, ...}) and either `roles` or `clients` and `servers` or `peers`. `extent_km`: the side of
+        the square in which a shape lies.
+    roles: for `file`, `graph` and shapes; empty means the vertices' own attribute "role".
+    latency, capacity: rules for links for which the file states none, see `Distance` and `Capacity`.
+    dialect: the tool whose attributes and units a file uses, see `emul.network.attributes`.
     line: of the topology in its scenario, for error messages.
     """
 
@@ -59,6 +104,11 @@ class TopologySpec:
     graph: nx.Graph | None = None
     roles: Mapping[str, RoleRule] = field(default_factory=dict)
     line: int | None = None
+    sizes: Mapping[str, int | float] = field(default_factory=dict)
+    extent_km: float | None = None
+    latency: Distance | None = None
+    capacity: Capacity | None = None
+    dialect: str | None = None
 
 
 class Topology(Protocol):
@@ -66,6 +116,8 @@ class Topology(Protocol):
 
     names: list[str]
     roles: dict[str, list[int]]
+    unused: Mapping[tuple[str, str], int]       # ("edges" or "vertices", attribute) -> how many have it for nothing
+    varies: bool                                # whether some latency that it states is drawn for each message
 
     def linked(self, u: int, v: int) -> bool:
         """Whether there is a link u -> v."""
@@ -87,11 +139,16 @@ class Topology(Protocol):
         """Whether a link leads from one of `sources` to one of `destinations`."""
         ...
 
-    def problems(self, parameters: Any) -> list[Problem]:
+    def problems(self, parameters: Any, mentioned: Mentioned) -> list[Problem]:
         """Links without what they need once the rules are applied; `parameters(u, v)` gives a link's."""
         ...
 
+    def warnings(self, mentioned: Mentioned) -> list[str]:
+        """What works, and is probably not what was meant."""
+        ...
 
+
+Mentioned = Callable[[int, int, str], bool]         # does a rule that matches the link u -> v set this field?
 _GENERATED = LinkParameters(latency_ns=0)
 
 
@@ -103,10 +160,15 @@ class Generated:
         self.roles = roles
         self.hubs = hubs
         self.mesh = mesh
+        self.unused: Mapping[tuple[str, str], int] = {}
+        self.varies = False
         self._groups: tuple[dict[int, int], dict[int, int]] | None = None
 
     def linked(self, u: int, v: int) -> bool:
         return u != v and (self.mesh or u < self.hubs or v < self.hubs)
+
+    def is_hub(self, v: int) -> bool:
+        return v < self.hubs
 
     def neighbours(self, u: int) -> Iterator[int]:
         return (v for v in range(self._reach(u)) if v != u)
@@ -132,7 +194,10 @@ class Generated:
         return (_two(frozenset(u for u in sources if u < self.hubs), destinations)
                 or _two(sources, frozenset(v for v in destinations if v < self.hubs)))
 
-    def problems(self, parameters: Any) -> list[Problem]:
+    def problems(self, parameters: Any, mentioned: Mentioned) -> list[Problem]:
+        return []
+
+    def warnings(self, mentioned: Mentioned) -> list[str]:
         return []
 
     def route(self, u: int, v: int, latency_ns: Any) -> tuple[int, ...]:
@@ -165,35 +230,43 @@ def generated(spec: TopologySpec) -> Generated:
     """
     problems = _generator_problems(spec)
     if problems:
-        raise NetworkError(str(ScenarioError("topology", problems)))
+        raise TopologyError("topology", problems)
     if spec.generator == "complete":
-        peers = _numbered("peer", spec.peers)
+        peers = numbered("peer", spec.peers)
         return Generated(peers, {"peer": list(range(len(peers)))}, hubs=0, mesh=True)
-    servers = ["server"] if spec.servers == 1 else _numbered("server", spec.servers)
-    names = servers + _numbered("client", spec.clients)
+    servers = numbered_servers(spec.servers)
+    names = servers + numbered("client", spec.clients)
     roles = {"server": list(range(len(servers))), "client": list(range(len(servers), len(names)))}
     return Generated(names, roles, hubs=len(servers), mesh=spec.generator == "star_mesh")
 
 
-def _numbered(role: str, count: int | None) -> list[str]:
+def numbered_servers(count: int) -> list[str]:
+    return ["server"] if count == 1 else numbered("server", count)
+
+
+def numbered(role: str, count: int | None) -> list[str]:
     return [f"{role}{i}" for i in range(1, (count or 0) + 1)]
 
 
 def _generator_problems(spec: TopologySpec) -> list[Problem]:
-    if spec.generator not in GENERATORS:
-        expected = unknown(str(spec.generator), GENERATORS, "generator")
-        return [Problem("topology.generator", repr(spec.generator), expected, spec.line)]
     wanted = ("peers",) if spec.generator == "complete" else ("clients", "servers")
     problems = [Problem(f"topology.{name}", repr(value), "expected a whole number, 1 or more", spec.line)
-                for name in wanted if not _positive(value := getattr(spec, name))]
+                for name in wanted if not positive(value := getattr(spec, name))]
     if spec.roles:
         problems.append(Problem("topology.roles", ", ".join(spec.roles), "is for files: a generator has its own roles",
                                 spec.line))
     return problems
 
 
-def _positive(value: Any) -> bool:
+def positive(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def shortened(problems: list[Problem], more: str = "") -> list[Problem]:
+    """The first ten, and how many there are beyond, with what is to be said of all."""
+    if len(problems) <= _SHOWN:
+        return problems
+    return [*problems[:_SHOWN], Problem(f"and {len(problems) - _SHOWN} more", "", more)]
 
 
 def unknown(found: str, known: Iterable[str], what: str) -> str:

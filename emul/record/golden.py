@@ -51,7 +51,8 @@ class _Log:
             rows.START: self._start, rows.RESUME: self._resume, rows.ENTER: self._enter,
             rows.COMPUTED: lambda row: f"{self._node(row)} has computed", rows.SEND: self._send, rows.HOP: self._hop,
             rows.DELIVER: lambda row: f"{self._copy(row)} {_ARRIVED[row[4]]}",
-            rows.LOST: lambda row: f"{self._copy(row)} is lost on {self._link(row[4], row[5])}",
+            rows.LOST: lambda row: (f"{self._copy(row)} is lost" if row[4] < 0 else
+                                    f"{self._copy(row)} is lost on {self._link(row[4], row[5])}"),
             rows.COMPUTE: lambda row: f"{self._node(row)} computes {row[3]} for {virtual_seconds(row[4])} s",
             rows.LEAVE: self._leave,
             rows.REPORT: lambda row: f"{self._node(row)} reports {' '.join(sorted(row[4])) or 'parameters'}",
@@ -61,6 +62,9 @@ class _Log:
             rows.LINK: self._link_changes, rows.ABSTAIN: self._abstain,
             rows.LATE: lambda row: f"{self._copy(row)} is late, unread",
             rows.UNREAD: lambda row: f"{self._copy(row)} stays unread",
+            rows.AWAY: lambda row: f"{self._node(row)} goes away",
+            rows.BACK: lambda row: f"{self._node(row)} is back",
+            rows.RESENT: lambda row: f"{row[4]} B of {self._copy(row)} were sent again on {self._link(row[5], row[6])}",
         }
 
     def text(self, row: Row) -> str:

@@ -6,7 +6,7 @@ In the texts below a copy of a message is `source:seq`; an *offer* is one copy o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,16 +45,20 @@ class Report(list[Invariant]):
                          + (f" ({one.count} cases)" if one.count > 1 else "") for one in self)
 
 
-def check(source: Iterable[Row], header: Mapping[str, Any],
-          latencies: Mapping[tuple[int, int], int] | None = None) -> Report:
-    """Check the rows of a run. `latencies`: (vertex, next vertex) -> ns; a link without: 0."""
-    return check_columns(columns(source), header, latencies)
+def check(source: Iterable[Row], header: Mapping[str, Any], latencies: Mapping[tuple[int, int], int] | None = None,
+          unordered: Collection[tuple[int, int]] = ()) -> Report:
+    """Check the rows of a run.
+
+    latencies: (vertex, next vertex) -> ns, the least of that link; a link without: 0. unordered: links that are not
+    first in, first out.
+    """
+    return check_columns(columns(source), header, latencies, unordered)
 
 
-def check_columns(table: Table, header: Mapping[str, Any],
-                  latencies: Mapping[tuple[int, int], int] | None = None) -> Report:
+def check_columns(table: Table, header: Mapping[str, Any], latencies: Mapping[tuple[int, int], int] | None = None,
+                  unordered: Collection[tuple[int, int]] = ()) -> Report:
     """As `check`, for a journal that is already in columns."""
-    run = _Run(table, header, latencies or {})
+    run = _Run(table, header, latencies or {}, unordered)
     return Report([_one_fate(run), _unbroken_routes(run), _bytes_conserved(run), _latency_kept(run), _link_order(run),
                    _activations_in_order(run), _actions_at_activations(run), _silence(run),
                    _deliveries_to_the_living(run), _rounds_grow(run)])
@@ -67,8 +71,10 @@ class _Run:
     that a copy's hops stand one after the other. `copy` -1: of a message that was never sent.
     """
 
-    def __init__(self, table: Table, header: Mapping[str, Any], latencies: Mapping[tuple[int, int], int]):
+    def __init__(self, table: Table, header: Mapping[str, Any], latencies: Mapping[tuple[int, int], int],
+                 unordered: Collection[tuple[int, int]]):
         self.table, self.header, self.latencies = table, header, latencies
+        self.unordered = np.array(sorted(u << 32 | v for u, v in unordered), np.int64)
         self.names: Sequence[str] = header["names"]
         self.vertex_names: Sequence[str] = header["network"]
         self.at = np.array(header["vertices"], np.int64)
@@ -76,7 +82,7 @@ class _Run:
         self.keys = copy_keys(sent["source"], sent["seq"])
         finder = Finder(self.keys)
         self.copy_of = {kind: finder.places(copy_keys(table[kind]["source"], table[kind]["seq"]))
-                        for kind in (rows.SEND, rows.HOP, rows.DELIVER, rows.LOST, rows.LATE, rows.UNREAD)}
+                        for kind in (rows.SEND, rows.HOP, rows.DELIVER, rows.LOST, rows.LATE, rows.UNREAD, rows.RESENT)}
         self._collect_offers()
         self._collect_outcomes()
 
@@ -146,7 +152,7 @@ def _one_fate(run: _Run) -> Invariant:
 
     n = len(run.keys)
     note(_repeated(run.keys), "is sent twice", run.keys)
-    for kind in (rows.HOP, rows.DELIVER, rows.LOST, rows.LATE, rows.UNREAD):
+    for kind in (rows.HOP, rows.DELIVER, rows.LOST, rows.LATE, rows.UNREAD, rows.RESENT):
         part = run.table[kind]
         keys = copy_keys(part["source"], part["seq"])
         note(run.copy_of[kind] < 0, f"has a {rows.NAMES[kind][0]} row but was never sent", keys)
@@ -207,7 +213,9 @@ def _bytes_conserved(run: _Run) -> Invariant:
     known = run.copy >= 0
     size = np.where(known, sent["size"][run.copy], 0) if len(run.keys) else np.zeros(len(run.copy), np.int64)
     thin = known & (run.wire < size + ENVELOPE_BYTES)
-    selfish = (sent["vertex"] < 0) & ((sent["wire"] != 0) | (sent["source"] != sent["target"]))
+    unheard = run.outcome == rows.LOST              # or in flight: nobody hears a node that is away
+    selfish = (sent["vertex"] < 0) & ((sent["wire"] != 0) | (
+        (sent["source"] != sent["target"]) & ~unheard & (run.outcome >= 0)))
     pairs = run.src << 32 | run.dst
     links, place = np.unique(pairs, return_inverse=True)
     offered, left, flying = (np.zeros(len(links), np.int64) for _ in range(3))
@@ -271,7 +279,7 @@ def _link_order(run: _Run) -> Invariant:
     order = np.lexsort((run.offer_index, run.dst, run.src))
     src, dst, time = run.src[order], run.dst[order], run.time[order]
     out = np.where(run.exit >= 0, run.exit, _NEVER)[order]
-    same = (src[1:] == src[:-1]) & (dst[1:] == dst[:-1])
+    same = (src[1:] == src[:-1]) & (dst[1:] == dst[:-1]) & ~np.isin(src << 32 | dst, run.unordered)[1:]
     overtaken = same & (out[1:] < out[:-1])
     unordered = same & (time[1:] < time[:-1])
     cases = [f"{run.name(run.key[order[i + 1]])} {text} {run.name(run.key[order[i]])} on {run.link(int(order[i]))}"

@@ -28,7 +28,7 @@ class Progress:
         self._quiet = quiet
         self._stream = sys.stderr if stream is None else stream
         self._begin = time.monotonic()
-        self._live = None if quiet else _live(self._stream)
+        self._live = None if quiet else live(self._stream)
         self._last = self._begin                    # a run of less than the interval shows its last line only
         self._interval = _TERMINAL_EVERY_S if self._live else _LINES_EVERY_S
         self._line = ""
@@ -63,7 +63,8 @@ class Progress:
         self._quiet = True
 
 
-def _live(stream: TextIO) -> Any:
+def live(stream: TextIO) -> Any:
+    """A line that can be drawn again and again, on a terminal; None elsewhere."""
     if not stream.isatty():
         return None
     from rich.console import Console

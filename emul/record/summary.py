@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from importlib import metadata
@@ -20,6 +20,7 @@ from emul.base import rows
 from emul.record.columns import Table, columns
 from emul.record.invariants import Report, check_columns
 from emul.record.journal import DIGEST_BYTES, RecordError, read
+from emul.record.realised import LinkRow, costs_not_held
 from emul.record.rundir import SUMMARY, RunDirectory, write_json
 from emul.record.tables import (
     DELIVERED,
@@ -53,6 +54,9 @@ class Facts:
     oracle_waits: Mapping[tuple[str, str], int] = field(default_factory=dict)       # (role, where) -> waits
     rounds_missed: Mapping[str, int] = field(default_factory=dict)                  # role -> rounds
     uncharged: Mapping[str, Sequence[int]] = field(default_factory=dict)            # role -> [total, largest] CPU ns
+    network_beyond: Mapping[str, int] | None = None     # what -> draws that a record did not hold; None: no record
+    computations_held: Mapping[tuple[str, str], int] = field(default_factory=dict)  # (node, label) -> costs it holds
+    analysis: Mapping[str, Any] = field(default_factory=dict)       # name -> theory, or (theory, what measures it)
 
 
 def summarise(run: Derived, facts: Facts, report: Report | None = None) -> dict[str, Any]:
@@ -73,6 +77,7 @@ def summarise(run: Derived, facts: Facts, report: Report | None = None) -> dict[
         "virtual_seconds": facts.virtual_ns / 1e9,
         "bytes_total": int(m.wire_bytes.sum()),
         "bytes_payload": int(m.payload_bytes[m.hops > 0].sum()),
+        "bytes_retransmitted": int(m.retransmitted_bytes.sum()),
         "bytes_by_type": {name: int(by_type[i]) for i, name in sorted(enumerate(m.kinds), key=lambda x: x[1])},
         "bytes_by_link": busiest_links(run),
         "messages_sent": len(m.source),
@@ -84,6 +89,8 @@ def summarise(run: Derived, facts: Facts, report: Report | None = None) -> dict[
         "messages_unread": int(m.unread.sum()),
         "compute_virtual_seconds": compute_seconds(run.computations, run.header["roles"], facts.virtual_ns),
         "oracle_waits": {f"{role}@{where}": n for (role, where), n in sorted(facts.oracle_waits.items())},
+        "analysis": compared(facts.analysis, run),
+        "network_beyond": network_beyond(run, facts),
         "activations": facts.activations,
         "journal_rows": run.table.count,
         "invariants": "not checked" if report is None else "hold" if not report.violations else
@@ -97,6 +104,43 @@ def summarise(run: Derived, facts: Facts, report: Report | None = None) -> dict[
                            for role, (total, largest) in sorted(facts.uncharged.items())},
         "versions": versions(),
     }
+
+
+def compared(analysis: Mapping[str, Any], run: Derived) -> dict[str, dict[str, Any]]:
+    """{name: {"theory": x, "measured": y}} of what a scheme's `analysis` gave (`emul.roles.analysis`).
+
+    `measured` is there only where the run has it.
+    """
+    if not analysis:
+        return {}
+    entered = len({row["round"] for row in run.rounds})
+    completed = len({row["round"] for row in run.rounds if row["completed"]})
+    sent = np.bincount(run.messages.kind, minlength=len(run.messages.kinds)).tolist()
+    measured: dict[str, float] = {f"messages.{kind}": n / entered for kind, n in zip(run.messages.kinds, sent,
+                                                                                    strict=True)}
+    measured |= {"rounds": float(completed), "failed": 1 - completed / entered}
+    found: dict[str, dict[str, Any]] = {}
+    for name, value in analysis.items():
+        theory, source = value if isinstance(value, tuple) else (value, None)
+        found[name] = {"theory": "infinite" if isinstance(theory, float) and theory == float("inf") else theory}
+        if source in measured:
+            found[name]["measured"] = measured[source]
+        elif source is not None:
+            reported = [float(row[source]) for row in run.rounds if isinstance(row.get(source), (bool, int, float))]
+            if reported:
+                found[name]["measured"] = sum(reported) / len(reported)
+            elif source.startswith("messages."):
+                found[name]["measured"] = 0.0
+    return found
+
+
+def network_beyond(run: Derived, facts: Facts) -> dict[str, int] | None:
+    """What a run on a recorded network asked for and its record did not hold, by kind of row; None without a record."""
+    if facts.network_beyond is None:
+        return None
+    held = facts.computations_held
+    costs = {"compute_ns": costs_not_held(run.computations, run.header["names"], held)} if held else {}
+    return {**facts.network_beyond, **costs}
 
 
 def final_accuracy(observed: Observed) -> float | None:
@@ -138,13 +182,15 @@ def compute_seconds(c: Computations, roles: Sequence[str], virtual_ns: int) -> d
 
 
 def busiest_links(run: Derived) -> list[dict[str, Any]]:
-    """The links that most bytes were offered to, at most ten: name, bytes, copies offered, copies lost."""
+    """The links that most bytes crossed, at most ten: name, bytes, copies offered, copies lost."""
     sent, hop = run.table[rows.SEND], run.table[rows.HOP]
     vertex, following, wire = (np.concatenate([sent[f], hop[f]]) for f in ("vertex", "next", "wire"))
     used = vertex >= 0
     keys, place, count = np.unique(vertex[used] << 32 | following[used], return_inverse=True, return_counts=True)
     total = np.zeros(len(keys), np.int64)
     np.add.at(total, place, wire[used])
+    again = run.table[rows.RESENT]
+    np.add.at(total, np.searchsorted(keys, again["vertex"] << 32 | again["next"]), again["bytes"])
     lost, names = lost_links(run.messages), run.header["network"]
     found = []
     for i in np.lexsort((keys, -total))[:_TOP_LINKS].tolist():
@@ -166,18 +212,21 @@ def versions() -> dict[str, str]:
 
 
 def write_results(directory: RunDirectory, facts: Facts, observed: Observed = (), timed: Timed = (),
-                  latencies: Mapping[tuple[int, int], int] | None = None) -> tuple[dict[str, Any], Report]:
+                  latencies: Mapping[tuple[int, int], int] | None = None,
+                  unordered: Collection[tuple[int, int]] = (),
+                  drawn: Iterable[LinkRow] = ()) -> tuple[dict[str, Any], Report]:
     """Everything that follows from a closed journal: tables, summary, invariants; then the mark goes.
 
-    `latencies`: (vertex, next vertex) -> ns, of the links. Raises RecordError.
+    `latencies`: (vertex, next vertex) -> least ns, of the links; `unordered`: those that are not first in, first out.
+    drawn: what the links drew, for the table `network`. Raises RecordError.
     """
     source = read(directory.journal)
     table = columns(source)
     if not source.complete:
         raise RecordError(f"{directory.journal}: the journal was not closed")
     run = derive(table, source.header, observed)
-    report = check_columns(table, source.header, latencies)
-    write_tables(directory.path, run, timed)
+    report = check_columns(table, source.header, latencies, unordered)
+    write_tables(directory.path, run, timed, drawn)
     summary = summarise(run, facts, report)
     write_json(directory.path / SUMMARY, summary)
     directory.finish()

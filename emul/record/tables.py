@@ -6,8 +6,9 @@ is. A null means "never came to pass".
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ import numpy as np
 from emul.base import rows
 from emul.record.columns import Finder, Table, columns, copy_keys
 from emul.record.journal import RecordError, read
+from emul.record.realised import LinkRow, network_table
 from emul.record.rundir import JOURNAL, write_atomically
 
 if TYPE_CHECKING:
@@ -39,16 +41,17 @@ COLUMNS: dict[str, dict[str, str]] = {
         "type": "the message's type in the scheme",
         "round": "the sender's round; 0: outside rounds, or of an unscoped type",
         "payload_bytes": "the encoded frames",
-        "wire_bytes": "all that crossed links: frames, envelope and per-packet overhead, once a hop, the losing hop "
-                      "and one that is under way included; 0 to oneself",
+        "wire_bytes": "all that crossed links: frames, envelope and per-packet overhead, once a hop, the losing hop, "
+                      "one that is under way and what was sent again included; 0 to oneself",
+        "retransmitted_bytes": "of these what reliable links sent again",
         "hops": "links that it was offered to; 0 to oneself",
         "sent_ns": "when it was sent",
         "arrived_ns": "when it was delivered, late and to_ended included; null: lost or in flight",
         "fate": "delivered: to the inbox, in time; late: its round was over for the receiver, at the delivery or "
-                "before it was read; lost: on a link; to_ended: the receiver had crashed or ended; "
-                "in_flight: under way when the run ended",
+                "before it was read; lost: on a link, or because its sender or receiver was away; to_ended: the "
+                "receiver had crashed or ended; in_flight: under way when the run ended",
         "lost_ns": "when its loss became known: when the losing link would have delivered it",
-        "lost_vertex": "where the losing link begins; null unless lost",
+        "lost_vertex": "where the losing link begins; null unless lost on a link",
         "lost_next": "where the losing link ends",
         "unread": "delivered, but still in the inbox when its receiver crashed or ended; what lay in an inbox when "
                   "the run ended is not marked",
@@ -87,10 +90,22 @@ COLUMNS: dict[str, dict[str, str]] = {
         "work": "its size in the scheme's own unit",
         "cpu_ns": "CPU time that it took on this machine",
     },
+    "network": {                        # what links drew: a run can be made on it again, see emul.network.realisation
+        "source": "where the link begins; of compute_ns: the node",
+        "destination": "where it ends; of compute_ns: the label",
+        "what": "what the row tells: lost, first_lost_packet, draw, up, latency_ns, rate_bps, compute_ns, "
+                "fault_...",
+        "round": "of the message or the computation",
+        "k": "which message of that round on the link, from 0; which computation of that name at the node",
+        "start_ns": "from when on, for states and faults",
+        "end_ns": "until when a state lasts; null: for ever",
+        "value": "1 or 0, a packet, a probability, ns or bit/s",
+    },
 }
 
 
 _NULLABLE = ("arrived_ns", "lost_ns", "left_ns", "end_ns")
+_INDEX = ("round", "k", "start_ns", "end_ns")       # of the table `network`
 
 
 @dataclass(frozen=True)
@@ -105,6 +120,7 @@ class Messages:
     round: np.ndarray
     payload_bytes: np.ndarray
     wire_bytes: np.ndarray
+    retransmitted_bytes: np.ndarray
     hops: np.ndarray
     sent_ns: np.ndarray
     arrived_ns: np.ndarray
@@ -135,6 +151,9 @@ def messages_of(table: Table) -> Messages:
     hop, delivered, lost = places(rows.HOP), places(rows.DELIVER), places(rows.LOST)
     wire = sent["wire"][order].copy()
     np.add.at(wire, hop, table[rows.HOP]["wire"])
+    resent = np.zeros(n, np.int64)
+    np.add.at(resent, places(rows.RESENT), table[rows.RESENT]["bytes"])
+    wire += resent
     hops = (sent["vertex"][order] >= 0) + np.bincount(hop, minlength=n)
     arrived[delivered] = table[rows.DELIVER]["time_ns"]
     fate[delivered] = np.array([DELIVERED, LATE, TO_ENDED])[table[rows.DELIVER]["fate"]]
@@ -145,8 +164,8 @@ def messages_of(table: Table) -> Messages:
     unread = np.zeros(n, bool)
     unread[places(rows.UNREAD)] = True
     return Messages(source, seq, sent["target"][order], sent["type"][order], sent.texts["type"], sent["round"][order],
-                    sent["size"][order], wire, hops, sent["time_ns"][order], arrived, fate, lost_ns, lost_vertex,
-                    lost_next, unread)
+                    sent["size"][order], wire, resent, hops, sent["time_ns"][order], arrived, fate, lost_ns,
+                    lost_vertex, lost_next, unread)
 
 
 @dataclass(frozen=True)
@@ -246,7 +265,8 @@ def messages_table(m: Messages, header: Mapping[str, Any]) -> pa.Table:
     return pa.table({
         "source": m.source, "source_name": _named(m.source, names), "seq": m.seq,
         "target": m.target, "target_name": _named(m.target, names), "type": _named(m.kind, m.kinds),
-        "round": m.round, "payload_bytes": m.payload_bytes, "wire_bytes": m.wire_bytes, "hops": m.hops,
+        "round": m.round, "payload_bytes": m.payload_bytes, "wire_bytes": m.wire_bytes,
+        "retransmitted_bytes": m.retransmitted_bytes, "hops": m.hops,
         "sent_ns": m.sent_ns, "arrived_ns": _nullable(m.arrived_ns), "fate": _named(m.fate, FATES),
         "lost_ns": _nullable(m.lost_ns), "lost_vertex": _named(m.lost_vertex, vertices),
         "lost_next": _named(m.lost_next, vertices), "unread": m.unread})
@@ -328,13 +348,14 @@ def derive(table: Table, header: Mapping[str, Any], observed: Observed = ()) -> 
                    observed)
 
 
-def write_tables(folder: Path, run: Derived, timed: Timed = ()) -> None:
-    """Write the four tables into the run directory, each under a temporary name first."""
+def write_tables(folder: Path, run: Derived, timed: Timed = (), drawn: Iterable[LinkRow] = ()) -> None:
+    """Write the tables into the run directory, each under a temporary name first. `drawn`: rows of the links."""
     import pyarrow.parquet as pq
 
     found = {"rounds": rounds_table(run.rounds, run.messages), "messages": messages_table(run.messages, run.header),
              "computations": computations_table(run.computations, run.header),
-             "timings": timings_table(timed, run.header)}
+             "timings": timings_table(timed, run.header),
+             "network": network_table(drawn, run.computations, run.table, run.header)}
     for name, table in found.items():
         with write_atomically(folder / f"{name}.parquet") as path:
             pq.write_table(table, path, compression="zstd")
@@ -350,24 +371,27 @@ class RunTables:
     messages: pd.DataFrame
     computations: pd.DataFrame
     timings: pd.DataFrame
+    network: pd.DataFrame
 
 
-def load_run(path: Path) -> RunTables:
+def load_run(path: str | os.PathLike[str]) -> RunTables:
     """Read a run directory. Raises RecordError: not a run directory, or the run did not end."""
     import json
 
     import pyarrow.parquet as pq
 
+    path = Path(path)
     missing = [f for f in ("summary.json", *(f"{name}.parquet" for name in COLUMNS)) if not (path / f).is_file()]
     if missing:
         raise RecordError(f"{path}: {', '.join(missing)} missing: no directory of a run that ended")
-    frames = {name: _frame(pq.read_table(path / f"{name}.parquet")) for name in COLUMNS}
+    frames = {name: _frame(pq.read_table(path / f"{name}.parquet"), _INDEX if name == "network" else _NULLABLE)
+              for name in COLUMNS}
     return RunTables(path, json.loads((path / "summary.json").read_text()), **frames)
 
 
-def _frame(table: pa.Table) -> pd.DataFrame:
-    """As pandas; times that can be null as Int64, since a float does not hold every nanosecond."""
-    return table.to_pandas().assign(**{name: table[name].to_pandas(types_mapper=_exact) for name in _NULLABLE
+def _frame(table: pa.Table, nullable: Sequence[str]) -> pd.DataFrame:
+    """As pandas; integers that can be null as Int64, since a float does not hold every nanosecond."""
+    return table.to_pandas().assign(**{name: table[name].to_pandas(types_mapper=_exact) for name in nullable
                                        if name in table.column_names})
 
 
@@ -392,5 +416,5 @@ def recorded_costs(path: Path) -> dict[int, list[int]]:
 
 def lost_links(m: Messages) -> Counter[tuple[int, int]]:
     """(vertex, next vertex) -> copies lost there."""
-    lost = m.fate == LOST
+    lost = (m.fate == LOST) & (m.lost_vertex >= 0)
     return Counter(zip(m.lost_vertex[lost].tolist(), m.lost_next[lost].tolist(), strict=True))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
+from math import ceil
 from typing import Literal
 
 from emul.base.errors import EmulError
 
 Mode = Literal["measured", "profile", "recorded", "zero"]
+Slowdown = Sequence[int]        # (from ns on, numerator, denominator) of the factor by which a node is slower
 
 
 class MissingCost(EmulError):
@@ -21,15 +25,27 @@ class Costs:
 
     profile: {"scheme/role/label": (a, b)}, seconds at speed 1 = a + b * work.
     recorded: {node: costs in the order of that node's computations}, from the run that is replayed.
+    slowdowns: {node: how slow it is from when on}, ascending; before the first it has its own speed.
+    held: {node: {label: costs in their order}}, from the record of a network; they go before the mode, but for
+    "recorded". beyond: after the last of them the mode decides ("stream"), they begin anew ("repeat"), or "error".
     """
 
     mode: Mode
     scheme: str
     profile: Mapping[str, Sequence[float]] = field(default_factory=dict)
     recorded: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    slowdowns: Mapping[int, Sequence[Slowdown]] = field(default_factory=dict)
+    held: Mapping[int, Mapping[str, Sequence[int]]] = field(default_factory=dict)
+    beyond: str = "stream"
+    _asked: Counter[tuple[int, str]] = field(default_factory=Counter)
+    _whole: set[int] = field(default_factory=set)       # nodes whose newest cost is a held one
 
     def cost_ns(self, node: int, role: str, label: str, work: float, count: int, speed: float) -> int | None:
         """Cost of this node's computation number `count` (from 0), or None: measure it. Raises MissingCost."""
+        if self.held and self.mode != "recorded":
+            cost = self._held_cost(node, label)
+            if cost is not None:
+                return cost
         if self.mode == "zero":
             return 0
         if self.mode == "measured":
@@ -46,3 +62,38 @@ class Costs:
             raise MissingCost(f"the profile has no entry {key!r}: make one with `emul profile SCENARIO -o FILE`")
         a, b = entry
         return max(0, round((a + b * work) * 1e9 / speed))
+
+    def _held_cost(self, node: int, label: str) -> int | None:
+        """The next cost of this label at this node in the record; None: it has none."""
+        self._whole.discard(node)
+        costs = self.held.get(node, {}).get(label)
+        if not costs:
+            return None
+        number = self._asked[node, label]
+        self._asked[node, label] += 1
+        if number >= len(costs):
+            if self.beyond == "error":
+                raise MissingCost(f"the record holds {len(costs)} computations {label!r} of node {node}, number "
+                                  f"{number + 1} was asked for (beyond: error)")
+            if self.beyond == "stream":
+                return None
+        self._whole.add(node)
+        return int(costs[number % len(costs)])
+
+    def stretched(self, node: int, start_ns: int, cost_ns: int) -> int:
+        """What a computation of `cost_ns` takes that begins at `start_ns`, while the node's speed changes: the integral
+        of the speed is the cost, rounded up to ns. Recorded costs hold all that already."""
+        pieces = self.slowdowns.get(node)
+        if not pieces or self.mode in ("recorded", "zero") or node in self._whole:
+            return cost_ns
+        left, at = Fraction(cost_ns), start_ns
+        factor = Fraction(1)
+        for begin, numerator, denominator in pieces:
+            if begin > at:
+                done = (begin - at) / factor
+                if done >= left:
+                    break
+                left -= done
+                at = begin
+            factor = Fraction(numerator, denominator)
+        return at - start_ns + ceil(left * factor)

@@ -66,10 +66,14 @@ class Computed(Struct, array_like=True, tag=3, gc=False):
 
 
 class Close(Struct, array_like=True, tag=4, gc=False):
-    """No event of a role: the node crashed, so its coroutine is closed. Nothing is answered."""
+    """No event of a role: the node crashed, so its coroutine is closed. Nothing is answered.
+
+    wipe: what `node.state` holds is lost, too.
+    """
 
     node: int
     now: int
+    wipe: bool = False
 
 
 class Drop(Struct, array_like=True, tag=5, gc=False):
@@ -113,6 +117,10 @@ class NextRound(Struct, array_like=True, tag=2, gc=False):
     quorum: int
     abandon: bool                   # a computation is cut when the round is over
     where: str
+
+    def same(self, other: NextRound) -> bool:
+        """Whether both ask for the same rounds, wherever in the code."""
+        return (self.of, self.sync, self.quorum, self.abandon) == (other.of, other.sync, other.quorum, other.abandon)
 
 
 class LeaveRound(Struct, array_like=True, tag=3, gc=False):

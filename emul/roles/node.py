@@ -39,6 +39,7 @@ from emul.wire import Encoded, Message, Vector, encode
 M = TypeVar("M", bound=Message)
 R = TypeVar("R")
 S = TypeVar("S")
+Evaluate = Callable[[Vector], Mapping[str, float]]      # of reported parameters, off the clock
 
 
 class RoundOver(BaseException):
@@ -207,7 +208,7 @@ class Node:
 
     def __init__(self, id: int, role: str, world: World, memory: Memory, costs: Costs,
                  task: Any = None, keep: Callable[[int, Encoded, int, list[int]], None] | None = None,
-                 observe: Callable[[int, int, Vector, dict[str, Any]], str] | None = None):
+                 observe: Callable[[int, int, Vector, Evaluate | None], str] | None = None):
         self.id = id
         self.role = role
         self.name = world.names[id]
@@ -338,14 +339,18 @@ class Node:
         to = [targets] if isinstance(targets, int) else list(targets)
         self._actions.append(Abstain(to, [k.__name__ for k in kinds], self._memory.round if self._in_round else 0))
 
-    def report(self, parameters: Vector | None = None, **values: float | str | bool | None) -> None:
+    def report(self, parameters: Vector | None = None, *, evaluate: Evaluate | None = None,
+               **values: float | str | bool | None) -> None:
         """Tell the observer what this round came to. Costs no virtual time and changes nothing.
 
-        `parameters`, (d,) float32, are evaluated off the clock and enter the model digest.
+        `parameters`, (d,) float32, are evaluated off the clock and enter the model digest. `evaluate`: how, in place of
+        what the scenario says, {name: number} of a copy of them; then they may be any float32 vector. It is called
+        later, so what else it holds must not be changed. Of a node that an attack of the scenario has poisoned nothing
+        is evaluated by `evaluate`.
         """
         begin = perf_counter_ns()
         plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in values.items()}
-        digest = "" if parameters is None else self._observe(self.id, self.round, parameters, plain)
+        digest = "" if parameters is None else self._observe(self.id, self.round, parameters, evaluate)
         self._actions.append(Report(self.round, plain, digest))
         self._excused_ns += perf_counter_ns() - begin
 
@@ -485,7 +490,7 @@ def _keep_nothing(source: int, encoded: Encoded, first: int, to: list[int]) -> N
     return None
 
 
-def _observe_nothing(node: int, round: int, parameters: Vector, values: Mapping[str, Any]) -> str:
+def _observe_nothing(node: int, round: int, parameters: Vector, evaluate: Evaluate | None) -> str:
     return ""
 
 

@@ -21,10 +21,11 @@ RoleFunction = Callable[[Node, Any], Awaitable[None]]
 class Role:
     """One running role of one node."""
 
-    __slots__ = ("_awaiting", "_coroutine", "ended", "node")
+    __slots__ = ("_awaiting", "_coroutine", "ended", "function", "node")
 
     def __init__(self, node: Node, function: RoleFunction, params: Any):
         self.node = node
+        self.function = function
         self.ended = False
         self._awaiting: Await[Any] | None = None
         coroutine = function(node, params)
@@ -66,6 +67,12 @@ class Role:
             self._awaiting = awaiting
             actions.append(awaiting.action)
         return Reply(node.id, actions, meter.cpu_ns(perf_counter_ns() - begin) - node._excused_ns)
+
+    @property
+    def asked(self) -> NextRound | None:
+        """How it asks for its next round, if that is what it waits for."""
+        action = None if self._awaiting is None else self._awaiting.action
+        return action if isinstance(action, NextRound) else None
 
     def close(self) -> None:
         """End the role without a word: its node has crashed. Whatever its `finally` blocks send goes nowhere."""

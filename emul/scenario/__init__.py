@@ -1,10 +1,24 @@
 """Scenario files in, checked plain data out. All that is wrong with a file is reported at once, with its lines."""
 
 from emul.scenario.checks import World
-from emul.scenario.faults import Behaviour, Crash, Fault, LinkDown, NodeSpeed
+from emul.scenario.churn import Availability, Churn, Days, Group
+from emul.scenario.faults import (
+    Behaviour,
+    Crash,
+    Fault,
+    Leave,
+    LinkDown,
+    LinkSet,
+    LinkUp,
+    NodeSpeed,
+    Partition,
+    Slow,
+)
 from emul.scenario.load import load, loads
 from emul.scenario.params import build_params, check_params
 from emul.scenario.scenario import Attack, Compute, Evaluation, Scenario, Stop, Workers
+from emul.scenario.sweep import Sweep, parse_seeds
 
-__all__ = ["Attack", "Behaviour", "Compute", "Crash", "Evaluation", "Fault", "LinkDown", "NodeSpeed", "Scenario",
-           "Stop", "Workers", "World", "build_params", "check_params", "load", "loads"]
+__all__ = ["Attack", "Availability", "Behaviour", "Churn", "Compute", "Crash", "Days", "Evaluation", "Fault", "Group",
+           "Leave", "LinkDown", "LinkSet", "LinkUp", "NodeSpeed", "Partition", "Scenario", "Slow", "Stop", "Sweep",
+           "Workers", "World", "build_params", "check_params", "load", "loads", "parse_seeds"]

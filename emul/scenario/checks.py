@@ -12,9 +12,14 @@ from types import ModuleType
 from typing import Any
 
 from emul import learning, schemes
-from emul.base.errors import EmulError, NetworkError
-from emul.network import build
-from emul.scenario.faults import Behaviour, Crash, LinkDown
+from emul.base.errors import EmulError, NetworkError, Problem, ScenarioError
+from emul.network import LinkRule, TopologyError, TopologySpec, build, latency, loss, realisation, traces
+from emul.network.churn import read_availability
+from emul.network.csvfile import in_short
+from emul.network.fifo import LinksError
+from emul.scenario.churn import Availability
+from emul.scenario.faults import Fault, is_pattern, matches
+from emul.scenario.network import NetworkUse
 from emul.scenario.params import check_params
 from emul.scenario.source import Path, Source, shown
 from emul.scenario.values import nearest
@@ -42,37 +47,91 @@ class World:
 def check_world(parts: dict[str, Any], source: Source, plugins: Sequence[str] = ()) -> list[str]:
     """Add to `source` what is wrong with the sound `parts`; the warnings are returned."""
     world, warnings = None, []
-    if "topology" in parts and "link_rules" in parts:
+    if "network" in parts:
+        _record(parts["network"], source)
+    if "topology" in parts and "link_rules" in parts and _files(parts["link_rules"], source):
         world, names = _network(parts, source)
         if world is not None:
             warnings = _names(parts, names, source)
     modules = _schemes(parts.get("schemes", []), world, source, plugins)
     _behaviours(parts.get("faults", []), modules, source)
+    _schedules(parts.get("faults", []), source)
     if "task" in parts:
         _task(parts["task"], world, source)
     return warnings
 
 
+def _files(rules: Sequence[LinkRule], source: Source) -> bool:
+    """Whether the files that rules name are sound; their problems are added, where the file is named."""
+    sound = True
+    for i, rule in enumerate(rules):
+        found: list[tuple[str, tuple[str, str, str] | None]] = []
+        if isinstance(rule.outage, loss.LossTraceSpec):
+            found.append(("outage", loss.problem(rule.outage)))
+        if isinstance(rule.latency_ns, latency.EmpiricalSpec):
+            found.append(("latency", latency.problem(rule.latency_ns)))
+        if isinstance(rule.bandwidth_bps, traces.TraceSpec):
+            found.append(("bandwidth", traces.problem(rule.bandwidth_bps)))
+        for key, wrong in found:
+            if wrong is not None:
+                source.problem(("links", i, key, wrong[0]), wrong[1], wrong[2])
+                sound = False
+    return sound
+
+
+def _record(use: NetworkUse, source: Source) -> None:
+    """The record of a network that is to be replayed can be read."""
+    if use.replay is None:
+        return
+    try:
+        realisation.read(use.replay)
+    except ScenarioError as error:
+        source.problem(("network", "replay"), *in_short(error))
+
+
 def _network(parts: dict[str, Any], source: Source) -> tuple[World | None, list[str]]:
     try:
         network = build(parts["topology"], parts["link_rules"], parts.get("seed", 0))
+    except TopologyError as error:
+        for problem in error.problems:
+            _of_topology(problem, parts["topology"], source)
+        return None, []
+    except LinksError as error:
+        for problem in error.problems:
+            source.problem(("links",), problem.place, f"{problem.found}: {problem.expected}")
+        return None, []
     except NetworkError as error:
         # the network lists its own findings below a heading, one a line
         lines = str(error).splitlines()
+        of_file = parts["topology"].file is not None and lines[0].startswith(str(parts["topology"].file))
         for line in lines[1:] or lines:
-            source.problem(("topology",), "", " ".join(line.split()))
+            source.problem(("topology", "file") if of_file else ("topology",), "", " ".join(line.split()))
         return None, []
     roles = {role: tuple(network.names[v] for v in vertices) for role, vertices in network.roles.items()}
     return World(roles), network.names
+
+
+def _of_topology(problem: Problem, topology: TopologySpec, source: Source) -> None:
+    """A problem of the topology: where its key is written, or in the file that it names."""
+    steps = problem.place.split(".")
+    if steps[0] == "topology":
+        source.problem(tuple(steps), problem.found, problem.expected)
+        return
+    line = "" if problem.line is None else f"line {problem.line}: "
+    said = ": ".join(part for part in (problem.place, problem.found, problem.expected) if part)
+    key = ("topology", "file") if topology.file is not None else ("topology",)
+    source.problem(key, "" if topology.file is None else str(topology.file).rpartition("/")[2], line + said)
 
 
 def _names(parts: dict[str, Any], names: list[str], source: Source) -> list[str]:
     known = set(names)
     entries = source.tree.get("faults") or []
     for i, entry in enumerate(entries if "faults" in parts else []):
-        for key, name in _named(entry):
-            if name not in known:
-                source.problem(("faults", i, key), shown(name), "unknown node" + nearest(name, names))
+        for below, name in _named(entry):
+            if name in known or (is_pattern(name) and any(matches(known_name, name) for known_name in names)):
+                continue
+            expected = "matches no node" if is_pattern(name) else "unknown node" + nearest(name, names)
+            source.problem(("faults", i, *below), shown(name), expected)
     for i, attack in enumerate(parts.get("attacks", [])):
         for j, name in enumerate(attack.nodes):
             if name not in known:
@@ -81,11 +140,32 @@ def _names(parts: dict[str, Any], names: list[str], source: Source) -> list[str]
             if not any(name == rule.match or fnmatchcase(name, rule.match) for name in names)]
 
 
-def _named(entry: dict[str, Any]) -> list[tuple[str, str]]:
-    """(key, node) of the nodes that a fault of the file names."""
-    if "node" in entry:
-        return [("node", entry["node"])]
-    return [("link", name.strip()) for name in entry["link"].replace("<->", "->").split("->")]
+def _named(entry: dict[str, Any]) -> list[tuple[Path, str]]:
+    """(place below the fault, name or pattern) of what a fault of the file names."""
+    key = next(key for key in ("node", "link", "partition", "churn", "availability", "group")
+               if entry.get(key) is not None)
+    below = entry[key]
+    if key == "node":
+        return [((key,), below)]
+    if key == "link":
+        return [((key,), name.strip()) for name in below.replace("<->", "->").split("->")]
+    if key == "partition":
+        return [((key, g, n), name) for g, group in enumerate(below) for n, name in enumerate(group)]
+    named: list[tuple[Path, str]] = [((key, "match"), below["match"])] if below.get("match") is not None else []
+    return named + [((key, "nodes", n), name) for n, name in enumerate(below.get("nodes") or ())]
+
+
+def _schedules(faults: Sequence[Any], source: Source) -> None:
+    """Problems of the files of availability, where they are named."""
+    chosen = [fault for fault in faults if isinstance(fault, Availability)]
+    if not chosen:
+        return
+    places = [i for i, entry in enumerate(source.tree["faults"]) if (entry.get("availability") or {}).get("file")]
+    for i, fault in zip(places, chosen, strict=True):
+        try:
+            read_availability(fault.file, fault.period_ns)
+        except ScenarioError as error:
+            source.problem(("faults", i, "availability", "file"), *in_short(error))
 
 
 def _schemes(entries: list[tuple[str, dict[str, Any]]], world: World | None, source: Source,
@@ -122,7 +202,7 @@ def _said(text: str, name: str, parameters: dict[str, Any], path: Path) -> tuple
     return path, name, text
 
 
-def _behaviours(faults: list[LinkDown | Crash | Behaviour], modules: list[ModuleType], source: Source) -> None:
+def _behaviours(faults: list[Fault], modules: list[ModuleType], source: Source) -> None:
     offered = {name for module in modules for name in getattr(module, "BEHAVIOURS", {})}
     entries = source.tree.get("faults") or []
     if not faults:

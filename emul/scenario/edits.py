@@ -51,6 +51,7 @@ def apply_set(source: Source, text: str) -> None:
         source.problems.append(Problem("--set", shown(text), 'expected path=value such as "links[1].outage.p=0.1"'))
         return
     name = f"--set {place(path)}"
+    path = _by_scheme(source.tree, path)
     value = read(value_text)
     if value.problems:
         source.problems.append(Problem(name, shown(value_text), value.problems[0].expected))
@@ -84,6 +85,16 @@ def _path(text: str) -> Path | None:
     return tuple(steps) or None
 
 
+def _by_scheme(tree: Any, path: Path) -> Path:
+    """`schemes.secagg.threshold` as `schemes[1].threshold`; unchanged where no scheme, or several, are called so."""
+    entries = tree.get("schemes") if isinstance(tree, dict) else None
+    if path[0] == "schemes" and len(path) > 1 and isinstance(path[1], str) and isinstance(entries, list):
+        found = [i for i, entry in enumerate(entries) if isinstance(entry, dict) and entry.get("name") == path[1]]
+        if len(found) == 1:
+            return ("schemes", found[0], *path[2:])
+    return path
+
+
 def _put(tree: Any, path: Path, value: Any) -> str | None:
     """Set `path` of `tree` to `value`, or say why that is not possible."""
     here = tree
@@ -107,6 +118,10 @@ def _no_step(here: Any, step: str | int, before: Path, last: bool) -> str | None
         if step >= len(here):
             return f"{where} has {len(here)} entries, the first is [0]"
         return None
+    if before == ("schemes",) and isinstance(here, list):
+        names = [str(entry.get("name")) for entry in here if isinstance(entry, dict)]
+        more = f' has several "{step}": say which, as in schemes[0]' if step in names else None
+        return where + (more or f' has no "{step}"{nearest(step, names)}')
     if not isinstance(here, dict):
         return f"{where} is {shown(here)}: a path cannot go on below it"
     if step not in here and not last:

@@ -4,14 +4,30 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import Field, PlainValidator
+from pydantic import BeforeValidator, Field, PlainValidator
 
+from emul.base.units import format_bandwidth
 from emul.network import parse_match
+from emul.network.loss import AnyOutage
+from emul.scenario.churn import (
+    Absence,
+    AvailabilityRule,
+    ChurnRule,
+    GroupRule,
+    absence_document,
+    availability_value,
+    churn_value,
+    group_value,
+)
+from emul.scenario.outages import Outage, outage_document, outage_spec, outage_value
 from emul.scenario.sections import MISSING, Section, duration_text, exactly_one, given, without_none
-from emul.scenario.values import Duration, Finding, Positive, PositiveDuration, Text
+from emul.scenario.values import Bandwidth, Duration, Finding, Positive, PositiveDuration, Text, number, one_of
+
+InFlight = Literal["drop", "pause", "deliver"]
 
 
 @dataclass(frozen=True)
@@ -24,20 +40,74 @@ class NodeSpeed:
 
 @dataclass(frozen=True)
 class LinkDown:
-    """The link source -> destination is down from `at_ns` on, for `for_ns` (None: for good)."""
+    """The links source -> destination, names or patterns, are down from `at_ns` on, for `for_ns` (None: for good)."""
 
     at_ns: int
     source: str
     destination: str
     for_ns: int | None = None
+    inflight: InFlight = "drop"
+
+
+@dataclass(frozen=True)
+class LinkUp:
+    """The links source -> destination are up at `at_ns`, whatever took them down before."""
+
+    at_ns: int
+    source: str
+    destination: str
+
+
+@dataclass(frozen=True)
+class LinkSet:
+    """Links have another latency, bandwidth or outage from `at_ns` on, for `for_ns` (None: for good)."""
+
+    at_ns: int
+    source: str
+    destination: str
+    latency_ns: int | None = None
+    bandwidth_bps: int | Literal["infinite"] | None = None
+    outage: AnyOutage | Literal["none"] | None = None
+    for_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Every link between two of the `groups` of names or patterns is down; a vertex is of the first that it matches."""
+
+    at_ns: int
+    groups: tuple[tuple[str, ...], ...]
+    for_ns: int | None = None
+    inflight: InFlight = "drop"
 
 
 @dataclass(frozen=True)
 class Crash:
-    """The node ends at `at_ns` and starts anew after `for_ns` (None: never)."""
+    """The node (a name or a pattern) ends at `at_ns` and starts anew after `for_ns` (None: never); `wipe`: without its
+    state."""
 
     at_ns: int
     node: str
+    for_ns: int | None = None
+    wipe: bool = False
+
+
+@dataclass(frozen=True)
+class Leave:
+    """The node cannot be reached from `at_ns` on, for `for_ns`; its role goes on."""
+
+    at_ns: int
+    node: str
+    for_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class Slow:
+    """The node computes `factor` times slower from `at_ns` on, for `for_ns`."""
+
+    at_ns: int
+    node: str
+    factor: float
     for_ns: int | None = None
 
 
@@ -51,26 +121,34 @@ class Behaviour:
     last: int | None = None
 
 
-Fault = LinkDown | Crash | Behaviour
+Fault = LinkDown | LinkUp | LinkSet | Partition | Crash | Leave | Slow | Behaviour | Absence
 
+
+def is_pattern(name: str) -> bool:
+    return any(c in name for c in "*?[")
+
+
+def matches(name: str, pattern: str) -> bool:
+    return name == pattern or fnmatchcase(name, pattern)
+
+
+# --- models ---------------------------------------------------------------------------------------------------------
 
 class NodeRule(Section):
     match: Text
     speed: Positive
 
 
-_ENDS = 'expected "a->b" or "a<->b" with the names of two nodes'
+_ENDS = 'expected "a->b" or "a<->b", each side a name or a pattern such as "client*"'
 
 
 def _fault_link(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(_ENDS)
     try:
-        pairs = parse_match(value)
+        parse_match(value)
     except ValueError:
         raise ValueError(_ENDS) from None
-    if any(c in name for pair in pairs for name in pair for c in "*?["):
-        raise ValueError(f"{_ENDS}, without wildcards")
     return value
 
 
@@ -87,52 +165,145 @@ def _rounds(value: Any) -> tuple[int, int]:
     return int(match[1]), int(match[2] or match[1])
 
 
+def _groups(value: Any) -> tuple[tuple[str, ...], ...]:
+    sound = isinstance(value, list) and len(value) >= 2 and all(
+        isinstance(group, list) and group and all(isinstance(n, str) and n.strip() and n.isprintable() for n in group)
+        for group in value)
+    if not sound:
+        raise ValueError("expected two lists of names or more, such as [[server, client1], [client2]]")
+    return tuple(tuple(group) for group in value)
+
+
+class LinkValues(Section):
+    latency: Duration | None = None
+    bandwidth: Bandwidth | None = None
+    outage: Annotated[Outage, BeforeValidator(outage_value)] | None = None
+
+    def wrong(self) -> list[Finding]:
+        if not given(self, "latency", "bandwidth", "outage"):
+            return [((), MISSING, "expected at least one of latency, bandwidth, outage")]
+        if self.outage is not None and self.outage.span == "pause":
+            return [(("outage", "span"), "", "is not used by a fault: a link has the pauses that its rule says")]
+        return []
+
+
+_TrueFlag = Annotated[bool, PlainValidator(_true)]
+
+# what a fault is told by -> (what it is called, its other keys that are needed, that are used)
+_KINDS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
+    "down": ("a link that goes down", ("at",), ("for_", "inflight")),
+    "up": ("a link that comes up", ("at",), ()),
+    "set": ("a link that changes", ("at",), ("for_",)),
+    "crash": ("a crash", ("at",), ("for_", "wipe")),
+    "leave": ("a node that leaves", ("at",), ("for_",)),
+    "slow": ("a node that slows down", ("at",), ("for_",)),
+    "behave": ("a faulty behaviour", (), ("rounds",)),
+    "partition": ("a partition", ("at",), ("for_", "inflight")),
+    "churn": ("churn", (), ()),
+    "availability": ("availability", (), ()),
+    "group": ("a group", (), ()),
+}
+_OF_LINKS, _OF_NODES = ("down", "up", "set"), ("crash", "leave", "slow", "behave")
+_ALONE = ("partition", "churn", "availability", "group")
+
+
 class FaultRule(Section):
     at: Duration | None = None
     link: Annotated[str, PlainValidator(_fault_link)] | None = None
-    down: Annotated[bool, PlainValidator(_true)] | None = None
+    down: _TrueFlag | None = None
+    up: _TrueFlag | None = None
+    set: LinkValues | None = None
+    inflight: Annotated[str, one_of("drop", "pause", "deliver", what="word for what is in flight")] | None = None
+    partition: Annotated[tuple[tuple[str, ...], ...], PlainValidator(_groups)] | None = None
     node: Text | None = None
-    crash: Annotated[bool, PlainValidator(_true)] | None = None
-    for_: Annotated[PositiveDuration | None, Field(alias="for")] = None
+    crash: _TrueFlag | None = None
+    wipe: _TrueFlag | None = None
+    leave: _TrueFlag | None = None
+    slow: Annotated[float, number("how many times slower, a number in [0.001, 1000000]",
+                                  lambda x: 1e-3 <= x <= 1e6)] | None = None
     behave: Text | None = None
     rounds: Annotated[tuple[int, int], PlainValidator(_rounds)] | None = None
+    for_: Annotated[PositiveDuration | None, Field(alias="for")] = None
+    churn: ChurnRule | None = None
+    availability: AvailabilityRule | None = None
+    group: GroupRule | None = None
 
     def wrong(self) -> list[Finding]:
-        found = exactly_one(self, "link", "node")
+        found = exactly_one(self, "link", "node", *_ALONE)
         if found:
             return found
-        needs: tuple[str, ...]
-        uses: tuple[str, ...]
-        if self.link is not None:
-            needs, uses = ("at", "down"), ("at", "down", "for_")
-        elif self.behave is not None:
-            needs, uses = (), ("behave", "rounds")
-        else:
-            needs, uses = ("at", "crash"), ("at", "crash", "for_")
-        kind = "a fault of a link" if self.link else "a faulty behaviour" if self.behave else "a fault of a node"
-        found = [((name,), MISSING, f"is needed by {kind}") for name in needs if getattr(self, name) is None]
-        others = given(self, "at", "down", "crash", "for_", "behave", "rounds")
-        return found + [((name.rstrip("_"),), "", f"is not used by {kind}") for name in others if name not in uses]
+        subject, = given(self, "link", "node", *_ALONE)
+        kind = subject
+        if subject in ("link", "node"):
+            words = _OF_LINKS if subject == "link" else _OF_NODES
+            found = exactly_one(self, *words)
+            if found:
+                return found
+            kind, = given(self, *words)
+        name, needs, uses = _KINDS[kind]
+        found = [((key,), MISSING, f"is needed by {name}") for key in needs if getattr(self, key) is None]
+        others = given(self, *(key for key in type(self).model_fields if key not in (subject, kind)))
+        return found + [((key.rstrip("_"),), "", f"is not used by {name}") for key in others if key not in needs + uses]
 
+
+# --- conversion -----------------------------------------------------------------------------------------------------
 
 def fault_values(faults: list[FaultRule], base: Path) -> list[Fault]:
-    result: list[Fault] = []
-    for f in faults:    # `FaultRule.wrong` has seen to it that each kind has what it needs
-        if f.behave is not None and f.node is not None:
-            result.append(Behaviour(f.node, f.behave, *(f.rounds or (None, None))))
-        elif f.node is not None and f.at is not None:
-            result.append(Crash(f.at, f.node, f.for_))
-        elif f.link is not None and f.at is not None:
-            result += [LinkDown(f.at, source, destination, f.for_) for source, destination in parse_match(f.link)]
-    return result
+    return [value for fault in faults for value in _values(fault, base)]
+
+
+def _values(f: FaultRule, base: Path) -> list[Fault]:
+    """`FaultRule.wrong` has seen to it that each kind has what it needs."""
+    if f.churn is not None:
+        return [churn_value(f.churn)]
+    if f.availability is not None:
+        return [availability_value(f.availability, base)]
+    if f.group is not None:
+        return [group_value(f.group)]
+    if f.behave is not None and f.node is not None:
+        return [Behaviour(f.node, f.behave, *(f.rounds or (None, None)))]
+    assert f.at is not None
+    inflight = cast(InFlight, f.inflight or "drop")
+    if f.partition is not None:
+        return [Partition(f.at, f.partition, f.for_, inflight)]
+    if f.node is not None:
+        if f.slow is not None:
+            return [Slow(f.at, f.node, f.slow, f.for_)]
+        return [Leave(f.at, f.node, f.for_) if f.leave else Crash(f.at, f.node, f.for_, bool(f.wipe))]
+    assert f.link is not None
+    ends = parse_match(f.link)
+    if f.set is not None:
+        outage = outage_spec(f.set.outage, base)
+        return [LinkSet(f.at, *pair, f.set.latency, cast(Any, f.set.bandwidth), outage, f.for_) for pair in ends]
+    return [LinkUp(f.at, *pair) if f.up else LinkDown(f.at, *pair, f.for_, inflight) for pair in ends]
 
 
 def fault_document(fault: Fault) -> dict[str, Any]:
     if isinstance(fault, Behaviour):
         rounds = None if fault.first is None else f"{fault.first}..{fault.last}"
         return without_none(node=fault.node, behave=fault.behave, rounds=rounds)
+    if isinstance(fault, Absence):
+        return absence_document(fault)
+    how = {"at": duration_text(fault.at_ns)}
+    end = {} if isinstance(fault, LinkUp) else without_none(**{"for": duration_text(fault.for_ns)})
+    if isinstance(fault, Partition):
+        return how | {"partition": [list(group) for group in fault.groups]} | end | _inflight(fault)
     if isinstance(fault, Crash):
-        return without_none(at=duration_text(fault.at_ns), node=fault.node, crash=True,
-                                  **{"for": duration_text(fault.for_ns)})
-    return without_none(at=duration_text(fault.at_ns), link=f"{fault.source}->{fault.destination}", down=True,
-                  **{"for": duration_text(fault.for_ns)})
+        return how | {"node": fault.node, "crash": True} | ({"wipe": True} if fault.wipe else {}) | end
+    if isinstance(fault, Leave):
+        return how | {"node": fault.node, "leave": True} | end
+    if isinstance(fault, Slow):
+        return how | {"node": fault.node, "slow": fault.factor} | end
+    how |= {"link": f"{fault.source}->{fault.destination}"}
+    if isinstance(fault, LinkUp):
+        return how | {"up": True}
+    if isinstance(fault, LinkSet):
+        bandwidth = fault.bandwidth_bps
+        return how | {"set": without_none(
+            latency=duration_text(fault.latency_ns), outage=outage_document(fault.outage),
+            bandwidth=format_bandwidth(bandwidth) if isinstance(bandwidth, int) else bandwidth)} | end
+    return how | {"down": True} | end | _inflight(fault)
+
+
+def _inflight(fault: LinkDown | Partition) -> dict[str, Any]:
+    return {} if fault.inflight == "drop" else {"inflight": fault.inflight}

@@ -21,11 +21,13 @@ from emul.scenario.edits import apply_set, normalise, override
 from emul.scenario.faults import NodeSpeed, fault_values
 from emul.scenario.links import link_rules
 from emul.scenario.models import Document
+from emul.scenario.network import network_value
 from emul.scenario.places import topology_spec
 from emul.scenario.scenario import Scenario
 from emul.scenario.sections import MISSING, absolute
 from emul.scenario.source import Path as Place
 from emul.scenario.source import Source, read, scenario_error, shown
+from emul.scenario.sweep import sweep_values
 from emul.scenario.values import nearest
 
 
@@ -62,10 +64,10 @@ def _load(text: str, name: str, path: Path, sets: Sequence[str], seed: int | Non
     normalise(source)
     for edit in sets:
         apply_set(source, edit)
+        normalise(source)               # what this one wrote in short, the next one may reach into
     if seed is not None:
         source.tree["seed"] = seed
         override(source, ("seed",), "--seed")
-    normalise(source)
     sections = _sections(source)
     parts = _convert(sections, path.parent)
     warnings = [] if plugins is None else check_world(parts, source, plugins)
@@ -178,8 +180,8 @@ def _task(task: dict[str, Any], base: Path) -> dict[str, Any]:
 
 
 def _attacks(attacks: list[models.Attack], base: Path) -> list[plain.Attack]:
-    return [plain.Attack(a.data, nodes=tuple(a.nodes)) if isinstance(a.nodes, list) else
-            plain.Attack(a.data, fraction=a.nodes.fraction) for a in attacks]
+    return [plain.Attack(a.data, nodes=tuple(a.nodes), prototypes=a.prototypes) if isinstance(a.nodes, list) else
+            plain.Attack(a.data, fraction=a.nodes.fraction, prototypes=a.prototypes) for a in attacks]
 
 
 _CONVERSIONS: dict[str, tuple[str, Any]] = {
@@ -197,6 +199,8 @@ _CONVERSIONS: dict[str, tuple[str, Any]] = {
     "stop": ("stop", lambda s, base: plain.Stop(s.rounds, s.accuracy, s.virtual_time)),
     "evaluation": ("evaluation", lambda e, base: plain.Evaluation(e.every, e.scope)),
     "workers": ("workers", lambda w, base: plain.Workers(w.timeout / 1e9)),
+    "sweep": ("sweep", sweep_values),
+    "network": ("network", network_value),
 }
 
 

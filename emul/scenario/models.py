@@ -13,9 +13,11 @@ from pydantic import Field, PlainValidator
 
 from emul.scenario.faults import FaultRule, NodeRule
 from emul.scenario.links import Link
+from emul.scenario.network import NetworkRule
 from emul.scenario.places import Topology
-from emul.scenario.sections import MISSING, Section, given
+from emul.scenario.sections import MISSING, Section, exactly_one, given
 from emul.scenario.source import shown
+from emul.scenario.sweep import SweepRule
 from emul.scenario.values import (
     Count,
     Finding,
@@ -66,7 +68,12 @@ def _attacked(value: Any) -> Any:
 
 class Attack(Section):
     nodes: Annotated[Any, PlainValidator(_attacked)]
-    data: Annotated[str, one_of("label_flip", what="attack on data")]
+    data: Annotated[str, one_of("feature_noise", "label_flip", "label_random", what="attack on data")] | None = None
+    prototypes: Annotated[str, one_of("amplify", "negate", "random", "shift",
+                                      what="attack on prototypes")] | None = None
+
+    def wrong(self) -> list[Finding]:
+        return exactly_one(self, "data", "prototypes")
 
 
 class Compute(Section):
@@ -145,3 +152,5 @@ class Document(Section):
     stop: Stop
     evaluation: Evaluation = Evaluation()
     workers: Workers = Workers()
+    sweep: SweepRule | None = None
+    network: NetworkRule = NetworkRule()

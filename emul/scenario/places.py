@@ -1,31 +1,57 @@
-"""`topology`: its model, the specification it stands for, and back to YAML."""
+"""`topology`: its models, the specification they stand for, and back to YAML."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Any, cast
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, PlainValidator
 
-from emul.network import GENERATORS, RoleRule, TopologySpec
-from emul.scenario.sections import MISSING, Section, absolute, exactly_one, given, without_none
-from emul.scenario.values import Count, Finding, Text, one_of, whole
+from emul.base.units import format_bandwidth
+from emul.network import DIALECTS, GENERATORS, SHAPES, Access, Capacity, Distance, RoleRule, TopologySpec
+from emul.network.geo import format_length, length_km
+from emul.scenario.sections import MISSING, Section, absolute, duration_text, exactly_one, given, without_none
+from emul.scenario.values import (
+    Bandwidth,
+    Count,
+    Duration,
+    Finding,
+    PositiveDuration,
+    Probability,
+    Text,
+    number,
+    one_of,
+    whole,
+)
 
 ROLE_RULES = ("nodes", "attribute", "highest_betweenness", "leaves", "all", "random")
+_COUNTS = ("clients", "servers", "peers")
+_SIZES = ("nodes", *dict.fromkeys(name for names in SHAPES.values() for name in names))
+_FILLED = ("latency", "capacity")               # for links of which a file or a shape says nothing
+
+
+class AccessLink(Section):
+    latency: Duration | None = None
+    bandwidth: Bandwidth | None = None
 
 
 class Role(Section):
     rule: Annotated[str, one_of(*ROLE_RULES, what="rule")]
     nodes: Annotated[list[Text], Field(min_length=1)] | None = None
-    count: Count | None = None
+    count: Annotated[int, whole(1, 10**6)] | None = None
     attribute: Text | None = None
     value: Text | None = None
+    access: AccessLink | None = None
 
     def wrong(self) -> list[Finding]:
-        uses = {"nodes": ("nodes",), "attribute": ("attribute", "value"), "leaves": ("count",), "random": ("count",),
-                "highest_betweenness": ("count",), "all": ()}[self.rule]
+        uses: tuple[str, ...] = {
+            "nodes": ("nodes",), "attribute": ("attribute", "value"), "leaves": ("count",), "random": ("count",),
+            "highest_betweenness": ("count",), "all": ()}[self.rule]
+        if self.access is not None:
+            uses = (*uses, "count")
         needs = {"nodes": "nodes", "attribute": "attribute", "random": "count"}.get(self.rule)
-        found: list[Finding] = [((name,), "", f'is not used by the rule "{self.rule}"')
+        found: list[Finding] = [((name,), "", f'is not used by the rule "{self.rule}"'
+                                 + (" without access" if name == "count" else ""))
                                 for name in given(self, "nodes", "count", "attribute", "value") if name not in uses]
         if needs and getattr(self, needs) is None:
             found.append(((needs,), MISSING, f'is needed by the rule "{self.rule}"'))
@@ -36,44 +62,128 @@ def _names_as_rule(value: Any) -> Any:
     return {"rule": "nodes", "nodes": value} if isinstance(value, list) else value
 
 
+class LatencyByDistance(Section):
+    per_km: PositiveDuration = 5_000
+    stretch: Annotated[float, number("a factor of 1 or more", lambda x: 1 <= x <= 1e6)] = 1.0
+    least: Duration = 10_000
+
+
+def _by_distance(value: Any) -> Any:
+    if value == "distance":
+        return {}
+    if not isinstance(value, dict):
+        raise ValueError("expected distance or a mapping such as {per_km: 5 us}; a constant latency stands in links")
+    return value
+
+
+class CapacityRule(Section):
+    default: Bandwidth | None = None
+    by: Text | None = None
+    unit: Bandwidth | None = None
+
+    def wrong(self) -> list[Finding]:
+        if self.default is None and self.by is None:
+            return [((), MISSING, "expected one of default, by")]
+        if self.unit is not None and self.by is None:
+            return [(("unit",), "", "is used only with by")]
+        if self.unit == "infinite":
+            return [(("unit",), '"infinite"', "expected a bandwidth such as 1 Mbit/s")]
+        return []
+
+
+def _capacity_default(value: Any) -> Any:
+    return value if isinstance(value, dict) else {"default": value}
+
+
 class Topology(Section):
     generator: Annotated[str, one_of(*GENERATORS, what="generator")] | None = None
     clients: Annotated[int, whole(1, 10**6)] | None = None
     servers: Annotated[int, whole(1, 10**4)] | None = None
     peers: Annotated[int, whole(1, 10**6)] | None = None
+    nodes: Annotated[int, whole(1, 10**6)] | None = None
+    branching: Annotated[int, whole(1, 10**4)] | None = None
+    height: Annotated[int, whole(1, 20)] | None = None
+    rows: Annotated[int, whole(1, 10**4)] | None = None
+    columns: Annotated[int, whole(1, 10**4)] | None = None
+    radius: Annotated[float, number("a share of the side, above 0, at most 1.4", lambda x: 0 < x <= 1.4)] | None = None
+    neighbours: Count | None = None
+    rewire: Probability | None = None
+    attach: Count | None = None
+    extent: Annotated[float, PlainValidator(length_km)] | None = None
     file: Text | None = None
-    roles: dict[str, Annotated[Role, BeforeValidator(_names_as_rule)]] | None = None
+    dialect: Annotated[str, one_of(*DIALECTS, what="dialect")] | None = None
+    roles: dict[Text, Annotated[Role, BeforeValidator(_names_as_rule)]] | None = None
+    latency: Annotated[LatencyByDistance, BeforeValidator(_by_distance)] | None = None
+    capacity: Annotated[CapacityRule, BeforeValidator(_capacity_default)] | None = None
 
     def wrong(self) -> list[Finding]:
         found = exactly_one(self, "generator", "file")
         if found:
             return found
         kind = f'the generator "{self.generator}"' if self.generator else "a topology from a file"
-        needs, uses = (("peers", ("peers",)) if self.generator == "complete" else
-                       ("clients", ("clients", "servers")) if self.generator else (None, ("roles",)))
-        if needs and getattr(self, needs) is None:
-            found.append(((needs,), MISSING, f"is needed by {kind}: a whole number, 1 or more"))
-        found += [((name,), "", f"is not used by {kind}")
-                  for name in given(self, "clients", "servers", "peers", "roles") if name not in uses]
-        return found
+        needs, uses = self._keys()
+        whole_number = dict.fromkeys(_COUNTS, ": a whole number, 1 or more")
+        found += [((name,), MISSING, f"is needed by {kind}{whole_number.get(name, '')}")
+                  for name in needs if getattr(self, name) is None]
+        others = given(self, *_COUNTS, *_SIZES, "extent", "dialect", "roles", *_FILLED)
+        return found + [((name,), "", f"is not used by {kind}") for name in others if name not in uses]
+
+    def _keys(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The keys that this kind of topology needs, and those that it can use."""
+        if self.generator is None:
+            return (), ("dialect", "roles", *_FILLED)
+        if self.generator == "complete":
+            return ("peers",), ("peers",)
+        if self.generator in SHAPES:        # which of them fit together, the generator knows
+            own = SHAPES[self.generator]
+            return tuple(k for k in own if k != "height"), (*own, "nodes", *_COUNTS, "extent", "roles", *_FILLED)
+        return ("clients",), ("clients", "servers")
 
 
 def topology_spec(t: Topology, base: Path) -> TopologySpec:
     roles = {role: RoleRule(rule=cast(Any, r.rule), nodes=tuple(r.nodes or ()), count=r.count, attribute=r.attribute,
-                            value=r.value)
+                            value=r.value, access=_access(r.access))
              for role, r in (t.roles or {}).items()}
+    sizes = {name: getattr(t, name) for name in given(t, *_SIZES)}
+    latency = None if t.latency is None else Distance(t.latency.per_km, t.latency.stretch, t.latency.least)
+    capacity = None
+    if t.capacity is not None:
+        capacity = Capacity(cast(Any, t.capacity.default), t.capacity.by, cast(Any, t.capacity.unit))
     return TopologySpec(generator=t.generator, clients=t.clients, servers=t.servers or 1, peers=t.peers,
-                        file=absolute(t.file, base), roles=roles)
+                        file=absolute(t.file, base), roles=roles, sizes=sizes, extent_km=t.extent, latency=latency,
+                        capacity=capacity, dialect=t.dialect)
+
+
+def _access(link: AccessLink | None) -> Access | None:
+    return None if link is None else Access(link.latency, cast(Any, link.bandwidth))
 
 
 def topology_document(spec: TopologySpec) -> dict[str, Any]:
-    if spec.file is not None:
-        roles = {role: _role(rule) for role, rule in spec.roles.items()}
-        return without_none(file=str(spec.file), roles=roles or None)
-    servers = spec.servers if spec.clients is not None else None
-    return without_none(generator=spec.generator, clients=spec.clients, servers=servers, peers=spec.peers)
+    servers = spec.servers if spec.clients is not None or spec.servers != 1 else None
+    roles = {role: _role(rule) for role, rule in spec.roles.items()}
+    return without_none(
+        generator=spec.generator, file=None if spec.file is None else str(spec.file), dialect=spec.dialect,
+        clients=spec.clients, servers=servers, peers=spec.peers, **spec.sizes,
+        extent=None if spec.extent_km is None else format_length(spec.extent_km), roles=roles or None,
+        latency=None if spec.latency is None else _distance(spec.latency),
+        capacity=None if spec.capacity is None else _capacity(spec.capacity))
 
 
 def _role(rule: RoleRule) -> dict[str, Any]:
-    return without_none(rule=rule.rule, nodes=list(rule.nodes) or None, count=rule.count, attribute=rule.attribute,
-                  value=rule.value)
+    access = rule.access
+    return without_none(
+        rule=rule.rule, nodes=list(rule.nodes) or None, count=rule.count, attribute=rule.attribute, value=rule.value,
+        access=None if access is None else without_none(latency=duration_text(access.latency_ns),
+                                                        bandwidth=_bandwidth(access.bandwidth_bps)))
+
+
+def _distance(rule: Distance) -> dict[str, Any]:
+    return {"per_km": duration_text(rule.per_km_ns), "stretch": rule.stretch, "least": duration_text(rule.least_ns)}
+
+
+def _capacity(rule: Capacity) -> dict[str, Any]:
+    return without_none(default=_bandwidth(rule.default_bps), by=rule.by, unit=_bandwidth(rule.unit_bps))
+
+
+def _bandwidth(bps: Any) -> Any:
+    return format_bandwidth(bps) if isinstance(bps, int) else bps

@@ -13,17 +13,20 @@ from emul.base.units import format_duration
 from emul.network import LinkRule, TopologySpec
 from emul.scenario.faults import Fault, NodeSpeed, fault_document
 from emul.scenario.links import link_document
+from emul.scenario.network import NetworkUse, network_document
 from emul.scenario.places import topology_document
 from emul.scenario.sections import duration_text, without_none
+from emul.scenario.sweep import Sweep
 
 
 @dataclass(frozen=True)
 class Attack:
-    """Transform `data` applied to a `fraction` of the clients (drawn from the seed), or to the `nodes` named."""
+    """Transform of `data`, or of `prototypes`, of a `fraction` of the clients (drawn from the seed), or of `nodes`."""
 
-    data: str
+    data: str | None = None
     fraction: float | None = None
     nodes: tuple[str, ...] = ()
+    prototypes: str | None = None
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class Scenario:
     """What one scenario file says, checked. Durations are ns, sizes bytes; paths are absolute.
 
     schemes: (name, parameters as written), see `emul.scenario.params.build_params`. task: as `emul.learning` wants it.
-    Equal scenarios say the same thing: lines, path and warnings do not count.
+    Equal scenarios say the same thing: lines, path, warnings and what a sweep would vary do not count.
     """
 
     name: str
@@ -79,6 +82,8 @@ class Scenario:
     stop: Stop
     evaluation: Evaluation = field(default_factory=Evaluation)
     workers: Workers = field(default_factory=Workers)
+    network: NetworkUse = field(default_factory=NetworkUse)
+    sweep: Sweep | None = field(default=None, compare=False)
     path: Path | None = field(default=None, compare=False)
     warnings: list[str] = field(default_factory=list, compare=False)
 
@@ -95,15 +100,19 @@ class Scenario:
         return [getattr(bare, f.name) for f in fields(bare) if f.compare]
 
     def resolved(self) -> str:
-        """Canonical YAML text that loads to an equal scenario, from any directory."""
+        """`document` as canonical YAML text, which loads to an equal scenario, from any directory."""
         yaml: Any = YAML(typ="safe", pure=True)
         yaml.default_flow_style = None      # innermost mappings on one line
         yaml.sort_base_mapping_type_on_output = False
         yaml.width = 110
         yaml.allow_unicode = True
         out = io.StringIO()
-        yaml.dump(_document(self), out)
+        yaml.dump(self.document(), out)
         return out.getvalue()
+
+    def document(self) -> dict[str, Any]:
+        """The scenario as a file says it, in plain values; names of files are absolute."""
+        return _document(self)
 
 
 def _document(s: Scenario) -> dict[str, Any]:
@@ -113,12 +122,14 @@ def _document(s: Scenario) -> dict[str, Any]:
         "nodes": [{"match": rule.match, "speed": rule.speed} for rule in s.node_speeds],
         "faults": [fault_document(fault) for fault in s.faults],
         "task": s.task,
-        "attacks": [{"nodes": list(a.nodes) or {"fraction": a.fraction}, "data": a.data} for a in s.attacks],
+        "attacks": [{"nodes": list(a.nodes) or {"fraction": a.fraction},
+                     **without_none(data=a.data, prototypes=a.prototypes)} for a in s.attacks],
         "compute": without_none(mode=s.compute.mode, file=None if s.compute.file is None else str(s.compute.file)),
         "schemes": [{"name": name, **parameters} for name, parameters in s.schemes],
         "stop": without_none(rounds=s.stop.rounds, accuracy=s.stop.accuracy,
                              virtual_time=duration_text(s.stop.virtual_time_ns)),
         "evaluation": {"every": s.evaluation.every, "scope": s.evaluation.scope},
         "workers": {"timeout": format_duration(round(s.workers.timeout_s * 1e9))},
+        "network": network_document(s.network),
     }
-    return {key: value for key, value in document.items() if value != []}
+    return {key: value for key, value in document.items() if value not in ([], None)}

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from emul.base.units import format_duration
+from emul.network.traces import digest
 from emul.scenario.values import Finding, findings
 
 MISSING = "missing"
@@ -55,3 +56,11 @@ def without_none(**values: Any) -> dict[str, Any]:
 
 def duration_text(ns: int | None) -> str | None:
     return None if ns is None else format_duration(ns)
+
+
+def file_digest(file: Path) -> str | None:
+    """SHA-256 of a file's contents; None where it cannot be read, which is told where it is used."""
+    try:
+        return digest(file)
+    except OSError:
+        return None

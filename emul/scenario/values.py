@@ -78,7 +78,8 @@ def _text(value: Any) -> str:
     return value
 
 
-def _bandwidth(value: Any) -> int | str:
+def bandwidth(value: Any) -> int | str:
+    """bit/s above 0, or "infinite"."""
     if value == "infinite":
         return value
     if value == 0 or (result := units.bandwidth_bps(value)) == 0:
@@ -96,4 +97,4 @@ Duration = Annotated[int, unit(units.duration_ns)]
 PositiveDuration = Annotated[int, unit(units.duration_ns, least=1)]
 Size = Annotated[int, unit(units.size_bytes)]
 PositiveSize = Annotated[int, unit(units.size_bytes, least=1)]
-Bandwidth = Annotated[int | str, PlainValidator(_bandwidth)]
+Bandwidth = Annotated[int | str, PlainValidator(bandwidth)]

@@ -18,9 +18,21 @@ from msgspec import Struct
 from emul import attacks, schemes
 from emul.base.errors import RoleError, RunError
 from emul.roles.costs import Costs
-from emul.roles.events import Close, Compute, Drop, Event, Observation, Ready, Reply, RoleEvent, Start
-from emul.roles.node import Job, Memory, Node, World
-from emul.roles.trampoline import Role
+from emul.roles.events import (
+    Close,
+    Compute,
+    Drop,
+    Entered,
+    Event,
+    NextRound,
+    Observation,
+    Ready,
+    Reply,
+    RoleEvent,
+    Start,
+)
+from emul.roles.node import Evaluate, Job, Memory, Node, World
+from emul.roles.trampoline import Role, RoleFunction
 from emul.wire import Encoded, Message, Vector, decode, message_types
 
 if TYPE_CHECKING:
@@ -39,7 +51,7 @@ class Setup(Struct):
     roles: dict[str, list[int]]
     speeds: list[float]
     workers: list[int]                          # node -> worker
-    behaviours: dict[int, str]                  # node -> faulty variant of its role
+    behaviours: dict[int, list[list[Any]]]      # node -> (faulty variant of its role, from round, to; 0: for good)
     task: dict[str, Any] | None                 # learning task; None: the scheme has none
     cost_mode: str
     profile: dict[str, list[float]]
@@ -47,6 +59,10 @@ class Setup(Struct):
     evaluate_every: int = 1                     # rounds between two evaluations; 0: never
     evaluate_scope: str = "global"              # or "per_client"
     poisons: dict[int, str] = {}                # node -> attack on the data that it learns from
+    tampers: dict[int, str] = {}                # node -> attack on the prototypes that it makes
+    slowdowns: dict[int, list[list[int]]] = {}  # node -> (from ns on, numerator, denominator) of how slow it is
+    held: dict[int, dict[str, list[int]]] = {}  # node -> label -> costs of its computations, in a network's record
+    held_beyond: str = "stream"                 # what comes after the last of them
     delays: list[float] = []                    # tests: seconds slept before an activation, in turn
 
 
@@ -72,7 +88,8 @@ class Core:
         self._params = module.Params(**setup.params)
         self._types = message_types(module)
         self._world = World(setup.scheme, setup.seed, setup.names, setup.roles, setup.speeds)
-        self._costs = Costs(setup.cost_mode, setup.scheme, setup.profile, setup.recorded)   # type: ignore[arg-type]
+        self._costs = Costs(setup.cost_mode, setup.scheme, setup.profile, setup.recorded,   # type: ignore[arg-type]
+                            setup.slowdowns, setup.held, setup.held_beyond)
         self._role_of = {node: role for role, nodes in setup.roles.items() for node in nodes}
         self._clients = setup.roles.get("client") or list(range(len(setup.names)))      # peers: all of them
         self._task: Task | None = None
@@ -87,7 +104,7 @@ class Core:
         self._begun = 0
         self._job_of: dict[int, Job] = {}
         self._deferred: deque[RoleEvent] = deque()                  # events that need a job which has not run yet
-        self._evaluations: deque[tuple[int, int, Vector]] = deque()
+        self._evaluations: deque[tuple[int, int, Vector, Evaluate | None]] = deque()
         self._store: dict[tuple[int, int], Encoded] = {}        # payloads for nodes of this worker
         self._outbox = outbox                                   # payloads for nodes of others
         self._missing = missing
@@ -101,6 +118,8 @@ class Core:
             self._drop((event.source, event.first))
         elif isinstance(event, Close):
             self._close(event.node)
+            if event.wipe:
+                self._memories[event.node].state = None
         elif isinstance(event, Start):
             self._start(event.node)
             self._step(event)
@@ -146,12 +165,36 @@ class Core:
             task = self._tasks.get(node)            # one for the node's whole life: it counts its calls
             if task is None:
                 task = self._tasks[node] = self._task.for_node(self._setup.names[node], index, lambda: memory.round,
-                                                               self._poison(node))
+                                                               self._poison(node), self._tamper(node))
         made = Node(node, name, self._world, memory, self._costs, task, self._keep, self._observe)
         made._fetch = self._fetch
-        behaviour = self._setup.behaviours.get(node)
-        function = self._module.BEHAVIOURS[behaviour] if behaviour else self._module.ROLES[name]
-        self._running[node] = Role(made, function, self._params)
+        self._running[node] = Role(made, self._function(node, memory.round), self._params)
+
+    def _function(self, node: int, round: int) -> RoleFunction:
+        """The role of `node` in a round, or the faulty variant that it runs then. 0: before its first."""
+        for name, first, last in self._setup.behaviours.get(node, ()):
+            if not last or first <= max(round, 1) <= last:
+                found: RoleFunction = self._module.BEHAVIOURS[name]
+                return found
+        honest: RoleFunction = self._module.ROLES[self._role_of[node]]
+        return honest
+
+    def _change_role(self, event: Entered) -> list[Any]:
+        """The node enters a round in which it behaves otherwise than in the last one: its role begins anew, as after a
+        crash, but for its inbox. What it does until it asks for a round."""
+        old, node = self._running[event.node], event.node
+        asked = old.asked
+        old.close()
+        self._start(node)
+        role = self._running[node]
+        role.node._memory.round = old.node.round
+        reply = role.step(Start(node, event.now, old.node.round))
+        last = reply.actions[-1] if reply.actions else None
+        if reply.error or not isinstance(last, NextRound) or asked is None or not last.same(asked):
+            raise RoleError(f"{self._setup.names[node]}: a behaviour that holds for some rounds changes at round "
+                            f"{event.round}; a role must then ask for rounds before it waits for anything, and as its "
+                            f"other variant does\n{reply.error}")
+        return reply.actions[:-1]
 
     def _poison(self, node: int) -> Callable[..., Any] | None:
         attack = self._setup.poisons.get(node)
@@ -163,8 +206,14 @@ class Core:
     def _step(self, event: RoleEvent) -> None:
         if self._delays:
             self._pause()
+        before: list[Any] = []
         role = self._running[event.node]
+        if type(event) is Entered and event.round and event.node in self._setup.behaviours \
+                and self._function(event.node, event.round) is not role.function:
+            before = self._change_role(event)
+            role = self._running[event.node]
         reply = role.step(event)
+        reply.actions[:0] = before
         self._job_of.pop(event.node, None)
         if reply.actions:
             last = reply.actions[-1]
@@ -178,8 +227,9 @@ class Core:
         self._job_of[node.id] = job
         if action.cost < 0:                     # measured: the answer has to wait for the work
             self._run(node.id)
-            action.cost = round(job.cpu_ns / node.speed)
+            action.cost = self._costs.stretched(node.id, now, round(job.cpu_ns / node.speed))
         else:
+            action.cost = self._costs.stretched(node.id, now, action.cost)
             job.due = now + action.cost
             self._begun += 1
             heapq.heappush(self._jobs, (job.due, self._begun, node.id, job))
@@ -198,6 +248,10 @@ class Core:
             self._run(node)
             self._job_of.pop(node, None)
         self._running.pop(node).close()
+
+    def _tamper(self, node: int) -> Callable[..., Any] | None:
+        attack = self._setup.tampers.get(node)
+        return None if attack is None else attacks.PROTOTYPES[attack]
 
     def _pause(self) -> None:
         import time
@@ -249,17 +303,22 @@ class Core:
 
     # --- observation ----------------------------------------------------------------------------------------------
 
-    def _observe(self, node: int, round: int, parameters: Vector, values: dict[str, Any]) -> str:
+    def _observe(self, node: int, round: int, parameters: Vector, evaluate: Evaluate | None) -> str:
         vector = np.array(parameters, dtype=np.float32, order="C")      # a copy: evaluated later
-        if self._task is not None and vector.shape != (self._task.dimension,):
+        if evaluate is None and self._task is not None and vector.shape != (self._task.dimension,):
             raise RoleError(f"report(parameters=...) of shape {vector.shape}: the model's is ({self._task.dimension},)")
         every = self._setup.evaluate_every
-        if self._task is not None and every and round % every == 0:
-            self._evaluations.append((node, round, vector))
+        if (self._task is not None or evaluate is not None) and every and round % every == 0:
+            self._evaluations.append((node, round, vector, evaluate))
         return hashlib.sha256(vector.data).hexdigest()
 
-    def _evaluate(self, node: int, round: int, vector: Vector) -> None:
-        task = self._task
+    def _evaluate(self, node: int, round: int, vector: Vector, evaluate: Evaluate | None) -> None:
+        task, values = self._task, {}
+        if evaluate is not None:
+            if node not in self._setup.poisons and node not in self._setup.tampers:
+                values = {name: float(value) for name, value in evaluate(vector).items()}
+            self.observations.append(Observation(node, round, values))
+            return
         assert task is not None
         if self._setup.evaluate_scope == "global":
             values = task.evaluate(vector)

@@ -13,5 +13,7 @@ import numpy  # noqa: E402, F401
 import torch  # noqa: E402
 
 import emul.workers.process  # noqa: E402, F401
+from emul.workers.memory import keep_memory  # noqa: E402
 
 torch.set_num_threads(1)
+keep_memory()

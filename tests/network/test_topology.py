@@ -57,7 +57,7 @@ def test_generated_links_have_no_latency_and_infinite_bandwidth_unless_a_rule_sa
     link = build(TopologySpec("star", clients=1), [], 7).link(1, 0)
     assert (link.latency_ns, link.bandwidth_bps, link.overhead_bytes) == (0, None, 0)
     assert link.offer(5, "m", 10**9, 1)
-    assert link.advance(5) == [("m", True)]
+    assert link.advance(5) == [("m", True, 0, 0)]
 
 
 def test_a_link_is_one_object_made_on_first_use():
@@ -123,7 +123,8 @@ def test_an_idle_client_changes_no_fate():
 
 @pytest.mark.parametrize(("spec", "expected"), [
     (TopologySpec("stars", clients=3), ["topology.generator 'stars' unknown generator; did you mean \"star\"?"]),
-    (TopologySpec("zzz"), ["topology.generator 'zzz' unknown generator; there are: star, star_mesh, complete"]),
+    (TopologySpec("zzz"), ["topology.generator 'zzz' unknown generator; there are: star, star_mesh, complete, ring, "
+                           "tree, grid, random_geometric, watts_strogatz, barabasi_albert"]),
     (TopologySpec("star", clients=0, servers=True, line=3), [
         "line 3 topology.clients 0 expected a whole number, 1 or more",
         "line 3 topology.servers True expected a whole number, 1 or more"]),
@@ -145,7 +146,7 @@ def test_a_topology_is_one_thing(spec, found):
     assert str(caught.value) == f"topology: expected one of generator, file, graph; found {found}"
 
 
-def test_generators_need_no_networkx():
+def test_stars_need_no_networkx():
     code = ("import sys; from emul.network import *; build(TopologySpec('star', clients=2), [], 7).route(1, 2); "
             "sys.exit('networkx' in sys.modules)")
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -155,24 +155,43 @@ did you mean Mbit/s or MB/s?
     ({"links": "[{match: '*', outage: {model: bernoulli, p: 0.3, per: slot}}]"},
      "line 12  links[0].outage.slot  missing  is needed by per: slot, a duration such as 100 ms"),
     ({"links": "[{match: '*', outage: {model: bernoulli, prob: 0.3, p: 1}}]"},
-     'line 12  links[0].outage.prob  0.3  unknown key; there are: model, p, per, slot'),
-    ({"links": "[{match: '*', transport: reliable}]"}, 'line 12  links[0].transport  "reliable"  expected "datagram"'),
+     'line 12  links[0].outage.prob  0.3  unknown key; there are: model, p, r, 1-h, 1-k, '
+     'per, slot, span, start, up, down, coherence, snr, rate, bandwidth, spectral_efficiency, file, loop'),
+    ({"links": "[{match: '*', transport: relyable}]"}, 'line 12  links[0].transport  "relyable"  expected datagram, '
+     'reliable, or a mapping such as {arq: stop_and_wait, rto: 200 ms}; did you mean "reliable"?'),
+    ({"links": "[{match: '*', transport: {arq: stop_and_wait, mss: 1 kB}}]"},
+     'line 12  links[0].transport.mss  "1 kB"  is not used by arq: stop_and_wait'),
+    ({"links": "[{match: '*', transport: {arq: selective_repeat, retries: 4095}}]"},
+     'line 12  links[0].transport.retries  4095  expected a whole number in 0..4094, or unlimited'),
+    ({"links": "[{match: '*', transport: {tcp: mathis, rto: 1 s}}]"},
+     'line 12  links[0].transport.rto  "1 s"  is not used by tcp: mathis'),
+    ({"links": "[{match: '*', queue: 64}]"},
+     'line 12  links[0].queue  64  expected a size such as 64 kB, a number such as 100 packets, or unlimited: the unit '
+     'is missing'),
+    ({"links": "[{match: '*', switching: cut_trough}]"},
+     'line 12  links[0].switching  "cut_trough"  unknown switching; did you mean "cut_through"?'),
+    ({"links": "[{match: '*', switching: {packetized: 0 B}}]"},
+     'line 12  links[0].switching.packetized  "0 B"  expected more than 0'),
+    ({"links": "[{match: '*', overhead: {preset: ethernet_tcp, mtu: 1 kB}}]"},
+     'line 12  links[0].overhead.mtu  "1 kB"  is not used with a preset, which has its own'),
+    ({"links": "[{match: '*', duplex: halb}]"},
+     'line 12  links[0].duplex  "halb"  unknown duplex; did you mean "half"?'),
     ({"links": "{match: '*'}"}, 'line 12  links  {match: "*"}  expected a list'),
     ({"nodes": "[{match: a, speed: 0}]"}, "line 12  nodes[0].speed  0  expected a positive number"),
     ({"nodes": "[{match: a, speed: .inf}]"}, "line 12  nodes[0].speed  inf  expected a positive number"),
-    ({"faults": "[{at: 1 s, link: 'client*->server', down: true}]"}, 'line 12  faults[0].link  "client*->server"  '
-     'expected "a->b" or "a<->b" with the names of two nodes, without wildcards'),
-    ({"faults": "[{node: a}]"}, "line 12  faults[0].at  missing  is needed by a fault of a node\n"
-     "line 12  faults[0].crash  missing  is needed by a fault of a node"),
+    ({"faults": "[{at: 1 s, link: 'client1', down: true}]"}, 'line 12  faults[0].link  "client1"  '
+     'expected "a->b" or "a<->b", each side a name or a pattern such as "client*"'),
+    ({"faults": "[{node: a}]"}, "line 12  faults[0]  missing  expected one of crash, leave, slow, behave"),
+    ({"faults": "[{node: a, crash: true}]"}, "line 12  faults[0].at  missing  is needed by a crash"),
     ({"faults": "[{at: 1 s, node: a, crash: true, down: true}]"},
-     "line 12  faults[0].down  true  is not used by a fault of a node"),
+     "line 12  faults[0].down  true  is not used by a crash"),
     ({"faults": "[{at: 1 s, node: a, crash: false}]"},
      'line 12  faults[0].crash  false  expected true (a fault ends after its "for")'),
     ({"task": "{data: {set: digits}, modle: x}"}, 'line 8  task.modle  "x"  unknown key; did you mean "model"?\n'
      "line 8  task.model  missing  is required\nline 8  task.solver  missing  is required"),
     ({"attacks": "[{nodes: {fraction: 2}, data: flip}]"},
      'line 12  attacks[0].nodes.fraction  2  expected a fraction in (0, 1]\n'
-     'line 12  attacks[0].data  "flip"  expected "label_flip"'),
+     'line 12  attacks[0].data  "flip"  expected one of feature_noise, label_flip, label_random'),
     ({"compute": "{mode: profile}"}, "line 11  compute.file  missing  is needed by mode: profile, the name of a file"),
     ({"compute": "{mode: zero, file: x}"}, 'line 11  compute.file  "x"  is not used by mode: zero'),
     ({"schemes": "[]"}, "line 11  schemes  []  expected at least one entry"),
@@ -291,7 +310,7 @@ def test_faulty_behaviour_is_refused_unless_a_scheme_of_the_scenario_has_it():
 
 def test_a_missing_topology_file_is_told_at_the_topology(tmp_path):
     assert table(small(topology="{file: none.graphml}"), check=True, base=tmp_path) == (
-        f"line 11  topology  {tmp_path}/none.graphml: No such file or directory: expected a GraphML file")
+        f"line 11  topology.file  {tmp_path}/none.graphml: No such file or directory: expected a GraphML file")
 
 
 def test_a_node_rule_that_matches_nothing_is_a_warning():

@@ -1,0 +1,57 @@
+"""`emul explain`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from emul.cli.options import Plugins, ScenarioFile, Seed, Sets, app
+
+
+@app.command()
+def explain(scenario: ScenarioFile,
+            size: Annotated[str, typer.Option(help="of the message whose time is told")] = "1 MB",
+            scheme: Annotated[str | None, typer.Option(help="only this scheme of the scenario")] = None,
+            as_json: Annotated[bool, typer.Option("--json", help="everything as JSON")] = False,
+            sets: Sets = None, seed: Seed = None, plugin: Plugins = None) -> None:
+    """Tell routes, bottlenecks, losses and the traffic of a round of each scheme, without running the scenario."""
+    from emul import explain as explaining
+    from emul import scenario as scenarios
+    from emul.base.units import size_bytes
+
+    try:
+        wanted = size_bytes(size)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--size") from None
+    plan = scenarios.load(scenario, sets=sets or (), seed=seed, plugins=plugin or ())
+    explained = explaining.explain(plan, wanted, scheme, plugin or ())
+    if as_json:
+        print(json.dumps(explained, indent=1, ensure_ascii=False))
+        return
+    for title, cells in explaining.tables(explained):
+        _print_table(title, cells)
+    for note in explaining.notes(explained):
+        print(note)
+
+
+def _print_table(title: str, cells: list[list[str]]) -> None:
+    """With rich on a terminal, else in plain columns."""
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.table import Table
+
+        drawn = Table(title=title, title_justify="left")
+        for name in cells[0]:
+            drawn.add_column(name)
+        for row in cells[1:]:
+            drawn.add_row(*row)
+        Console().print(drawn)
+        return
+    widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
+    print(title)
+    for row in cells:
+        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    print()

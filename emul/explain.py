@@ -1,0 +1,252 @@
+"""What a scenario amounts to before it is run: routes, bottlenecks, losses, and the traffic of a round of each scheme.
+
+    explained = explain(load("scenarios/quickstart.yaml"), size_bytes=10**6)
+
+Routes are looked at by pairs of roles; above `EXACT` pairs a sample stands for all, so that nothing grows with the
+square of the nodes. The traffic is counted in one round of each scheme, run in this process without losses, faults,
+training and virtual compute time. Everything is plain values, ready for JSON; `text` shows them to a person.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from emul import engine
+from emul.base.errors import NetworkError, Problem, RunError, ScenarioError
+from emul.base.streams import generator
+from emul.base.units import format_bandwidth
+from emul.network import LinkRule, Network, build
+from emul.network.outlook import Hop, Outlook, Route
+from emul.record.columns import columns
+from emul.record.journal import MemoryJournal
+from emul.record.progress import rounded_size
+from emul.record.tables import derive
+from emul.scenario import Compute, Evaluation, Scenario, Stop
+from emul.scenario.network import NetworkUse
+from emul.workers.twin import Twin
+
+EXACT = 2_000           # pairs of two roles that are all looked at
+_SAMPLE = 32            # nodes of each role in a sample: 32 * 32 pairs
+_EXAMPLES = 3
+
+
+# ---- routes ----
+
+def _pairs(network: Network, first: Sequence[int], second: Sequence[int],
+           seed: int) -> tuple[list[tuple[int, int]], int]:
+    """The pairs to look at, and how many there are."""
+    same = first is second
+    total = len(first) * (len(second) - same)
+    if total > EXACT:
+        first, second = (_sampled(network, nodes, seed) for nodes in (first, second))
+    return [(u, v) for u in first for v in second if u != v], total
+
+
+def _sampled(network: Network, nodes: Sequence[int], seed: int) -> list[int]:
+    """Some of many nodes: of each set of rules that nodes meet the first, then any, drawn from the seed."""
+    if len(nodes) <= _SAMPLE:
+        return list(nodes)
+    kinds = {network.rules_met(v): v for v in reversed(nodes)}
+    chosen = sorted(kinds.values())[:_SAMPLE]
+    drawn = generator(seed, "explain").choice(len(nodes), _SAMPLE, replace=False)
+    rest = [nodes[int(i)] for i in drawn if nodes[int(i)] not in set(chosen)]
+    return sorted(chosen + rest[:_SAMPLE - len(chosen)])
+
+
+def routes(network: Network, rules: Sequence[LinkRule], size_bytes: int, seed: int) -> list[dict[str, Any]]:
+    """For every pair of roles that exists: least, median and largest of what the routes are like."""
+    outlook = Outlook(network, rules, seed, size_bytes)
+    found = []
+    for a, first in network.roles.items():
+        for b, second in network.roles.items():
+            pairs, total = _pairs(network, first, second, seed)
+            if pairs:
+                found.append({"from": a, "to": b, "pairs": total, "looked_at": len(pairs),
+                              **_of_pairs(network, outlook, pairs)})
+    return found
+
+
+def _of_pairs(network: Network, outlook: Outlook, pairs: Iterable[tuple[int, int]]) -> dict[str, Any]:
+    there: list[Route] = []
+    unreachable = 0
+    for u, v in pairs:
+        try:
+            there.append(outlook.route(u, v))
+        except NetworkError:
+            unreachable += 1
+    if not there:
+        return {"unreachable": unreachable}
+    narrow = Counter(_ends(network, hop) for route in there for hop in [route.bottleneck] if hop.bandwidth_bps < inf)
+    slowest = max(there, key=lambda route: (_seconds(route), -route.source, -route.destination))
+    return {
+        "unreachable": unreachable,
+        "hops": _spread([len(route.hops) for route in there]),
+        "rtt_ms": _spread([route.rtt_ns / 1e6 for route in there]),
+        "bottleneck_bps": _spread([route.bottleneck.bandwidth_bps for route in there]),
+        "seconds": _spread([_seconds(route) for route in there]),
+        "loss": _spread([route.loss for route in there]),
+        "retransmissions": _spread([route.retransmissions for route in there]),
+        "bottlenecks": dict(sorted(narrow.items(), key=lambda item: (-item[1], item[0]))[:_EXAMPLES]),
+        "slowest": [network.names[slowest.source], *(network.names[hop.destination] for hop in slowest.hops)],
+    }
+
+
+def _seconds(route: Route) -> float:
+    return inf if route.time_ns is None else route.time_ns / 1e9
+
+
+def _ends(network: Network, hop: Hop) -> str:
+    return f"{network.names[hop.source]}->{network.names[hop.destination]}"
+
+
+def _spread(values: Sequence[float]) -> dict[str, float | None]:
+    """Least, median, largest; None stands for infinite, which JSON does not know."""
+    ordered = sorted(values)
+    spread = {"min": ordered[0], "median": ordered[(len(ordered) - 1) // 2], "max": ordered[-1]}
+    return {key: None if value == inf else value for key, value in spread.items()}
+
+
+# ---- traffic ----
+
+def dry(scenario: Scenario) -> Scenario:
+    """One round without losses, faults, attacks, training, evaluation and virtual compute time."""
+    (solver, options), = scenario.task["solver"].items()
+    still = {key: value for key, value in options.items() if key not in ("steps", "epochs")} | {"steps": 0}
+    return dataclasses.replace(
+        scenario, faults=[], attacks=[], network=NetworkUse(record=False), compute=Compute("zero"), stop=Stop(rounds=1),
+        link_rules=[*scenario.link_rules, LinkRule("*", outage="none", queue="unlimited")],
+        evaluation=Evaluation(every=10**9), task={**scenario.task, "solver": {solver: still}})
+
+
+def traffic(scenario: Scenario, scheme: str, raw: dict[str, Any], plugins: Sequence[str] = ()) -> dict[str, Any]:
+    """Messages and bytes of the first round of one scheme; those of round 0, outside rounds, are its set-up."""
+    wiring = engine.wire(dry(scenario), scheme, raw, 1, plugins)
+    journal = MemoryJournal(engine.header(wiring))
+    try:
+        with Twin() as twin:
+            outcome = engine.execute(wiring, twin, journal)
+    except RunError as error:
+        lines = str(error).strip().splitlines()         # between who failed and why stands a traceback
+        return {"scheme": scheme, "error": " ".join(dict.fromkeys((lines[0], lines[-1].strip())))}
+    messages = derive(columns(journal.rows), journal.header).messages
+    roles = np.array(wiring.plan.roles, dtype=object)
+    rows: dict[tuple[bool, str, str, str], list[int]] = {}
+    for i in range(len(messages.source)):
+        if messages.hops[i] > 0:            # to oneself costs nothing
+            key = (bool(messages.round[i] > 0), messages.kinds[messages.kind[i]], str(roles[messages.source[i]]),
+                   str(roles[messages.target[i]]))
+            row = rows.setdefault(key, [0, 0, 0])
+            row[0] += 1
+            row[1] += int(messages.payload_bytes[i])
+            row[2] += int(messages.wire_bytes[i])
+    return {"scheme": scheme, "seconds": outcome.kernel.end_ns / 1e9,
+            "set_up": _sum(rows, in_round=False), "round": _sum(rows, in_round=True)}
+
+
+def _sum(rows: dict[tuple[bool, str, str, str], list[int]], in_round: bool) -> dict[str, Any]:
+    by_type = [{"type": kind, "from": a, "to": b, "messages": row[0], "payload_bytes": row[1], "wire_bytes": row[2]}
+               for (inside, kind, a, b), row in rows.items() if inside == in_round]
+    return {key: sum(entry[key] for entry in by_type)       # type: ignore[misc]
+            for key in ("messages", "payload_bytes", "wire_bytes")} | {"by_type": by_type}
+
+
+# ---- all of it ----
+
+def explain(scenario: Scenario, size_bytes: int = 10**6, scheme: str | None = None,
+            plugins: Sequence[str] = ()) -> dict[str, Any]:
+    """Everything, as plain values. Raises ScenarioError for a scheme that the scenario does not have."""
+    chosen = [(name, raw) for name, raw in scenario.schemes if scheme in (None, name)]
+    if not chosen:
+        names = ", ".join(name for name, _ in scenario.schemes)
+        raise ScenarioError(str(scenario.path or scenario.name),
+                            [Problem("schemes", f'"{scheme}"', f"expected one of its schemes: {names}")])
+    network = build(scenario.topology, scenario.link_rules, scenario.seed)
+    return {
+        "scenario": scenario.name,
+        "size_bytes": size_bytes,
+        "vertices": len(network.names),
+        "roles": {role: len(nodes) for role, nodes in network.roles.items()},
+        "routes": routes(network, scenario.link_rules, size_bytes, scenario.seed),
+        "schemes": [traffic(scenario, name, raw, plugins) for name, raw in chosen],
+        "unused_attributes": [{"of": kind, "attribute": name, "count": count}
+                              for (kind, name), count in sorted(network.unused_attributes().items())],
+        "unmatched_rules": [rule.match for rule in network.unmatched_rules()],
+        "warnings": [*network.warnings(), *scenario.warnings],
+    }
+
+
+# ---- for a person ----
+
+Cells = list[list[str]]
+
+
+def tables(explained: dict[str, Any]) -> list[tuple[str, Cells]]:
+    """(title, rows, the first of them the head) of the tables that show it."""
+    found = [(f"Routes, and a message of {rounded_size(explained['size_bytes'])} (least / median / largest)",
+              [["from", "to", "routes", "hops", "RTT", "bottleneck", "time", "lost", "sent again"],
+               *(_route_row(row) for row in explained["routes"])])]
+    found.append(("The first round, nothing lost, no time for computing",
+                  [["scheme", "messages", "payload", "on the links", "virtual time", "before the first round"],
+                   *(_scheme_row(row) for row in explained["schemes"])]))
+    for row in explained["schemes"]:
+        for part, title in (("set_up", "before the first round"), ("round", "in the first round")):
+            entries = row.get(part, {}).get("by_type", [])
+            if entries:
+                found.append((f"{row['scheme']}, {title}", [
+                    ["type", "from", "to", "messages", "payload", "on the links"],
+                    *([e["type"], e["from"], e["to"], f"{e['messages']:,}", rounded_size(e["payload_bytes"]),
+                       rounded_size(e["wire_bytes"])] for e in entries)]))
+    return found
+
+
+def _route_row(row: dict[str, Any]) -> list[str]:
+    looked = "" if row["looked_at"] == row["pairs"] else f" ({row['looked_at']:,} looked at)"
+    lost = f", {row['unreachable']:,} unreachable" if row["unreachable"] else ""
+    head = [row["from"], row["to"], f"{row['pairs']:,}{looked}{lost}"]
+    if "hops" not in row:
+        return [*head, *["-"] * 6]
+    return [*head, _three(row["hops"], str), _three(row["rtt_ms"], lambda ms: f"{ms:.4g}") + " ms",
+            _three(row["bottleneck_bps"], lambda bps: format_bandwidth(round(bps))),
+            _three(row["seconds"], _time), _three(row["loss"], lambda p: f"{p:.3g}"),
+            _three(row["retransmissions"], lambda n: f"{n:.3g}")]
+
+
+def _time(s: float) -> str:
+    return f"{s:,.4g} s" if s >= 1 else f"{s * 1e3:.4g} ms"
+
+
+def _three(spread: dict[str, Any], show: Any) -> str:
+    """"1 / 2 / 3", or "1" where all are the same."""
+    shown = ["infinite" if value is None else show(value) for value in spread.values()]
+    return shown[0] if len(set(shown)) == 1 else " / ".join(shown)
+
+
+def _scheme_row(row: dict[str, Any]) -> list[str]:
+    if "error" in row:
+        return [row["scheme"], f"failed: {row['error']}", "", "", "", ""]
+    part, before = row["round"], row["set_up"]
+    first = f"{before['messages']:,} messages, {rounded_size(before['wire_bytes'])}" if before["messages"] else "-"
+    return [row["scheme"], f"{part['messages']:,}", rounded_size(part["payload_bytes"]),
+            rounded_size(part["wire_bytes"]), _time(row["seconds"]), first]
+
+
+def notes(explained: dict[str, Any]) -> list[str]:
+    """What is not in the tables: bottlenecks, slowest routes, what has no effect."""
+    found = []
+    for row in explained["routes"]:
+        if row.get("bottlenecks") and (row["hops"]["max"] > 1 or row["seconds"]["min"] != row["seconds"]["max"]):
+            links = ", ".join(f"{link} ({count:,})" for link, count in row["bottlenecks"].items())
+            found.append(f"bottlenecks {row['from']} to {row['to']}: {links}; slowest: {' -> '.join(row['slowest'])}")
+    unused = Counter({(row["of"], row["attribute"]): row["count"] for row in explained["unused_attributes"]})
+    for kind in ("edges", "vertices"):
+        names = ", ".join(f"{name} ({count:,})" for (of, name), count in sorted(unused.items()) if of == kind)
+        if names:
+            found.append(f"attributes of {kind} without an effect: {names}")
+    found += [f'the rule "{match}" matches no link' for match in explained["unmatched_rules"]]
+    return found + [f"warning: {warning}" for warning in explained["warnings"]]

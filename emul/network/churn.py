@@ -1,0 +1,365 @@
+"""When nodes are away: endless alternations of up and down as pure functions of (seed, node), and traces of them.
+
+A node's absences are an iterator of (down at, up at) in ns, ascending and apart; `up at` None: for good. Nothing is
+drawn ahead: an iterator is asked for the next absence when the last has begun, and its k-th sojourn is drawn from a
+stream keyed by seed, purpose and the node's name at the index k, so every scheme meets the same absences.
+
+Exponential sojourns are unrealistic: Stutzbach and Rejaie (IMC 2006) found Weibull sessions with shapes of 0.34 to
+0.59 in peer-to-peer networks.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import count, pairwise
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any, TypeAlias
+
+from emul.base import units
+from emul.base.errors import Problem, ScenarioError
+from emul.base.streams import generator, key64, uniform_at
+from emul.network import csvfile
+from emul.network.profiles import NEVER
+from emul.network.traces import few, shown
+
+Absences: TypeAlias = Iterator[tuple[int, int | None]]
+
+_HALF = 2.0**-54        # half a step of `uniform_at`: moves it off 0
+_normal = NormalDist()
+
+
+# --- laws of durations ----------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True, slots=True)
+class Exponential:
+    mean_ns: int
+
+    @property
+    def expected_ns(self) -> float:
+        return float(self.mean_ns)
+
+    def quantile(self, u: float) -> float:
+        return -self.mean_ns * math.log1p(-u)
+
+    def biased(self, u: float, draw: Any) -> float:
+        """A duration drawn in proportion to its length: that which a stationary observer falls into."""
+        return float(self.mean_ns * draw.standard_gamma(2.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Weibull:
+    """P(longer than x) = exp(-(x / scale)^shape)."""
+
+    shape: float
+    scale_ns: int
+
+    @property
+    def expected_ns(self) -> float:
+        return self.scale_ns * math.gamma(1 + 1 / self.shape)
+
+    def quantile(self, u: float) -> float:
+        return self.scale_ns * (-math.log1p(-u)) ** (1 / self.shape)
+
+    def biased(self, u: float, draw: Any) -> float:
+        return float(self.scale_ns * draw.standard_gamma(1 + 1 / self.shape) ** (1 / self.shape))
+
+
+@dataclass(frozen=True, slots=True)
+class LogNormal:
+    """The logarithm is normal with standard deviation `sigma`; the mean is median * exp(sigma^2 / 2)."""
+
+    median_ns: int
+    sigma: float
+
+    @property
+    def expected_ns(self) -> float:
+        return self.median_ns * math.exp(self.sigma**2 / 2)
+
+    def quantile(self, u: float) -> float:
+        return self.median_ns * math.exp(self.sigma * _normal.inv_cdf(u + _HALF))
+
+    def biased(self, u: float, draw: Any) -> float:
+        return self.median_ns * math.exp(self.sigma**2 + self.sigma * _normal.inv_cdf(u + _HALF))
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Always the same duration."""
+
+    value_ns: int
+
+    @property
+    def expected_ns(self) -> float:
+        return float(self.value_ns)
+
+    def quantile(self, u: float) -> float:
+        return float(self.value_ns)
+
+    def biased(self, u: float, draw: Any) -> float:
+        return float(self.value_ns)
+
+
+Law: TypeAlias = Exponential | Weibull | LogNormal | Fixed
+
+
+# --- models ---------------------------------------------------------------------------------------------------------
+
+def alternating(up: Law, down: Law, seed: int, node: str, stationary: bool = True) -> Absences:
+    """Up and down in turn, all sojourns independent (an alternating renewal process).
+
+    stationary: the state at 0 is drawn by the share of time, mean up / (mean up + mean down), and what is left of its
+    sojourn by the stationary law; else every node begins with a whole sojourn up.
+    """
+    ups, downs = _durations(up, seed, "churn/up", node), _durations(down, seed, "churn/down", node)
+    now = 0
+    if not stationary:
+        now = next(ups)
+    else:
+        start = key64(seed, "churn/start", node)
+        is_up = uniform_at(start, 0) < up.expected_ns / (up.expected_ns + down.expected_ns)
+        length = (up if is_up else down).biased(uniform_at(start, 1), generator(seed, "churn/start", node))
+        now = _whole(length * (1 - uniform_at(start, 2)))
+        if not is_up:
+            yield 0, _until(now)
+            now += next(ups)
+    while now < NEVER:
+        until = now + next(downs)
+        yield now, _until(until)
+        now = until + next(ups)
+
+
+def _durations(law: Law, seed: int, purpose: str, name: str) -> Iterator[int]:
+    """Whole ns, at least 1."""
+    key = key64(seed, purpose, name)
+    return (_whole(law.quantile(uniform_at(key, index))) for index in count())
+
+
+def _whole(ns: float) -> int:
+    return max(1, round(ns)) if ns < NEVER else NEVER
+
+
+def _until(time: int) -> int | None:
+    return time if time < NEVER else None
+
+
+@dataclass(frozen=True, slots=True)
+class Diurnal:
+    """The share of nodes that are up at t is mean + amplitude * sin(2 pi t / period).
+
+    spread: nodes live in different time zones, whose days begin within so large a part of a period: each node's own
+    t is shifted by a uniform draw. The amplitude of the share is then smaller, by sin(pi spread) / (pi spread).
+    """
+
+    mean: float
+    amplitude: float
+    period_ns: int
+    spread: float = 0.0
+
+    def absences(self, seed: int, node: str) -> Absences:
+        """A node has one stretch of availability a day, around the day's peak. How long is drawn at every trough: it
+        is up while the sine is above its draw, so at any time the share is the sine."""
+        key = key64(seed, "churn/day", node)
+        shift = (uniform_at(key, 0) - 0.5) * self.spread * self.period_ns
+        return _joined(self._days(key, shift))
+
+    def _days(self, key: int, shift: float) -> Absences:
+        for day in count():
+            trough = round((day - 1.25) * self.period_ns + shift)       # the first one is before 0
+            following = round((day - 0.25) * self.period_ns + shift)
+            if trough >= NEVER:
+                return
+            height = uniform_at(key, day + 1) - self.mean
+            if height >= self.amplitude:
+                yield trough, following
+            elif height > -self.amplitude:
+                rise = math.asin(height / self.amplitude) / (2 * math.pi)       # in periods, from -1/4 to 1/4
+                yield trough, round((day - 1 + rise) * self.period_ns + shift)
+                yield round((day - 0.5 - rise) * self.period_ns + shift), following
+
+
+@dataclass(frozen=True, slots=True)
+class Shocks:
+    """Failures of a group: `every` so long a shock comes, at which each member fails with probability `p`, for a time
+    drawn from `down`. `correlation`: between any two members at one shock.
+
+    With the probability sqrt(correlation) a member follows the group's own draw, else its own. So the number of
+    members that fail at a shock has the variance n p (1 - p) [1 + (n - 1) correlation].
+    """
+
+    every: Law
+    down: Law
+    p: float = 1.0
+    correlation: float = 0.0
+
+    def absences(self, seed: int, group: str, node: str) -> Absences:
+        """Those of one member; a shock during an absence prolongs it, if it is the longer one."""
+        return _joined(self._failures(seed, group, node))
+
+    def hit(self, seed: int, group: str, node: str, shock: int) -> bool:
+        """Whether the member fails at shock number `shock`, from 0."""
+        own = key64(seed, "churn/member", group, node)
+        if uniform_at(own, 2 * shock) < math.sqrt(self.correlation):
+            return uniform_at(key64(seed, "churn/group", group), shock) < self.p
+        return uniform_at(own, 2 * shock + 1) < self.p
+
+    def _failures(self, seed: int, group: str, node: str) -> Absences:
+        now = 0
+        downs = _durations(self.down, seed, "churn/repair", f"{group} {node}")
+        for shock, wait in enumerate(_durations(self.every, seed, "churn/shock", group)):
+            now += wait
+            if now >= NEVER:
+                return
+            length = next(downs)                # drawn at every shock, so that the k-th is that of the k-th shock
+            if self.hit(seed, group, node, shock):
+                yield now, _until(now + length)
+
+
+def _joined(absences: Absences) -> Absences:
+    """Absences that begin in the order of time, from 0 on, those that overlap or touch as one."""
+    waiting: tuple[int, int | None] | None = None
+    for begin, end in absences:
+        if end is not None and end <= max(begin, 0):
+            continue
+        begin = max(begin, 0)
+        if waiting is None:
+            waiting = begin, end
+        elif waiting[1] is None:
+            break
+        elif begin <= waiting[1]:
+            waiting = waiting[0], None if end is None else max(end, waiting[1])
+        else:
+            yield waiting
+            waiting = begin, end
+    if waiting is not None:
+        yield waiting
+
+
+# --- traces ---------------------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """When a node is there: intervals (from, to) in ns, ascending, apart. With a period all comes again, else the node
+    is gone for good after the last."""
+
+    present: tuple[tuple[int, int], ...]
+    period_ns: int | None = None
+
+    def absences(self) -> Absences:
+        return _joined(self._gaps())
+
+    def _gaps(self) -> Absences:
+        if not self.present:
+            yield 0, None
+            return
+        edges = [0, *(t for interval in self.present for t in interval)]
+        gaps = list(zip(edges[::2], edges[1::2], strict=False))
+        if self.period_ns is None:
+            yield from gaps
+            yield edges[-1], None
+            return
+        gaps.append((edges[-1], self.period_ns))
+        gaps = [(begin, end) for begin, end in gaps if begin < end]
+        lap = 0
+        while gaps and lap < NEVER:
+            for begin, end in gaps:
+                yield lap + begin, lap + end
+            lap += self.period_ns
+
+
+def read_availability(path: Path, period_ns: int | None = None) -> dict[str, Schedule]:
+    """{node: when it is there} from a CSV file with the columns node, t_on, t_off and perhaps period.
+
+    period_ns: of nodes for which the file has none. Units stand in the header (`t_on_s`) or in the values. The rows of
+    a node ascend. Raises ScenarioError with the lines.
+    """
+    file = csvfile.read(path, ("node", "t_on=", "t_off="), ("node", "t_on=", "t_off=", "period="))
+    times = {name: file.durations(name) for name in file.header if name != "node"}
+    on_column, off_column, period_column = (file.find(name) for name in ("t_on", "t_off", "period"))
+    assert on_column is not None
+    assert off_column is not None
+    nodes = file.column("node", lambda text: text)
+    present: dict[str, list[tuple[int, int]]] = {}
+    periods: dict[str, int | None] = {}
+    for i, (line, _) in enumerate(file.rows):
+        name, on, off = nodes[i], times[on_column][i], times[off_column][i]
+        period = period_ns if period_column is None else times[period_column][i]
+        if name is None or on is None or off is None or (period is None and period_column is not None):
+            continue
+        before = present.setdefault(name, [])
+        if periods.setdefault(name, period) != period:
+            file.problem(line, "period", _text(period), f"expected one period for {name}: {_text(periods[name])}")
+        elif off <= on:
+            file.problem(line, off_column, _text(off), "expected a time after t_on")
+        elif before and on < before[-1][1]:
+            file.problem(line, on_column, _text(on), f"expected a time after the row before of {name} has ended")
+        elif period is not None and off > period:
+            file.problem(line, off_column, _text(off), f"expected a time within the period, {_text(period)}")
+        else:
+            before.append((on, off))
+    file.check()
+    return {name: Schedule(tuple(intervals), periods[name]) for name, intervals in present.items()}
+
+
+def _text(ns: int | None) -> str:
+    return "none" if ns is None else units.format_duration(ns)
+
+
+def from_fedscale(text: str, file: str) -> dict[str, Schedule]:
+    """Schedules from JSON of the shape {client: {"active": [..], "inactive": [..], "finish_time": ..}}, in seconds.
+
+    FedScale's device availability: a client is there from active[i] to inactive[i], modulo finish_time. FedScale ships
+    it as a pickle, which emul does not read: turn it into JSON with FedScale's own tools. Raises ScenarioError.
+    """
+    found: list[Problem] = []
+    schedules: dict[str, Schedule] = {}
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ScenarioError(file, [Problem("", str(error).splitlines()[0][:80], "is no readable JSON")]) from None
+    if not isinstance(content, dict) or not content:
+        raise ScenarioError(file, [Problem("", type(content).__name__, "expected {client: {active: [..], ...}}")])
+    for client, entry in content.items():
+        place = shown(client)
+        times = [_seconds(entry.get(key)) if isinstance(entry, dict) else None for key in ("active", "inactive")]
+        end = _seconds([entry.get("finish_time")]) if isinstance(entry, dict) else None
+        active, inactive = times
+        if active is None or inactive is None or not end or len(active) != len(inactive) or not active:
+            found.append(Problem(place, "", "expected lists of seconds, active and inactive, of one length, and a "
+                                            "number finish_time"))
+            continue
+        edges = [t for pair in zip(active, inactive, strict=True) for t in pair]
+        if any(b <= a for a, b in zip(edges[::2], edges[1::2], strict=True)) or any(
+                b < a for a, b in pairwise(edges)) or edges[-1] > end[0]:
+            found.append(Problem(place, "", "expected active[0] < inactive[0] <= active[1] < ... <= finish_time"))
+            continue
+        schedules[client] = Schedule(tuple(zip(edges[::2], edges[1::2], strict=True)), end[0])
+    if found:
+        raise ScenarioError(file, few(found))
+    return schedules
+
+
+def _seconds(values: Any) -> list[int] | None:
+    """Numbers of seconds as ns; None if they are none."""
+    if not isinstance(values, list) or not all(
+            isinstance(v, (int, float)) and not isinstance(v, bool) and 0 <= v < units.LARGEST / 1e9 for v in values):
+        return None
+    return [round(Fraction(v) * 10**9) for v in values]
+
+
+def availability_csv(schedules: Mapping[str, Schedule]) -> str:
+    """The text of a CSV file that `read_availability` reads back."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    periods = any(s.period_ns is not None for s in schedules.values())
+    writer.writerow(["node", "t_on_ns", "t_off_ns", *(["period_ns"] if periods else [])])
+    for name, schedule in schedules.items():
+        for on, off in schedule.present:
+            writer.writerow([name, on, off, *([schedule.period_ns] if periods else [])])
+    return out.getvalue()

@@ -1,0 +1,181 @@
+"""Links that share their bandwidth among all flows on them: one direction of such a link, and the flows of a network.
+
+A message is one *flow* over all the links in a row that share bandwidth. It pays their latencies first and then
+occupies them all at once, at the rate that `emul.network.fluid` gives it, until its last byte is through: the order in
+which SimGrid does it. What a link loses is decided when the message comes to it; a lost message occupies the links up
+to the one that loses it, and its loss is known when it would have been through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf, prod
+from typing import Any, Literal, Protocol
+
+from emul.base.errors import NetworkError
+from emul.network.fluid import Fluid, RateProfile, Sharing
+from emul.network.link import InFlight
+from emul.network.loss import Outage
+from emul.network.transport import TcpCap
+
+Left = tuple[Any, bool, int, int]
+
+
+class Delay(Protocol):
+    """A latency that is drawn."""
+
+    least_ns: int
+
+    def draw(self, round: int, k: int) -> int: ...
+
+
+class FlowLink:
+    """The direction from vertex `src` to vertex `dst` of a link that shares its bandwidth. Times in ns, sizes in bytes.
+
+    Half-duplex directions have one `number` in the `Fluid`, full-duplex ones a number each.
+    """
+
+    cut = False
+
+    __slots__ = ("_bandwidth", "_fluid", "_held", "_latency", "_lost", "_offered", "down", "dropped_ns", "dst",
+                 "latency_ns", "mtu", "number", "overhead_bytes", "packet_loss", "src", "tcp")
+
+    def __init__(self, flows: Flows, number: int, src: int, dst: int, latency: int | Delay = 0,
+                 bandwidth_bps: float | Literal["profile"] | None = None, outage: Outage | None = None,
+                 overhead_bytes: int = 0, mtu: int | None = None, tcp: TcpCap | None = None):
+        self._fluid = flows.fluid
+        self.number = number
+        self.src = src
+        self.dst = dst
+        self._set_latency(latency)
+        self._bandwidth: Any = "infinite" if bandwidth_bps is None else bandwidth_bps
+        self.tcp = tcp
+        self._set_outage(outage)
+        self._offered: dict[int, int] = {}      # round -> messages offered in it
+        self.overhead_bytes = overhead_bytes
+        self.mtu = mtu
+        self.down = False                       # what comes is lost
+        self._held = False                      # down with `pause`: what comes waits
+        self.dropped_ns = -1                    # when a fault last dropped what was on it
+
+    def _set_latency(self, latency: int | Delay) -> None:
+        self._latency = None if isinstance(latency, int) else latency
+        self.latency_ns = latency if isinstance(latency, int) else latency.least_ns
+
+    def _set_outage(self, outage: Outage | None) -> None:
+        """Under TCP nothing is lost: the flow is slower and sends a share again."""
+        self.packet_loss = 0.0 if outage is None else outage.mean_loss(1)
+        self._lost = None if outage is None or self.tcp is not None else outage.lost
+
+    def wire_bytes(self, size_bytes: int) -> int:
+        """As `Link.wire_bytes`."""
+        packets = 1 if self.mtu is None else -(-size_bytes // self.mtu)
+        return size_bytes + packets * self.overhead_bytes
+
+    def packets(self, size_bytes: int) -> int:
+        """As `Link.packets`."""
+        return 1 if self.mtu is None else -(-size_bytes // self.mtu) or 1
+
+    def enter(self, now: int, size_bytes: int, round: int) -> tuple[bool, int]:
+        """A message comes to the link: whether it will pass, and the latency that it pays, in ns."""
+        k = self._offered.get(round, 0)
+        self._offered[round] = k + 1
+        delay = self.latency_ns if self._latency is None else self._latency.draw(round, k)
+        if self.down:
+            return False, delay
+        if self._lost is None:
+            return True, delay
+        return not self._lost(now + delay, now + delay, round, k, self.packets(size_bytes)), delay
+
+    def change(self, now: int, down: bool | None = None,
+               bandwidth_bps: float | Literal["infinite"] | None = None, latency_ns: int | None = None,
+               outage: Outage | Literal["none"] | None = None, inflight: InFlight = "drop") -> list[Any]:
+        """Change the link from `now` on, as `Link.change`; returns the items that are dropped from it."""
+        if latency_ns is not None:
+            self._set_latency(latency_ns)
+        if outage is not None:
+            self._set_outage(None if outage == "none" else outage)
+        if bandwidth_bps is not None:
+            self._bandwidth = bandwidth_bps
+            if not self._held:
+                self._fluid.change(now, self.number, bandwidth_bps)
+        if down is None:
+            return []
+        dropped: list[Any] = []
+        if down and not (self.down or self._held):
+            if inflight == "pause":
+                self._held = True
+                self._fluid.change(now, self.number, 0)
+            elif inflight == "drop":
+                dropped = self._fluid.remove(now, link=self.number)
+                self.dropped_ns = now
+        elif not down and self._held:
+            self._held = False
+            self._fluid.change(now, self.number, self._bandwidth)
+        self.down = down and not self._held
+        return dropped
+
+    def offered(self) -> Mapping[int, int]:
+        """As `Link.offered`."""
+        return self._offered
+
+    def in_flight(self) -> list[Any]:
+        """The items whose flows are on the link."""
+        return self._fluid.flows_on(self.number)
+
+
+class Flows:
+    """All flows of a network, with the interface by which the kernel looks at a link."""
+
+    overhead_bytes = 0
+    cut = False
+
+    def __init__(self, sharing: Sharing):
+        self.sharing = sharing
+        self.fluid = Fluid(sharing)
+        self._doomed: dict[Any, None] = {}      # items that will be lost; a dict, since it keeps an order
+
+    def link(self, bandwidth_bps: float | None, profile: RateProfile | None = None) -> int:
+        """The number of a new link; both directions of a half-duplex one use the same."""
+        return self.fluid.add_link(bandwidth_bps, profile=profile)
+
+    def start(self, now: int, item: Any, size_bytes: int, delivered: bool, links: Sequence[FlowLink],
+              latency_ns: int) -> int:
+        """A flow of `item` begins on `links`; returns the bytes that TCP sends again on each of them.
+
+        latency_ns: one way, from its source to its target; the RTT is twice that. Where links ask for TCP, the first
+        one's formula caps the rate, for the loss of all of them together.
+        """
+        if not delivered:
+            self._doomed[item] = None
+        size = max(link.wire_bytes(size_bytes) for link in links)
+        again, cap = 0, None
+        tcp = next((link for link in links if link.tcp is not None), None)
+        if tcp is not None and tcp.tcp is not None:
+            loss = 1 - prod(1 - link.packet_loss for link in links if link.tcp is not None)
+            rate = tcp.tcp.rate_bps(loss, 2 * latency_ns) * (1 + tcp.overhead_bytes / tcp.tcp.mss)
+            cap = rate if rate < inf else None
+            part, whole = tcp.tcp.resent_share(loss)
+            again = size * part // whole
+        # the formula gives the rate of what arrives: what is sent again is counted, and does not slow the flow more
+        self.fluid.start(now, item, size, [link.number for link in links], rtt_ns=2 * latency_ns, cap_bps=cap)
+        return again
+
+    def next_change(self) -> int | None:
+        """Time at which the next flow ends or a rate changes; None: never, as things stand."""
+        return self.fluid.next_change()
+
+    def advance(self, now: int) -> list[Left]:
+        """What is through by `now`: (item, delivered, 0, 0), in the order of their ends."""
+        left = []
+        for item in self.fluid.advance(now):
+            delivered = item not in self._doomed
+            if not delivered:
+                del self._doomed[item]
+            left.append((item, delivered, 0, 0))
+        return left
+
+
+def refuse_mixture(first: str, second: str) -> NetworkError:
+    return NetworkError(f"links with sharing {first} and links with sharing {second} in one network: expected one of "
+                        "maxmin and rtt_weighted beside fifo")

@@ -1,0 +1,211 @@
+"""Graphs by name: ring, tree, grid, random geometric, Watts-Strogatz, Barabasi-Albert, each with places for a map.
+
+The graphs are networkx's; what is random comes from the stream ("topology", name) of the scenario's seed. Vertices are
+numbered so that the first is the natural hub: the root of a tree, the vertex nearest the middle of a random geometric
+graph, the oldest of a Barabasi-Albert graph. All vertices forward, whatever role they play: unlike the hosts of a star,
+they are places (`emul.network.topology`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import networkx as nx
+
+from emul.base.errors import Problem
+from emul.base.streams import generator, key64
+from emul.network.geo import Point, Positions
+from emul.network.topology import SHAPES, TopologyError, TopologySpec, numbered, numbered_servers, positive
+
+EXTENT_KM = 1000.0
+MOST = 10**6                        # vertices
+_ATTEMPTS = 100                     # draws of a random graph until one is connected
+
+
+def shape(spec: TopologySpec, seed: int) -> tuple[nx.Graph, Positions]:
+    """The graph that `spec.generator` and `spec.sizes` describe; vertices 0 .. n-1 with `label`, and `role` if counted.
+
+    Raises TopologyError with all that is wrong.
+    """
+    problems = _problems(spec)
+    if problems:
+        raise TopologyError("topology", problems)
+    n = _vertices(spec)
+    assert spec.generator is not None
+    graph, unit = _DRAW[spec.generator](n, spec.sizes, seed)
+    side = EXTENT_KM if spec.extent_km is None else spec.extent_km
+    for v, (name, role) in enumerate(_who(spec, n)):
+        graph.nodes[v].update({"label": name, "role": role} if role else {"label": name})
+    return graph, Positions(tuple((x * side, y * side) for x, y in unit), plane=True)
+
+
+def _who(spec: TopologySpec, n: int) -> list[tuple[str, str | None]]:
+    """(name, role) of every vertex; no roles where the rules of a file are used."""
+    if spec.peers is not None:
+        return [(name, "peer") for name in numbered("peer", n)]
+    if spec.clients is not None:
+        servers, clients = numbered_servers(spec.servers), numbered("client", spec.clients)
+        return [*((name, "server") for name in servers), *((name, "client") for name in clients)]
+    return [(name, None) for name in numbered("n", n)]
+
+
+def _vertices(spec: TopologySpec) -> int:
+    sizes = spec.sizes
+    if spec.peers is not None:
+        return spec.peers
+    if spec.clients is not None:
+        return spec.clients + spec.servers
+    if "nodes" in sizes:
+        return int(sizes["nodes"])
+    if spec.generator == "grid":
+        return int(sizes["rows"] * sizes["columns"])
+    branching, height = int(sizes["branching"]), int(sizes["height"])
+    return height + 1 if branching == 1 else (branching ** (height + 1) - 1) // (branching - 1)
+
+
+# ---- what is wrong ----
+
+Wrong = Callable[[str, object, str], None]          # place, found, expected
+
+
+def _problems(spec: TopologySpec) -> list[Problem]:
+    problems: list[Problem] = []
+
+    def wrong(place: str, found: object, expected: str) -> None:
+        problems.append(Problem(f"topology.{place}", found if isinstance(found, str) else repr(found), expected,
+                                spec.line))
+
+    assert spec.generator is not None
+    own, sizes = SHAPES[spec.generator], spec.sizes
+    for name, value in sizes.items():
+        if name not in (*own, "nodes"):
+            wrong(name, value, f'is not used by the generator "{spec.generator}"')
+        elif name in ("radius", "rewire"):
+            _check_share(name, value, wrong)
+        elif not positive(value) or value > MOST:
+            wrong(name, value, f"expected a whole number in 1..{MOST}")
+    ways = [way for way, there in (
+        ("nodes", "nodes" in sizes), ("rows and columns", spec.generator == "grid"), ("height", "height" in sizes),
+        ("clients", spec.clients is not None), ("peers", spec.peers is not None)) if there]
+    if len(ways) != 1:
+        found = " and ".join(ways) or "no number of vertices"
+        wrong("generator", found, "expected one of nodes, clients, peers" + _other_ways(spec.generator))
+    for name in own:
+        if name not in sizes and name != "height":
+            wrong(name, "missing", f'is needed by the generator "{spec.generator}"')
+    for name in ("clients", "peers"):
+        if getattr(spec, name) is not None and not positive(getattr(spec, name)):
+            wrong(name, getattr(spec, name), "expected a whole number, 1 or more")
+    if not positive(spec.servers):
+        wrong("servers", spec.servers, "expected a whole number, 1 or more")
+    counted = spec.clients is not None or spec.peers is not None
+    if counted and spec.roles:
+        wrong("roles", ", ".join(spec.roles), "is not used with clients or peers, which say the roles")
+    if not counted and not spec.roles:
+        wrong("roles", "none", "expected who is what, such as {server: [n1], client: {rule: all}}")
+    if not problems and not 1 <= (n := _vertices(spec)) <= MOST:
+        wrong("generator", f"{n} vertices", f"expected at most {MOST}")
+    elif not problems:
+        _check_fit(spec, _vertices(spec), wrong)
+    return problems
+
+
+def _other_ways(generator_name: str) -> str:
+    return {"tree": ", or height", "grid": "; a grid has rows and columns, and roles"}.get(generator_name, "")
+
+
+def _check_share(name: str, value: object, wrong: Wrong) -> None:
+    number = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    if name == "radius" and not 0 < number <= 1.5:
+        wrong(name, value, "expected a share of the side of the square, above 0, at most 1.5")
+    elif name == "rewire" and not 0 <= number <= 1:
+        wrong(name, value, "expected a probability in [0, 1]")
+
+
+def _check_fit(spec: TopologySpec, n: int, wrong: Wrong) -> None:
+    k = spec.sizes.get("neighbours", 0)
+    if spec.generator == "watts_strogatz" and (k >= n or k % 2):
+        wrong("neighbours", k, f"expected an even number below the {n} vertices") 
+    m = spec.sizes.get("attach", 0)
+    if spec.generator == "barabasi_albert" and m >= n:
+        wrong("attach", m, f"expected less than the {n} vertices")                
+
+
+# ---- the graphs, in the unit square ----
+
+Drawn = tuple[nx.Graph, list[Point]]
+Sizes = Mapping[str, int | float]
+
+
+def _circle(n: int) -> list[Point]:
+    angles = (2 * math.pi * i / n for i in range(n))
+    return [(0.5 + 0.5 * math.cos(a), 0.5 + 0.5 * math.sin(a)) for a in angles]
+
+
+def _ring(n: int, sizes: Sizes, seed: int) -> Drawn:
+    return nx.cycle_graph(n), _circle(n)
+
+
+def _tree(n: int, sizes: Sizes, seed: int) -> Drawn:
+    """Filled level by level; the levels are circles around the root."""
+    branching = int(sizes["branching"])
+    levels: list[int] = []
+    first = 0
+    while first < n:
+        width = min(branching ** len(levels), n - first)
+        levels.append(width)
+        first += width
+    points: list[Point] = []
+    for level, width in enumerate(levels):
+        radius, full = 0.5 * level / max(len(levels) - 1, 1), branching ** level
+        angles = (2 * math.pi * (i + 0.5) / full for i in range(width))
+        points += [(0.5 + radius * math.cos(a), 0.5 + radius * math.sin(a)) for a in angles]
+    return nx.full_rary_tree(branching, n), points
+
+
+def _grid(n: int, sizes: Sizes, seed: int) -> Drawn:
+    rows, columns = int(sizes["rows"]), int(sizes["columns"])
+    step = 1 / max(rows - 1, columns - 1, 1)
+    graph = nx.convert_node_labels_to_integers(nx.grid_2d_graph(rows, columns))
+    return graph, [(column * step, row * step) for row in range(rows) for column in range(columns)]
+
+
+def _random_geometric(n: int, sizes: Sizes, seed: int) -> Drawn:
+    radius = float(sizes["radius"])
+
+    def draw(number: int) -> nx.Graph:
+        points = generator(seed, "topology", "random_geometric", number).random((n, 2)).tolist()
+        points.sort(key=lambda p: (math.dist(p, (0.5, 0.5)), p))
+        return nx.random_geometric_graph(n, radius, pos={v: tuple(point) for v, point in enumerate(points)})
+
+    graph = _connected(draw, "radius", f"{radius:g}", "a larger radius")
+    return graph, [graph.nodes[v].pop("pos") for v in range(n)]
+
+
+def _watts_strogatz(n: int, sizes: Sizes, seed: int) -> Drawn:
+    k, p = int(sizes["neighbours"]), float(sizes["rewire"])
+
+    def draw(number: int) -> nx.Graph:
+        return nx.watts_strogatz_graph(n, k, p, seed=key64(seed, "topology", "watts_strogatz", number))
+
+    return _connected(draw, "neighbours", str(k), "more neighbours"), _circle(n)
+
+
+def _barabasi_albert(n: int, sizes: Sizes, seed: int) -> Drawn:
+    graph = nx.barabasi_albert_graph(n, int(sizes["attach"]), seed=key64(seed, "topology", "barabasi_albert", 0))
+    points = generator(seed, "topology", "barabasi_albert").random((n, 2)).tolist()
+    return graph, [(x, y) for x, y in points]
+
+
+def _connected(draw: Callable[[int], nx.Graph], key: str, value: str, better: str) -> nx.Graph:
+    for number in range(_ATTEMPTS):
+        graph = draw(number)  
+        if nx.is_connected(graph):
+            return graph
+    raise TopologyError("topology", [Problem(
+        f"topology.{key}", value, f"gave no connected graph in {_ATTEMPTS} draws: expected {better}")])
+
+
+_DRAW = {"ring": _ring, "tree": _tree, "grid": _grid, "random_geometric": _random_geometric,
+         "watts_strogatz": _watts_strogatz, "barabasi_albert": _barabasi_albert}

@@ -1,0 +1,170 @@
+"""Rates that vary in time: services that a link asks when what it sends has left.
+
+A `PiecewiseConstant` holds a rate until the next change; it repeats, or its last rate holds for ever. Work is counted
+in bit ns/s, an integer (8e9 of them are a byte), cumulated at every change and searched by bisection: what has left
+by a time, and when a size has left, are exact.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from itertools import pairwise
+from typing import Protocol
+
+NEVER = 2**62                       # ns: a time that does not come
+WORK_PER_BYTE = 8 * 10**9           # bit ns/s
+OPPORTUNITY_BYTES = 1500            # of a line of a Mahimahi trace
+_MS = 10**6
+_RATE = OPPORTUNITY_BYTES * 8 * 1000        # bit/s: one opportunity a millisecond
+
+
+class Service(Protocol):
+    """What a link asks of a rate that varies in time. Pure: nothing depends on what was asked before."""
+
+    def rate_at(self, t_ns: int) -> float:
+        """bit/s at a time."""
+        ...
+
+    def next_change(self, t_ns: int) -> int | None:
+        """The first time after `t_ns` at which the rate is another one; None: it stays."""
+        ...
+
+    def finish(self, start_ns: int, size_bytes: int | Fraction) -> int:
+        """When the last of `size_bytes` has left that begin at `start_ns`, rounded up to ns; NEVER if it never does."""
+        ...
+
+    def sent_bytes(self, start_ns: int, now_ns: int) -> Fraction:
+        """What leaves between two times, exactly."""
+        ...
+
+
+class PiecewiseConstant:
+    """`rates_bps[i]` from `times_ns[i]` on, times ascending from 0. The last holds; or, with `period_ns`, what lies in
+    [repeat_from_ns, repeat_from_ns + period_ns) comes again and again. Rates are whole numbers of bit/s, 0 or more.
+    """
+
+    __slots__ = ("_end", "_lap", "_period", "_rates", "_repeat", "_times", "_work")
+
+    def __init__(self, times_ns: Sequence[int], rates_bps: Sequence[int], period_ns: int | None = None,
+                 repeat_from_ns: int = 0):
+        if not times_ns or times_ns[0] != 0 or any(b <= a for a, b in pairwise(times_ns)):
+            raise ValueError("expected times that ascend from 0")
+        if len(times_ns) != len(rates_bps) or min(rates_bps) < 0:
+            raise ValueError("expected a rate of 0 bit/s or more for every time")
+        self._period = period_ns or 0           # 0: none
+        self._repeat = repeat_from_ns
+        self._end = repeat_from_ns + self._period
+        kept = [i for i in range(len(times_ns)) if not self._period or times_ns[i] < self._end]
+        kept = [i for i in kept if i == 0 or rates_bps[i] != rates_bps[i - 1]]
+        self._times = [times_ns[i] for i in kept]
+        self._rates = [rates_bps[i] for i in kept]
+        self._work = [0]
+        for i, (begin, end) in enumerate(pairwise(self._times)):
+            self._work.append(self._work[-1] + self._rates[i] * (end - begin))
+        self._lap = 0                           # work of one period
+        if self._period:
+            self._lap = self._at(self._end) - self._at(self._repeat)
+
+    def _at(self, t_ns: int) -> int:
+        i = bisect_right(self._times, t_ns) - 1
+        return self._work[i] + self._rates[i] * (t_ns - self._times[i])
+
+    def _fold(self, t_ns: int) -> tuple[int, int]:
+        """(the same place in the first round of the repeated stretch, periods after it)."""
+        if not self._period or t_ns < self._end:
+            return t_ns, 0
+        laps, rest = divmod(t_ns - self._repeat, self._period)
+        return self._repeat + rest, laps
+
+    def work_at(self, t_ns: int) -> int:
+        """What could have left from 0 to `t_ns`, in bit ns/s."""
+        t_ns, laps = self._fold(t_ns)
+        return self._at(t_ns) + laps * self._lap
+
+    def time_of(self, work: int | Fraction) -> int:
+        """The first whole ns by which `work` could have left; NEVER if it never can."""
+        if work <= 0:
+            return 0
+        shift = 0
+        if self._period:
+            most = self._at(self._end)
+            if work > most:
+                if not self._lap:
+                    return NEVER
+                laps = -((most - work) // self._lap)        # ceil
+                work -= laps * self._lap
+                shift = laps * self._period
+        i = bisect_left(self._work, work) - 1
+        if not self._rates[i]:                              # the last one: the others are followed by more work
+            return NEVER
+        return shift + self._times[i] - int((self._work[i] - work) // self._rates[i])
+
+    def rate_at(self, t_ns: int) -> float:
+        return float(self._rates[bisect_right(self._times, self._fold(t_ns)[0]) - 1])
+
+    def next_change(self, t_ns: int) -> int | None:
+        here, laps = self._fold(t_ns)
+        i = bisect_right(self._times, here)
+        shift = laps * self._period
+        if i < len(self._times):
+            return self._times[i] + shift
+        if not self._period:
+            return None
+        first = bisect_right(self._times, self._repeat)     # the first change inside the repeated stretch
+        if self._rates[first - 1] != self._rates[-1]:
+            return self._end + shift
+        return self._times[first] + shift + self._period if first < len(self._times) else None
+
+    def finish(self, start_ns: int, size_bytes: int | Fraction) -> int:
+        if size_bytes <= 0:
+            return start_ns
+        return self.time_of(self.work_at(start_ns) + size_bytes * WORK_PER_BYTE)
+
+    def sent_bytes(self, start_ns: int, now_ns: int) -> Fraction:
+        return Fraction(self.work_at(now_ns) - self.work_at(start_ns), WORK_PER_BYTE)
+
+    @property
+    def mean_bps(self) -> float:
+        """Of the repeated stretch; of one whose last rate holds, that rate."""
+        return self._lap / self._period if self._period else float(self._rates[-1])
+
+
+def opportunities(stamps_ms: Sequence[int]) -> PiecewiseConstant:
+    """The service of a Mahimahi trace, one stamp a line: they do not descend, and the last is above 0.
+
+    A line is a chance to send 1,500 bytes, as Mahimahi's documentation has it (its code, link_queue.cc, takes 1,504: a
+    packet and the header of its TUN device). Its capacity is spread over the millisecond that ends at the stamp. So by
+    every whole millisecond exactly Mahimahi's bytes have left, messages share opportunities and a message may span
+    several, and what is not used is gone. The trace begins anew at its last stamp (`base += last_timestamp`): lines
+    stamped 0 then count at the end of the lap before. In the first lap, before which there is nothing, they count in
+    its first millisecond.
+    """
+    length = stamps_ms[-1]
+    counts = Counter(stamps_ms)
+    at_zero = counts.pop(0, 0)
+    counts[length] += at_zero
+    if not at_zero:
+        return PiecewiseConstant(*bins(counts, 1, length), length * _MS)
+    # the first millisecond once, with what is stamped 0; then the milliseconds 2 .. length and 1 again and again
+    times, rates = bins({**counts, length + 1: counts[1]}, 2, length + 1)
+    return PiecewiseConstant([0, *(t + _MS for t in times)], [(counts[1] + at_zero) * _RATE, *rates], length * _MS, _MS)
+
+
+def bins(counts: Mapping[int, int], first: int, last: int) -> tuple[list[int], list[int]]:
+    """(times ns, rates bit/s) of the milliseconds that end at `first` .. `last`, with so many opportunities each; the
+    first of them begins at 0."""
+    times, rates = [0], [0]
+    for stamp in sorted(stamp for stamp, count in counts.items() if count and first <= stamp <= last):
+        begin = (stamp - first) * _MS
+        if times[-1] == begin:
+            times.pop()
+            rates.pop()
+        times += [begin, begin + _MS]
+        rates += [counts[stamp] * _RATE, 0]
+    if len(times) > 1 and times[-1] == (last - first + 1) * _MS:
+        times.pop()
+        rates.pop()
+    return times, rates

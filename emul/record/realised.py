@@ -1,0 +1,68 @@
+"""The table `network` of a run: what its links drew, what its faults did to them, what computations cost.
+
+What the links drew comes as rows from the engine; the rest is in the journal. `emul.network.realisation` reads the
+table back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any
+
+from emul.base import rows
+from emul.record.columns import Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from emul.record.tables import Computations
+
+# source, destination, what, round, k, start_ns, end_ns, value
+LinkRow = tuple[str, str, str, int | None, int | None, int | None, int | None, float | None]
+
+_AT_ONCE = 65536
+
+
+def network_table(drawn: Iterable[LinkRow], c: Computations, table: Table, header: Mapping[str, Any]) -> pa.Table:
+    """The rows of the links, then those of the faults, then the computations; in batches, since they can be many."""
+    import pyarrow as pa
+
+    schema = pa.schema([("source", pa.string()), ("destination", pa.string()), ("what", pa.string()),
+                        *((name, pa.int64()) for name in ("round", "k", "start_ns", "end_ns")),
+                        ("value", pa.float64())])
+    found = chain(drawn, fault_rows(table, header["network"]), cost_rows(c, header["names"]))
+    batches = []
+    while batch := list(islice(found, _AT_ONCE)):
+        columns = zip(*batch, strict=True)
+        batches.append(pa.record_batch([pa.array(column, kind) for column, kind in zip(
+            columns, schema.types, strict=True)], schema=schema))
+    return pa.Table.from_batches(batches, schema)
+
+
+def fault_rows(table: Table, names: Sequence[str]) -> Iterator[LinkRow]:
+    """Changes of links by faults: `fault_down` 1 or 0, `fault_bandwidth_bps` (null: infinite), `fault_latency_ns`."""
+    changed = table[rows.LINK]
+    for time, u, v, changes in zip(changed["time_ns"].tolist(), changed["vertex"].tolist(), changed["next"].tolist(),
+                                   changed["changes"], strict=True):
+        for key in ("down", "bandwidth_bps", "latency_ns"):
+            if key in changes and (value := changes[key]) is not None:
+                number = float(value) if isinstance(value, (int, float)) else None
+                yield names[u], names[v], f"fault_{key}", None, None, time, None, number
+
+
+def cost_rows(c: Computations, names: Sequence[str]) -> Iterator[LinkRow]:
+    """`compute_ns`: node, label, the node's round, which of that name there (from 0), cost."""
+    count: Counter[tuple[int, int]] = Counter()
+    for node, label, round, cost in zip(c.node.tolist(), c.label.tolist(), c.round.tolist(), c.cost_ns.tolist(),
+                                        strict=True):
+        yield names[node], c.labels[label], "compute_ns", round, count[node, label], None, None, float(cost)
+        count[node, label] += 1
+
+
+def costs_not_held(c: Computations, names: Sequence[str], held: Mapping[tuple[str, str], int]) -> int:
+    """Computations of a run that a record with so many costs of each (node, label) did not hold."""
+    count = Counter((names[node], c.labels[label])
+                    for node, label in zip(c.node.tolist(), c.label.tolist(), strict=True))
+    return sum(max(0, n - held.get(key, 0)) for key, n in count.items())

@@ -1,0 +1,51 @@
+"""`bandwidth` of a link where it is a trace: its model, the specification it stands for, and back to YAML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+from pydantic import PlainValidator
+
+from emul.base.units import format_bandwidth
+from emul.network.traces import FORMATS, TraceSpec
+from emul.scenario.sections import Section, absolute, duration_text, file_digest, without_none
+from emul.scenario.values import PositiveDuration, Text, bandwidth, one_of
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("expected true or false")
+    return value
+
+
+class BandwidthTrace(Section):
+    trace: Text
+    format: Annotated[str, one_of(*FORMATS, what="format")] | None = None
+    loop: Annotated[bool, PlainValidator(_flag)] | None = None
+    period: PositiveDuration | None = None
+    name: Text | None = None
+    sha256: Text | None = None
+
+
+def bandwidth_value(value: Any) -> int | str | BandwidthTrace:
+    """A constant in bit/s, "infinite", or a trace."""
+    return BandwidthTrace.model_validate(value) if isinstance(value, dict) else bandwidth(value)
+
+
+AnyBandwidth = Annotated[BandwidthTrace | int | str, PlainValidator(bandwidth_value)]
+
+
+def bandwidth_spec(value: int | str | BandwidthTrace | None, base: Path) -> Any:
+    """What the network makes of it; a file is looked for in `base`."""
+    if not isinstance(value, BandwidthTrace):
+        return value
+    return TraceSpec(cast(Path, absolute(value.trace, base)), value.format, value.loop, value.period, value.name,
+                     value.sha256)
+
+
+def bandwidth_document(value: Any) -> Any:
+    if isinstance(value, TraceSpec):
+        return without_none(trace=str(value.file), format=value.format, loop=value.loop,
+                            period=duration_text(value.period_ns), name=value.name, sha256=file_digest(value.file))
+    return format_bandwidth(value) if isinstance(value, int) else value

@@ -1,0 +1,223 @@
+"""Faults that come by themselves: `churn`, `availability` and `group` of a fault; their models, the plain values they
+stand for, and back to YAML."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import Field, PlainValidator
+
+from emul.base.units import duration_ns, format_duration
+from emul.network.churn import Diurnal, Exponential, Fixed, Law, LogNormal, Shocks, Weibull
+from emul.scenario.sections import (
+    MISSING,
+    Section,
+    absolute,
+    duration_text,
+    exactly_one,
+    file_digest,
+    given,
+    without_none,
+)
+from emul.scenario.values import Finding, PositiveDuration, Text, number, one_of
+
+Kind = Literal["leave", "crash"]
+
+
+@dataclass(frozen=True)
+class Churn:
+    """Every node that matches is up and down in turn; `stationary`: it has been since long before the run."""
+
+    match: str
+    up: Law
+    down: Law
+    kind: Kind = "leave"
+    stationary: bool = True
+
+
+@dataclass(frozen=True)
+class Availability:
+    """Nodes are there when a file says so: each the node of its own name, or in turn, as often as it takes."""
+
+    file: Path
+    match: str = "*"
+    period_ns: int | None = None
+    in_turn: bool = False
+    kind: Kind = "leave"
+    sha256: str | None = field(default=None, compare=False)     # of the file as it was, checked where it is given
+
+
+@dataclass(frozen=True)
+class Days:
+    """Every node that matches is there at some times of its day."""
+
+    match: str
+    diurnal: Diurnal
+    kind: Kind = "leave"
+
+
+@dataclass(frozen=True)
+class Group:
+    """The `nodes`, or those that match, fail together at shocks. `name`: of the stream of its draws."""
+
+    shocks: Shocks
+    match: str | None = None
+    nodes: tuple[str, ...] = ()
+    name: str | None = None
+    kind: Kind = "crash"
+
+    @property
+    def label(self) -> str:
+        """What keys the group's stream."""
+        return self.name or self.match or ",".join(self.nodes)
+
+
+Absence = Churn | Availability | Days | Group
+
+
+# --- models ---------------------------------------------------------------------------------------------------------
+
+class WeibullLaw(Section):
+    shape: Annotated[float, number("a number in [0.05, 100]", lambda x: 0.05 <= x <= 100)]
+    scale: PositiveDuration
+
+
+class LogNormalLaw(Section):
+    median: PositiveDuration
+    sigma: Annotated[float, number("a number above 0, at most 10", lambda x: 0 < x <= 10)]
+
+
+class LawRule(Section):
+    exponential: PositiveDuration | None = None
+    weibull: WeibullLaw | None = None
+    lognormal: LogNormalLaw | None = None
+
+    def wrong(self) -> list[Finding]:
+        return exactly_one(self, "exponential", "weibull", "lognormal")
+
+
+def _law(value: Any) -> Law:
+    """A duration, always the same, or a law."""
+    if not isinstance(value, dict):
+        ns = duration_ns(value)
+        if ns == 0:
+            raise ValueError("expected more than 0")
+        return Fixed(ns)
+    rule = LawRule.model_validate(value)
+    if rule.weibull is not None:
+        return Weibull(rule.weibull.shape, rule.weibull.scale)
+    if rule.lognormal is not None:
+        return LogNormal(rule.lognormal.median, rule.lognormal.sigma)
+    assert rule.exponential is not None
+    return Exponential(rule.exponential)
+
+
+AnyLaw = Annotated[LawRule, PlainValidator(_law)]       # what the validator returns is a Law
+_Kind = Annotated[str, one_of("leave", "crash", what="kind")]
+
+
+class ChurnRule(Section):
+    match: Text
+    up: AnyLaw
+    down: AnyLaw
+    kind: _Kind = "leave"
+    start: Annotated[str, one_of("stationary", "up", what="start")] = "stationary"
+
+
+class DiurnalRule(Section):
+    mean: Annotated[float, number("a share in [0.001, 1]", lambda x: 0.001 <= x <= 1)]
+    amplitude: Annotated[float, number("a share in [0, 0.5]", lambda x: 0 <= x <= 0.5)] = 0.0
+    period: Annotated[PositiveDuration | None, Field()] = None
+    spread: Annotated[float, number("a part of the period in [0, 1]", lambda x: 0 <= x <= 1)] = 0.0
+
+    def wrong(self) -> list[Finding]:
+        least, most = self.mean - self.amplitude, self.mean + self.amplitude
+        if least < -1e-12 or most > 1 + 1e-12 or 0.999 < least < 1:
+            return [(("amplitude",), "", "expected a share that stays in [0, 1] (below 0.999 at its least, unless it "
+                                         f"is 1), not {least:g}..{most:g}")]
+        return []
+
+
+class AvailabilityRule(Section):
+    file: Text | None = None
+    diurnal: DiurnalRule | None = None
+    match: Text | None = None
+    period: PositiveDuration | None = None
+    assign: Annotated[str, one_of("by_name", "in_turn", what="way to assign")] | None = None
+    kind: _Kind = "leave"
+    sha256: Text | None = None
+
+    def wrong(self) -> list[Finding]:
+        found = exactly_one(self, "file", "diurnal")
+        if not found and self.diurnal is not None:
+            found = [((name,), "", "is used only with a file") for name in given(self, "period", "assign", "sha256")]
+            if self.match is None:
+                found.append((("match",), MISSING, "is needed by diurnal: the nodes it is about"))
+        return found
+
+
+class GroupRule(Section):
+    match: Text | None = None
+    nodes: Annotated[list[Text], Field(min_length=1)] | None = None
+    name: Text | None = None
+    every: AnyLaw
+    down: AnyLaw
+    p: Annotated[float, number("a probability in [0.001, 1]", lambda x: 0.001 <= x <= 1)] = 1.0
+    correlation: Annotated[float, number("a correlation in [0, 1]", lambda x: 0 <= x <= 1)] = 0.0
+    kind: _Kind = "crash"
+
+    def wrong(self) -> list[Finding]:
+        return exactly_one(self, "match", "nodes")
+
+
+# --- conversion -----------------------------------------------------------------------------------------------------
+
+DAY_NS = 86_400 * 10**9
+
+
+def churn_value(rule: ChurnRule) -> Churn:
+    return Churn(rule.match, cast(Law, rule.up), cast(Law, rule.down), cast(Kind, rule.kind), rule.start != "up")
+
+
+def availability_value(rule: AvailabilityRule, base: Path) -> Availability | Days:
+    kind = cast(Kind, rule.kind)
+    if rule.diurnal is not None:
+        d = rule.diurnal
+        return Days(rule.match or "*", Diurnal(d.mean, d.amplitude, d.period or DAY_NS, d.spread), kind)
+    return Availability(cast(Path, absolute(rule.file, base)), rule.match or "*", rule.period, rule.assign == "in_turn",
+                        kind, rule.sha256)
+
+
+def group_value(rule: GroupRule) -> Group:
+    shocks = Shocks(cast(Law, rule.every), cast(Law, rule.down), rule.p, rule.correlation)
+    return Group(shocks, rule.match, tuple(rule.nodes or ()), rule.name, cast(Kind, rule.kind))
+
+
+def _law_document(law: Law) -> Any:
+    if isinstance(law, Fixed):
+        return format_duration(law.value_ns)
+    if isinstance(law, Exponential):
+        return {"exponential": format_duration(law.mean_ns)}
+    if isinstance(law, Weibull):
+        return {"weibull": {"shape": law.shape, "scale": format_duration(law.scale_ns)}}
+    return {"lognormal": {"median": format_duration(law.median_ns), "sigma": law.sigma}}
+
+
+def absence_document(fault: Absence) -> dict[str, Any]:
+    if isinstance(fault, Churn):
+        return {"churn": {"match": fault.match, "up": _law_document(fault.up), "down": _law_document(fault.down),
+                          "kind": fault.kind, "start": "stationary" if fault.stationary else "up"}}
+    if isinstance(fault, Days):
+        d = fault.diurnal
+        return {"availability": {"match": fault.match, "kind": fault.kind, "diurnal": {
+            "mean": d.mean, "amplitude": d.amplitude, "period": format_duration(d.period_ns), "spread": d.spread}}}
+    if isinstance(fault, Availability):
+        return {"availability": without_none(
+            file=str(fault.file), match=fault.match, period=duration_text(fault.period_ns),
+            assign="in_turn" if fault.in_turn else "by_name", kind=fault.kind, sha256=file_digest(fault.file))}
+    shocks = fault.shocks
+    return {"group": without_none(
+        match=fault.match, nodes=list(fault.nodes) or None, name=fault.name, every=_law_document(shocks.every),
+        down=_law_document(shocks.down), p=shocks.p, correlation=shocks.correlation, kind=fault.kind)}

@@ -1,0 +1,54 @@
+"""`network`: whether a run is made on a record of a network, and leaves one; its model, plain value, back to YAML."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import PlainValidator
+
+from emul.network.recorded import BEYOND
+from emul.scenario.sections import Section, absolute, without_none
+from emul.scenario.values import Finding, Text, one_of
+
+
+@dataclass(frozen=True)
+class NetworkUse:
+    """replay: a run directory or a table whose draws links take; `beyond`: what they do where it has none.
+
+    record: whether the run's own draws are written into its directory.
+    """
+
+    replay: Path | None = None
+    beyond: str = "stream"
+    record: bool = True
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("expected true or false")
+    return value
+
+
+class NetworkRule(Section):
+    replay: Text | None = None
+    beyond: Annotated[str, one_of(*BEYOND, what="mode")] | None = None
+    record: Annotated[bool, PlainValidator(_flag)] = True
+
+    def wrong(self) -> list[Finding]:
+        if self.beyond is not None and self.replay is None:
+            return [(("beyond",), "", "is used only with replay")]
+        return []
+
+
+def network_value(rule: NetworkRule, base: Path) -> NetworkUse:
+    return NetworkUse(absolute(rule.replay, base), rule.beyond or "stream", rule.record)
+
+
+def network_document(use: NetworkUse) -> dict[str, Any] | None:
+    """None where it says nothing that is not the default."""
+    if use == NetworkUse():
+        return None
+    replay = None if use.replay is None else str(use.replay)
+    return without_none(replay=replay, beyond=use.beyond if replay else None, record=None if use.record else False)

@@ -1,0 +1,176 @@
+"""`outage` of a link: its model, the specification it stands for, and back to YAML."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import Field, PlainValidator
+
+from emul.base.units import bandwidth_bps
+from emul.network.loss import (
+    SPANS,
+    UNITS,
+    AnyOutage,
+    FadingSpec,
+    GilbertSpec,
+    LossTraceSpec,
+    OnOffSpec,
+    OutageSpec,
+)
+from emul.scenario.sections import MISSING, Section, absolute, duration_text, given, without_none
+from emul.scenario.values import Finding, PositiveDuration, Probability, Text, number, one_of
+
+GEMODEL = "gemodel"             # netem's name of gilbert_elliott
+
+# model -> (keys that it needs, further keys that it uses); all use `model`, and `span` where time matters
+_KEYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "bernoulli": (("p",), ("per", "slot", "span")),
+    "gilbert": (("p",), ("r", "loss_bad", "per", "slot", "start", "span")),
+    "gilbert_elliott": (("p",), ("r", "loss_bad", "loss_good", "per", "slot", "start", "span")),
+    "on_off": (("up", "down"), ("start", "span")),
+    "fading": (("coherence", "snr"), ("rate", "bandwidth", "spectral_efficiency", "span")),
+    "trace": (("file",), ("loop", "span")),
+}
+_STARTS = {"gilbert": ("good", "stationary"), "gilbert_elliott": ("good", "stationary"),
+           "on_off": ("stationary", "up")}
+_DECIBELS = re.compile(r"([+-]?\d{1,3}(?:\.\d{1,9})?) ?dB", re.ASCII)
+_HERTZ = re.compile(r"(\d{1,12}(?:\.\d{1,9})?) ?([kMG]?)Hz", re.ASCII)
+
+
+def _snr(value: Any) -> float:
+    match = _DECIBELS.fullmatch(value.strip()) if isinstance(value, str) else None
+    result = 10 ** (float(match[1]) / 10) if match else value
+    if isinstance(result, bool) or not isinstance(result, (int, float)) or not 1e-30 <= result <= 1e30:
+        raise ValueError("expected a ratio such as 10 dB or 10")
+    return float(result)
+
+
+def _hertz(value: Any) -> float:
+    match = _HERTZ.fullmatch(value.strip()) if isinstance(value, str) else None
+    result = float(match[1]) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[match[2]] if match else 0
+    if result <= 0:
+        raise ValueError("expected the width of a channel such as 20 MHz")
+    return result
+
+
+def _rate(value: Any) -> int:
+    rate = bandwidth_bps(value)
+    if rate == 0:
+        raise ValueError("expected a rate above 0, such as 20 Mbit/s")
+    return rate
+
+
+def _loop(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("expected true or false")
+    return value
+
+
+class Outage(Section):
+    model: Annotated[str, one_of(*_KEYS, GEMODEL, what="model")]
+    p: Probability | None = None
+    r: Probability | None = None
+    loss_bad: Annotated[Probability | None, Field(alias="1-h")] = None
+    loss_good: Annotated[Probability | None, Field(alias="1-k")] = None
+    per: Annotated[str, one_of(*UNITS, what="unit of outage")] | None = None
+    slot: PositiveDuration | None = None
+    span: Annotated[str, one_of(*SPANS, what="span")] | None = None
+    start: Annotated[str, one_of("good", "up", "stationary", what="start")] | None = None
+    up: PositiveDuration | None = None
+    down: PositiveDuration | None = None
+    coherence: PositiveDuration | None = None
+    snr: Annotated[float, PlainValidator(_snr)] | None = None
+    rate: Annotated[int, PlainValidator(_rate)] | None = None
+    bandwidth: Annotated[float, PlainValidator(_hertz)] | None = None
+    spectral_efficiency: Annotated[float, number("bit/s/Hz, above 0, at most 1000", lambda x: 0 < x <= 1000)] | None = (
+        None)
+    file: Text | None = None
+    loop: Annotated[bool, PlainValidator(_loop)] | None = None
+
+    @property
+    def kind(self) -> str:
+        return "gilbert_elliott" if self.model == GEMODEL else self.model
+
+    def wrong(self) -> list[Finding]:
+        needs, uses = _KEYS[self.kind]
+        names = [name for name in type(self).model_fields if name != "model"]
+        found: list[Finding] = [((_key(name),), MISSING, f"is needed by model: {self.model}")
+                                for name in needs if getattr(self, name) is None]
+        found += [((_key(name),), "", f"is not used by model: {self.model}")
+                  for name in given(self, *names) if name not in needs + uses]
+        return found or self._unit() + self._details()
+
+    def _unit(self) -> list[Finding]:
+        if "per" not in _KEYS[self.kind][1]:
+            return []
+        if self.per == "slot" and self.slot is None:
+            return [(("slot",), MISSING, "is needed by per: slot, a duration such as 100 ms")]
+        return [((name,), "", "is used only with per: slot")
+                for name in (given(self, "slot", "span") if self.per != "slot" else ())]
+
+    def _details(self) -> list[Finding]:
+        starts = _STARTS.get(self.kind, ())
+        if self.start is not None and self.start not in starts:
+            return [(("start",), "", f"expected one of {', '.join(starts)}")]
+        if self.kind != "fading":
+            return []
+        forms = given(self, "rate", "bandwidth"), given(self, "spectral_efficiency")
+        if forms not in ((["rate", "bandwidth"], []), ([], ["spectral_efficiency"])):
+            return [((), ", ".join(forms[0] + forms[1]) or MISSING,
+                     "expected spectral_efficiency, or rate and bandwidth: what the channel is to carry")]
+        if self.rate is not None and self.bandwidth is not None and self.rate / self.bandwidth > 1000:
+            return [(("rate",), "", "expected at most 1000 bit/s for each Hz of bandwidth")]
+        return []
+
+
+def _key(name: str) -> str:
+    """A field as the file calls it."""
+    return Outage.model_fields[name].alias or name
+
+
+def outage_value(value: Any) -> Any:
+    """`none` as a model that loses nothing; what is neither that nor a mapping is refused."""
+    if not isinstance(value, dict) and value != "none":
+        raise ValueError("expected none or a model such as {model: bernoulli, p: 0.1, per: round}")
+    # p = 0 is what "none" means; `outage_spec` gives the rule its word back
+    return {"model": "bernoulli", "p": 0} if value == "none" else value
+
+
+def outage_spec(o: Outage | None, base: Path) -> AnyOutage | Literal["none"] | None:
+    """What the network makes of it; a trace's file is looked for in `base`."""
+    if o is None:
+        return None
+    per, span, start = cast(Any, o.per or "message"), cast(Any, o.span or "at_start"), cast(Any, o.start)
+    if o.up is not None and o.down is not None:
+        return OnOffSpec(o.up, o.down, start or "stationary", span)
+    if o.coherence is not None and o.snr is not None:
+        efficiency = o.spectral_efficiency or (o.rate or 0) / (o.bandwidth or 1)
+        return FadingSpec(o.coherence, o.snr, efficiency, span)
+    if o.file is not None:
+        return LossTraceSpec(cast(Path, absolute(o.file, base)), bool(o.loop), span)
+    assert o.p is not None              # `Outage.wrong` has seen to it that each model has what it needs
+    if o.kind == "bernoulli":
+        return OutageSpec(p=o.p, per=per, slot_ns=o.slot, span=span) if o.p else "none"
+    return GilbertSpec(o.p, 1 - o.p if o.r is None else o.r, 1.0 if o.loss_bad is None else o.loss_bad,
+                       o.loss_good or 0.0, per, o.slot, start or "good", span)
+
+
+def outage_document(spec: AnyOutage | Literal["none"] | None) -> Any:
+    if spec is None or isinstance(spec, str):
+        return spec
+    span = None if spec.span == "at_start" else spec.span
+    if isinstance(spec, OutageSpec):
+        return without_none(model=spec.model, p=spec.p, per=spec.per, slot=duration_text(spec.slot_ns), span=span)
+    if isinstance(spec, GilbertSpec):
+        return without_none(model="gilbert_elliott", p=spec.p, r=spec.r,
+                            **{"1-h": spec.loss_bad, "1-k": spec.loss_good}, per=spec.per,
+                            slot=duration_text(spec.slot_ns), start=spec.start, span=span)
+    if isinstance(spec, OnOffSpec):
+        return without_none(model="on_off", up=duration_text(spec.up_ns), down=duration_text(spec.down_ns),
+                            start=spec.start, span=span)
+    if isinstance(spec, FadingSpec):
+        return without_none(model="fading", coherence=duration_text(spec.coherence_ns), snr=spec.snr,
+                            spectral_efficiency=spec.efficiency, span=span)
+    return without_none(model="trace", file=str(spec.file), loop=spec.loop or None, span=span)

@@ -1,0 +1,176 @@
+"""Links that share their bandwidth, in a run: when flows end, what is lost, what faults do, and no order of answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import networkx as nx
+import pytest
+
+from emul.base import rows as R
+from emul.network import LinkRule, OutageSpec, TopologySpec
+from emul.network.tcp import mathis_bps
+from emul.network.transport import TcpCap
+from emul.roles import Message, Node
+from emul.scenario import LinkDown
+from emul.testing import MS, Shuffled, World, run_world
+from emul.wire import ENVELOPE_BYTES
+
+RATE = 8_000_000                    # bit/s: 1 byte takes 1 us
+
+
+@dataclass(frozen=True)
+class Block(Message):
+    body: bytes
+
+
+def dumbbell(clients: int = 3) -> TopologySpec:
+    """client* - left - right - server: the link in the middle is what they share."""
+    graph = nx.Graph()
+    graph.add_node("server", role="server")
+    graph.add_edge("left", "right")
+    graph.add_edge("right", "server")
+    for i in range(1, clients + 1):
+        graph.add_node(f"client{i}", role="client")
+        graph.add_edge(f"client{i}", "left")
+    return TopologySpec(graph=graph)
+
+
+async def server(node: Node, p: Any) -> None:
+    await node.gather(Block, node.clients)
+
+
+async def client(node: Node, p: Any) -> None:
+    node.send(node.server, Block(bytes(1000 * node.clients.index(node.id) + 1000)))
+
+
+def run(*rules: LinkRule, **more: Any) -> World:
+    links = [LinkRule("*", latency_ns=1 * MS, bandwidth_bps=100 * RATE, sharing="maxmin"),
+             LinkRule("left->right", bandwidth_bps=RATE), *rules]
+    world = run_world({"server": server, "client": client}, topology=dumbbell(), links=links, **more)
+    assert world.invariants.violations == []
+    return world
+
+
+def arrivals(world: World) -> dict[int, int]:
+    """source -> when its message was delivered, ns."""
+    return {row[2]: row[1] for row in world.rows if row[0] == R.DELIVER}
+
+
+def sizes(world: World) -> list[int]:
+    return [row[6] + ENVELOPE_BYTES for row in world.rows if row[0] == R.SEND]
+
+
+def test_flows_share_the_link_that_they_have_in_common() -> None:
+    world = run()
+    a, b, c = sizes(world)
+    us = 1000
+    # three latencies first; then three, two and one flow on the link in the middle (F10)
+    assert arrivals(world) == {1: 3 * MS + 3 * a * us, 2: 3 * MS + (3 * a + 2 * (b - a)) * us,
+                               3: 3 * MS + (a + b + c) * us}
+
+
+def test_a_weight_of_one_over_rtt_gives_the_near_one_more() -> None:
+    far = LinkRule("client3->left", latency_ns=3 * MS)
+    fair, weighted = run(far), run(far, LinkRule("*", sharing="rtt_weighted"))
+    assert weighted.digest != fair.digest
+    assert arrivals(weighted)[2] < arrivals(fair)[2]        # 3 ms away, against 5 ms
+
+
+def test_a_hop_of_first_in_first_out_before_shared_ones() -> None:
+    world = run(LinkRule("client*->left", sharing="fifo", bandwidth_bps=RATE))
+    a, b, c = sizes(world)
+    us = 1000
+    # each takes its own link whole first, so they come to the middle one after the other, 1000 B apart at least
+    ends = arrivals(world)
+    # the second comes to the middle 1 ms after the first, whose rest takes double the time
+    assert ends[1] == 3 * MS + a * us + a * us + (a - 1000) * us
+    assert ends[3] == 3 * MS + a * us + (a + b + c) * us    # the middle is never idle from the first on
+
+
+def test_a_shared_hop_before_one_of_first_in_first_out() -> None:
+    world = run(LinkRule("right->server", sharing="fifo", bandwidth_bps=RATE))
+    a = sizes(world)[0]
+    assert arrivals(world)[1] == 3 * MS + (3 * a + a) * 1000
+    hops = {(row[2], row[5], row[6]) for row in world.rows if row[0] == R.HOP}
+    assert len(hops) == 6                                   # two further links each, and all in the journal
+
+
+def test_what_a_shared_link_loses_occupies_the_links_before_it_and_is_known_when_it_would_be_through() -> None:
+    world = run(LinkRule("left->right", outage=OutageSpec(p=1.0)))
+    a, b, c = sizes(world)
+    lost = {row[2]: (row[1], row[4], row[5]) for row in world.rows if row[0] == R.LOST}
+    names = world.header["network"]
+    assert [(names[u], names[v]) for _, u, v in lost.values()] == [("left", "right")] * 3
+    assert lost[1][0] == 2 * MS + 3 * a * 1000
+    assert lost[3][0] == 2 * MS + (a + b + c) * 1000
+    assert not any(row[0] == R.HOP and names[row[5]] == "right" for row in world.rows)
+
+
+@pytest.mark.parametrize(("at", "what"), [(1 * MS // 2, "nothing left"), (4 * MS, "all dropped")])
+def test_a_link_that_goes_down_loses_its_flows_and_what_comes(at: int, what: str) -> None:
+    world = run(faults=[LinkDown(at, "left", "right", 1000 * MS)])
+    lost = [row[1] for row in world.rows if row[0] == R.LOST]
+    assert len(lost) == 3
+    assert set(lost) == ({2 * MS} if what == "nothing left" else {at})      # known after the latency; at the fault
+
+
+def test_a_link_that_comes_back_serves_what_comes_after() -> None:
+    async def patient(node: Node, p: Any) -> None:
+        await node.sleep(0.1)
+        node.send(node.server, Block(b"x" * 1000))
+
+    world = run_world({"server": server, "client": patient}, topology=dumbbell(1), faults=[
+        LinkDown(10 * MS, "left", "right", 20 * MS)], links=[
+            LinkRule("*", latency_ns=1 * MS, bandwidth_bps=RATE, sharing="maxmin")])
+    (size,) = sizes(world)
+    assert arrivals(world) == {1: 103 * MS + size * 1000}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_neither_lookahead_nor_the_order_of_answers_shows(seed: int) -> None:
+    async def chatty(node: Node, p: Any) -> None:
+        for _ in range(5):
+            node.broadcast(node.clients, Block(bytes(300 * (1 + node.id))))
+            node.send(node.server, Block(bytes(500)))
+            await node.sleep(0.0007 * (1 + node.id))
+
+    async def end(node: Node, p: Any) -> None:
+        await node.sleep(0.2)
+
+    roles = {"server": end, "client": chatty}
+    rules = [LinkRule("*", latency_ns=1 * MS, bandwidth_bps=RATE, sharing="maxmin",
+                      outage=OutageSpec(p=0.2, per="slot", slot_ns=3 * MS)),
+             LinkRule("client2->left", sharing="fifo", latency_ns=0)]
+    faults = [LinkDown(2 * MS, "left", "right", 3 * MS)]
+    reference = run_world(roles, topology=dumbbell(), links=rules, faults=faults, lookahead=False)
+    assert reference.invariants.violations == []
+    ahead = run_world(roles, topology=dumbbell(), links=rules, faults=faults)
+    assert [ahead.of(n) for n in range(4)] == [reference.of(n) for n in range(4)]
+    assert run_world(roles, topology=dumbbell(), links=rules, faults=faults,
+                     pool=Shuffled(2, seed)).digest == ahead.digest
+
+
+def test_a_fault_drops_what_is_still_paying_its_latency_on_the_link() -> None:
+    """As on a link of first in, first out."""
+    faults = [LinkDown(5 * MS, "client1", "server", MS)]
+    worlds = [run_world({"server": server, "client": client}, clients=2, faults=faults,
+                        links=[LinkRule("*", latency_ns=10 * MS, sharing=sharing)]) for sharing in ("fifo", "maxmin")]
+    for world in worlds:
+        assert [(row[1], row[2]) for row in world.rows if row[0] == R.LOST] == [(10 * MS, 1)]
+        assert arrivals(world) == {2: 10 * MS}
+        assert world.invariants.violations == []
+
+
+def test_tcp_caps_a_flow_by_the_loss_and_the_round_trip_of_its_whole_route() -> None:
+    loss = LinkRule("left->right", outage=OutageSpec(0.02, "packet"), transport=TcpCap("mathis"),
+                    bandwidth_bps=1000 * RATE)
+    world = run(loss, LinkRule("client1->left", latency_ns=50 * MS))
+    rate = mathis_bps(2 * 52 * MS, 0.02, mss_bytes=1448)        # 52 ms one way
+    (size, *_) = sizes(world)
+    assert not any(row[0] == R.LOST for row in world.rows)
+    assert arrivals(world)[1] == pytest.approx(52 * MS + 8e9 * size / rate, abs=2)
+    again = {row[2]: row[4] for row in world.rows if row[0] == R.RESENT}
+    assert again == {n: size * 2 // 98 for n, size in enumerate(sizes(world), 1)}
+    assert world.summary["bytes_retransmitted"] == sum(again.values()) * 3     # on each of its three links

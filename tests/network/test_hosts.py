@@ -1,0 +1,100 @@
+"""Hosts attached to places by access links: names, spread over the places, parameters, routes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+import networkx as nx
+import pytest
+
+from emul.base.errors import NetworkError
+from emul.network import Access, Capacity, Distance, LinkRule, RoleRule, TopologySpec, build
+
+MS = 10**6
+LINK = Access(5 * MS, 20 * MS)
+HUB = RoleRule("highest_betweenness")
+
+
+def network(rules=(), seed=7, graph=None, spec=None, **roles):
+    graph = nx.path_graph([*"abc"]) if graph is None else graph
+    nx.set_edge_attributes(graph, 1 * MS, "latency_ns")
+    return build(TopologySpec(graph=graph, roles=roles, **(spec or {})), list(rules), seed)
+
+
+def places(net, role="client"):
+    """The place of every host of a role."""
+    return [net.names[place] for host in net.roles[role] for place in net.topology.neighbours(host)]
+
+
+def test_hosts_are_spread_over_their_places_in_turn_and_leave_them_free():
+    net = network(server=HUB, client=RoleRule("all", count=7, access=LINK))
+    assert net.names == ["a", "b", "c", *(f"client{i}" for i in range(1, 8))]
+    assert net.roles == {"server": [1], "client": [3, 4, 5, 6, 7, 8, 9]}
+    assert places(net) == [*"abcabca"]
+    assert net.route(3, 1) == (3, 0, 1)
+    assert net.route(4, 7) == (4, 1, 7)
+    assert net.latency_ns(3, 5) == 12 * MS
+    assert net.parameters(3, 0).bandwidth_bps == net.parameters(0, 3).bandwidth_bps == 20 * MS
+
+
+def test_without_a_count_there_is_a_host_a_place():
+    assert places(network(client=RoleRule("leaves", access=LINK))) == ["a", "c"]
+    assert places(network(client=RoleRule("nodes", ("c", "c", "a"), access=LINK))) == ["c", "c", "a"]
+
+
+def test_all_hosts_of_one_place_and_a_server_that_is_a_host():
+    net = network(server=RoleRule("nodes", ("a",), access=LINK),
+                  client=RoleRule("highest_betweenness", count=3, access=LINK))
+    assert net.names[3:] == ["server", "client1", "client2", "client3"]
+    assert places(net) == ["b", "b", "b"]
+    two = network(server=RoleRule("leaves", access=LINK), client=RoleRule("all"))
+    assert (two.names[3:], two.roles) == (["server1", "server2"], {"server": [3, 4], "client": [0, 1, 2]})
+
+
+def test_random_hosts_draw_a_place_each_from_the_seed():
+    def drawn(seed):
+        rule = RoleRule("random", count=400, access=LINK)
+        return places(network(seed=seed, graph=nx.path_graph([*"abcde"]), client=rule))
+
+    assert drawn(7) == drawn(7) != drawn(8)
+    assert all(abs(n - 80) < 4 * (400 * 0.2 * 0.8) ** 0.5 for n in Counter(drawn(7)).values())
+
+
+def test_rules_name_access_links_and_override_them():
+    net = network([LinkRule("client*->*", bandwidth_bps=3), LinkRule("*->client2", latency_ns=9)],
+                  client=RoleRule("all", count=3, access=LINK))
+    assert net.parameters(4, 1).bandwidth_bps == 3
+    assert (net.parameters(1, 4).bandwidth_bps, net.parameters(1, 4).latency_ns) == (20 * MS, 9)
+    assert net.unmatched_rules() == []
+
+
+def test_what_access_does_not_say_the_topology_says():
+    graph = nx.path_graph([*"ab"])
+    nx.set_node_attributes(graph, {"a": {"lat": 0, "lon": 0}, "b": {"lat": 0, "lon": 1}})
+    spec = {"latency": Distance(), "capacity": Capacity(10**9)}
+    net = network(graph=graph, spec=spec, client=RoleRule("all", access=Access()))
+    assert (net.parameters(2, 0).latency_ns, net.parameters(2, 0).bandwidth_bps) == (10_000, 10**9)
+    assert net.topology.positions.points == ((0, 0), (0, 1), (0, 0), (0, 1))
+    with pytest.raises(NetworkError, match=r"edge a<->client1 +no latency"):
+        network(client=RoleRule("all", access=Access()))
+    free = network(client=RoleRule("all", access=Access(1, "infinite")), spec={"capacity": Capacity(10**9)})
+    assert free.parameters(3, 0).bandwidth_bps is None
+
+
+def test_a_vertex_that_is_called_like_a_host_keeps_its_name():
+    net = network(graph=nx.path_graph(["client1", "x"]), client=RoleRule("all", access=LINK))
+    assert net.names == ["client1", "x", "client1#2", "client2"]
+
+
+def test_hosts_forward_nothing_since_they_have_one_link():
+    net = network(graph=nx.cycle_graph(5), client=RoleRule("all", count=50, access=Access(0, None)))
+    for u in net.roles["client"][:10]:
+        for v in net.roles["client"][-10:]:
+            assert all(w < 5 for w in net.route(u, v)[1:-1])
+            assert all(net.link(*hop) for hop in pairwise(net.route(u, v)))
+
+
+def test_a_role_without_access_that_asks_for_too_many_is_told_of_it():
+    with pytest.raises(NetworkError, match=r'3 vertices by all +expected 9, or "access", by which a vertex can'):
+        network(client=RoleRule("all", count=9))

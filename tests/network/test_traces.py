@@ -1,0 +1,171 @@
+"""Trace files: what is read, what is refused and how, and what is written back."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from emul.base.errors import ScenarioError
+from emul.network.traces import FORMATS, TraceSpec, formatted, parse_trace, problem, read_trace
+
+S = 10**9
+SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "traces" / "bandwidth"
+
+
+def errors(text: str, format: str, name: str | None = None) -> str:
+    with pytest.raises(ScenarioError) as caught:
+        parse_trace(text, "some.trace", format, name)
+    return "\n".join(re.sub(" {2,}", "  ", line.strip()) for line in str(caught.value).splitlines()[1:])
+
+
+@pytest.mark.parametrize("text", [
+    "t,bandwidth\n0 s,20 Mbit/s\n500 ms,2 MB/s\n2 s,0 bit/s\n",
+    "# made by hand\nt_s,bandwidth_mbps\n0,20\n\n0.5,16\n2,0\n",
+    "time (ms),rate [Mbit/s],note\n0,2e1,a\n500,16,b\n2000,.0,c\n",
+    "bandwidth_bps,timestamp_ns\n20000000,0\n16000000,5e8\n0,2000000000\n",
+    "time_s,mbps\n0,20\n0.5,16\n2,0\n"])
+def test_csv_in_whatever_units_is_the_same_trace(text):
+    trace = parse_trace(text, "t", "csv")
+    assert (trace.times_ns, trace.rates_bps) == ((0, S // 2, 2 * S), (20_000_000, 16_000_000, 0))
+    assert (trace.length_ns, trace.period_ns) == (2 * S, None)
+    assert (trace.service().rate_at(9 * S), trace.service().next_change(3 * S)) == (0, None)
+    assert trace.service(loop=True).rate_at(2 * S) == 20e6                  # the last row says when it begins anew
+    assert trace.service(loop=True, period_ns=3 * S).rate_at(3 * S) == 20e6
+
+
+def test_one_trace_of_a_file_with_many_is_taken_by_its_name():
+    text = "trace,time_s,mbps\na,0,1\na,1,2\nb,0,3\nb,2,4\n"
+    assert parse_trace(text, "t", "csv", "b").times_ns == (0, 2 * S)
+    assert errors(text, "csv") == 'name  missing  expected the name of a trace in the file: "a", "b"'
+    assert errors(text, "csv", "c") == 'name  "c"  expected the name of a trace in the file: "a", "b"'
+    assert errors("t_s,mbps\n0,1\n", "csv", "c") == 'name  "c"  the file has no column "trace"'
+
+
+def test_simgrid_profiles_are_in_bytes_a_second_and_repeat_as_simgrid_has_it():
+    plain = "# bandwidth\n0 2500000\n1.5 1e6\n3 0.5\n"
+    assert parse_trace(plain, "t", "simgrid").rates_bps == (20_000_000, 8_000_000, 4)
+    assert parse_trace(plain, "t", "simgrid").period_ns is None
+    looped = parse_trace(plain + "LOOPAFTER 2\n", "t", "simgrid")
+    assert looped.period_ns == 5 * S                            # the last time and 2 s
+    assert looped.service().rate_at(5 * S) == 20e6
+    assert parse_trace("PERIODICITY 4\n" + plain, "t", "simgrid").period_ns == 4 * S
+    assert parse_trace("0 1\n0 2\n1 3\n", "t", "simgrid").rates_bps == (16, 24)       # at one time the later counts
+
+
+@pytest.mark.parametrize(("format", "text", "expected"), [
+    ("csv", "", 'an empty file  expected a header such as "t_s,bandwidth_mbps"'),
+    ("csv", "t,bandwidth\n", 'no row  expected at least one row below the header'),
+    ("csv", "a,b\n0,1\n", 'line 1  header  "a,b"  expected a column t and a column bandwidth, as in '
+                          '"t_s,bandwidth_mbps" or, with units in the values, "t,bandwidth"'),
+    ("csv", "t_s,bandwidth_parsec\n0,1\n",
+     'line 1  column 2  "bandwidth_parsec"  expected a unit such as Mbit/s, mbps or kB/s'),
+    ("csv", "t_s,mbps\n0,1\n0,2\n", 'line 3  t  "0"  expected times that ascend'),
+    ("csv", "t_s,mbps\n1,1\n", 'line 2  t  "1"  expected the first time to be 0'),
+    ("csv", "t_s,mbps\n0,nan\n1,-3\n2\n3,4 Mbit/s\n",
+     'line 2  bandwidth  "nan"  expected a bandwidth of 0 or more\n'
+     'line 3  bandwidth  "-3"  expected a bandwidth of 0 or more\n'
+     'line 4  1 columns  expected 2, as the header has\n'
+     'line 5  bandwidth  "4 Mbit/s"  expected a bandwidth of 0 or more, without a unit: the header has it'),
+    ("csv", "t,bandwidth\n0,20\n",
+     'line 2  t  "0"  expected a time of 0 or more with its unit, such as "20 ms"\n'
+     'line 2  bandwidth  "20"  expected a bandwidth of 0 or more with its unit, such as "5 Mbit/s"'),
+    ("mahimahi", "", "an empty trace  expected a last time above 0"),
+    ("mahimahi", "0\n0\n", "0  expected a last time above 0"),
+    ("mahimahi", "1\n5\n3\n\n7.5\n",
+     'line 3  3  expected times that do not descend; the line before has 5\n'
+     'line 4  ""  expected a whole number of milliseconds\n'
+     'line 5  "7.5"  expected a whole number of milliseconds'),
+    ("simgrid", "1 5\n", 'line 1  "1"  expected the time 0 first: before it SimGrid takes the link\'s own bandwidth, '
+                         'and here the profile is that'),
+    ("simgrid", "0 x\n", 'line 1  "0 x"  expected "t value", seconds and bytes a second'),
+    ("simgrid", "0 1\n2 1\nPERIODICITY 1\n", "PERIODICITY  expected at least the last time, 2 s, and more than 0"),
+    ("simgrid", "0 1\nPERIODICITY 1\nLOOPAFTER 1\n", "LOOPAFTER and PERIODICITY  expected one of them"),
+    ("simgrid", "LOOPAFTER -1\n0 1\n", 'line 1  LOOPAFTER  "-1"  expected a number of seconds, 0 or more')])
+def test_a_bad_trace_is_refused_with_its_line_and_what_is_expected(format, text, expected):
+    assert errors(text, format) == expected
+
+
+def test_at_most_twenty_problems_of_a_file_are_told():
+    assert errors("1\n" + "x\n" * 50, "mahimahi").endswith("and 30 more")
+
+
+@settings(max_examples=150)
+@given(st.sampled_from(FORMATS), st.text(max_size=60) | st.lists(
+    st.sampled_from(["0", "1", "1e3", "t", "bandwidth", "t_s", "mbps", ",", "\n", " ", "LOOPAFTER ", "PERIODICITY ",
+                     "20 Mbit/s", "3 s", "-1", "nan", '"', "#", "\0", "trace", "1e99", "5.", "\r", "9" * 40]),
+    max_size=25).map("".join), st.none() | st.just("a"))
+def test_whatever_a_file_holds_the_answer_is_a_trace_or_a_scenario_error(format, text, name):
+    try:
+        trace = parse_trace(text, "fuzz", format, name)
+    except ScenarioError as error:
+        caught = error
+    else:
+        caught = None
+    if caught is not None:
+        assert caught.problems
+        assert all("\n" not in f"{p.place}{p.found}{p.expected}" for p in caught.problems)
+        return
+    for loop in (None, True):
+        assert trace.service(loop).finish(0, 1) > 0
+
+
+pieces = st.lists(st.tuples(st.integers(1, 5 * S), st.integers(0, 10**9)), min_size=2, max_size=6)
+
+
+def trace_of(chosen):
+    times, now = [], 0
+    for length, _ in chosen:
+        times.append(now)
+        now += length
+    return parse_trace("t_ns,bandwidth_bps\n" + "".join(f"{t},{rate}\n" for t, (_, rate)
+                                                        in zip(times, chosen, strict=True)), "t", "csv")
+
+
+@settings(max_examples=40)
+@given(pieces)
+def test_csv_and_simgrid_are_written_and_read_back_exactly(chosen):
+    trace = trace_of(chosen)
+    for format in ("csv", "simgrid"):
+        again = parse_trace(formatted(trace, format), "t", format)
+        assert (again.times_ns, again.rates_bps, again.length_ns) == (trace.times_ns, trace.rates_bps, trace.length_ns)
+
+
+@settings(max_examples=40)
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=60).map(sorted))
+def test_a_mahimahi_trace_survives_csv(stamps):
+    first = parse_trace("".join(f"{s}\n" for s in stamps), "t", "mahimahi")
+    assert formatted(first, "mahimahi").split() == [str(s) for s in stamps]
+    assert sum(length * rate for length, rate in first.pieces()) == len(stamps) * 1500 * 8 * S
+
+
+def test_the_contents_of_a_file_are_told_by_their_digest(tmp_path):
+    file = tmp_path / "lte.csv"
+    file.write_text("t_s,mbps\n0,1\n1,2\n")
+    told = hashlib.sha256(file.read_bytes()).hexdigest()
+    assert problem(TraceSpec(file, loop=True, period_ns=2 * S, sha256=told)) is None
+    wrong = {"sha256": TraceSpec(file, sha256="0" * 64), "period": TraceSpec(file, loop=True, period_ns=S // 2),
+             "loop": TraceSpec(file, "mahimahi", loop=False), "trace": TraceSpec(file, "mahimahi"),
+             "name": TraceSpec(file, "simgrid", name="a"), "format": TraceSpec(tmp_path / "x.dat")}
+    assert {field: (problem(spec) or ("",))[0] for field, spec in wrong.items()} == {field: field for field in wrong}
+    assert problem(TraceSpec(file, period_ns=S)) == ("period", "1 s", "is used only with loop: true")
+    assert problem(TraceSpec(file, "simgrid", loop=True))[0] == "loop"
+    assert problem(TraceSpec(tmp_path / "none.csv"))[1] == f"{tmp_path / 'none.csv'}: No such file or directory"
+    assert problem(TraceSpec(file, "mahimahi"))[1:] == (
+        f'{file}: line 1, "t_s,mbps"', "expected a whole number of milliseconds (2 more)")
+    file.write_text("t_s,mbps\n0,0\n")
+    assert problem(TraceSpec(file)) == ("trace", "0 bit/s", "expected a trace that lets something through")
+
+
+@pytest.mark.parametrize(("file", "name", "rows"), [("norway-3g-hsdpa.csv", "bus_1", 100),
+                                                    ("nyu-mets-lte.csv", "7Train1", 1000)])
+def test_real_traces_are_read(file, name, rows):
+    if not (SHARED / file).exists():
+        pytest.skip("needs the traces in ../shared/data")
+    trace = read_trace(SHARED / file, name=name)
+    assert len(trace.times_ns) > rows
+    assert 0 < trace.service(loop=True).mean_bps < 1e9
