@@ -38,7 +38,8 @@ FIFO = """
   - {match: "server*->client1", latency: {distribution: lognormal, median: 20 ms, sigma: 0.5}}
   - {match: "server*->client2", latency: {distribution: pareto, mean: 20 ms, jitter: 5 ms, reorder: true}}
   - {match: "server*->client2", queue: 20 packets}
-  - {match: "server*->client3", latency: {distribution: normal, mean: 20 ms, jitter: 3 ms}, transport: {arq: stop_and_wait}}
+  - {match: "server*->client3", latency: {distribution: normal, mean: 20 ms, jitter: 3 ms}}
+  - {match: "server*->client3", transport: {arq: stop_and_wait}}
   - {match: "server*->client4", transport: {tcp: mathis}, outage: {model: bernoulli, p: 0.01, per: packet}}
   - {match: "client4<->client5", outage: none, duplex: half, switching: store_and_forward}
 """
