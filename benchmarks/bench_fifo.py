@@ -15,9 +15,9 @@ from benchmarks.common import Figure, Options, main
 from emul.base.streams import key64
 from emul.kernel.calendar import NETWORK, Calendar
 from emul.network import Arq, FullLink, Link, OutageSpec, Queue, Switching, TcpCap
-from emul.network.latency import JitterSpec, latency
-from emul.network.loss import OnOffSpec, Outage, outage
-from emul.network.profiles import PiecewiseConstant
+from emul.network.models.latency import JitterSpec, latency
+from emul.network.models.loss import OnOffSpec, Outage, outage
+from emul.network.models.profiles import PiecewiseConstant
 
 MESSAGES = 100_000
 PURE_TARGET, SIMPY_TARGET = 300_000, 100_000

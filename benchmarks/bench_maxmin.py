@@ -12,7 +12,7 @@ from statistics import median, quantiles
 
 from benchmarks.common import Figure, Options, main
 from emul.base.streams import generator
-from emul.network.fluid import Fluid
+from emul.network.links.fluid import Fluid
 
 FLOWS, LINKS = 1000, 100
 TARGET_MS = 1.0

@@ -36,7 +36,7 @@ def measured(name: str) -> tuple[float, float, float, float]:
     """(load, all routes, FedAvg, mean hops) of one network."""
     from emul import engine
     from emul.network import build
-    from emul.network.roles import by_betweenness
+    from emul.network.graph.roles import by_betweenness
     from emul.record.journal import MemoryJournal
     from emul.scenario import loads
     from emul.workers.twin import Twin

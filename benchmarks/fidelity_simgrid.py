@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.common import Figure, Options, main
 from emul.base.streams import generator
-from emul.network.fluid import Fluid, Sharing
+from emul.network.links.fluid import Fluid, Sharing
 
 PEER = Path(__file__).with_name("fidelity_simgrid_peer.py")
 PYTHON = os.environ.get("EMUL_SIMGRID_PYTHON", "/usr/bin/python3")

@@ -19,9 +19,10 @@ from typing import Any
 from emul.base.errors import Problem, ScenarioError
 from emul.kernel import Crash, LinkChange
 from emul.kernel.parts import Fault, Leave
-from emul.network import Network, churn, loss
-from emul.network.latency import latency, least_ns
-from emul.network.traces import TraceSpec, digest
+from emul.network import Network
+from emul.network.models import churn, loss
+from emul.network.models.latency import latency, least_ns
+from emul.network.models.traces import TraceSpec, digest
 from emul.scenario import Behaviour, LinkDown, Scenario
 from emul.scenario import Crash as NodeCrash
 from emul.scenario.churn import Absence, Availability, Churn, Days, Group, Kind

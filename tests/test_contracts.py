@@ -48,7 +48,7 @@ IMPORTS = {                             # file -> its import, and the chain that
     "schemes/uses_scheme.py": ("from emul.schemes import fedavg", "emul.schemes.uses_scheme -> emul.schemes.fedavg"),
     "schemes/uses_kernel.py": ("from emul.kernel import Kernel", "emul.schemes.uses_kernel -> emul.kernel"),
     "schemes/uses_workers.py": ("import emul.workers.pool", "emul.schemes.uses_workers -> emul.workers.pool"),
-    "roles/uses_network.py": ("import emul.network.link", "emul.roles.uses_network -> emul.network.link"),
+    "roles/uses_network.py": ("import emul.network.links.link", "emul.roles.uses_network -> emul.network.links.link"),
     "network/uses_wire.py": ("from emul import wire", "emul.network.uses_wire -> emul.wire"),
     "primitives/uses_learning.py": ("import emul.learning", "emul.primitives.uses_learning -> emul.learning"),
     "kernel/uses_workers.py": ("import emul.workers.core", "emul.kernel.uses_workers -> emul.workers.core"),

@@ -13,7 +13,7 @@ from emul.base.errors import Problem, ScenarioError
 from emul.cli.options import Json, app
 
 if TYPE_CHECKING:
-    from emul.network.traces import Trace
+    from emul.network.models.traces import Trace
 
 trace = typer.Typer(no_args_is_help=True, help="Traces of bandwidth: csv, mahimahi, simgrid.")
 app.add_typer(trace, name="trace")
@@ -32,8 +32,8 @@ def summarise(file: TraceFile, format: Format = None, name: Name = None,
               as_json: Json = False) -> None:
     """Tell a trace's length, mean, percentiles, the time that it is off, and the time below some bandwidths."""
     from emul.base.units import bandwidth_bps, format_bandwidth
-    from emul.network.traces import read_trace
-    from emul.network.tracetools import PERCENTILES, summary
+    from emul.network.models.traces import read_trace
+    from emul.network.models.tracetools import PERCENTILES, summary
 
     try:
         thresholds = [bandwidth_bps(text) for text in below or ()]
@@ -59,9 +59,9 @@ def convert(file: TraceFile, out: Out, to: To = None, format: Format = None, nam
             step: Annotated[str | None, typer.Option(help="means over so long, such as 100 ms")] = None) -> None:
     """Write a trace in another format, or at a coarser step."""
     from emul.base.units import duration_ns
-    from emul.network import churn
-    from emul.network.traces import read_trace, text_of
-    from emul.network.tracetools import resampled
+    from emul.network.models import churn
+    from emul.network.models.traces import read_trace, text_of
+    from emul.network.models.tracetools import resampled
 
     if to == "availability":
         try:
@@ -86,7 +86,7 @@ def generate(model: Annotated[str, typer.Argument(help="constant, on_off, random
                  metavar="NAME=VALUE...", help='such as high="20 Mbit/s" down="2 s" length="10 min"')] = None,
              to: To = None, seed: Annotated[int, typer.Option(min=0, help="of the model's draws")] = 0) -> None:
     """Write a trace made by a model."""
-    from emul.network import tracetools
+    from emul.network.models import tracetools
 
     if model not in tracetools.MODELS:
         raise typer.BadParameter(f'"{model}": expected one of {", ".join(tracetools.MODELS)}', param_hint="MODEL")
@@ -104,7 +104,7 @@ def generate(model: Annotated[str, typer.Argument(help="constant, on_off, random
 
 
 def _write_trace(made: Trace, out: Path, to: str | None) -> None:
-    from emul.network.traces import FORMATS, format_of, formatted
+    from emul.network.models.traces import FORMATS, format_of, formatted
 
     kind = to or format_of(out)
     if kind not in FORMATS:

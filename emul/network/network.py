@@ -7,17 +7,8 @@ from itertools import pairwise
 from typing import Any
 
 from emul.base.errors import NetworkError, Problem, ScenarioError
-from emul.network import fifo
-from emul.network.flows import FlowLink, Flows, refuse_mixture
-from emul.network.latency import Latency, latency, least_ns, typical_ns
-from emul.network.link import Link
-from emul.network.loss import Outage, Timed, outage
-from emul.network.profiles import Service
-from emul.network.realisation import by_packet, realised
-from emul.network.recorded import Realisation, RecordedLatency, Row
-from emul.network.routing import ShortestPaths
-from emul.network.rules import LinkParameters, LinkRule, Resolver, rule_problems
-from emul.network.topology import (
+from emul.network.graph.routing import ShortestPaths
+from emul.network.graph.topology import (
     GENERATORS,
     SHAPES,
     STARS,
@@ -28,8 +19,17 @@ from emul.network.topology import (
     generated,
     unknown,
 )
-from emul.network.traces import TraceSpec
-from emul.network.transport import Arq, TcpCap
+from emul.network.links import fifo
+from emul.network.links.flows import FlowLink, Flows, refuse_mixture
+from emul.network.links.link import Link
+from emul.network.links.transport import Arq, TcpCap
+from emul.network.models.latency import Latency, latency, least_ns, typical_ns
+from emul.network.models.loss import Outage, Timed, outage
+from emul.network.models.profiles import Service
+from emul.network.models.traces import TraceSpec
+from emul.network.realisation import by_packet, realised
+from emul.network.recorded import Realisation, RecordedLatency, Row
+from emul.network.rules import LinkParameters, LinkRule, Resolver, rule_problems
 
 NEVER = 2**62       # ns, 146 years: the latency to where nothing leads
 
@@ -289,6 +289,6 @@ def _places(spec: TopologySpec, seed: int) -> Topology:
         raise TopologyError("topology", [Problem("topology.generator", repr(spec.generator), unknown(
             str(spec.generator), GENERATORS, "generator"), spec.line)])
     # here, since networkx takes 0.2 s to import and stars need none of it
-    from emul.network.graphs import from_spec
+    from emul.network.graph.graphs import from_spec
 
     return from_spec(spec, seed)

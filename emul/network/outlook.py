@@ -11,16 +11,16 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import inf
 
-from emul.network.chains import RoundChain
-from emul.network.fifo import fifo_link, needs_all_full
-from emul.network.latency import typical_ns
-from emul.network.loss import Outage, PerRound, outage
+from emul.network.links.fifo import fifo_link, needs_all_full
+from emul.network.links.tcp import MSS_BYTES
+from emul.network.links.transport import UNLIMITED_RETRIES, Arq, TcpCap
+from emul.network.models.chains import RoundChain
+from emul.network.models.latency import typical_ns
+from emul.network.models.loss import Outage, PerRound, outage
+from emul.network.models.profiles import NEVER
+from emul.network.models.traces import TraceSpec
 from emul.network.network import Network
-from emul.network.profiles import NEVER
 from emul.network.rules import LinkParameters, LinkRule
-from emul.network.tcp import MSS_BYTES
-from emul.network.traces import TraceSpec
-from emul.network.transport import UNLIMITED_RETRIES, Arq, TcpCap
 
 
 @dataclass(frozen=True, slots=True)

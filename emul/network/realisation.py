@@ -15,11 +15,11 @@ from typing import Any, TypeAlias, TypeVar
 
 from emul.base.errors import Problem, ScenarioError
 from emul.base.units import LARGEST
-from emul.network import csvfile
-from emul.network.chains import PacketChain, RoundChain
-from emul.network.latency import Latency
-from emul.network.loss import Outage, PerPacket, PerRound, Timed, TracedLoss
-from emul.network.profiles import Service
+from emul.network.models import csvfile
+from emul.network.models.chains import PacketChain, RoundChain
+from emul.network.models.latency import Latency
+from emul.network.models.loss import Outage, PerPacket, PerRound, Timed, TracedLoss
+from emul.network.models.profiles import Service
 from emul.network.recorded import (
     Beyond,
     BeyondRecord,

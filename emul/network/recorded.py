@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from emul.base.errors import RunError
-from emul.network.chains import PacketChain, RoundChain
-from emul.network.latency import Latency
-from emul.network.loss import Outage, PerPacket, PerRound, Span, Timed, TracedLoss
-from emul.network.profiles import PiecewiseConstant, Service
-from emul.network.timelines import Levels, Steps, Timeline
+from emul.network.models.chains import PacketChain, RoundChain
+from emul.network.models.latency import Latency
+from emul.network.models.loss import Outage, PerPacket, PerRound, Span, Timed, TracedLoss
+from emul.network.models.profiles import PiecewiseConstant, Service
+from emul.network.models.timelines import Levels, Steps, Timeline
 
 Beyond = Literal["stream", "repeat", "error"]
 BEYOND: tuple[str, ...] = get_args(Beyond)

@@ -15,13 +15,13 @@ from fnmatch import translate
 from typing import Any, Literal, get_args
 
 from emul.base.errors import Problem
-from emul.network import latency, loss, traces
-from emul.network.full_link import Queue, Switching
-from emul.network.latency import LatencySpec
-from emul.network.link import bandwidth_problem, latency_problem
-from emul.network.loss import AnyOutage
-from emul.network.traces import TraceSpec
-from emul.network.transport import Arq, TcpCap
+from emul.network.links.full_link import Queue, Switching
+from emul.network.links.link import bandwidth_problem, latency_problem
+from emul.network.links.transport import Arq, TcpCap
+from emul.network.models import latency, loss, traces
+from emul.network.models.latency import LatencySpec
+from emul.network.models.loss import AnyOutage
+from emul.network.models.traces import TraceSpec
 
 MATCH_EXPECTED = 'expected "src->dst", "a<->b" or "*", each side a name or a pattern like "client*"'
 

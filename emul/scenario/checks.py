@@ -5,7 +5,7 @@ Each part is looked at if what it needs is sound, so that one mistake does not h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from types import ModuleType
@@ -13,10 +13,11 @@ from typing import Any
 
 from emul import learning, schemes
 from emul.base.errors import EmulError, NetworkError, Problem, ScenarioError
-from emul.network import LinkRule, TopologyError, TopologySpec, build, latency, loss, realisation, traces
-from emul.network.churn import read_availability
-from emul.network.csvfile import in_short
-from emul.network.fifo import LinksError
+from emul.network import LinkRule, TopologyError, TopologySpec, build, realisation
+from emul.network.links.fifo import LinksError
+from emul.network.models import latency, loss, traces
+from emul.network.models.churn import read_availability
+from emul.network.models.csvfile import in_short
 from emul.scenario.churn import Availability
 from emul.scenario.faults import Fault, is_pattern, matches
 from emul.scenario.network import NetworkUse
@@ -27,9 +28,10 @@ from emul.scenario.values import nearest
 
 @dataclass(frozen=True)
 class World:
-    """What a scheme's `check(params, world)` may ask: how many play each role, and what they are called."""
+    """What a scheme's `check(params, world)` may ask: how many play each role, what they are called, and the task."""
 
     roles: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    task: Mapping[str, Any] = field(default_factory=dict)       # as in the scenario; {}: it could not be read
 
     @property
     def clients(self) -> int:
@@ -108,7 +110,7 @@ def _network(parts: dict[str, Any], source: Source) -> tuple[World | None, list[
             source.problem(("topology", "file") if of_file else ("topology",), "", " ".join(line.split()))
         return None, []
     roles = {role: tuple(network.names[v] for v in vertices) for role, vertices in network.roles.items()}
-    return World(roles), network.names
+    return World(roles, parts.get("task", {})), network.names
 
 
 def _of_topology(problem: Problem, topology: TopologySpec, source: Source) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import Field, PlainValidator
 
 from emul.base.units import duration_ns, format_duration
-from emul.network.churn import Diurnal, Exponential, Fixed, Law, LogNormal, Shocks, Weibull
+from emul.network.models.churn import Diurnal, Exponential, Fixed, Law, LogNormal, Shocks, Weibull
 from emul.scenario.sections import (
     MISSING,
     Section,

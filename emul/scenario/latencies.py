@@ -8,7 +8,7 @@ from typing import Annotated, Any, cast
 from pydantic import PlainValidator
 
 from emul.base.units import duration_ns, format_duration
-from emul.network.latency import AROUND, EmpiricalSpec, JitterSpec, LatencySpec, LognormalSpec
+from emul.network.models.latency import AROUND, EmpiricalSpec, JitterSpec, LatencySpec, LognormalSpec
 from emul.scenario.sections import MISSING, Section, absolute, duration_text, given, without_none
 from emul.scenario.values import Duration, Finding, PositiveDuration, Text, number, one_of
 

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, PlainValidator
 
 from emul.base.units import format_bandwidth
 from emul.network import DIALECTS, GENERATORS, SHAPES, Access, Capacity, Distance, RoleRule, TopologySpec
-from emul.network.geo import format_length, length_km
+from emul.network.graph.geo import format_length, length_km
 from emul.scenario.sections import MISSING, Section, absolute, duration_text, exactly_one, given, without_none
 from emul.scenario.values import (
     Bandwidth,

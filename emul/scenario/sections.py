@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from emul.base.units import format_duration
-from emul.network.traces import digest
+from emul.network.models.traces import digest
 from emul.scenario.values import Finding, findings
 
 MISSING = "missing"

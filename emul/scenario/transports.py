@@ -9,8 +9,8 @@ from pydantic import PlainValidator
 
 from emul.base.units import duration_ns, format_duration, format_size, size_bytes
 from emul.network import Arq, Queue, Switching, TcpCap
-from emul.network.framing import PRESETS
-from emul.network.transport import ARQ_MODES, TCP_FORMULAS, UNLIMITED_RETRIES
+from emul.network.links.framing import PRESETS
+from emul.network.links.transport import ARQ_MODES, TCP_FORMULAS, UNLIMITED_RETRIES
 from emul.scenario.sections import MISSING, Section, exactly_one, given, without_none
 from emul.scenario.values import Count, Finding, PositiveSize, Probability, nearest, one_of
 

@@ -10,8 +10,8 @@ import pytest
 from laws import BYTE_A_NS, S, count_z, mean_z
 
 from emul.network import Fluid
-from emul.network.churn import Exponential, LogNormal, Weibull, alternating
-from emul.network.full_link import FullLink
+from emul.network.links.full_link import FullLink
+from emul.network.models.churn import Exponential, LogNormal, Weibull, alternating
 
 RATE, SIZE_S, DOWN_S = 0.2, 5, 3        # failures a second, seconds of a transfer, mean seconds down
 N = 8000

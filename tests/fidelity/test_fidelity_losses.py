@@ -9,9 +9,9 @@ import pytest
 from laws import BYTE_A_NS, MS, count_z, mean_z, through
 
 from emul.network import Link, OutageSpec
-from emul.network.full_link import FullLink
-from emul.network.loss import GilbertSpec, outage
-from emul.network.transport import Arq
+from emul.network.links.full_link import FullLink
+from emul.network.links.transport import Arq
+from emul.network.models.loss import GilbertSpec, outage
 
 N = 100_000
 

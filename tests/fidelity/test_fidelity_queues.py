@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from laws import BYTE_A_NS, FOREVER, MS, S, batch_z, fluid_ends, poisson_ns, sizes_of, through
 
 from emul.network import Fluid, Link, OutageSpec
-from emul.network.full_link import FullLink, Queue, Switching
-from emul.network.loss import outage
+from emul.network.links.full_link import FullLink, Queue, Switching
+from emul.network.models.loss import outage
 
 # --- sample paths: exact --------------------------------------------------------------------------------------------
 

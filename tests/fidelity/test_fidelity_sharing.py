@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from laws import BYTE_A_NS, FOREVER, MS, S, batch_z, fluid_ends, poisson_ns, sizes_of
 
 from emul.network import Fluid
-from emul.network.profiles import opportunities
+from emul.network.models.profiles import opportunities
 
 
 def fluid_of(*bandwidths, sharing="maxmin"):

@@ -10,8 +10,8 @@ import pytest
 
 from emul.base import rows as R
 from emul.network import LinkRule, OutageSpec, TopologySpec
-from emul.network.tcp import mathis_bps
-from emul.network.transport import TcpCap
+from emul.network.links.tcp import mathis_bps
+from emul.network.links.transport import TcpCap
 from emul.roles import Message, Node
 from emul.scenario import LinkDown
 from emul.testing import MS, Shuffled, World, run_world

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from emul.base import rows as R
 from emul.base.errors import NothingToReceive, TimedOut
 from emul.network import LinkRule, OutageSpec, TopologySpec
-from emul.network.full_link import Queue, Switching
-from emul.network.latency import JitterSpec
-from emul.network.transport import Arq
+from emul.network.links.full_link import Queue, Switching
+from emul.network.links.transport import Arq
+from emul.network.models.latency import JitterSpec
 from emul.roles import Message, Node
 from emul.scenario import Crash, LinkDown, Stop
 from emul.scenario.faults import Leave

@@ -9,10 +9,10 @@ import pytest
 
 from emul.base.errors import NetworkError
 from emul.network import DIALECTS, Capacity, Distance, LinkRule, RoleRule, TopologySpec, build
-from emul.network.attributes import EDGE, Attributes
-from emul.network.geo import format_length, great_circle_km, length_km, positions
-from emul.network.latency import JitterSpec
-from emul.network.loss import OutageSpec
+from emul.network.graph.attributes import EDGE, Attributes
+from emul.network.graph.geo import format_length, great_circle_km, length_km, positions
+from emul.network.models.latency import JitterSpec
+from emul.network.models.loss import OutageSpec
 
 ALL = {"client": RoleRule("all")}
 MS = 10**6

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emul.network.chains import Chain
-from emul.network.loss import GilbertSpec, lost_at, outage
-from emul.network.timelines import Stays, geometric
+from emul.network.models.chains import Chain
+from emul.network.models.loss import GilbertSpec, lost_at, outage
+from emul.network.models.timelines import Stays, geometric
 
 SLOT = 1000
 

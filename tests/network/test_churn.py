@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from emul.base.errors import ScenarioError
 from emul.network import Link
-from emul.network.churn import (
+from emul.network.models.churn import (
     Diurnal,
     Exponential,
     Fixed,

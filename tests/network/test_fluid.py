@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emul.base.errors import NetworkError
-from emul.network.fluid import Completion, Fluid, _Hub, _Mesh
+from emul.network.links.fluid import Completion, Fluid, _Hub, _Mesh
 
 MS = 10**6
 S = 10**9

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from emul.network import Link
-from emul.network.framing import PRESETS
+from emul.network.links.framing import PRESETS
 
 
 @pytest.mark.parametrize(("name", "mtu", "packet"), [

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from emul.base.errors import NetworkError
 from emul.base.streams import key64, uniform_at
 from emul.network import Arq, FullLink, Link, OutageSpec, Queue, Switching
-from emul.network.loss import OnOffSpec, outage
-from emul.network.profiles import PiecewiseConstant
+from emul.network.models.loss import OnOffSpec, outage
+from emul.network.models.profiles import PiecewiseConstant
 
 MS = 10**6
 BYTE_A_NS = 8 * 10**9

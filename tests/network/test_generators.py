@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from emul.base.errors import NetworkError
 from emul.network import SHAPES, Capacity, Distance, LinkRule, RoleRule, TopologySpec, build
-from emul.network.generators import shape
+from emul.network.graph.generators import shape
 
 ALL = {"client": RoleRule("all")}
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from emul.base.errors import ScenarioError
 from emul.network import LinkRule, TopologySpec, build
-from emul.network.latency import (
+from emul.network.models.latency import (
     EmpiricalSpec,
     JitterSpec,
     LognormalSpec,

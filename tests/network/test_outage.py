@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from emul.base.errors import ScenarioError
 from emul.network import OutageSpec, lost_at
-from emul.network.loss import FadingSpec, GilbertSpec, LossTraceSpec, OnOffSpec, outage, problem, read_trace
+from emul.network.models.loss import FadingSpec, GilbertSpec, LossTraceSpec, OnOffSpec, outage, problem, read_trace
 
 N = 20_000
 

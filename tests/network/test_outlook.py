@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from emul.base.errors import NetworkError
 from emul.network import LinkRule, OutageSpec, RoleRule, TopologySpec, build
-from emul.network.full_link import Switching
-from emul.network.latency import LognormalSpec
+from emul.network.links.full_link import Switching
+from emul.network.links.tcp import mathis_bps
+from emul.network.links.transport import Arq, TcpCap
+from emul.network.models.latency import LognormalSpec
 from emul.network.outlook import Outlook
-from emul.network.tcp import mathis_bps
-from emul.network.transport import Arq, TcpCap
 
 MS = 10**6
 MBIT = 10**6

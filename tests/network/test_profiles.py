@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emul.network.profiles import NEVER, PiecewiseConstant, opportunities
-from emul.network.traces import read_trace
+from emul.network.models.profiles import NEVER, PiecewiseConstant, opportunities
+from emul.network.models.traces import read_trace
 
 MS = 10**6
 TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "traces"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from emul.base.errors import NetworkError
 from emul.network import RoleRule, TopologyError, TopologySpec, build
-from emul.network.readers import FORMATS, LINE, read_graph
+from emul.network.graph.readers import FORMATS, LINE, read_graph
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared" / "data" / "topologies"
@@ -190,7 +190,7 @@ def test_depth_and_size_have_limits(tmp_path, monkeypatch):
     assert refusal(written(tmp_path, "n.graphml", deep))[1] == "line 9 is nested more than 100 deep"
     assert refusal(written(tmp_path, "n.json", "[" * 100_000))[0].endswith(": 1 error")
     assert refusal(written(tmp_path, "n.gml", "graph [ " * 100_000))[0].endswith(": 1 error")
-    monkeypatch.setattr("emul.network.readers.MOST_BYTES", 1 << 20)
+    monkeypatch.setattr("emul.network.graph.readers.MOST_BYTES", 1 << 20)
     big = refusal(written(tmp_path, "big.csv", b"x" * (1 << 21)))
     assert big[0].endswith("more than 1 MiB: expected a smaller file")
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from emul.base.errors import ScenarioError
 from emul.network import LinkRule, TopologySpec, build
-from emul.network.latency import JitterSpec, LognormalSpec, latency
-from emul.network.loss import (
+from emul.network.models.latency import JitterSpec, LognormalSpec, latency
+from emul.network.models.loss import (
     FadingSpec,
     GilbertSpec,
     LossTraceSpec,
@@ -25,7 +25,7 @@ from emul.network.loss import (
     TracedLoss,
     outage,
 )
-from emul.network.profiles import PiecewiseConstant
+from emul.network.models.profiles import PiecewiseConstant
 from emul.network.realisation import COLUMNS, MOST_RATES, read, realised
 from emul.network.recorded import BeyondRecord, LinkRecord, Realisation
 

@@ -8,7 +8,7 @@ from collections import deque
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emul.network.routing import ShortestPaths
+from emul.network.graph.routing import ShortestPaths
 
 Graph = dict[int, dict[int, int]]
 

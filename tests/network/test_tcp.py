@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emul.base.errors import NetworkError
-from emul.network import Fluid, tcp
-from emul.network.tcp import mathis_bps, pftk_bps, slow_start_delay_ns, slow_start_rounds
+from emul.network import Fluid
+from emul.network.links import tcp
+from emul.network.links.tcp import mathis_bps, pftk_bps, slow_start_delay_ns, slow_start_rounds
 
 MS = 10**6
 losses = st.floats(1e-6, 0.3)

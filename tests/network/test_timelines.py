@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emul.base.streams import key64, uniform_at, uniforms_at
-from emul.network.timelines import Slots, Steps, first_slot
+from emul.network.models.timelines import Slots, Steps, first_slot
 
 KEY = key64(7, "test", "a", "b")
 

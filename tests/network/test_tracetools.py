@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emul.network.traces import Trace, formatted, parse_trace
-from emul.network.tracetools import MODELS, generate, resampled, summary
+from emul.network.models.traces import Trace, formatted, parse_trace
+from emul.network.models.tracetools import MODELS, generate, resampled, summary
 
 S = 10**9
 NEEDED = {"constant": {"rate": "5 Mbit/s"}, "on_off": {"high": "20 Mbit/s", "up": "10 s", "down": "2 s"},

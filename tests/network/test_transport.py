@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from emul.base.errors import NetworkError
 from emul.base.streams import key64
 from emul.network import Arq, FullLink, OutageSpec, Switching, TcpCap
-from emul.network.loss import FadingSpec, GilbertSpec, OnOffSpec, outage
+from emul.network.links.tcp import mathis_bps, pftk_bps
+from emul.network.links.transport import UNLIMITED_RETRIES
+from emul.network.models.loss import FadingSpec, GilbertSpec, OnOffSpec, outage
 from emul.network.recorded import LinkRecord, Realisation
-from emul.network.tcp import mathis_bps, pftk_bps
-from emul.network.transport import UNLIMITED_RETRIES
 
 BYTE_A_NS = 8 * 10**9
 KEY = key64(7, "transport", "a", "b")
@@ -315,7 +315,7 @@ def test_tcp_counts_payload():
 
 
 def test_tcp_needs_a_constant_bandwidth():
-    from emul.network.profiles import PiecewiseConstant
+    from emul.network.models.profiles import PiecewiseConstant
 
     with pytest.raises(NetworkError, match="constant"):
         FullLink(0, 1, profile=PiecewiseConstant([0], [8]), transport=TcpCap("mathis"))

@@ -35,10 +35,10 @@ from typing import Any, Literal, NamedTuple, Protocol, cast, get_args
 import numpy as np
 
 from emul.base.streams import key64, uniform_at, uniforms_at
-from emul.network.chains import RoundChain
-from emul.network.loss import Outage, PerRound, Timed, TracedLoss
-from emul.network.service import PAUSED, Bytes, Service
-from emul.network.tcp import MSS_BYTES, RTO_NS, mathis_bps, pftk_bps
+from emul.network.links.service import PAUSED, Bytes, Service
+from emul.network.links.tcp import MSS_BYTES, RTO_NS, mathis_bps, pftk_bps
+from emul.network.models.chains import RoundChain
+from emul.network.models.loss import Outage, PerRound, Timed, TracedLoss
 
 ArqMode = Literal["stop_and_wait", "selective_repeat"]
 ARQ_MODES: tuple[str, ...] = get_args(ArqMode)
@@ -89,8 +89,8 @@ class Arq:
 class TcpCap:
     """A message is no faster than TCP's formula says for the link's round trip and loss a packet; nothing is lost.
 
-    For long flows only: the formulas are of the steady state. `emul.network.tcp` has them and their sources. mss: bytes
-    of a message in a packet. b: packets acknowledged at once. rto_ns: of pftk. window: bytes, a limit by window / RTT.
+    For long flows only: the formulas are of the steady state. Module `tcp` has them and their sources. mss: bytes of a
+    message in a packet. b: packets acknowledged at once. rto_ns: of pftk. window: bytes, a limit by window / RTT.
     """
 
     formula: Literal["mathis", "pftk"]

@@ -10,7 +10,7 @@ import networkx as nx
 
 from emul.base.errors import Problem
 from emul.base.streams import generator
-from emul.network.topology import Access, RoleRule, TopologySpec, unknown
+from emul.network.graph.topology import Access, RoleRule, TopologySpec, unknown
 
 ROLE_RULES: tuple[str, ...] = get_args(get_type_hints(RoleRule)["rule"])
 _EXPLICIT = ("nodes", "attribute")

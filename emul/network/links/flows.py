@@ -1,9 +1,9 @@
 """Links that share their bandwidth among all flows on them: one direction of such a link, and the flows of a network.
 
 A message is one *flow* over all the links in a row that share bandwidth. It pays their latencies first and then
-occupies them all at once, at the rate that `emul.network.fluid` gives it, until its last byte is through: the order in
-which SimGrid does it. What a link loses is decided when the message comes to it; a lost message occupies the links up
-to the one that loses it, and its loss is known when it would have been through.
+occupies them all at once, at the rate that `Fluid` gives it, until its last byte is through: the order in which
+SimGrid does it. What a link loses is decided when the message comes to it; a lost message occupies the links up to
+the one that loses it, and its loss is known when it would have been through.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from math import inf, prod
 from typing import Any, Literal, Protocol
 
 from emul.base.errors import NetworkError
-from emul.network.fluid import Fluid, RateProfile, Sharing
-from emul.network.link import InFlight
-from emul.network.loss import Outage
-from emul.network.transport import TcpCap
+from emul.network.links.fluid import Fluid, RateProfile, Sharing
+from emul.network.links.link import InFlight
+from emul.network.links.transport import TcpCap
+from emul.network.models.loss import Outage
 
 Left = tuple[Any, bool, int, int]
 

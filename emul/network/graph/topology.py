@@ -2,7 +2,7 @@
 
 Generated topologies (`star`, `star_mesh`, `complete`) never list their links, so a mesh of n clients costs O(n).
 In them a vertex *is* a host and hosts forward nothing: a link is used by its two ends, and only where there is none
-does the traffic of clients go through a server. In a graph, a file or another generator (`emul.network.graphs`) a
+does the traffic of clients go through a server. In a graph, a file or another generator (`emul.network.graph.graphs`) a
 vertex is a place, with or without a host, and every place forwards.
 """
 
@@ -20,10 +20,10 @@ from emul.network.rules import LinkParameters
 if TYPE_CHECKING:
     import networkx as nx
 
-    from emul.network.geo import Distance
+    from emul.network.graph.geo import Distance
 
 STARS = ("star", "star_mesh", "complete")           # hosts that forward nothing; here
-SHAPES: dict[str, tuple[str, ...]] = {              # graphs whose vertices forward (`emul.network.generators`) -> sizes
+SHAPES: dict[str, tuple[str, ...]] = {              # graphs whose vertices forward (module `generators`) -> sizes
     "ring": (), "tree": ("branching", "height"), "grid": ("rows", "columns"), "random_geometric": ("radius",),
     "watts_strogatz": ("neighbours", "rewire"), "barabasi_albert": ("attach",)}
 GENERATORS = (*STARS, *SHAPES)
@@ -92,7 +92,7 @@ class TopologySpec:
         the square in which a shape lies.
     roles: for `file`, `graph` and shapes; empty means the vertices' own attribute "role".
     latency, capacity: rules for links for which the file states none, see `Distance` and `Capacity`.
-    dialect: the tool whose attributes and units a file uses, see `emul.network.attributes`.
+    dialect: the tool whose attributes and units a file uses, see `emul.network.graph.attributes`.
     line: of the topology in its scenario, for error messages.
     """
 

@@ -11,8 +11,8 @@ from numpy.random import Generator
 
 from emul.base import units
 from emul.base.streams import generator
-from emul.network.profiles import OPPORTUNITY_BYTES
-from emul.network.traces import Trace, parse_trace
+from emul.network.models.profiles import OPPORTUNITY_BYTES
+from emul.network.models.traces import Trace, parse_trace
 
 PERCENTILES = (5, 25, 50, 75, 95)
 MOST_PIECES = 10_000_000        # of a generated trace

@@ -9,8 +9,8 @@ when it would have been delivered. Order is kept: no message leaves before one t
 the latency was lowered in between.
 
 `Link` is what most links are: constant latency, constant rate, no limit of what waits, datagrams, whole messages.
-It is the hot path of a run. What else a link can have makes a `FullLink` of it (`emul.network.full_link`), and costs
-only that.
+It is the hot path of a run. What else a link can have makes a `FullLink` of it (module `full_link`), and costs only
+that.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from math import ceil
 from typing import Any, Literal, TypeAlias, get_args
 
 from emul.base.errors import NetworkError
-from emul.network.loss import Outage
-from emul.network.service import PAUSED, WORK_PER_BYTE
+from emul.network.links.service import PAUSED, WORK_PER_BYTE
+from emul.network.models.loss import Outage
 
 _SETTLED = -1                       # in the place of k: no re-planning draws this message's fate again
 

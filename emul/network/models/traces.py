@@ -20,8 +20,8 @@ from pathlib import Path
 
 from emul.base import units
 from emul.base.errors import Problem, ScenarioError
-from emul.network.csvfile import in_short, stamp
-from emul.network.profiles import OPPORTUNITY_BYTES, WORK_PER_BYTE, PiecewiseConstant, bins, opportunities
+from emul.network.models.csvfile import in_short, stamp
+from emul.network.models.profiles import OPPORTUNITY_BYTES, WORK_PER_BYTE, PiecewiseConstant, bins, opportunities
 
 FORMATS = ("csv", "mahimahi", "simgrid")
 

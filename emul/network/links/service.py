@@ -1,7 +1,7 @@
 """What a link's transmitter does with time: when the last byte has left, how much has by now. Exact, without state.
 
 A service is a rate that may vary in time. `Constant`, `UNLIMITED` and `STOPPED` are here, profiles and traces in
-`emul.network.profiles`; `Gated` lets another service transmit only while a timeline is up.
+`emul.network.models.profiles`; `Gated` lets another service transmit only while a timeline is up.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The graphs are networkx's; what is random comes from the stream ("topology", name) of the scenario's seed. Vertices are
 numbered so that the first is the natural hub: the root of a tree, the vertex nearest the middle of a random geometric
 graph, the oldest of a Barabasi-Albert graph. All vertices forward, whatever role they play: unlike the hosts of a star,
-they are places (`emul.network.topology`).
+they are places (`emul.network.graph.topology`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import networkx as nx
 
 from emul.base.errors import Problem
 from emul.base.streams import generator, key64
-from emul.network.geo import Point, Positions
-from emul.network.topology import SHAPES, TopologyError, TopologySpec, numbered, numbered_servers, positive
+from emul.network.graph.geo import Point, Positions
+from emul.network.graph.topology import SHAPES, TopologyError, TopologySpec, numbered, numbered_servers, positive
 
 EXTENT_KM = 1000.0
 MOST = 10**6                        # vertices

@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol, TypeAlias, get_args
 from emul.base.errors import ScenarioError
 from emul.base.streams import key64, uniform_at
 from emul.base.units import LARGEST
-from emul.network import csvfile
+from emul.network.models import csvfile
 
 Around = Literal["uniform", "normal", "pareto", "paretonormal"]
 AROUND: tuple[str, ...] = get_args(Around)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from emul.base.errors import NetworkError, Problem, ScenarioError
 from emul.base.streams import key64
-from emul.network.full_link import Delay, FullLink, Switching
-from emul.network.link import Link
-from emul.network.loss import Outage
+from emul.network.links.full_link import Delay, FullLink, Switching
+from emul.network.links.link import Link
+from emul.network.links.service import Service
+from emul.network.links.transport import Arq, TcpCap
+from emul.network.models.loss import Outage
 from emul.network.rules import LinkParameters, LinkRule, mixture_problem
-from emul.network.service import Service
-from emul.network.transport import Arq, TcpCap
 
 if TYPE_CHECKING:
     from emul.network.network import Network

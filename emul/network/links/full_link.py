@@ -1,8 +1,8 @@
-"""A link with everything that a link can have: see `emul.network.link` for the plain one, which is the hot path.
+"""A link with everything that a link can have: see `emul.network.links.link` for the plain one, which is the hot path.
 
 * Latencies that are drawn. Order is kept (a message leaves when the one before it has, at the earliest) unless the
   distribution says `reorder`.
-* A rate that varies in time, and outages with pauses: services of `emul.network.service`.
+* A rate that varies in time, and outages with pauses: services of `emul.network.links.service`.
 * A limit of what waits (`Queue`): drop-tail. What is being transmitted does not count, and a message is taken or
   dropped as a whole. A dropped one occupies nothing; its loss is known when it would have been delivered, had it been
   taken.
@@ -12,7 +12,7 @@
   sum(L / C_i + d_i) + (n - 1) L / min C. What a link loses, it loses whole, and that is known when the tail would have
   come. A message of which the head has left is settled: no fault or change of this link touches it any more, and its
   tail follows as planned (and occupies the link as long).
-* Transports (`emul.network.transport`): ARQ on this link alone, or a cap on the rate as TCP's.
+* Transports (`emul.network.links.transport`): ARQ on this link alone, or a cap on the rate as TCP's.
 
 A change plans anew all that has not been transmitted: first what has been sent by now is set down with the link as it
 was, then the rest is planned with the link as it is. So a plan never depends on how many changes led to it.
@@ -28,11 +28,11 @@ from math import inf
 from typing import Any, Literal, Protocol, cast
 
 from emul.base.errors import NetworkError
-from emul.network.link import InFlight, Left, Link
-from emul.network.loss import Outage
-from emul.network.service import PAUSED, STOPPED, UNLIMITED, Bytes, Constant, Gated, Service, Varying
-from emul.network.tcp import MSS_BYTES
-from emul.network.transport import Arq, Attempts, Conditions, Fates, Finding, TcpCap, is_count
+from emul.network.links.link import InFlight, Left, Link
+from emul.network.links.service import PAUSED, STOPPED, UNLIMITED, Bytes, Constant, Gated, Service, Varying
+from emul.network.links.tcp import MSS_BYTES
+from emul.network.links.transport import Arq, Attempts, Conditions, Fates, Finding, TcpCap, is_count
+from emul.network.models.loss import Outage
 
 
 class Delay(Protocol):

@@ -22,7 +22,7 @@ from xml.parsers import expat
 import networkx as nx
 
 from emul.base.errors import NetworkError, Problem
-from emul.network.topology import TopologyError, shortened, unknown
+from emul.network.graph.topology import TopologyError, shortened, unknown
 
 LINE = "__line__"               # attribute of edges: where it stands in the file
 MOST_BYTES = 64 * 2**20

@@ -19,8 +19,8 @@ from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 from emul.base.errors import ScenarioError
 from emul.base.streams import key64, uniform_at
-from emul.network import chains, csvfile
-from emul.network.timelines import ChainSlots, Levels, OnOff, Slots, Steps, Timeline
+from emul.network.models import chains, csvfile
+from emul.network.models.timelines import ChainSlots, Levels, OnOff, Slots, Steps, Timeline
 
 OutageUnit = Literal["message", "packet", "round", "slot"]
 Span = Literal["at_start", "any_slot", "pause"]

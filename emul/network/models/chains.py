@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from emul.base.streams import uniform_at
-from emul.network.timelines import Stays, drawn, geometric
+from emul.network.models.timelines import Stays, drawn, geometric
 
 _ROUNDS_KEPT = 8                # rounds whose chains are cached
 _START = 1 << 121               # the index of the draw of a chain's first state: no other draw has it

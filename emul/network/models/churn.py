@@ -25,9 +25,9 @@ from typing import Any, TypeAlias
 from emul.base import units
 from emul.base.errors import Problem, ScenarioError
 from emul.base.streams import generator, key64, uniform_at
-from emul.network import csvfile
-from emul.network.profiles import NEVER
-from emul.network.traces import few, shown
+from emul.network.models import csvfile
+from emul.network.models.profiles import NEVER
+from emul.network.models.traces import few, shown
 
 Absences: TypeAlias = Iterator[tuple[int, int | None]]
 

@@ -1,10 +1,10 @@
 """Topologies from graphs: networkx's, those in files, and generated ones: names, links with what is stated of them.
 
-A vertex is a place: it may host one node of a scheme, or have hosts attached by access links (`emul.network.roles`),
-and forwards what passes. Edges of an undirected graph are links in both directions; self-loops are left out (sending
-to oneself needs no network); of parallel edges the first that states a thing wins. What attributes mean stands in
-`emul.network.attributes`; latencies by distance and the capacity rule fill in what a file leaves open, and the rules
-of a scenario override them all.
+A vertex is a place: it may host one node of a scheme, or have hosts attached by access links (module `roles`), and
+forwards what passes. Edges of an undirected graph are links in both directions; self-loops are left out (sending to
+oneself needs no network); of parallel edges the first that states a thing wins. What attributes mean stands in module
+`attributes`; latencies by distance and the capacity rule fill in what a file leaves open, and the rules of a scenario
+override them all.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any
 import networkx as nx
 
 from emul.base.errors import NetworkError, Problem
-from emul.network.attributes import DESCRIPTIVE, Attributes
-from emul.network.generators import shape
-from emul.network.geo import LENGTH_ATTRIBUTES, PLACE_ATTRIBUTES, Positions, positions
-from emul.network.readers import LINE, read_graph
-from emul.network.roles import Roles
+from emul.network.graph.attributes import DESCRIPTIVE, Attributes
+from emul.network.graph.generators import shape
+from emul.network.graph.geo import LENGTH_ATTRIBUTES, PLACE_ATTRIBUTES, Positions, positions
+from emul.network.graph.readers import LINE, read_graph
+from emul.network.graph.roles import Roles
+from emul.network.graph.topology import DIALECTS, Access, Mentioned, TopologyError, TopologySpec, shortened, unknown
 from emul.network.rules import LinkParameters
-from emul.network.topology import DIALECTS, Access, Mentioned, TopologyError, TopologySpec, shortened, unknown
 
 _ALL = 'a rule {match: "*", ...} serves all links'
 Ends = tuple[int, int]

@@ -17,12 +17,12 @@ from typing import Any
 
 from emul.base import units
 from emul.base.errors import Problem
-from emul.network.geo import LENGTH_ATTRIBUTES, PLACE_ATTRIBUTES
-from emul.network.latency import JitterSpec
-from emul.network.loss import SPECS, AnyOutage, OutageSpec, OutageUnit
-from emul.network.readers import LINE
+from emul.network.graph.geo import LENGTH_ATTRIBUTES, PLACE_ATTRIBUTES
+from emul.network.graph.readers import LINE
+from emul.network.graph.topology import Capacity, unknown
+from emul.network.models.latency import JitterSpec
+from emul.network.models.loss import SPECS, AnyOutage, OutageSpec, OutageUnit
 from emul.network.rules import parameter_problems
-from emul.network.topology import Capacity, unknown
 
 Parse = Callable[[Any], Any]
 
