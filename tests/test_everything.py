@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_conformance import DEALER, NEEDED
+from test_conformance import CUT, DEALER, NEEDED
 
 from emul import engine, schemes
 from emul.scenario import loads
@@ -65,9 +65,11 @@ NETWORKS = {"fifo": FIFO, **{sharing: FLOWS.replace("SHARING", sharing) for shar
 
 def written(scheme: str, network: str) -> str:
     parameters = "".join(f", {key}: {value}" for key, value in NEEDED.get(scheme, {}).items())
-    servers = 2 if scheme in DEALER else 1
+    servers = 4 if scheme == "fedrfq" else 2 if scheme in DEALER else 1
     text = HEAD.format(servers=servers, links=NETWORKS[network], faults=FAULTS,
                        scheme=f"{{name: {scheme}{parameters}}}")
+    if scheme in CUT:
+        text = text.replace("logistic", "digits_classic")
     return text if servers > 1 else text.replace("server1", "server")
 
 
@@ -82,5 +84,5 @@ def test_a_run_with_everything_in_use_is_replayed_to_the_bit(scheme: str, networ
     assert result.directory is not None
     assert result.summary is not None
     ideal = getattr(schemes.find(scheme), "LINKS", None) == "ideal"         # links that lose nothing, for this one
-    assert ideal or result.summary["messages_lost"] > 0
+    assert ideal or scheme == "local" or result.summary["messages_lost"] > 0
     assert engine.replay(result.directory, workers=pools[1]) == result.summary["digest"]

@@ -415,3 +415,21 @@ def test_everything_is_lost_and_the_run_still_ends() -> None:
                       links=[LinkRule("*", latency_ns=10 * MS, outage=OutageSpec(1.0))])
     assert [row[4] for row in world.of("server", R.REPORT)] == [{"got": 0}] * 3
     assert world.kernel.end_ns == 60 * MS           # a loss is known after one latency, the silence after another
+
+
+def test_who_counts_for_itself_enters_no_round_at_the_instant_after_the_last_decider_has_ended() -> None:
+    """Without latency it knows at that very instant that nobody answers any more, and would count on for ever."""
+    async def server(node: Node, p: Any) -> None:
+        async for t in node.rounds():
+            with t:
+                await node.gather(Ask, node.clients)
+
+    async def client(node: Node, p: Any) -> None:
+        async for t in node.rounds():
+            with t:
+                node.send(node.server, Ask(int(t)))
+                await node.gather(Answer, [node.server])
+
+    world = run_world({"server": server, "client": client}, links=[LinkRule("*", latency_ns=0)], stop=Stop(rounds=3))
+    assert world.kernel.end_ns == 0
+    assert world.of("client1", R.ENTER)[-1][3] == 0        # no more rounds
