@@ -8,24 +8,29 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from emul import schemes
-from emul.base.errors import NetworkError, Problem, ReplayMismatch, RunError, ScenarioError, WorkerDied
+from emul.base.errors import Problem, ReplayMismatch, RunError, ScenarioError, WorkerDied
 from emul.base.streams import generator
-from emul.kernel import Crash, Journal, Kernel, LinkChange, Plan, Stop
+from emul.dynamics import dynamics
+from emul.kernel import Journal, Kernel, Plan, Stop
 from emul.learning.data import DIRECTORY, NEED_FILES
-from emul.network import Network, build
+from emul.network import LinkRule, Network, build, realisation
+from emul.network.models.loss import GilbertSpec, OutageSpec
+from emul.network.recorded import Realisation, Row
 from emul.record import rundir
 from emul.record.columns import columns
 from emul.record.journal import Journal as FileJournal
@@ -33,9 +38,9 @@ from emul.record.journal import MemoryJournal, RecordError, read
 from emul.record.progress import Progress
 from emul.record.summary import Facts, digest_model, versions, write_results
 from emul.record.tables import recorded_costs
+from emul.roles.analysis import NoAnalysis, Setting
 from emul.roles.events import Observation
-from emul.scenario import Behaviour, LinkDown, Scenario, build_params, load
-from emul.scenario import Crash as NodeCrash
+from emul.scenario import Behaviour, Scenario, build_params, load
 from emul.workers.collections import rare_collections
 from emul.workers.core import Setup, Timing
 from emul.workers.pool import Workers
@@ -53,6 +58,7 @@ class Wiring:
     plan: Plan
     setups: list[Setup]
     warnings: list[str]
+    record: Realisation | None = None       # what its links drew in another run, and draw again
 
     @property
     def vertex_names(self) -> list[str]:
@@ -75,7 +81,10 @@ def wire(scenario: Scenario, scheme: str, raw: dict[str, Any], workers: int = 1,
     """Build everything for one scheme. Raises ScenarioError for what is wrong with the scenario's files."""
     module = schemes.find(scheme, plugins)
     params = build_params(module.Params, raw, f"parameters of scheme {scheme}")
-    network = build(scenario.topology, scenario.link_rules, scenario.seed)
+    ideal = [LinkRule("*", outage="none")] if getattr(module, "LINKS", None) == "ideal" else []
+    record = recorded_network(scenario)
+    network = build(scenario.topology, [*scenario.link_rules, *ideal], scenario.seed,
+                    record.without_losses() if record is not None and ideal else record)
     placed = [(role, vertex) for role, vertices in network.roles.items() for vertex in vertices]
     names = [network.names[vertex] for _, vertex in placed]
     roles: dict[str, list[int]] = {}
@@ -85,40 +94,49 @@ def wire(scenario: Scenario, scheme: str, raw: dict[str, Any], workers: int = 1,
     if unknown:
         raise ScenarioError(str(scenario.path or scenario.name), [Problem(
             "topology", ", ".join(unknown), f'scheme "{scheme}" has the roles {", ".join(module.ROLES)}')])
-    faults = _faults(scenario, network, names)
-    behaviours = {names.index(f.node): f.behave for f in scenario.faults if isinstance(f, Behaviour)}
+    change = dynamics(scenario, network, names, lossless=bool(ideal))
+    behaviours: dict[int, list[list[Any]]] = {}
+    for f in scenario.faults:
+        if isinstance(f, Behaviour):
+            behaviours.setdefault(names.index(f.node), []).append([f.behave, f.first or 1, f.last or 0])
     worker_of = [node % workers for node in range(len(names))]
     costs = costs or load_costs(scenario)
     plan = Plan(
         names=names, roles=[role for role, _ in placed], vertices=[vertex for _, vertex in placed], workers=worker_of,
         deciders=[n for n in schemes.deciders(module, roles) if n not in behaviours],
         stop=Stop(scenario.stop.rounds, scenario.stop.accuracy, scenario.stop.virtual_time_ns),
-        faults=faults, evaluate_every=scenario.evaluation.every)
+        faults=change.faults, streams=change.streams, evaluate_every=scenario.evaluation.every)
     setups = [Setup(
-        worker=w, scheme=scheme, plugins=list(plugins), params=dataclasses.asdict(params), seed=scenario.seed,
+        worker=w, scheme=scheme, plugins=list(plugins), params=_given(params), seed=scenario.seed,
         names=names, roles=roles, speeds=_speeds(scenario, names), workers=worker_of, behaviours=behaviours,
-        poisons=poisoned(scenario, roles, names),
+        poisons=poisoned(scenario, roles, names, "data"), tampers=poisoned(scenario, roles, names, "prototypes"),
+        slowdowns=change.slowdowns,
         task=located(scenario.task), cost_mode=costs.mode, profile=costs.profile, recorded=costs.recorded,
+        held=_held(record, names), held_beyond=scenario.network.beyond,
         evaluate_every=scenario.evaluation.every, evaluate_scope=scenario.evaluation.scope, delays=list(delays))
         for w in range(workers)]
-    warnings = [*scenario.warnings, *(f'links: the rule "{rule.match}" matches no link'
-                                      for rule in network.unmatched_rules())]
-    return Wiring(scheme, module, params, network, plan, setups, sorted(set(warnings)))
+    warnings = [*scenario.warnings, *network.warnings(), *change.warnings,
+                *(f'links: the rule "{rule.match}" matches no link' for rule in network.unmatched_rules()),
+                *([] if record is None else _strangers(record, network))]
+    return Wiring(scheme, module, params, network, plan, setups, sorted(set(warnings)), record)
 
 
 def execute(wiring: Wiring, pool: Any, journal: Journal, progress: Any = None) -> Outcome:
     """Run it. Raises RunError; the pool can take the next run afterwards, unless it lost a worker."""
     begin = time.perf_counter()
     try:
-        pool.open(wiring.setups)
-        kernel = Kernel(wiring.plan, wiring.network, pool, journal, progress)
         with rare_collections():
+            pool.open(wiring.setups)
+            kernel = Kernel(wiring.plan, wiring.network, pool, journal, progress)
             kernel.run()
         observations, timings = pool.finish()
     except Exception:                   # not at an interrupt: closing the pool must not wait for a computation
         pool.abort()
         raise
     return Outcome(kernel, observations, timings, time.perf_counter() - begin, wiring)
+
+
+Watch = Callable[[int, int, float | None], None]
 
 
 @dataclass(frozen=True)
@@ -135,11 +153,13 @@ class Result:
 
 
 def run(scenario: Scenario, *, scheme: str | None = None, workers: int | Workers | Twin | None = None,
-        out: Path = Path("runs"), plugins: Sequence[str] = (), quiet: bool = True) -> list[Result]:
+        out: Path = Path("runs"), plugins: Sequence[str] = (), quiet: bool = True,
+        watch: Watch | None = None) -> list[Result]:
     """Run the schemes of a scenario, or the one named, a directory each; one that fails does not stop the others.
 
-    workers: a number of processes (0: none; None: one a core) or an open pool. Raises ScenarioError before anything
-    runs if something is wrong with the files.
+    workers: a number of processes (0: none; None: one a core) or an open pool. watch: told (round, virtual ns, newest
+    accuracy) at the end of every round of a deciding node, in place of the progress line. Raises ScenarioError before
+    anything runs if something is wrong with the files.
     """
     chosen = [(name, raw) for name, raw in scenario.schemes if scheme in (None, name)]
     if not chosen:
@@ -154,20 +174,22 @@ def run(scenario: Scenario, *, scheme: str | None = None, workers: int | Workers
     while len(results) < len(wirings):          # once, unless a pool of ours loses a worker: then a new one goes on
         with pool_of(count, scenario.workers.timeout_s) as pool:
             for wiring in wirings[len(results):]:
-                results.append(_run_one(scenario, wiring, pool, out, quiet))
+                results.append(_run_one(scenario, wiring, pool, out, quiet, watch))
                 if isinstance(count, int) and results[-1].worker_died:
                     break
     return results
 
 
-def _run_one(scenario: Scenario, wiring: Wiring, pool: Any, out: Path, quiet: bool) -> Result:
+def _run_one(scenario: Scenario, wiring: Wiring, pool: Any, out: Path, quiet: bool,
+             watch: Watch | None = None) -> Result:
     directory = rundir.create(out, scenario.name, wiring.scheme)
     only = dataclasses.replace(scenario, schemes=[s for s in scenario.schemes if s[0] == wiring.scheme])
     directory.write(rundir.SCENARIO, only.resolved())
     progress = Progress(wiring.scheme, scenario.stop.rounds, scenario.stop.virtual_time_ns, quiet)
+    tell = progress.update if watch is None else watch
     journal = FileJournal(directory.journal, header(wiring))
     try:
-        outcome = execute(wiring, pool, journal, lambda k: progress.update(k.entered, k.now, pool.accuracy))
+        outcome = execute(wiring, pool, journal, lambda k: tell(k.entered, k.now, pool.accuracy))
     except RunError as e:
         journal.close(complete=False)
         directory.write("error.txt", f"{type(e).__name__}: {e}\n")
@@ -179,7 +201,8 @@ def _run_one(scenario: Scenario, wiring: Wiring, pool: Any, out: Path, quiet: bo
     finally:
         progress.done()
     summary, report = write_results(directory, facts(outcome, journal.close()), observed(outcome), timed(outcome),
-                                    latencies(wiring.network))
+                                    latencies(wiring.network), wiring.network.unordered(),
+                                    drawn(outcome) if scenario.network.record else ())
     return Result(wiring.scheme, directory.path, summary,
                   tuple(f"{v.name}: {v.detail}" for v in report.violations), warnings=tuple(wiring.warnings))
 
@@ -196,11 +219,101 @@ def facts(outcome: Outcome, digest_journal: str) -> Facts:
     kernel = outcome.kernel
     return Facts(scheme=outcome.wiring.scheme, virtual_ns=kernel.end_ns, real_seconds=outcome.real_seconds,
                  digest_journal=digest_journal, activations=kernel.activations, oracle_waits=kernel.oracle_waits,
-                 rounds_missed=kernel.rounds_missed, uncharged=kernel.uncharged)
+                 rounds_missed=kernel.rounds_missed, uncharged=kernel.uncharged, **_beyond(outcome),
+                 poisoned=_poisoned_names(outcome.wiring), analysis=analysis(outcome.wiring, kernel.entered))
+
+
+def _poisoned_names(wiring: Wiring) -> list[str]:
+    setup = wiring.setups[0]
+    return [setup.names[n] for n in sorted({*setup.poisons, *setup.tampers})]
+
+
+def drawn(outcome: Outcome) -> Iterator[Row]:
+    """Everything that the links drew in a run, as rows of its table `network`."""
+    return outcome.wiring.network.realised(max(outcome.kernel.end_ns, outcome.kernel.now))
+
+
+def _beyond(outcome: Outcome) -> dict[str, Any]:
+    """Of a run on a recorded network: what the record did not hold of the links' draws, and the costs that it holds."""
+    record = outcome.wiring.record
+    if record is None:
+        return {}
+    return {"network_beyond": record.beyond_counts(drawn(outcome)),
+            "computations_held": {key: len(costs) for key, costs in record.computations.items()}}
+
+
+def analysis(wiring: Wiring, rounds: int) -> dict[str, Any]:
+    """What the scheme's theory says of a run of so many rounds; {} if it has none, or none for these links."""
+    theory = getattr(wiring.module, "analysis", None)
+    if theory is None or not rounds:
+        return {}
+    setup, network = wiring.setups[0], wiring.network
+    vertex = dict(zip(setup.names, wiring.plan.vertices, strict=True))
+    roles = {role: tuple(setup.names[n] for n in nodes) for role, nodes in setup.roles.items()}
+    solver: dict[str, Any] = next(iter((setup.task or {}).get("solver", {}).values()), {})
+
+    @cache
+    def outage(source: str, target: str) -> float:
+        arrives = 1.0
+        for u, v in itertools.pairwise(network.route(vertex[source], vertex[target])):
+            parameters = network.parameters(u, v)
+            if parameters.transport != "reliable":
+                arrives *= 1.0 - _outage_probability(parameters.outage)
+        return 1.0 - arrives
+
+    try:
+        return dict(theory(wiring.params, Setting(roles, outage, setup.seed, rounds, solver.get("steps"))))
+    except NoAnalysis as e:
+        return {"not_analysed": str(e)}
+
+
+def _outage_probability(spec: Any) -> float:
+    """That one message is lost, at any time of the run. Raises NoAnalysis where that depends on more than the model."""
+    if spec is None:
+        return 0.0
+    whole = spec.per in ("message", "round") or (spec.per == "slot" and spec.span == "at_start") if isinstance(
+        spec, (OutageSpec, GilbertSpec)) else False         # not by packets, nor by every slot that a message lasts
+    if whole and isinstance(spec, OutageSpec):
+        return spec.p
+    if whole and isinstance(spec, GilbertSpec):
+        bad = spec.p / (spec.p + spec.r) if spec.p + spec.r else 0.0
+        return bad * spec.loss_bad + (1 - bad) * spec.loss_good
+    raise NoAnalysis("a link's outages depend on sizes or times of messages, and have no single probability")
+
+
+def recorded_network(scenario: Scenario) -> Realisation | None:
+    """The record that takes the place of the links' models, if the scenario names one. Raises ScenarioError."""
+    use = scenario.network
+    return None if use.replay is None else realisation.read(use.replay, cast(Any, use.beyond))
+
+
+def _held(record: Realisation | None, names: Sequence[str]) -> dict[int, dict[str, list[int]]]:
+    """node -> label -> costs, of the nodes that are in the record."""
+    found: dict[int, dict[str, list[int]]] = {}
+    number = {name: node for node, name in enumerate(names)}
+    for (name, label), costs in ({} if record is None else record.computations).items():
+        if name in number:
+            found.setdefault(number[name], {})[label] = costs
+    return found
+
+
+def _strangers(record: Realisation, network: Network) -> list[str]:
+    known = set(network.names)
+    strange = [f"{u} -> {v}" for u, v in record.links if u not in known or v not in known]
+    return [f"network.replay: {len(strange)} links of the record are not in this network, such as {strange[0]}"
+            ] if strange else []
+
+
+def _given(params: Any) -> dict[str, Any]:
+    """The parameters that `Params` takes, as plain values; a variant's fixed ones are not among them."""
+    values = dataclasses.asdict(params)
+    return {f.name: values[f.name] for f in dataclasses.fields(params) if f.init}
 
 
 def observed(outcome: Outcome) -> list[tuple[int, int, dict[str, float]]]:
-    return [(o.node, o.round, o.values) for o in outcome.observations]
+    """What was observed up to the last round that a deciding node entered; others may have begun a further one."""
+    last = outcome.kernel.entered
+    return [(o.node, o.round, o.values) for o in outcome.observations if o.round <= last]
 
 
 def timed(outcome: Outcome) -> list[tuple[int, str, float, int]]:
@@ -306,8 +419,8 @@ def located(task: dict[str, Any]) -> dict[str, Any] | None:
     return task
 
 
-def poisoned(scenario: Scenario, roles: dict[str, list[int]], names: Sequence[str]) -> dict[int, str]:
-    """node -> attack on its data; a fraction is drawn from the clients (peers, where there are none) by the seed."""
+def poisoned(scenario: Scenario, roles: dict[str, list[int]], names: Sequence[str], what: str) -> dict[int, str]:
+    """node -> attack on its data or prototypes; a fraction is drawn from the clients (peers, where there are none)."""
     found: dict[int, str] = {}
     for number, attack in enumerate(scenario.attacks):
         if attack.fraction is None:
@@ -317,38 +430,9 @@ def poisoned(scenario: Scenario, roles: dict[str, list[int]], names: Sequence[st
             count = round(attack.fraction * len(pool))
             drawn = generator(scenario.seed, "attack", number).choice(len(pool), count, replace=False)
             nodes = [pool[i] for i in sorted(drawn)]
-        found |= dict.fromkeys(nodes, attack.data)
+        kind = getattr(attack, what)
+        found |= {} if kind is None else dict.fromkeys(nodes, kind)
     return found
-
-
-def _faults(scenario: Scenario, network: Network, names: Sequence[str]) -> list[Crash | LinkChange]:
-    """The faults by node and vertex. Raises ScenarioError for all that name what is not there."""
-    faults: list[Crash | LinkChange] = []
-    problems: list[Problem] = []
-    vertex = {name: v for v, name in enumerate(network.names)}
-    for i, fault in enumerate(scenario.faults):
-        place = f"faults[{i}]"
-        if isinstance(fault, LinkDown):
-            ends = vertex[fault.source], vertex[fault.destination]
-            try:
-                network.parameters(*ends)
-            except NetworkError as e:
-                problems.append(Problem(f"{place}.link", f"{fault.source}->{fault.destination}", str(e)))
-                continue
-            faults.append(LinkChange(fault.at_ns, *ends, {"down": True}))
-            if fault.for_ns is not None:
-                faults.append(LinkChange(fault.at_ns + fault.for_ns, *ends, {"down": False}))
-        elif fault.node not in names:
-            problems.append(Problem(f"{place}.node", fault.node, "expected a vertex that hosts a node"))
-        elif isinstance(fault, NodeCrash):
-            until = None if fault.for_ns is None else fault.at_ns + fault.for_ns
-            faults.append(Crash(fault.at_ns, names.index(fault.node), until))
-        elif fault.first is not None:
-            problems.append(Problem(f"{place}.rounds", f"{fault.first}..{fault.last}",
-                                    "not supported: a faulty behaviour holds for the whole run"))
-    if problems:
-        raise ScenarioError(str(scenario.path or scenario.name), problems)
-    return faults
 
 
 @dataclass(frozen=True)

@@ -312,7 +312,8 @@ class World:
     @cached_property
     def invariants(self) -> Report:
         """The invariant report, recomputed from the rows."""
-        return check_columns(columns(self.rows), self.header, engine.latencies(self.outcome.wiring.network))
+        network = self.outcome.wiring.network
+        return check_columns(columns(self.rows), self.header, engine.latencies(network), network.unordered())
 
     def of(self, node: str | int, *kinds: int) -> list[Row]:
         """What a node did and what happened to it, in the order of virtual time; of some kinds of rows, or of all."""
@@ -330,7 +331,7 @@ def _closed(world: World) -> MemoryJournal:
 
 def _whose(row: Row, target: Mapping[tuple[int, int], int]) -> int:
     """The node to which a row belongs; -1: to a link."""
-    if row[0] in (R.DELIVER, R.LOST, R.LATE, R.UNREAD):
+    if row[0] in (R.DELIVER, R.LOST, R.LATE, R.UNREAD, R.RESENT):
         return target[row[2], row[3]]
     return -1 if row[0] in (R.HOP, R.LINK) else int(row[2])
 

@@ -6,8 +6,13 @@ import contextlib
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from emul.workers.pool import Workers
+
+# the same examples on every machine, however slow it is; a hunt for others is `settings(derandomize=False)`
+settings.register_profile("emul", deadline=None, derandomize=True)
+settings.load_profile("emul")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

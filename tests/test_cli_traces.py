@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from emul.base.errors import ScenarioError
 from emul.cli import app
-from emul.network.churn import read_availability
-from emul.network.traces import read_trace
+from emul.network.models.churn import read_availability
+from emul.network.models.traces import read_trace
 
 runner = CliRunner()
 

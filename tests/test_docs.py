@@ -16,9 +16,11 @@ from emul.learning import data, models, partition, solver
 from emul.record.summary import Facts, summarise
 from emul.record.tables import COLUMNS, columns, derive
 from emul.roles import Node
-from emul.scenario import faults, links, load, loads, places
+from emul.scenario import churn, faults, links, load, loads, places
 from emul.scenario import models as scenario_models
 from emul.scenario.sections import Section
+from emul.study import tables as study_tables
+from emul.study.compare import METRICS
 
 ROOT = Path(__file__).resolve().parents[1]
 README = "README.md"
@@ -26,10 +28,17 @@ DOCUMENTS = [README, *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glo
 REFERENCE = re.compile(r"`(emul/[\w/]+\.py)(?::\s+([\w.]+))?`")
 
 # heading of docs/scenario.md -> the models whose keys it explains
-SECTIONS = {"Top level": ["Document"], "topology": ["Topology"], "roles of a file": ["Role"], "links": ["Link"],
-            "outage": ["Outage"], "overhead": ["Overhead"], "nodes": ["NodeRule"], "faults": ["FaultRule"],
+SECTIONS = {"Top level": ["Document"], "topology": ["Topology"], "roles of a topology": ["Role"],
+            "latency by distance": ["LatencyByDistance"], "capacity": ["CapacityRule"], "access": ["AccessLink"],
+            "links": ["Link"],
+            "outage": ["Outage"], "latency": ["Latency"], "overhead": ["Overhead"],
+            "transport": ["Transport"], "switching": ["Packetized"], "nodes": ["NodeRule"],
+            "faults": ["FaultRule"], "set": ["LinkValues"], "churn": ["ChurnRule"],
+            "availability": ["AvailabilityRule"],
+            "laws of durations": ["LawRule", "WeibullLaw", "LogNormalLaw"], "diurnal": ["DiurnalRule"],
+            "group": ["GroupRule"], "bandwidth": ["BandwidthTrace"],
             "attacks": ["Attack", "AttackedShare"], "compute": ["Compute"], "stop": ["Stop"],
-            "evaluation": ["Evaluation"], "workers": ["Workers"]}
+            "evaluation": ["Evaluation"], "workers": ["Workers"], "network": ["NetworkRule"], "sweep": ["SweepRule"]}
 
 
 def text(name: str) -> str:
@@ -37,7 +46,8 @@ def text(name: str) -> str:
 
 
 def blocks(name: str, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", text(name), re.MULTILINE | re.DOTALL)
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", text(name), re.MULTILINE | re.DOTALL)
+    return [block for kind, block in found if kind == language]
 
 
 def sections(name: str) -> dict[str, str]:
@@ -102,7 +112,8 @@ def test_whole_scenarios_in_the_documents_load(name: str) -> None:
         assert loads(block).warnings == []
 
 
-MODELS = {name: value for module in (scenario_models, places, links, faults) for name, value in vars(module).items()
+MODELS = {name: value for module in (scenario_models, places, links, faults, churn)
+          for name, value in vars(module).items()
           if inspect.isclass(value) and issubclass(value, Section) and value is not Section}
 
 
@@ -174,6 +185,17 @@ def test_every_key_of_a_summary_is_explained() -> None:
     header = {"names": ["server"], "roles": ["server"], "vertices": [0], "network": ["server"], "deciders": [0]}
     summary = summarise(derive(columns([]), header), Facts("fedavg", 0, 0.0, "00" * 16))
     assert first_cells(sections("docs/run-directory.md")["summary.json"]) == set(summary)
+
+
+# --- studies.md -------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("table", study_tables.COLUMNS)
+def test_every_column_of_a_study_is_explained(table: str) -> None:
+    assert first_cells(sections("docs/studies.md")[table]) == set(study_tables.COLUMNS[table])
+
+
+def test_the_metrics_of_a_comparison_are_explained() -> None:
+    assert first_cells(sections("docs/studies.md")["What is compared"]) == set(METRICS)
 
 
 # --- writing-a-scheme.md and the README -----------------------------------------------------------------------------

@@ -19,8 +19,8 @@ from emul.base import rows as R
 from emul.base.errors import NothingToReceive, ScenarioError, TimedOut
 from emul.dynamics import dynamics
 from emul.network import LinkRule, OutageSpec, TopologySpec, build
-from emul.network.churn import Diurnal, Exponential, Fixed, Shocks, alternating
-from emul.network.traces import TraceSpec
+from emul.network.models.churn import Diurnal, Exponential, Fixed, Shocks, alternating
+from emul.network.models.traces import TraceSpec
 from emul.roles import Message, Node
 from emul.scenario import (
     Availability,

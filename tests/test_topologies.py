@@ -13,8 +13,8 @@ import pytest
 
 from emul import engine
 from emul.network import Distance, RoleRule, TopologySpec, build
-from emul.network.readers import read_graph
-from emul.network.topology import Access, Capacity
+from emul.network.graph.readers import read_graph
+from emul.network.graph.topology import Access, Capacity
 from emul.record.journal import MemoryJournal
 from emul.scenario import load, loads
 from emul.workers.twin import Twin

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from emul.base.units import format_bandwidth, format_duration
 from emul.network import Distance, RoleRule, TopologySpec
-from emul.network.generators import shape
+from emul.network.graph.generators import shape
 
 SEED = 2026
 BANDWIDTH_BPS = 10 * 10**9

@@ -1,7 +1,7 @@
 """Data sets: decoded once per machine, then mapped read-only by every process.
 
 Arrays are stored as unsigned bytes and become float32 batch by batch, those of the built-in sets standardised: mean 0
-and standard deviation 1 over the training images. The decoded arrays are written once as .npy into
+and standard deviation 1 over the training images, of each channel. The decoded arrays are written once as .npy into
 `$XDG_CACHE_HOME/emul/data` (or `~/.cache/emul/data`), under a key made of the sources' sizes and times, and mapped
 from there: the pages are shared by all workers of a machine. Data sets of users come by entry points of the group
 `emul.data`, callables `(spec) -> {"train_x", "train_y", "test_x", "test_y"}`; they are not cached.
@@ -24,8 +24,9 @@ from typing import IO, Any
 
 import numpy as np
 
-from emul.base.errors import EmulError
 from emul.base.streams import generator
+from emul.learning import images
+from emul.learning.images import DataError
 from emul.learning.names import plugin, plugin_names, unknown
 
 _log = logging.getLogger(__name__)
@@ -37,10 +38,9 @@ _DIGITS_TRAIN = 1500                # of 1797; the rest is the test set
 _UNSIGNED_BYTE = 8                  # the type code of an IDX file
 
 Arrays = dict[str, np.ndarray]
+Level = float | tuple[float, ...]   # of all pixels, or of each channel
 
-
-class DataError(EmulError):
-    """A data set is missing or is not what it should be; the text names the file and what was expected."""
+__all__ = ["BUILT_IN", "DataError", "DataSet", "Known", "load", "missing", "names"]
 
 
 @dataclass(frozen=True)
@@ -51,16 +51,19 @@ class Known:
     classes: int
     samples: int                    # of the training set
     scale: float                    # a stored byte is divided by it,
-    mean: float                     # then this is subtracted, and the rest divided by `std`: both of the training
-    std: float                      # images, as is usual for these sets; `normalise` in a scenario says otherwise
+    mean: Level                     # then this is subtracted, and the rest divided by `std`: both of the training
+    std: Level                      # images, as is usual for these sets; `normalise` in a scenario says otherwise
 
 
 BUILT_IN = {"digits": Known((1, 8, 8), 10, _DIGITS_TRAIN, 16.0, 0.3053, 0.3763),
             "mnist": Known((1, 28, 28), 10, 60_000, 255.0, 0.1307, 0.3081),
-            "fashion-mnist": Known((1, 28, 28), 10, 60_000, 255.0, 0.2860, 0.3530)}
+            "fashion-mnist": Known((1, 28, 28), 10, 60_000, 255.0, 0.2860, 0.3530),
+            "cifar10": Known((3, 32, 32), 10, 50_000, 255.0, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+            "cinic10": Known((3, 32, 32), 10, 90_000, 255.0, (0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587))}
+FOLDER = "images"                   # any image folder: shape and classes are known once it is read
 
 DIRECTORY = "EMUL_DATA"             # environment variable: where the files are, if the task does not say
-NEED_FILES = ("mnist", "fashion-mnist")
+NEED_FILES = ("mnist", "fashion-mnist", "cifar10", "cinic10", FOLDER)
 
 _IDX_FILES = {"train_x": ("train-images-idx3-ubyte", 3), "train_y": ("train-labels-idx1-ubyte", 1),
               "test_x": ("t10k-images-idx3-ubyte", 3), "test_y": ("t10k-labels-idx1-ubyte", 1)}
@@ -77,8 +80,8 @@ class DataSet:
     test_y: np.ndarray
     classes: int
     scale: float = 1.0              # stored value / scale is in [0, 1] where the set has pixels
-    mean: float = 0.0               # normalisation, after the scaling
-    std: float = 1.0
+    mean: Level = 0.0               # normalisation, after the scaling
+    std: Level = 1.0
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -90,27 +93,37 @@ class DataSet:
         if self.scale != 1.0:
             x /= np.float32(self.scale)
         if self.mean != 0.0:
-            x -= np.float32(self.mean)
+            x -= _over_channels(self.mean)
         if self.std != 1.0:
-            x /= np.float32(self.std)
+            x /= _over_channels(self.std)
         return x
+
+
+def _over_channels(level: Level) -> np.ndarray:
+    """As float32: a scalar, or (channels, 1, 1)."""
+    value = np.asarray(level, dtype=np.float32)
+    return value.reshape(-1, 1, 1) if value.ndim else value
 
 
 def names() -> list[str]:
     """Every data set that can be asked for."""
-    return sorted({*BUILT_IN, *plugin_names(PLUGINS)})
+    return sorted({*BUILT_IN, FOLDER, *plugin_names(PLUGINS)})
 
 
 def load(spec: dict[str, Any]) -> DataSet:
     """The data set of `spec`: {"set": name, "directory": path or None, "normalise": {"mean": m, "std": s} or None}.
 
     Its inputs are (stored value / scale - mean) / std. Without `normalise`, mean and std are those of the training
-    images for a built-in set (`Known`), 0 and 1 for a set of the user; {"mean": 0, "std": 1} gives pixels in [0, 1].
-    Raises DataError if it is unknown, missing or garbled.
+    images for a built-in set (`Known`), 0 and 1 for others; {"mean": 0, "std": 1} gives pixels in [0, 1], a list
+    has one number for each channel. Raises DataError if it is unknown, missing or garbled.
     """
     name = spec["set"]
-    mean, std = 0.0, 1.0
-    if name in BUILT_IN:
+    mean: Level = 0.0
+    std: Level = 1.0
+    if name == FOLDER:
+        arrays = _cached(name, *_source(name, spec.get("directory")))
+        classes, scale = int(arrays["train_y"].max()) + 1, 255.0
+    elif name in BUILT_IN:
         known = BUILT_IN[name]
         mean, std = known.mean, known.std
         arrays = _cached(name, *_source(name, spec.get("directory")))
@@ -122,16 +135,25 @@ def load(spec: dict[str, Any]) -> DataSet:
     for view in views.values():
         view.flags.writeable = False
     normalise = {"mean": mean, "std": std} | (spec.get("normalise") or {})
-    return DataSet(name, **views, classes=classes, scale=scale, mean=float(normalise["mean"]),
-                   std=float(normalise["std"]))
+    levels = [tuple(map(float, v)) if isinstance(v, (list, tuple)) else float(v)
+              for v in (normalise["mean"], normalise["std"])]
+    for level in levels:
+        if isinstance(level, tuple) and len(level) != views["train_x"].shape[1]:
+            raise DataError(f'data set "{name}": expected {views["train_x"].shape[1]} numbers to normalise with, one '
+                            f"for each channel, found {len(level)}")
+    return DataSet(name, **views, classes=classes, scale=scale, mean=levels[0], std=levels[1])
 
 
 def missing(spec: dict[str, Any]) -> str | None:
-    """Why the files of a built-in data set cannot be found, or None; reads no file."""
-    if spec["set"] not in BUILT_IN or spec["set"] == "digits":
-        return None
+    """Why the files of a data set cannot be found, or None; reads no file."""
+    name, directory = spec["set"], spec.get("directory")
     try:
-        _idx_paths(spec["set"], spec.get("directory"))
+        if name in ("mnist", "fashion-mnist"):
+            _idx_paths(name, directory)
+        elif name == "cifar10":
+            images.cifar_files(_folder(name, directory))
+        elif name in ("cinic10", FOLDER):
+            images.folder_classes(_folder(name, directory))
     except DataError as error:
         return str(error)
     return None
@@ -141,9 +163,31 @@ def _source(name: str, directory: str | None) -> tuple[str, Callable[[], Arrays]
     """What the decoded arrays depend on, as a text, and the function that decodes them."""
     if name == "digits":
         return f"scikit-learn {version('scikit-learn')} numpy {version('numpy')}", _digits
+    if name == "cifar10":
+        files = images.cifar_files(_folder(name, directory))
+        return _stats(files), lambda: images.read_cifar(files)
+    if name in ("cinic10", FOLDER):
+        folder = _folder(name, directory)
+        classes = images.folder_classes(folder)
+        every = [path for kind in ("train", "test") for path, _ in images.folder_files(folder, kind, classes)]
+        shape = BUILT_IN[name].input_shape if name in BUILT_IN else None
+        return _stats(every), lambda: images.read_folder(folder, shape)
     paths = _idx_paths(name, directory)
-    stats = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths.values()]
-    return repr(stats), lambda: _read_idx_set(paths)
+    return _stats(list(paths.values())), lambda: _read_idx_set(paths)
+
+
+def _stats(paths: list[Path]) -> str:
+    """Names, sizes and times: a text that changes when the files do."""
+    return repr([(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths])
+
+
+def _folder(name: str, directory: str | None) -> Path:
+    """Where the files of a set are: `directory` or $EMUL_DATA, or its folder `name`. Raises DataError."""
+    given = directory or os.environ.get(DIRECTORY)
+    if not given:
+        raise DataError(f'data set "{name}": expected a directory with its files, in the task or in $EMUL_DATA')
+    folder = Path(given).expanduser()
+    return folder / name if (folder / name).is_dir() else folder
 
 
 def _digits() -> Arrays:
@@ -298,7 +342,7 @@ def _map_all(name: str, paths: dict[str, Path]) -> Arrays | None:
         arrays = {part: np.load(path, mmap_mode="r", allow_pickle=False) for part, path in paths.items()}
         if any(array.dtype != np.uint8 for array in arrays.values()):
             return None
-        _check(name, arrays, BUILT_IN[name].classes)
+        _check(name, arrays, BUILT_IN[name].classes if name in BUILT_IN else int(arrays["train_y"].max()) + 1)
     except (OSError, ValueError, EOFError, TypeError, SyntaxError, DataError):
         return None                 # TypeError, SyntaxError: a garbled .npy header
     return arrays

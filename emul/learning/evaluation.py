@@ -19,7 +19,7 @@ from emul.learning.data import DataSet
 from emul.learning.parameters import FlatModule
 from emul.learning.training import aligned
 
-_CHUNK = 500                        # test samples at once
+_CHUNK = 250                        # test samples at once: what one layer of a convolution makes stays in the cache
 
 
 @dataclass(frozen=True)

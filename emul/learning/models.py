@@ -2,7 +2,13 @@
 
 The MNIST nets are those of the Fair-SecCoGC experiments: `mnist_printed` as the paper prints it (no activation, no
 pooling: a linear map), `mnist_pooled` with ReLU and pooling added, `mnist_classic` the widely used net of 5 x 5
-convolutions. Models of users come by entry points of the group `emul.models`.
+convolutions; `cinic_cnn` is the paper's net for CINIC-10. Models of users come by entry points of the group
+`emul.models`.
+
+Prototype methods cut a model in two: the *representation*, whose output is the feature vector C of a sample, and the
+*decision* on it. A model that can be cut is an nn.Sequential with the number of modules before the cut; `convolutions`
+is the number of modules at the front that some methods share alone. Models of users say all three as attributes of the
+module: `features` (the length of C), `features_at`, `convolutions_at`.
 """
 
 from __future__ import annotations
@@ -34,6 +40,9 @@ class Model:
 
     build: Build
     input_shape: Shape | None = None
+    features: int | None = None         # length n of C; None: the model is not cut
+    features_at: int | None = None      # modules before the cut
+    convolutions_at: int | None = None  # modules at the front up to the last convolution
 
 
 def digits_cnn(input_shape: Shape, classes: int) -> nn.Module:
@@ -72,33 +81,106 @@ def mnist_printed(input_shape: Shape, classes: int) -> nn.Module:
     """C(1,10) C(10,20) D L(50) L(10), C = 3 x 3 with padding 1, D = dropout 0.2: 786,480 parameters, linear."""
     from torch import nn
 
+    from emul.learning.dropout import Dropout
+
     return nn.Sequential(nn.Conv2d(1, 10, 3, padding=1), nn.Conv2d(10, 20, 3, padding=1),
-                         nn.Flatten(), nn.Dropout(0.2), nn.Linear(15680, 50), nn.Linear(50, classes))
+                         nn.Flatten(), Dropout(0.2), nn.Linear(15680, 50), nn.Linear(50, classes))
 
 
 def mnist_pooled(input_shape: Shape, classes: int) -> nn.Module:
     """`mnist_printed` with ReLU and 2 x 2 max-pooling: 51,480 parameters."""
     from torch import nn
 
+    from emul.learning.dropout import Dropout
+
     return nn.Sequential(nn.Conv2d(1, 10, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
                          nn.Conv2d(10, 20, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),    # (B, 20, 7, 7)
-                         nn.Flatten(), nn.Dropout(0.2), nn.Linear(980, 50), nn.ReLU(), nn.Linear(50, classes))
+                         nn.Flatten(), Dropout(0.2), nn.Linear(980, 50), nn.ReLU(), nn.Linear(50, classes))
 
 
 def mnist_classic(input_shape: Shape, classes: int) -> nn.Module:
     """Two 5 x 5 convolutions with pooling, dropout 0.5, 320-50-10: 21,840 parameters."""
     from torch import nn
 
+    from emul.learning.dropout import Dropout
+
     return nn.Sequential(nn.Conv2d(1, 10, 5), nn.MaxPool2d(2), nn.ReLU(),
                          nn.Conv2d(10, 20, 5), nn.Dropout2d(0.5), nn.MaxPool2d(2), nn.ReLU(),   # (B, 20, 4, 4)
-                         nn.Flatten(), nn.Linear(320, 50), nn.ReLU(), nn.Dropout(0.5), nn.Linear(50, classes))
+                         nn.Flatten(), nn.Linear(320, 50), nn.ReLU(), Dropout(0.5), nn.Linear(50, classes))
 
 
-_DIGITS, _MNIST = (1, 8, 8), (1, 28, 28)
+def digits_classic(input_shape: Shape, classes: int) -> nn.Module:
+    """`mnist_classic` for 8 x 8: two 3 x 3 convolutions to 10 and 20 channels, 80-50-10: 6,480 parameters."""
+    from torch import nn
+
+    return nn.Sequential(nn.Conv2d(1, 10, 3, padding=1), nn.MaxPool2d(2), nn.ReLU(),
+                         nn.Conv2d(10, 20, 3, padding=1), nn.MaxPool2d(2), nn.ReLU(),       # (B, 20, 2, 2)
+                         nn.Flatten(), nn.Linear(80, 50), nn.ReLU(), nn.Linear(50, classes))
+
+
+def femnist_classic(input_shape: Shape, classes: int) -> nn.Module:
+    """`mnist_classic` for raw 128 x 128 images of 62 classes: 16,820-50-62, 849,332 parameters."""
+    from torch import nn
+
+    return nn.Sequential(nn.Conv2d(1, 10, 3), nn.MaxPool2d(2), nn.ReLU(),
+                         nn.Conv2d(10, 20, 5), nn.Dropout2d(0.5), nn.MaxPool2d(2), nn.ReLU(),    # (B, 20, 29, 29)
+                         nn.Flatten(), nn.Linear(16820, 50), nn.ReLU(), nn.Dropout(0.5), nn.Linear(50, classes))
+
+
+def resnet18(input_shape: Shape, classes: int) -> nn.Module:
+    """He et al. 2016, table 1, 18 layers, untrained: 11,181,642 parameters for 10 classes. C (512) = average pool."""
+    from torch import nn
+
+    def stage(inside: int, outside: int, stride: int) -> nn.Module:
+        return nn.Sequential(_block(inside, outside, stride), _block(outside, outside, 1))
+
+    return nn.Sequential(nn.Conv2d(input_shape[0], 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(),
+                         nn.MaxPool2d(3, 2, 1), stage(64, 64, 1), stage(64, 128, 2), stage(128, 256, 2),
+                         stage(256, 512, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes))
+
+
+def _block(inside: int, outside: int, stride: int) -> nn.Module:
+    """relu(f(x) + g(x)): f two 3 x 3 convolutions, g the identity, or a 1 x 1 convolution where shapes differ."""
+    import torch
+    from torch import nn
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.f = nn.Sequential(nn.Conv2d(inside, outside, 3, stride, 1, bias=False), nn.BatchNorm2d(outside),
+                                   nn.ReLU(), nn.Conv2d(outside, outside, 3, 1, 1, bias=False),
+                                   nn.BatchNorm2d(outside))
+            self.g = nn.Identity() if stride == 1 and inside == outside else nn.Sequential(
+                nn.Conv2d(inside, outside, 1, stride, bias=False), nn.BatchNorm2d(outside))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.relu(self.f(x) + self.g(x))
+
+    return Block()
+
+
+def cinic_cnn(input_shape: Shape, classes: int) -> nn.Module:
+    """C(3,32) R M C(32,32) R M D L(512) R D L(256) R D L(10), 1,193,130 parameters: for CINIC-10 and CIFAR-10.
+
+    C = 3 x 3 with padding 1, R = ReLU, M = 2 x 2 max-pooling, D = dropout 0.2.
+    """
+    from torch import nn
+
+    from emul.learning.dropout import Dropout
+
+    return nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+                         nn.Conv2d(32, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),    # (B, 32, 8, 8)
+                         nn.Flatten(), Dropout(0.2), nn.Linear(2048, 512), nn.ReLU(),
+                         Dropout(0.2), nn.Linear(512, 256), nn.ReLU(), Dropout(0.2), nn.Linear(256, classes))
+
+
+_DIGITS, _MNIST, _CIFAR, _FEMNIST = (1, 8, 8), (1, 28, 28), (3, 32, 32), (1, 128, 128)
 BUILT_IN = {
     "digits_cnn": Model(digits_cnn, _DIGITS), "digits_mlp": Model(digits_mlp), "logistic": Model(logistic),
     "mnist_printed": Model(mnist_printed, _MNIST), "mnist_pooled": Model(mnist_pooled, _MNIST),
-    "mnist_classic": Model(mnist_classic, _MNIST),
+    "mnist_classic": Model(mnist_classic, _MNIST, 50, 10, 7), "cinic_cnn": Model(cinic_cnn, _CIFAR),
+    "digits_classic": Model(digits_classic, _DIGITS, 50, 9, 6),
+    "femnist_classic": Model(femnist_classic, _FEMNIST, 50, 10, 7), "resnet18": Model(resnet18, None, 512, 10, 8),
 }
 
 
@@ -127,4 +209,8 @@ def create(name: str, input_shape: Shape, classes: int, seed: int) -> nn.Module:
     if reason:
         raise ModelError(reason)
     with torch_stream(seed, "init", name):
-        return build(tuple(input_shape), classes)
+        module = build(tuple(input_shape), classes)
+    cut = BUILT_IN.get(name)
+    for said in ("features", "features_at", "convolutions_at") if cut is not None and cut.features_at else ():
+        setattr(module, said, getattr(cut, said))
+    return module

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from emul.base.errors import EmulError
+from emul.learning.dropout import Dropout
 
 
 class ParameterError(EmulError):
@@ -86,7 +87,7 @@ def _persistent_buffers(module: nn.Module) -> Iterator[torch.Tensor]:
 
 
 # Layers of torch.nn that draw, but for those with a rate in an attribute `dropout` (recurrent, attention).
-_RANDOM_LAYERS = (nn.modules.dropout._DropoutNd, nn.RReLU, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d)
+_RANDOM_LAYERS = (Dropout, nn.modules.dropout._DropoutNd, nn.RReLU, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d)
 
 
 def _draws(module: nn.Module) -> bool:

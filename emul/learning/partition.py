@@ -2,6 +2,7 @@
 
 `iid`           every sample to one client, sizes equal (they differ by one where the clients do not divide n)
 `dirichlet: a`  label skew with equal sizes n // K; class proportions of each client ~ Dir(a 1_C)
+`class_space: {avg: a, std: s, shots: n, test_shots: m}`   n samples of each of max(2, a - s) .. a + s classes
 `classes: c`    every client holds c classes; a class is shared equally by those that hold it
 `bootstrap: n`  n samples with replacement, from the client's own stream: no memory per client, any number of them
 """
@@ -157,9 +158,71 @@ def _shuffled_classes(labels: np.ndarray, seed: int, rule: str) -> list[np.ndarr
             for c in np.unique(labels)]
 
 
+CLASS_SPACE = {"avg": 1, "std": 0, "shots": 1, "test_shots": 1}     # its keys, and the least value of each
+_DRAWS = 1000                           # of the class sets, before it is given up that every class has a holder
+
+
+@dataclass(frozen=True)
+class ClassSpace:
+    """Clients with classes of their own, `shots` training and up to `test_shots` test samples of each."""
+
+    held: list[np.ndarray]              # client -> its classes, ascending
+    shards: Shards
+    test_shots: int
+    seed: int
+
+    def size(self, client: int) -> int:
+        return self.shards.size(client)
+
+    def indices(self, client: int) -> np.ndarray:
+        return self.shards.indices(client)
+
+    def test_indices(self, client: int, labels: np.ndarray) -> np.ndarray:
+        """The client's own test samples, from the labels of the test set: of each of its classes `test_shots` without
+        repetition, all where there are fewer. Clients draw on their own, so they may share some."""
+        drawn = []
+        for c in self.held[client].tolist():
+            pool = np.flatnonzero(labels == c)
+            rng = generator(self.seed, "partition", "class_space", "test", client, c)
+            drawn.append(np.sort(rng.permutation(pool)[:self.test_shots]))
+        return np.concatenate(drawn)
+
+
+def class_space(labels: np.ndarray, clients: int, spec: dict[str, int], seed: int) -> ClassSpace:
+    """Tan et al. 2022 (FedProto), public code: a client draws how many classes it holds, uniformly from
+    max(2, avg - std) .. min(C, avg + std), then which, then `shots` samples of each, no sample twice over all clients.
+
+    The class sets are drawn anew until every class has a holder. Raises PartitionError where that cannot be, or where
+    a class has too few samples for its holders.
+    """
+    pools = _shuffled_classes(labels, seed, "class_space")
+    low, high = max(2, spec["avg"] - spec["std"]), min(len(pools), spec["avg"] + spec["std"])
+    if low > high:
+        raise PartitionError(f"class_space: {low} to {high} classes a client, of {len(pools)}")
+    for draw in range(_DRAWS):
+        rng = generator(seed, "partition", "class_space", draw)
+        held = [np.sort(rng.permutation(len(pools))[:count]) for count in rng.integers(low, high + 1, clients)]
+        if len(np.unique(np.concatenate(held))) == len(pools):
+            break
+    else:
+        raise PartitionError(f"class_space: {clients} clients of {low} to {high} classes leave one of {len(pools)} "
+                             "classes without a holder")
+    shots, taken = spec["shots"], [0] * len(pools)
+    parts: list[list[np.ndarray]] = [[] for _ in range(clients)]
+    for client, own in enumerate(held):
+        for c in own.tolist():
+            if taken[c] + shots > len(pools[c]):
+                raise PartitionError(f"class_space: class {c} has {len(pools[c])} training samples; "
+                                     f"{int(sum(c in h for h in held))} holders of {shots} shots need more")
+            parts[client].append(pools[c][taken[c]:taken[c] + shots])
+            taken[c] += shots
+    return ClassSpace(held, Shards([np.concatenate(part) for part in parts]), spec.get("test_shots", 40), seed)
+
+
 RULES: dict[str, Callable[[np.ndarray, int, Any, int], Partition]] = {
     "iid": lambda labels, clients, _, seed: Shards(iid(len(labels), clients, seed)),
     "dirichlet": lambda labels, clients, alpha, seed: Shards(dirichlet(labels, clients, float(alpha), seed)),
+    "class_space": class_space,
     "classes": lambda labels, clients, c, seed: Shards(classes(labels, clients, int(c), seed)),
     "bootstrap": lambda labels, _, n, seed: Bootstrap(len(labels), int(n), seed),
 }

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -22,11 +22,13 @@ from emul.learning.names import unknown
 if TYPE_CHECKING:
     from emul.learning.evaluation import Scores
     from emul.learning.parameters import FlatModule
+    from emul.learning.pooling import Pool
     from emul.learning.training import Samples
 
 Vector = np.ndarray                                     # (d,) float32
 # A poisoned client: (inputs (n, ...) float32, labels (n,) int64, rng) -> the same, changed
 Transform = Callable[[np.ndarray, np.ndarray, np.random.Generator], tuple[np.ndarray, np.ndarray]]
+Tamper = Callable[[dict[int, np.ndarray], np.random.Generator], dict[int, np.ndarray]]
 
 _KEYS = ("data", "partition", "model", "solver")
 _DATA_KEYS = ("set", "directory", "normalise", "held_out")
@@ -150,15 +152,32 @@ class Task:
             self._last_scores = key, scores(self._model, vector, self.data)
         return self._last_scores[1]
 
+    def evaluate_own(self, client: int, vector: Vector) -> dict[str, float]:
+        """{"accuracy", "loss"} of a personal model on the client's own test samples: those that its partition gives it,
+        else as `evaluate_client`. Changes no state and no stream."""
+        from emul.learning.evaluation import scores
+
+        own = self._own_test(client)
+        return self.evaluate_client(client, vector) if own is None else scores(self._model, vector, own).overall()
+
+    def _own_test(self, client: int) -> data_sets.DataSet | None:
+        """The data with the client's own test samples in place of all; None: the partition gives it none."""
+        self._require(client)
+        if not isinstance(self._partition, partition.ClassSpace):
+            return None
+        chosen = self._partition.test_indices(client, self.data.test_y)
+        return replace(self.data, test_x=self.data.test_x[chosen], test_y=self.data.test_y[chosen])
+
     def for_node(self, name: str, client: int | None, round_of: Callable[[], int],
-                 transform: Transform | None = None) -> NodeTask:
+                 transform: Transform | None = None, tamper: Tamper | None = None) -> NodeTask:
         """What the role of node `name` sees. client: its number among the clients, None if it is none of them.
 
-        round_of: gives the node's present round. transform: poisons the node's samples, once.
+        round_of: gives the node's present round. transform: poisons the node's samples, once. tamper: changes the
+        prototypes that it makes.
         """
         if client is not None:
             self._require(client)
-        return NodeTask(self, name, client, round_of, transform)
+        return NodeTask(self, name, client, round_of, transform, tamper)
 
     def _require(self, client: int) -> None:
         if not 0 <= client < self.clients:
@@ -173,10 +192,10 @@ class NodeTask:
     """
 
     def __init__(self, task: Task, name: str, client: int | None, round_of: Callable[[], int],
-                 transform: Transform | None):
+                 transform: Transform | None, tamper: Tamper | None = None):
         self._task, self._name, self._client, self._round_of = task, name, client, round_of
-        self._transform = transform
-        self._poisoned: Samples | None = None
+        self._transform, self._tamper = transform, tamper
+        self._poisoned: dict[int | None, Samples] = {}      # by whose samples they are
         self._round, self._calls = -1, 0
 
     @property
@@ -194,19 +213,109 @@ class NodeTask:
             return len(self._task.held_out())
         return self._task.samples(self._client)
 
-    def local_update(self, parameters: Vector, *, steps: int | None = None) -> tuple[Vector, int]:
+    def local_update(self, parameters: Vector, *, steps: int | None = None, share: int | None = None,
+                     epochs: int | None = None, only: str | None = None, proximal: float = 0.0,
+                     ) -> tuple[Vector, int]:
         """Train from `parameters` on this node's samples: (after - before (d,) float32, number of samples).
 
-        steps: in place of the solver's own steps or epochs. `parameters` is only read; the result is fresh and may
-        be written. Raises TaskError at a node without samples that is no client.
-        """
-        from emul.learning.training import train
+        steps: in place of the solver's own steps or epochs. share: on the samples of client number `share` instead,
+        which this node holds a copy of; all who train on it in one round from the same parameters get the same
+        update, since streams are keyed by (share, round). `parameters` is only read; the result is fresh and may be
+        written. Raises TaskError at a node without samples that is no client.
 
-        samples, model = self._samples(), self._task._model
+        epochs: in place of the solver's own. only: train this part alone, as in `part`. proximal: mu, adds
+        (mu / 2) |w - parameters|^2 to the loss.
+        """
+        from emul.learning.training import Stream, train
+
+        samples, model = self._samples(share), self._task._model
+        stream = self._stream() if share is None else Stream(self._task.seed, f"share {share}", self._round_of(), 0)
         before = np.asarray(parameters, dtype=np.float32)
         model.load(before)
-        train(model, samples, self._task.solver.with_steps(steps), self._stream())
+        solver_ = self._task.solver.with_steps(steps)
+        if epochs is not None:
+            solver_ = replace(solver_, steps=None, epochs=epochs)
+        train(model, samples, solver_, stream, *self._variant(only, proximal))
         return model.difference(before), len(samples)
+
+    def _variant(self, only: str | None, proximal: float) -> tuple[Any, Any]:
+        """Loss and mask of a local update; None each where it is the plain one."""
+        import torch
+        from torch.nn.functional import cross_entropy
+
+        model, loss, mask = self._task._model, None, None
+        if proximal:
+            anchor = model.weights.clone()
+
+            def loss(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+                weights = torch.cat([p.reshape(-1) for p in model.module.parameters() if p.requires_grad])
+                return cross_entropy(model.module(x), y) + proximal / 2 * ((weights - anchor) ** 2).sum()
+        if only is not None:
+            chosen = self.part(only)
+            mask = torch.zeros(model.trained)
+            mask[torch.from_numpy(chosen[chosen < model.trained])] = 1.0
+        return loss, mask
+
+    def part(self, name: str) -> np.ndarray:
+        """Places in a parameter vector, (p,) int64 ascending: of "all", the "representation", the "decision" on it, the
+        "convolutions" at its front; of a model that is cut (`emul.learning.models`), else TaskError."""
+        from emul.learning.prototypes import places
+
+        return np.arange(self.dimension) if name == "all" else places(self._cut(), name)
+
+    @property
+    def features(self) -> int:
+        """n, the length of a sample's feature vector C."""
+        return int(cast(Any, self._cut().module).features)
+
+    @property
+    def classes(self) -> int:
+        """J, of the data."""
+        return self._task.data.classes
+
+    def own_classes(self) -> list[int]:
+        """Classes of this node's samples as it was given them, ascending."""
+        return np.unique(self._task.data.train_y[self._task.indices(self._client or 0)]).tolist()
+
+    def train_prototypes(self, parameters: Vector, means: dict[int, Vector], *, weight: float, loss: str, pool: Pool,
+                         ) -> tuple[Vector, dict[int, Vector], dict[int, int]]:
+        """Train from `parameters` with the distance to the global prototypes {class: (n',)} added to the loss; then
+        make the own ones: (after (d,), {class: mean pooled feature (n',) over all local samples}, {class: samples})."""
+        from emul.learning import prototypes
+        from emul.learning.training import train
+
+        samples, model = self._samples(), self._cut()
+        model.load(np.asarray(parameters, dtype=np.float32))
+        train(model, samples, self._task.solver, self._stream(), prototypes.loss(model, means, weight, loss, pool))
+        after = model.read()
+        own, counts = prototypes.of_samples(model, samples, pool)
+        if self._tamper is not None:
+            own = self._tamper(own, generator(self._task.seed, "tamper", self._name, self._round_of()))
+        return after, own, counts
+
+    def evaluate_own(self, parameters: Vector) -> dict[str, float]:
+        """{"accuracy", "loss"} of a personal model on this client's own test samples; another node: on all."""
+        if self._client is None:
+            return self._task.evaluate(parameters)
+        return self._task.evaluate_own(self._client, parameters)
+
+    def evaluate_nearest(self, parameters: Vector, means: dict[int, Vector], pool: Pool) -> dict[str, float]:
+        """{"accuracy"} on this client's own test samples of the nearest of `means` to a sample's pooled features."""
+        from emul.learning import prototypes
+
+        assert self._client is not None
+        own = self._task._own_test(self._client) or self._task.data
+        model = self._cut()
+        model.load(np.asarray(parameters, dtype=np.float32))
+        return prototypes.nearest(model, own, means, pool, set(self.own_classes()))
+
+    def _cut(self) -> FlatModule:
+        """The model, of which features can be taken. Raises TaskError if it is not cut."""
+        model = self._task._model
+        if getattr(model.module, "features_at", None) is None:
+            raise TaskError(f'model "{self._task.spec["model"]}": expected one with a representation and a decision, '
+                            f"such as {', '.join(n for n, m in models.BUILT_IN.items() if m.features_at)}")
+        return model
 
     def gradient(self, parameters: Vector) -> tuple[Vector, int]:
         """Gradient of the mean loss at `parameters` on one batch: ((d,) float32, 0 in buffers; number of samples)."""
@@ -231,14 +340,14 @@ class NodeTask:
         self._calls += 1
         return Stream(self._task.seed, self._name, now, self._calls - 1)
 
-    def _samples(self) -> Samples:
+    def _samples(self, share: int | None = None) -> Samples:
         from emul.learning.training import Samples
 
-        if self._poisoned is not None:
-            return self._poisoned
-        task = self._task
-        indices = task.held_out() if self._client is None else task.indices(self._client)
-        if self._client is None and len(indices) == 0:
+        task, whose = self._task, self._client if share is None else share
+        if whose in self._poisoned:
+            return self._poisoned[whose]
+        indices = task.held_out() if whose is None else task.indices(whose)
+        if whose is None and len(indices) == 0:
             raise TaskError(f'node "{self._name}" is no client and has no samples: '
                             "expected data.held_out in the task, the number of samples kept for such nodes")
         if self._transform is None:
@@ -248,8 +357,8 @@ class NodeTask:
                                generator(task.seed, "poison", self._name))
         own = replace(task.data, train_x=np.asarray(x, dtype=np.float32), train_y=np.asarray(y),
                       scale=1.0, mean=0.0, std=1.0)     # what the transform was given were network inputs already
-        self._poisoned = Samples(own, np.arange(len(own.train_y)))
-        return self._poisoned
+        self._poisoned[whose] = Samples(own, np.arange(len(own.train_y)))
+        return self._poisoned[whose]
 
 
 # --- checks, without torch ---------------------------------------------------------------------------------------
@@ -295,15 +404,16 @@ def _validate_data(spec: Any, add: _Add) -> data_sets.Known | None:
         add("data.set", name, unknown("data set", data_sets.names(), name, show_name=False))
         return None
     known = data_sets.BUILT_IN.get(name)
-    if known is None:
+    if known is None and name != data_sets.FOLDER:
         return None                                     # its keys are its author's
     for key in spec:
         if key not in _DATA_KEYS:
             add(f"data.{key}", spec[key], unknown("key", _DATA_KEYS, str(key), show_name=False))
     held_out = spec.get("held_out", 0)
-    if held_out is not None and not _is_held_out(held_out, known):
-        add("data.held_out", held_out, f"expected an integer in 0..{known.samples - 1}")
-    _validate_normalise(spec.get("normalise"), add)
+    if held_out is not None and not (_is_held_out(held_out, known) if known else _is_count(held_out, 0)):
+        add("data.held_out", held_out, f"expected an integer in 0..{known.samples - 1}" if known else
+            "expected an integer, 0 or more")
+    _validate_normalise(spec.get("normalise"), known.input_shape[0] if known else None, add)
     if spec.get("directory") is not None and not isinstance(spec["directory"], str):
         add("data.directory", spec["directory"], "expected a path")
     elif (reason := data_sets.missing(spec)) is not None:
@@ -311,13 +421,17 @@ def _validate_data(spec: Any, add: _Add) -> data_sets.Known | None:
     return known
 
 
-def _validate_normalise(spec: Any, add: _Add) -> None:
+def _validate_normalise(spec: Any, channels: int | None, add: _Add) -> None:
     if spec is None:
         return
-    good = isinstance(spec, dict) and set(spec) <= {"mean", "std"} and all(
-        isinstance(v, int | float) and not isinstance(v, bool) for v in spec.values())
-    if not good or not spec.get("std", 1.0) > 0:
+    good = isinstance(spec, dict) and set(spec) <= {"mean", "std"}
+    numbers = {key: value if isinstance(value, list) else [value] for key, value in spec.items()} if good else {}
+    good = good and all(v and all(isinstance(n, int | float) and not isinstance(n, bool) for n in v)
+                        for v in numbers.values())
+    if not good or not min(numbers.get("std", [1.0])) > 0:
         add("data.normalise", spec, "expected such as {mean: 0.1307, std: 0.3081}, std > 0")
+    elif channels is not None and any(isinstance(v, list) and len(v) != channels for v in spec.values()):
+        add("data.normalise", spec, f"expected {channels} numbers in a list, one for each channel")
 
 
 def _validate_partition(spec: Any, clients: int, samples: int | None, classes: int | None, add: _Add) -> None:
@@ -338,8 +452,27 @@ def _validate_partition(spec: Any, clients: int, samples: int | None, classes: i
         add(place, value, f"expected a number of classes in 1..{classes or 'C'}")
     elif name == "bootstrap" and not _is_count(value, 1):
         add(place, value, "expected a number of samples >= 1")
+    elif name == "class_space":
+        _validate_class_space(value, place, classes, add)
     elif name != "bootstrap" and samples is not None and clients > samples:
         add("partition", name, partition.too_many(name, clients, samples))
+
+
+def _validate_class_space(value: Any, place: str, classes: int | None, add: _Add) -> None:
+    if not isinstance(value, dict):
+        add(place, value, "expected such as {avg: 3, std: 2, shots: 100, test_shots: 40}")
+        return
+    keys = partition.CLASS_SPACE
+    for key, given in value.items():
+        if key not in keys:
+            add(f"{place}.{key}", given, unknown("key", keys, str(key), show_name=False))
+        elif not _is_count(given, keys[key]):
+            add(f"{place}.{key}", given, f"expected an integer, {keys[key]} or more")
+        elif key == "avg" and classes is not None and given > classes:
+            add(f"{place}.{key}", given, f"expected at most the {classes} classes")
+    for key in ("avg", "std", "shots"):
+        if key not in value:
+            add(f"{place}.{key}", None, "expected a number")
 
 
 def _validate_model(name: Any, known: data_sets.Known | None, add: _Add) -> None:

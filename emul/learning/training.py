@@ -74,21 +74,26 @@ def _endless(n: int, size: int, rng: np.random.Generator) -> Iterator[np.ndarray
             yield order[start:start + size]
 
 
-def train(model: FlatModule, samples: Samples, solver: Solver, stream: Stream) -> None:
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]     # (inputs, labels) of a batch -> its mean loss
+
+
+def train(model: FlatModule, samples: Samples, solver: Solver, stream: Stream, loss: Loss | None = None,
+          only: torch.Tensor | None = None) -> None:
     """Train the module in place from the state it has. Deterministic: the result depends on arguments alone.
 
-    No samples, `steps: 0` and `epochs: 0` leave the state as it is.
+    No samples, `steps: 0` and `epochs: 0` leave the state as it is. loss: in place of the cross entropy. only:
+    (trained,) 1.0 where an entry of the weights is trained, 0.0 where it stays.
     """
     n = len(samples)
     if n == 0:
         return
     plan = list(batches(n, solver, generator(stream.seed, "batches", stream.node, stream.round, stream.call)))
-    step = _stepper(solver, model)
+    step = _stepper(solver, model, only)
     gradient, module = model.gradient, model.module
     with _training(model, plan, stream):
         for x, y in _load(samples, plan):
             gradient.zero_()
-            cross_entropy(module(x), y).backward()
+            (cross_entropy(module(x), y) if loss is None else loss(x, y)).backward()
             step()
 
 
@@ -143,10 +148,10 @@ def _load(samples: Samples, plan: list[np.ndarray]) -> Iterator[tuple[torch.Tens
         yield from zip(x.split(sizes), y.split(sizes), strict=True)
 
 
-def _stepper(solver: Solver, model: FlatModule) -> Callable[[], None]:
+def _stepper(solver: Solver, model: FlatModule, only: torch.Tensor | None = None) -> Callable[[], None]:
     """The function that takes one step on model.weights from model.gradient."""
     if isinstance(solver, Adam):
-        return _adam(solver, model)
+        return _adam(solver, model, only)
     assert isinstance(solver, Sgd)
     weights, gradient = model.weights, model.gradient
     lr, momentum, decay = solver.lr, solver.momentum, solver.weight_decay
@@ -155,6 +160,8 @@ def _stepper(solver: Solver, model: FlatModule) -> Callable[[], None]:
     def step() -> None:
         if decay:
             gradient.add_(weights, alpha=decay)
+        if only is not None:
+            gradient.mul_(only)
         if momentum:
             velocity.mul_(momentum).add_(gradient)
         weights.add_(velocity, alpha=-lr)
@@ -162,7 +169,7 @@ def _stepper(solver: Solver, model: FlatModule) -> Callable[[], None]:
     return step
 
 
-def _adam(solver: Adam, model: FlatModule) -> Callable[[], None]:
+def _adam(solver: Adam, model: FlatModule, only: torch.Tensor | None = None) -> Callable[[], None]:
     weights, gradient = model.weights, model.gradient
     m, v = torch.zeros_like(gradient), torch.zeros_like(gradient)
     t = 0
@@ -172,6 +179,8 @@ def _adam(solver: Adam, model: FlatModule) -> Callable[[], None]:
         t += 1
         if solver.weight_decay:
             gradient.add_(weights, alpha=solver.weight_decay)
+        if only is not None:
+            gradient.mul_(only)
         m.mul_(solver.beta1).add_(gradient, alpha=1 - solver.beta1)
         v.mul_(solver.beta2).addcmul_(gradient, gradient, value=1 - solver.beta2)
         root = v.sqrt().div_((1 - solver.beta2**t) ** 0.5).add_(solver.eps)     # sqrt of the unbiased v, plus eps

@@ -56,6 +56,7 @@ class Facts:
     uncharged: Mapping[str, Sequence[int]] = field(default_factory=dict)            # role -> [total, largest] CPU ns
     network_beyond: Mapping[str, int] | None = None     # what -> draws that a record did not hold; None: no record
     computations_held: Mapping[tuple[str, str], int] = field(default_factory=dict)  # (node, label) -> costs it holds
+    poisoned: Sequence[str] = ()                        # nodes that an attack of the scenario has poisoned
     analysis: Mapping[str, Any] = field(default_factory=dict)       # name -> theory, or (theory, what measures it)
 
 
@@ -74,6 +75,8 @@ def summarise(run: Derived, facts: Facts, report: Report | None = None) -> dict[
         "rounds_failed": len(entered - completed),
         "rounds_missed": dict(sorted(facts.rounds_missed.items())),
         "accuracy": final_accuracy(run.observed),
+        "accuracy_of_clients": accuracy_of_clients(run.observed),
+        "poisoned": list(facts.poisoned),
         "virtual_seconds": facts.virtual_ns / 1e9,
         "bytes_total": int(m.wire_bytes.sum()),
         "bytes_payload": int(m.payload_bytes[m.hops > 0].sum()),
@@ -151,6 +154,28 @@ def final_accuracy(observed: Observed) -> float | None:
     last = max(number for number, _, _ in seen)
     final = [accuracy for _, accuracy in sorted((node, a) for number, node, a in seen if number == last)]
     return float(sum(final) / len(final))
+
+
+def accuracy_of_clients(observed: Observed) -> dict[str, Any] | None:
+    """Of models that several nodes have of their own; None where no round has two of them.
+
+    clients, std, min, max: of the last round, the standard deviation over clients. best_five: mean of the five largest
+    means of a round. rounds_to_converge: the first round from which on no mean is more than 0.01 below best_five; null
+    if the last is.
+    """
+    each: dict[int, list[float]] = {}
+    for _, number, values in observed:
+        if "accuracy" in values:
+            each.setdefault(number, []).append(values["accuracy"])
+    if not each or max(len(v) for v in each.values()) < 2:
+        return None
+    means = {number: float(np.mean(v)) for number, v in sorted(each.items())}
+    best = float(np.mean(sorted(means.values())[-5:]))
+    below = [number for number, mean in means.items() if mean < best - 0.01]
+    after = [number for number in means if number > max(below, default=0)]
+    final = each[max(each)]
+    return {"clients": len(final), "std": float(np.std(final)), "min": min(final), "max": max(final), "best_five": best,
+            "rounds_to_converge": min(after, default=None)}
 
 
 def digest_model(table: Table) -> str:

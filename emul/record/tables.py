@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -229,6 +229,9 @@ def rounds_of(table: Table, header: Mapping[str, Any], observed: Observed = ()) 
 
 def _add_values(found: dict[tuple[int, int], dict[str, Any]], table: Table, observed: Observed) -> None:
     taken = set(COLUMNS["rounds"]) | {name for _, _, values in observed for name in values}
+    others = _of_others(observed, {node for _, node in found})
+    for (number, _), row in found.items():
+        row.update({name: v for name, v in others.get(number, {}).items() if name not in COLUMNS["rounds"]})
     for node, number, values in observed:
         if (number, node) in found:
             found[number, node].update({name: v for name, v in values.items() if name not in COLUMNS["rounds"]})
@@ -236,6 +239,20 @@ def _add_values(found: dict[tuple[int, int], dict[str, Any]], table: Table, obse
     for (node, number), values in zip(_tuples(reported, "node", "round"), reported["values"], strict=True):
         if (number, node) in found:
             found[number, node].update({f"reported_{k}" if k in taken else k: v for k, v in values.items()})
+
+
+def _of_others(observed: Observed, deciding: Collection[int]) -> dict[int, dict[str, float]]:
+    """round -> what was observed of nodes that do not decide, such as clients with models of their own: the mean of
+    each value, and its standard deviation, least and largest under `_std`, `_min`, `_max`."""
+    each: dict[int, dict[str, list[float]]] = {}
+    for node, number, values in observed:
+        if node not in deciding:
+            for name, value in values.items():
+                each.setdefault(number, {}).setdefault(name, []).append(value)
+    return {number: {key: value for name, column in sorted(columns.items())
+                     for key, value in ((name, float(np.mean(column))), (f"{name}_std", float(np.std(column))),
+                                        (f"{name}_min", min(column)), (f"{name}_max", max(column)))}
+            for number, columns in sorted(each.items())}
 
 
 def _tuples(part: Any, *fields: str) -> list[tuple[int, ...]]:

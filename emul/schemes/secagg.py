@@ -29,7 +29,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -279,7 +279,7 @@ def add_mean(model: Vector, total: np.ndarray, n: int, p: Params) -> Vector:
     return model + Quantiser(p.clip, p.bits).dequantise_mean(total, n) if n else model
 
 
-def sizes(sets: Mapping[str, Sequence[int]]) -> dict[str, int]:
+def sizes(sets: Mapping[str, Sequence[int]]) -> dict[str, Any]:
     """What a round reports: the sizes of the sets that were closed."""
     return {name: len(members) for name, members in sets.items()}
 

@@ -156,7 +156,8 @@ class Core:
 
     # --- roles ----------------------------------------------------------------------------------------------------
 
-    def _start(self, node: int) -> None:
+    def _start(self, node: int, round: int | None = None) -> None:
+        """Start the role of a node, or the variant of it that is for `round`: by default, for the one it was in."""
         memory = self._memories.setdefault(node, Memory())
         name = self._role_of[node]
         task = None
@@ -168,7 +169,8 @@ class Core:
                                                                self._poison(node), self._tamper(node))
         made = Node(node, name, self._world, memory, self._costs, task, self._keep, self._observe)
         made._fetch = self._fetch
-        self._running[node] = Role(made, self._function(node, memory.round), self._params)
+        function = self._function(node, memory.round if round is None else round)
+        self._running[node] = Role(made, function, self._params)
 
     def _function(self, node: int, round: int) -> RoleFunction:
         """The role of `node` in a round, or the faulty variant that it runs then. 0: before its first."""
@@ -179,22 +181,22 @@ class Core:
         honest: RoleFunction = self._module.ROLES[self._role_of[node]]
         return honest
 
-    def _change_role(self, event: Entered) -> list[Any]:
+    def _change_role(self, event: Entered) -> Reply:
         """The node enters a round in which it behaves otherwise than in the last one: its role begins anew, as after a
-        crash, but for its inbox. What it does until it asks for a round."""
+        crash, but for its inbox. What it does until it asks for a round, or an error."""
         old, node = self._running[event.node], event.node
         asked = old.asked
         old.close()
-        self._start(node)
+        self._start(node, event.round)
         role = self._running[node]
-        role.node._memory.round = old.node.round
         reply = role.step(Start(node, event.now, old.node.round))
         last = reply.actions[-1] if reply.actions else None
         if reply.error or not isinstance(last, NextRound) or asked is None or not last.same(asked):
-            raise RoleError(f"{self._setup.names[node]}: a behaviour that holds for some rounds changes at round "
-                            f"{event.round}; a role must then ask for rounds before it waits for anything, and as its "
-                            f"other variant does\n{reply.error}")
-        return reply.actions[:-1]
+            why = (f"{self._setup.names[node]}: a behaviour that holds for some rounds changes in round {event.round}; "
+                   "a role must then ask for rounds before it waits for anything, and as its other variant does")
+            return Reply(node, [], 0, f"{reply.error or RoleError.__name__}: {why}")
+        del reply.actions[-1]
+        return reply
 
     def _poison(self, node: int) -> Callable[..., Any] | None:
         attack = self._setup.poisons.get(node)
@@ -206,14 +208,18 @@ class Core:
     def _step(self, event: RoleEvent) -> None:
         if self._delays:
             self._pause()
-        before: list[Any] = []
+        before = None
         role = self._running[event.node]
         if type(event) is Entered and event.round and event.node in self._setup.behaviours \
                 and self._function(event.node, event.round) is not role.function:
             before = self._change_role(event)
+            if before.error:
+                self.replies.append(before)
+                return
             role = self._running[event.node]
         reply = role.step(event)
-        reply.actions[:0] = before
+        if before is not None:
+            reply.actions[:0] = before.actions
         self._job_of.pop(event.node, None)
         if reply.actions:
             last = reply.actions[-1]

@@ -16,8 +16,8 @@ from ruamel.yaml import YAML
 from emul import engine, scenario
 from emul.base.errors import ScenarioError
 from emul.network import OutageSpec
-from emul.network.churn import Diurnal, Exponential, Fixed, LogNormal, Shocks, Weibull
-from emul.network.traces import TraceSpec
+from emul.network.models.churn import Diurnal, Exponential, Fixed, LogNormal, Shocks, Weibull
+from emul.network.models.traces import TraceSpec
 from emul.scenario import (
     Availability,
     Churn,

@@ -191,7 +191,7 @@ did you mean Mbit/s or MB/s?
      "line 8  task.model  missing  is required\nline 8  task.solver  missing  is required"),
     ({"attacks": "[{nodes: {fraction: 2}, data: flip}]"},
      'line 12  attacks[0].nodes.fraction  2  expected a fraction in (0, 1]\n'
-     'line 12  attacks[0].data  "flip"  expected one of feature_noise, label_flip, label_random'),
+     'line 12  attacks[0].data  "flip"  unknown attack on data; there are: feature_noise, label_flip, label_random'),
     ({"compute": "{mode: profile}"}, "line 11  compute.file  missing  is needed by mode: profile, the name of a file"),
     ({"compute": "{mode: zero, file: x}"}, 'line 11  compute.file  "x"  is not used by mode: zero'),
     ({"schemes": "[]"}, "line 11  schemes  []  expected at least one entry"),

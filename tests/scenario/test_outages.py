@@ -12,8 +12,8 @@ from ruamel.yaml import YAML
 
 from emul.base.errors import ScenarioError
 from emul.network import OutageSpec
-from emul.network.latency import EmpiricalSpec, JitterSpec, LognormalSpec
-from emul.network.loss import FadingSpec, GilbertSpec, LossTraceSpec, OnOffSpec
+from emul.network.models.latency import EmpiricalSpec, JitterSpec, LognormalSpec
+from emul.network.models.loss import FadingSpec, GilbertSpec, LossTraceSpec, OnOffSpec
 from emul.scenario import loads
 
 MS = 10**6

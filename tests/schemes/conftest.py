@@ -14,7 +14,7 @@ from emul.base import rows
 from emul.base.streams import generator
 from emul.kernel import Crash, Kernel, Plan, Stop
 from emul.network import LinkRule, Network, TopologySpec, build
-from emul.network.link import Link
+from emul.network.links.link import Link
 from emul.roles.costs import Costs
 from emul.roles.events import Compute, Computed, Entered, LeaveRound, Outcome, Ready, Start
 from emul.roles.node import Memory, Node, World
@@ -47,7 +47,7 @@ class FakeTask:
         return np.zeros(self.d, np.float32)
 
     def for_node(self, name: str, client: int | None, round_of: Callable[[], int],
-                 transform: object = None) -> FakeNodeTask:
+                 transform: object = None, tamper: object = None) -> FakeNodeTask:
         return FakeNodeTask(self, name, client, round_of)
 
     def evaluate(self, vector: np.ndarray) -> dict[str, float]:
@@ -68,9 +68,10 @@ class FakeNodeTask:
     def samples(self) -> int:
         return 10 + (self.client or 0)
 
-    def local_update(self, parameters: np.ndarray) -> tuple[np.ndarray, int]:
-        goal = generator(self.task.seed, "goal", self.name).standard_normal(self.task.d) * self.task.spread
-        noise = generator(self.task.seed, "noise", self.name, self.round_of()).standard_normal(self.task.d) * 0.01
+    def local_update(self, parameters: np.ndarray, share: int | None = None) -> tuple[np.ndarray, int]:
+        whose = self.name if share is None else f"client{share + 1}"
+        goal = generator(self.task.seed, "goal", whose).standard_normal(self.task.d) * self.task.spread
+        noise = generator(self.task.seed, "noise", whose, self.round_of()).standard_normal(self.task.d) * 0.01
         return (0.1 * (goal - parameters) + noise * self.task.spread).astype(np.float32), self.samples()
 
 
@@ -86,7 +87,7 @@ class ScriptedLink(Link):
     def offer(self, now: int, item: Any, size_bytes: int, round: int) -> bool:
         where = (item.kind, item.source, item.target, round)
         fate = self._loses(*where)
-        self._lost = lambda start, round, k: fate
+        self._lost = lambda start, end, round, k, packets: fate
         self.latency_ns = self._usual_ns + self._late(*where)
         return super().offer(now, item, size_bytes, round)
 
@@ -130,14 +131,15 @@ def nothing(*_: Any) -> bool:
 
 def play(scheme: str, clients: int, params: dict[str, Any], rounds: int = 1, lost: Lost = nothing,
          late: Late | None = None, faults: Sequence[Crash] = (), seed: int = 7, d: int = 40,
-         spread: float = 1.0) -> Played:
+         spread: float = 1.0, servers: int = 1) -> Played:
     """Run a scheme on a star mesh; computing takes no virtual time, so that times are those of the links."""
-    network = build(TopologySpec(generator="star_mesh", clients=clients), [LinkRule("*", latency_ns=LATENCY_NS)], seed)
-    roles = {"server": [0], "client": list(range(1, clients + 1))}
+    network = build(TopologySpec(generator="star_mesh", clients=clients, servers=servers),
+                    [LinkRule("*", latency_ns=LATENCY_NS)], seed)
+    roles = {"server": list(range(servers)), "client": list(range(servers, servers + clients))}
     names = list(network.names)
     setup = Setup(0, scheme, [], params, seed, names, roles, [1.0] * len(names), [0] * len(names), {},
                   {"d": d, "spread": spread}, "zero", {}, {})
-    plan = Plan(names, ["server"] + ["client"] * clients, list(range(len(names))), [0] * len(names), [0],
+    plan = Plan(names, ["server"] * servers + ["client"] * clients, list(range(len(names))), [0] * len(names), [0],
                 Stop(rounds=rounds), list(faults))
     log: list[tuple[Any, ...]] = []
 

@@ -20,7 +20,7 @@ from emul import schemes
 from emul.base.errors import NotDecodable
 from emul.base.streams import generator
 from emul.kernel import Crash
-from emul.network.loss import OutageSpec, lost_at
+from emul.network.models.loss import OutageSpec, lost_at
 from emul.primitives.codes import network_coding
 from emul.primitives.codes.gradient_coding import cyclic_mds
 from emul.roles import Setting

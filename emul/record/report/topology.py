@@ -15,10 +15,10 @@ import numpy as np
 import pandas as pd
 
 from emul.base.errors import NetworkError
-from emul.network.generators import shape
-from emul.network.geo import Point, Positions, positions
-from emul.network.readers import read_graph
-from emul.network.topology import SHAPES, STARS, RoleRule, TopologySpec
+from emul.network.graph.generators import shape
+from emul.network.graph.geo import Point, Positions, positions
+from emul.network.graph.readers import read_graph
+from emul.network.graph.topology import SHAPES, STARS, RoleRule, TopologySpec
 from emul.record.report.data import Run, links
 
 RELAY = "relay"         # the role of vertices that host no node

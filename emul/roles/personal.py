@@ -1,0 +1,104 @@
+"""Synchronous rounds in which every client keeps a model of its own, and shares a part of it.
+
+    server      w <- sum_k n_k w_k / sum_k n_k over what arrived, w: the shared part; sends it at the next round's start
+    client      puts the shared part into its own model, trains, keeps the result, sends the shared part back
+
+A scheme says which part ("all", "representation", "convolutions"; `emul.learning.models`) and how a client trains:
+
+    async def client(node, p): await personal_client(node, "convolutions", train)
+
+Clients report their own models, which are evaluated on their own test samples, so that `accuracy` of a run is the mean
+over the clients that no attack has poisoned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from emul.roles.node import Node
+from emul.wire import Message, Vector
+
+Train = Callable[[Any, Vector], Vector]         # (node.task, model) -> the model after local training
+
+
+@dataclass(frozen=True)
+class Shared(Message):
+    """Server to client."""
+
+    parameters: Vector              # (p,) float32, the part that is shared
+
+
+@dataclass(frozen=True)
+class Trained(Message):
+    """Client to server."""
+
+    parameters: Vector              # (p,) float32
+    samples: int
+
+
+@dataclass
+class ServerState:
+    shared: Vector
+
+
+@dataclass
+class ClientState:
+    model: Vector                   # (d,) float32, this client's own
+
+
+async def personal_server(node: Node, part: str, deadline_s: float | None) -> None:
+    """Average the shared part, weighted by samples. Further servers, of other schemes, have nothing to do."""
+    if node.index > 0:
+        return
+    s = node.state(ServerState(node.task.initial_parameters()[node.task.part(part)]))
+    async for t in node.rounds():
+        with t:
+            node.broadcast(node.clients, Shared(s.shared))
+            got = await node.gather(Trained, node.clients, timeout_s=deadline_s)
+            s.shared = await node.compute("aggregate", mean_of, s.shared, got, work=len(got) * s.shared.size)
+            node.report(received=len(got), uploaded=len(got) * s.shared.size)
+
+
+async def personal_client(node: Node, part: str, train: Train) -> None:
+    """Train from the own model with the shared part put in."""
+    places = node.task.part(part)
+    s = node.state(ClientState(node.task.initial_parameters()))
+    async for t in node.rounds(of=node.server):
+        with t:
+            shared = await node.recv(Shared, node.server)
+            s.model = await node.compute("train", train, node.task, merged(s.model, places, shared.parameters))
+            node.report(s.model, evaluate=node.task.evaluate_own)
+            node.send(node.server, Trained(s.model[places], node.task.samples()))
+
+
+def merged(model: Vector, places: np.ndarray, shared: Vector) -> Vector:
+    """`model` with `shared` in `places`; a new array."""
+    found = model.copy()
+    found[places] = shared
+    return found
+
+
+def mean_of(shared: Vector, got: Mapping[int, Trained]) -> Vector:
+    """sum_k n_k w_k / sum_k n_k, in float64, clients in order; nothing arrived: `shared` itself."""
+    weight = sum(m.samples for m in got.values())
+    if not weight:
+        return shared
+    total = np.zeros(shared.shape, np.float64)
+    for _, m in sorted(got.items()):
+        total += np.multiply(m.parameters, m.samples, dtype=np.float64)
+    return (total / weight).astype(np.float32)
+
+
+def first_server(roles: Mapping[str, Sequence[int]]) -> list[int]:
+    """For `DECIDES`."""
+    return list(roles["server"][:1])
+
+
+def wrong_deadline(deadline_s: float | None) -> list[str]:
+    """What is wrong with a round's deadline, for a scheme's `check`."""
+    return [] if deadline_s is None or deadline_s > 0 else [
+        f"deadline = {deadline_s} s: expected a time above 0, or none"]

@@ -1,0 +1,44 @@
+"""FedPer: the layers at the front are shared, those behind are each client's own. Arivazhagan et al. 2019.
+
+    (u_k, v_k) <- local training of (u, v_k), both together          u <- sum_k n_k u_k / sum_k n_k
+
+u: by default the convolutions, 5,280 of the 21,840 parameters of `mnist_classic`; v_k, the fully connected layers, is
+never sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from emul.roles import Node, Vector
+from emul.roles.personal import Shared, Trained, first_server, personal_client, personal_server, wrong_deadline
+
+__all__ = ["DECIDES", "ROLES", "Params", "Shared", "Trained", "check"]
+
+
+@dataclass(frozen=True)
+class Params:
+    shared: Literal["convolutions", "representation"] = "convolutions"
+    deadline_s: float | None = None     # of a round at the server; None: until the fates are known
+
+
+async def server(node: Node, p: Params) -> None:
+    await personal_server(node, p.shared, p.deadline_s)
+
+
+async def client(node: Node, p: Params) -> None:
+    def train(task: Any, model: Vector) -> Vector:
+        delta, _ = task.local_update(model)
+        return model + delta
+
+    await personal_client(node, p.shared, train)
+
+
+ROLES = {"server": server, "client": client}
+DECIDES = first_server
+
+
+def check(params: Params, world: object) -> list[str]:
+    """What is wrong with these parameters, if anything."""
+    return wrong_deadline(params.deadline_s)

@@ -1,0 +1,137 @@
+"""FedProto: clients keep their models and exchange class prototypes. Tan et al., AAAI 2022, Algorithm 1.
+
+    L_k = cross entropy + lambda * mean over samples and coordinates of (C - G^j)^2     j: the sample's class
+    P_k^j = mean of C over client k's samples of class j            G^j = mean of P_k^j over the holders of j
+
+As the public code has it; `weighted` averages by numbers of samples, the paper's formula without its second division.
+A class that nobody sends keeps its G. Bytes of the arrays, without headers, n the length of C: Globals 4 (n + 1) a
+class to each client, Own 4 (n + 2) a class held to the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+
+from emul.learning.models import BUILT_IN
+from emul.learning.pooling import Pool
+from emul.roles import Message, Node, Vector
+from emul.roles.personal import first_server, wrong_deadline
+
+WHOLE = Pool("none")                    # features are exchanged as they are
+
+Prototypes = dict[int, Vector]          # class -> (n,) float32
+
+
+@dataclass(frozen=True)
+class Globals(Message):
+    """Server to client: G."""
+
+    labels: np.ndarray                  # (J,) uint32, ascending
+    prototypes: np.ndarray              # (J, n) float32
+
+
+@dataclass(frozen=True)
+class Own(Message):
+    """Client to server: P_k."""
+
+    labels: np.ndarray                  # (J_k,) uint32, ascending
+    prototypes: np.ndarray              # (J_k, n) float32
+    counts: np.ndarray                  # (J_k,) uint32, samples
+
+
+@dataclass(frozen=True)
+class Params:
+    lambda_: float = 1.0                # weight of the distance
+    loss: Literal["mse", "l2_sum", "l2_mean"] = "mse"
+    aggregate: Literal["mean", "weighted"] = "mean"
+    predict: Literal["model", "nearest"] = "model"      # what is evaluated: the own model, or the nearest G^j
+    deadline_s: float | None = None     # of a round at the server; None: until the fates are known
+
+
+@dataclass
+class ServerState:
+    prototypes: Prototypes = field(default_factory=dict)
+
+
+@dataclass
+class ClientState:
+    model: Vector                       # (d,) float32, this client's own
+
+
+async def server(node: Node, p: Params) -> None:
+    if node.index > 0:
+        return                          # a second server agrees in other schemes; here it has nothing to do
+    s = node.state(ServerState())
+    async for t in node.rounds():
+        with t:
+            node.broadcast(node.clients, Globals(*tables(s.prototypes)))
+            got = await node.gather(Own, node.clients, timeout_s=p.deadline_s)
+            s.prototypes = await node.compute("aggregate", aggregate, s.prototypes, got, p.aggregate,
+                                              work=sum(m.prototypes.size for m in got.values()))
+            sent = {k: by_class(m.labels, m.prototypes) for k, m in got.items()}
+            node.report(tables(s.prototypes)[1].reshape(-1), evaluate=partial(quality, sent), received=len(got),
+                        uploaded=sum(m.prototypes.size for m in got.values()))
+
+
+async def client(node: Node, p: Params) -> None:
+    s = node.state(ClientState(node.task.initial_parameters()))
+    async for t in node.rounds(of=node.server):
+        with t:
+            received = await node.recv(Globals, node.server)
+            means = by_class(received.labels, received.prototypes)
+            s.model, own, counts = await node.compute("train", partial(
+                node.task.train_prototypes, s.model, means, weight=p.lambda_, loss=p.loss, pool=WHOLE))
+            node.report(s.model, evaluate=node.task.evaluate_own if p.predict == "model" or not means else
+                        partial(node.task.evaluate_nearest, means=means, pool=WHOLE))
+            node.send(node.server, Own(*tables(own), np.array([counts.get(j, 0) for j in sorted(own)], np.uint32)))
+
+
+def tables(prototypes: Prototypes) -> tuple[np.ndarray, np.ndarray]:
+    """(labels (J,) uint32, prototypes (J, n) float32) of {class: (n,)}."""
+    labels = np.array(sorted(prototypes), np.uint32)
+    return labels, np.stack([prototypes[j] for j in sorted(prototypes)]) if prototypes else np.zeros((0, 0), np.float32)
+
+
+def by_class(labels: np.ndarray, prototypes: np.ndarray) -> Prototypes:
+    """The inverse of `tables`."""
+    return dict(zip(labels.tolist(), prototypes, strict=True))
+
+
+def aggregate(before: Prototypes, got: Mapping[int, Own], rule: str) -> Prototypes:
+    """G from what arrived, clients in order, in float64; classes that nobody sent keep theirs."""
+    total: dict[int, np.ndarray] = {}
+    weight: dict[int, float] = {}
+    for _, m in sorted(got.items()):
+        for j, vector, count in zip(m.labels.tolist(), m.prototypes, m.counts.tolist(), strict=True):
+            w = 1.0 if rule == "mean" else float(count)
+            total[j] = total.get(j, np.zeros(vector.shape)) + w * vector.astype(np.float64)
+            weight[j] = weight.get(j, 0.0) + w
+    return before | {j: (total[j] / weight[j]).astype(np.float32) for j in sorted(total) if weight[j]}
+
+
+def quality(sent: Mapping[int, Prototypes], _: Vector) -> dict[str, float]:
+    """Silhouette and failure rate of what was sent, off the clock."""
+    from emul.learning.prototypes import quality as of
+
+    return of(sent)
+
+
+ROLES = {"server": server, "client": client}
+DECIDES = first_server
+
+
+def check(params: Params, world: Any) -> list[str]:
+    """What is wrong with these parameters, if anything."""
+    errors = wrong_deadline(params.deadline_s)
+    if not params.lambda_ >= 0:
+        errors.append(f"lambda = {params.lambda_}: expected a number, 0 or above")
+    model = BUILT_IN.get(world.task.get("model", ""))
+    if model is not None and model.features is None:
+        errors.append(f"model = {world.task['model']}: expected one with a representation and a decision, such as "
+                      f"{', '.join(n for n, m in BUILT_IN.items() if m.features)}")
+    return errors

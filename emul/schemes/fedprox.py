@@ -1,0 +1,44 @@
+"""FedProx: FedAvg whose local loss holds the client near the model that it received. Li et al., MLSys 2020.
+
+    w_k <- argmin~ F_k(w) + (mu / 2) |w - w_g|^2, from w_g          w_g <- sum_k n_k w_k / sum_k n_k
+
+mu = 0 is FedAvg. What is evaluated are the clients' own models w_k, after their training, on their own test samples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from emul.roles import Node, Vector
+from emul.roles.personal import Shared, Trained, first_server, personal_client, personal_server, wrong_deadline
+
+__all__ = ["DECIDES", "ROLES", "Params", "Shared", "Trained", "check"]
+
+
+@dataclass(frozen=True)
+class Params:
+    mu: float = 0.01                    # weight of the proximal term
+    deadline_s: float | None = None     # of a round at the server; None: until the fates are known
+
+
+async def server(node: Node, p: Params) -> None:
+    await personal_server(node, "all", p.deadline_s)
+
+
+async def client(node: Node, p: Params) -> None:
+    def train(task: Any, model: Vector) -> Vector:
+        delta, _ = task.local_update(model, proximal=p.mu)
+        return model + delta
+
+    await personal_client(node, "all", train)
+
+
+ROLES = {"server": server, "client": client}
+DECIDES = first_server
+
+
+def check(params: Params, world: object) -> list[str]:
+    """What is wrong with these parameters, if anything."""
+    return wrong_deadline(params.deadline_s) + (
+        [] if params.mu >= 0 else [f"mu = {params.mu}: expected a number, 0 or above"])

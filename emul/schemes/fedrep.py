@@ -1,0 +1,50 @@
+"""FedRep: a shared representation, and a head of each client's own, trained one after the other. Collins et al. 2021.
+
+    v_k <- `head_epochs` epochs of the head, body frozen        u_k <- `body_epochs` epochs of the body, head frozen
+    u <- sum_k n_k u_k / sum_k n_k
+
+u: everything but the last layer, or the convolutions alone (what the traffic of the paper's table counts).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from emul.roles import Node, Vector
+from emul.roles.personal import Shared, Trained, first_server, personal_client, personal_server, wrong_deadline
+
+__all__ = ["DECIDES", "ROLES", "Params", "Shared", "Trained", "check"]
+
+
+@dataclass(frozen=True)
+class Params:
+    head_epochs: int = 1
+    body_epochs: int = 1
+    shared: Literal["representation", "convolutions"] = "representation"
+    deadline_s: float | None = None     # of a round at the server; None: until the fates are known
+
+
+async def server(node: Node, p: Params) -> None:
+    await personal_server(node, p.shared, p.deadline_s)
+
+
+async def client(node: Node, p: Params) -> None:
+    def train(task: Any, model: Vector) -> Vector:
+        head, _ = task.local_update(model, epochs=p.head_epochs, only="decision")
+        model = model + head
+        body, _ = task.local_update(model, epochs=p.body_epochs, only="representation")
+        return model + body
+
+    await personal_client(node, p.shared, train)
+
+
+ROLES = {"server": server, "client": client}
+DECIDES = first_server
+
+
+def check(params: Params, world: object) -> list[str]:
+    """What is wrong with these parameters, if anything."""
+    return wrong_deadline(params.deadline_s) + [
+        f"{name} = {value}: expected a number of epochs, 0 or more" for name, value in
+        (("head_epochs", params.head_epochs), ("body_epochs", params.body_epochs)) if value < 0]

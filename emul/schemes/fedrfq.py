@@ -1,0 +1,330 @@
+"""FedRFQ: pooled class prototypes, averaged by servers that agree on them. Yan et al., arXiv 2401.07558, corrected.
+
+    client k    L = cross entropy + lambda * sum over classes j of the batch of mean over its samples of |p - G^j|
+                p = pool(C), (n',);  P_k^j = mean of p over the samples of class j, as integers of 2^-20, signed
+    servers     N = 3f + 1 of them gather P_k and agree by PBFT on F(P, psi): the mean over the holders of each class,
+                without the psi clients that lie farthest from it (`emul.primitives.bft.fixed`, `.pbft`)
+    client k    takes G when f + 1 servers have sent the same bytes; else keeps its old one
+
+Clients' models are never sent. Every server that is not faulty sends the same G, byte for byte, as long as no more than
+f are. With more, a round ends after `round_timeout` as `NoQuorum`, and clients keep G.
+
+Deviations: the printed aggregation divides twice (`aggregate: printed` keeps it: prototypes collapse to 0); lambda is
+0.1, not 1, with which learning on MNIST stops. Servers without any upload agree that there is none. After its decision
+a server stays for up to two view timeouts for those that a faulty leader has kept out.
+
+Bytes of the arrays, without headers: Upload 8 + 4 n' a class held and a signature, to each server; Result the same for
+all classes, to each client; among servers (N - 1) (2 N + 1) messages without faults (`emul.roles.agreement`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+
+from emul.learning.models import BUILT_IN
+from emul.learning.pooling import Pool, PoolError
+from emul.primitives.bft import fixed, signing
+from emul.primitives.bft.faults import FAULTS, Fault
+from emul.primitives.bft.pbft import Body, Certificate, Entry, Group, Journal, pack, upload_statement
+from emul.primitives.bft.security import security_probability
+from emul.roles import Analysis, Message, Node, Setting, Vector
+from emul.roles.agreement import (
+    Ask,
+    Ballot,
+    Bodies,
+    Commit,
+    Decision,
+    Fetch,
+    NewView,
+    NoQuorum,
+    Prepare,
+    PrePrepare,
+    ViewChange,
+    Voter,
+    agree,
+    linger,
+    secret_key,
+    verify,
+)
+
+__all__ = ["Ask", "Bodies", "Commit", "Decision", "Fetch", "NewView", "PrePrepare", "Prepare", "ViewChange"]
+
+# --- messages -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Upload(Message):
+    """Client to every server."""
+
+    body: bytes                         # P_k, canonical (`fixed.to_bytes`)
+    signature: bytes                    # of `upload_statement`: round, client, SHA-256 of the body
+
+
+@dataclass(frozen=True)
+class Result(Message):
+    """Server to every client."""
+
+    body: bytes                         # G, canonical; classes that nobody holds are not in it
+    signature: bytes
+
+
+@dataclass(frozen=True)
+class Undecided(Message):
+    """Server to every client: this round has no G from here."""
+
+
+@dataclass(frozen=True)
+class Params:
+    lambda_: float = 0.1                # weight of the distance
+    loss: Literal["l2_sum", "l2_mean", "mse"] = "l2_sum"
+    pool: Literal["soft", "avg", "max", "adaptive_avg", "adaptive_max", "none"] = "soft"
+    map: tuple[int, int] = (5, 10)      # how C is laid out, row by row; its product is n
+    kernel: int = 3
+    stride: int = 1
+    psi: int = 0                        # clients that are filtered a round
+    discrepancy: Literal["mean", "sum"] = "mean"
+    aggregate: Literal["mean", "weighted", "printed"] = "mean"
+    predict: Literal["model", "nearest"] = "model"      # what is evaluated: the own model, or the nearest G^j
+    faults: int = 1                     # f; at least 3 f + 1 servers
+    view_timeout_s: float = 0.1         # T; at least 10 latencies and the time of F
+    round_timeout_s: float = 1.0        # of an agreement
+    omit_max: int = 0                   # uploads that a server holds, and a proposal may leave out
+    upload_deadline_s: float | None = None      # of a round at the servers; None: until the fates are known
+    result_timeout_s: float | None = None       # of a client, after its upload; None: until the fates are known
+
+
+# --- clients --------------------------------------------------------------------------------------------------------
+
+@dataclass
+class ClientState:
+    model: Vector                       # (d,) float32, this client's own
+    prototypes: dict[int, Vector] = field(default_factory=dict)         # G as it knows it: class -> (n',) float32
+
+
+async def client(node: Node, p: Params) -> None:
+    pool = pooling(p)
+    s = node.state(ClientState(node.task.initial_parameters()))
+    async for t in node.rounds(sync=node.servers, quorum=p.faults + 1):
+        with t:
+            s.model, own, counts = await node.compute("train", partial(
+                node.task.train_prototypes, s.model, s.prototypes, weight=p.lambda_, loss=p.loss, pool=pool))
+            node.report(s.model, evaluate=node.task.evaluate_own if p.predict == "model" or not s.prototypes else
+                        partial(node.task.evaluate_nearest, means=dict(s.prototypes), pool=pool))
+            try:
+                body = await node.compute("encode", encode, own, counts, p, work=len(own))
+            except fixed.InvalidUpload:         # its features have left all bounds: it has nothing to say
+                node.abstain(node.servers, Upload)
+            else:
+                told = upload_statement(int(t), node.id, fixed.digest(body))
+                node.broadcast(node.servers, Upload(body, await node.compute(
+                    "sign", signing.sign, secret_key(node), told, work=1)))
+            agreed = await results(node, int(t), p)
+            if agreed is not None:
+                upload = fixed.from_bytes(agreed, pool.length(node.task.features), node.task.classes)
+                s.prototypes = s.prototypes | fixed.to_float(upload.prototypes)
+
+
+async def results(node: Node, t: int, p: Params) -> bytes | None:
+    """What f + 1 servers say that G is; None: no so many say the same."""
+    said: dict[bytes, int] = {}
+    left = list(node.servers)
+    end = None if p.result_timeout_s is None else node.now_ns + round(p.result_timeout_s * 1e9)
+    while left and max(said.values(), default=0) + len(left) > p.faults:
+        rest = None if end is None else max(0, end - node.now_ns) / 1e9
+        got = await node.gather((Result, Undecided), left, timeout_s=rest, need=1)
+        if not got:
+            return None
+        for server, m in got.items():
+            left.remove(server)
+            if isinstance(m, Result):
+                claim = (node.world.names[server], pack("Result", t, m.body), m.signature)
+                sound, = await node.compute("verify", verify, node.seed, [claim], work=1)
+                said[m.body] = said.get(m.body, 0) + sound
+                if said[m.body] > p.faults:
+                    return m.body
+    return None
+
+
+def encode(own: Mapping[int, Vector], counts: Mapping[int, int], p: Params) -> bytes:
+    """The body of an upload; with the numbers of samples where they are weights."""
+    return fixed.to_bytes(fixed.quantise(own), None if p.aggregate == "mean" else
+                          {j: counts.get(j, 1) for j in own})
+
+
+# --- servers --------------------------------------------------------------------------------------------------------
+
+@dataclass
+class ServerState:
+    journal: Journal | None = None      # votes of the newest round
+    last: Certificate | None = None     # what was decided in round `journal.t` - 1, for servers that are behind
+    within: int = 0                     # the round that this server is in; 0: in none. Of a crash it still says so
+
+
+async def server(node: Node, p: Params, fault: type[Fault] = Fault, delay_s: float = 0.0) -> None:
+    """fault: what this server does wrong. delay_s: before everything that it sends to other servers."""
+    pool, group = pooling(p), Group(len(node.servers), p.faults, round(p.view_timeout_s * 1e9), p.omit_max)
+    s = node.state(ServerState())
+    away, s.within = s.within > 0, 0
+    later: list[Message] = []           # ViewChanges of rounds to come
+    async for t in node.rounds(sync=node.servers, quorum=p.faults + 1):
+        with t:
+            s.within = int(t)
+            length, classes = pool.length(node.task.features), node.task.classes
+            excluded: dict[bytes, tuple[int, ...]] = {}
+            ballot = Ballot(partial(fixed.from_bytes, length=length, classes=classes, counted=p.aggregate != "mean"),
+                            partial(F, p=p, excluded=excluded))
+            # after a crash nobody sends it again what it has lost: the others have it
+            got = {} if away else await node.gather(Upload, node.clients, timeout_s=p.upload_deadline_s)
+            entries = await node.compute("verify", accept, node, int(t), got, ballot, work=len(got))
+            if s.journal is None or s.journal.t != t:
+                s.last = s.journal.decision if s.journal is not None and s.journal.t == t - 1 else None
+                s.journal = Journal(int(t))
+            wrong = fault()
+            voter = Voter(node, wrong.machine(group, node.index, s.journal), ballot, wrong, delay_s)
+            try:
+                decided = await agree(voter, entries, p.round_timeout_s, s.last, later, away)
+            except NoQuorum:
+                node.broadcast(node.clients, Undecided())
+                node.report(received=len(entries), decided=False, rejected=said(voter))
+                s.within = 0
+                raise
+            away, body = False, decided.proposal.result
+            told = wrong.told(body)
+            if told is not None:
+                node.broadcast(node.clients, Result(told, await node.compute(
+                    "sign", signing.sign, secret_key(node), pack("Result", int(t), told), work=1)))
+            uploads = {e.client: ballot.bodies[e.client, e.digest][1] for e in decided.proposal.entries}
+            prototypes = fixed.to_float(fixed.from_bytes(body, length, classes).prototypes)
+            node.report(np.concatenate([*prototypes.values()] or [np.zeros(0, np.float32)]),
+                        evaluate=partial(quality, uploads), received=len(entries), decided=True, view=decided.view,
+                        uploaded=sum(v.size for u in uploads.values() for v in u.prototypes.values()),
+                        agreed=fixed.digest(body).hex()[:16], classes=len(prototypes), rejected=said(voter),
+                        excluded=" ".join(node.world.names[k] for k in excluded.get(body, ())))
+            await linger(voter, 2 * p.view_timeout_s, s.last, later)
+            s.within = 0
+
+
+def accept(node: Node, t: int, got: Mapping[int, Upload], ballot: Ballot) -> list[Entry]:
+    """The uploads that are valid and signed by who sent them, by name; the others are counted."""
+    entries = []
+    for k, m in sorted(got.items()):
+        told = upload_statement(t, k, fixed.digest(m.body))
+        if not verify(node.seed, [(node.world.names[k], told, m.signature)])[0]:
+            ballot.rejected["forged upload"] += 1
+            continue
+        entry, valid = ballot.add(Body(k, m.body, m.signature))
+        if valid:
+            entries.append(entry)
+    return entries
+
+
+def F(inputs: dict[int, fixed.Upload], p: Params, excluded: dict[bytes, tuple[int, ...]]) -> bytes:
+    """The bytes to agree on; whom the filter left out is noted."""
+    found = fixed.filtered_mean(inputs, p.psi, p.discrepancy, p.aggregate)
+    body = fixed.to_bytes(found.prototypes)
+    excluded[body] = found.excluded
+    return body
+
+
+def said(voter: Voter) -> str:
+    """What was dropped and why: "bad signature 2, wrong result 1"."""
+    return ", ".join(f"{why} {n}" for why, n in sorted((voter.ballot.rejected + voter.replica.rejected).items()))
+
+
+def quality(uploads: Mapping[int, fixed.Upload], _: Vector) -> dict[str, float]:
+    """Silhouette and failure rate of the prototypes that were agreed on, off the clock."""
+    from emul.learning.prototypes import quality as of
+
+    return of({k: u.prototypes for k, u in uploads.items()})
+
+
+def pooling(p: Params) -> Pool:
+    return Pool(p.pool, *p.map, p.kernel, p.stride)
+
+
+ROLES = {"server": server, "client": client}
+DECIDES = "server"
+
+
+# --- what may be faulty ---------------------------------------------------------------------------------------------
+
+async def crashed(node: Node, p: Params) -> None:
+    """A server that is not there."""
+
+
+async def slow(node: Node, p: Params) -> None:
+    """A server that takes a quarter of the view timeout for everything that it sends to the others."""
+    await server(node, p, delay_s=p.view_timeout_s / 4)
+
+
+async def two_faced(node: Node, p: Params) -> None:
+    """A client that signs two uploads a round, and shows one to every second server."""
+    pool = pooling(p)
+    s = node.state(ClientState(node.task.initial_parameters()))
+    async for t in node.rounds(sync=node.servers, quorum=p.faults + 1):
+        with t:
+            s.model, own, counts = await node.compute("train", partial(
+                node.task.train_prototypes, s.model, s.prototypes, weight=p.lambda_, loss=p.loss, pool=pool))
+            for half in (0, 1):
+                body = encode({j: v + half for j, v in own.items()}, counts, p)
+                signature = await node.compute("sign", signing.sign, secret_key(node), upload_statement(
+                    int(t), node.id, fixed.digest(body)), work=1)
+                node.broadcast(node.servers[half::2], Upload(body, signature))
+            await results(node, int(t), p)
+
+
+def _faulty(fault: type[Fault]) -> Any:
+    async def faulty_server(node: Node, p: Params) -> None:
+        await server(node, p, fault)
+    return faulty_server
+
+
+BEHAVIOURS = {"crashed": crashed, "slow": slow, "two_faced": two_faced,
+              **{name: _faulty(fault) for name, fault in FAULTS.items()}}
+
+
+# --- checks and theory ----------------------------------------------------------------------------------------------
+
+def check(params: Params, world: Any) -> list[str]:
+    """What is wrong with these parameters, if anything."""
+    p, errors = params, []
+    if p.faults < 0 or world.servers < 3 * p.faults + 1:
+        errors.append(f"faults = {p.faults}: needs {max(1, 3 * p.faults + 1)} servers, "
+                      f"the topology has {world.servers}")
+    if not 0 <= p.psi < max(1, world.clients):
+        errors.append(f"psi = {p.psi}: expected a number below {world.clients}, the number of clients")
+    if not p.lambda_ >= 0:
+        errors.append(f"lambda = {p.lambda_}: expected a number, 0 or above")
+    if p.omit_max < 0:
+        errors.append(f"omit_max = {p.omit_max}: expected 0 uploads or more")
+    errors += [f"{name} = {value} s: expected a time above 0" for name, value in (
+        ("view_timeout", p.view_timeout_s), ("round_timeout", p.round_timeout_s),
+        ("upload_deadline", p.upload_deadline_s), ("result_timeout", p.result_timeout_s))
+        if value is not None and value <= 0]
+    name = world.task.get("model", "")
+    model = BUILT_IN.get(name)
+    if model is not None and model.features is None:
+        errors.append(f"model = {name}: expected one with a representation and a decision, such as "
+                      f"{', '.join(n for n, m in BUILT_IN.items() if m.features)}")
+    elif model is not None and model.features is not None:
+        try:
+            pooling(p).length(model.features)
+        except PoolError as e:
+            errors.append(f"map = {list(p.map)}: {e}")
+    return errors
+
+
+def analysis(params: Params, setting: Setting) -> Analysis:
+    """Messages of an agreement without faults, and how likely the servers bear their malicious ones."""
+    n = len(setting.roles["server"])
+    found: Analysis = {
+        "pre_prepares_per_round": (float(n - 1), "messages.PrePrepare"),
+        "prepares_per_round": (float(n * (n - 1)), "messages.Prepare"),
+        "commits_per_round": (float(n * (n - 1)), "messages.Commit"),
+        "uploads_per_round": (float(n * len(setting.roles["client"])), "messages.Upload")}
+    return found | {f"security_probability_{p}": security_probability(n, p) for p in (0.05, 0.1, 0.15, 0.2, 0.25, 0.3)}

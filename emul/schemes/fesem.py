@@ -1,0 +1,109 @@
+"""FeSEM: M models in place of one, every client served by the one that its own weights are nearest to. Xie et al. 2023.
+
+    E   r_k = argmin_m |w_k - c_m|^2                    of the weights w_k that client k has sent
+    M   c_m = mean of w_k over r_k = m;  a centre without members keeps its value
+
+Round 1 starts from the same initial parameters for all; the centres then come from k-means of what arrived (k-means++
+start, Lloyd's steps until nothing changes). A client that was not heard keeps its centre.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from emul.roles import Node, Vector
+from emul.roles.personal import ClientState, Shared, Trained, first_server, wrong_deadline
+
+_LLOYD = 100                            # steps at most
+
+
+@dataclass(frozen=True)
+class Params:
+    centres: int = 3                    # M
+    deadline_s: float | None = None     # of a round at the server; None: until the fates are known
+
+
+@dataclass
+class State:
+    centres: list[Vector]               # one until round 1 is over, then M of them, or as many as clients were heard
+    of_client: dict[int, int] = field(default_factory=dict)     # client -> centre
+
+
+async def server(node: Node, p: Params) -> None:
+    if node.index > 0:
+        return                          # a second server agrees in other schemes; here it has nothing to do
+    s = node.state(State([node.task.initial_parameters()]))
+    async for t in node.rounds():
+        with t:
+            for m, centre in enumerate(s.centres):
+                node.broadcast([k for k in node.clients if s.of_client.get(k, 0) == m], Shared(centre))
+            got = await node.gather(Trained, node.clients, timeout_s=p.deadline_s)
+            sent = {k: m.parameters for k, m in got.items()}
+            if sent and len(s.centres) == 1 and p.centres > 1:
+                s.centres = await node.compute("k-means", k_means, sent, p.centres, node.stream("k-means"),
+                                               work=len(sent) * s.centres[0].size)
+            s.centres, chosen = await node.compute("aggregate", step, s.centres, sent,
+                                                   work=len(sent) * s.centres[0].size)
+            s.of_client |= chosen
+            node.report(received=len(got), uploaded=sum(v.size for v in sent.values()),
+                        centres=len(set(s.of_client.values())))
+
+
+async def client(node: Node, p: Params) -> None:
+    s = node.state(ClientState(node.task.initial_parameters()))
+    async for t in node.rounds(of=node.server):
+        with t:
+            centre = await node.recv(Shared, node.server)
+            delta, samples = await node.compute("train", node.task.local_update, centre.parameters)
+            s.model = centre.parameters + delta
+            node.report(s.model, evaluate=node.task.evaluate_own)
+            node.send(node.server, Trained(s.model, samples))
+
+
+def assign(centres: list[Vector], sent: Mapping[int, Vector]) -> dict[int, int]:
+    """E: {client: nearest centre}, ties to the lower number."""
+    found = {}
+    for k, w in sorted(sent.items()):
+        distances = [float(((w - c).astype(np.float64) ** 2).sum()) for c in centres]
+        found[k] = int(np.argmin(distances))
+    return found
+
+
+def step(centres: list[Vector], sent: Mapping[int, Vector]) -> tuple[list[Vector], dict[int, int]]:
+    """E, then M: (centres, {client: centre})."""
+    chosen = assign(centres, sent)
+    after: list[Vector] = []
+    for m, centre in enumerate(centres):
+        members = [sent[k] for k, c in sorted(chosen.items()) if c == m]
+        after.append(np.asarray(np.mean(members, 0, dtype=np.float64), np.float32) if members else centre)
+    return after, chosen
+
+
+def k_means(sent: Mapping[int, Vector], count: int, rng: np.random.Generator) -> list[Vector]:
+    """`count` centres of the vectors, or as many as there are vectors. Arthur and Vassilvitskii 2007."""
+    points = [w for _, w in sorted(sent.items())]
+    centres = [points[int(rng.integers(len(points)))]]
+    while len(centres) < min(count, len(points)):
+        far = np.array([min(float(((w - c).astype(np.float64) ** 2).sum()) for c in centres) for w in points])
+        p = far / far.sum() if far.sum() > 0 else np.full(len(points), 1 / len(points))
+        centres.append(points[int(rng.choice(len(points), p=p))])
+    chosen: dict[int, int] = {}
+    for _ in range(_LLOYD):
+        centres, again = step(centres, sent)
+        if again == chosen:
+            break
+        chosen = again
+    return centres
+
+
+ROLES = {"server": server, "client": client}
+DECIDES = first_server
+
+
+def check(params: Params, world: object) -> list[str]:
+    """What is wrong with these parameters, if anything."""
+    return wrong_deadline(params.deadline_s) + (
+        [] if params.centres >= 1 else [f"centres = {params.centres}: expected 1 or more"])
