@@ -16,11 +16,10 @@ from emul.workers.pool import Workers
 NEEDED: dict[str, dict[str, Any]] = {"fair_seccogc": {"s": 2}, "seccogc": {"s": 2}, "cogc": {"s": 2}, "gc": {"s": 2}}
 DEALER = {"seccogc"}                # who need a second server
 CUT = {"fedper", "fedproto", "fedrep", "fedrfq"}        # who need a model that has a representation
-PERSONAL = {"fedper", "fedrep", "fesem", "local"}    # the rounds of fedprox, with other trainings, or less
-LIKE_OTHERS = {"cogc", "fl_ideal", "fl_lossy"}      # variants that do nothing which their base does not
+IN_EVERY_RUN = {"fedavg", "secagg", "fair_seccogc", "fedrfq"}       # the others take minutes together: slow
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name in LIKE_OTHERS | PERSONAL else name
+@pytest.mark.parametrize("name", [name if name in IN_EVERY_RUN else pytest.param(name, marks=pytest.mark.slow)
                                   for name in schemes.known()])
 def test_a_scheme_conforms(name: str, pools: list[Workers]) -> None:
     scenario = SMALL.replace("SCHEME", f"{{name: {name}}}")

@@ -721,7 +721,7 @@ class Kernel:
             number = node.round + 1
             if action.sync is not None:
                 number = max(number, waits.newest_reached(node, action.sync, action.quorum))
-        if not self._deciding or (node.id in self._deciders and number and self._must_stop(node, number)):
+        if time >= self._limit or (node.id in self._deciders and number and self._must_stop(node, number)):
             number = 0                              # the run has ended, if at this very instant
         node.next = None
         if number:
