@@ -175,13 +175,13 @@ class Pipe:
 
     kind OWN: a link of its own. SHARED: both directions are one half-duplex link, which the calendar looks at through
     one pipe of the two, `main`, and to which messages are offered in the order of time. FLOW: bandwidth is shared
-    with whatever else is on the route; `main` is the pipe of the network's `Fluid`.
+    with whatever else is on the route; the calendar looks at all flows of the network through one more pipe.
     """
 
     __slots__ = ("cut", "dst", "due", "kind", "link", "main", "owner", "plain", "src", "stale")
 
     def __init__(self, link: Any, owner: KNode | None, src: int, dst: int, kind: int = OWN):
-        self.link = link                        # Link, FlowLink, or the Fluid of all flows
+        self.link = link                        # Link, FlowLink, or the Flows of the network
         self.src = src
         self.dst = dst
         self.kind = kind

@@ -14,8 +14,8 @@ _frozen = False
 def rare_collections() -> Iterator[None]:
     """Inside the block collections are rare. What exists at the first one of a process is never looked at again.
 
-    That is the interpreter, torch and whatever else was imported: a full collection over it takes a quarter of a
-    second, and every run begins with one, so that it does not carry the garbage of the run before.
+    That is the interpreter, torch and whatever else was imported: a full collection over it takes 0.1 to 0.3 s,
+    and every run begins with one, so that it does not carry the garbage of the run before.
     """
     global _frozen
     before = gc.get_threshold()

@@ -10,23 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import inf, prod
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from emul.base.errors import NetworkError
 from emul.network.links.fluid import Fluid, RateProfile, Sharing
-from emul.network.links.link import InFlight
+from emul.network.links.full_link import Delay
+from emul.network.links.link import InFlight, Left
 from emul.network.links.transport import TcpCap
 from emul.network.models.loss import Outage
-
-Left = tuple[Any, bool, int, int]
-
-
-class Delay(Protocol):
-    """A latency that is drawn."""
-
-    least_ns: int
-
-    def draw(self, round: int, k: int) -> int: ...
 
 
 class FlowLink:
