@@ -3,14 +3,18 @@
 #
 #   PIP_ARGS   handed to pip, e.g. PIP_ARGS="--index-url https://download.pytorch.org/whl/cpu --extra-index-url https://pypi.org/simple"
 #   PYTHON     the interpreter to make the environment with
+#   REPEATS    of each measurement of `make bench` and `make bench-peers`
 
 PYTHON ?= python3
 PIP_ARGS ?=
+REPEATS ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/stamp-$(shell cat pyproject.toml constraints.txt | cksum | tr ' ' '-')
+PEERS := .venv-peers
+PEERS_STAMP := $(PEERS)/stamp-$(shell cksum < benchmarks/peers/requirements.txt | tr ' ' '-')
 
-.PHONY: demo test test-slow lint bench setup clean
+.PHONY: demo test test-slow lint bench bench-peers setup clean
 
 setup: $(STAMP)
 
@@ -36,7 +40,16 @@ lint: $(STAMP)
 	$(BIN)/mypy emul
 
 bench: $(STAMP)
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks --repeats $(REPEATS) --write
+
+bench-peers: $(STAMP) $(PEERS_STAMP)
+	$(BIN)/python -m benchmarks.bench_peers $(PEERS)/bin/python --repeats $(REPEATS) --write
+
+$(PEERS_STAMP): benchmarks/peers/requirements.txt
+	test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet $(PIP_ARGS) --requirement benchmarks/peers/requirements.txt
+	rm -f $(PEERS)/stamp-*
+	touch $@
 
 clean:
-	rm -rf $(VENV) runs .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) runs .pytest_cache .ruff_cache .mypy_cache .hypothesis

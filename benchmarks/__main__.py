@@ -1,14 +1,32 @@
-"""`python -m benchmarks [--repeats N] [--json FILE]`: every benchmark but the peers; they need an environment apart."""
+"""`python -m benchmarks`: every benchmark but the peers, which need an environment apart (`make bench-peers`).
+
+Ends with 1 if a benchmark failed or a ratio of benchmarks/thresholds.toml fell.
+"""
 
 from __future__ import annotations
 
-from benchmarks.bench_fifo import fifo
-from benchmarks.bench_kernel import kernel
-from benchmarks.bench_maxmin import maxmin
-from benchmarks.bench_memory import memory
-from benchmarks.bench_report import report
-from benchmarks.bench_rounds import rounds, start_up
-from benchmarks.bench_topologies import topologies
-from benchmarks.common import main
+import argparse
+import sys
 
-main(kernel, fifo, maxmin, memory, report, rounds, start_up, topologies, text=__doc__)
+from benchmarks import document, suite
+from benchmarks.common import arguments
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").partition("\n")[0])
+    known = suite.names()
+    parser.add_argument("--only", nargs="+", choices=known, metavar="NAME", default=known,
+                        help=f"of {', '.join(known)}")
+    parser.add_argument("--write", action="store_true", help=f"rewrite the tables of {document.DOCUMENT.name}")
+    arguments(parser)
+    chosen = parser.parse_args()
+    if chosen.write:
+        absent = set(chosen.only) - set(document.blocks(document.DOCUMENT.read_text(encoding="utf-8")))
+        if absent:                      # said now, not after an hour
+            parser.error(f"{document.DOCUMENT.name} has no place for {', '.join(sorted(absent))}")
+    return suite.run({name: suite.find(name) for name in known if name in chosen.only}, chosen.repeats, chosen.json,
+                     document.DOCUMENT if chosen.write else None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

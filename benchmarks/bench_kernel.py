@@ -125,7 +125,10 @@ def kernel(options: Options) -> Iterable[Figure]:
                     yield Figure(f"{name}, {nodes:,} nodes, {where}", median(r.rate for r in runs), "activations/s",
                                  at_least=target, note=f"{middle.activations:,} in {middle.run_s:.2f} s"
                                  + (f" + {middle.tables_s:.2f} s for the table" if make is phold_for else "")
-                                 + f"; coordinator's CPU {middle.cpu_s:.2f} s")
+                                 + f"; coordinator's CPU {middle.cpu_s:.2f} s", minor=workers == 0)
+                    if workers == 1:
+                        yield Figure(f"{name}, {nodes:,} nodes, {where}, by CPU seconds of the coordinator",
+                                     median(r.activations / r.cpu_s for r in runs), "activations/s")
     for (name, nodes), found in digests.items():
         if len(found) != 1:
             raise RuntimeError(f"{name}, {nodes} nodes: journals differ with the number of workers")

@@ -135,12 +135,12 @@ def report(options: Options) -> Iterable[Figure]:
         page = directory / "report.html"
         yield Figure("report of 1,000,000 messages", seconds, "s", at_most=SECONDS_TARGET,
                      note=f"journal {(directory / 'journal').stat().st_size / 1e6:.0f} MB")
-        yield Figure("its size", page.stat().st_size / 1e6, "MB", at_most=MB_TARGET)
+        yield Figure("size of that report", page.stat().st_size / 1e6, "MB", at_most=MB_TARGET)
         found = [opening(page) for _ in range(options.repeats)]
         opened = [one for one in found if one is not None]
         if opened:
             yield Figure("until every chart is drawn, Chromium", median(one[0] for one in opened), "s")
-            yield Figure("longest time the page stands still", median(one[1] for one in opened), "s",
+            yield Figure("longest time its page stands still", median(one[1] for one in opened), "s",
                          at_most=STILL_TARGET)
 
 

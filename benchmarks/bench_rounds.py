@@ -1,11 +1,13 @@
 """Real seconds a round of FedAvg with 100 clients, no-op and one epoch, against one process without a framework.
 
 Journal on disk, wire format, network model and the evaluation of every round are on. Median of the rounds after the
-first. Start-up: from the start of the interpreter to the end of the first round, against a bare `import torch`.
+first; CPU seconds are those of the process tree over the same rounds. Start-up: from the start of the interpreter to
+the end of the first round, against a bare `import torch`.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import tempfile
@@ -15,13 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from benchmarks.common import ROOT, Figure, Options, Run, main, python, run
+from benchmarks.common import ROOT, Figure, Options, Run, cpu_seconds, main, python, run
 
 SCENARIO = Path(__file__).with_name("digits.yaml")
 PEERS = ROOT / "benchmarks" / "peers"
 NO_OP_TARGET_S = 0.05
 FLOOR_TARGET = 1.6                          # times faster than the floor, one epoch
 START_TARGET = 1.5                          # torch imports: "about one"
+FUSE = "fuse={clients: 50, lanes: 2}"       # all of a worker's clients at once, with two workers
 _EPOCHS_ROUNDS = {0: 21, 1: 9}
 
 
@@ -31,6 +34,7 @@ class Rounds:
 
     per_round: list[float]
     accuracies: list[float]
+    cpu_s: float                            # of the process tree, a round after the first
     run: Run
 
     @property
@@ -44,7 +48,7 @@ class Rounds:
         return self.run.wall_s - sum(self.per_round[1:])
 
 
-def probe(clients: int, epochs: int, rounds: int, workers: int) -> None:
+def probe(clients: int, epochs: int, rounds: int, workers: int, sets: Sequence[str] = ()) -> None:
     """Run the workload once and print a line as the peers' scripts do."""
     import emul.cli  # noqa: F401, what a user's start costs
     from emul.engine import execute, header, pool_of, wire
@@ -52,24 +56,45 @@ def probe(clients: int, epochs: int, rounds: int, workers: int) -> None:
     from emul.scenario import load
 
     scenario = load(SCENARIO, sets=[f"topology.clients={clients}", f"task.solver.sgd.epochs={epochs}",
-                                    f"stop.rounds={rounds}"])
+                                    f"stop.rounds={rounds}", *sets])
     wired = wire(scenario, *scenario.schemes[0], workers=max(1, workers))
     marks: list[float] = []
+    used: list[float] = []
+
+    def mark(_: object) -> None:
+        if not marks:                       # before the clock is read: looking takes a while
+            used.append(cpu_seconds(os.getpid()))
+        marks.append(time.monotonic())
+
     with tempfile.TemporaryDirectory() as folder, pool_of(workers) as pool:
         journal = Journal(Path(folder, "journal"), header(wired))
         begin = time.monotonic()
-        outcome = execute(wired, pool, journal, lambda kernel: marks.append(time.monotonic()))
+        outcome = execute(wired, pool, journal, mark)
         journal.close()
         end = time.monotonic()
+        used.append(cpu_seconds(os.getpid()))
     per = [b - a for a, b in zip([begin, *marks], marks, strict=False)]
     accuracies = [round(o.values["accuracy"], 4) for o in outcome.observations]
     print(f"EMUL clients={clients} rounds={rounds} first_round_ended={marks[0]:.4f} "
-          f"after_last_round={end - marks[-1]:.4f} per_round={[round(s, 4) for s in per]} acc={accuracies}")
+          f"after_last_round={end - marks[-1]:.4f} per_round={[round(s, 4) for s in per]} acc={accuracies} "
+          f"cpu={(used[1] - used[0]) / (rounds - 1):.4f}")
 
 
-def emul(clients: int, epochs: int, rounds: int, workers: int = 2) -> Rounds:
-    call = f"probe({clients}, {epochs}, {rounds}, {workers})"
+def emul(clients: int, epochs: int, rounds: int, workers: int = 2, *sets: str) -> Rounds:
+    call = f"probe({clients}, {epochs}, {rounds}, {workers}, {sets!r})"
     return parse(run(python(f"from benchmarks.bench_rounds import probe; {call}")))
+
+
+def can_fuse() -> bool:
+    """Whether scenarios have that key yet."""
+    from emul.base.errors import ScenarioError
+    from emul.scenario import load
+
+    try:
+        load(SCENARIO, sets=[FUSE])
+    except ScenarioError:
+        return False
+    return True
 
 
 def floor(clients: int, epochs: int, rounds: int, interpreter: str = sys.executable) -> Rounds:
@@ -77,8 +102,9 @@ def floor(clients: int, epochs: int, rounds: int, interpreter: str = sys.executa
 
 
 def parse(done: Run) -> Rounds:
-    """Read "... per_round=[...] acc=[...]"."""
-    return Rounds(*(_floats(done.output, name) for name in ("per_round", "acc")), done)
+    """Read "... per_round=[...] acc=[...] cpu=..."."""
+    per_round, accuracies, (cpu_s,) = (_floats(done.output, name) for name in ("per_round", "acc", "cpu"))
+    return Rounds(per_round, accuracies, cpu_s, done)
 
 
 def _floats(text: str, name: str) -> list[float]:
@@ -86,16 +112,28 @@ def _floats(text: str, name: str) -> list[float]:
 
 
 def rounds(options: Options) -> Iterable[Figure]:
+    yield from _rounds(options)
+    yield from start_up(options)
+
+
+def _rounds(options: Options) -> Iterable[Figure]:
     found: dict[tuple[str, int], list[Rounds]] = {}
+    fuse = can_fuse()
     for _ in range(options.repeats):                        # interleaved: a change of load meets everybody
         for epochs, count in _EPOCHS_ROUNDS.items():
             found.setdefault(("emul", epochs), []).append(emul(100, epochs, count))
             found.setdefault(("floor", epochs), []).append(floor(100, epochs, count))
+            if fuse and epochs:
+                found.setdefault(("fused", epochs), []).append(emul(100, epochs, count, 2, FUSE))
     later = {key: median(r.later_s for r in runs) for key, runs in found.items()}
     yield Figure("no-op round, 100 clients, 2 workers", later["emul", 0], "s", at_most=NO_OP_TARGET_S,
-                 note=f"floor {later['floor', 0]:.3f} s; evaluations after the last round: {_left(found['emul', 0])}")
+                 note=f"floor {later['floor', 0]:.3f} s; {_said(found['emul', 0])}")
     yield Figure("round of one epoch, 100 clients, 2 workers", later["emul", 1], "s",
-                 note=f"floor {later['floor', 1]:.3f} s; evaluations after the last round: {_left(found['emul', 1])}")
+                 note=f"floor {later['floor', 1]:.3f} s; {_said(found['emul', 1])}")
+    if fuse:
+        yield Figure("round of one epoch, 100 clients, 2 workers, fused", later["fused", 1], "s",
+                     note=_said(found["fused", 1]))
+        yield Figure("one epoch fused, times faster than unfused", later["emul", 1] / later["fused", 1], "x")
     yield Figure("one epoch, times faster than the floor", later["floor", 1] / later["emul", 1], "x",
                  at_least=FLOOR_TARGET)
     ours, theirs = emul(10, 5, 8).accuracies, floor(10, 5, 8).accuracies
@@ -114,8 +152,10 @@ def start_up(options: Options) -> Iterable[Figure]:
                  note=f"import torch {median(torch):.2f} s")
 
 
-def _left(runs: Sequence[Rounds]) -> str:
-    return f"{median(_floats(r.run.output, 'after_last_round')[0] for r in runs):.3f} s"
+def _said(runs: Sequence[Rounds]) -> str:
+    left = median(_floats(r.run.output, "after_last_round")[0] for r in runs)
+    return (f"CPU of the tree {median(r.cpu_s for r in runs):.3f} s a round; "
+            f"evaluations after the last round: {left:.3f} s")
 
 
 def _list(values: Sequence[float]) -> str:
@@ -123,4 +163,4 @@ def _list(values: Sequence[float]) -> str:
 
 
 if __name__ == "__main__":
-    main(rounds, start_up, text=__doc__)
+    main(rounds, text=__doc__)

@@ -1,8 +1,10 @@
-"""What the benchmarks share: figures and their table, the command line, memory and CPU time of a process tree."""
+"""What the benchmarks share: figures and tables of them, the command line, memory and CPU time of a process tree."""
 
 from __future__ import annotations
 
 import argparse
+import datetime
+import heapq
 import json
 import os
 import platform
@@ -10,10 +12,12 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -23,7 +27,10 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured number, with what it should reach, if anything."""
+    """One measured number, with what it should reach, if anything.
+
+    minor: a variant whose target need not stand in the overview of docs/benchmarks.md, too.
+    """
 
     name: str
     value: float
@@ -31,6 +38,12 @@ class Figure:
     at_least: float | None = None
     at_most: float | None = None
     note: str = ""
+    minor: bool = False
+
+    @property
+    def headline(self) -> bool:
+        """Whether it stands in the overview."""
+        return bool(self.target) and not self.minor
 
     @property
     def target(self) -> str:
@@ -64,30 +77,103 @@ def shown(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}" if abs(value) >= 1 else f"{value:.3g}"
 
 
+@dataclass
+class Table:
+    """What one benchmark found, and how it was run."""
+
+    name: str
+    repeats: int
+    load: float                         # average over a minute, before anything was run
+    date: str = field(default_factory=lambda: datetime.date.today().isoformat())
+    figures: list[Figure] = field(default_factory=list)
+    yardstick: float = 0.0              # `yardstick()`, the mean of before and after
+    error: str | None = None            # it ended with this; the figures are those before it
+
+    def plain(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+HEAD = "| figure | value | unit | target | | note |\n|---|---|---|---|---|---|"
+
+
+def row(figure: Figure) -> str:
+    """A line of a Markdown table; the name of a headline is bold."""
+    name = f"**{figure.name}**" if figure.headline else figure.name
+    cells = (name, shown(figure.value), figure.unit, figure.target, figure.verdict, figure.note)
+    return f"| {' | '.join(cell.replace('|', BAR) for cell in cells)} |"
+
+
+BAR = "\\|"                             # how Markdown writes | in a cell
+
+
+def measure(table: Table, benchmark: Benchmark, found: Callable[[], None] = lambda: None) -> None:
+    """Fill the table, printing it line by line; `found` is called after each. An error is kept, not raised."""
+    print(f"\n{table.name}\n\n{HEAD}", flush=True)
+    before = yardstick()
+    try:
+        for figure in benchmark(Options(table.repeats)):
+            table.figures.append(figure)
+            print(row(figure), flush=True)
+            found()
+    except Exception as e:              # whatever it is, the other benchmarks go on
+        table.error = f"{type(e).__name__}: {e}"
+        traceback.print_exc()
+    table.yardstick = (before + yardstick()) / 2
+    found()
+
+
 def main(*benchmarks: Benchmark, text: str | None) -> None:
     """Run them, print a Markdown table line by line; `--json FILE` keeps figures, machine, versions and load."""
     parser = argparse.ArgumentParser(description=(text or "").partition("\n")[0])
+    arguments(parser)
+    chosen = parser.parse_args()
+    load = os.getloadavg()[0]
+    tables = [Table(str(getattr(benchmark, "__name__", "")), chosen.repeats, load) for benchmark in benchmarks]
+    for table, benchmark in zip(tables, benchmarks, strict=True):
+        measure(table, benchmark, lambda: keep(tables, chosen.json))
+    print(f"\n{said(machine_facts(), load)}; {listed(versions())}")
+    sys.exit(any(table.error for table in tables))
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Those of every command here."""
     parser.add_argument("--repeats", type=int, default=Options.repeats, help="of each measurement [%(default)s]")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there, too")
-    chosen = parser.parse_args()
-    report(benchmarks, Options(chosen.repeats), chosen.json)
 
 
-def report(benchmarks: Sequence[Benchmark], options: Options, file: Path | None) -> None:
-    load = os.getloadavg()[0]
-    machine = {**machine_facts(), "load before": f"{load:.2f}", "versions": versions(), "repeats": options.repeats}
-    print("| figure | value | unit | target | | note |\n|---|---|---|---|---|---|", flush=True)
-    figures: list[Figure] = []
-    for benchmark in benchmarks:
-        for figure in benchmark(options):
-            figures.append(figure)
-            print(f"| {figure.name} | {shown(figure.value)} | {figure.unit} | {figure.target} | {figure.verdict} "
-                  f"| {figure.note} |", flush=True)
-            if file is not None:        # written at once: an interrupted run keeps what it has
-                file.write_text(json.dumps({**machine, "figures": [asdict(f) for f in figures]}, indent=2) + "\n")
-    print(f"\n{machine['cores']} cores, {machine['cpu']}, {machine['memory']}; {machine['system']}; "
-          f"load {load:.2f} before; "
-          + ", ".join(f"{name} {version}" for name, version in machine["versions"].items()))
+def keep(tables: Sequence[Table], file: Path | None) -> None:
+    """Write what has been found so far: an interrupted run keeps what it has."""
+    if file is not None:
+        content = {**machine_facts(), "versions": versions(), "tables": [table.plain() for table in tables]}
+        file.write_text(json.dumps(content, indent=2) + "\n")
+
+
+def said(machine: dict[str, Any], load: float) -> str:
+    return (f"{machine['cores']} cores, {machine['cpu']}, {machine['memory']}; {machine['system']}; "
+            f"load {load:.2f} before")
+
+
+def listed(versions: dict[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
+def yardstick(steps: int = 20_000) -> float:
+    """Steps a CPU second of plain Python of the kind that a kernel is made of: a heap, a dictionary, tuples, calls.
+
+    A rate by CPU seconds that is divided by it depends little on the machine. Median of five, about 0.1 s in all.
+    """
+    def once() -> float:
+        heap = [(place * 7919 % 1009, place, (place,)) for place in range(1000)]
+        heapq.heapify(heap)
+        seen: dict[int, int] = {}
+        begin = time.thread_time()
+        for number in range(steps):
+            due, place, content = heap[0]
+            seen[place] = seen.get(place, 0) + len(content)
+            heapq.heapreplace(heap, (due + 1 + number % 13, place, (number,)))
+        return steps / (time.thread_time() - begin)
+
+    return median(once() for _ in range(5))
 
 
 def machine_facts() -> dict[str, Any]:

@@ -10,12 +10,19 @@ import functools
 import hashlib
 import itertools
 import os
+import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import torch
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+
+from benchmarks.common import cpu_seconds  # of the standard library only
 
 torch.set_num_threads(1)
 SEED = 1234
@@ -79,11 +86,31 @@ def test_acc(net: nn.Module) -> float:
     return float((net(torch.from_numpy(x)).argmax(1) == torch.from_numpy(y)).float().mean())
 
 
-def line(who: str, clients: int, marks: list[float], accuracies: list[float], net: nn.Module) -> str:
-    """What a contender prints: `marks` are clock readings, before the first round and after each."""
+class Clock:
+    """Wall clock before the first round and after each; CPU seconds of a process tree over the rounds after the first.
+
+    Evaluation belongs to the round that begins with it, or to the one that it ends: it is within, for everybody.
+    """
+
+    def __init__(self, rounds: int, root: int | None = None):
+        self.marks: list[float] = []
+        self.cpu_s = 0.0
+        self._rounds, self._root = rounds, root or os.getpid()
+
+    def mark(self) -> None:
+        number = len(self.marks)
+        if number == 1:                     # before the wall clock is read, and at the end after it: looking takes time
+            self.cpu_s -= cpu_seconds(self._root)
+        self.marks.append(time.perf_counter())
+        if number == self._rounds:
+            self.cpu_s += cpu_seconds(self._root)
+
+
+def line(who: str, clients: int, clock: Clock, accuracies: list[float], net: nn.Module) -> str:
+    """What a contender prints."""
     digest = hashlib.sha256()
     for _, value in sorted(net.state_dict().items()):
         digest.update(value.detach().numpy().tobytes())
-    per = [round(b - a, 4) for a, b in itertools.pairwise(marks)]
+    per = [round(b - a, 4) for a, b in itertools.pairwise(clock.marks)]
     return (f"{who} clients={clients} rounds={len(per)} per_round={per} acc={[round(a, 4) for a in accuracies]} "
-            f"sha={digest.hexdigest()[:16]}")
+            f"cpu={clock.cpu_s / max(1, len(per) - 1):.4f} sha={digest.hexdigest()[:16]}")

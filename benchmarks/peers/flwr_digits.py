@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from pathlib import Path
 
 HERE = str(Path(__file__).resolve().parent)
@@ -42,10 +41,10 @@ def train(msg: Message, context: Context) -> Message:
 
 @server.main()
 def main(grid: Grid, context: Context) -> None:
-    marks, accuracies = [], []
+    clock, accuracies = ct.Clock(ROUNDS), []
 
     def evaluate(rnd: int, arrays: ArrayRecord) -> MetricRecord:     # before the first round and after each
-        marks.append(time.perf_counter())
+        clock.mark()
         net = ct.Net()
         net.load_state_dict(arrays.to_torch_state_dict())
         accuracies.append(ct.test_acc(net))
@@ -56,7 +55,7 @@ def main(grid: Grid, context: Context) -> None:
                             evaluate_fn=evaluate)
     net = ct.Net()
     net.load_state_dict(result.arrays.to_torch_state_dict())
-    said.append(ct.line("FLWR", CLIENTS, marks, accuracies[1:], net))
+    said.append(ct.line("FLWR", CLIENTS, clock, accuracies[1:], net))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,111 @@
+"""FedAvg with 100 clients a round, drawn from 100 to 100,000 registered ones: what do those cost that do nothing?
+
+Digits, 15 samples a client drawn with replacement, `digits_cnn`, 20 rounds, 2 workers; journal, tables and invariants
+as in every run. Each run has an interpreter of its own. Set-up: from its start to the end of the first round. Exponents
+are those of c * N^x, fitted to the logarithms.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import re
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+
+from benchmarks.common import Figure, Options, Sampler, main, pss_bytes, python, run
+
+SCENARIO = Path(__file__).with_name("digits.yaml")
+REGISTERED = (100, 1_000, 10_000, 100_000)
+SAMPLED = 100
+ROUNDS = 20
+WHOLE_TARGET_S, PEAK_TARGET_GIB = 60.0, 4.0         # of 10,000 registered
+SET_UP_TARGET_S = 60.0                              # of 100,000 registered
+EXPONENT_TARGET = 0.1                               # of the time a round
+
+
+@dataclass(frozen=True)
+class Large:
+    """One run. Seconds: to the end of the first round, of each later one, and of everything."""
+
+    first_s: float
+    later: tuple[float, ...]
+    whole_s: float
+    peak_bytes: float
+
+    @property
+    def round_s(self) -> float:
+        return median(self.later)
+
+
+def probe(registered: int, workers: int, rounds: int = ROUNDS) -> None:
+    """Run the workload once and print when each round ended (time.monotonic) and the peak PSS of the process tree."""
+    from emul.engine import run
+    from emul.scenario import load
+
+    marks: list[float] = []
+    with Sampler(pss_bytes, os.getpid()) as sampler, tempfile.TemporaryDirectory() as folder:
+        scenario = load(SCENARIO, sets=[
+            f"topology.clients={registered}", f"schemes=[{{name: fedavg, fraction: {SAMPLED / registered}}}]",
+            "task.partition={bootstrap: 15}", f"stop.rounds={rounds}"])
+        result, = run(scenario, workers=workers, out=Path(folder), watch=lambda *_: marks.append(time.monotonic()))
+    if result.error or result.violations:
+        raise RuntimeError(result.error or "; ".join(result.violations))
+    print(f"ended={marks} peak={sampler.peak}")
+
+
+def measure(registered: int, workers: int = 2) -> Large:
+    done = run(python(f"from benchmarks.bench_large import probe; probe({registered}, {workers})"))
+    found = re.search(r"ended=\[(.*)\] peak=(.*)", done.output)
+    assert found is not None
+    ended = [float(value) for value in found[1].split(",")]
+    later = tuple(b - a for a, b in itertools.pairwise(ended))
+    return Large(ended[0] - done.begin, later, done.wall_s, float(found[2]))
+
+
+def exponent(sizes: Sequence[int], values: Sequence[float]) -> float:
+    """x of the least-squares line log(value) = a + x log(size)."""
+    return float(np.polyfit(np.log(sizes), np.log(values), 1)[0])
+
+
+def large(options: Options) -> Iterable[Figure]:
+    found: dict[int, list[Large]] = {n: [] for n in REGISTERED}
+    for _ in range(options.repeats):                    # interleaved: a change of load meets every size
+        for n in REGISTERED:
+            found[n].append(measure(n))
+    rounds = {n: median(r.round_s for r in runs) for n, runs in found.items()}
+    peaks = {n: median(r.peak_bytes for r in runs) for n, runs in found.items()}
+    for n, runs in found.items():
+        name, many = f"{n:,} clients, {SAMPLED} a round", n == 10_000
+        yield Figure(f"{name}: until the first round has ended", median(r.first_s for r in runs), "s",
+                     at_most=SET_UP_TARGET_S if n == 100_000 else None)
+        yield Figure(f"{name}: a later round", rounds[n], "s", note=f"slowest {max(max(r.later) for r in runs):.3f} s")
+        yield Figure(f"{name}: {ROUNDS} rounds, start and tables included", median(r.whole_s for r in runs), "s",
+                     at_most=WHOLE_TARGET_S if many else None)
+        yield Figure(f"{name}: peak PSS of the process tree", peaks[n] / 2**30, "GiB",
+                     at_most=PEAK_TARGET_GIB if many else None)
+    yield Figure("seconds a round over registered clients, exponent", exponent(REGISTERED, list(rounds.values())), "",
+                 at_most=EXPONENT_TARGET, note=_growth(rounds))
+    few, most = REGISTERED[0], REGISTERED[-1]
+    yield Figure("memory a registered client", (peaks[most] - peaks[few]) / (most - few) / 1e3, "kB",
+                 note=f"of {most:,} against {few:,}; of 10,000: "
+                      f"{(peaks[10_000] - peaks[few]) / (10_000 - few) / 1e3:.2f} kB")
+    yield Figure("peak PSS over registered clients, exponent", exponent(REGISTERED, list(peaks.values())), "",
+                 note=_growth(peaks))
+
+
+def _growth(values: dict[int, float]) -> str:
+    """How much more the most registered clients take than the fewest."""
+    ends = [values[n] for n in (REGISTERED[0], REGISTERED[-1])]
+    return f"x {ends[1] / ends[0]:.2f} from {REGISTERED[0]:,} to {REGISTERED[-1]:,}" if math.prod(ends) else ""
+
+
+if __name__ == "__main__":
+    main(large, text=__doc__)

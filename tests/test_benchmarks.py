@@ -1,0 +1,202 @@
+"""The machinery of `make bench`: tables in the document, ratios and their limits, failures that stop nothing else."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks import common, document, suite, thresholds
+from benchmarks.common import Figure, Options, Table
+from benchmarks.thresholds import Threshold, ThresholdError
+
+ROOT = Path(__file__).resolve().parents[1]
+TEXT = """# Title
+
+<!-- overview -->
+<!-- end -->
+
+<!-- environment -->
+| | |
+|---|---|
+| machine | an old one |
+| peers' environment | flwr 1 |
+<!-- end -->
+
+## One
+Above it.
+
+<!-- one -->
+Not measured yet.
+<!-- end -->
+
+Below it, by hand: | no table |, <b>bold</b> and a backslash \\1.
+
+<!-- two -->
+| figure | value | unit | target | | note |
+|---|---|---|---|---|---|
+| **old** | 7 | s | <= 8 | met | |
+<!-- end -->
+"""
+FIGURES = [Figure("fast", 123.4, "x", at_least=200.0, note="a | b"), Figure("plain", 2.0, "s"),
+           Figure("variant", 1.0, "s", at_most=2.0, minor=True)]
+
+
+def table(name: str = "one", figures: list[Figure] = FIGURES, error: str | None = None) -> Table:
+    return Table(name, 3, 0.5, "2026-01-02", figures, yardstick=100.0, error=error)
+
+
+# --- the document ---------------------------------------------------------------------------------------------------
+
+def test_a_table_is_replaced_and_everything_around_it_kept() -> None:
+    new = document.replaced(TEXT, "one", document.generated(table(), "2 cores"))
+    before, after = TEXT.split("Not measured yet.")
+    assert new.startswith(before)
+    assert new.endswith(after)
+    assert document.blocks(new)["one"].splitlines() == [
+        "| figure | value | unit | target | | note |", "|---|---|---|---|---|---|",
+        "| **fast** | 123 | x | >= 200 | missed | a \\| b |", "| plain | 2.00 | s |  |  |  |",
+        "| variant | 1.00 | s | <= 2.00 | met |  |", "", "3 repeats, 2026-01-02, load 0.50 before; 2 cores."]
+
+
+def test_replacing_twice_gives_what_replacing_once_gives() -> None:
+    once = document.replaced(TEXT, "two", document.generated(table("two"), "2 cores"))
+    assert document.replaced(once, "two", document.generated(table("two"), "2 cores")) == once
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    (TEXT.replace("<!-- one -->", "<!-- eins -->"), "expected <!-- one --> and <!-- end --> on lines of their own"),
+    (TEXT.replace("<!-- one -->", "<!-- two -->"), "line 22: <!-- two --> a second time"),
+    (TEXT.replace("Not measured yet.\n<!-- end -->", ""), "line 21: <!-- two --> before the end of one"),
+    (TEXT + "<!-- end -->\n", "line 27: <!-- end --> without a beginning"),
+    (TEXT.rstrip().removesuffix("<!-- end -->"), "two has no end: expected <!-- end -->")])
+def test_marks_that_do_not_fit_are_refused(text: str, message: str) -> None:
+    with pytest.raises(document.DocumentError, match=f"^{re.escape(message)}$"):
+        document.replaced(text, "one", "new")
+
+
+def test_the_overview_has_the_headlines_of_all_tables_old_and_new(tmp_path: Path) -> None:
+    path = tmp_path / "document.md"
+    path.write_text(TEXT)
+    document.write([table(), table("two", error="it broke")], "2 cores", {"machine": "a new one"}, path)
+    found = document.blocks(path.read_text())
+    assert found["overview"].splitlines()[2:] == [
+        "| `one` | fast | 123 x | >= 200 | **missed** |", "| `two` | old | 7 s | <= 8 | met |"]
+    assert found["two"] == document.blocks(TEXT)["two"]            # what failed keeps its old table
+    assert found["environment"].splitlines()[2:] == ["| machine | a new one |", "| peers' environment | flwr 1 |"]
+
+
+def test_the_document_has_a_place_for_every_benchmark_and_its_overview_is_that_of_its_tables() -> None:
+    text = document.DOCUMENT.read_text()
+    found = document.blocks(text)
+    assert {*suite.names(), suite.APART, document.OVERVIEW, document.ENVIRONMENT} == set(found)
+    assert found[document.OVERVIEW] == document.overview(text)
+
+
+def test_every_benchmark_is_found_by_its_name() -> None:
+    for name in [*suite.names(), suite.APART]:
+        assert callable(getattr(importlib.import_module(f"benchmarks.bench_{name}"), name))
+
+
+# --- ratios ---------------------------------------------------------------------------------------------------------
+
+FIGURE = Figure("a", 30.0, "s")
+TABLE = table(figures=[FIGURE, Figure("b", 10.0, "s"), Figure("c", 10.0, "GB"), Figure("d", 4.2, "x")])
+
+
+def threshold(**values: object) -> Threshold:
+    return thresholds._checked(1, {"benchmark": "one", "figure": "a", "tolerance": 0.1, "reason": "so", **values})
+
+
+@pytest.mark.parametrize(("values", "ratio"), [
+    ({"over": "b", "at_least": 3.3}, 3.0), ({"over": "b", "at_most": 2.8}, 3.0),
+    ({"per": "python", "at_least": 0.3}, 0.3), ({"figure": "d", "at_most": 4}, 4.2)])
+def test_a_ratio_within_its_tolerance_holds(values: dict[str, object], ratio: float) -> None:
+    assert thresholds.ratio(threshold(**values), TABLE) == pytest.approx(ratio)
+    held, fell = thresholds.check([threshold(**values)], [TABLE])
+    assert (len(held), fell) == (1, [])
+
+
+@pytest.mark.parametrize("values", [{"over": "b", "at_least": 3.4}, {"over": "b", "at_most": 2.7},
+                                    {"per": "python", "at_most": 0.2}, {"figure": "d", "at_least": 5}])
+def test_a_ratio_beyond_its_tolerance_falls_and_is_named(values: dict[str, object]) -> None:
+    held, (sentence,) = thresholds.check([threshold(**values)], [TABLE])
+    assert held == []
+    assert re.match(rf"one: {values.get('figure', 'a')}[ :]", sentence)
+    assert sentence.endswith(": so")
+
+
+@pytest.mark.parametrize(("values", "message"), [
+    ({"at_least": 1}, "one: a: in s, which depends on the machine; expected over or per"),
+    ({"at_least": 1, "over": "c"}, "one: a / c: s over GB is no ratio"),
+    ({"at_least": 1, "over": "e"}, 'one: a / e: there is no figure "e"'),
+    ({"at_least": 1, "figure": "f"}, 'one: f: there is no figure "f"')])
+def test_what_gives_no_ratio_falls(values: dict[str, object], message: str) -> None:
+    assert thresholds.check([threshold(**values)], [TABLE]) == ([], [message])
+
+
+def test_a_benchmark_that_was_not_run_to_its_end_is_not_judged() -> None:
+    wanted = threshold(figure="f", at_least=1)
+    assert thresholds.check([wanted], [table("other"), table(error="it broke")]) == ([], [])
+
+
+@pytest.mark.parametrize(("values", "message"), [
+    ({"at_least": 1, "at_most": 2}, "expected at_least or at_most, one of them"),
+    ({}, "expected at_least or at_most, one of them"),
+    ({"at_least": "1"}, "at_least: found '1'"), ({"at_least": 1, "over": "b", "per": "python"}, "expected over or per"),
+    ({"at_least": 1, "per": "second"}, "per: expected \"python\", found 'second'"),
+    ({"at_least": 1, "tolerance": 1.0}, "tolerance: expected a share"), ({"at_last": 1}, "unknown key at_last")])
+def test_a_mistake_in_the_file_is_named(values: dict[str, object], message: str) -> None:
+    with pytest.raises(ThresholdError, match=rf"^threshold 1 \(a\): {re.escape(message)}"):
+        threshold(**values)
+
+
+def test_the_file_of_thresholds_is_sound() -> None:
+    found = thresholds.load()
+    assert {one.benchmark for one in found} <= {*suite.names(), suite.APART}
+    assert len({(one.name, one.at_least is None) for one in found}) == len(found)
+    assert all(len(one.reason) > 10 for one in found)
+
+
+# --- a run of several -------------------------------------------------------------------------------------------------
+
+def good(options: Options) -> Iterator[Figure]:
+    yield Figure("repeats", options.repeats, "x", at_least=1.0)
+
+
+def bad(options: Options) -> Iterator[Figure]:
+    yield Figure("half", 1.0, "x")
+    raise ValueError("no more")
+
+
+def test_a_benchmark_that_fails_loses_nothing_of_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, file = tmp_path / "document.md", tmp_path / "figures.json"
+    path.write_text(TEXT)
+    status = suite.run({"two": bad, "one": good}, 5, file, path, limits=[])
+    assert status == 1
+    assert document.blocks(path.read_text())["one"].splitlines()[2] == "| **repeats** | 5.00 | x | >= 1.00 | met |  |"
+    assert document.blocks(path.read_text())["two"] == document.blocks(TEXT)["two"]
+    kept = {found["name"]: found for found in json.loads(file.read_text())["tables"]}
+    assert [figure["value"] for figure in kept["two"]["figures"]] == [1.0]
+    assert (kept["two"]["error"], kept["one"]["error"]) == ("ValueError: no more", None)
+    assert kept["one"]["yardstick"] > 1000
+    assert "two: ValueError: no more" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("at_least", "status"), [(3, 0), (4, 1)])
+def test_the_exit_status_says_whether_a_ratio_fell(at_least: float, status: int,
+                                                   capsys: pytest.CaptureFixture[str]) -> None:
+    limit = Threshold("one", "repeats", 0.0, "because", at_least=at_least)
+    assert suite.run({"one": good}, 3, limits=[limit]) == status
+    assert ("one: repeats: 3.00, expected >= 4.00" in capsys.readouterr().out) == bool(status)
+
+
+def test_an_import_that_fails_is_the_failure_of_that_benchmark() -> None:
+    found = table(figures=[])
+    common.measure(found, suite.find("none_such"))
+    assert found.error is not None
+    assert found.error.startswith("ModuleNotFoundError")
