@@ -26,7 +26,8 @@ from emul import schemes
 from emul.base.errors import Problem, ReplayMismatch, RunError, ScenarioError, WorkerDied
 from emul.base.streams import generator
 from emul.dynamics import dynamics
-from emul.kernel import Journal, Kernel, Plan, Stop
+from emul.kernel import Fusing, Journal, Kernel, Plan, Stop
+from emul.learning import gpus
 from emul.learning.data import DIRECTORY, NEED_FILES
 from emul.network import LinkRule, Network, build, realisation
 from emul.network.models.loss import GilbertSpec, OutageSpec
@@ -45,6 +46,8 @@ from emul.workers.collections import rare_collections
 from emul.workers.core import Setup, Timing
 from emul.workers.pool import Workers
 from emul.workers.twin import Twin
+
+FUSED = "train"                     # the label of computations that `fuse` does together
 
 
 @dataclass(frozen=True)
@@ -99,25 +102,33 @@ def wire(scenario: Scenario, scheme: str, raw: dict[str, Any], workers: int = 1,
     for f in scenario.faults:
         if isinstance(f, Behaviour):
             behaviours.setdefault(names.index(f.node), []).append([f.behave, f.first or 1, f.last or 0])
-    worker_of = [node % workers for node in range(len(names))]
+    fuse = scenario.fuse
+    lanes = range(len(names)) if fuse is None else [node % fuse.lanes for node in range(len(names))]
+    worker_of = [lane % workers for lane in lanes]
     costs = costs or load_costs(scenario)
     plan = Plan(
         names=names, roles=[role for role, _ in placed], vertices=[vertex for _, vertex in placed], workers=worker_of,
         deciders=[n for n in schemes.deciders(module, roles) if n not in behaviours],
         stop=Stop(scenario.stop.rounds, scenario.stop.accuracy, scenario.stop.virtual_time_ns),
-        faults=change.faults, streams=change.streams, evaluate_every=scenario.evaluation.every)
+        faults=change.faults, streams=change.streams, evaluate_every=scenario.evaluation.every,
+        fuse=None if fuse is None else Fusing(FUSED, fuse.clients, lanes))
+    speeds = _speeds(scenario, names)
+    poisons, tampers = (poisoned(scenario, roles, names, what) for what in ("data", "prototypes"))
+    held = _held(record, names)
     setups = [Setup(
         worker=w, scheme=scheme, plugins=list(plugins), params=_given(params), seed=scenario.seed,
-        names=names, roles=roles, speeds=_speeds(scenario, names), workers=worker_of, behaviours=behaviours,
-        poisons=poisoned(scenario, roles, names, "data"), tampers=poisoned(scenario, roles, names, "prototypes"),
-        slowdowns=change.slowdowns,
+        names=names, roles=roles, speeds=speeds, workers=worker_of, behaviours=behaviours,
+        poisons=poisons, tampers=tampers, slowdowns=change.slowdowns,
         task=located(scenario.task), cost_mode=costs.mode, profile=costs.profile, recorded=costs.recorded,
-        held=_held(record, names), held_beyond=scenario.network.beyond,
-        evaluate_every=scenario.evaluation.every, evaluate_scope=scenario.evaluation.scope, delays=list(delays))
+        held=held, held_beyond=scenario.network.beyond,
+        evaluate_every=scenario.evaluation.every, evaluate_scope=scenario.evaluation.scope,
+        fuse="" if fuse is None else FUSED, device=device(scenario.compute.device, w), delays=list(delays))
         for w in range(workers)]
     warnings = [*scenario.warnings, *network.warnings(), *change.warnings,
                 *(f'links: the rule "{rule.match}" matches no link' for rule in network.unmatched_rules()),
-                *([] if record is None else _strangers(record, network))]
+                *([] if record is None else _strangers(record, network)),
+                *([f"fuse: {fuse.lanes} lanes for {workers} workers: some will train nothing"]
+                  if fuse is not None and fuse.lanes < workers else [])]
     return Wiring(scheme, module, params, network, plan, setups, sorted(set(warnings)), record)
 
 
@@ -281,6 +292,11 @@ def _outage_probability(spec: Any) -> float:
     raise NoAnalysis("a link's outages depend on sizes or times of messages, and have no single probability")
 
 
+def device(kind: str, worker: int) -> str:
+    """Where a worker computes; workers share the GPUs, each with a context and a stream of its own."""
+    return kind if kind == "cpu" else f"{kind}:{worker % max(1, gpus())}"
+
+
 def recorded_network(scenario: Scenario) -> Realisation | None:
     """The record that takes the place of the links' models, if the scenario names one. Raises ScenarioError."""
     use = scenario.network
@@ -290,8 +306,10 @@ def recorded_network(scenario: Scenario) -> Realisation | None:
 def _held(record: Realisation | None, names: Sequence[str]) -> dict[int, dict[str, list[int]]]:
     """node -> label -> costs, of the nodes that are in the record."""
     found: dict[int, dict[str, list[int]]] = {}
+    if record is None or not record.computations:
+        return found
     number = {name: node for node, name in enumerate(names)}
-    for (name, label), costs in ({} if record is None else record.computations).items():
+    for (name, label), costs in record.computations.items():
         if name in number:
             found.setdefault(number[name], {})[label] = costs
     return found

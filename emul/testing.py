@@ -67,7 +67,7 @@ from emul.roles.node import Memory
 from emul.roles.node import World as Facts
 from emul.roles.trampoline import Role, RoleFunction
 from emul.scenario import Compute as ComputeMode
-from emul.scenario import Crash, Evaluation, Scenario, Stop, load, loads
+from emul.scenario import Crash, Evaluation, Fuse, Scenario, Stop, load, loads
 from emul.scenario.params import scenario_keys
 from emul.wire import Encoded, decode, encode
 from emul.workers.core import Core, Setup, Timing
@@ -341,13 +341,14 @@ def run_world(roles: Roles, *, clients: int = 3, servers: int = 1, topology: Top
               stop: Stop | None = None, seed: int = 7, params: Mapping[str, Any] | None = None,
               costs: Mapping[str, float] | engine.Costs | None = None, task: Mapping[str, Any] | None = None,
               decides: str | Sequence[str] | None = None, speeds: Sequence[Any] = (), evaluate_every: int = 1,
-              pool: Any = None, lookahead: bool = True) -> World:
+              pool: Any = None, lookahead: bool = True, fuse: Fuse | None = None) -> World:
     """Run roles over a small network, by default a star with a latency of 10 ms and infinite bandwidth.
 
     roles: {role: coroutine function}, or a module as a scheme is one. Messages are found beside the functions.
     faults: `emul.scenario` Crash, LinkDown. stop: `emul.scenario.Stop`, by default one round.
     params: as in a scenario file, for a module. costs: {label: seconds} of computations; None: they cost nothing.
     pool: an in-process one (`Twin`, `Shuffled`); only with a module that can be imported, one of processes.
+    fuse: `emul.scenario.Fuse`: computations called "train" are done together.
     lookahead: False takes one event at a time, the slow and obvious order; the run must be the same.
     Raises RunError.
     """
@@ -357,7 +358,7 @@ def run_world(roles: Roles, *, clients: int = 3, servers: int = 1, topology: Top
     scenario = Scenario(
         name="test", seed=seed, topology=spec, link_rules=list(links), node_speeds=list(speeds), faults=list(faults),
         task=dict(task or {}), attacks=[], compute=ComputeMode("zero"), schemes=[(name, dict(params or {}))],
-        stop=stop or Stop(rounds=1), evaluation=Evaluation(evaluate_every))
+        stop=stop or Stop(rounds=1), evaluation=Evaluation(evaluate_every), fuse=fuse)
     if not isinstance(costs, engine.Costs):
         costs = engine.Costs("zero") if costs is None else engine.Costs(
             "profile", {f"{name}/{role}/{label}": [seconds, 0.0] for role in module.ROLES
@@ -501,10 +502,10 @@ def check_scheme(name: str, scenario: Scenario | Path | str | None = None, plugi
                  params: Mapping[str, Any] | None = None, pools: Iterable[Any] | None = None) -> dict[str, World]:
     """What must hold of every scheme, on a small scenario and on what is derived from it: {case: its run}.
 
-    The same log twice, in process, in several in-process workers that answer in a shuffled order, and in `pools` of
-    1, 2 and 4 worker processes that sleep at random; the invariants; every byte counted once a hop; no role computes
-    more than 1 ms outside `compute`. The cases: as it is; everything lost; late; nobody answers; a client crashes,
-    for good and with return.
+    The same log twice, in process, with roles that end between rounds (STATELESS) and kept, in several in-process
+    workers that answer in a shuffled order, and in `pools` of 1, 2 and 4 worker processes that sleep at random; the
+    invariants; every byte counted once a hop; no role computes more than 1 ms outside `compute`. The cases: as it is;
+    everything lost; late; nobody answers; a client crashes, for good and with return; clients are trained as one.
 
     scenario: a Scenario, a file, or text; default: five clients of digits with a linear model, three rounds.
     params: of the scheme, as a scenario writes them. pools: open ones; default: made and closed here.
@@ -525,6 +526,7 @@ def check_scheme(name: str, scenario: Scenario | Path | str | None = None, plugi
             world = found[case] = check.run(meters[0])
             again = check.run(meters[1])
             check.same(world, again, "in a second run")
+            check.same(world, check.run(_Kept()), "with every role kept between its rounds")
             check.sound(world)
             for n, seed in ((2, 1), (4, 2)):
                 check.same(world, check.run(Shuffled(n, seed)), f"for {n} workers in process, shuffled by {seed}")
@@ -572,7 +574,9 @@ def _cases(base: Scenario, module: ModuleType, raw: dict[str, Any], found: Mappi
         yield "with a deadline", base, {**raw, **dict.fromkeys(keys, "2 s")}
     yield "a client crashes", dataclasses.replace(base, faults=[*base.faults, Crash(half, client)]), raw
     back = Crash(half, client, max(1, half // 2))
-    yield "a client crashes and returns", dataclasses.replace(base, faults=[*base.faults, back]), raw
+    returning = dataclasses.replace(base, faults=[*base.faults, back])
+    yield "a client crashes and returns", returning, raw
+    yield "clients are trained as one, one crashes and returns", dataclasses.replace(returning, fuse=Fuse(2, 3)), raw
 
 
 def _least_latency(world: World) -> int:
@@ -656,6 +660,15 @@ class _Check:
         raise AssertionError(f"{self._who}: role code of {meters[0].names[meters[0].nodes[worst]]} outside "
                              f"`node.compute` takes {least[worst] / 1e6:.2f} ms of CPU in one activation, which "
                              f"{meters[0].answers[worst]}; at most {UNCHARGED_LIMIT_NS / 1e6:g} ms are accepted")
+
+
+class _Kept(Twin):
+    """A twin that ends no role before its time."""
+
+    def open(self, setups: Sequence[Setup]) -> None:
+        super().open(setups)
+        assert self._core is not None
+        self._core.keeps_roles = True
 
 
 class _Metered(Twin):

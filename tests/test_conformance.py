@@ -100,7 +100,8 @@ def test_check_scheme_names_what_a_scheme_does_wrong(fault: str, said: str) -> N
 def test_check_scheme_accepts_roles_that_do_nothing_wrong() -> None:
     worlds = check_scheme("test_conformance", plugins=[__name__], params={}, pools=[])
     assert list(worlds) == ["as it is", "everything is lost", "nobody answers", "a client crashes",
-                            "a client crashes and returns"]
+                            "a client crashes and returns",
+                            "clients are trained as one, one crashes and returns"]
 
 
 def test_check_scheme_wants_a_scenario_of_that_scheme() -> None:

@@ -37,7 +37,7 @@ SECTIONS = {"Top level": ["Document"], "topology": ["Topology"], "roles of a top
             "availability": ["AvailabilityRule"],
             "laws of durations": ["LawRule", "WeibullLaw", "LogNormalLaw"], "diurnal": ["DiurnalRule"],
             "group": ["GroupRule"], "bandwidth": ["BandwidthTrace"],
-            "attacks": ["Attack", "AttackedShare"], "compute": ["Compute"], "stop": ["Stop"],
+            "attacks": ["Attack", "AttackedShare"], "compute": ["Compute"], "fuse": ["Fuse"], "stop": ["Stop"],
             "evaluation": ["Evaluation"], "workers": ["Workers"], "network": ["NetworkRule"], "sweep": ["SweepRule"]}
 
 

@@ -12,7 +12,7 @@ import typer
 
 from emul import __version__
 from emul.base.errors import EmulError, ScenarioError
-from emul.cli import export, network, report, runs, schemes, study, traces  # noqa: F401
+from emul.cli import export, network, report, runs, schemes, study, traces, tune  # noqa: F401
 from emul.cli.options import BAD_INPUT, FAILED, INTERRUPTED, OK, app
 
 

@@ -1,6 +1,6 @@
 """Virtual time: the calendar and its total order, the event loop, waits and fates, faults."""
 
 from emul.kernel.kernel import Kernel
-from emul.kernel.parts import Crash, Journal, LinkChange, Plan, Port, Stop
+from emul.kernel.parts import Crash, Fusing, Journal, LinkChange, Plan, Port, Stop
 
-__all__ = ["Crash", "Journal", "Kernel", "LinkChange", "Plan", "Port", "Stop"]
+__all__ = ["Crash", "Fusing", "Journal", "Kernel", "LinkChange", "Plan", "Port", "Stop"]

@@ -49,6 +49,7 @@ from emul.roles.events import (
     Drop,
     Entered,
     Finish,
+    Fuse,
     LeaveRound,
     NextRound,
     Outcome,
@@ -71,6 +72,7 @@ _ACTIVATIONS_AT_ONE_INSTANT = 10_000         # of one node
 _HELD = 4096                                # rows, before the journal gets what is settled of them
 _ABSTENTIONS = 1000                         # kept of a node, before those of old rounds are forgotten
 _FAR = 1 << 62
+_NOBODY: frozenset[int] = frozenset()
 _STREAM = 1 << 40                           # sequence numbers of the faults of a stream begin at multiples of this
 _FAULTS_WITHOUT_PROGRESS = 100_000          # of streams, before a run in which no round begins is a deadlock
 
@@ -114,9 +116,12 @@ class Kernel:
         self._early = not plan.streams and all(isinstance(f, Crash) for f in plan.faults)
         self._flows: Pipe | None = None             # of the network's Fluid, once it is used
         self._pulled = 0                            # faults taken from streams since a round was entered
-        self._followers: dict[int, set[int]] = {}   # leader -> nodes that follow it
+        self._followers: dict[int, set[int]] = {}   # leader -> nodes that follow it, or once did
+        self._watched: set[int] = set()             # nodes with watchers: few, where there are many followers
+        self._asked: dict[tuple[Any, ...], tuple[NextRound, tuple[int, ...]]] = {}  # of followers: one for all alike
         self._opened = 0
         self._reports: dict[int, list[int]] = {}    # decider -> rounds with reported parameters, for a stop on accuracy
+        self._groups: dict[tuple[int, str], dict[int, int]] = {}    # (lane, role) -> node -> computation due
         self._act: dict[type, Callable[[KNode, Any], None]] = {
             Send: self._send, Wait: self._wait, NextRound: self._next_round, LeaveRound: self._leave_round,
             Abstain: self._abstain, Compute: self._compute, Report: self._report, Finish: self._finish}
@@ -162,8 +167,8 @@ class Kernel:
         following = self._calendar.next_time
         if following is not None:
             bound = min(bound, following)
-        if not self._deciding and not self._open:
-            bound = self._limit + 1
+        if bound > self._limit or not (self._deciding or self._open):
+            bound = self._limit + 1                 # nothing after the end belongs to the run
         held.sort(key=_time)                        # stable: rows of one time stay in the order of their steps
         count = bisect_left(held, bound, key=_time)
         append = self._journal.append
@@ -316,6 +321,8 @@ class Kernel:
     def _apply_next(self) -> None:
         """Wait for the answer of the oldest open activation and apply its actions."""
         node, time = self._open.popleft()
+        if node.group is not None:
+            self._fuse_open(node)
         reply = self._port.reply(node.id, node.worker)
         if time > self._limit:                      # the run ended before this
             node.open_index = 0
@@ -339,6 +346,8 @@ class Kernel:
                              f"{reply.error}")
 
     def _open_activation(self, node: KNode, event: RoleEvent) -> None:
+        if node.group is not None and type(event) is not Computed:
+            self._fuse(node)                        # it goes on otherwise: what it computed is needed now
         self._opened += 1
         self.activations += 1
         node.open_index = self._opened
@@ -383,14 +392,18 @@ class Kernel:
         for target in action.to:
             way = node.ways.get(target)
             if way is None:
+                if not node.ways:
+                    node.ways = {}
                 way = node.ways[target] = self._way(node, nodes[target])
             path, pipe = way
             copy = Copy(source, seq, target, kind, size, round_, payload, path)
             coming = nodes[target].coming
             if source in coming:
                 coming[source].append(copy)
-            else:
+            elif coming:
                 coming[source] = [copy]
+            else:
+                nodes[target].coming = {source: [copy]}
             if pipe is None:                        # to itself
                 log((rows.SEND, time, source, seq, target, kind, action.size, 0, round_, -1, -1))
                 self._later(node, time, _LOCAL, (copy, True, 0, 0, None))
@@ -544,21 +557,25 @@ class Kernel:
             return None
         self._log((rows.DELIVER, time, copy.source, copy.seq, rows.INBOX))
         if copy.round and copy.round > receiver.reached.get(copy.source, 0):
+            if not receiver.reached:
+                receiver.reached = {}
             receiver.reached[copy.source] = copy.round
         patience = receiver.patience
         if (patience is not None and len(patience.got) < patience.need and copy.source not in patience.got
                 and waits.matches(receiver, patience, copy)):
             patience.got[copy.source] = copy
             patience.open.discard(copy.source)
-        else:
+        elif receiver.inbox:
             receiver.inbox.append(copy)
+        else:
+            receiver.inbox = [copy]
         return receiver
 
     def _know_loss(self, time: int, receiver: KNode, copy: Copy) -> KNode | None:
         self._miss_round(time, receiver, copy)
         if not receiver.alive or receiver.finished or (copy.round and copy.round <= receiver.left):
             return None
-        receiver.losses.append(copy)
+        receiver.losses = [*receiver.losses, copy]
         return receiver if waits.settle(self._nodes, self.network, receiver, copy.source, time) else None
 
     def _miss_round(self, time: int, follower: KNode, copy: Copy) -> None:
@@ -603,6 +620,7 @@ class Kernel:
         satisfied = waits.take_from_inbox(node, patience) if node.inbox else not patience.need
         if patience.fates:
             for source in sorted(patience.open):
+                self._watched.add(source)
                 self._nodes[source].watch(node.id)
                 if not satisfied:
                     self._await_departure(node, source)
@@ -622,10 +640,6 @@ class Kernel:
         gone = []
         for watcher in sorted(source.watchers):
             node = self._nodes[watcher]
-            if node.next is not None:
-                if source.finished or not source.alive:
-                    self._later(node, time + self._latency(source, node), _LOOK, node)
-                continue
             if node.patience is None or source.id not in node.patience.open:
                 gone.append(watcher)
                 continue
@@ -633,16 +647,24 @@ class Kernel:
             if known is not None:
                 self._later(node, max(known, time), _FATE, (node, source.id))
         if gone:
-            source.watchers.difference_update(gone)
+            source.unwatch(gone)
+            if not source.watchers:
+                self._watched.discard(source.id)
 
     def _depart(self, time: int, node: KNode) -> None:
         """`node` has left a round, or ended: tell those who wait for it, and for followers that it never called."""
         if node.watchers:
             self._tell_watchers(time, node)
-        for number in sorted(self._followers.get(node.id, ())):
+        followers, ended = self._followers.get(node.id, _NOBODY), node.finished or not node.alive
+        for number in sorted(followers & self._watched):
             follower = self._nodes[number]          # all its leaders may have left a round that it never entered
-            if follower.watchers and (node.finished or not node.alive or follower.round < node.left):
+            if ended or follower.round < node.left:
                 self._tell_watchers(time, follower)
+        if ended and time + node.out_latency <= self._limit:    # followers that wait for a round may wait for nothing
+            for number in sorted(followers):
+                follower = self._nodes[number]
+                if follower.next is not None:
+                    self._later(follower, time + self._latency(node, follower), _LOOK, follower)
 
     def _latency(self, source: KNode, target: KNode) -> int:
         return self.network.latency_ns(source.vertex, target.vertex)
@@ -690,19 +712,26 @@ class Kernel:
         self._open_activation(node, Ready(node.id, time, refs, outcome))
 
     def _next_round(self, node: KNode, action: NextRound) -> None:
+        leaders: tuple[int, ...] = ()
+        if action.of is not None:
+            leaders = tuple(action.of)
+            action, leaders = self._asked.setdefault((leaders, action.quorum, action.abandon, action.where),
+                                                     (action, leaders))
         node.next = node.following = action
         if action.of is not None:
-            if node.leaders != tuple(action.of):
-                node.leaders, node.followed_at = tuple(action.of), node.time
+            if node.leaders != leaders:
+                node.leaders, node.followed_at = leaders, node.time
                 if node.watchers:                   # its leaders may have left what somebody waits for
                     self._tell_watchers(node.time, node)
             node.quorum = action.quorum
-            for leader in action.of:
-                self._nodes[leader].watch(node.id)
+            for leader in leaders:
                 self._followers.setdefault(leader, set()).add(node.id)
             for copy in node.losses:                # lost before it was known whom the node follows
                 if waits.skip_lost_rounds(node, copy, node.time):
                     self._tell_watchers(node.time, node)
+            if (waits.newest_reached(node, leaders, action.quorum) <= node.round
+                    and waits.all_ended_known_at(self._nodes, self.network, node, leaders) is None):
+                return                              # it waits for something that will have it looked at
         self._later(node, node.time, _LOOK, node)
 
     def _try_next_round(self, time: int, node: KNode) -> None:
@@ -729,7 +758,7 @@ class Kernel:
             node.in_round = True
             if number - 1 > node.left:
                 node.left = number - 1
-                node.departures.append((node.left, time))
+                node.depart(node.left, time)
             node.implied = [(a, b, since) for a, b, since in node.implied if b > number]
             node.time = time
             self._discard_late(node)
@@ -765,7 +794,7 @@ class Kernel:
         self._log((rows.LEAVE, node.time, node.id, action.round, action.why))
         if action.round > node.left:
             node.left = action.round
-            node.departures.append((action.round, node.time))
+            node.depart(action.round, node.time)
             if len(node.departures) > 64:
                 del node.departures[:32]
         if action.why and node.id not in self._deciders:
@@ -779,6 +808,8 @@ class Kernel:
 
     def _abstain(self, node: KNode, action: Abstain) -> None:
         self._log((rows.ABSTAIN, node.time, node.id, action.round, action.to, action.kinds))
+        if not node.abstained:
+            node.abstained = {}
         for target in action.to:
             for kind in action.kinds:
                 node.abstained.setdefault((target, kind, action.round), node.time)
@@ -787,6 +818,10 @@ class Kernel:
     def _compute(self, node: KNode, action: Compute) -> None:
         node.epoch += 1
         self._log((rows.COMPUTE, node.time, node.id, action.label, action.cost, action.work, node.round))
+        fusing = self.plan.fuse
+        if fusing is not None and action.label == fusing.label:
+            node.group = self._groups.setdefault((fusing.lanes[node.id], node.role), {})
+            node.group[node.id] = node.time + action.cost
         if node.in_round and waits.round_is_over(node):
             self._later(node, node.time, _LOOK, node)   # the next await after the round is over raises: cut at once
             node.patience = Patience(Wait([], [], 1, -2, action.where), node.time)
@@ -794,6 +829,26 @@ class Kernel:
             return
         node.computing = True
         self._later(node, node.time + action.cost, _COMPUTED, (node, node.epoch))
+
+    def _fuse_open(self, node: KNode) -> None:
+        """The answer of `node` needs its computation done. So will those of all that are open: now it is said for all
+        of them who is done with whom, and every worker has work."""
+        self._fuse(node)
+        for other, _ in self._open:
+            if other.group is not None:
+                self._fuse(other)
+
+    def _fuse(self, node: KNode) -> None:
+        """Have the computation of `node` done, with those that are due soonest of the others that have begun."""
+        group, fusing = node.group, self.plan.fuse
+        assert group is not None
+        assert fusing is not None
+        del group[node.id]
+        chosen = [node.id, *sorted(group, key=lambda other: (group[other], other))[:fusing.most - 1]]
+        for number in chosen:
+            group.pop(number, None)
+            self._nodes[number].group = None
+        self._port.post(node.worker, Fuse(chosen))
 
     def _report(self, node: KNode, action: Report) -> None:
         self._log((rows.REPORT, node.time, node.id, action.round, action.values, action.digest))
@@ -806,8 +861,8 @@ class Kernel:
         node.finished_at = node.time
         self._log((rows.FINISH, node.time, node.id, action.why))
         self._empty(node)
-        self._depart(node.time, node)
         self._decider_ended(node)
+        self._depart(node.time, node)
 
     def _decider_ended(self, node: KNode) -> None:
         if node.id in self._deciding:
@@ -890,9 +945,11 @@ class Kernel:
         node.in_round = False
         if node.round > node.left:                  # its round is over for it, whether it returns or not
             node.left = node.round
-            node.departures.append((node.round, time))
+            node.depart(node.round, time)
         self._log((rows.CRASH, time, node.id))
         self._empty(node)
+        if node.group is not None:
+            self._fuse(node)
         self._port.post(node.worker, Close(node.id, time, fault.wipe))
         self._depart(time, node)
         if fault.until_ns is None:

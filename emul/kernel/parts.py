@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -56,6 +56,18 @@ class Stop:
 
 
 @dataclass(frozen=True)
+class Fusing:
+    """Computations called `label` are done together, by nodes of one role and lane, at most `most` at a time.
+
+    A lane lies whole in one worker, so who is with whom does not depend on their number.
+    """
+
+    label: str
+    most: int
+    lanes: Sequence[int]                                # node -> lane
+
+
+@dataclass(frozen=True)
 class Plan:
     """Everything of a run that the kernel needs, besides network, workers and journal."""
 
@@ -68,6 +80,7 @@ class Plan:
     faults: Sequence[Fault] = field(default_factory=tuple)
     streams: Sequence[Iterator[Fault]] = field(default_factory=tuple)    # each in the order of time, maybe endless
     evaluate_every: int = 1                             # rounds between two evaluations, for a stop on accuracy
+    fuse: Fusing | None = None
 
 
 class Port(Protocol):
@@ -193,7 +206,10 @@ class Pipe:
         self.cut = link.cut                     # a message may leave it before its tail is through, or overtake
 
 
-_NONE: set[int] = set()                         # never added to
+# What most nodes have nothing in, shared by all of them and never written to: a node that nobody talks to costs little
+_NONE: set[int] = set()
+_NOTHING: dict[Any, Any] = {}
+_EMPTY: list[Any] = []
 
 
 class Patience:
@@ -219,8 +235,8 @@ class KNode:
     """A node as the kernel sees it: everything of it but its role's own state."""
 
     __slots__ = ("abstained", "activations_here", "alive", "away", "coming", "computing", "departures", "downs",
-                 "entered_here", "epoch", "finished", "finished_at", "followed_at", "following", "id", "implied",
-                 "in_round", "inbox", "leaders", "left", "local_seq", "losses", "name", "next", "open_index",
+                 "entered_here", "epoch", "finished", "finished_at", "followed_at", "following", "group", "id",
+                 "implied", "in_round", "inbox", "leaders", "left", "local_seq", "losses", "name", "next", "open_index",
                  "out_latency", "parked", "patience", "quorum", "reached", "role", "round", "time", "uncharged",
                  "uncharged_most", "vertex", "watchers", "ways", "worker")
 
@@ -238,6 +254,7 @@ class KNode:
         self.epoch = 0                          # invalidates timers and computations that no longer count
         self.local_seq = 0                      # of its own calendar entries
         self.computing: bool = False
+        self.group: dict[int, int] | None = None    # with whom its computation may be done: node -> due, itself too
         self.patience: Patience | None = None
         self.next: NextRound | None = None
         self.following: NextRound | None = None     # how it last asked for a round
@@ -249,15 +266,15 @@ class KNode:
         self.activations_here = 0               # of its own at this instant,
         self.entered_here = 0                   # with so many rounds entered by deciders
         self.quorum = 1
-        self.reached: dict[int, int] = {}       # leader or mate -> newest round a message of theirs has shown
-        self.inbox: list[Copy] = []             # delivered, unread
-        self.coming: dict[int, list[Copy]] = {}     # source -> copies under way to this node
-        self.losses: list[Copy] = []            # known to be lost, not yet used by a wait
-        self.departures: list[tuple[int, int]] = []     # (every round up to this one is left, since when)
+        self.reached: dict[int, int] = _NOTHING     # leader or mate -> newest round a message of theirs has shown
+        self.inbox: list[Copy] = _EMPTY         # delivered, unread
+        self.coming: dict[int, list[Copy]] = _NOTHING       # source -> copies under way to this node
+        self.losses: list[Copy] = _EMPTY        # known to be lost, not yet used by a wait
+        self.departures: list[tuple[int, int]] = _EMPTY     # (every round up to this one is left, since when)
         self.implied: Sequence[tuple[int, int, int]] = ()   # (from round, to round, since): will never be entered
-        self.abstained: dict[tuple[int, str, int], int] = {}    # (target, type, round) -> since when
+        self.abstained: dict[tuple[int, str, int], int] = _NOTHING      # (target, type, round) -> since when
         self.watchers: set[int] = _NONE         # nodes whose wait depends on what this one does
-        self.ways: dict[int, tuple[tuple[int, ...], Pipe | None]] = {}     # target -> route, and its first link
+        self.ways: dict[int, tuple[tuple[int, ...], Pipe | None]] = _NOTHING    # target -> route, and its first link
         self.parked: list[tuple[int, Any]] | None = None    # calendar entries that wait for its answer
 
     def watch(self, node: int) -> None:
@@ -265,3 +282,13 @@ class KNode:
         if not self.watchers:
             self.watchers = set()
         self.watchers.add(node)
+
+    def unwatch(self, nodes: Iterable[int]) -> None:
+        self.watchers.difference_update(nodes)
+        self.watchers = self.watchers or _NONE
+
+    def depart(self, upto: int, since: int) -> None:
+        """Every round up to `upto` is left since then."""
+        if not self.departures:
+            self.departures = []
+        self.departures.append((upto, since))

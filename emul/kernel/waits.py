@@ -153,30 +153,39 @@ def all_ended_known_at(nodes: Sequence[KNode], network: Network, node: KNode, le
     return known
 
 
+_EACH = 50                          # nodes of which a report tells each one's story
+
+
 def deadlock_report(nodes: Sequence[KNode], now: int) -> str:
-    """Who waits for what, since when, at which line of its role."""
+    """Who waits for what, since when, at which line of its role. Of many nodes those with one story share a line."""
     lines = [f"deadlock at {now / 1e9:.9g} s: no delivery, timer, computation or fault of a node is left"]
-    lines += [f"  {_story(nodes, node)}" for node in nodes if node.alive and not node.finished]
-    for node in nodes:
-        if not node.alive:
-            lines.append(f"  {node.name} ({node.role}): crashed at {node.downs[-1][0] / 1e9:.9g} s")
-        elif node.finished:
-            lines.append(f"  {node.name} ({node.role}): ended at {(node.finished_at or 0) / 1e9:.9g} s")
+    alike: dict[tuple[str, str], list[KNode]] = {}
+    for node in sorted(nodes, key=lambda node: not node.alive or node.finished):        # who waits, then who ended
+        alike.setdefault((node.role, _story(nodes, node)), []).append(node)
+    for (role, told), members in alike.items():
+        if len(nodes) <= _EACH:
+            lines += [f"  {node.name} ({role}): {told}" for node in members]
+        else:
+            others = f" and {len(members) - 1:,} more" if len(members) > 1 else ""
+            lines.append(f"  {members[0].name}{others} ({role}): {told}")
     return "\n".join(lines)
 
 
 def _story(nodes: Sequence[KNode], node: KNode) -> str:
-    who = f"{node.name} ({node.role})"
+    if not node.alive:
+        return f"crashed at {node.downs[-1][0] / 1e9:.9g} s"
+    if node.finished:
+        return f"ended at {(node.finished_at or 0) / 1e9:.9g} s"
     if node.next is not None:
         leaders = ", ".join(nodes[n].name for n in node.leaders)
-        return f"{who}: waiting for a round after {node.round}" + (f" of {leaders}" if leaders else "") + \
+        return f"waiting for a round after {node.round}" + (f" of {leaders}" if leaders else "") + \
             f" ({node.next.where})"
     patience = node.patience
     if patience is None:
-        return f"{who}: computing"
+        return "computing"
     missing = sorted(set(patience.wait.sources or ()) - patience.got.keys())
     kinds = " or ".join(sorted(patience.kinds)) or "any message"
-    since = f"{who}: waiting since {patience.since / 1e9:.9g} s for {kinds}"
+    since = f"waiting since {patience.since / 1e9:.9g} s for {kinds}"
     if patience.sources is None:
         return f"{since} from anybody ({patience.wait.where})"
     sources = [nodes[n].name + _unasked(nodes[n], node) for n in missing]

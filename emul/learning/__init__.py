@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from emul.learning.task import NodeTask, Task, TaskError, validate
+    from emul.learning.task import NodeTask, Task, TaskError, cannot_fuse, gpus, validate
 
-__all__ = ["NodeTask", "Task", "TaskError", "validate"]
+__all__ = ["NodeTask", "Task", "TaskError", "cannot_fuse", "gpus", "validate"]
 
 
 def __getattr__(name: str) -> Any:

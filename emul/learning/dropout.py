@@ -29,13 +29,24 @@ class Dropout(nn.Module):
         self.kept = max(1, round((1 - p) * _ONE))           # of 65536
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if not self.training or self.kept == _ONE:
+        if not self.training or not self.draws:
             return x
-        seed = int(torch.randint(1 << 62, ()))
-        words = np.random.SFC64(seed).random_raw(-(-x.numel() // 4))
-        kept = words.view(np.uint16)[: x.numel()] < self.kept
-        mask = torch.from_numpy(kept).reshape(x.shape).to(x.device, x.dtype)
-        return x * mask.mul_(_ONE / self.kept)
+        mask = torch.from_numpy(self.chosen(x.numel())).reshape(x.shape).to(x.device, x.dtype)
+        return x * mask.mul_(self.scale)
+
+    @property
+    def draws(self) -> bool:
+        return self.kept < _ONE
+
+    @property
+    def scale(self) -> float:
+        """Of what is kept."""
+        return _ONE / self.kept
+
+    def chosen(self, count: int, generator: torch.Generator | None = None) -> np.ndarray:
+        """Which of `count` values are kept, (count,) bool: one draw of the generator, torch's own by default."""
+        seed = int(torch.randint(1 << 62, (), generator=generator))
+        return np.random.SFC64(seed).random_raw(-(-count // 4)).view(np.uint16)[:count] < self.kept
 
     def extra_repr(self) -> str:
         return f"p={self.p}"

@@ -59,7 +59,7 @@ def scores(model: FlatModule, vector: np.ndarray, data: DataSet) -> Scores:
         with torch.no_grad():
             for start in range(0, n, _CHUNK):
                 part = slice(start, start + _CHUNK)
-                output = _forward(model, data, part)
+                output = model.device.fetch(_forward(model, data, part))
                 labels = torch.from_numpy(data.test_y[part].astype(np.int64))
                 correct[part] = (output.argmax(1) == labels).numpy()
                 loss[part] = cross_entropy(output, labels, reduction="none").numpy()
@@ -70,7 +70,7 @@ def scores(model: FlatModule, vector: np.ndarray, data: DataSet) -> Scores:
 
 
 def _forward(model: FlatModule, data: DataSet, part: slice) -> torch.Tensor:
-    x = aligned(data.inputs(data.test_x[part]))
+    x = aligned(data.inputs(data.test_x[part])).to(model.device.kind)
     if not model.draws:
         return model.module(x)
     with torch_stream(0, "evaluate", part.start):     # layers of users may draw even here: never from a node's stream

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from emul.base.errors import EmulError
+from emul.learning.device import Device
 from emul.learning.dropout import Dropout
 
 
@@ -23,23 +24,26 @@ class ParameterError(EmulError):
 class FlatModule:
     """A module whose whole state is `vector`, (d,) float32, in this order: trained parameters (as the module names
     them), frozen parameters, persistent buffers. Integer buffers (BatchNorm's step counter) are carried as floats,
-    exact below 2**24. The module belongs to this object from now on: nothing else may replace its parameters.
+    exact below 2**24. The module belongs to this object from now on: nothing else may replace its parameters. It moves
+    to the device; arrays come from and go to the host's memory.
     """
 
-    def __init__(self, module: nn.Module):
-        self.module = module
+    def __init__(self, module: nn.Module, device: Device | None = None):
+        self.device = device or Device()
+        self.module = module.to(self.device.kind)
         self.draws = _draws(module)                                  # whether a forward pass may draw at random
         trained = [p for p in module.parameters() if p.requires_grad]
         self._integers: list[tuple[slice, torch.Tensor]] = []        # (place in vector, buffer)
         rest = [*(p for p in module.parameters() if not p.requires_grad), *_persistent_buffers(module)]
         self.trained = sum(p.numel() for p in trained)               # entries of `vector` that are trained
         self.dimension = self.trained + sum(t.numel() for t in rest)
-        self.vector = torch.empty(self.dimension)
+        self.vector = torch.empty(self.dimension, device=self.device.kind)
         self.weights = self.vector[: self.trained]                   # view
-        self.gradient = torch.zeros(self.trained)
-        self._array = self.vector.numpy()                            # the same memory
+        self.gradient = torch.zeros(self.trained, device=self.device.kind)
+        self.places: list[tuple[torch.Tensor, slice]] = []           # where each tensor of the module lies in `vector`
         place = 0
         for tensor in (*trained, *rest):
+            self.places.append((tensor, slice(place, place + tensor.numel())))
             place = self._take_over(tensor, place)
         self._read_integers()
 
@@ -61,24 +65,25 @@ class FlatModule:
         for place, buffer in self._integers:
             self.vector[place] = buffer.reshape(-1).to(torch.float32)
 
-    def load(self, vector: np.ndarray) -> None:
-        """Make the module's state equal to `vector`, (d,). Raises ParameterError if its shape is another."""
+    def require(self, vector: np.ndarray) -> None:
+        """Raise ParameterError unless it is (d,)."""
         if vector.shape != (self.dimension,):
             raise ParameterError(f"expected parameters of shape ({self.dimension},), found {vector.shape}")
-        np.copyto(self._array, vector, casting="same_kind")
+
+    def load(self, vector: np.ndarray) -> None:
+        """Make the module's state equal to `vector`, (d,). Raises ParameterError if its shape is another."""
+        self.require(vector)
+        if self.device.on_cpu:
+            np.copyto(self.vector.numpy(), vector, casting="same_kind")
+        else:
+            self.vector.copy_(self.device.put(vector))
         for place, buffer in self._integers:
             buffer.copy_(self.vector[place].view(buffer.shape))
 
     def read(self) -> np.ndarray:
         """The module's state, (d,) float32: a fresh array on a 64-byte boundary."""
         self._read_integers()
-        return self.vector.clone().numpy()
-
-    def difference(self, before: np.ndarray) -> np.ndarray:
-        """The module's state minus `before`, (d,) float32: a fresh array on a 64-byte boundary."""
-        self._read_integers()
-        # torch's allocator aligns to 64 bytes, NumPy's does not: results of later matrix products depend on it
-        return np.subtract(self._array, before, out=torch.empty(self.dimension).numpy(), casting="same_kind")
+        return self.device.fetch(self.vector).clone().numpy()
 
 
 def _persistent_buffers(module: nn.Module) -> Iterator[torch.Tensor]:
@@ -90,10 +95,11 @@ def _persistent_buffers(module: nn.Module) -> Iterator[torch.Tensor]:
 _RANDOM_LAYERS = (Dropout, nn.modules.dropout._DropoutNd, nn.RReLU, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d)
 
 
+def is_random(layer: nn.Module) -> bool:
+    """Whether it is a layer that is known to draw random numbers."""
+    return isinstance(layer, _RANDOM_LAYERS) or bool(getattr(layer, "dropout", 0))
+
+
 def _draws(module: nn.Module) -> bool:
     """Whether the module may draw random numbers: by a layer known to, or in code of a class outside torch.nn."""
-    def may_draw(layer: nn.Module) -> bool:
-        known = type(layer).__module__.startswith("torch.nn.")
-        return not known or isinstance(layer, _RANDOM_LAYERS) or bool(getattr(layer, "dropout", 0))
-
-    return any(may_draw(layer) for layer in module.modules())
+    return any(is_random(layer) or not type(layer).__module__.startswith("torch.nn.") for layer in module.modules())

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -36,15 +36,25 @@ class Partition(Protocol):
 
 @dataclass(frozen=True)
 class Shards:
-    """Index arrays that are made at once, one a client."""
+    """Index arrays that are made at once, one after the other in one array: a client's is a view, made when asked for.
 
-    shards: list[np.ndarray]
+    Client k holds order[bounds[k]:bounds[k + 1]].
+    """
+
+    order: np.ndarray
+    bounds: np.ndarray
+
+    @classmethod
+    def of(cls, shards: Sequence[np.ndarray]) -> Shards:
+        order = np.concatenate([np.empty(0, np.int64), *shards])
+        order.flags.writeable = False
+        return cls(order, np.cumsum([0, *(len(shard) for shard in shards)]))
 
     def size(self, client: int) -> int:
-        return len(self.shards[client])
+        return int(self.bounds[client + 1] - self.bounds[client])
 
     def indices(self, client: int) -> np.ndarray:
-        return self.shards[client]
+        return self.order[self.bounds[client]:self.bounds[client + 1]]
 
 
 @dataclass(frozen=True)
@@ -216,13 +226,13 @@ def class_space(labels: np.ndarray, clients: int, spec: dict[str, int], seed: in
                                      f"{int(sum(c in h for h in held))} holders of {shots} shots need more")
             parts[client].append(pools[c][taken[c]:taken[c] + shots])
             taken[c] += shots
-    return ClassSpace(held, Shards([np.concatenate(part) for part in parts]), spec.get("test_shots", 40), seed)
+    return ClassSpace(held, Shards.of([np.concatenate(part) for part in parts]), spec.get("test_shots", 40), seed)
 
 
 RULES: dict[str, Callable[[np.ndarray, int, Any, int], Partition]] = {
-    "iid": lambda labels, clients, _, seed: Shards(iid(len(labels), clients, seed)),
-    "dirichlet": lambda labels, clients, alpha, seed: Shards(dirichlet(labels, clients, float(alpha), seed)),
+    "iid": lambda labels, clients, _, seed: Shards.of(iid(len(labels), clients, seed)),
+    "dirichlet": lambda labels, clients, alpha, seed: Shards.of(dirichlet(labels, clients, float(alpha), seed)),
     "class_space": class_space,
-    "classes": lambda labels, clients, c, seed: Shards(classes(labels, clients, int(c), seed)),
+    "classes": lambda labels, clients, c, seed: Shards.of(classes(labels, clients, int(c), seed)),
     "bootstrap": lambda labels, _, n, seed: Bootstrap(len(labels), int(n), seed),
 }

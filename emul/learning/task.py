@@ -5,7 +5,7 @@ Everything is loaded on first use, from plain data (`spec`), so that a task cros
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from hashlib import blake2b
@@ -20,9 +20,12 @@ from emul.learning import models, partition, solver
 from emul.learning.names import unknown
 
 if TYPE_CHECKING:
+    from emul.learning.device import Device
     from emul.learning.evaluation import Scores
+    from emul.learning.local import Local
     from emul.learning.parameters import FlatModule
     from emul.learning.pooling import Pool
+    from emul.learning.together import Together
     from emul.learning.training import Samples
 
 Vector = np.ndarray                                     # (d,) float32
@@ -46,20 +49,28 @@ class Task:
     all of `data` but `set` is optional, `partition` is `iid` by default. Inputs of a built-in set are standardised by
     the mean and std of its training images; `normalise` gives others, on pixels in [0, 1]. `held_out` training samples
     are kept from the clients, for nodes that are none (the root data of a server). One model is reused by all calls:
-    not for several threads. Raises TaskError if `validate` finds a mistake.
+    not for several threads. device: where it trains and evaluates, "cpu", "cuda" or "cuda:1". Raises TaskError if
+    `validate` finds a mistake.
     """
 
-    def __init__(self, spec: dict[str, Any], clients: int, seed: int):
+    def __init__(self, spec: dict[str, Any], clients: int, seed: int, device: str = "cpu"):
         problems = validate(spec, clients)
         if problems:
             raise TaskError("; ".join(_sentence(p) for p in problems))
-        self.spec, self.clients, self.seed = spec, clients, seed
+        self.spec, self.clients, self.seed, self._device = spec, clients, seed, device
         self.solver = solver.make(spec["solver"])
         self._last_scores: tuple[bytes, Scores] | None = None
 
     @cached_property
     def data(self) -> data_sets.DataSet:
         return data_sets.load(self.spec["data"])
+
+    @cached_property
+    def device(self) -> Device:
+        """Where it computes; `device.busy_ns` counts a GPU's time. Raises DeviceError if there is no such device."""
+        from emul.learning.device import Device
+
+        return Device(self._device)
 
     @cached_property
     def _pools(self) -> tuple[np.ndarray, np.ndarray]:
@@ -82,7 +93,7 @@ class Task:
         from emul.learning.parameters import FlatModule
 
         module = models.create(self.spec["model"], self.data.input_shape, self.data.classes, self.seed)
-        return FlatModule(module)
+        return FlatModule(module, self.device)
 
     @cached_property
     def _initial(self) -> Vector:
@@ -128,9 +139,13 @@ class Task:
         """{"accuracy", "loss"}: mean, std, min and max over the clients of what `evaluate_client` gives."""
         from emul.learning.evaluation import spread
 
-        scores = self._scores(vector)
-        each = [scores.under(p) for p in self._distributions]
+        each = self.evaluate_each(vector)
         return {key: spread(np.array([value[key] for value in each])) for key in ("accuracy", "loss")}
+
+    def evaluate_each(self, vector: Vector) -> list[dict[str, float]]:
+        """What `evaluate_client` gives, of every client."""
+        scores = self._scores(vector)
+        return [scores.under(p) for p in self._distributions]
 
     def label_distribution(self, client: int) -> np.ndarray:
         """Share of each class among the client's training samples, (C,) float64."""
@@ -168,6 +183,28 @@ class Task:
         chosen = self._partition.test_indices(client, self.data.test_y)
         return replace(self.data, test_x=self.data.test_x[chosen], test_y=self.data.test_y[chosen])
 
+    @cached_property
+    def together(self) -> Together[Local, Vector]:
+        """What lets computations that train run side by side, and trains for them as one."""
+        from emul.learning import fused
+        from emul.learning.together import Together
+
+        return Together(fused.key, self._train_fused)
+
+    def _train_fused(self, locals_: Sequence[Local]) -> list[Vector]:
+        from emul.learning.fused import train_fused
+
+        with self.device.timed():
+            return train_fused(self._model, locals_)
+
+    @cached_property
+    def _masks_on_cpu(self) -> bool:
+        """Whether a lone training goes through the code of fused ones, which draws dropout masks where a CPU's would:
+        on a GPU, if the model lets it."""
+        from emul.learning import fused
+
+        return not self.device.on_cpu and fused.refusal(self._model.module, self.data.input_shape) is None
+
     def for_node(self, name: str, client: int | None, round_of: Callable[[], int],
                  transform: Transform | None = None, tamper: Tamper | None = None) -> NodeTask:
         """What the role of node `name` sees. client: its number among the clients, None if it is none of them.
@@ -199,6 +236,11 @@ class NodeTask:
         self._round, self._calls = -1, 0
 
     @property
+    def untouched(self) -> bool:
+        """Whether it has drawn nothing and keeps nothing yet, so that another object would do as well."""
+        return self._round < 0 and not self._poisoned
+
+    @property
     def dimension(self) -> int:
         """d, the length of every vector."""
         return self._task.dimension
@@ -226,35 +268,39 @@ class NodeTask:
         epochs: in place of the solver's own. only: train this part alone, as in `part`. proximal: mu, adds
         (mu / 2) |w - parameters|^2 to the loss.
         """
-        from emul.learning.training import Stream, train
+        from emul.learning.local import Local
+        from emul.learning.training import Stream
 
-        samples, model = self._samples(share), self._task._model
+        samples = self._samples(share)
         stream = self._stream() if share is None else Stream(self._task.seed, f"share {share}", self._round_of(), 0)
         before = np.asarray(parameters, dtype=np.float32)
-        model.load(before)
         solver_ = self._task.solver.with_steps(steps)
         if epochs is not None:
             solver_ = replace(solver_, steps=None, epochs=epochs)
-        train(model, samples, solver_, stream, *self._variant(only, proximal))
-        return model.difference(before), len(samples)
+        after = self._train(Local(before, samples, solver_, stream, self._mask(only), proximal))
+        return np.subtract(after, before, out=after), len(samples)
 
-    def _variant(self, only: str | None, proximal: float) -> tuple[Any, Any]:
-        """Loss and mask of a local update; None each where it is the plain one."""
-        import torch
-        from torch.nn.functional import cross_entropy
+    def _train(self, local: Local) -> Vector:
+        """The model's state after it, (d,) float32, a fresh array: as one with others' where they are computed so."""
+        from emul.learning.local import train_alone
 
-        model, loss, mask = self._task._model, None, None
-        if proximal:
-            anchor = model.weights.clone()
+        task = self._task
+        if task.together.running:
+            return task.together.ask(local)
+        if task._masks_on_cpu:
+            return task._train_fused([local])[0]
+        with task.device.timed():
+            train_alone(task._model, local)
+            return task._model.read()
 
-            def loss(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-                weights = torch.cat([p.reshape(-1) for p in model.module.parameters() if p.requires_grad])
-                return cross_entropy(model.module(x), y) + proximal / 2 * ((weights - anchor) ** 2).sum()
-        if only is not None:
-            chosen = self.part(only)
-            mask = torch.zeros(model.trained)
-            mask[torch.from_numpy(chosen[chosen < model.trained])] = 1.0
-        return loss, mask
+    def _mask(self, part: str | None) -> np.ndarray | None:
+        """1 where a trained entry belongs to the part, (trained,) float32; None: all do."""
+        if part is None:
+            return None
+        mask = np.zeros(self._task._model.trained, np.float32)
+        chosen = self.part(part)
+        mask[chosen[chosen < len(mask)]] = 1.0
+        return mask
 
     def part(self, name: str) -> np.ndarray:
         """Places in a parameter vector, (p,) int64 ascending: of "all", the "representation", the "decision" on it, the
@@ -282,13 +328,14 @@ class NodeTask:
         """Train from `parameters` with the distance to the global prototypes {class: (n',)} added to the loss; then
         make the own ones: (after (d,), {class: mean pooled feature (n',) over all local samples}, {class: samples})."""
         from emul.learning import prototypes
-        from emul.learning.training import train
+        from emul.learning.local import Local
 
         samples, model = self._samples(), self._cut()
-        model.load(np.asarray(parameters, dtype=np.float32))
-        train(model, samples, self._task.solver, self._stream(), prototypes.loss(model, means, weight, loss, pool))
-        after = model.read()
-        own, counts = prototypes.of_samples(model, samples, pool)
+        after = self._train(Local(np.asarray(parameters, dtype=np.float32), samples, self._task.solver, self._stream(),
+                                  pull=prototypes.Pull(means, weight, loss, pool)))
+        model.load(after)                               # if it was trained with others, it is in another state
+        with self._task.device.timed():
+            own, counts = prototypes.of_samples(model, samples, pool)
         if self._tamper is not None:
             own = self._tamper(own, generator(self._task.seed, "tamper", self._name, self._round_of()))
         return after, own, counts
@@ -323,7 +370,8 @@ class NodeTask:
 
         samples, model = self._samples(), self._task._model
         model.load(np.asarray(parameters, dtype=np.float32))
-        return mean_gradient(model, samples, self._task.solver, self._stream()), len(samples)
+        with self._task.device.timed():
+            return mean_gradient(model, samples, self._task.solver, self._stream()), len(samples)
 
     def evaluate(self, parameters: Vector) -> dict[str, float]:
         """{"accuracy", "loss"} as this node sees the test set: a client by its own labels, another node the whole."""
@@ -389,6 +437,27 @@ def validate(spec: dict[str, Any], clients: int) -> list[Problem]:
         for place, found, expected in solver.mistakes(spec["solver"]):
             add(place, found, expected)
     return problems
+
+
+def gpus() -> int:
+    """How many GPUs torch can use. Imports torch."""
+    import torch
+
+    return torch.cuda.device_count()
+
+
+def cannot_fuse(spec: dict[str, Any]) -> str | None:
+    """Why local trainings of a sound task cannot be computed as one; None: they can, or the data's shape is not known.
+
+    Imports torch.
+    """
+    from emul.learning import fused
+
+    known = data_sets.BUILT_IN.get(spec["data"]["set"])
+    if known is None:
+        return None
+    reason = fused.refusal(models.create(spec["model"], known.input_shape, known.classes, 0), known.input_shape)
+    return None if reason is None else f"{spec['model']}: {reason}"
 
 
 _Add = Callable[[str, Any, str], None]

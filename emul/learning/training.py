@@ -6,13 +6,14 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from math import prod
 from typing import Any
 
 import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from emul.base.streams import generator, torch_stream
+from emul.base.streams import generator, key64, torch_stream
 from emul.learning.data import DataSet
 from emul.learning.parameters import FlatModule
 from emul.learning.solver import Adam, Sgd, Solver
@@ -94,7 +95,7 @@ def train(model: FlatModule, samples: Samples, solver: Solver, stream: Stream, l
     step = _stepper(solver, model, only)
     gradient, module = model.gradient, model.module
     with _training(model, plan, stream):
-        for x, y in _load(samples, plan):
+        for x, y in _load(samples, plan, model.device.kind):
             gradient.zero_()
             (cross_entropy(module(x), y) if loss is None else loss(x, y)).backward()
             step()
@@ -102,16 +103,16 @@ def train(model: FlatModule, samples: Samples, solver: Solver, stream: Stream, l
 
 def mean_gradient(model: FlatModule, samples: Samples, solver: Solver, stream: Stream) -> np.ndarray:
     """Gradient of the mean loss over the first batch of that stream, (d,) float32; 0 where nothing is trained."""
-    result = torch.zeros(model.dimension)
+    result = torch.zeros(model.dimension, device=model.device.kind)
     if len(samples):
         rng = generator(stream.seed, "batches", stream.node, stream.round, stream.call)
         plan = list(batches(len(samples), solver.with_steps(1), rng))
         with _training(model, plan, stream):
-            (x, y), = _load(samples, plan)
+            (x, y), = _load(samples, plan, model.device.kind)
             model.gradient.zero_()
             cross_entropy(model.module(x), y).backward()
         result[: model.trained] = model.gradient
-    return result.numpy()
+    return model.device.fetch(result).clone().numpy()
 
 
 @contextlib.contextmanager
@@ -123,7 +124,9 @@ def _training(model: FlatModule, plan: list[np.ndarray], stream: Stream) -> Iter
         if plan and len(plan[0]) < NATIVE_BELOW:        # by the batch, never by a measurement: bits depend on it
             stack.enter_context(native_convolutions())
         if model.draws:
-            stack.enter_context(torch_stream(stream.seed, "dropout", stream.node, stream.round, stream.call))
+            names = ("dropout", stream.node, stream.round, stream.call)
+            stack.enter_context(torch_stream(stream.seed, *names))
+            stack.enter_context(model.device.seeded(key64(stream.seed, *names)))
         yield
 
 
@@ -139,18 +142,24 @@ def native_convolutions() -> Iterator[None]:
         mkldnn.enabled = before
 
 
-def _load(samples: Samples, plan: list[np.ndarray]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def channels_last(batch: int, input_shape: tuple[int, ...]) -> bool:
+    """Whether inputs of a training with that batch have their channels last in memory."""
+    return len(input_shape) == 3 and batch >= NATIVE_BELOW and batch * prod(input_shape) >= _CHANNELS_LAST_FROM
+
+
+def _load(samples: Samples, plan: list[np.ndarray], where: torch.device) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Inputs and labels of each batch, converted several batches at a time; the batches are views."""
     if not plan:
         return
-    values = len(plan[0]) * int(np.prod(samples.data.input_shape))
-    channels_last = values >= _CHANNELS_LAST_FROM and len(plan[0]) >= NATIVE_BELOW and len(samples.data.input_shape) == 3
+    values = len(plan[0]) * prod(samples.data.input_shape)
+    last = channels_last(len(plan[0]), samples.data.input_shape)
     at_once = max(1, _CHUNK_VALUES // max(1, values))
     for first in range(0, len(plan), at_once):
         group = plan[first:first + at_once]
         x, y = samples.take(np.concatenate(group))
-        if channels_last:
+        if last:
             x = x.to(memory_format=torch.channels_last)
+        x, y = x.to(where), y.to(where)
         sizes = [len(batch) for batch in group]
         yield from zip(x.split(sizes), y.split(sizes), strict=True)
 

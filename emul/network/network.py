@@ -55,7 +55,7 @@ class Network:
                         or not all(isinstance(rule.latency_ns, int | None) for rule in rules))
         self._all_full = fifo.needs_all_full(rules)
         self._links: dict[tuple[int, int], Link | FlowLink] = {}
-        self._least_out: dict[int, int] = {}
+        self._least_out: dict[Any, int] = {}    # vertex, or kind of vertices -> least latency of the links out of it
         self._flows: Flows | None = None
         self._paths = ShortestPaths(len(self.names), topology.neighbours, self._typical_ns)
 
@@ -169,7 +169,7 @@ class Network:
         if isinstance(self._topology, Generated):       # links are not listed, but all vertices of a kind are alike
             kinds: dict[Any, list[int]] = {}
             for v in some:
-                alike = kinds.setdefault((self.rules_met(v), self._topology.is_hub(v)), [])
+                alike = kinds.setdefault(self._kind(v), [])
                 if len(alike) < 2:
                     alike.append(v)
             chosen = [v for alike in kinds.values() for v in alike]
@@ -180,6 +180,12 @@ class Network:
     def unordered(self) -> list[tuple[int, int]]:
         """The (source, destination) of the links made so far on which a message can leave before an earlier one."""
         return [ends for ends, link in sorted(self._links.items()) if isinstance(link, FlowLink) or link.cut]
+
+    @property
+    def listed_links(self) -> int:
+        """How many links the topology lists, one for each direction; those of stars and meshes are not listed."""
+        vertices = () if isinstance(self._topology, Generated) else range(len(self.names))
+        return sum(1 for u in vertices for _ in self._topology.neighbours(u))
 
     def route(self, u: int, v: int) -> tuple[int, ...]:
         """The vertices from u to v, both included; (u,) for u itself. Raises NetworkError if v cannot be reached."""
@@ -210,18 +216,24 @@ class Network:
 
         0 if one of them is half-duplex: what u sends there contends at once with what its other end sends.
         """
-        least = self._least_out.get(u)
+        kind = self._kind(u)
+        least = self._least_out.get(kind)
         if least is None:
-            least = self._least_out[u] = self._find_least_out(u)
-        return least
+            least = self._least_out[kind] = self._find_least_out(u)
+        return least if self._realisation is None else self._realisation.least_out_ns(self.names[u], least)
+
+    def _kind(self, v: int) -> Any:
+        """The same for vertices whose links are alike: of the vertices of a generator there are few kinds."""
+        if isinstance(self._topology, Generated):
+            return self.rules_met(v), self._topology.is_hub(v)
+        return v
 
     def _find_least_out(self, u: int) -> int:
         mine = self._resolver.source_masks[u]
         groups = self._topology.neighbour_groups(u, self._resolver.destination_masks)
         links = (self._resolver.by_mask(mine & mask, given) for mask, given in groups)
         latencies = (0 if p.duplex == "half" else least_ns(p.latency_ns) for p in links)
-        least = min(latencies, default=NEVER)
-        return least if self._realisation is None else self._realisation.least_out_ns(self.names[u], least)
+        return min(latencies, default=NEVER)
 
     def mentions(self, u: int, v: int, field: str) -> bool:
         """Whether a rule that matches the link u -> v sets this field of LinkRule."""

@@ -185,6 +185,7 @@ class Resolver:
         self.source_masks = _masks([source for _, source, _ in self._bits], names)
         self.destination_masks = _masks([destination for _, _, destination in self._bits], names)
         self._cache: dict[tuple[int, LinkParameters], LinkParameters] = {}
+        self._recent: dict[int, tuple[LinkParameters, LinkParameters]] = {}    # mask -> the last given, and found
 
     def parameters(self, u: int, v: int, given: LinkParameters) -> LinkParameters:
         """Parameters of the link u -> v: those `given` by the topology, overridden by every rule that matches."""
@@ -192,10 +193,14 @@ class Resolver:
 
     def by_mask(self, mask: int, given: LinkParameters) -> LinkParameters:
         """As `parameters`, for all links that match exactly the (rule, direction) bits of `mask`."""
+        recent = self._recent.get(mask)
+        if recent is not None and recent[0] is given:       # always, where no links are listed: no hash of `given`
+            return recent[1]
         key = (mask, given)
         cached = self._cache.get(key)
         if cached is None:
             cached = self._cache[key] = self._resolve(mask, given)
+        self._recent[mask] = given, cached
         return cached
 
     def _resolve(self, mask: int, given: LinkParameters) -> LinkParameters:
@@ -226,5 +231,15 @@ def _holders(bit: int, masks: list[int]) -> frozenset[int]:
 
 def _masks(patterns: list[str], names: Sequence[str]) -> list[int]:
     """For every name the bits of the patterns that it matches."""
-    tests = [(1 << bit, pattern, re.compile(translate(pattern)).match) for bit, pattern in enumerate(patterns)]
-    return [sum(bit for bit, pattern, match in tests if pattern == name or match(name)) for name in names]
+    everybody, named, tests = 0, dict[str, int](), []
+    for bit, pattern in enumerate(patterns):
+        if pattern == "*":
+            everybody |= 1 << bit
+            continue
+        named[pattern] = named.get(pattern, 0) | 1 << bit
+        if any(c in pattern for c in "*?["):            # else it matches its own name only
+            tests.append((1 << bit, re.compile(translate(pattern)).match))
+    masks = [everybody | named.get(name, 0) for name in names]
+    for bit, match in tests:
+        masks = [mask | bit if match(name) else mask for mask, name in zip(masks, names, strict=True)]
+    return masks

@@ -1,6 +1,8 @@
 """The rows of a journal as columns, one NumPy array a field: what tables and invariants are computed from.
 
 Chunks of rows are turned into arrays as they are read, so a run's rows never lie in memory as Python objects at once.
+Arrays are kept in the narrowest integers that hold them, a third of what they take as int64, in which they are handed
+out.
 """
 
 from __future__ import annotations
@@ -18,8 +20,11 @@ from emul.record.journal import Reading, RecordError
 _TEXTS = {"type", "label", "why"}                   # few different ones: coded
 _OBJECTS = {"values", "digest", "changes", "targets", "types"}
 _FLOATS = {"work"}
+_INDEX = "index"                                    # of a row in the journal: a column like the others
 
 _CHUNK = 4096
+_PACK = 1 << 16                     # rows of one kind that wait to be narrowed together
+_WIDTHS = (np.int8, np.int16, np.int32, np.int64)
 _kind_of = itemgetter(0)
 
 
@@ -41,25 +46,29 @@ class Columns:
     def __init__(self, kind: int):
         self.kind = kind
         self.fields = rows.NAMES[kind][1:]
-        self.index = np.empty(0, np.int64)
         self.texts: dict[str, list[str]] = {}
         self._codes = {field: _Codes() for field in self.fields if field in _TEXTS}
-        self._indices: list[np.ndarray] = []
-        self._parts: dict[str, list[Any]] = {field: [] for field in self.fields}
+        self._parts: dict[str, list[Any]] = {field: [] for field in (*self.fields, _INDEX)}
+        self._packed: dict[str, list[np.ndarray]] = {field: [] for field in self._parts if field not in _OBJECTS}
+        self._waiting = self._rows = 0
         self._done: dict[str, Any] = {}
 
     def __len__(self) -> int:
-        return len(self.index)
+        return self._rows
 
     def __getitem__(self, field: str) -> Any:
-        return self._done[field]
+        found = self._done[field]
+        return found if field in _OBJECTS or field in _FLOATS else found.astype(np.int64, copy=False)
+
+    @property
+    def index(self) -> np.ndarray:
+        return self[_INDEX]
 
     def text(self, field: str) -> np.ndarray:
         """(n,) of str objects."""
         return np.array(self.texts[field], dtype=object)[self[field]]
 
     def add(self, found: list[Row], index: np.ndarray) -> None:
-        self._indices.append(index)
         columns = list(zip(*found, strict=True))
         if len(columns) != len(self.fields) + 1:
             raise ValueError(f"a {rows.NAMES[self.kind][0]} row has {len(columns)} items")
@@ -72,17 +81,38 @@ class Columns:
                 self._parts[field].append(np.fromiter([codes[text] for text in column], np.int64, n))
             else:
                 self._parts[field].append(np.fromiter(column, np.float64 if field in _FLOATS else np.int64, n))
+        self._parts[_INDEX].append(index)
+        self._rows += n
+        self._waiting += n
+        if self._waiting >= _PACK:
+            self._pack()
+
+    def _pack(self) -> None:
+        self._waiting = 0
+        for field, packed in self._packed.items():
+            parts = self._parts[field]
+            if parts:
+                packed.append(_narrowed(np.concatenate(parts)))
+                parts.clear()
 
     def finish(self) -> None:
-        empty = np.empty(0, np.int64)
-        self.index = np.concatenate(self._indices) if self._indices else empty
-        for field, parts in self._parts.items():
+        self._pack()
+        for field in self._parts:
             if field in _OBJECTS:
-                self._done[field] = parts
+                self._done[field] = self._parts[field]
             else:
-                self._done[field] = np.concatenate(parts) if parts else empty
+                packed = self._packed.pop(field)
+                self._done[field] = np.concatenate(packed) if packed else np.empty(0, np.int64)
         self.texts = {field: list(codes) for field, codes in self._codes.items()}
-        self._parts, self._indices = {}, []
+        self._parts = {}
+
+
+def _narrowed(values: np.ndarray) -> np.ndarray:
+    """The same integers, of as few bytes as hold them all; floats as they are."""
+    if values.dtype.kind == "f" or not len(values):
+        return values
+    low, high = values.min(), values.max()
+    return values.astype(next(w for w in _WIDTHS if np.iinfo(w).min <= low and high <= np.iinfo(w).max))
 
 
 class Table(dict[int, Columns]):

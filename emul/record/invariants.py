@@ -304,17 +304,13 @@ class _Life:
 
 
 def _life(run: _Run, kinds: Sequence[int]) -> _Life:
-    node, kind, time, index = [], [], [], []
-    for k in kinds:
-        part = run.table[k]
-        whose = part["source"] if k == rows.SEND else part["node"]
-        node.append(whose)
-        kind.append(np.full(len(part), k))
-        time.append(part["time_ns"])
-        index.append(part.index)
-    joined = [np.concatenate(parts) for parts in (node, kind, time, index)]
-    order = np.lexsort((joined[3], joined[0]))
-    return _Life(*(part[order] for part in joined))
+    parts = [run.table[kind] for kind in kinds]         # one field after the other: these are most of a run's rows
+    node = np.concatenate([part["source" if part.kind == rows.SEND else "node"].astype(np.int32) for part in parts])
+    order = np.lexsort((np.concatenate([part.index for part in parts]), node))
+    node = node[order]
+    kind = np.repeat(np.array(kinds, np.int8), [len(part) for part in parts])[order]
+    time = np.concatenate([part["time_ns"] for part in parts])[order]
+    return _Life(node, kind, time, np.concatenate([part.index for part in parts])[order])
 
 
 def _latest(life: _Life, marked: np.ndarray) -> np.ndarray:
@@ -367,7 +363,7 @@ def _deliveries_to_the_living(run: _Run) -> Invariant:
     target[known] = run.table[rows.SEND]["target"][copy[known]]
     # the last of the target's rows before the delivery, by (node, place in the journal) as one number
     span = run.table.count + 1
-    at = np.searchsorted(ends.node * span + ends.index, target * span + arrived.index) - 1
+    at = np.searchsorted(ends.node.astype(np.int64) * span + ends.index, target * span + arrived.index) - 1
     dead = np.zeros(len(copy), bool)
     if len(ends.node):
         dead = (at >= 0) & (ends.node[at] == target) & (ends.kind[at] != rows.RETURN)

@@ -249,8 +249,8 @@ def write_results(directory: RunDirectory, facts: Facts, observed: Observed = ()
     table = columns(source)
     if not source.complete:
         raise RecordError(f"{directory.journal}: the journal was not closed")
+    report = check_columns(table, source.header, latencies, unordered)     # before: it needs as much again as the rows
     run = derive(table, source.header, observed)
-    report = check_columns(table, source.header, latencies, unordered)
     write_tables(directory.path, run, timed, drawn)
     summary = summarise(run, facts, report)
     write_json(directory.path / SUMMARY, summary)

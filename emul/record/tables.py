@@ -210,13 +210,15 @@ def rounds_of(table: Table, header: Mapping[str, Any], observed: Observed = ()) 
     deciders = set(header.get("deciders", range(len(header["names"]))))
     found: dict[tuple[int, int], dict[str, Any]] = {}
     entered, left, crashed = table[rows.ENTER], table[rows.LEAVE], table[rows.CRASH]
-    for time, node, number in _tuples(entered, "time_ns", "node", "round"):
-        if node in deciders and number:
+    ours = [np.isin(part["node"], sorted(deciders)) for part in (entered, left)]        # few of many, as a rule
+    for time, node, number in _tuples(entered, "time_ns", "node", "round", where=ours[0]):
+        if number:
             found[number, node] = {"round": number, "node": node, "node_name": header["names"][node],
                                    "entered_ns": time, "left_ns": None, "completed": False, "why": "run ended"}
-    for (time, node, number), why in zip(_tuples(left, "time_ns", "node", "round"), left.text("why"), strict=True):
+    for time, node, number, code in _tuples(left, "time_ns", "node", "round", "why", where=ours[1]):
         row = found.get((number, node))
         if row is not None:
+            why = left.texts["why"][code]
             row.update(left_ns=time, completed=not why, why=why)
     for time, node in _tuples(crashed, "time_ns", "node"):
         row = max((r for (_, n), r in found.items() if n == node and r["entered_ns"] <= time),
@@ -255,8 +257,8 @@ def _of_others(observed: Observed, deciding: Collection[int]) -> dict[int, dict[
             for number, columns in sorted(each.items())}
 
 
-def _tuples(part: Any, *fields: str) -> list[tuple[int, ...]]:
-    return list(zip(*(part[field].tolist() for field in fields), strict=True))
+def _tuples(part: Any, *fields: str, where: Any = slice(None)) -> list[tuple[int, ...]]:
+    return list(zip(*(part[field][where].tolist() for field in fields), strict=True))
 
 
 # --- as Arrow tables ------------------------------------------------------------------------------------------------

@@ -83,8 +83,14 @@ class Drop(Struct, array_like=True, tag=5, gc=False):
     first: int
 
 
+class Fuse(Struct, array_like=True, tag=6, gc=False):
+    """No event of a role: the computations that these nodes have begun are done together, the first's soonest."""
+
+    nodes: list[int]
+
+
 RoleEvent: TypeAlias = Start | Ready | Entered | Computed
-Event: TypeAlias = RoleEvent | Close | Drop
+Event: TypeAlias = RoleEvent | Close | Drop | Fuse
 
 
 # --- actions: role -> kernel ----------------------------------------------------------------------------------------

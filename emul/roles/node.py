@@ -424,7 +424,8 @@ class Node:
             assert isinstance(event, Computed)
             if job.error is not None:
                 raise job.error
-            return job.result
+            result, job.result = job.result, None       # the worker may keep the job for a while
+            return result
         # cost -1: not known before it has run; the worker fills it in
         return Await(Compute(label, -1 if cost is None else cost, float(work), place), finish)
 

@@ -16,9 +16,9 @@ from emul.scenario.faults import (
 )
 from emul.scenario.load import load, loads
 from emul.scenario.params import build_params, check_params
-from emul.scenario.scenario import Attack, Compute, Evaluation, Scenario, Stop, Workers
+from emul.scenario.scenario import Attack, Compute, Evaluation, Fuse, Scenario, Stop, Workers
 from emul.scenario.sweep import Sweep, parse_seeds
 
-__all__ = ["Attack", "Availability", "Behaviour", "Churn", "Compute", "Crash", "Days", "Evaluation", "Fault", "Group",
-           "Leave", "LinkDown", "LinkSet", "LinkUp", "NodeSpeed", "Partition", "Scenario", "Slow", "Stop", "Sweep",
-           "Workers", "World", "build_params", "check_params", "load", "loads", "parse_seeds"]
+__all__ = ["Attack", "Availability", "Behaviour", "Churn", "Compute", "Crash", "Days", "Evaluation", "Fault", "Fuse",
+           "Group", "Leave", "LinkDown", "LinkSet", "LinkUp", "NodeSpeed", "Partition", "Scenario", "Slow", "Stop",
+           "Sweep", "Workers", "World", "build_params", "check_params", "load", "loads", "parse_seeds"]

@@ -58,8 +58,13 @@ def check_world(parts: dict[str, Any], source: Source, plugins: Sequence[str] = 
     modules = _schemes(parts.get("schemes", []), world, source, plugins)
     _behaviours(parts.get("faults", []), modules, source)
     _schedules(parts.get("faults", []), source)
+    if "compute" in parts and parts["compute"].device == "cuda" and not learning.gpus():
+        source.problem(("compute", "device"), '"cuda"', "torch finds no GPU on this machine")
     if "task" in parts:
-        _task(parts["task"], world, source)
+        sound = _task(parts["task"], world, source)
+        reason = learning.cannot_fuse(parts["task"]) if sound and parts.get("fuse") is not None else None
+        if reason is not None:
+            source.problem(("fuse",), "", reason)
     return warnings
 
 
@@ -217,10 +222,13 @@ def _behaviours(faults: list[Fault], modules: list[ModuleType], source: Source) 
             source.problem(("faults", i, "behave"), shown(name), expected)
 
 
-def _task(task: dict[str, Any], world: World | None, source: Source) -> None:
+def _task(task: dict[str, Any], world: World | None, source: Source) -> bool:
+    """Whether it is sound."""
     # without clients the peers hold the data; one client asks the least of it where the network is unknown
     clients = (world.clients or world.nodes) if world is not None else 1
-    for problem in learning.validate(task, clients):
+    problems = learning.validate(task, clients)
+    for problem in problems:
         place = problem.place.removeprefix("task").lstrip(".")
         path: Path = ("task", *(place.split(".") if place else ()))
         source.problem(path, problem.found[:60], problem.expected)
+    return not problems

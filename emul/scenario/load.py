@@ -193,7 +193,8 @@ _CONVERSIONS: dict[str, tuple[str, Any]] = {
     "faults": ("faults", fault_values),
     "task": ("task", _task),
     "attacks": ("attacks", _attacks),
-    "compute": ("compute", lambda c, base: plain.Compute(c.mode, absolute(c.file, base))),
+    "compute": ("compute", lambda c, base: plain.Compute(c.mode, absolute(c.file, base), c.device)),
+    "fuse": ("fuse", lambda f, base: None if f is None else plain.Fuse(f.clients, f.lanes)),
     "schemes": ("schemes", lambda entries, base: [(e["name"], {k: v for k, v in e.items() if k != "name"})
                                                   for e in entries]),
     "stop": ("stop", lambda s, base: plain.Stop(s.rounds, s.accuracy, s.virtual_time)),

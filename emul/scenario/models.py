@@ -79,6 +79,7 @@ class Attack(Section):
 class Compute(Section):
     mode: Annotated[str, one_of("measured", "profile", "recorded", "zero", what="mode")]
     file: Text | None = None
+    device: Annotated[str, one_of("cpu", "cuda", what="device")] = "cpu"
 
     def wrong(self) -> list[Finding]:
         if self.mode in ("profile", "recorded") and self.file is None:
@@ -123,6 +124,21 @@ class Workers(Section):
     timeout: PositiveDuration = 30 * 10**9
 
 
+class Fuse(Section):
+    clients: Annotated[int, whole(2, 10_000)]
+    lanes: Annotated[int, whole(1, 1000)] = 4
+
+
+def _fuse(value: Any) -> Fuse | None:
+    if value is None or value is False or value in ("off", "none"):       # YAML 1.1 reads a bare `off` as false
+        return None
+    if isinstance(value, dict):
+        return Fuse.model_validate(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 2:
+        raise ValueError("expected off, a number of clients of 2 or more, or {clients: 32, lanes: 4}")
+    return Fuse.model_validate({"clients": value})
+
+
 def _version(value: Any) -> int:
     if value != VERSION or isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"expected {VERSION}, the version of the format that this emul reads")
@@ -148,9 +164,16 @@ class Document(Section):
     task: Annotated[dict[str, Any], PlainValidator(_task)]
     attacks: list[Attack] = Field(default=[])
     compute: Compute
+    fuse: Annotated[Any, PlainValidator(_fuse)] = None
     schemes: Annotated[list[Annotated[dict[str, Any], PlainValidator(_scheme)]], Field(min_length=1)]
     stop: Stop
     evaluation: Evaluation = Evaluation()
     workers: Workers = Workers()
     sweep: SweepRule | None = None
     network: NetworkRule = NetworkRule()
+
+    def wrong(self) -> list[Finding]:
+        if self.fuse is not None and self.compute.mode == "measured":
+            return [(("fuse",), "", "cannot be used with compute mode: measured: clients that are trained as one "
+                     "have no cost of their own; `emul profile` measures them one by one")]
+        return []

@@ -31,10 +31,22 @@ class Attack:
 
 @dataclass(frozen=True)
 class Compute:
-    """Where virtual compute time comes from: measured, profile, recorded or zero; `file` for profile and recorded."""
+    """Where virtual compute time comes from: measured, profile, recorded or zero; `file` for profile and recorded.
+
+    device: where models are trained and evaluated, "cpu" or "cuda": the worker's number modulo the GPUs that there are.
+    """
 
     mode: str
     file: Path | None = None
+    device: str = "cpu"
+
+
+@dataclass(frozen=True)
+class Fuse:
+    """At most `clients` of one of `lanes` are trained as one; a node's lane is its number modulo `lanes`."""
+
+    clients: int
+    lanes: int = 4
 
 
 @dataclass(frozen=True)
@@ -83,6 +95,7 @@ class Scenario:
     evaluation: Evaluation = field(default_factory=Evaluation)
     workers: Workers = field(default_factory=Workers)
     network: NetworkUse = field(default_factory=NetworkUse)
+    fuse: Fuse | None = None
     sweep: Sweep | None = field(default=None, compare=False)
     path: Path | None = field(default=None, compare=False)
     warnings: list[str] = field(default_factory=list, compare=False)
@@ -124,7 +137,9 @@ def _document(s: Scenario) -> dict[str, Any]:
         "task": s.task,
         "attacks": [{"nodes": list(a.nodes) or {"fraction": a.fraction},
                      **without_none(data=a.data, prototypes=a.prototypes)} for a in s.attacks],
-        "compute": without_none(mode=s.compute.mode, file=None if s.compute.file is None else str(s.compute.file)),
+        "compute": without_none(mode=s.compute.mode, file=None if s.compute.file is None else str(s.compute.file),
+                                device=None if s.compute.device == "cpu" else s.compute.device),
+        "fuse": None if s.fuse is None else {"clients": s.fuse.clients, "lanes": s.fuse.lanes},
         "schemes": [{"name": name, **parameters} for name, parameters in s.schemes],
         "stop": without_none(rounds=s.stop.rounds, accuracy=s.stop.accuracy,
                              virtual_time=duration_text(s.stop.virtual_time_ns)),

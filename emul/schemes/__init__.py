@@ -2,7 +2,7 @@
 
 `find("fedavg")` is the module `emul.schemes.fedavg`; schemes of users come by entry points (group `emul.schemes`) or
 by `--plugin package.module`. A module exports `Params`, its messages, its role coroutines and `ROLES`; optionally
-`DECIDES`, `BEHAVIOURS`, `LINKS`, `check(params, world)`, `analysis(params, setting)`.
+`DECIDES`, `BEHAVIOURS`, `STATELESS`, `LINKS`, `check(params, world)`, `analysis(params, setting)`.
 
 A scheme that is another one with some parameters fixed is a *variant*: a file that says so and no more.
 
@@ -74,6 +74,9 @@ def find(name: str, plugins: Sequence[str] = ()) -> ModuleType:
     missing = [n for n in _NEEDED if not hasattr(module, n)]
     if missing:
         raise NotAScheme(f'scheme "{name}" ({modules[name]}) lacks {" and ".join(missing)}')
+    strange = [role for role in getattr(module, "STATELESS", ()) if role not in module.ROLES]
+    if strange:
+        raise NotAScheme(f'scheme "{name}" ({modules[name]}) has no role {", ".join(strange)}, which STATELESS names')
     return module
 
 

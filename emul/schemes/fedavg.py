@@ -58,6 +58,7 @@ async def client(node: Node, p: Params) -> None:
 
 
 ROLES = {"server": server, "client": client}
+STATELESS = ("client",)
 
 
 def check(params: Params, world: object) -> list[str]:

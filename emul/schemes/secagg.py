@@ -437,6 +437,7 @@ def mask_public(keys: np.ndarray) -> bytes:
 
 
 ROLES = {"server": server, "client": client}
+STATELESS = ("client",)
 
 
 class Counts(Protocol):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter_ns
@@ -24,6 +25,7 @@ from emul.roles.events import (
     Drop,
     Entered,
     Event,
+    Fuse,
     NextRound,
     Observation,
     Ready,
@@ -63,6 +65,8 @@ class Setup(Struct):
     slowdowns: dict[int, list[list[int]]] = {}  # node -> (from ns on, numerator, denominator) of how slow it is
     held: dict[int, dict[str, list[int]]] = {}  # node -> label -> costs of its computations, in a network's record
     held_beyond: str = "stream"                 # what comes after the last of them
+    fuse: str = ""                              # label of the computations that are done together; "": none are
+    device: str = "cpu"                         # where models are trained and evaluated
     delays: list[float] = []                    # tests: seconds slept before an activation, in turn
 
 
@@ -75,6 +79,9 @@ class Timing(Struct, array_like=True, gc=False):
     cpu_ns: int
 
 
+_FRESH = Memory()                   # what a node keeps that has not done anything
+
+
 class Core:
     """The nodes of one worker in one run."""
 
@@ -83,6 +90,7 @@ class Core:
         self.replies: list[Reply] = []
         self.observations: list[Observation] = []
         self.timings: list[Timing] = []
+        self.keeps_roles = False                # tests: no role is ended while it waits for a round
         self._setup = setup
         self._module = module = schemes.find(setup.scheme, setup.plugins)
         self._params = module.Params(**setup.params)
@@ -90,19 +98,27 @@ class Core:
         self._world = World(setup.scheme, setup.seed, setup.names, setup.roles, setup.speeds)
         self._costs = Costs(setup.cost_mode, setup.scheme, setup.profile, setup.recorded,   # type: ignore[arg-type]
                             setup.slowdowns, setup.held, setup.held_beyond)
-        self._role_of = {node: role for role, nodes in setup.roles.items() for node in nodes}
+        self._role_of = [""] * len(setup.names)
+        for role, nodes in setup.roles.items():
+            for node in nodes:
+                self._role_of[node] = role
         self._clients = setup.roles.get("client") or list(range(len(setup.names)))      # peers: all of them
         self._task: Task | None = None
         if setup.task is not None:
             from emul.learning import Task
-            self._task = Task(setup.task, len(self._clients), setup.seed)
+            self._task = Task(setup.task, len(self._clients), setup.seed, setup.device)
             self._task.initial_parameters()         # loads data and model before the clock starts
         self._memories: dict[int, Memory] = {}
         self._tasks: dict[int, Any] = {}
         self._running: dict[int, Role] = {}
+        self._resting: list[NextRound | None] = [None] * len(setup.names)   # node -> how its role asked, and was ended
+        self._asked: dict[tuple[Any, ...], NextRound] = {}      # one of all that are alike
+        self._stateless = frozenset(getattr(module, "STATELESS", ()))
         self._jobs: list[tuple[int, int, int, Job]] = []        # (due, number, node, job): the most urgent first
         self._begun = 0
         self._job_of: dict[int, Job] = {}
+        self._group_of: dict[int, list[int]] = {}   # node -> with whom its computation is to be done
+        self._held: dict[int, RoleEvent] = {}       # node -> event that needs a job which waits to hear with whom
         self._deferred: deque[RoleEvent] = deque()                  # events that need a job which has not run yet
         self._evaluations: deque[tuple[int, int, Vector, Evaluate | None]] = deque()
         self._store: dict[tuple[int, int], Encoded] = {}        # payloads for nodes of this worker
@@ -118,15 +134,22 @@ class Core:
             self._drop((event.source, event.first))
         elif isinstance(event, Close):
             self._close(event.node)
-            if event.wipe:
+            if event.wipe and event.node in self._memories:
                 self._memories[event.node].state = None
         elif isinstance(event, Start):
             self._start(event.node)
             self._step(event)
-        elif event.node in self._job_of and not self._job_of[event.node].done:
-            self._deferred.append(event)
-        else:
+        elif isinstance(event, Fuse):
+            for node in event.nodes:
+                self._group_of[node] = event.nodes
+                if node in self._held:
+                    self._deferred.append(self._held.pop(node))
+        elif event.node not in self._job_of or self._job_of[event.node].done:
             self._step(event)
+        elif self._job_of[event.node].label == self._setup.fuse and event.node not in self._group_of:
+            self._held[event.node] = event
+        else:
+            self._deferred.append(event)
 
     def work(self) -> bool:
         """Do the most urgent piece of real work. False: there is none."""
@@ -162,7 +185,7 @@ class Core:
         name = self._role_of[node]
         task = None
         if self._task is not None:
-            index = self._clients.index(node) if node in self._clients else None
+            index = self._client(node)
             task = self._tasks.get(node)            # one for the node's whole life: it counts its calls
             if task is None:
                 task = self._tasks[node] = self._task.for_node(self._setup.names[node], index, lambda: memory.round,
@@ -171,6 +194,46 @@ class Core:
         made._fetch = self._fetch
         function = self._function(node, memory.round if round is None else round)
         self._running[node] = Role(made, function, self._params)
+
+    def _client(self, node: int) -> int | None:
+        """The node's number among the clients; None: it is none of them."""
+        place = bisect_left(self._clients, node)        # they are ascending
+        return place if place < len(self._clients) and self._clients[place] == node else None
+
+    def _rest(self, event: RoleEvent, asked: NextRound, alone: bool) -> None:
+        """End the role of a node that waits for a round of its leaders, if it would come to the same place again: most
+        nodes of a large run never go on, or seldom. `alone`: that it asked for a round is all that it has just done.
+
+        It would if that is all that it ever did and left no trace, or if its scheme says that it keeps nothing.
+        """
+        node = event.node
+        if asked.of is None or node in self._setup.behaviours or self.keeps_roles:
+            return
+        if type(event) is Start:
+            task = self._tasks.get(node)
+            if event.now or not alone or self._memories[node] != _FRESH or not (task is None or task.untouched):
+                return
+            del self._memories[node]
+            self._tasks.pop(node, None)
+        elif self._role_of[node] not in self._stateless:
+            return
+        key = (tuple(asked.of), asked.quorum, asked.abandon, asked.where)
+        self._resting[node] = self._asked.setdefault(key, asked)
+        self._running.pop(node).close()
+
+    def _wake(self, event: RoleEvent) -> str:
+        """Begin the role of a resting node anew. Returns what is wrong with that: it must do what it did before."""
+        node, asked = event.node, self._resting[event.node]
+        self._resting[node] = None
+        memory = self._memories.get(node)       # without one it has not been in any round, and began at 0
+        self._start(node)
+        again = Start(node, 0, 0) if memory is None else Start(node, event.now, memory.round)
+        reply = self._running[node].step(again)
+        if reply.actions == [asked] and not reply.error:
+            return ""
+        return (f"{reply.error or RoleError.__name__}: {self._setup.names[node]}: its role was ended while it waited "
+                "for a round, begun anew, and did otherwise than before: it depends on more than its node and "
+                f"parameters, or the scheme must not have {self._role_of[node]!r} in STATELESS")
 
     def _function(self, node: int, round: int) -> RoleFunction:
         """The role of `node` in a round, or the faulty variant that it runs then. 0: before its first."""
@@ -209,6 +272,11 @@ class Core:
         if self._delays:
             self._pause()
         before = None
+        if self._resting[event.node] is not None:
+            error = self._wake(event)
+            if error:
+                self.replies.append(Reply(event.node, [], 0, error))
+                return
         role = self._running[event.node]
         if type(event) is Entered and event.round and event.node in self._setup.behaviours \
                 and self._function(event.node, event.round) is not role.function:
@@ -221,10 +289,12 @@ class Core:
         if before is not None:
             reply.actions[:0] = before.actions
         self._job_of.pop(event.node, None)
-        if reply.actions:
+        if reply.actions and not reply.error:
             last = reply.actions[-1]
-            if type(last) is Compute and not reply.error:
+            if type(last) is Compute:
                 self._begin(role.node, last, event.now)
+            elif type(last) is NextRound:
+                self._rest(event, last, len(reply.actions) == 1)
         self.replies.append(reply)
 
     def _begin(self, node: Node, action: Compute, now: int) -> None:
@@ -236,15 +306,36 @@ class Core:
             action.cost = self._costs.stretched(node.id, now, round(job.cpu_ns / node.speed))
         else:
             action.cost = self._costs.stretched(node.id, now, action.cost)
+            if action.label == self._setup.fuse:    # the kernel will say with whom
+                return
             job.due = now + action.cost
             self._begun += 1
+            if len(self._jobs) > 2 * len(self._job_of) + 100:       # most were done before their turn came
+                self._jobs = [waiting for waiting in self._jobs if not waiting[3].done]
+                heapq.heapify(self._jobs)
             heapq.heappush(self._jobs, (job.due, self._begun, node.id, job))
 
     def _run(self, node: int) -> None:
-        job = self._job_of[node]
-        if not job.done:
-            job.run()
-            self.timings.append(Timing(node, job.label, job.work, job.cpu_ns))
+        if self._job_of[node].done:
+            return
+        nodes = self._group_of.get(node, [node])
+        jobs = [self._job_of[n] for n in nodes]
+        if len(jobs) > 1 and self._task is not None:
+            for job, spent in zip(jobs, self._task.together.run([job.run for job in jobs]), strict=True):
+                job.cpu_ns = spent              # what it measured itself has the others in it
+        else:
+            for job in jobs:
+                busy = self._busy_ns
+                job.run()
+                job.cpu_ns = max(job.cpu_ns, self._busy_ns - busy)      # the CPU launches while the GPU computes
+        for member, job in zip(nodes, jobs, strict=True):
+            self._group_of.pop(member, None)
+            self.timings.append(Timing(member, job.label, job.work, job.cpu_ns))
+
+    @property
+    def _busy_ns(self) -> int:
+        """What a GPU has computed so far."""
+        return 0 if self._task is None else self._task.device.busy_ns
 
     def _close(self, node: int) -> None:
         """The node has crashed. A computation that had begun is run all the same: whether the real machine had got
@@ -253,7 +344,10 @@ class Core:
         if job is not None:
             self._run(node)
             self._job_of.pop(node, None)
-        self._running.pop(node).close()
+        self._resting[node] = None
+        role = self._running.pop(node, None)
+        if role is not None:
+            role.close()
 
     def _tamper(self, node: int) -> Callable[..., Any] | None:
         attack = self._setup.tampers.get(node)
@@ -328,10 +422,10 @@ class Core:
         assert task is not None
         if self._setup.evaluate_scope == "global":
             values = task.evaluate(vector)
-        elif node in self._clients:             # a personal model, on this client's share of the test set
-            values = task.evaluate_client(self._clients.index(node), vector)
+        elif (client := self._client(node)) is not None:    # a personal model, on this client's share of the test set
+            values = task.evaluate_client(client, vector)
         else:
-            values = spread([task.evaluate_client(c, vector) for c in range(len(self._clients))])
+            values = spread(task.evaluate_each(vector))
         self.observations.append(Observation(node, round, values))
 
 

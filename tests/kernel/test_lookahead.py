@@ -229,6 +229,30 @@ def test_a_run_ends_at_the_same_place_with_lookahead_as_one_event_at_a_time(case
         assert [row for row in timelines(fast)[name] if row[1] < end] == before, f"{name} lives otherwise"
 
 
+async def returner(node: Node, p: Any) -> None:
+    async for t in node.rounds():
+        with t:
+            await node.sleep(0.008)
+            return
+
+
+async def talker(node: Node, p: Any) -> None:
+    if node.index == 0:
+        await node.sleep(0.0076)
+        node.send(node.clients[1], Free(1))
+        await node.sleep(0.0014)
+    await node.sleep(1.0)
+
+
+def test_nothing_that_was_looked_ahead_at_is_written_after_the_end() -> None:
+    # the server leaves its round and returns at 8 ms in one activation; by then a delivery at 8.6 ms has been taken
+    links = [LinkRule("*", latency_ns=10 * MS), LinkRule("client*->client*", latency_ns=MS)]
+    fast, slow = (run_world({"server": returner, "client": talker}, links=links, stop=Stop(rounds=3), lookahead=ahead,
+                            topology=TopologySpec(generator="star_mesh", clients=2)) for ahead in (True, False))
+    assert max(row[1] for row in fast.rows) == fast.kernel.end_ns == 8 * MS
+    assert fast.digest == slow.digest
+
+
 @given(cases(least_latency=0), st.integers(1, 4), st.integers(0, 2**32))
 @quick
 def test_a_run_is_the_same_for_workers_that_answer_in_any_real_order(case: Case, workers: int, seed: int) -> None:

@@ -43,18 +43,6 @@ def test_a_flat_module_computes_and_counts_as_the_plain_one():
     assert torch.equal(flat.gradient, plain_gradient)
 
 
-def test_difference_is_state_minus_before_with_buffers():
-    module = net()
-    flat = FlatModule(module)
-    before = flat.read()
-    module(torch.rand(5, 1, 3, 3))
-    delta = flat.difference(before)
-    np.testing.assert_array_equal(delta, flat.read() - before)
-    assert delta[-1] == 1
-    assert (delta[:-5] == 0).all()
-    assert (delta[-5:-1] != 0).all()                        # running mean and variance of two channels
-
-
 def test_frozen_parameters_come_after_the_trained_ones():
     module = nn.Sequential(nn.Linear(2, 1, bias=False), nn.Linear(1, 1, bias=False))
     module[0].weight.requires_grad_(False)
@@ -76,7 +64,7 @@ def test_results_are_fresh_writable_and_on_a_64_byte_boundary():
     flat = FlatModule(net())
     kept = flat.read()
     copy = kept.copy()
-    for array in (flat.read(), flat.difference(kept)):
+    for array in (flat.read(), flat.read()):
         assert array.ctypes.data % 64 == 0
         array[:] = 5
     np.testing.assert_array_equal(flat.read(), copy)

@@ -109,7 +109,7 @@ def test_each_loss_is_its_formula_and_leaves_out_classes_without_a_prototype(kin
     means = {j: rng.random(24).astype(np.float32) for j in (1, 4, 7)}
     x = torch.from_numpy(rng.standard_normal((12, 1, 8, 8)).astype(np.float32))
     y = torch.from_numpy(rng.choice([0, 1, 4, 9], 12))
-    found = prototypes.loss(model, means, 0.3, kind, POOL)
+    found = prototypes.loss(model, prototypes.Pull(means, 0.3, kind, POOL))
     assert found is not None
     total = float(found(x, y).detach())
     with torch.no_grad():
@@ -131,12 +131,12 @@ def test_the_gradient_is_finite_where_features_are_their_prototype():
     x, y = torch.ones(2, 1, 8, 8), torch.tensor([2, 2])
     with torch.no_grad():
         p = POOL(model.module[:9](x))[0].numpy()
-    found = prototypes.loss(model, {2: p}, 1.0, "l2_sum", POOL)
+    found = prototypes.loss(model, prototypes.Pull({2: p}, 1.0, "l2_sum", POOL))
     assert found is not None
     found(x, y).backward()
     assert bool(torch.isfinite(model.gradient).all())
-    assert prototypes.loss(model, {}, 1.0, "l2_sum", POOL) is None
-    assert prototypes.loss(model, {2: p}, 0.0, "l2_sum", POOL) is None
+    assert prototypes.loss(model, prototypes.Pull({}, 1.0, "l2_sum", POOL)) is None
+    assert prototypes.loss(model, prototypes.Pull({2: p}, 0.0, "l2_sum", POOL)) is None
 
 
 def test_training_draws_features_to_the_prototypes_and_makes_its_own_from_all_samples():

@@ -13,6 +13,7 @@ from emul import schemes
 from emul.base import rows
 from emul.base.streams import generator
 from emul.kernel import Crash, Kernel, Plan, Stop
+from emul.learning.device import Device
 from emul.network import LinkRule, Network, TopologySpec, build
 from emul.network.links.link import Link
 from emul.roles.costs import Costs
@@ -37,8 +38,9 @@ class FakeTask:
     dimension = 40
     spread = 1.0
 
-    def __init__(self, spec: dict[str, Any], clients: int, seed: int):
+    def __init__(self, spec: dict[str, Any], clients: int, seed: int, device: str = "cpu"):
         self.seed = seed
+        self.device = Device(device)
         self.d = self.dimension = spec.get("d", self.dimension)
         self.spread = spec.get("spread", 1.0)
         self.evaluated: list[np.ndarray] = []
@@ -61,6 +63,7 @@ class FakeNodeTask:
     name: str
     client: int | None
     round_of: Callable[[], int]
+    untouched = True                            # it keeps nothing
 
     def initial_parameters(self) -> np.ndarray:
         return self.task.initial_parameters()

@@ -1,17 +1,26 @@
 """Routes: the least latency, then the fewest hops, then the lowest vertex ids, so that a route never depends on order.
 
-One Dijkstra per source, run only as far as the targets that are asked for, and resumed for a farther one. Where a link
-leads straight to the target, only what is nearer than that link is searched, and nothing is kept: who talks to
-neighbours in a large graph never pays for the whole of it. Latencies are those that the topology and the rules give: a
-fault that changes a latency during the run does not move the routes.
+The lowest ids are those of the vertex before each, from the target back. One Dijkstra per source, run only as far as
+the targets that are asked for, and resumed for a farther one. What makes 100,000 vertices cheap:
+
+    dead ends       a vertex with one link in (out) is no target (source) of a search: its only neighbour is
+    neighbours      where a link leads straight to the target, only what is nearer than it is searched, nothing is kept
+    common targets  whom many talk to gets a tree of the ways *to* it: one search, and a walk along it a source
+
+Latencies are those that the topology and the rules give: a fault that changes a latency during the run does not move
+the routes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
 
 Latency = Callable[[int, int], int]
+Links = Callable[[int], Mapping[int, int]]
+
+_NONE, _MANY = -1, -2
+_SELDOM = 32                        # questions for ways from or to neighbours, before a vertex gets a tree
 
 
 class ShortestPaths:
@@ -21,72 +30,156 @@ class ShortestPaths:
         self._vertices = vertices
         self._neighbours = neighbours
         self._latency_ns = latency_ns
-        self._out: dict[int, list[tuple[int, int]]] = {}        # vertex -> (neighbour, latency)
-        self._trees: dict[int, _Tree] = {}
-        self._into: dict[int, int] | None = None                # vertex -> least latency of the links into it
+        self._out: dict[int, dict[int, int]] = {}               # vertex -> neighbour -> latency
+        self._in: dict[int, dict[int, int]] | None = None       # the same of the links into a vertex
+        self._least: dict[int, int] | None = None               # vertex -> least latency of the links into it
+        self._trees: dict[int, _Tree] = {}                      # ways from a vertex
+        self._backs: dict[int, _Tree] = {}                      # ways to it
+        self._found: dict[tuple[int, int], tuple[int, ...]] = {}    # routes along those
+        self._sole: tuple[list[int], list[int]] | None = None   # the only neighbour that a link leads from, and to
+        self._asked_from = [0] * vertices                       # how often it was asked for what no tree tells
+        self._asked_to = [0] * vertices
 
     def latency_ns(self, u: int, v: int) -> int | None:
         """The sum of the latencies on the route; None where v cannot be reached."""
-        return self._tree(u, v).latencies.get(v)
+        first, last, beside = self._ends(u, v)
+        if first == last:
+            return beside
+        tree, back = self._tree(first, last)
+        label = tree.reached[first if back else last] if self._reached(tree, first, last, back) else None
+        return None if label is None else beside + label[0]
 
     def route(self, u: int, v: int) -> tuple[int, ...] | None:
         """The vertices from u to v, both included; None where v cannot be reached."""
-        before = self._tree(u, v).before
-        if v not in before:
+        first, last, _ = self._ends(u, v)
+        between: tuple[int, ...] | None = (first,)
+        if first != last:
+            between = self._found.get((first, last)) or self._between(first, last)
+        if between is None:
             return None
-        path = [v]
-        while path[-1] != u:
-            path.append(before[path[-1]])
-        return tuple(reversed(path))
+        return (*((u,) if first != u else ()), *between, *((v,) if last != v else ()))
 
-    def _tree(self, source: int, target: int) -> _Tree:
-        """A tree of `source`, with `target` in it if it can be reached."""
+    def _ends(self, u: int, v: int) -> tuple[int, int, int]:
+        """Between which vertices a route has to be searched, and the latency of what lies before and behind them."""
+        into, out_of = self._sole_neighbours()
+        beside = 0
+        if u != v and into[v] >= 0:
+            beside, v = self._links(into[v])[v], into[v]
+        if u != v and out_of[u] >= 0:
+            beside, u = beside + self._links(u)[out_of[u]], out_of[u]
+        return u, v, beside
+
+    def _sole_neighbours(self) -> tuple[list[int], list[int]]:
+        if self._sole is None:
+            into, out_of = [_NONE] * self._vertices, [_NONE] * self._vertices
+            for u in range(self._vertices):
+                for v in self._neighbours(u):
+                    into[v] = u if into[v] == _NONE else _MANY
+                    out_of[u] = v if out_of[u] == _NONE else _MANY
+            self._sole = into, out_of
+        return self._sole
+
+    # --- searches -------------------------------------------------------------------------------------------------
+
+    def _tree(self, source: int, target: int) -> tuple[_Tree, bool]:
+        """A tree with both in it if one can be reached from the other; whether it is one of the ways to the target."""
         tree = self._trees.get(source)
-        if tree is None:
-            for neighbour, along in self._links(source):
-                if neighbour == target:
-                    return self._adjacent(source, target, along)
-            tree = self._trees[source] = _Tree(source)
-        if target not in tree.before:
-            self._grow(tree, target)
-        return tree
+        if tree is not None:
+            self._grow(tree, target, self._links)
+            return tree, False
+        back = self._backs.get(target)
+        if back is None:
+            self._asked_from[source] += 1
+            self._asked_to[target] += 1
+            often_from, often_to = self._asked_from[source], self._asked_to[target]
+            along = self._links(source).get(target)
+            if along is not None and max(often_from, often_to) <= _SELDOM:
+                return self._adjacent(source, target, along), False
+            if often_to <= 2 * often_from:
+                tree = self._trees[source] = _Tree(source)
+                self._grow(tree, target, self._links)
+                return tree, False
+            back = self._backs[target] = _Tree(target)
+        self._grow(back, source, self._links_into)
+        return back, True
+
+    @staticmethod
+    def _reached(tree: _Tree, source: int, target: int, back: bool) -> bool:
+        return (source if back else target) in tree.before
+
+    def _between(self, source: int, target: int) -> tuple[int, ...] | None:
+        tree, back = self._tree(source, target)
+        if not self._reached(tree, source, target, back):
+            return None
+        before = self._before(tree, source, target) if back else tree.before
+        path = [target]
+        while path[-1] != source:
+            path.append(before[path[-1]])
+        route = tuple(reversed(path))
+        if back:
+            self._found[source, target] = route
+        return route
+
+    def _before(self, back: _Tree, source: int, target: int) -> dict[int, int]:
+        """The vertex before each on the best ways from the source: of several the lowest, as a search from there finds.
+
+        What lies on them is what can be reached from the source by links that each bring the target nearer by their
+        latency and one hop.
+        """
+        before: dict[int, int] = {}
+        waiting = [source]
+        while waiting:
+            u = waiting.pop()
+            if u == target:
+                continue
+            latency, hops = back.reached[u]
+            for v, along in self._links(u).items():
+                if v not in back.before or back.reached[v] != (latency - along, hops - 1):
+                    continue
+                if v not in before:
+                    before[v] = u
+                    waiting.append(v)
+                elif u < before[v]:
+                    before[v] = u
+        return before
 
     def _adjacent(self, source: int, target: int, along: int) -> _Tree:
         """A link leads straight there: only what comes to the target's nearest neighbours sooner needs a search."""
         tree = _Tree(source)
-        least = self._least_in(target)
-        if along > self._links_least(source) + least:
-            self._grow(tree, target, along - least)
+        nearest = min(self._links(source).values())
+        if along > nearest:
+            least = self._least_in(target)
+            if along > nearest + least:
+                self._grow(tree, target, self._links, along - least)
         if target not in tree.before:
             tree.before |= {source: source, target: source}
-            tree.latencies |= {source: 0, target: along}
+            tree.reached[target] = along, 1
         return tree
-
-    def _links_least(self, source: int) -> int:
-        return min(along for _, along in self._links(source))
 
     def _least_in(self, target: int) -> int:
         """The least latency of the links into a vertex."""
-        if self._into is None:
-            self._into = {}
+        if self._least is None:
+            self._least = {}
             for u in range(self._vertices):
-                for v, along in self._links(u):
-                    if along < self._into.get(v, along + 1):
-                        self._into[v] = along
-        return self._into[target]
+                for v, along in self._links(u).items():
+                    if along < self._least.get(v, along + 1):
+                        self._least[v] = along
+        return self._least[target]
 
-    def _grow(self, tree: _Tree, target: int, bound: int | None = None) -> None:
+    def _grow(self, tree: _Tree, target: int, links: Links, bound: int | None = None) -> None:
         """Go on until `target` is final. Dijkstra reaches vertices in the order of their labels.
 
         bound: leave out what is no nearer than this, but for the target: it is on no better route.
         """
-        before, latencies, reached, heap = tree.before, tree.latencies, tree.reached, tree.heap
+        before, reached, heap = tree.before, tree.reached, tree.heap
+        if target in before:
+            return
         while heap:
             latency, hops, u, previous = heappop(heap)
             if u in before:
                 continue
-            before[u], latencies[u] = previous, latency
-            for v, along in self._links(u):
+            before[u] = previous
+            for v, along in links(u).items():
                 label = (latency + along, hops + 1)
                 if bound is not None and label[0] >= bound and v != target:
                     continue
@@ -96,20 +189,27 @@ class ShortestPaths:
             if u == target:
                 return
 
-    def _links(self, u: int) -> list[tuple[int, int]]:
+    def _links(self, u: int) -> dict[int, int]:
         links = self._out.get(u)
         if links is None:
-            links = self._out[u] = [(v, self._latency_ns(u, v)) for v in self._neighbours(u)]
+            links = self._out[u] = {v: self._latency_ns(u, v) for v in self._neighbours(u)}
         return links
+
+    def _links_into(self, v: int) -> dict[int, int]:
+        if self._in is None:
+            self._in = {}
+            for u in range(self._vertices):
+                for w, along in self._links(u).items():
+                    self._in.setdefault(w, {})[u] = along
+        return self._in.get(v, {})
 
 
 class _Tree:
-    """What is known of the routes from one source. Final: `before` and `latencies`; the rest is the frontier."""
+    """What is known of the best ways from one vertex, or to it. Final: `before`, and `reached` of what is in it."""
 
-    __slots__ = ("before", "heap", "latencies", "reached")
+    __slots__ = ("before", "heap", "reached")
 
-    def __init__(self, source: int):
-        self.before: dict[int, int] = {}                        # vertex -> the one before it; itself for the source
-        self.latencies: dict[int, int] = {}
-        self.reached: dict[int, tuple[int, int]] = {}           # (latency, hops), final or not
-        self.heap = [(0, 0, source, source)]                    # latency, hops, vertex, vertex before: ties by id
+    def __init__(self, root: int):
+        self.before: dict[int, int] = {}                        # vertex -> the one before it; itself for the root
+        self.reached: dict[int, tuple[int, int]] = {root: (0, 0)}       # (latency, hops)
+        self.heap = [(0, 0, root, root)]                        # latency, hops, vertex, vertex before: ties by id

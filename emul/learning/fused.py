@@ -1,0 +1,277 @@
+"""Local trainings of many clients on one model as one stacked computation.
+
+What comes after equals what `local.train_alone` gives, client by client, but for the rounding of float32: batches,
+dropout masks, losses and steps are the same, sums are made in another order. Small models and batches gain, where
+calls cost more than what they compute. Clients are ordered by their number of steps, so that those who are done are
+cut off at the end; batches of one step may differ in size, too: the shorter ones are filled up with their first
+sample at weight 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from functools import partial
+from hashlib import blake2b
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from emul.base.streams import generator, key64
+from emul.learning.device import Device
+from emul.learning.dropout import Dropout
+from emul.learning.local import Local
+from emul.learning.parameters import FlatModule
+from emul.learning.prototypes import Pulls
+from emul.learning.solver import Adam, Sgd, Solver
+from emul.learning.stack import FuseError, Hidden, Stack, trial
+from emul.learning.training import Samples, aligned, batches, channels_last
+
+__all__ = ["FuseError", "key", "refusal", "train_fused"]
+
+
+def key(local: Local) -> Hashable:
+    """What must be equal of trainings that are fused; samples, numbers of steps and prototypes may differ."""
+    pull = local.pull if local.pull else None
+    return (replace(local.solver, steps=None, epochs=None), local.proximal,
+            None if local.only is None else blake2b(local.only.data, digest_size=16).digest(),
+            pull and (pull.weight, pull.kind, pull.pool))
+
+
+def refusal(module: nn.Module, input_shape: tuple[int, ...]) -> str | None:
+    """Why trainings of the module cannot be fused; None if they can. Parts that are not known are tried on a copy."""
+    try:
+        stack = Stack(module)
+    except FuseError as error:
+        return str(error)
+    return trial(module, input_shape) if stack.unknown else None
+
+
+def train_fused(model: FlatModule, asked: Sequence[Local]) -> list[np.ndarray]:
+    """The state after each training, (d,) float32: fresh arrays on 64-byte boundaries. `model` keeps its own state.
+
+    The result depends on the arguments and their order alone; on the order but for rounding. Raises FuseError if
+    `key` differs between them, or if the model is not of a kind that can be fused (`refusal` says more), and
+    ParameterError if the shape of a vector is not the model's.
+    """
+    if len({key(local) for local in asked}) > 1:
+        raise FuseError("trainings that are fused: expected one solver, mask and kind of loss for all of them")
+    plans = [_plan(local) for local in asked]
+    order = sorted((i for i, plan in enumerate(plans) if plan), key=lambda i: -len(plans[i]))   # of equals the first
+    for local in asked:
+        model.require(local.before)
+    if order and not model.module.training:
+        model.module.train()
+    found = _Fused(model, [asked[i] for i in order], [plans[i] for i in order]).train() if order else []
+    after = dict(zip(order, found, strict=True))
+    return [after[i] if plan else aligned(local.before.astype(np.float32)).numpy()
+            for i, (local, plan) in enumerate(zip(asked, plans, strict=True))]
+
+
+Plan = list[np.ndarray]
+Tensors: TypeAlias = list[Tensor] | tuple[Tensor, ...]      # one a parameter, (g, *shape)
+
+
+def _plan(local: Local) -> Plan:
+    """Positions of the samples of each step: those that the client has when it trains alone."""
+    n, s = len(local.samples), local.stream
+    return list(batches(n, local.solver, generator(s.seed, "batches", s.node, s.round, s.call))) if n else []
+
+
+class _Fused:
+    """The training of G clients, all with a step to do, those with the most first."""
+
+    def __init__(self, model: FlatModule, locals_: list[Local], plans: list[Plan]):
+        self._model = model
+        self._stack = Stack(model.module)
+        self._before = [local.before for local in locals_]
+        self._batches = _Batches([local.samples for local in locals_], plans, model.device, self._stack.on_maps)
+        self._masks = _Masks(locals_, plans, model.device)
+        first = locals_[0]
+        self._solver, self._proximal = first.solver, first.proximal
+        self._only = first.only
+        self._pulls = Pulls([local.pull for local in locals_ if local.pull], model.device) if first.pull else None
+
+    def train(self) -> list[np.ndarray]:
+        places, only, device = self._model.places, self._only, self._model.device
+        state = device.put(np.stack(self._before, dtype=np.float32))                                # (G, d)
+        stacked = {id(t): state[:, place].reshape(len(state), *t.shape).to(t.dtype, copy=True) for t, place in places}
+        trained = [(t, place) for t, place in places if t.requires_grad and (only is None or only[place].any())]
+        weights = [stacked[id(t)] for t, _ in trained]
+        masks = None if only is None else [device.put(only[place].reshape(t.shape)) for t, place in trained]
+        step = _Stepper(self._solver, weights, masks, self._proximal)
+        active = 0
+        for s in range(self._batches.steps if trained else 0):
+            if active != self._batches.active(s):
+                active = self._batches.active(s)
+                leaves = [w[:active].detach().requires_grad_() for w in weights]                    # the same memory
+                values = {k: v[:active] for k, v in stacked.items()}
+                values.update((id(t), leaf) for (t, _), leaf in zip(trained, leaves, strict=True))
+                step.narrow(active)
+            step(self._gradients(self._batches[s], values, leaves))
+        for (_, place), weight in zip(trained, weights, strict=True):
+            state[:, place] = weight.flatten(1)
+        return [row.clone().numpy() for row in device.fetch(state)]
+
+    def _gradients(self, batch: Batch, values: dict[int, Tensor], leaves: list[Tensor]) -> list[Tensor]:
+        """Of each client's loss, (g, *shape) each: the clients' parameters have nothing to do with each other."""
+        with torch.enable_grad():
+            features, logits = self._stack(batch.x, values, partial(self._masks, batch.sizes))
+            ends, gradients = [logits], [_of_cross_entropy(logits.detach(), batch)]
+            if self._pulls is not None:
+                if features is None:
+                    raise FuseError("prototypes: expected a model that is an nn.Sequential, cut at `features_at`")
+                ends.append(self._pulls(features, batch.labels, batch.sizes))
+                gradients.append(torch.ones_like(ends[1]))
+        found = torch.autograd.grad(ends, leaves, gradients, allow_unused=True)
+        return [torch.zeros_like(leaf) if g is None else g for g, leaf in zip(found, leaves, strict=True)]
+
+
+def _of_cross_entropy(logits: Tensor, batch: Batch) -> Tensor:
+    """Gradient with respect to the logits (g, B, classes) of each client's mean cross entropy."""
+    found = torch.softmax(logits, 2)
+    found.scatter_add_(2, batch.y.unsqueeze(2), found.new_full((), -1.0).expand(*batch.y.shape, 1))
+    return found.mul_(batch.share.unsqueeze(2))
+
+
+# --- batches ------------------------------------------------------------------------------------------------------
+
+class Batch(NamedTuple):
+    """One step of g clients, B samples each, those that a client has not got repeated from its first."""
+
+    x: Hidden
+    y: Tensor               # (g, B) int64
+    labels: np.ndarray      # the same
+    share: Tensor           # (g, B) float32: of a sample in its client's mean, 0 for those repeated
+    sizes: np.ndarray       # (g,) how many are not
+
+
+class _Batches:
+    def __init__(self, samples: list[Samples], plans: list[Plan], device: Device, on_maps: bool):
+        self.steps = len(plans[0])
+        self._device, self._on_maps = device, on_maps
+        self._sizes = np.zeros((len(plans), self.steps), np.int64)
+        self._rows = np.zeros((len(plans), max(sum(map(len, plan)) for plan in plans)), np.int64)   # into the data
+        for i, (own, plan) in enumerate(zip(samples, plans, strict=True)):
+            rows = own.indices[np.concatenate(plan)]
+            self._rows[i, :len(rows)] = rows
+            self._sizes[i, :len(plan)] = [len(batch) for batch in plan]
+        self._starts = self._sizes.cumsum(1) - self._sizes
+        self._active = np.count_nonzero(self._sizes, axis=0).tolist()
+        whose: dict[int, list[int]] = {}
+        for i, own in enumerate(samples):
+            whose.setdefault(id(own.data), []).append(i)
+        self._data = [(samples[members[0]].data, np.array(members)) for members in whose.values()]
+
+    def active(self, step: int) -> int:
+        """How many clients have that step: the first ones."""
+        return int(self._active[step])
+
+    def __getitem__(self, step: int) -> Batch:
+        g = self.active(step)
+        sizes = self._sizes[:g, step]
+        place = np.arange(sizes.max())
+        real = place < sizes[:, None]                                                               # (g, B)
+        rows = self._rows[np.arange(g)[:, None], self._starts[:g, step, None] + np.where(real, place, 0)]
+        x, labels = self._take(rows)
+        share = real / sizes[:, None].astype(np.float32)
+        return Batch(x, self._device.put(labels), labels, self._device.put(share), sizes)
+
+    def _take(self, rows: np.ndarray) -> tuple[Hidden, np.ndarray]:
+        """Inputs and labels of these samples, rows (g, B), each client's from its own data."""
+        if len(self._data) == 1:
+            data, _ = self._data[0]
+            x, y = self._device.inputs(data, rows), data.train_y[rows].astype(np.int64)
+        else:
+            x = torch.empty((*rows.shape, *self._data[0][0].input_shape), device=self._device.kind)
+            y = np.empty(rows.shape, np.int64)
+            for data, members in self._data:
+                own = members[members < len(rows)]
+                x[self._device.put(own)], y[own] = self._device.inputs(data, rows[own]), data.train_y[rows[own]]
+        return Hidden.rows(x).as_maps() if self._on_maps else Hidden.rows(x.clone()), y         # aligned, both
+
+
+# --- dropout ------------------------------------------------------------------------------------------------------
+
+class _Masks:
+    """Factors for dropout, drawn as each client's own training draws them: from its stream, layer by layer."""
+
+    def __init__(self, locals_: list[Local], plans: list[Plan], device: Device):
+        self._device = device
+        self._streams = [local.stream for local in locals_]
+        self._generators: list[torch.Generator] = []
+        self._formats = [torch.channels_last if channels_last(len(plan[0]), local.samples.data.input_shape)
+                         else torch.contiguous_format for local, plan in zip(locals_, plans, strict=True)]
+
+    def __call__(self, sizes: np.ndarray, layer: nn.Module, shape: tuple[int, ...]) -> Tensor:
+        """(g, B, *rest), of which the first sizes[i] samples of client i are drawn and the others 0."""
+        if not self._generators:
+            self._generators = [torch.Generator().manual_seed(key64(s.seed, "dropout", s.node, s.round, s.call) >> 1)
+                                for s in self._streams]
+        if isinstance(layer, nn.Dropout2d):
+            shape = (*shape[:3], *(1 for _ in shape[3:]))
+        found = torch.zeros(shape)
+        for i, size in enumerate(sizes.tolist()):
+            found[i, :size] = self._draw(layer, (size, *shape[2:]), self._generators[i], self._formats[i])
+        return self._device.put(found.numpy())
+
+    @staticmethod
+    def _draw(layer: nn.Module, shape: tuple[int, ...], source: torch.Generator, layout: torch.memory_format) -> Tensor:
+        if isinstance(layer, Dropout):
+            chosen = layer.chosen(int(np.prod(shape)), source)
+            return torch.from_numpy(chosen).view(shape) * layer.scale
+        assert isinstance(layer, nn.Dropout | nn.Dropout2d)
+        if layer.p == 1:
+            return torch.zeros(())
+        noise = torch.empty(shape, memory_format=layout if len(shape) == 4 else torch.contiguous_format)
+        return noise.bernoulli_(1 - layer.p, generator=source).div_(1 - layer.p)
+
+
+# --- steps --------------------------------------------------------------------------------------------------------
+
+class _Stepper:
+    """Steps of the solver on stacked weights, as `training` takes them on one client's."""
+
+    def __init__(self, solver: Solver, weights: list[Tensor], masks: list[Tensor] | None, proximal: float):
+        self._solver, self._masks, self._proximal = solver, masks, proximal
+        moments = 2 if isinstance(solver, Adam) else 1 if isinstance(solver, Sgd) and solver.momentum else 0
+        self._all = [weights, *([torch.zeros_like(w) for w in weights] for _ in range(moments))]
+        if proximal:
+            self._all.append([w.clone() for w in weights])
+        self._taken = 0
+
+    def narrow(self, active: int) -> None:
+        """From now on, steps are those of the first `active` clients."""
+        self._now = [[t[:active] for t in tensors] for tensors in self._all]
+
+    def __call__(self, gradients: Tensors) -> None:
+        solver, (weights, *rest) = self._solver, self._now
+        if self._proximal:
+            gradients = torch._foreach_add(gradients, torch._foreach_sub(weights, rest[-1]), alpha=self._proximal)
+        if solver.weight_decay:
+            gradients = torch._foreach_add(gradients, weights, alpha=solver.weight_decay)
+        if self._masks is not None:
+            gradients = torch._foreach_mul(gradients, self._masks)
+        self._taken += 1
+        if isinstance(solver, Adam):
+            self._adam(solver, gradients)
+            return
+        assert isinstance(solver, Sgd)
+        if solver.momentum:
+            torch._foreach_mul_(rest[0], solver.momentum)
+            torch._foreach_add_(rest[0], gradients)
+            gradients = rest[0]
+        torch._foreach_add_(weights, gradients, alpha=-solver.lr)
+
+    def _adam(self, solver: Adam, gradients: Tensors) -> None:
+        weights, m, v, *_ = self._now
+        torch._foreach_mul_(m, solver.beta1)
+        torch._foreach_add_(m, gradients, alpha=1 - solver.beta1)
+        torch._foreach_mul_(v, solver.beta2)
+        torch._foreach_addcmul_(v, gradients, gradients, value=1 - solver.beta2)
+        root = torch._foreach_sqrt(v)
+        torch._foreach_div_(root, (1 - solver.beta2**self._taken) ** 0.5)
+        torch._foreach_add_(root, solver.eps)
+        torch._foreach_addcdiv_(weights, m, root, value=-solver.lr / (1 - solver.beta1**self._taken))

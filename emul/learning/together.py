@@ -1,0 +1,81 @@
+"""Functions that run side by side, so that what they ask for can be done for all of them at once.
+
+A computation of a scheme is any function; in the middle of it, it may train a model. To train many as one, each runs on
+a stack of its own (a greenlet) up to where it asks; then all that was asked is done together, and each goes on with its
+own answer. Nothing runs at the same time as anything else, and the order is that of the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from time import thread_time_ns
+from typing import Any, Generic, TypeVar
+
+from greenlet import getcurrent, greenlet
+
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
+
+
+class Together(Generic[Asked, Answer]):
+    """`many` answers what is asked for by pieces that run together; what has the same `key` in one call."""
+
+    def __init__(self, key: Callable[[Asked], Hashable], many: Callable[[Sequence[Asked]], Sequence[Answer]]):
+        self._key, self._many = key, many
+        self._hub: greenlet | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether the caller is a piece, which may ask."""
+        return self._hub is not None and getcurrent() is not self._hub
+
+    def ask(self, what: Asked) -> Answer:
+        """Called by a piece: wait until all have asked or ended; the answer, or what `many` raised."""
+        assert self._hub is not None
+        answer: Answer = self._hub.switch(what)
+        return answer
+
+    def run(self, pieces: Sequence[Callable[[], None]]) -> list[int]:
+        """Run them all to their ends. CPU ns of each: its own code, and its share of what was done together."""
+        self._hub = getcurrent()
+        try:
+            return self._run([greenlet(piece) for piece in pieces])
+        finally:
+            self._hub = None
+
+    def _run(self, pieces: list[greenlet]) -> list[int]:
+        spent = [0] * len(pieces)
+        mark = thread_time_ns()
+
+        def charge(*whom: int) -> None:
+            nonlocal mark
+            now = thread_time_ns()
+            for i in whom:
+                spent[i] += (now - mark) // len(whom)
+            mark = now
+
+        waiting: dict[Hashable, list[tuple[int, Asked]]] = {}
+
+        def go_on(i: int, resume: Callable[..., Any], *answer: Any) -> None:
+            asked = resume(*answer)
+            charge(i)
+            if not pieces[i].dead:
+                waiting.setdefault(self._key(asked), []).append((i, asked))
+
+        for i, piece in enumerate(pieces):
+            go_on(i, piece.switch)
+        while waiting:
+            now, waiting = waiting, {}
+            for asking in now.values():
+                whom = [i for i, _ in asking]
+                try:
+                    answers = self._many([what for _, what in asking])
+                except Exception as error:
+                    charge(*whom)
+                    for i in whom:
+                        go_on(i, pieces[i].throw, error)
+                    continue
+                charge(*whom)
+                for i, answer in zip(whom, answers, strict=True):
+                    go_on(i, pieces[i].switch, answer)
+        return spent

@@ -1,0 +1,105 @@
+"""What to set for a scenario on this machine: how many workers, and how many clients to train as one.
+
+Short runs of the scenario itself, journal in memory, network model and evaluation on. `fuse` changes the last bits of
+models and so the digest; it is never chosen silently, but measured here and written by the user.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from emul import engine
+from emul.base.errors import Problem, ScenarioError
+from emul.kernel import Kernel
+from emul.record.journal import MemoryJournal
+from emul.scenario import Compute, Fuse, Scenario
+
+SIZES = (8, 16, 32, 64)             # of groups
+WORTH = 1.1                         # so many times faster it has to be, to be worth other bits
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What can be set; fuse None: off."""
+
+    workers: int
+    fuse: Fuse | None = None
+
+    @property
+    def document(self) -> dict[str, Any] | None:
+        return None if self.fuse is None else {"clients": self.fuse.clients, "lanes": self.fuse.lanes}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Seconds of real time a round, after the first; the time of the evaluations included."""
+
+    setting: Setting
+    seconds: float
+
+
+def settings(clients: int, workers: Sequence[int], sizes: Sequence[int] = SIZES) -> list[Setting]:
+    """What to try: every number of workers, without `fuse` and with every size that a lane of clients can fill.
+
+    As many lanes as the most workers, so that a run has the same bits with any of these numbers of workers.
+    """
+    lanes = max(1, *workers)
+    longest = -(-clients // lanes)
+    fitting = [size for size in sizes if size < longest] + [longest] * (longest <= max(sizes) and longest > 1)
+    return [Setting(w, fuse) for w in workers for fuse in (None, *(Fuse(size, lanes) for size in fitting))]
+
+
+def measure(scenario: Scenario, scheme: str | None, tried: Sequence[Setting], rounds: int = 4,
+            plugins: Sequence[str] = (), tell: Callable[[Measured], None] = lambda m: None) -> list[Measured]:
+    """Run `rounds` rounds in each setting. Raises RunError, ScenarioError; ValueError for fewer than 2 rounds."""
+    if rounds < 2:
+        raise ValueError(f"rounds = {rounds}: expected 2 or more, for the first is not counted")
+    name, raw = _scheme(scenario, scheme)
+    compute = scenario.compute if scenario.compute.mode != "measured" else Compute("zero")
+    short = replace(scenario, stop=replace(scenario.stop, rounds=rounds, accuracy=None), compute=compute)
+    found = []
+    for workers, group in _by_workers(tried):
+        with engine.pool_of(workers, scenario.workers.timeout_s) as pool:
+            for setting in group:
+                wiring = engine.wire(replace(short, fuse=setting.fuse), name, raw, max(1, workers), plugins)
+                found.append(Measured(setting, _seconds(wiring, pool)))
+                tell(found[-1])
+    return found
+
+
+def choose(found: Sequence[Measured]) -> Measured:
+    """The fastest; one that is trained as one only if it is `WORTH` it."""
+    plain = min((m for m in found if m.setting.fuse is None), key=lambda m: m.seconds)
+    fused = min((m for m in found if m.setting.fuse is not None), key=lambda m: m.seconds, default=plain)
+    return fused if fused.seconds * WORTH <= plain.seconds else plain
+
+
+def _seconds(wiring: engine.Wiring, pool: Any) -> float:
+    first: list[float] = []
+
+    def ended(kernel: Kernel) -> None:
+        if not first:
+            first.append(time.perf_counter())
+
+    outcome = engine.execute(wiring, pool, MemoryJournal(engine.header(wiring)), ended)
+    if not first or outcome.kernel.entered < 2:
+        raise ScenarioError(wiring.scheme, [Problem("stop", f"{outcome.kernel.entered} rounds", (
+            "expected a scenario that gets to its second round"))])
+    return (time.perf_counter() - first[0]) / (outcome.kernel.entered - 1)
+
+
+def _scheme(scenario: Scenario, scheme: str | None) -> tuple[str, dict[str, Any]]:
+    for name, raw in scenario.schemes:
+        if scheme in (None, name):
+            return name, raw
+    names = ", ".join(name for name, _ in scenario.schemes)
+    raise ScenarioError(str(scenario.path or scenario.name),
+                        [Problem("schemes", f'"{scheme}"', f"expected one of its schemes: {names}")])
+
+
+def _by_workers(tried: Sequence[Setting]) -> Iterator[tuple[int, list[Setting]]]:
+    for workers in sorted({setting.workers for setting in tried}):
+        yield workers, [setting for setting in tried if setting.workers == workers]
