@@ -57,10 +57,13 @@ def seccogc(studies: list[Path], out: Path) -> None:
         for (gamma, scheme, key_std), group in rows.groupby(["gamma", "scheme", "lambda"], dropna=False):
             values = ", ".join(f"{v:.3f}" for v in group.sort_values("seed")["accuracy"])
             print(f"| {gamma} | `{scheme}` | {key_std} | {group['accuracy'].mean():.3f} ({values}) |")
+    print("\n| run | theory and measurement | MB a round |")
     for said, summary, _ in found:
-        analysis = {k: v for k, v in summary["analysis"].items() if not isinstance(v, (list, dict))}
-        print(said, summary["rounds"] - summary["rounds_failed"], f"{summary['bytes_total'] / 1e8:.1f} MB a round",
-              json.dumps(analysis))
+        both = [f"{name} {values['theory']:.4g} / {values['measured']:.4g}" for name, values
+                in summary["analysis"].items() if "measured" in values]
+        if both:
+            rounds = summary["rounds"] + summary["rounds_failed"]
+            print(f"| {said} | {'; '.join(both)} | {summary['bytes_total'] / 1e6 / rounds:.1f} |")
     for (scenario, batch), rows in curves.groupby(["scenario", "batch"]):
         _figure(rows).save(out / "figures" / f"{scenario}-{batch}.png", scale_factor=2)
 
