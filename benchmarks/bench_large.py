@@ -8,7 +8,6 @@ are those of c * N^x, fitted to the logarithms.
 from __future__ import annotations
 
 import itertools
-import math
 import os
 import re
 import tempfile
@@ -20,7 +19,7 @@ from statistics import median
 
 import numpy as np
 
-from benchmarks.common import Figure, Options, Sampler, main, pss_bytes, python, run
+from benchmarks.common import Figure, Options, Sampler, cpu_seconds, main, pss_bytes, python, run
 
 SCENARIO = Path(__file__).with_name("digits.yaml")
 REGISTERED = (100, 1_000, 10_000, 100_000)
@@ -39,6 +38,7 @@ class Large:
     later: tuple[float, ...]
     whole_s: float
     peak_bytes: float
+    cpu_s: float                    # of the process tree, a later round on average
 
     @property
     def round_s(self) -> float:
@@ -46,28 +46,36 @@ class Large:
 
 
 def probe(registered: int, workers: int, rounds: int = ROUNDS) -> None:
-    """Run the workload once and print when each round ended (time.monotonic) and the peak PSS of the process tree."""
+    """Run the workload once. Print when each round ended (time.monotonic) and, of the process tree, CPU seconds at the
+    ends of the first and the last, and the peak of the PSS."""
     from emul.engine import run
     from emul.scenario import load
 
     marks: list[float] = []
+    cpu: list[float] = []
+
+    def mark(*_: object) -> None:
+        marks.append(time.monotonic())
+        if len(marks) in (1, rounds):
+            cpu.append(cpu_seconds(os.getpid()))
+
     with Sampler(pss_bytes, os.getpid()) as sampler, tempfile.TemporaryDirectory() as folder:
         scenario = load(SCENARIO, sets=[
             f"topology.clients={registered}", f"schemes=[{{name: fedavg, fraction: {SAMPLED / registered}}}]",
             "task.partition={bootstrap: 15}", f"stop.rounds={rounds}"])
-        result, = run(scenario, workers=workers, out=Path(folder), watch=lambda *_: marks.append(time.monotonic()))
+        result, = run(scenario, workers=workers, out=Path(folder), watch=mark)
     if result.error or result.violations:
         raise RuntimeError(result.error or "; ".join(result.violations))
-    print(f"ended={marks} peak={sampler.peak}")
+    print(f"ended={marks} cpu={cpu} peak={sampler.peak}")
 
 
 def measure(registered: int, workers: int = 2) -> Large:
     done = run(python(f"from benchmarks.bench_large import probe; probe({registered}, {workers})"))
-    found = re.search(r"ended=\[(.*)\] peak=(.*)", done.output)
+    found = re.search(r"ended=\[(.*)\] cpu=\[(.*)\] peak=(.*)", done.output)
     assert found is not None
-    ended = [float(value) for value in found[1].split(",")]
+    ended, cpu = ([float(value) for value in text.split(",")] for text in found.groups()[:2])
     later = tuple(b - a for a, b in itertools.pairwise(ended))
-    return Large(ended[0] - done.begin, later, done.wall_s, float(found[2]))
+    return Large(ended[0] - done.begin, later, done.wall_s, float(found[3]), (cpu[-1] - cpu[0]) / len(later))
 
 
 def exponent(sizes: Sequence[int], values: Sequence[float]) -> float:
@@ -82,6 +90,7 @@ def large(options: Options) -> Iterable[Figure]:
             found[n].append(measure(n))
     rounds = {n: median(r.round_s for r in runs) for n, runs in found.items()}
     peaks = {n: median(r.peak_bytes for r in runs) for n, runs in found.items()}
+    cpu = {n: median(r.cpu_s for r in runs) for n, runs in found.items()}
     for n, runs in found.items():
         name, many = f"{n:,} clients, {SAMPLED} a round", n == 10_000
         yield Figure(f"{name}: until the first round has ended", median(r.first_s for r in runs), "s",
@@ -93,6 +102,8 @@ def large(options: Options) -> Iterable[Figure]:
                      at_most=PEAK_TARGET_GIB if many else None)
     yield Figure("seconds a round over registered clients, exponent", exponent(REGISTERED, list(rounds.values())), "",
                  at_most=EXPONENT_TARGET, note=_growth(rounds))
+    yield Figure("CPU seconds a round over registered clients, exponent", exponent(REGISTERED, list(cpu.values())), "",
+                 note=f"{_growth(cpu)}; of the process tree: other load changes it less")
     few, most = REGISTERED[0], REGISTERED[-1]
     yield Figure("memory a registered client", (peaks[most] - peaks[few]) / (most - few) / 1e3, "kB",
                  note=f"of {most:,} against {few:,}; of 10,000: "
@@ -103,8 +114,8 @@ def large(options: Options) -> Iterable[Figure]:
 
 def _growth(values: dict[int, float]) -> str:
     """How much more the most registered clients take than the fewest."""
-    ends = [values[n] for n in (REGISTERED[0], REGISTERED[-1])]
-    return f"x {ends[1] / ends[0]:.2f} from {REGISTERED[0]:,} to {REGISTERED[-1]:,}" if math.prod(ends) else ""
+    few, most = REGISTERED[0], REGISTERED[-1]
+    return f"x {values[most] / values[few]:.2f} from {few:,} to {most:,}"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a scenario amounts to before it is run: routes, bottlenecks, losses, and the traffic of a round of each scheme.
+"""What a scenario amounts to before it is run: routes, bottlenecks, losses; traffic of a round and memory by scheme.
 
     explained = explain(load("scenarios/quickstart.yaml"), size_bytes=10**6)
 
@@ -10,6 +10,7 @@ training and virtual compute time. Everything is plain values, ready for JSON; `
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import inf
@@ -17,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from emul import engine
+from emul import engine, footprint
 from emul.base.errors import NetworkError, Problem, RunError, ScenarioError
 from emul.base.streams import generator
 from emul.base.units import format_bandwidth
@@ -29,7 +30,6 @@ from emul.record.progress import rounded_size
 from emul.record.tables import derive
 from emul.scenario import Compute, Evaluation, Scenario, Stop
 from emul.scenario.network import NetworkUse
-from emul.workers.twin import Twin
 
 EXACT = 2_000           # pairs of two roles that are all looked at
 _SAMPLE = 32            # nodes of each role in a sample: 32 * 32 pairs
@@ -124,12 +124,15 @@ def dry(scenario: Scenario) -> Scenario:
         evaluation=Evaluation(every=10**9), task={**scenario.task, "solver": {solver: still}})
 
 
-def traffic(scenario: Scenario, scheme: str, raw: dict[str, Any], plugins: Sequence[str] = ()) -> dict[str, Any]:
-    """Messages and bytes of the first round of one scheme; those of round 0, outside rounds, are its set-up."""
+def traffic(scenario: Scenario, scheme: str, raw: dict[str, Any], plugins: Sequence[str] = (),
+            workers: int = 1) -> dict[str, Any]:
+    """Messages and bytes of the first round of one scheme; those of round 0, outside rounds, are its set-up. And what
+    memory the run will take in so many worker processes."""
     wiring = engine.wire(dry(scenario), scheme, raw, 1, plugins)
     journal = MemoryJournal(engine.header(wiring))
+    twin = footprint.Weighing()
     try:
-        with Twin() as twin:
+        with twin:
             outcome = engine.execute(wiring, twin, journal)
     except RunError as error:
         lines = str(error).strip().splitlines()         # between who failed and why stands a traceback
@@ -145,8 +148,12 @@ def traffic(scenario: Scenario, scheme: str, raw: dict[str, Any], plugins: Seque
             row[0] += 1
             row[1] += int(messages.payload_bytes[i])
             row[2] += int(messages.wire_bytes[i])
+    seen = twin.seen
+    seen.messages, seen.links = len(messages.source), len(wiring.network.links())
+    seen.journal_head, seen.journal = footprint.journal_bytes(journal.header, journal.rows)
     return {"scheme": scheme, "seconds": outcome.kernel.end_ns / 1e9,
-            "set_up": _sum(rows, in_round=False), "round": _sum(rows, in_round=True)}
+            "set_up": _sum(rows, in_round=False), "round": _sum(rows, in_round=True),
+            "memory": footprint.estimate(scenario, wiring.network, seen, workers)}
 
 
 def _sum(rows: dict[tuple[bool, str, str, str], list[int]], in_round: bool) -> dict[str, Any]:
@@ -159,8 +166,12 @@ def _sum(rows: dict[tuple[bool, str, str, str], list[int]], in_round: bool) -> d
 # ---- all of it ----
 
 def explain(scenario: Scenario, size_bytes: int = 10**6, scheme: str | None = None,
-            plugins: Sequence[str] = ()) -> dict[str, Any]:
-    """Everything, as plain values. Raises ScenarioError for a scheme that the scenario does not have."""
+            plugins: Sequence[str] = (), workers: int | None = None) -> dict[str, Any]:
+    """Everything, as plain values. workers: processes that the memory is for; None: one a core, as in a run.
+
+    Raises ScenarioError for a scheme that the scenario does not have.
+    """
+    crew = len(os.sched_getaffinity(0)) if workers is None else workers
     chosen = [(name, raw) for name, raw in scenario.schemes if scheme in (None, name)]
     if not chosen:
         names = ", ".join(name for name, _ in scenario.schemes)
@@ -173,7 +184,7 @@ def explain(scenario: Scenario, size_bytes: int = 10**6, scheme: str | None = No
         "vertices": len(network.names),
         "roles": {role: len(nodes) for role, nodes in network.roles.items()},
         "routes": routes(network, scenario.link_rules, size_bytes, scenario.seed),
-        "schemes": [traffic(scenario, name, raw, plugins) for name, raw in chosen],
+        "schemes": [traffic(scenario, name, raw, plugins, crew) for name, raw in chosen],
         "unused_attributes": [{"of": kind, "attribute": name, "count": count}
                               for (kind, name), count in sorted(network.unused_attributes().items())],
         "unmatched_rules": [rule.match for rule in network.unmatched_rules()],
@@ -202,7 +213,22 @@ def tables(explained: dict[str, Any]) -> list[tuple[str, Cells]]:
                     ["type", "from", "to", "messages", "payload", "on the links"],
                     *([e["type"], e["from"], e["to"], f"{e['messages']:,}", rounded_size(e["payload_bytes"]),
                        rounded_size(e["wire_bytes"])] for e in entries)]))
-    return found
+    return [*found, *_memory(explained["schemes"])]
+
+
+_PARTS = ("processes", "nodes", "links", "roles", "messages", "models", "data", "tables")
+
+
+def _memory(schemes: Sequence[dict[str, Any]]) -> list[tuple[str, Cells]]:
+    told = [(row["scheme"], row["memory"]) for row in schemes if "memory" in row]
+    if not told:
+        return []
+    count = told[0][1]["workers"]
+    where = "in one process" if not count else f"with {count} worker{'s' * (count > 1)}"
+    return [(f"Memory of a run {where}, estimated: all processes at their peak", [
+        ["scheme", "total", *_PARTS, "journal on disk"],
+        *([scheme, *(rounded_size(memory[part]) for part in ("total", *_PARTS, "journal_on_disk"))]
+          for scheme, memory in told)])]
 
 
 def _route_row(row: dict[str, Any]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from emul.cli.options import Plugins, ScenarioFile, Seed, Sets, app
+from emul.cli.options import Plugins, ScenarioFile, Seed, Sets, WorkerCount, app
 
 
 @app.command()
@@ -16,8 +16,8 @@ def explain(scenario: ScenarioFile,
             size: Annotated[str, typer.Option(help="of the message whose time is told")] = "1 MB",
             scheme: Annotated[str | None, typer.Option(help="only this scheme of the scenario")] = None,
             as_json: Annotated[bool, typer.Option("--json", help="everything as JSON")] = False,
-            sets: Sets = None, seed: Seed = None, plugin: Plugins = None) -> None:
-    """Tell routes, bottlenecks, losses and the traffic of a round of each scheme, without running the scenario."""
+            workers: WorkerCount = None, sets: Sets = None, seed: Seed = None, plugin: Plugins = None) -> None:
+    """Tell routes, bottlenecks, losses, traffic of a round and memory of each scheme, without running the scenario."""
     from emul import explain as explaining
     from emul import scenario as scenarios
     from emul.base.units import size_bytes
@@ -27,7 +27,7 @@ def explain(scenario: ScenarioFile,
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--size") from None
     plan = scenarios.load(scenario, sets=sets or (), seed=seed, plugins=plugin or ())
-    explained = explaining.explain(plan, wanted, scheme, plugin or ())
+    explained = explaining.explain(plan, wanted, scheme, plugin or (), workers)
     if as_json:
         print(json.dumps(explained, indent=1, ensure_ascii=False))
         return

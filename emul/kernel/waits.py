@@ -12,7 +12,8 @@ No node's state is read across nodes but through such departures, known after th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from emul.kernel.parts import Copy, KNode, Patience
 from emul.network import Network
@@ -159,16 +160,19 @@ _EACH = 50                          # nodes of which a report tells each one's s
 def deadlock_report(nodes: Sequence[KNode], now: int) -> str:
     """Who waits for what, since when, at which line of its role. Of many nodes those with one story share a line."""
     lines = [f"deadlock at {now / 1e9:.9g} s: no delivery, timer, computation or fault of a node is left"]
-    alike: dict[tuple[str, str], list[KNode]] = {}
+    alike: dict[tuple[Any, ...], list[KNode]] = {}
     for node in sorted(nodes, key=lambda node: not node.alive or node.finished):        # who waits, then who ended
-        alike.setdefault((node.role, _story(nodes, node)), []).append(node)
-    for (role, told), members in alike.items():
-        if len(nodes) <= _EACH:
-            lines += [f"  {node.name} ({role}): {told}" for node in members]
-        else:
-            others = f" and {len(members) - 1:,} more" if len(members) > 1 else ""
-            lines.append(f"  {members[0].name}{others} ({role}): {told}")
+        own = (node.id,) if len(nodes) <= _EACH else ()
+        alike.setdefault((node.role, _story(nodes, node), *own), []).append(node)
+    for (role, told, *_), members in alike.items():
+        lines.append(f"  {_first(members, 1)} ({role}): {told}")
     return "\n".join(lines)
+
+
+def _first(nodes: Sequence[KNode], most: int, note: Callable[[KNode], str] = lambda node: "") -> str:
+    """The names of nodes, or of the first so many and how many there are beyond."""
+    rest = f" and {len(nodes) - most:,} more" if len(nodes) > most else ""
+    return ", ".join(node.name + note(node) for node in nodes[:most]) + rest
 
 
 def _story(nodes: Sequence[KNode], node: KNode) -> str:
@@ -177,7 +181,7 @@ def _story(nodes: Sequence[KNode], node: KNode) -> str:
     if node.finished:
         return f"ended at {(node.finished_at or 0) / 1e9:.9g} s"
     if node.next is not None:
-        leaders = ", ".join(nodes[n].name for n in node.leaders)
+        leaders = _first([nodes[n] for n in node.leaders], _EACH)
         return f"waiting for a round after {node.round}" + (f" of {leaders}" if leaders else "") + \
             f" ({node.next.where})"
     patience = node.patience
@@ -188,8 +192,8 @@ def _story(nodes: Sequence[KNode], node: KNode) -> str:
     since = f"waiting since {patience.since / 1e9:.9g} s for {kinds}"
     if patience.sources is None:
         return f"{since} from anybody ({patience.wait.where})"
-    sources = [nodes[n].name + _unasked(nodes[n], node) for n in missing]
-    return f"{since} from {', '.join(sources)} ({patience.wait.where})"
+    sources = _first([nodes[n] for n in missing], _EACH, lambda source: _unasked(source, node))
+    return f"{since} from {sources} ({patience.wait.where})"
 
 
 def _unasked(source: KNode, node: KNode) -> str:

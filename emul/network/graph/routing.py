@@ -37,6 +37,7 @@ class ShortestPaths:
         self._backs: dict[int, _Tree] = {}                      # ways to it
         self._found: dict[tuple[int, int], tuple[int, ...]] = {}    # routes along those
         self._sole: tuple[list[int], list[int]] | None = None   # the only neighbour that a link leads from, and to
+        self._seldom = _SELDOM
         self._asked_from = [0] * vertices                       # how often it was asked for what no tree tells
         self._asked_to = [0] * vertices
 
@@ -93,7 +94,7 @@ class ShortestPaths:
             self._asked_to[target] += 1
             often_from, often_to = self._asked_from[source], self._asked_to[target]
             along = self._links(source).get(target)
-            if along is not None and max(often_from, often_to) <= _SELDOM:
+            if along is not None and max(often_from, often_to) <= self._seldom:
                 return self._adjacent(source, target, along), False
             if often_to <= 2 * often_from:
                 tree = self._trees[source] = _Tree(source)

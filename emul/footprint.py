@@ -1,0 +1,198 @@
+"""How much memory a run will take, estimated before it: `emul explain`.
+
+What a round needs is seen in one that is run without training (`Weighing`): bytes that are encoded, nodes that take
+part, links that are used, what roles keep. The rest is arithmetic on it, with the sizes of emul's own objects as they
+were measured (`benchmarks/bench_large.py`, Linux, Python 3.11). Everything is bytes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from emul.base import rows
+from emul.base.rows import Row
+from emul.base.streams import torch_stream
+from emul.learning import models
+from emul.network import Network
+from emul.record.journal import encode
+from emul.roles.events import Observation
+from emul.scenario import Scenario
+from emul.wire import Encoded
+from emul.workers.core import Core, Setup, Timing
+from emul.workers.twin import Twin
+
+_MB = 10**6
+# proportional set sizes without any nodes
+_COORDINATOR = 210 * _MB                    # with the fork server, which holds torch
+_WORKER = 63 * _MB                          # what a worker does not share with it
+_ALONE = 225 * _MB                          # everything in one process
+_WRITING = 65 * _MB                         # pandas and pyarrow, once tables are written
+_NODE, _NODE_IN_WORKER = 1_400, 250         # a registered node: in the coordinator, in every worker
+_ROLE = 3_000                               # a role that waits and is not ended (`Core._rest`)
+_ACTIVE, _LINK = 1_500, 1_000               # a node that has taken part, a link that was used
+_LISTED = 350                               # a link of a topology that lists its links
+_ROWS = 560                                 # per message, while rows are joined to tables
+_EVALUATED = 250                            # test samples at once
+
+
+@dataclass
+class Seen:
+    """What one round of a scheme has shown. Roles: name -> of its nodes."""
+
+    encoded: int = 0                        # frames of all messages, a broadcast once
+    messages: int = 0
+    journal: int = 0                        # rows as they are on disk
+    journal_head: int = 0                   # its header, and the rows of nodes that begin
+    links: int = 0                          # used
+    active: Counter[str] = field(default_factory=Counter)       # nodes that took part
+    kept: Counter[str] = field(default_factory=Counter)         # bytes in `node.state` of those
+    running: int = 0                        # roles that hold a coroutine at the end
+    dimension: int = 0                      # d, of the model
+    data: int = 0
+    data_mapped: bool = True                # shared by all processes
+    activations: int = 0                    # of training one batch, or of evaluating
+
+
+class Weighing(Twin):
+    """A twin that notes what a run makes it hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = Seen()
+
+    def open(self, setups: Sequence[Setup]) -> None:
+        super().open(setups)
+        core = self._core
+        assert core is not None
+        keep = core._keep
+
+        def counted(source: int, encoded: Encoded, first: int, to: list[int]) -> None:
+            self.seen.encoded += encoded.size
+            keep(source, encoded, first, to)
+
+        core._keep = counted                # type: ignore[method-assign]
+
+    def finish(self) -> tuple[list[Observation], list[Timing]]:
+        if self._core is not None:
+            self._look(self._core)
+        return super().finish()
+
+    def _look(self, core: Core) -> None:
+        seen = self.seen
+        counted: set[int] = set()           # what several hold, such as the first model, counts once
+        for node, memory in core._memories.items():
+            if memory.round or memory.sent or memory.computed:
+                role = core._role_of[node]
+                seen.active[role] += 1
+                seen.kept[role] += held(memory.state, counted)
+        seen.running = sum(not role.ended for role in core._running.values())
+        if core._task is not None:
+            arrays = [core._task.data.train_x, core._task.data.test_x]
+            seen.data = sum(array.nbytes for array in arrays)
+            seen.data_mapped = all(map(_mapped, arrays))
+            seen.dimension = core._task.dimension
+            samples = core._task.samples(0)
+            seen.activations = activations(core._task.spec["model"], core._task.data.input_shape,
+                                           core._task.data.classes, min(core._task.solver.batch or samples, samples))
+
+
+def _mapped(array: Any) -> bool:
+    while isinstance(array, np.ndarray):
+        if isinstance(array, np.memmap):
+            return True
+        array = array.base
+    return False
+
+
+def held(value: Any, counted: set[int]) -> int:
+    """Bytes of the arrays and byte strings in a state: in dataclasses, mappings, lists, tuples and sets.
+
+    What has been counted before, by its identity, is not counted again.
+    """
+    if isinstance(value, np.ndarray) and isinstance(value.base, np.ndarray):
+        return held(value.base, counted)
+    if id(value) in counted:
+        return 0
+    if isinstance(value, np.ndarray | bytes | bytearray):
+        counted.add(id(value))
+        return len(value) if isinstance(value, bytes | bytearray) else value.nbytes
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return sum(held(getattr(value, f.name), counted) for f in dataclasses.fields(value))
+    if isinstance(value, Mapping):
+        return sum(held(k, counted) + held(v, counted) for k, v in value.items())
+    if isinstance(value, list | tuple | set | frozenset):
+        return sum(held(item, counted) for item in value)
+    return 0
+
+
+def activations(model: str, input_shape: tuple[int, ...], classes: int, batch: int) -> int:
+    """Bytes of what the layers of a model put out: for a training batch twice, with its gradients; or, if that is more,
+    the two largest of an evaluation."""
+    import torch
+
+    outputs: list[int] = []
+
+    def note(module: torch.nn.Module, args: Any, output: Any) -> None:
+        if isinstance(output, torch.Tensor):
+            outputs.append(output.numel() * output.element_size())
+
+    with torch_stream(0, "footprint"), torch.no_grad():
+        module = models.create(model, input_shape, classes, 0).eval()
+        for part in module.modules():
+            if not list(part.children()):
+                part.register_forward_hook(note)
+        module(torch.zeros(1, *input_shape))
+    return max(2 * sum(outputs) * batch, 2 * max(outputs, default=0) * _EVALUATED)
+
+
+def journal_bytes(header: Mapping[str, Any], found: Sequence[Row]) -> tuple[int, int]:
+    """On disk: of the header and the nodes' beginnings, and of all other rows; by a sample, since rows are alike."""
+    begins = [row for row in found if row[0] == rows.START]
+    others = [row for row in found if row[0] != rows.START]
+    first, second = (len(encode(some)) / len(some) * len(all_) if (some := all_[::max(1, len(all_) // 1000)]) else 0
+                     for all_ in (begins, others))
+    return round(len(encode(header)) + first), round(second)
+
+
+def estimate(scenario: Scenario, network: Network, seen: Seen, workers: int) -> dict[str, Any]:
+    """The memory of a run: bytes by part and in total, of all its processes at their peak; the journal is on disk.
+
+    workers: processes, 0: none. Without a limit of rounds every node is taken to take part some time, and the tables
+    are those of one round.
+    """
+    limit = scenario.stop.rounds
+    rounds = limit or 1
+    nodes = sum(map(len, network.roles.values()))
+    joined = {role: _ever(seen.active[role], len(vertices), limit) for role, vertices in network.roles.items()}
+    growth = {role: joined[role] / seen.active[role] for role in joined if seen.active[role]}
+    most = max(growth.values(), default=1.0)
+    (_, solver), = scenario.task["solver"].items()
+    per_model = 12 + 8 * ("adam" in scenario.task["solver"]) + 4 * bool(solver.get("momentum"))
+    together = 1 if scenario.fuse is None else scenario.fuse.clients
+    crews = max(1, workers)
+    parts = {
+        "processes": (_COORDINATOR + workers * _WORKER if workers else _ALONE) + _WRITING,
+        "nodes": nodes * (_NODE + workers * _NODE_IN_WORKER) + seen.running * _ROLE
+        + round(sum(joined.values())) * _ACTIVE,
+        "links": round(seen.links * most) * _LINK + network.listed_links * _LISTED,
+        "roles": round(sum(seen.kept[role] * by for role, by in growth.items())),
+        "messages": 2 * seen.encoded,       # the frames, or what was read of them; and what their senders still hold
+        "models": crews * (per_model * seen.dimension + seen.activations * together) + 24 * seen.dimension,
+        "data": seen.data * (1 if seen.data_mapped else crews),
+        "tables": seen.messages * _ROWS * rounds,
+    }
+    return {"workers": workers, "rounds": limit, **parts, "total": sum(parts.values()),
+            "journal_on_disk": seen.journal_head + seen.journal * rounds}
+
+
+def _ever(active: int, nodes: int, rounds: int | None) -> float:
+    """How many of `nodes` take part some time, if `active` of them drawn anew do in a round."""
+    if not active or rounds is None:
+        return float(nodes if active else 0)
+    return nodes * (1 - (1 - active / nodes) ** rounds)
