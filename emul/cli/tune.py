@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from emul.base.errors import Problem, ScenarioError
 from emul.cli.options import Json, Plugins, ScenarioFile, Sets, app
+
+if TYPE_CHECKING:
+    from emul.study.tune import Setting
 
 
 @app.command()
@@ -50,8 +53,8 @@ def tune(scenario: ScenarioFile,
               f"\nand   --workers {best.setting.workers}   on this machine")
 
 
-def _written(setting: object) -> str:
-    document = getattr(setting, "document", None)
+def _written(setting: Setting) -> str:
+    document = setting.document
     return "off" if document is None else "{" + ", ".join(f"{key}: {value}" for key, value in document.items()) + "}"
 
 

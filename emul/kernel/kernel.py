@@ -16,6 +16,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable
+from heapq import nsmallest
 from sys import intern
 from typing import Any
 
@@ -844,7 +845,7 @@ class Kernel:
         assert group is not None
         assert fusing is not None
         del group[node.id]
-        chosen = [node.id, *sorted(group, key=lambda other: (group[other], other))[:fusing.most - 1]]
+        chosen = [node.id, *nsmallest(fusing.most - 1, group, key=lambda other: (group[other], other))]
         for number in chosen:
             group.pop(number, None)
             self._nodes[number].group = None
