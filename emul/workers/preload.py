@@ -12,6 +12,8 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy  # noqa: E402, F401
 import torch  # noqa: E402
 
+import emul.learning.fused  # noqa: E402  (with all that trains: no training is charged with an import)
+import emul.learning.together  # noqa: E402
 import emul.workers.process  # noqa: E402, F401
 from emul.workers.memory import keep_memory  # noqa: E402
 
