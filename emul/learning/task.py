@@ -109,6 +109,10 @@ class Task:
         """d, the length of every vector: parameters and buffers of the model."""
         return self._model.dimension
 
+    def prepare(self) -> None:
+        """Load the data and build the model now: neither is to fall into what a role does first."""
+        assert self._model.dimension == len(self._initial)
+
     def initial_parameters(self) -> Vector:
         """The first global model, (d,) float32, read-only, equal for everybody."""
         return self._initial

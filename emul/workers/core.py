@@ -107,7 +107,7 @@ class Core:
         if setup.task is not None:
             from emul.learning import Task
             self._task = Task(setup.task, len(self._clients), setup.seed, setup.device)
-            self._task.initial_parameters()         # loads data and model before the clock starts
+            self._task.prepare()                    # before the clock starts
         self._memories: dict[int, Memory] = {}
         self._tasks: dict[int, Any] = {}
         self._running: dict[int, Role] = {}
