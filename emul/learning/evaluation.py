@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 from emul.base.streams import torch_stream
 from emul.learning.data import DataSet
 from emul.learning.parameters import FlatModule
-from emul.learning.training import aligned
+from emul.learning.training import aligned, laid_out
 
 _CHUNK = 250                        # test samples at once: what one layer of a convolution makes stays in the cache
 
@@ -70,7 +70,8 @@ def scores(model: FlatModule, vector: np.ndarray, data: DataSet) -> Scores:
 
 
 def _forward(model: FlatModule, data: DataSet, part: slice) -> torch.Tensor:
-    x = aligned(data.inputs(data.test_x[part])).to(model.device.kind)
+    x = aligned(data.inputs(data.test_x[part]))
+    x = laid_out(x, len(x)).to(model.device.kind)
     if not model.draws:
         return model.module(x)
     with torch_stream(0, "evaluate", part.start):     # layers of users may draw even here: never from a node's stream

@@ -19,7 +19,7 @@ from emul.learning.data import DataSet
 from emul.learning.device import Device
 from emul.learning.parameters import FlatModule
 from emul.learning.pooling import Pool
-from emul.learning.training import Loss, Samples, aligned
+from emul.learning.training import Loss, Samples, aligned, laid_out
 
 LOSSES = ("l2_sum", "l2_mean", "mse")
 _EPS = 1e-12                            # keeps the gradient of a distance finite at 0
@@ -139,10 +139,13 @@ def _pooled(model: FlatModule, x: np.ndarray, data: DataSet, pool: Pool) -> np.n
     representation, _ = _parts(model)
     was_training = model.module.training
     model.module.eval()
+    parts = []
     try:
         with torch.no_grad():
-            parts = [model.device.fetch(pool(representation(aligned(data.inputs(x[i:i + _CHUNK])).to(
-                model.device.kind)))).numpy() for i in range(0, len(x), _CHUNK)]
+            for i in range(0, len(x), _CHUNK):
+                inputs = aligned(data.inputs(x[i:i + _CHUNK]))
+                features = representation(laid_out(inputs, len(inputs)).to(model.device.kind))
+                parts.append(model.device.fetch(pool(features)).numpy())
     finally:
         model.module.train(was_training)
     return np.concatenate(parts)

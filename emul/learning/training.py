@@ -143,8 +143,13 @@ def native_convolutions() -> Iterator[None]:
 
 
 def channels_last(batch: int, input_shape: tuple[int, ...]) -> bool:
-    """Whether inputs of a training with that batch have their channels last in memory."""
+    """Whether inputs of a training or a forward pass with that batch have their channels last in memory."""
     return len(input_shape) == 3 and batch >= NATIVE_BELOW and batch * prod(input_shape) >= _CHANNELS_LAST_FROM
+
+
+def laid_out(x: torch.Tensor, batch: int) -> torch.Tensor:
+    """Inputs (n, ...) in the layout that suits batches of that size."""
+    return x.to(memory_format=torch.channels_last) if channels_last(batch, tuple(x.shape[1:])) else x
 
 
 def _load(samples: Samples, plan: list[np.ndarray], where: torch.device) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -152,14 +157,11 @@ def _load(samples: Samples, plan: list[np.ndarray], where: torch.device) -> Iter
     if not plan:
         return
     values = len(plan[0]) * prod(samples.data.input_shape)
-    last = channels_last(len(plan[0]), samples.data.input_shape)
     at_once = max(1, _CHUNK_VALUES // max(1, values))
     for first in range(0, len(plan), at_once):
         group = plan[first:first + at_once]
         x, y = samples.take(np.concatenate(group))
-        if last:
-            x = x.to(memory_format=torch.channels_last)
-        x, y = x.to(where), y.to(where)
+        x, y = laid_out(x, len(plan[0])).to(where), y.to(where)
         sizes = [len(batch) for batch in group]
         yield from zip(x.split(sizes), y.split(sizes), strict=True)
 

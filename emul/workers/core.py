@@ -172,6 +172,11 @@ class Core:
     def idle(self) -> bool:
         return not (self._deferred or self._jobs or self._evaluations)
 
+    @property
+    def awaited(self) -> bool:
+        """Whether some of the real work is to be done for an answer that the coordinator has asked for."""
+        return bool(self._deferred)
+
     def finish_evaluations(self) -> None:
         """The run has ended: what is still to be evaluated is; computations that nobody awaits are not run."""
         while self._evaluations:

@@ -24,11 +24,13 @@ import msgspec
 import zmq
 
 from emul.base.errors import RoleFailed, WorkerDied
-from emul.roles.events import Event, Observation, Reply
+from emul.roles.events import Close, Drop, Event, Fuse, Observation, Reply
 from emul.workers.core import Setup, Timing
 
 _BATCH = 48                         # events sent to a worker at once while the kernel goes on
+_HOLD_S = 0.02                      # payloads that nobody waits for yet are not asked for one by one
 _START_TIMEOUT_S = 120.0            # from the fork server's start to the first word of a worker
+_UNANSWERED = (Close, Drop, Fuse)
 
 
 class Workers:
@@ -49,7 +51,11 @@ class Workers:
         self._events: list[list[Event]] = [[] for _ in range(n)]
         self._ships: list[list[tuple[int, int, int]]] = [[] for _ in range(n)]
         self._forgets: list[list[tuple[int, int]]] = [[] for _ in range(n)]
-        self._commanded: set[int] = set()
+        self._commanded: set[int] = set()   # workers to which ships or forgets are held
+        self._targets: set[int] = set()     # workers to which those ships go
+        self._held_since = 0.0
+        self._unanswered = [0] * n          # events of roles
+        self._hurried = [False] * n         # answers at once, and not several of them after up to `process.HOLD_S`
         self._runs = 0                      # opened so far
         self._running = False
         self._ending = False                # the workers have been told that the run is over
@@ -142,6 +148,7 @@ class Workers:
         self._ready = 0
         self._runs += 1
         self._running, self._ending = True, False
+        self._unanswered = [0] * self.workers
         for index, setup in enumerate(setups):
             self._control.send_multipart([str(index).encode(), b"S", self._encoder.encode(setup), b"%d" % self._runs])
         self._until_ready()
@@ -149,6 +156,7 @@ class Workers:
     def finish(self) -> tuple[list[Observation], list[Timing]]:
         """End the run: all observations, by (round, node), and timings, by worker."""
         self._flush()
+        self._flush_commands()
         self._end(b"F")
         for observations, _ in self._done:
             for seen in observations:
@@ -164,6 +172,7 @@ class Workers:
         self._ships = [[] for _ in range(self.workers)]
         self._forgets = [[] for _ in range(self.workers)]
         self._commanded.clear()
+        self._targets.clear()
         self._end(b"A")
 
     def _end(self, tag: bytes) -> None:
@@ -187,6 +196,8 @@ class Workers:
     def post(self, worker: int, event: Event) -> None:
         events = self._events[worker]
         events.append(event)
+        if type(event) not in _UNANSWERED:
+            self._unanswered[worker] += 1
         if len(events) >= _BATCH:
             self._flush_worker(worker)
 
@@ -197,15 +208,29 @@ class Workers:
             if node not in replies:
                 self._flush()
                 while node not in replies:
+                    self._hurry()
                     self._poll()
         return replies.pop(node)
 
+    def _hurry(self) -> None:
+        """While a worker has nothing to do, the others shall not keep back what could give it work."""
+        if 0 in self._unanswered:
+            for worker, unanswered in enumerate(self._unanswered):
+                if unanswered and not self._hurried[worker]:
+                    self._flush_worker(worker)
+
     def ship(self, source: int, first: int, home: int, target: int) -> None:
         self._ships[home].append((source, first, target))
-        self._commanded.add(home)
+        self._targets.add(target)
+        self._command(home)
 
     def forget(self, source: int, first: int, home: int) -> None:
         self._forgets[home].append((source, first))
+        self._command(home)
+
+    def _command(self, home: int) -> None:
+        if not self._commanded:
+            self._held_since = time.monotonic()
         self._commanded.add(home)
 
     def observation(self, node: int, round: int) -> Observation:
@@ -215,23 +240,28 @@ class Workers:
         return self._observations[node, round]
 
     def _flush(self) -> None:
-        self._flush_commands()
         for worker, events in enumerate(self._events):
             if events:
                 self._flush_worker(worker)
+        self._flush_commands(late=True)
 
-    def _flush_commands(self) -> None:
+    def _flush_commands(self, late: bool = False) -> None:
+        """late: only if they have been held for long enough."""
+        if not self._commanded or late and time.monotonic() - self._held_since < _HOLD_S:
+            return
         for worker in sorted(self._commanded):
             ships, forgets = self._ships[worker], self._forgets[worker]
             self._inboxes[worker].send_multipart([b"C", self._encoder.encode((ships, forgets))])
             ships.clear()
             forgets.clear()
         self._commanded.clear()
+        self._targets.clear()
 
     def _flush_worker(self, worker: int) -> None:
-        if len(self._commanded) and sum(map(len, self._ships)) >= _BATCH:
+        if worker in self._targets:         # what it is told now may be to read them
             self._flush_commands()
-        self._send(worker, b"E", self._events[worker])
+        self._hurried[worker] = 0 in self._unanswered
+        self._send(worker, b"H" if self._hurried[worker] else b"E", self._events[worker])
         self._events[worker] = []
 
     def _send(self, worker: int, tag: bytes, body: Any) -> None:
@@ -246,12 +276,14 @@ class Workers:
         some = False
         while True:
             try:
-                _, tag, *body = self._control.recv_multipart(zmq.NOBLOCK)
+                worker, tag, *body = self._control.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return some
             some = True
             if tag == b"R":
-                for reply in replies_decoder.decode(body[0]):
+                replies = replies_decoder.decode(body[0])
+                self._unanswered[int(worker)] -= len(replies)
+                for reply in replies:
                     self._replies[reply.node] = reply
             elif tag == b"O":
                 for seen in observations_decoder.decode(body[0]):
@@ -269,7 +301,8 @@ class Workers:
 
     def _poll(self) -> None:
         """Block until something comes. Raises WorkerDied for a process that ended or sends no heartbeat."""
-        ready = dict(self._poller.poll(1000))
+        ready = dict(self._poller.poll(1000 * (_HOLD_S if self._commanded else 1)))
+        self._flush_commands(late=True)
         now = time.monotonic()
         if self._beats in ready:
             with contextlib.suppress(zmq.Again):

@@ -4,8 +4,9 @@ The compute thread talks to the coordinator (`control`). The I/O thread owns the
 sends what to ship and the other workers send payloads, and the heartbeat; so a long computation neither looks like a
 death nor keeps others waiting for a payload that lies here. Frames on the sockets, first part a tag:
 
-    control   S setup, run | E events | F finish | A abort | Q quit    answered by    r ready | R replies |
-              O observations | D done | X failure to begin a run | Z failure that ends the process
+    control   S setup, run | E events | H events, answers are urgent | F finish | A abort | Q quit
+              answered by    r ready | R replies | O observations | D done | X failure to begin a run |
+              Z failure that ends the process
     inbox     C commands of the coordinator: [ship, forget] | E end of a run | P run, payloads of a peer
 
 A run ends in both threads: the coordinator says so on both sockets, and the compute thread waits until the I/O thread
@@ -36,6 +37,7 @@ from emul.workers.core import Core, Setup, Timing
 
 BEAT_S = 0.5                        # between two heartbeats
 CHUNK = 64                          # activations answered at once
+HOLD_S = 0.02                       # a reply is kept back at most for others that the coordinator waits for as well
 
 Key = tuple[int, int]               # (source, first)
 
@@ -201,6 +203,8 @@ class Loop:
     def __init__(self, control: zmq.Socket[bytes], io: IO):
         self._control, self._io = control, io
         self._core: Core | None = None
+        self._hurry = True                          # H: another worker may wait for what the replies lead to
+        self._answered = 0.0
         self._quiet = contextlib.ExitStack()        # the collector is kept out of the way during a run
 
     def run(self) -> None:
@@ -212,9 +216,11 @@ class Loop:
             except zmq.Again:
                 assert core is not None
                 core.work()
-                self._answer(core)
+                if self._hurry or not core.awaited or time.monotonic() - self._answered >= HOLD_S:
+                    self._answer(core)
                 continue
-            if tag == b"E":
+            if tag in (b"E", b"H"):
+                self._hurry = tag == b"H"
                 if core is not None:    # else the run was aborted while this was under way
                     self._events(core, events_decoder.decode(body[0]))
             elif tag == b"S":
@@ -257,6 +263,7 @@ class Loop:
         if core.replies:
             self._control.send_multipart([b"R", encoder.encode(core.replies)])
             core.replies = []
+            self._answered = time.monotonic()
         if core.observations:
             self._control.send_multipart([b"O", encoder.encode(core.observations)])
             core.observations = []
