@@ -28,7 +28,7 @@ from emul.roles.events import Close, Drop, Event, Fuse, Observation, Reply
 from emul.workers.core import Setup, Timing
 
 _BATCH = 48                         # events sent to a worker at once while the kernel goes on
-_HOLD_S = 0.02                      # payloads that nobody waits for yet are not asked for one by one
+_HOLD_MS = 20                       # payloads that nobody waits for yet are not asked for one by one
 _START_TIMEOUT_S = 120.0            # from the fork server's start to the first word of a worker
 _UNANSWERED = (Close, Drop, Fuse)
 
@@ -247,7 +247,7 @@ class Workers:
 
     def _flush_commands(self, late: bool = False) -> None:
         """late: only if they have been held for long enough."""
-        if not self._commanded or late and time.monotonic() - self._held_since < _HOLD_S:
+        if not self._commanded or (late and time.monotonic() - self._held_since < _HOLD_MS / 1000):
             return
         for worker in sorted(self._commanded):
             ships, forgets = self._ships[worker], self._forgets[worker]
@@ -301,7 +301,7 @@ class Workers:
 
     def _poll(self) -> None:
         """Block until something comes. Raises WorkerDied for a process that ended or sends no heartbeat."""
-        ready = dict(self._poller.poll(1000 * (_HOLD_S if self._commanded else 1)))
+        ready = dict(self._poller.poll(_HOLD_MS if self._commanded else 1000))
         self._flush_commands(late=True)
         now = time.monotonic()
         if self._beats in ready:
