@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ class Device:
         self.kind = torch.device(name)
         self.busy_ns = 0                                    # of a GPU, between the ends of `timed` blocks; a CPU's: 0
         self._raw: dict[int, tuple[DataSet, torch.Tensor]] = {}
+        self._model: tuple[np.ndarray, torch.Tensor] | None = None      # the last that `model` was asked for
         if self.on_cpu:
             return
         if self.kind.type != "cuda" or (self.kind.index or 0) >= torch.cuda.device_count():
@@ -52,6 +53,19 @@ class Device:
         staged = torch.empty(array.shape, dtype=torch.from_numpy(np.empty(0, array.dtype)).dtype, pin_memory=True)
         staged.numpy()[...] = array
         return staged.to(self.kind, non_blocking=True)      # torch keeps the staging memory until the copy is done
+
+    def models(self, vectors: Sequence[np.ndarray]) -> torch.Tensor:
+        """Parameter vectors as the rows of a float32 matrix of its own, (G, d)."""
+        if self.on_cpu:
+            return torch.from_numpy(np.stack(vectors, dtype=np.float32))
+        return torch.stack([self.model(vector) for vector in vectors]).float()
+
+    def model(self, vector: np.ndarray) -> torch.Tensor:
+        """`put` of a parameter vector, only to be read: a model that many nodes of this worker have got is copied to a
+        GPU once, not for each of them. By its values, for it may be written between two calls."""
+        if self._model is None or not np.array_equal(self._model[0], vector):
+            self._model = np.array(vector), self.put(vector)
+        return self._model[1]
 
     def fetch(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor in the host's memory; on a CPU, itself. Waits for what has been asked of the GPU."""

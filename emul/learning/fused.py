@@ -96,7 +96,7 @@ class _Fused:
 
     def train(self) -> list[np.ndarray]:
         places, only, device = self._model.places, self._only, self._model.device
-        state = device.put(np.stack(self._before, dtype=np.float32))                                # (G, d)
+        state = device.models(self._before)                                                         # (G, d)
         stacked = {id(t): state[:, place].reshape(len(state), *t.shape).to(t.dtype, copy=True) for t, place in places}
         trained = [(t, place) for t, place in places if t.requires_grad and (only is None or only[place].any())]
         weights = [stacked[id(t)] for t, _ in trained]

@@ -76,7 +76,7 @@ class FlatModule:
         if self.device.on_cpu:
             np.copyto(self.vector.numpy(), vector, casting="same_kind")
         else:
-            self.vector.copy_(self.device.put(vector))
+            self.vector.copy_(self.device.model(vector))
         for place, buffer in self._integers:
             buffer.copy_(self.vector[place].view(buffer.shape))
 

@@ -56,9 +56,11 @@ class Elsewhere(Device):
     on_cpu = False                                          # type: ignore[assignment]
 
     def __init__(self, name: str = "cpu"):
-        self.kind, self.busy_ns, self._raw = torch.device(name), 0, {}
+        self.kind, self.busy_ns, self._raw, self._model = torch.device(name), 0, {}, None
+        self.vectors = 0
 
     def put(self, array: np.ndarray) -> torch.Tensor:
+        self.vectors += array.shape == (6480,)              # the parameters of digits_classic
         return torch.tensor(array, device=self.kind)
 
     def fetch(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -92,6 +94,22 @@ def test_what_goes_to_another_memory_and_comes_back_is_the_same(model: str) -> N
         ours, theirs = (t.for_node("a", 1, lambda: 1) for t in (there, here))
         np.testing.assert_allclose(work(ours), work(theirs), 1e-4, 1e-5)
     assert there.device.busy_ns == 2, "evaluating is off the clock"
+
+
+def test_a_model_that_many_nodes_have_got_goes_to_the_device_once() -> None:
+    where = Elsewhere()
+    there = moved(where, "digits_classic")
+    w = np.array(there.initial_parameters())
+    samples = [there.for_node(f"client{i + 1}", i, lambda: 1)._samples() for i in range(3)]
+    locals_ = [Local(w, own, there.solver, Stream(1, "a", 1, 0)) for own in samples]
+    for local in locals_:
+        train_alone(there._model, local)
+    train_fused(there._model, locals_)
+    assert where.vectors == 1
+    w[0] += 1                                               # in place: the same memory, other values
+    there._model.load(w)
+    assert there._model.read()[0] == w[0]
+    assert where.vectors == 2
 
 
 def test_every_tensor_of_a_training_is_on_its_device() -> None:
