@@ -20,6 +20,9 @@ The dealer is the second server, or a node of the role `dealer`; never the serve
 Variants: `seccogc` (Construction III.1 for A), `cogc` (lambda = 0: no keys, no set-up), `gc` (`training: replicated`:
 clients hold the data of all of U_k, train on all of it and share nothing).
 
+A client that is gone for good would fail all rounds. With `rekey_after` or `rekey_at` the server asks who is there, and
+those go on alone: fresh keys, a code of their number K' with the largest s' <= s that it allows, the mean of K'.
+
 Deviations: an incomplete sum stays at home unless `send_incomplete`. Set-up runs inside the first round and, should it
 fail, the next; its messages travel again until they are answered. A client that missed the model of a success sits out
 until it has asked for it.
@@ -28,19 +31,20 @@ Bytes of the arrays in each message, without its header:
 
     PublicKey 32     KeyRing 32 K     Model 4 d     Continue 0     Masked 4 d     PartialSum 4 d + ceil(|U_k| / 8)
     Key 4 d     Seeds 32 for each component of the client
+    Present 32     Group 36 K'     GroupSum as PartialSum     DealTo 4 K'; without keys of pairs none of the 32s
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from emul.base.errors import NotDecodable, ProtocolFailure, TooFewClients
+from emul.base.errors import NotDecodable, NothingToReceive, ProtocolFailure, TooFewClients
 from emul.base.streams import generator
 from emul.primitives.codes import gradient_coding, outage, secure_keys
 from emul.primitives.crypto.gaussian import gaussian, pairwise_key
@@ -48,6 +52,7 @@ from emul.primitives.crypto.keys import KEY_BYTES, KeyPair, agree, key_pair, mas
 from emul.primitives.privacy import ldp, lmip
 from emul.roles import Analysis, Message, Node, Setting, Vector
 
+ASKED_ROUNDS = 3                    # who has not answered in so many is left out: a lost request costs one its round
 SETUP_TRIES = 20                    # a round's set-up is given up after that many messages without an answer
 ANALYSED_CLIENTS = 100              # beyond, the analysis leaves out what grows with their square and more
 
@@ -142,6 +147,53 @@ class PartialSum(Message):
     sum: Vector                     # S_k over those heard, (d,) float32
 
 
+@dataclass(frozen=True)
+class Rekey(Message):
+    """Server to client: who is there will be the group."""
+
+    epoch: int                      # of that group; the first one of all clients has 0
+
+
+@dataclass(frozen=True)
+class Present(Message, unscoped=True):
+    """Client to server: I am."""
+
+    epoch: int
+    key: np.ndarray                 # a fresh one, (32,) uint8; (0,) where no keys of pairs are in use
+
+
+@dataclass(frozen=True)
+class Group(Message):
+    """Server to those who are there."""
+
+    epoch: int
+    members: np.ndarray             # (K',) int32, ascending
+    keys: np.ndarray                # (K', 32) uint8, theirs, or (K', 0)
+
+
+@dataclass(frozen=True)
+class GroupHeld(Message, unscoped=True):
+    """Client to server: I know the group."""
+
+    epoch: int
+
+
+@dataclass(frozen=True)
+class GroupSum(PartialSum):
+    """Relay to server, in place of `PartialSum` from the second group on: a relay that lost its state in a crash may
+    still combine by an earlier code."""
+
+    epoch: int
+
+
+@dataclass(frozen=True)
+class DealTo(Message):
+    """Server to dealer, in place of `Deal` from the second group on."""
+
+    dimension: int
+    members: np.ndarray             # (K',) int32
+
+
 # --- parameters -----------------------------------------------------------------------------------------------------
 
 @dataclass(frozen=True)
@@ -162,6 +214,8 @@ class Params:
     finish_at: int | None = None            # T: end with the first success at or after this round; None: the scenario's
     share_s: float | None = None            # relays wait that long for masked updates; None: until fates are known
     uplink_s: float | None = None           # the server waits that long for sums; None: until fates are known
+    rekey_after: int | None = None          # failed rounds in a row, after which the group is made anew
+    rekey_at: tuple[int, ...] = ()          # rounds that begin with making it anew
     setup_s: float | None = None            # what has no answer by then is sent again; None: once that is known
     zeta: float | None = None               # of the analysis: std of an update per coordinate; None: lambda
     ldp_delta: float = 1e-5                 # of the analysis
@@ -183,6 +237,25 @@ def code_matrix(code: str, K: int, s: int, screen: int, seed: int) -> np.ndarray
 def gradient_code(p: Params, K: int, seed: int) -> np.ndarray:
     """G, (K, K) float64, the same at every node. Raises ValueError if there is none for K and s."""
     return code_matrix(p.code, K, p.s, p.screen, seed)
+
+
+def no_code(code: str, K: int, s: int) -> str | None:
+    """Why there is no such code; None: there is one."""
+    if not 0 <= s <= K - 1:
+        return f"expected 0..{K - 1} with {K} clients"
+    if code == "cyclic_mds" and (K - s) % 2 == 0:
+        return f"cyclic_mds needs K - s odd, K = {K} clients; s = {s + 1} would do"
+    if code == "fractional" and K % (s + 1):
+        return f"fractional needs s + 1 to divide K = {K} clients"
+    return None
+
+
+def fitted(p: Params, K: int) -> Params:
+    """The parameters of a group of K: of all clients those of the scenario. Raises TooFewClients."""
+    s = next((s for s in range(min(p.s, K - 1), -1, -1) if no_code(p.code, K, s) is None), None)
+    if K < 2 or s is None:
+        raise TooFewClients(f"set-up: {K} clients are there, too few for a sum")
+    return replace(p, s=s) if p.gamma is None else replace(p, s=s, gamma=min(p.gamma, K - 1))
 
 
 @cache
@@ -223,41 +296,69 @@ class ServerState:
     failed: int = 0                                     # rounds since the last one
     announced: bool = False                             # the model was sent; until a success, only `Continue` follows
     keys: dict[int, np.ndarray] = field(default_factory=dict)       # client -> public key
-    unsure: set[int] = field(default_factory=set)       # clients that may not have the key ring yet
+    unsure: set[int] = field(default_factory=set)       # members that may not have the key ring or the group yet
+    members: list[int] = field(default_factory=list)    # the group, ascending
+    epoch: int = 0                                      # its number: how often it was made anew
+    in_vain: int = 0                                    # failed rounds since a success or a new group
+    there: dict[int, np.ndarray] = field(default_factory=dict)      # client -> its key for the group to come
+    asked: int = 0                                      # rounds in which was asked who is there; 0: nobody is
 
 
 async def server(node: Node, p: Params) -> None:
     if node.index > 0:
         await dealer(node, p)
         return
-    clients = node.clients
-    s = node.state(ServerState(node.task.initial_parameters(), unsure=set(clients)))
-    G = await node.compute("code", gradient_code, p, len(clients), node.seed, work=len(clients))
+    s = node.state(ServerState(node.task.initial_parameters(), unsure=set(node.clients), members=node.clients))
+    now, G = await code_of(node, p, s.members)
     async for t in node.rounds():
         with t:
             complete: list[int] = []
-            sums: dict[int, PartialSum] = {}
+            sums: Mapping[int, PartialSum] = {}
             try:
-                if p.lambda_ and p.keys == "pairwise" and s.unsure:
+                if s.asked or t in p.rekey_at or (p.rekey_after and s.in_vain >= p.rekey_after):
+                    await regroup(node, p, s)
+                    now, G = await code_of(node, p, s.members)
+                group, K = s.members, len(s.members)
+                if s.epoch and s.unsure:
+                    await tell_group(node, p, s)
+                elif p.lambda_ and p.keys == "pairwise" and s.unsure:
                     await exchange_keys(node, p, s)
                 if p.lambda_ and p.keys != "pairwise":
-                    node.send(dealer_of(node), Deal(s.model.size))
+                    node.send(dealer_of(node), DealTo(s.model.size, np.array(group, np.int32)) if s.epoch else
+                              Deal(s.model.size))
                 await open_round(node, s)
-                sums = await node.gather(PartialSum, clients, timeout_s=p.uplink_s)                        # F
-                heard = {clients.index(k): heard_by(G, clients.index(k), m) for k, m in sums.items()}
+                if s.epoch:
+                    found = await node.gather(GroupSum, group, timeout_s=p.uplink_s)
+                    sums = {k: m for k, m in found.items() if m.epoch == s.epoch}
+                else:
+                    sums = await node.gather(PartialSum, group, timeout_s=p.uplink_s)                      # F
+                heard = {group.index(k): heard_by(G, group.index(k), m) for k, m in sums.items()}
                 complete = [k for k, row in heard.items() if np.array_equal(row, G[k])]
                 rows = heard if p.decoder == "rowspace" else {k: G[k] for k in complete}
-                decoded = await node.compute("decode", decode, p, len(clients), rows,
-                                             {k: sums[clients[k]].sum for k in rows}, work=len(rows) * s.model.size)
+                decoded = await node.compute("decode", decode, now, K, rows,
+                                             {k: sums[group[k]].sum for k in rows}, work=len(rows) * s.model.size)
             except ProtocolFailure:
-                s.failed += 1
-                node.report(parameters=s.model, received=len(sums), complete=len(complete), decoded=False)
+                s.failed, s.in_vain = s.failed + 1, s.in_vain + 1
+                node.report(parameters=s.model, received=len(sums), complete=len(complete), decoded=False,
+                            **of_group(p, s))
                 raise
             s.model, s.version, s.failed, s.announced = s.model + decoded.mean, s.version + 1, 0, False
+            s.in_vain = 0
             node.report(parameters=s.model, received=len(sums), complete=len(complete), decoded=True,
-                        amplification=decoded.amplification, predicted_error=decoded.predicted_error)
+                        amplification=decoded.amplification, predicted_error=decoded.predicted_error, **of_group(p, s))
             if p.finish_at is not None and t >= p.finish_at:
                 return
+
+
+async def code_of(node: Node, p: Params, group: Sequence[int]) -> tuple[Params, np.ndarray]:
+    """The parameters of a group, and its G."""
+    now = fitted(p, len(group))
+    return now, await node.compute("code", gradient_code, now, len(group), node.seed, work=len(group))
+
+
+def of_group(p: Params, s: ServerState) -> dict[str, Any]:
+    """What is reported where the group may change."""
+    return {"members": len(s.members), "rekeyings": s.epoch} if p.rekey_after or p.rekey_at else {}
 
 
 async def exchange_keys(node: Node, p: Params, s: ServerState) -> None:
@@ -289,14 +390,51 @@ async def exchange_keys(node: Node, p: Params, s: ServerState) -> None:
             raise TooFewClients(f"set-up: {node.world.names[silent[0]]} has not {what}")
 
 
+async def regroup(node: Node, p: Params, s: ServerState) -> None:
+    """Those who answer are the group from now on. Raises TooFewClients while somebody may still do so, and if they are
+    too few for any code; then the old group stays."""
+    epoch, s.asked = s.epoch + 1, s.asked + 1
+    for _ in range(SETUP_TRIES):
+        begun = node.now_ns
+        silent = [k for k in node.clients if k not in s.there]
+        if not silent:
+            break
+        node.broadcast(silent, Rekey(epoch))
+        answers = await node.gather(Present, silent, timeout_s=p.setup_s)
+        s.there |= {k: m.key for k, m in answers.items() if m.epoch == epoch}
+        if not answers and node.now_ns == begun:
+            break
+    silent = [k for k in node.clients if k not in s.there]
+    if silent and s.asked < ASKED_ROUNDS:
+        raise TooFewClients(f"set-up: {node.world.names[silent[0]]} has not said that it is there")
+    there, s.there, s.asked, s.in_vain = s.there, {}, 0, 0
+    fitted(p, len(there))
+    s.epoch, s.members, s.keys, s.unsure = epoch, sorted(there), there, set(there)
+
+
+async def tell_group(node: Node, p: Params, s: ServerState) -> None:
+    """See to it that every member knows the group. What is lost is sent again. Raises TooFewClients."""
+    group = Group(s.epoch, np.array(s.members, np.int32), np.stack([s.keys[k] for k in s.members]))
+    for _ in range(SETUP_TRIES):
+        begun = node.now_ns
+        node.broadcast(sorted(s.unsure), group)
+        held = await node.gather(GroupHeld, sorted(s.unsure), timeout_s=p.setup_s)
+        s.unsure -= {k for k, m in held.items() if m.epoch == s.epoch}
+        if not s.unsure:
+            return
+        if not held and node.now_ns == begun:
+            break
+    raise TooFewClients(f"set-up: {node.world.names[min(s.unsure)]} has not confirmed the group")
+
+
 async def open_round(node: Node, s: ServerState) -> None:
-    """After a success the model to all; after a failure only to those who have asked for it."""
+    """After a success the model to the group; after a failure only to those of it who have asked for it."""
     # a set-up that fails opens no round for the clients, so it is none that they trained in
     s.failed = s.failed if s.announced else 0
-    behind = node.clients
+    behind = s.members
     if s.announced:
-        behind = list(await node.gather(ModelRequest, node.clients, timeout_s=0))
-        node.broadcast([k for k in node.clients if k not in behind], Continue(s.version, s.failed))
+        behind = list(await node.gather(ModelRequest, s.members, timeout_s=0))
+        node.broadcast([k for k in s.members if k not in behind], Continue(s.version, s.failed))
     node.broadcast(behind, Model(s.version, s.failed, s.model))
     s.announced = True
 
@@ -358,12 +496,17 @@ def dealer_of(node: Node) -> int:
 
 
 async def dealer(node: Node, p: Params) -> None:
-    clients = node.clients
-    s = node.state(DealerState(node.rng.bytes(KEY_BYTES), set(clients)))
+    s = node.state(DealerState(node.rng.bytes(KEY_BYTES), set(node.clients)))
     async for t in node.rounds(of=node.server):
         with t:
-            deal = await node.recv(Deal, node.server)
-            A = await node.compute("matrix", key_generator, p, len(clients), node.seed, work=len(clients))
+            got = await node.gather((Deal, DealTo), [node.server])
+            if not got:
+                raise NothingToReceive(f"Deal from {node.world.names[node.server]} is lost or will not be sent")
+            deal = got[node.server]
+            assert isinstance(deal, Deal | DealTo)
+            clients = deal.members.tolist() if isinstance(deal, DealTo) else node.clients
+            A = await node.compute("matrix", key_generator, fitted(p, len(clients)), len(clients), node.seed,
+                                   work=len(clients))
             if p.keys == "dealer":
                 keys = await node.compute("deal", all_keys, A, s.root, t, deal.dimension,
                                           work=A.shape[1] * deal.dimension)
@@ -399,41 +542,61 @@ class ClientState:
     own: KeyPair | None = None
     shared: dict[int, bytes] = field(default_factory=dict)      # other client -> X25519 secret
     seeds: dict[int, bytes] = field(default_factory=dict)       # component -> seed, from the dealer
+    members: list[int] = field(default_factory=list)            # the group, as it is known here, ascending
+    epoch: int = 0                                              # its number
+    asked: int = 0                                              # and of the one that `own` is for
 
 
 async def client(node: Node, p: Params) -> None:
-    clients, k = node.clients, node.index
-    s = node.state(ClientState())
-    G = await node.compute("code", gradient_code, p, len(clients), node.seed, work=len(clients))
-    U = [clients[m] for m in gradient_coding.row_support(G, k)]             # whose updates this relay needs
-    V = [clients[m] for m in gradient_coding.column_support(G, k)]          # which relays need this update
-    others = [v for v in V if v != node.id]
+    s = node.state(ClientState(members=node.clients))
+    r = await relay(node, p, s)
     async for t in node.rounds(of=node.server):
         with t:
-            take_over(node, p, s, await opening(node, p, s))
+            message = await opening(node, p, s)
+            if r.epoch != s.epoch:
+                r = await relay(node, p, s)
+            take_over(node, p, s, message)
             if p.lambda_ and p.keys == "pairwise" and not s.shared:
                 raise Behind("the key ring has not come")
             if not s.deltas or p.on_failure == "continue":
-                data = {m: clients.index(m) for m in U} if p.training == "replicated" else {node.id: None}
+                data = {m: node.clients.index(m) for m in r.U} if p.training == "replicated" else {node.id: None}
                 s.deltas = await node.compute("train", train_on, node.task, s.reference, s.deltas, data,
                                               work=len(data))
                 s.runs += 1
             ys: Mapping[int, Vector] = s.deltas
             if p.training == "own":
                 y = await masked(node, p, s, t)
-                node.broadcast(others, Masked(y))
-                heard = await node.gather(Masked, [m for m in U if m != node.id], timeout_s=p.share_s)
-                if len(heard) < len(U) - 1 and not p.send_incomplete:
+                node.broadcast([v for v in r.V if v != node.id], Masked(y))
+                heard = await node.gather(Masked, [m for m in r.U if m != node.id], timeout_s=p.share_s)
+                if len(heard) < len(r.U) - 1 and not p.send_incomplete:
                     continue                    # leaves the round: nobody waits for its sum
-                ys = {m: y if m == node.id else heard[m].y for m in U if m == node.id or m in heard}
-            g = {m: G[k, clients.index(m)] for m in ys}
+                ys = {m: y if m == node.id else heard[m].y for m in r.U if m == node.id or m in heard}
+            g = {m: r.row[m] for m in ys}
             total = await node.compute("combine", combine, g, ys, work=len(ys) * s.deltas[node.id].size)
-            node.send(node.server, PartialSum(np.packbits([m in ys for m in U]), total))
+            bitmap = np.packbits([m in ys for m in r.U])
+            node.send(node.server, GroupSum(bitmap, total, s.epoch) if s.epoch else PartialSum(bitmap, total))
+
+
+class Relay(NamedTuple):
+    """What the code makes of a client."""
+
+    epoch: int                      # of the group that it is for
+    row: dict[int, float]           # member -> g_km
+    U: list[int]                    # whose updates it needs
+    V: list[int]                    # which relays need its own
+
+
+async def relay(node: Node, p: Params, s: ClientState) -> Relay:
+    _, G = await code_of(node, p, s.members)
+    k = s.members.index(node.id)
+    return Relay(s.epoch, dict(zip(s.members, G[k].tolist(), strict=True)),
+                 [s.members[m] for m in gradient_coding.row_support(G, k)],
+                 [s.members[m] for m in gradient_coding.column_support(G, k)])
 
 
 async def masked(node: Node, p: Params, s: ClientState, t: int) -> Vector:
     """Y_k of round t. Raises Behind, NothingToReceive or TimedOut if there is no key."""
-    delta, K, k = s.deltas[node.id], len(node.clients), node.index
+    delta, K, k = s.deltas[node.id], len(s.members), s.members.index(node.id)
     key: Callable[[int], np.ndarray] | None = None      # d -> N_k
     components = 0                                      # Gaussian vectors to be drawn for it
     if p.lambda_ and p.keys == "pairwise":
@@ -466,11 +629,11 @@ async def opening(node: Node, p: Params, s: ClientState) -> Model | Continue:
     """The message that opens the round; set-up messages before it are answered, however often they come.
 
     A round is entered by one of these messages, so that only a client that was in set-up ever waits here, and at most
-    as long as a set-up can last. Raises Behind if no opening comes.
+    as long as a set-up can last. Raises Behind if no opening comes, or it cannot be of the group.
     """
     patience = None if p.setup_s is None else (SETUP_TRIES + 1) * p.setup_s
     while True:
-        got = await node.gather((Model, Continue, KeyRequest, KeyRing), [node.server], timeout_s=patience)
+        got = await node.gather((Model, Continue, KeyRequest, KeyRing, Rekey, Group), [node.server], timeout_s=patience)
         if not got:
             raise Behind("the opening of the round has not come")
         message = got[node.server]
@@ -485,6 +648,21 @@ async def opening(node: Node, p: Params, s: ClientState) -> Model | Continue:
                 s.shared = await node.compute("agree", agree_with_all, s.own, node.clients, node.id, message.keys,
                                               work=len(node.clients) - 1)
             node.send(node.server, KeysHeld())
+        elif isinstance(message, Rekey):
+            if message.epoch != s.asked:
+                s.asked, s.own = message.epoch, None
+                if p.lambda_ and p.keys == "pairwise":
+                    s.own = await node.compute("keys", key_pair, node.rng.bytes(KEY_BYTES))
+            node.send(node.server, Present(s.asked, np.frombuffer(s.own.public if s.own else b"", np.uint8)))
+        elif isinstance(message, Group):
+            if message.epoch != s.asked:
+                raise Behind("a crash has wiped what it was to bring to the group")
+            if message.epoch != s.epoch:
+                s.epoch, s.members = message.epoch, message.members.tolist()
+                if s.own is not None:
+                    s.shared = await node.compute("agree", agree_with_all, s.own, s.members, node.id, message.keys,
+                                                  work=len(s.members) - 1)
+            node.send(node.server, GroupHeld(s.epoch))
 
 
 def take_over(node: Node, p: Params, s: ClientState, message: Model | Continue) -> None:
@@ -576,12 +754,9 @@ def check(params: Params, world: Places) -> list[str]:
     p, K, errors = params, world.clients, []
     if K < 2:
         return [f"s = {p.s}: {K} clients, a sum needs at least 2"]
-    if not 0 <= p.s <= K - 1:
-        errors.append(f"s = {p.s}: expected 0..{K - 1} with {K} clients")
-    elif p.code == "cyclic_mds" and (K - p.s) % 2 == 0:
-        errors.append(f"s = {p.s}: cyclic_mds needs K - s odd, K = {K} clients; s = {p.s + 1} would do")
-    elif p.code == "fractional" and K % (p.s + 1):
-        errors.append(f"s = {p.s}: fractional needs s + 1 to divide K = {K} clients")
+    refused = no_code(p.code, K, p.s)
+    if refused is not None:
+        errors.append(f"s = {p.s}: {refused}")
     if not (p.lambda_ >= 0 and math.isfinite(p.lambda_)):
         errors.append(f"lambda = {p.lambda_}: expected a number, 0 or above")
     if p.lambda_ and p.keys == "pairwise" and (p.construction != "fair_cyclic" or p.gamma not in (None, K - 1)):
@@ -598,6 +773,12 @@ def check(params: Params, world: Places) -> list[str]:
         errors.append(f"screen = {p.screen}: expected 1 draw or more")
     if p.finish_at is not None and p.finish_at < 1:
         errors.append(f"finish_at = {p.finish_at}: expected a round, 1 or above")
+    if p.rekey_after is not None and p.rekey_after < 1:
+        errors.append(f"rekey_after = {p.rekey_after}: expected 1 failed round or more")
+    if any(t < 1 for t in p.rekey_at):
+        errors.append(f"rekey_at = {list(p.rekey_at)}: expected rounds, 1 or above")
+    if (p.rekey_after or p.rekey_at) and p.lambda_ and p.keys in ("component_seeds", "common_seed"):
+        errors.append(f"keys = {p.keys}: their seeds are for all clients; to make groups anew, use pairwise or dealer")
     if not 0 < p.ldp_delta < 1:
         errors.append(f"ldp_delta = {p.ldp_delta}: expected a number between 0 and 1")
     errors += [f"{name} = {value}: expected a number above 0" for name, value in

@@ -7,4 +7,4 @@ computation and that clients hold each other's data. All holders of a share of t
 VARIANT_OF = "fair_seccogc"
 FIXED = {"training": "replicated", "lambda_": 0.0, "keys": "pairwise", "construction": "fair_cyclic", "gamma": None,
          "send_incomplete": False, "decoder": "complete", "share_s": None, "setup_s": None, "zeta": None,
-         "ldp_delta": 1e-5}
+         "ldp_delta": 1e-5, "rekey_after": None, "rekey_at": ()}

@@ -45,6 +45,9 @@ class FakeTask:
         self.spread = spec.get("spread", 1.0)
         self.evaluated: list[np.ndarray] = []
 
+    def prepare(self) -> None:
+        pass
+
     def initial_parameters(self) -> np.ndarray:
         return np.zeros(self.d, np.float32)
 

@@ -16,10 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emul.base.errors import NotDecodable
+from emul.base.errors import NotDecodable, TooFewClients
 from emul.base.streams import generator
 from emul.kernel import Crash
 from emul.primitives.codes.gradient_coding import cyclic_mds, fractional
+from emul.roles.events import Outcome
 from emul.schemes import fair_seccogc
 from emul.schemes.fair_seccogc import Continue, KeyRequest, KeyRing, Masked, Model, Params, PartialSum, check
 from emul.wire import encode
@@ -167,16 +168,19 @@ def test_a_client_that_missed_a_model_asks_for_it_and_counts_nothing_twice(play:
     assert np.abs(played.models[3] - played.models[2] - mean).max() < 1e-6
 
 
-KINDS = ["KeyRequest", "PublicKey", "KeyRing", "KeysHeld", "Model", "Continue", "ModelRequest", "Masked", "PartialSum"]
+KINDS = ["KeyRequest", "PublicKey", "KeyRing", "KeysHeld", "Model", "Continue", "ModelRequest", "Masked", "PartialSum",
+         "Rekey", "Present", "Group", "GroupHeld", "GroupSum"]
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.floats(0, 0.5), st.sampled_from(["continue", "repeat"]), st.booleans(),
        st.frozensets(st.sampled_from(KINDS)), st.sampled_from([None, 0.03]),
-       st.lists(st.tuples(st.integers(0, 5), st.integers(0, 300), st.integers(1, 200)), max_size=2))
+       st.lists(st.tuples(st.integers(0, 5), st.integers(0, 300), st.integers(1, 200)), max_size=2),
+       st.sampled_from([{}, {"rekey_after": 1}, {"rekey_after": 2}, {"rekey_at": (2, 4)}]), st.booleans())
 def test_whatever_is_lost_every_success_adds_the_mean_of_all(play: Any, seed: int, p: float, on_failure: str,
                                                              send_incomplete: bool, reliable: frozenset[str],
-                                                             wait_s: float | None, crashes: Any) -> None:
+                                                             wait_s: float | None, crashes: Any, rekey: Any,
+                                                             wipe: bool) -> None:
     count: Counter[tuple[str, int, int, int]] = Counter()
 
     def loses(kind: str, source: int, target: int, round_: int) -> bool:
@@ -184,24 +188,25 @@ def test_whatever_is_lost_every_success_adds_the_mean_of_all(play: Any, seed: in
         count[where] += 1
         return kind not in reliable and generator(seed, "test", *where, count[where]).random() < p
 
-    faults = [Crash(ms * 1_000_000, node, (ms + back) * 1_000_000)
+    faults = [Crash(ms * 1_000_000, node, (ms + back) * 1_000_000, wipe and node > 0)
               for node, ms, back in {c[0]: c for c in crashes}.values()]
     with audited() as audit:
         played = play("fair_seccogc", 5, {"s": 2, "on_failure": on_failure, "send_incomplete": send_incomplete,
-                                          "share_s": wait_s, "uplink_s": wait_s, "setup_s": wait_s},
+                                          "share_s": wait_s, "uplink_s": wait_s, "setup_s": wait_s, **rekey},
                       rounds=6, lost=loses, faults=faults)
     model, means = np.zeros(40, np.float32), iter(audit.means)
     for t, reported in zip(sorted(played.reports), played.models, strict=True):
         report, why = played.reports[t], played.why[0, t]
         if report["decoded"]:
             updates = audit.of_round(t)
-            assert len(updates) == 5
+            members = report.get("members", 5)
+            assert len(updates) == members
             added = next(means)
             assert np.abs(added - np.stack([u for u, _ in updates.values()]).astype(np.float64).mean(axis=0)
                           ).max() < 1e-5
             begun = {name: (reference, delta) for name, reference, _, delta in audit.trained
                      if any(delta is u for u, _ in updates.values())}
-            assert len(begun) == 5                         # five clients, from the model that the server has
+            assert len(begun) == members                   # of the group, from the model that the server has
             assert all(np.array_equal(reference, model) for reference, _ in begun.values())
             model = model + added
         else:
@@ -305,6 +310,113 @@ def test_a_client_that_is_dead_from_the_start_fails_every_round_but_not_the_run(
         "TooFewClients: set-up: client3 has not sent its public key"}
 
 
+# --- groups made anew -----------------------------------------------------------------------------------------------
+
+def test_those_who_are_left_go_on_with_fresh_keys_and_a_code_of_their_number(play: Any) -> None:
+    with audited() as audit:
+        played = play("fair_seccogc", 10, {"s": 7, "rekey_after": 2}, rounds=8, faults=[Crash(100_000_000, 3)], d=400)
+    first = next(t for t, report in played.reports.items() if not report["decoded"])
+    again = first + 4                                                   # 2 in vain, then asked in 3 rounds
+    assert [played.reports[t]["decoded"] for t in range(first, again + 2)] == [False] * 4 + [True, True]
+    assert {played.why[0, t] for t in (first + 2, first + 3)} == {
+        "TooFewClients: set-up: client3 has not said that it is there"}
+    report = played.reports[again]
+    assert (report["members"], report["rekeyings"], report["complete"]) == (9, 1, 9)
+    assert played.reports[first]["members"] == 10
+    model = played.models[first]
+    for t in (again, again + 1):
+        updates = audit.of_round(t)
+        assert sorted(updates) == [1, 2, 4, 5, 6, 7, 8, 9, 10]
+        delta, y = (np.stack(part).astype(np.float64) for part in zip(*updates.values(), strict=True))
+        assert np.abs((y - delta).sum(axis=0)).max() < 1e-6             # their keys are zero together
+        assert np.abs((y - delta).std(axis=1) / 0.1 - 1).max() < 0.2
+        model = model + delta.mean(axis=0)
+        assert np.abs(played.models[t - 1] - model).max() < 1e-6
+    sharing = Counter(source for t, source, _ in played.sent("Masked") if t == again)
+    assert set(sharing.values()) == {6}                                 # s' = 6, since 9 - 7 is even
+    assert {t for t, *_ in played.sent("Rekey")} == {again - 2, again - 1, again}
+    keys = [y - delta for t in (first, again) for k, (delta, y) in audit.of_round(t).items() if k == 1]
+    assert abs(np.corrcoef(keys)[0, 1]) < 0.3
+
+
+def test_a_client_that_came_back_is_in_the_next_group(play: Any) -> None:
+    played = play("fair_seccogc", 5, {"s": 2, "rekey_at": (2, 6)}, rounds=7,
+                  faults=[Crash(65_000_000, 3, 150_000_000, True)])
+    assert [(r["members"], r["rekeyings"], r["decoded"]) for r in played.reports.values()] == [
+        (5, 0, True), (5, 0, False), (5, 0, False), (4, 1, True), (4, 1, True), (5, 2, True), (5, 2, True)]
+
+
+def test_a_request_that_is_lost_leaves_nobody_out(play: Any) -> None:
+    played = play("fair_seccogc", 5, {"s": 2, "rekey_at": (2,)}, rounds=4,
+                  lost=lose(("Rekey", 2, 2), ("Rekey", 4, 2), ("Rekey", 4, 3)))
+    assert [(r["members"], r["rekeyings"], r["decoded"]) for r in played.reports.values()] == [
+        (5, 0, True), (5, 0, False), (5, 0, False), (5, 1, True)]
+
+
+@pytest.mark.parametrize(("scheme", "more"), [("seccogc", {}), ("cogc", {}), ("fair_seccogc", {"keys": "dealer"})])
+def test_groups_are_made_anew_with_a_dealer_and_without_keys(play: Any, scheme: str, more: Any) -> None:
+    dealt = scheme == "seccogc" or bool(more)
+    played = play(scheme, 5, {"s": 2, "rekey_after": 1, **more}, rounds=7, servers=2 if dealt else 1,
+                  faults=[Crash(55_000_000, 4)])
+    last = played.reports[7]
+    assert (last["decoded"], last["members"], last["rekeyings"]) == (True, 4, 1)
+    sizes = {kind: played.frame_bytes(kind) for kind in ("Present", "Group")}
+    assert max(sizes["Present"]) < 32                                   # no key in it
+    assert {target for t, _, target in played.sent("Key") if t == 7} == ({2, 3, 5, 6} if dealt else set())
+
+
+def test_answers_that_are_lost_are_asked_for_again(play: Any) -> None:
+    count: Counter[tuple[str, int]] = Counter()
+
+    def loses(kind: str, source: int, target: int, round_: int) -> bool:
+        count[kind, source] += 1
+        return kind in ("Present", "GroupHeld") and count[kind, source] <= source % 3
+
+    played = play("fair_seccogc", 5, {"s": 2, "rekey_at": (1, 2)}, rounds=3, lost=loses)
+    assert [(r["decoded"], r["members"], r["rekeyings"]) for r in played.reports.values()] == [
+        (True, 5, 1), (True, 5, 2), (True, 5, 2)]
+    for kind in ("Present", "GroupHeld"):
+        assert Counter(s for _, s, _ in played.sent(kind)) == {1: 3, 2: 4, 3: 2, 4: 3, 5: 4}
+
+
+def test_too_few_for_a_group_leave_the_old_one(play: Any) -> None:
+    played = play("fair_seccogc", 3, {"s": 2, "rekey_after": 1}, rounds=6,
+                  faults=[Crash(55_000_000, 1), Crash(55_000_000, 2)])
+    assert "TooFewClients: set-up: 1 clients are there, too few for a sum" in played.why.values()
+    assert (played.reports[6]["members"], played.reports[6]["rekeyings"]) == (3, 0)
+
+
+def test_a_sum_by_an_earlier_code_is_not_counted(drive: Any) -> None:
+    """Its bitmap would fit, its coefficients would not."""
+    server = drive("fair_seccogc", "server", 0, 5, {"s": 2, "lambda_": 0.0, "rekey_at": (1,)})
+    server.enter(1)
+    there = [(k, fair_seccogc.Present(1, np.zeros(0, np.uint8))) for k in (1, 2, 3, 4)]
+    server.deliver(*there, outcome=Outcome.SETTLED)
+    server.deliver(outcome=Outcome.SETTLED)                 # of client 5 nothing comes, in three rounds
+    for t in (2, 3):
+        server.enter(t)
+        server.deliver(outcome=Outcome.SETTLED)
+    server.deliver(*((k, fair_seccogc.GroupHeld(1)) for k in (1, 2, 3, 4)))
+    assert server.last.kinds == ["GroupSum"]
+    heard, total = np.packbits([True] * 2), np.ones(40, np.float32)
+    server.deliver(*((k, fair_seccogc.GroupSum(heard, total, int(k < 3))) for k in (1, 2, 3, 4)))
+    assert server.left[2:] == ["NotDecodable: 2 complete sums arrived, K - s = 3 of 4 are needed"]
+
+
+@given(st.sampled_from(["cyclic_mds", "fractional", "tandon"]), st.integers(2, 12), st.integers(0, 11))
+def test_a_smaller_group_has_a_code_of_the_largest_s_that_fits(code: str, K: int, s: int) -> None:
+    p = Params(s=s, code=code, gamma=5)                     # type: ignore[arg-type]
+    possible = [i for i in range(min(s, K - 1) + 1) if fair_seccogc.no_code(code, K, i) is None]
+    if not possible:
+        with pytest.raises(TooFewClients):
+            fair_seccogc.fitted(p, K)
+        return
+    found = fair_seccogc.fitted(p, K)
+    assert found.s == max(possible)
+    assert found.gamma == min(5, K - 1)
+    assert np.count_nonzero(fair_seccogc.gradient_code(found, K, 1), axis=1).tolist() == [found.s + 1] * K
+
+
 # --- roles alone ----------------------------------------------------------------------------------------------------
 
 def test_a_relay_combines_what_it_heard_and_says_whom(drive: Any) -> None:
@@ -383,6 +495,8 @@ def test_too_few_sums_and_sums_that_do_not_fit_are_told_apart() -> None:
         "screen = 0: expected 1 draw or more", "finish_at = 0: expected a round, 1 or above",
         "ldp_delta = 1.0: expected a number between 0 and 1", "max_error = 0.0: expected a number above 0",
         "clip = -1.0: expected a number above 0", "zeta = 0.0: expected a number above 0"]),
+    (Params(s=7, rekey_after=0, rekey_at=(0,)), ["rekey_after = 0: expected 1 failed round or more",
+                                                 "rekey_at = [0]: expected rounds, 1 or above"]),
     (Params(s=7, share_s=0.0, setup_s=-1.0), ["share = 0.0 s: expected a time above 0",
                                               "setup = -1.0 s: expected a time above 0"])])
 def test_check_names_what_is_wrong(params: Params, errors: list[str]) -> None:
