@@ -21,8 +21,8 @@ from ruamel.yaml import YAML
 ORDER = ["fl_ideal", "fair_seccogc", "fl_lossy", "dnc_private", "fl_private"]
 
 
-def runs(studies: list[Path]) -> Iterator[tuple[dict[str, Any], dict[str, Any], pd.DataFrame]]:
-    """(what was set, summary, rounds with an evaluation) of every complete run of these studies."""
+def runs(studies: list[Path]) -> Iterator[tuple[dict[str, Any], dict[str, Any], pd.DataFrame, Path]]:
+    """(what was set, summary, rounds, directory) of every complete run of these studies."""
     for study in studies:
         for summary in sorted(study.glob("cells/*/summary.json")):
             directory = summary.parent
@@ -30,7 +30,7 @@ def runs(studies: list[Path]) -> Iterator[tuple[dict[str, Any], dict[str, Any], 
             (solver,) = scenario["task"]["solver"].values()
             said = {"scenario": scenario["name"], "seed": scenario["seed"], "batch": solver.get("batch"),
                     **_partition(scenario["task"]["partition"]), **scenario["schemes"][0]}
-            yield said, json.loads(summary.read_text()), pd.read_parquet(directory / "rounds.parquet")
+            yield said, json.loads(summary.read_text()), pd.read_parquet(directory / "rounds.parquet"), directory
 
 
 def _partition(said: Any) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def seccogc(studies: list[Path], out: Path) -> None:
         table[table["accuracy"].notna()].assign(
             scenario=said["scenario"], batch=said["batch"], gamma=said["gamma"], scheme=said["name"],
             key_std=said.get("lambda"), seed=said["seed"], digest=summary["digest"][:32])
-        for said, summary, table in found])
+        for said, summary, table, _ in found])
     columns = ["scenario", "batch", "gamma", "scheme", "key_std", "seed", "round", "accuracy", "completed", "digest"]
     curves = curves[columns].rename(columns={"key_std": "lambda"})
     curves = curves.sort_values([*columns[:2], "gamma", "scheme", "lambda", "seed", "round"])
@@ -58,7 +58,7 @@ def seccogc(studies: list[Path], out: Path) -> None:
             values = ", ".join(f"{v:.3f}" for v in group.sort_values("seed")["accuracy"])
             print(f"| {gamma} | `{scheme}` | {key_std} | {group['accuracy'].mean():.3f} ({values}) |")
     print("\n| run | theory and measurement | MB a round |")
-    for said, summary, _ in found:
+    for said, summary, *_ in found:
         both = [f"{name} {values['theory']:.4g} / {values['measured']:.4g}" for name, values
                 in summary["analysis"].items() if "measured" in values]
         if both:
@@ -85,17 +85,61 @@ def _figure(curves: pd.DataFrame) -> alt.Chart:
 
 def fedrfq(studies: list[Path], out: Path) -> None:
     rows, curves = [], []
-    for said, summary, table in runs(studies):
-        own = summary["accuracy_of_clients"] or {}
-        rows.append({**said, "rounds": summary["rounds"], "bytes": summary["bytes_total"], **own,
-                     "digest": summary["digest"][:32]})
-        seen = table[table["accuracy"].notna()].groupby("round")["accuracy"].agg(["mean", "std"]).reset_index()
-        curves.append(seen.assign(scenario=said["scenario"], avg=said["avg"], scheme=said["name"], seed=said["seed"],
-                                  pooling=said.get("pooling"), psi=said.get("psi"), digest=summary["digest"][:32]))
-    results = pd.DataFrame(rows).sort_values(["scenario", "avg", "name", "seed"])
-    print(results.to_string())
-    results.to_csv(out / "data" / "fedrfq_runs.csv", index=False)
-    pd.concat(curves).round(5).to_csv(out / "data" / "fedrfq_curves.csv", index=False)
+    for said, summary, table, directory in runs(studies):
+        key = {"scenario": said["scenario"], "avg": said["avg"], "scheme": said["name"], "pool": said.get("pool"),
+               "psi": said.get("psi"), "seed": said["seed"]}
+        own = summary["accuracy_of_clients"]
+        last = table[table["round"] == table["round"].max()].iloc[0]
+        rows.append({**key, "best_five": own["best_five"], "std": own["std"], "converged": own["rounds_to_converge"],
+                     "uploaded": table["uploaded"].mean() if "uploaded" in table else 0.0, **_bytes(directory),
+                     "silhouette": last.get("silhouette"), "failure_rate": last.get("failure_rate"),
+                     **_hits(table, summary["poisoned"], said.get("psi")), "digest": summary["digest"][:32]})
+        seen = table[table["accuracy"].notna()].drop_duplicates("round")
+        curves.append(seen[["round", "accuracy"]].assign(**key))
+    found = pd.DataFrame(rows).sort_values(["scenario", "avg", "scheme", "pool", "psi", "seed"])
+    found.round(5).to_csv(out / "data" / "fedrfq_runs.csv", index=False)
+    drawn = pd.concat(curves).sort_values(["scenario", "avg", "scheme", "pool", "psi", "seed", "round"])
+    drawn.round(4).to_csv(out / "data" / "fedrfq_curves.csv", index=False)
+
+    numbers = ["best_five", "std", "converged", "uploaded", "up_kB", "down_kB", "servers_kB", "silhouette",
+               "failure_rate", "hits", "places"]
+    for scenario, part in found.groupby("scenario"):
+        print(f"\n{scenario}: means over the seeds; best_five of each seed\n")
+        groups = part.groupby(["avg", "scheme", "pool", "psi"], dropna=False)
+        means = groups[numbers].mean()
+        means["each"] = groups["best_five"].agg(lambda values: " ".join(f"{100 * v:.2f}" for v in values))
+        print(means.dropna(axis=1, how="all").round(4).to_string())
+    grid = drawn[drawn["scenario"] == "fedrfq-mnist"]
+    if len(grid):
+        _figure_fedrfq(grid).save(out / "figures" / "fedrfq-mnist.png", scale_factor=2)
+
+
+def _bytes(directory: Path) -> dict[str, float]:
+    """kB on the links a round: by the clients, to them, and among servers."""
+    sent = pd.read_parquet(directory / "messages.parquet", columns=["source_name", "target_name", "wire_bytes"])
+    names = sent[["source_name", "target_name"]].astype(str)
+    by, to = (names[column].str.startswith("client") for column in names)
+    rounds = pd.read_parquet(directory / "rounds.parquet", columns=["round"])["round"].max()
+    return {f"{what}_kB": sent["wire_bytes"][chosen].sum() / 1e3 / rounds
+            for what, chosen in (("up", by), ("down", ~by & to), ("servers", ~by & ~to))}
+
+
+def _hits(table: pd.DataFrame, poisoned: list[str], psi: int | None) -> dict[str, float]:
+    """How many of the clients that the filter left out were poisoned, and how many it had to leave out, by rounds."""
+    if not poisoned or not psi or "excluded" not in table:
+        return {"hits": float("nan"), "places": float("nan")}
+    left_out = table.drop_duplicates("round")["excluded"].str.split()
+    return {"hits": float(left_out.map(lambda names: len(set(names) & set(poisoned))).mean()),
+            "places": float(left_out.map(len).mean())}
+
+
+def _figure_fedrfq(curves: pd.DataFrame) -> alt.Chart:
+    """Mean accuracy of the clients by round, mean of the seeds: a panel for every mean number of classes."""
+    return alt.Chart(curves).mark_line(clip=True).encode(
+        x=alt.X("round:Q", title="round"),
+        y=alt.Y("mean(accuracy):Q", title="mean accuracy of the clients", scale=alt.Scale(domain=[0.8, 1])),
+        color=alt.Color("scheme:N", title=None, legend=alt.Legend(orient="bottom")),
+    ).properties(width=260, height=190).facet(column=alt.Column("avg:N", title="classes a client, on average"))
 
 
 def main() -> None:
