@@ -644,6 +644,8 @@ class Kernel:
             if node.patience is None or source.id not in node.patience.open:
                 gone.append(watcher)
                 continue
+            if waits.is_coming(node, node.patience, source.id):
+                continue
             known = waits.departure_known_at(self._nodes, self.network, node, source.id)
             if known is not None:
                 self._later(node, max(known, time), _FATE, (node, source.id))

@@ -43,12 +43,17 @@ def take_from_inbox(node: KNode, patience: Patience) -> bool:
     return len(patience.got) >= patience.need
 
 
+def is_coming(node: KNode, patience: Patience, source: int) -> bool:
+    """Whether a copy that the wait asks for is under way from `source`: its arrival or loss will tell."""
+    return any(matches(node, patience, copy) for copy in node.coming.get(source, ()))
+
+
 def settle(nodes: Sequence[KNode], network: Network, node: KNode, source: int, time: int) -> bool:
     """Look at the fate of `source` for the node's wait at `time`. True: nothing is open any more."""
     patience = node.patience
     if patience is None or source not in patience.open:
         return False
-    if any(matches(node, patience, copy) for copy in node.coming.get(source, ())):
+    if is_coming(node, patience, source):
         return False
     for place, copy in enumerate(node.losses):
         if copy.source == source and matches(node, patience, copy):
@@ -69,28 +74,31 @@ def departure_known_at(nodes: Sequence[KNode], network: Network, node: KNode, so
     """
     source, patience = nodes[source_id], node.patience
     assert patience is not None
-    latency = network.latency_ns(source.vertex, node.vertex) if source is not node else 0
     round_ = node.round if node.in_round else 0
-    known = [time + latency for time in (source.finished_at, _abstained_at(source, node, patience, round_))
-             if time is not None]
+    left = _left_at(source, round_) if round_ else None
+    abstained = _abstained_at(source, node, patience, round_) if source.abstained else None
+    led = bool(round_) and source.round < round_ and source.leaders and node.id not in source.leaders
+    times = [time for time in (source.finished_at, abstained, left) if time is not None]
+    if not times and not source.downs and not led:
+        return None                         # nearly always: it is still there
+    latency = network.latency_ns(source.vertex, node.vertex) if source is not node else 0
+    known = [time + latency for time in times]
     for begin, end in source.downs:
         if end is None or end + latency > patience.since:       # seen as down at some time of this wait
             known.append(max(begin + latency, patience.since))
-    if round_:
-        left = _left_at(source, round_)
-        if left is not None:
-            known.append(left + latency)
-        if source.leaders and source.round < round_ and node.id not in source.leaders:
-            gone = [_left_at(nodes[leader], round_) for leader in source.leaders]
-            if None not in gone:
-                told = [time + network.latency_ns(nodes[leader].vertex, source.vertex)
-                        for leader, time in zip(source.leaders, gone, strict=True) if time is not None]
-                known.append(max(*told, source.followed_at) + latency)
+    if led:
+        gone = [_left_at(nodes[leader], round_) for leader in source.leaders]
+        if None not in gone:
+            told = [time + network.latency_ns(nodes[leader].vertex, source.vertex)
+                    for leader, time in zip(source.leaders, gone, strict=True) if time is not None]
+            known.append(max(*told, source.followed_at) + latency)
     return min(known, default=None)
 
 
 def _left_at(source: KNode, round_: int) -> int | None:
     """Since when `source` has left this round, or will not enter it any more."""
+    if source.left < round_ and not source.implied and not source.downs and source.finished_at is None:
+        return None                         # nearly always
     times = [since for low, high, since in source.implied if low <= round_ <= high]
     times += [begin for begin, end in source.downs if end is None]
     if source.finished_at is not None:
@@ -105,7 +113,7 @@ def _left_at(source: KNode, round_: int) -> int | None:
 
 def _abstained_at(source: KNode, node: KNode, patience: Patience, round_: int) -> int | None:
     """Since when `source` has abstained from every type that the wait accepts."""
-    if not source.abstained or not patience.kinds:
+    if not patience.kinds:
         return None
     times = [source.abstained.get((node.id, kind, round_)) for kind in patience.kinds]
     return None if None in times else max(t for t in times if t is not None)
