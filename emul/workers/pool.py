@@ -27,8 +27,9 @@ from emul.base.errors import RoleFailed, WorkerDied
 from emul.roles.events import Close, Drop, Event, Fuse, Observation, Reply
 from emul.workers.core import Setup, Timing
 
-_BATCH = 48                         # events sent to a worker at once while the kernel goes on
-_HOLD_MS = 20                       # payloads that nobody waits for yet are not asked for one by one
+_BATCH = 48                         # events sent to a worker at once while the kernel goes on,
+_FIRST = 8                          # and to one that has nothing to do
+_HOLD_MS = 50                       # payloads that nobody waits for yet are not asked for one by one
 _START_TIMEOUT_S = 120.0            # from the fork server's start to the first word of a worker
 _UNANSWERED = (Close, Drop, Fuse)
 
@@ -198,7 +199,7 @@ class Workers:
         events.append(event)
         if type(event) not in _UNANSWERED:
             self._unanswered[worker] += 1
-        if len(events) >= _BATCH:
+        if len(events) >= _FIRST and (len(events) >= _BATCH or len(events) == self._unanswered[worker]):
             self._flush_worker(worker)
 
     def reply(self, node: int, worker: int) -> Reply:

@@ -37,7 +37,7 @@ from emul.workers.core import Core, Setup, Timing
 
 BEAT_S = 0.5                        # between two heartbeats
 CHUNK = 64                          # activations answered at once
-HOLD_S = 0.02                       # a reply is kept back at most for others that the coordinator waits for as well
+HOLD_S = 0.05                       # a reply is kept back at most for others that the coordinator waits for as well
 
 Key = tuple[int, int]               # (source, first)
 
