@@ -39,6 +39,7 @@ def test_named_nodes_learn_from_flipped_labels_and_the_others_from_their_own():
     for node in (1, 2):                                 # nodes 1 and 2 are client1 and client2
         core._start(node)
         tasks.append(core._tasks[node])
+        core._running[node].close()
     own = [core._task.data.train_y[core._task.indices(c)] for c in (0, 1)]
     labels = [t._samples().take(np.arange(t.samples()))[1].numpy() for t in tasks]
     assert labels[0].tolist() == own[0].tolist()
