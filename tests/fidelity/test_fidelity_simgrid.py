@@ -19,6 +19,7 @@ def test_every_completion_of_random_networks_is_simgrids_to_1e_9(tmp_path):
     if done.stdout.startswith("skipped"):
         pytest.skip(done.stdout.strip())
     assert done.returncode == 0, done.stderr
-    figures = json.loads((tmp_path / "f.json").read_text())["figures"]
+    (table,) = json.loads((tmp_path / "f.json").read_text())["tables"]
+    figures = table["figures"]
     assert len(figures) == 3
     assert [figure["name"] for figure in figures if not figure["value"] <= 1e-9] == []
