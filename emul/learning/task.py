@@ -111,7 +111,7 @@ class Task:
 
     def prepare(self) -> None:
         """Load the data and build the model now: neither is to fall into what a role does first."""
-        assert self._model.dimension == len(self._initial)
+        _ = self._initial, self._model
 
     def initial_parameters(self) -> Vector:
         """The first global model, (d,) float32, read-only, equal for everybody."""

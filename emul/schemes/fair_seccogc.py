@@ -40,7 +40,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -176,6 +176,9 @@ class GroupHeld(Message, unscoped=True):
     """Client to server: I know the group."""
 
     epoch: int
+
+
+Answer = TypeVar("Answer", Present, GroupHeld)
 
 
 @dataclass(frozen=True)
@@ -394,16 +397,8 @@ async def regroup(node: Node, p: Params, s: ServerState) -> None:
     """Those who answer are the group from now on. Raises TooFewClients while somebody may still do so, and if they are
     too few for any code; then the old group stays."""
     epoch, s.asked = s.epoch + 1, s.asked + 1
-    for _ in range(SETUP_TRIES):
-        begun = node.now_ns
-        silent = [k for k in node.clients if k not in s.there]
-        if not silent:
-            break
-        node.broadcast(silent, Rekey(epoch))
-        answers = await node.gather(Present, silent, timeout_s=p.setup_s)
-        s.there |= {k: m.key for k, m in answers.items() if m.epoch == epoch}
-        if not answers and node.now_ns == begun:
-            break
+    answers = await answered(node, p, [k for k in node.clients if k not in s.there], Rekey(epoch), Present, epoch)
+    s.there |= {k: m.key for k, m in answers.items()}
     silent = [k for k in node.clients if k not in s.there]
     if silent and s.asked < ASKED_ROUNDS:
         raise TooFewClients(f"set-up: {node.world.names[silent[0]]} has not said that it is there")
@@ -413,18 +408,27 @@ async def regroup(node: Node, p: Params, s: ServerState) -> None:
 
 
 async def tell_group(node: Node, p: Params, s: ServerState) -> None:
-    """See to it that every member knows the group. What is lost is sent again. Raises TooFewClients."""
+    """See to it that every member knows the group. Raises TooFewClients."""
     group = Group(s.epoch, np.array(s.members, np.int32), np.stack([s.keys[k] for k in s.members]))
+    s.unsure -= (await answered(node, p, sorted(s.unsure), group, GroupHeld, s.epoch)).keys()
+    if s.unsure:
+        raise TooFewClients(f"set-up: {node.world.names[min(s.unsure)]} has not confirmed the group")
+
+
+async def answered(node: Node, p: Params, clients: list[int], asked: Message, kind: type[Answer], epoch: int,
+                   ) -> dict[int, Answer]:
+    """{client: its answer}, of those who answer for that group; who does not is asked again."""
+    answers: dict[int, Answer] = {}
     for _ in range(SETUP_TRIES):
-        begun = node.now_ns
-        node.broadcast(sorted(s.unsure), group)
-        held = await node.gather(GroupHeld, sorted(s.unsure), timeout_s=p.setup_s)
-        s.unsure -= {k for k, m in held.items() if m.epoch == s.epoch}
-        if not s.unsure:
-            return
-        if not held and node.now_ns == begun:
+        begun, silent = node.now_ns, [k for k in clients if k not in answers]
+        if not silent:
             break
-    raise TooFewClients(f"set-up: {node.world.names[min(s.unsure)]} has not confirmed the group")
+        node.broadcast(silent, asked)
+        found = await node.gather(kind, silent, timeout_s=p.setup_s)
+        answers |= {k: m for k, m in found.items() if m.epoch == epoch}
+        if not found and node.now_ns == begun:
+            break                           # settled at once: all of them have left the round
+    return answers
 
 
 async def open_round(node: Node, s: ServerState) -> None:

@@ -31,7 +31,7 @@ _BATCH = 48                         # events sent to a worker at once while the 
 _FIRST = 8                          # and to one that has nothing to do
 _HOLD_MS = 50                       # payloads that nobody waits for yet are not asked for one by one
 _START_TIMEOUT_S = 120.0            # from the fork server's start to the first word of a worker
-_UNANSWERED = (Close, Drop, Fuse)
+_WITHOUT_ANSWER = (Close, Drop, Fuse)
 
 
 class Workers:
@@ -55,7 +55,7 @@ class Workers:
         self._commanded: set[int] = set()   # workers to which ships or forgets are held
         self._targets: set[int] = set()     # workers to which those ships go
         self._held_since = 0.0
-        self._unanswered = [0] * n          # events of roles
+        self._unanswered = [0] * n          # events of roles that have no answer yet
         self._hurried = [False] * n         # answers at once, and not several of them after up to `process.HOLD_S`
         self._runs = 0                      # opened so far
         self._running = False
@@ -197,7 +197,7 @@ class Workers:
     def post(self, worker: int, event: Event) -> None:
         events = self._events[worker]
         events.append(event)
-        if type(event) not in _UNANSWERED:
+        if type(event) not in _WITHOUT_ANSWER:
             self._unanswered[worker] += 1
         if len(events) >= _FIRST and (len(events) >= _BATCH or len(events) == self._unanswered[worker]):
             self._flush_worker(worker)
