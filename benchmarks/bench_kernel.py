@@ -6,6 +6,7 @@ each is drawn. The time is that of the whole run on an open pool, from set-up un
 
 from __future__ import annotations
 
+import gc
 import tempfile
 import time
 from collections.abc import Iterable
@@ -95,6 +96,7 @@ def wiring(module: Any, params: dict[str, Any], nodes: int, workers: int, virtua
 
 def measure(wired: Wiring, pool: Any, table: bool = True) -> Measured:
     """One run, its journal on disk; with `table` the message table, too."""
+    gc.collect()                                # what the run before has left is not this one's work
     with tempfile.TemporaryDirectory() as folder:
         begin, cpu = time.perf_counter(), time.process_time()
         journal = Journal(Path(folder, "journal"), header(wired))
