@@ -67,10 +67,10 @@ class Network:
 
     def _typical_ns(self, u: int, v: int) -> int:
         """The median latency of a link: by these routes are chosen."""
-        return typical_ns(self._resolver.parameters(u, v, self._topology.given(u, v)).latency_ns)
+        return typical_ns(self._resolver.latency_ns(u, v, self._topology.given(u, v)))
 
     def _least_ns(self, u: int, v: int) -> int:
-        least = least_ns(self._resolver.parameters(u, v, self._topology.given(u, v)).latency_ns)
+        least = least_ns(self._resolver.latency_ns(u, v, self._topology.given(u, v)))
         if self._realisation is not None:
             least = self._realisation.least_ns(self.names[u], self.names[v], least)
         return least

@@ -184,7 +184,7 @@ class Resolver:
                       for source, destination in parse_match(rule.match)]
         self.source_masks = _masks([source for _, source, _ in self._bits], names)
         self.destination_masks = _masks([destination for _, _, destination in self._bits], names)
-        self._cache: dict[tuple[int, LinkParameters], LinkParameters] = {}
+        self._said: dict[int, dict[str, Any]] = {}      # mask -> what the rules that match say, by field
         self._recent: dict[int, tuple[LinkParameters, LinkParameters]] = {}    # mask -> the last given, and found
 
     def parameters(self, u: int, v: int, given: LinkParameters) -> LinkParameters:
@@ -194,24 +194,30 @@ class Resolver:
     def by_mask(self, mask: int, given: LinkParameters) -> LinkParameters:
         """As `parameters`, for all links that match exactly the (rule, direction) bits of `mask`."""
         recent = self._recent.get(mask)
-        if recent is not None and recent[0] is given:       # always, where no links are listed: no hash of `given`
+        if recent is not None and recent[0] is given:       # always, where no links are listed
             return recent[1]
-        key = (mask, given)
-        cached = self._cache.get(key)
-        if cached is None:
-            cached = self._cache[key] = self._resolve(mask, given)
-        self._recent[mask] = given, cached
-        return cached
+        found = replace(given, **self._said_by(mask))       # not kept: of a listed link all may be its own
+        self._recent[mask] = given, found
+        return found
 
-    def _resolve(self, mask: int, given: LinkParameters) -> LinkParameters:
-        values: dict[str, Any] = {}
-        for bit, (i, _, _) in enumerate(self._bits):
-            if mask >> bit & 1:
-                values |= {name: value for name in _FIELDS if (value := getattr(self._rules[i], name)) is not None}
-        for name, word in _NONE_WORD.items():
-            if values.get(name) == word:
-                values[name] = None
-        return replace(given, **values)
+    def latency_ns(self, u: int, v: int, given: LinkParameters) -> int | LatencySpec | None:
+        """`parameters(u, v, given).latency_ns`, which a search for routes asks of every link."""
+        found: int | LatencySpec | None = self._said_by(self.source_masks[u] & self.destination_masks[v]).get(
+            "latency_ns", given.latency_ns)
+        return found
+
+    def _said_by(self, mask: int) -> dict[str, Any]:
+        said = self._said.get(mask)
+        if said is None:
+            said = self._said[mask] = {}
+            for bit, (i, _, _) in enumerate(self._bits):
+                if mask >> bit & 1:
+                    said |= {name: value for name in _FIELDS
+                             if (value := getattr(self._rules[i], name)) is not None}
+            for name, word in _NONE_WORD.items():
+                if said.get(name) == word:
+                    said[name] = None
+        return said
 
     def mentions(self, u: int, v: int, field: str) -> bool:
         """Whether a rule that matches the link u -> v sets `field`."""
