@@ -65,7 +65,8 @@ def seccogc(studies: list[Path], out: Path) -> None:
             rounds = summary["rounds"] + summary["rounds_failed"]
             print(f"| {said} | {'; '.join(both)} | {summary['bytes_total'] / 1e6 / rounds:.1f} |")
     for (scenario, batch), rows in curves.groupby(["scenario", "batch"]):
-        _figure(rows).save(out / "figures" / f"{scenario}-{batch}.png", scale_factor=2)
+        if rows["scheme"].nunique() > 1:
+            _figure(rows).save(out / "figures" / f"{scenario}-{batch}.png", scale_factor=2)
 
 
 def _figure(curves: pd.DataFrame) -> alt.Chart:
