@@ -100,14 +100,14 @@ def measure(wired: Wiring, pool: Any, table: bool = True) -> Measured:
     with tempfile.TemporaryDirectory() as folder:
         begin, cpu = time.perf_counter(), time.process_time()
         journal = Journal(Path(folder, "journal"), header(wired))
-        outcome = execute(wired, pool, journal)
+        finished = execute(wired, pool, journal)
         digest = journal.close()
         ran = time.perf_counter()
         if table:
             source = read(journal.path)
             found = messages_table(messages_of(columns(source)), source.header)
             pq.write_table(found, Path(folder, "messages.parquet"), compression="zstd")
-        return Measured(outcome.kernel.activations, ran - begin, time.perf_counter() - ran,
+        return Measured(finished.kernel.activations, ran - begin, time.perf_counter() - ran,
                         time.process_time() - cpu, digest)
 
 

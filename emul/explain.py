@@ -133,7 +133,7 @@ def traffic(scenario: Scenario, scheme: str, raw: dict[str, Any], plugins: Seque
     twin = footprint.Weighing()
     try:
         with twin:
-            outcome = engine.execute(wiring, twin, journal)
+            finished = engine.execute(wiring, twin, journal)
     except RunError as error:
         lines = str(error).strip().splitlines()         # between who failed and why stands a traceback
         return {"scheme": scheme, "error": " ".join(dict.fromkeys((lines[0], lines[-1].strip())))}
@@ -151,7 +151,7 @@ def traffic(scenario: Scenario, scheme: str, raw: dict[str, Any], plugins: Seque
     seen = twin.seen
     seen.messages, seen.links = len(messages.source), len(wiring.network.links())
     seen.journal_head, seen.journal = footprint.journal_bytes(journal.header, journal.rows)
-    return {"scheme": scheme, "seconds": outcome.kernel.end_ns / 1e9,
+    return {"scheme": scheme, "seconds": finished.kernel.end_ns / 1e9,
             "set_up": _sum(rows, in_round=False), "round": _sum(rows, in_round=True),
             "memory": footprint.estimate(scenario, wiring.network, seen, workers)}
 

@@ -41,7 +41,7 @@ from emul.record.journal import MemoryJournal
 from emul.record.summary import digest_model, summarise, write_results
 from emul.record.tables import derive
 from emul.roles import Message, Node
-from emul.roles.costs import Costs as CostModel
+from emul.roles.costs import Costs
 from emul.roles.events import (
     NEVER,
     Abstain,
@@ -273,7 +273,7 @@ def drive(function: RoleFunction, params: Any = None, *, clients: Sequence[int] 
         for place, n in enumerate(nodes, 1):
             names[n] = kind if kind == "server" else f"{kind}{place}"
     facts = Facts("test", seed, names, roles, [1.0] * count)
-    node = Node(here, name, facts, Memory(), CostModel("zero", "test"), task)
+    node = Node(here, name, facts, Memory(), Costs("zero", "test"), task)
     return Driven(Role(node, function, params), _beside(function), rounds)
 
 
@@ -290,12 +290,12 @@ class World:
 
     rows: list[Row]
     header: dict[str, Any]
-    outcome: engine.Outcome
+    finished: engine.Finished
     digest: str                             # of journal and reported models
 
     @property
     def kernel(self) -> Kernel:
-        return self.outcome.kernel
+        return self.finished.kernel
 
     @property
     def log(self) -> str:
@@ -306,13 +306,13 @@ class World:
     def summary(self) -> dict[str, Any]:
         """The keys of `summary.json`."""
         table = columns(self.rows)
-        facts = engine.facts(self.outcome, MemoryJournal.close(_closed(self)))
-        return summarise(derive(table, self.header, engine.observed(self.outcome)), facts)
+        facts = engine.facts(self.finished, MemoryJournal.close(_closed(self)))
+        return summarise(derive(table, self.header, engine.observed(self.finished)), facts)
 
     @cached_property
     def invariants(self) -> Report:
         """The invariant report, recomputed from the rows."""
-        network = self.outcome.wiring.network
+        network = self.finished.wiring.network
         return check_columns(columns(self.rows), self.header, engine.latencies(network), network.unordered())
 
     def of(self, node: str | int, *kinds: int) -> list[Row]:
@@ -339,7 +339,7 @@ def _whose(row: Row, target: Mapping[tuple[int, int], int]) -> int:
 def run_world(roles: Roles, *, clients: int = 3, servers: int = 1, topology: TopologySpec | None = None,
               links: Sequence[LinkRule] = (LinkRule("*", latency_ns=10 * MS),), faults: Sequence[Any] = (),
               stop: Stop | None = None, seed: int = 7, params: Mapping[str, Any] | None = None,
-              costs: Mapping[str, float] | engine.Costs | None = None, task: Mapping[str, Any] | None = None,
+              costs: Mapping[str, float] | engine.CostSource | None = None, task: Mapping[str, Any] | None = None,
               decides: str | Sequence[str] | None = None, speeds: Sequence[Any] = (), evaluate_every: int = 1,
               pool: Any = None, lookahead: bool = True, fuse: Fuse | None = None) -> World:
     """Run roles over a small network, by default a star with a latency of 10 ms and infinite bandwidth.
@@ -359,8 +359,8 @@ def run_world(roles: Roles, *, clients: int = 3, servers: int = 1, topology: Top
         name="test", seed=seed, topology=spec, link_rules=list(links), node_speeds=list(speeds), faults=list(faults),
         task=dict(task or {}), attacks=[], compute=ComputeMode("zero"), schemes=[(name, dict(params or {}))],
         stop=stop or Stop(rounds=1), evaluation=Evaluation(evaluate_every), fuse=fuse)
-    if not isinstance(costs, engine.Costs):
-        costs = engine.Costs("zero") if costs is None else engine.Costs(
+    if not isinstance(costs, engine.CostSource):
+        costs = engine.CostSource("zero") if costs is None else engine.CostSource(
             "profile", {f"{name}/{role}/{label}": [seconds, 0.0] for role in module.ROLES
                         for label, seconds in costs.items()})
     chosen = Twin() if pool is None else pool
@@ -373,8 +373,8 @@ def run_world(roles: Roles, *, clients: int = 3, servers: int = 1, topology: Top
 
 def _run(wiring: engine.Wiring, pool: Any) -> World:
     journal = MemoryJournal(engine.header(wiring))
-    outcome = engine.execute(wiring, pool, journal)
-    return World(journal.rows, journal.header, outcome, f"{journal.close()} {digest_model(columns(journal.rows))}")
+    finished = engine.execute(wiring, pool, journal)
+    return World(journal.rows, journal.header, finished, f"{journal.close()} {digest_model(columns(journal.rows))}")
 
 
 def _module(roles: Mapping[str, RoleFunction], decides: str | Sequence[str] | None) -> ModuleType:
@@ -580,7 +580,7 @@ def _cases(base: Scenario, module: ModuleType, raw: dict[str, Any], found: Mappi
 
 
 def _least_latency(world: World) -> int:
-    return min((latency for latency in engine.latencies(world.outcome.wiring.network).values() if latency), default=MS)
+    return min((latency for latency in engine.latencies(world.finished.wiring.network).values() if latency), default=MS)
 
 
 def _delays(workers: int) -> list[float]:
@@ -604,7 +604,7 @@ class _Check:
         """Run it. A computation that is new to the profile gets a cost made from its name, and it runs again."""
         while True:
             wiring = engine.wire(self.scenario, self.scheme, self.params, pool.workers, self.plugins,
-                                 engine.Costs("profile", dict(self.profile)), delays)
+                                 engine.CostSource("profile", dict(self.profile)), delays)
             try:
                 with _no_collection():
                     return _run(wiring, pool)
@@ -710,7 +710,7 @@ def _no_collection() -> Iterator[None]:
 
 def _hop_bytes(world: World) -> int:
     """What every copy must have cost on the links of its route that it reached, from its size alone."""
-    network = world.outcome.wiring.network
+    network = world.finished.wiring.network
     vertices = world.header["vertices"]
     hops: Counter[tuple[int, int]] = Counter((row[2], row[3]) for row in world.rows if row[0] == R.HOP)
     total = 0
@@ -731,5 +731,5 @@ def _table_bytes(world: World) -> int:
         journal = FileJournal(directory.journal, world.header)
         for row in world.rows:
             journal.append(row)
-        write_results(directory, engine.facts(world.outcome, journal.close()), engine.observed(world.outcome))
+        write_results(directory, engine.facts(world.finished, journal.close()), engine.observed(world.finished))
         return int(sum(pq.read_table(directory.path / "messages.parquet")["wire_bytes"].to_pylist()))

@@ -12,6 +12,7 @@ import pytest
 
 from emul import engine
 from emul.base import rows
+from emul.base.errors import ScenarioError
 from emul.learning import data, models, partition, solver
 from emul.record.summary import Facts, summarise
 from emul.record.tables import COLUMNS, columns, derive
@@ -163,7 +164,7 @@ schemes:
   - {name: secagg, threshold: 40}
 stop: {round: 30}
 """
-    with pytest.raises(engine.ScenarioError, match=r"^bad\.yaml: 5 errors\n") as caught:
+    with pytest.raises(ScenarioError, match=r"^bad\.yaml: 5 errors\n") as caught:
         loads(wrong, "bad.yaml")
     assert str(caught.value) == shown.strip()
 

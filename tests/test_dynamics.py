@@ -18,6 +18,7 @@ from emul import engine
 from emul.base import rows as R
 from emul.base.errors import NothingToReceive, ScenarioError, TimedOut
 from emul.dynamics import dynamics
+from emul.engine import running
 from emul.network import LinkRule, OutageSpec, TopologySpec, build
 from emul.network.models.churn import Diurnal, Exponential, Fixed, Shocks, alternating
 from emul.network.models.traces import TraceSpec
@@ -498,7 +499,7 @@ def test_nodes_live_the_same_with_lookahead_and_for_any_workers(faults: list[Any
                          seed=seed, costs={"server": 0.002, "client": 0.007}, **how)
 
     # collecting all garbage before each of these short runs would take most of the time
-    with mock.patch.object(engine, "rare_collections", contextlib.nullcontext):
+    with mock.patch.object(running, "rare_collections", contextlib.nullcontext):
         fast, slow, shuffled = run(), run(lookahead=False), run(pool=Shuffled(2, seed))
     for name in fast.header["names"]:
         assert fast.of(name) == slow.of(name)

@@ -24,8 +24,8 @@ def curve(scenario: Scenario, place: int = 0) -> list[float]:
     """Accuracy by round of the scheme at that place, in this process."""
     name, raw = scenario.schemes[place]
     wiring = engine.wire(scenario, name, raw)
-    outcome = engine.execute(wiring, Twin(), MemoryJournal(engine.header(wiring)))
-    return [o.values["accuracy"] for o in sorted(outcome.observations, key=lambda o: o.round)]
+    finished = engine.execute(wiring, Twin(), MemoryJournal(engine.header(wiring)))
+    return [o.values["accuracy"] for o in sorted(finished.observations, key=lambda o: o.round)]
 
 
 @pytest.mark.parametrize("path", PAPER, ids=lambda p: p.stem)

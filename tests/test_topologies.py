@@ -106,22 +106,22 @@ def fedavg(name, rounds):
     scenario = loads(text, sets=sets, base=ROOT / "scenarios")
     wiring = engine.wire(scenario, *scenario.schemes[0])
     with Twin() as twin:
-        outcome = engine.execute(wiring, twin, MemoryJournal(engine.header(wiring)))
-    return wiring, outcome
+        finished = engine.execute(wiring, twin, MemoryJournal(engine.header(wiring)))
+    return wiring, finished
 
 
 def test_fedavg_with_a_hundred_clients_runs_on_geant():
-    wiring, outcome = fedavg("Geant2012", 1)
+    wiring, finished = fedavg("Geant2012", 1)
     assert wiring.warnings == []
-    assert outcome.kernel.entered == 1
-    assert 0.05 < outcome.kernel.end_ns / 1e9 < 0.2
+    assert finished.kernel.entered == 1
+    assert 0.05 < finished.kernel.end_ns / 1e9 < 0.2
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["Geant2012", "Colt", "Kdl"])
 def test_fedavg_with_a_hundred_clients_learns_on_a_measured_network(name):
-    _, outcome = fedavg(name, 12)
-    assert outcome.observations[-1].values["accuracy"] > 0.8
+    _, finished = fedavg(name, 12)
+    assert finished.observations[-1].values["accuracy"] > 0.8
 
 
 @pytest.mark.parametrize("name", ["geant", "tree"])

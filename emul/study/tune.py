@@ -84,11 +84,11 @@ def _seconds(wiring: engine.Wiring, pool: Any) -> float:
         if not first:
             first.append(time.perf_counter())
 
-    outcome = engine.execute(wiring, pool, MemoryJournal(engine.header(wiring)), ended)
-    if not first or outcome.kernel.entered < 2:
-        raise ScenarioError(wiring.scheme, [Problem("stop", f"{outcome.kernel.entered} rounds", (
+    finished = engine.execute(wiring, pool, MemoryJournal(engine.header(wiring)), ended)
+    if not first or finished.kernel.entered < 2:
+        raise ScenarioError(wiring.scheme, [Problem("stop", f"{finished.kernel.entered} rounds", (
             "expected a scenario that gets to its second round"))])
-    return (time.perf_counter() - first[0]) / (outcome.kernel.entered - 1)
+    return (time.perf_counter() - first[0]) / (finished.kernel.entered - 1)
 
 
 def _scheme(scenario: Scenario, scheme: str | None) -> tuple[str, dict[str, Any]]:

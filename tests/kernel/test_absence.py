@@ -107,11 +107,11 @@ def run_with_streams(roles: Any, streams: Any, pool: Any = None, stop: Stop | No
                         {}, [], Compute("zero"), [("world", {})], stop or Stop(rounds=1))
     pool = pool or Twin()
     with schemes.lend("world", module):
-        wiring = engine.wire(scenario, "world", {}, pool.workers, costs=engine.Costs("zero"))
+        wiring = engine.wire(scenario, "world", {}, pool.workers, costs=engine.CostSource("zero"))
         wiring = replace(wiring, plan=replace(wiring.plan, streams=streams))
         journal = MemoryJournal(engine.header(wiring))
-        outcome = engine.execute(wiring, pool, journal)
-    return outcome.kernel, journal.rows
+        finished = engine.execute(wiring, pool, journal)
+    return finished.kernel, journal.rows
 
 
 def in_and_out(node: int, period: int, kind: type[Crash] | type[Leave] = Leave) -> Iterator[Fault]:

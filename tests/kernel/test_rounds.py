@@ -288,7 +288,7 @@ def test_so_it_does_without_lookahead() -> None:
 
 
 def test_recorded_costs_are_those_of_the_same_computations() -> None:
-    from emul.engine import Costs
+    from emul.engine import CostSource
 
     async def client(node: Node, p: Any) -> None:
         async for t in node.rounds(of=node.server):
@@ -302,7 +302,7 @@ def test_recorded_costs_are_those_of_the_same_computations() -> None:
     for row in first.rows:
         if row[0] == R.COMPUTE:
             costs.setdefault(row[2], []).append(row[4])
-    again = run_world(roles, costs=Costs("recorded", recorded=costs), stop=Stop(rounds=4))
+    again = run_world(roles, costs=CostSource("recorded", recorded=costs), stop=Stop(rounds=4))
     assert again.digest == first.digest
 
 

@@ -60,8 +60,8 @@ def execute(scenario: Scenario, pool: Any = None) -> World:
     (name, raw), = scenario.schemes
     wiring = engine.wire(scenario, name, raw, 1 if pool is None else pool.workers)
     journal = MemoryJournal(engine.header(wiring))
-    outcome = engine.execute(wiring, pool or Twin(), journal)
-    return World(journal.rows, journal.header, outcome, journal.close())
+    finished = engine.execute(wiring, pool or Twin(), journal)
+    return World(journal.rows, journal.header, finished, journal.close())
 
 
 def run(*changes: Any, **how: Any) -> World:
@@ -118,7 +118,7 @@ def test_without_faults_every_round_takes_27_messages_of_the_servers_and_one_dec
 def _labels(world: World) -> list[np.ndarray]:
     from emul.learning import Task
 
-    setup = world.outcome.wiring.setups[0]
+    setup = world.finished.wiring.setups[0]
     assert setup.task is not None
     task = Task(setup.task, len(setup.roles["client"]), setup.seed)
     return [task.data.train_y[task.indices(c)] for c in range(task.clients)]

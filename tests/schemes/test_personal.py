@@ -47,12 +47,12 @@ def run(scheme: str, rounds: int = 1, attacks: str = "[]", data: str = "digits",
     (name, raw), = scenario.schemes
     wiring = engine.wire(scenario, name, raw)
     journal = MemoryJournal(engine.header(wiring))
-    outcome = engine.execute(wiring, Twin(), journal)
-    return World(journal.rows, journal.header, outcome, journal.close())
+    finished = engine.execute(wiring, Twin(), journal)
+    return World(journal.rows, journal.header, finished, journal.close())
 
 
 def told(world: World) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = derive(columns(world.rows), world.header, engine.observed(world.outcome)).rounds
+    found: list[dict[str, Any]] = derive(columns(world.rows), world.header, engine.observed(world.finished)).rounds
     return found
 
 
@@ -100,8 +100,8 @@ def test_fedrfq_uploads_24_numbers_a_class_to_each_server_and_stays_below_a_twen
     scenario = loads(text, "t", check=True)
     wiring = engine.wire(scenario, "fedrfq", {})
     journal = MemoryJournal(engine.header(wiring))
-    outcome = engine.execute(wiring, Twin(), journal)
-    world = World(journal.rows, journal.header, outcome, journal.close())
+    finished = engine.execute(wiring, Twin(), journal)
+    world = World(journal.rows, journal.header, finished, journal.close())
     assert {row["uploaded"] for row in told(world)} == {80 * 24}
     clients = sum(row[6] for row in world.rows if row[0] == R.SEND and row[2] >= 4 and row[8] == 1)
     assert clients <= whole / 20                                # to all four servers, measured frames
@@ -121,7 +121,7 @@ def test_what_is_not_shared_stays_with_the_client(scheme: str, part: str):
     sizes = Counter(row[6] for row in world.rows if row[0] == R.SEND)
     from emul.learning import Task
 
-    setup = world.outcome.wiring.setups[0]
+    setup = world.finished.wiring.setups[0]
     assert setup.task is not None
     places = Task(setup.task, 20, 5).for_node("client1", 0, lambda: 1).part(part)
     assert all(4 * len(places) < size < 4 * len(places) + 200 for size in sizes)
@@ -130,7 +130,7 @@ def test_what_is_not_shared_stays_with_the_client(scheme: str, part: str):
 def test_the_accuracy_of_a_run_is_the_mean_of_the_clients_own_models_without_poisoned_ones():
     clean, poisoned = run("fedprox", 2), run("fedprox", 2, "[{nodes: [client1, client7], data: label_random}]")
     for world, clients in ((clean, 20), (poisoned, 18)):
-        own = {o.node: o.values["accuracy"] for o in world.outcome.observations if o.round == 2 and o.values}
+        own = {o.node: o.values["accuracy"] for o in world.finished.observations if o.round == 2 and o.values}
         assert len(own) == clients
         row, = (row for row in told(world) if row["round"] == 2)
         assert row["accuracy"] == pytest.approx(np.mean(list(own.values())))
@@ -163,7 +163,7 @@ def test_prediction_by_the_nearest_prototype_is_another_accuracy():
 
 def test_tampered_prototypes_reach_the_server_and_clients_are_drawn_by_fraction():
     clean, tampered = run("fedproto", 2), run("fedproto", 2, "[{nodes: {fraction: 0.1}, prototypes: shift}]")
-    assert len(tampered.outcome.wiring.setups[0].tampers) == 2
+    assert len(tampered.finished.wiring.setups[0].tampers) == 2
     assert told(tampered)[0]["silhouette"] < told(clean)[0]["silhouette"] + 0.2
     digests = [[row[5] for row in w.rows if row[0] == R.REPORT and row[2] == 0] for w in (clean, tampered)]
     assert digests[0][0] != digests[1][0]

@@ -1,0 +1,79 @@
+"""Where the virtual time of computations comes from: the file of a profile, or the record of a run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from emul.base.errors import Problem, ScenarioError
+from emul.record.journal import RecordError
+from emul.record.tables import recorded_costs
+from emul.scenario import Scenario
+
+PROFILE_VERSION = 1
+
+
+@dataclass(frozen=True)
+class CostSource:
+    """A mode of `emul.roles.costs` with what it reads, loaded.
+
+    profile: {"scheme/role/label": [a, b]}, seconds at speed 1 = a + b * work. recorded: {node: costs in ns, in order}.
+    """
+
+    mode: str
+    profile: dict[str, list[float]] = field(default_factory=dict)
+    recorded: dict[int, list[int]] = field(default_factory=dict)
+
+
+def load_costs(scenario: Scenario) -> CostSource:
+    """The profile or the record that the scenario names. Raises ScenarioError naming the file."""
+    mode, path = scenario.compute.mode, scenario.compute.file
+    if mode == "profile":
+        assert path is not None
+        return CostSource(mode, profile=read_profile(path))
+    if mode == "recorded":
+        assert path is not None
+        try:
+            return CostSource(mode, recorded=recorded_costs(path))
+        except (OSError, RecordError) as e:
+            raise ScenarioError(str(scenario.path or scenario.name), [Problem(
+                "compute.file", str(path), f"expected a run directory or its journal: {e}")]) from None
+    return CostSource(mode)
+
+
+def read_profile(path: Path) -> dict[str, list[float]]:
+    """{"scheme/role/label": [a, b]} from a file of `emul profile`: seconds at speed 1 = a + b * work.
+
+    Raises ScenarioError with everything that is wrong with the file.
+    """
+    content = _read_json(path)
+    version = content.get("emul_profile") if isinstance(content, dict) else content
+    if not isinstance(content, dict) or version != PROFILE_VERSION:
+        raise _wrong(path, "emul_profile", repr(version), f"expected version {PROFILE_VERSION}")
+    costs = content.get("costs")
+    if not isinstance(costs, dict):
+        raise _wrong(path, "costs", repr(costs), 'expected {"scheme/role/label": [a, b]}')
+    problems = [Problem(f"costs.{key}", repr(value), "expected two numbers of seconds, [a, b]")
+                for key, value in costs.items() if not _is_line(value)]
+    if problems:
+        raise ScenarioError(str(path), problems)
+    return costs
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except OSError as e:
+        raise _wrong(path, "", e.strerror or "unreadable", "expected a file that `emul profile` has written") from None
+    except ValueError as e:
+        raise _wrong(path, "", str(e), "expected JSON as `emul profile` writes it") from None
+
+
+def _is_line(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(isinstance(v, (int, float)) and v >= 0 for v in value)
+
+
+def _wrong(path: Path, place: str, found: str, expected: str) -> ScenarioError:
+    return ScenarioError(str(path), [Problem(place, found, expected)])

@@ -1,0 +1,67 @@
+"""What a run found, in the forms that the record takes: header, facts, observations, timings, latencies, draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from emul.engine.theory import analysis
+from emul.network import Network
+from emul.network.recorded import Row
+from emul.record.summary import Facts
+
+if TYPE_CHECKING:
+    from emul.engine.running import Finished
+    from emul.engine.wiring import Wiring
+
+
+def header(wiring: Wiring) -> dict[str, Any]:
+    """What stands at the head of a journal."""
+    plan = wiring.plan
+    return {"scheme": wiring.scheme, "seed": wiring.setups[0].seed, "names": list(plan.names),
+            "roles": list(plan.roles), "vertices": list(plan.vertices), "deciders": list(plan.deciders),
+            "network": list(wiring.network.names)}
+
+
+def facts(finished: Finished, digest_journal: str) -> Facts:
+    """What the summary says that is not in the journal."""
+    kernel, wiring = finished.kernel, finished.wiring
+    return Facts(scheme=wiring.scheme, virtual_ns=kernel.end_ns, real_seconds=finished.real_seconds,
+                 digest_journal=digest_journal, activations=kernel.activations, oracle_waits=kernel.oracle_waits,
+                 rounds_missed=kernel.rounds_missed, uncharged=kernel.uncharged, **_beyond(finished),
+                 poisoned=_poisoned_names(wiring), analysis=analysis(wiring, kernel.entered))
+
+
+def _poisoned_names(wiring: Wiring) -> list[str]:
+    setup = wiring.setups[0]
+    return [setup.names[n] for n in sorted({*setup.poisons, *setup.tampers})]
+
+
+def _beyond(finished: Finished) -> dict[str, Any]:
+    """Of a run on a recorded network: what the record did not hold of the links' draws, and the costs that it holds."""
+    record = finished.wiring.record
+    if record is None:
+        return {}
+    return {"network_beyond": record.beyond_counts(drawn(finished)),
+            "computations_held": {key: len(costs) for key, costs in record.computations.items()}}
+
+
+def drawn(finished: Finished) -> Iterator[Row]:
+    """Everything that the links drew in a run, as rows of its table `network`."""
+    return finished.wiring.network.realised(max(finished.kernel.end_ns, finished.kernel.now))
+
+
+def observed(finished: Finished) -> list[tuple[int, int, dict[str, float]]]:
+    """(node, round, values) up to the last round that a deciding node entered; others may have begun a further one."""
+    last = finished.kernel.entered
+    return [(o.node, o.round, o.values) for o in finished.observations if o.round <= last]
+
+
+def timed(finished: Finished) -> list[tuple[int, str, float, int]]:
+    """(node, label, work, CPU time in ns) of every computation."""
+    return [(t.node, t.label, t.work, t.cpu_ns) for t in finished.timings]
+
+
+def latencies(network: Network) -> dict[tuple[int, int], int]:
+    """(vertex, next vertex) -> ns of every link that was used, for the check of causality."""
+    return {(link.src, link.dst): link.latency_ns for link in network.links()}

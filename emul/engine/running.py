@@ -1,0 +1,148 @@
+"""Run what is wired: a scheme after the other on one pool of workers, a directory each."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from emul.base.errors import Problem, RunError, ScenarioError, WorkerDied
+from emul.engine.costs import load_costs
+from emul.engine.findings import drawn, facts, header, latencies, observed, timed
+from emul.engine.wiring import Wiring, wire
+from emul.kernel import Journal, Kernel
+from emul.record import rundir
+from emul.record.journal import Journal as FileJournal
+from emul.record.progress import Progress
+from emul.record.summary import write_results
+from emul.roles.events import Observation
+from emul.scenario import Scenario
+from emul.workers.collections import rare_collections
+from emul.workers.core import Timing
+from emul.workers.pool import Workers
+from emul.workers.twin import Twin
+
+Watch = Callable[[int, int, float | None], None]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a run that ended left behind, before it is written anywhere."""
+
+    kernel: Kernel
+    observations: list[Observation]
+    timings: list[Timing]
+    real_seconds: float
+    wiring: Wiring = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Result:
+    """One scheme's run: its directory and summary, or why it failed."""
+
+    scheme: str
+    directory: Path | None = None
+    summary: dict[str, Any] | None = None
+    violations: tuple[str, ...] = ()
+    error: str | None = None
+    warnings: tuple[str, ...] = ()
+    worker_died: bool = False
+
+
+def execute(wiring: Wiring, pool: Any, journal: Journal, progress: Any = None) -> Finished:
+    """Run it. Raises RunError; the pool can take the next run afterwards, unless it lost a worker."""
+    begin = time.perf_counter()
+    try:
+        with rare_collections():
+            pool.open(wiring.setups)
+            kernel = Kernel(wiring.plan, wiring.network, pool, journal, progress)
+            kernel.run()
+        observations, timings = pool.finish()
+    except Exception:                   # not at an interrupt: closing the pool must not wait for a computation
+        pool.abort()
+        raise
+    return Finished(kernel, observations, timings, time.perf_counter() - begin, wiring)
+
+
+def run(scenario: Scenario, *, scheme: str | None = None, workers: int | Workers | Twin | None = None,
+        out: Path = Path("runs"), plugins: Sequence[str] = (), quiet: bool = True,
+        watch: Watch | None = None) -> list[Result]:
+    """Run the schemes of a scenario, or the one named, a directory each; one that fails does not stop the others.
+
+    workers: a number of processes (0: none; None: one a core) or an open pool. watch: told (round, virtual ns, newest
+    accuracy) at the end of every round of a deciding node, in place of the progress line. Raises ScenarioError before
+    anything runs if something is wrong with the files.
+    """
+    chosen = _chosen(scenario, scheme)
+    count, size = number_of_workers(workers)
+    costs = load_costs(scenario)
+    wirings = [wire(scenario, name, raw, size, plugins, costs) for name, raw in chosen]
+    results: list[Result] = []
+    while len(results) < len(wirings):          # once, unless a pool of ours loses a worker: then a new one goes on
+        with pool_of(count, scenario.workers.timeout_s) as pool:
+            for wiring in wirings[len(results):]:
+                results.append(_run_one(scenario, wiring, pool, out, quiet, watch))
+                if isinstance(count, int) and results[-1].worker_died:
+                    break
+    return results
+
+
+def _chosen(scenario: Scenario, scheme: str | None) -> list[tuple[str, dict[str, Any]]]:
+    """The entries of the scheme named, or all. Raises ScenarioError if there is none."""
+    chosen = [(name, raw) for name, raw in scenario.schemes if scheme in (None, name)]
+    if not chosen:
+        names = ", ".join(name for name, _ in scenario.schemes)
+        raise ScenarioError(str(scenario.path or scenario.name),
+                            [Problem("schemes", f'"{scheme}"', f"expected one of its schemes: {names}")])
+    return chosen
+
+
+def _run_one(scenario: Scenario, wiring: Wiring, pool: Any, out: Path, quiet: bool,
+             watch: Watch | None = None) -> Result:
+    directory = rundir.create(out, scenario.name, wiring.scheme)
+    only = dataclasses.replace(scenario, schemes=[s for s in scenario.schemes if s[0] == wiring.scheme])
+    directory.write(rundir.SCENARIO, only.resolved())
+    progress = Progress(wiring.scheme, scenario.stop.rounds, scenario.stop.virtual_time_ns, quiet)
+    tell = progress.update if watch is None else watch
+    journal = FileJournal(directory.journal, header(wiring))
+    try:
+        finished = execute(wiring, pool, journal, lambda k: tell(k.entered, k.now, pool.accuracy))
+    except RunError as e:
+        journal.close(complete=False)
+        directory.write("error.txt", f"{type(e).__name__}: {e}\n")
+        return Result(wiring.scheme, directory.path, error=f"{type(e).__name__}: {e}",
+                      warnings=tuple(wiring.warnings), worker_died=isinstance(e, WorkerDied))
+    except BaseException:
+        journal.close(complete=False)
+        raise
+    finally:
+        progress.done()
+    summary, report = write_results(directory, facts(finished, journal.close()), observed(finished), timed(finished),
+                                    latencies(wiring.network), wiring.network.unordered(),
+                                    drawn(finished) if scenario.network.record else ())
+    return Result(wiring.scheme, directory.path, summary,
+                  tuple(f"{v.name}: {v.detail}" for v in report.violations), warnings=tuple(wiring.warnings))
+
+
+def number_of_workers(workers: int | Workers | Twin | None) -> tuple[int | Workers | Twin, int]:
+    """(what `pool_of` takes, how many workers to wire for); None: a worker a core."""
+    count = len(os.sched_getaffinity(0)) if workers is None else workers
+    return count, max(1, count if isinstance(count, int) else count.workers)
+
+
+@contextlib.contextmanager
+def pool_of(workers: int | Workers | Twin, timeout_s: float = 30.0) -> Iterator[Any]:
+    """A pool to run on: the one given, which stays open, or one of that many workers (0: the in-process twin)."""
+    if not isinstance(workers, int):
+        yield workers
+    elif workers == 0:
+        with Twin() as twin:
+            yield twin
+    else:
+        with Workers(workers, timeout_s) as pool:
+            yield pool

@@ -1,0 +1,110 @@
+"""Wire one scheme of a scenario: its network, its nodes, the kernel's plan and a set-up for each worker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, cast
+
+from emul import schemes
+from emul.dynamics import Dynamics, dynamics
+from emul.engine.costs import CostSource, load_costs
+from emul.engine.placing import Placed, place
+from emul.engine.setups import FUSED, behaviours, setups
+from emul.kernel import Fusing, Plan, Stop
+from emul.network import LinkRule, Network, build, realisation
+from emul.network.recorded import Realisation
+from emul.scenario import Scenario, build_params
+from emul.workers.core import Setup
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """One scheme of a scenario, ready to run: what every layer needs to know of it."""
+
+    scheme: str
+    module: ModuleType
+    params: Any
+    network: Network
+    plan: Plan
+    setups: list[Setup]
+    warnings: list[str]
+    record: Realisation | None = None       # what its links drew in another run, and draw again
+
+
+def wire(scenario: Scenario, scheme: str, raw: dict[str, Any], workers: int = 1, plugins: Sequence[str] = (),
+         costs: CostSource | None = None, delays: Sequence[float] = ()) -> Wiring:
+    """Build everything for one scheme. Raises ScenarioError for what is wrong with the scenario's files.
+
+    raw: its parameters as the scenario has them. costs: in place of those that the scenario names. delays: tests only.
+    """
+    module = schemes.find(scheme, plugins)
+    params = build_params(module.Params, raw, f"parameters of scheme {scheme}")
+    ideal = getattr(module, "LINKS", None) == "ideal"
+    record = _recorded(scenario)
+    network = _network(scenario, record, ideal)
+    placed = place(scenario, scheme, module, network)
+    change = dynamics(scenario, network, placed.names, lossless=ideal)
+    lanes = _lanes(scenario, len(placed.names))
+    worker_of = [lane % workers for lane in lanes]
+    plan = _plan(scenario, module, placed, worker_of, lanes, change)
+    told = setups(scenario, scheme, plugins, params, placed, worker_of, workers, costs or load_costs(scenario), record,
+                  change.slowdowns, delays)
+    warnings = {*scenario.warnings, *network.warnings(), *change.warnings, *_unmatched(network),
+                *_strangers(record, network), *_too_few_lanes(scenario, workers)}
+    return Wiring(scheme, module, params, network, plan, told, sorted(warnings), record)
+
+
+def _recorded(scenario: Scenario) -> Realisation | None:
+    """The record that takes the place of the links' models, if the scenario names one. Raises ScenarioError."""
+    use = scenario.network
+    return None if use.replay is None else realisation.read(use.replay, cast(Any, use.beyond))
+
+
+def _network(scenario: Scenario, record: Realisation | None, ideal: bool) -> Network:
+    """ideal: no link loses anything, neither by its model nor by the record."""
+    if not ideal:
+        return build(scenario.topology, scenario.link_rules, scenario.seed, record)
+    return build(scenario.topology, [*scenario.link_rules, LinkRule("*", outage="none")], scenario.seed,
+                 None if record is None else record.without_losses())
+
+
+def _lanes(scenario: Scenario, nodes: int) -> Sequence[int]:
+    """node -> lane; a lane lies whole in one worker."""
+    fuse = scenario.fuse
+    return range(nodes) if fuse is None else [node % fuse.lanes for node in range(nodes)]
+
+
+def _plan(scenario: Scenario, module: ModuleType, placed: Placed, worker_of: Sequence[int], lanes: Sequence[int],
+          change: Dynamics) -> Plan:
+    fuse, stop = scenario.fuse, scenario.stop
+    faulty = behaviours(scenario, placed.names)
+    return Plan(
+        names=placed.names, roles=placed.role_of, vertices=placed.vertices, workers=worker_of,
+        deciders=[node for node in schemes.deciders(module, placed.roles) if node not in faulty],
+        stop=Stop(stop.rounds, stop.accuracy, stop.virtual_time_ns),
+        faults=change.faults, streams=change.streams, evaluate_every=scenario.evaluation.every,
+        fuse=None if fuse is None else Fusing(FUSED, fuse.clients, lanes))
+
+
+# --- warnings -------------------------------------------------------------------------------------------------------
+
+def _unmatched(network: Network) -> list[str]:
+    return [f'links: the rule "{rule.match}" matches no link' for rule in network.unmatched_rules()]
+
+
+def _strangers(record: Realisation | None, network: Network) -> list[str]:
+    if record is None:
+        return []
+    known = set(network.names)
+    strange = [f"{u} -> {v}" for u, v in record.links if u not in known or v not in known]
+    return [f"network.replay: {len(strange)} links of the record are not in this network, such as {strange[0]}"
+            ] if strange else []
+
+
+def _too_few_lanes(scenario: Scenario, workers: int) -> list[str]:
+    fuse = scenario.fuse
+    if fuse is None or fuse.lanes >= workers:
+        return []
+    return [f"fuse: {fuse.lanes} lanes for {workers} workers: some will train nothing"]
