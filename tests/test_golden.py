@@ -1,22 +1,33 @@
-"""Golden logs: what happens in small scenarios, line by line. A refactoring leaves all of them unchanged.
+"""What happens in small scenarios, line by line, and what comes out to the bit. A refactoring leaves all unchanged.
 
-`pytest tests/test_golden.py --golden-rewrite` writes them anew; the commit that does so says why.
+The scenarios are the EXAMPLE of every scheme and some that show faults. A golden log holds no float of a model, so
+it is the same on every machine. `golden/digests.json` has the digests of journal and models, by processor and torch.
+`pytest tests/test_golden.py --golden-rewrite` writes both anew; the commit that does so says why.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import platform
 import re
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
-from emul import engine
+from emul import engine, schemes
+from emul.record.columns import columns
 from emul.record.golden import golden_text
 from emul.record.journal import MemoryJournal
+from emul.record.summary import digest_model
 from emul.scenario import loads
 from emul.workers.twin import Twin
 
 FOLDER = Path(__file__).with_name("golden")
+DIGESTS = FOLDER / "digests.json"
 
 HEAD = """
 emul: 1
@@ -36,7 +47,7 @@ stop: {rounds: 3}
 """
 OUTAGE = 'links[0].outage={model: bernoulli, p: 0.3, per: round}'
 
-SCENARIOS = {
+SCENARIOS: dict[str, tuple[str, list[str]]] = {
     "fedavg_outage": (HEAD + "schemes: [fedavg]\n", [OUTAGE]),
     "fedavg_deadline": (HEAD + "schemes: [{name: fedavg, deadline: 200 ms, fraction: 0.75}]\n", [OUTAGE]),
     "fedavg_crash": (HEAD + "schemes: [fedavg]\n"
@@ -45,22 +56,61 @@ SCENARIOS = {
                             "  - {at: 200 ms, node: client2, crash: true}\n"
                             "  - {at: 30 ms, link: client4->server, down: true, for: 90 ms}\n", []),
     "secagg_outage": (HEAD + "schemes: [{name: secagg, threshold: 3}]\n", [OUTAGE, "stop.rounds=2"]),
+    **{name: (schemes.find(name).EXAMPLE, []) for name in schemes.known()},
 }
+FUSED = [name for name in SCENARIOS if name in schemes.known()]
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_the_log_is_the_golden_one(name: str, request: pytest.FixtureRequest) -> None:
-    text, sets = SCENARIOS[name]
-    scenario = loads(text, name, sets)
+@cache
+def ran(name: str, *sets: str) -> MemoryJournal:
+    """The journal of a scenario, run in this process."""
+    text, always = SCENARIOS[name]
+    scenario = loads(text, name, [*always, *sets])
     scheme, raw = scenario.schemes[0]
     wiring = engine.wire(scenario, scheme, raw)
     journal = MemoryJournal(engine.header(wiring))
     engine.execute(wiring, Twin(), journal)
+    return journal
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_the_log_is_the_golden_one(name: str, request: pytest.FixtureRequest) -> None:
+    journal = ran(name)
     log = golden_text(journal.rows, journal.header)
     path = FOLDER / f"{name}.log"
     if request.config.getoption("--golden-rewrite"):
         path.write_text(log)
     assert log == path.read_text()
+
+
+@cache
+def processor() -> str:
+    """What last bits depend on: the same models come out on machines that agree in this."""
+    name, flags = platform.machine(), ""
+    if platform.system() == "Linux":
+        told = dict(re.findall(r"^(model name|flags)\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE))
+        name, flags = told.get("model name", name), told.get("flags", "")
+    features = hashlib.blake2b(flags.encode(), digest_size=4).hexdigest()
+    return f"{name} {features}, {torch.backends.cpu.get_cpu_capability()}, torch {torch.__version__}"
+
+
+def digests(name: str) -> dict[str, str]:
+    """Of journal and models: each client trained alone, and two clients trained as one."""
+    found: dict[str, Any] = {"alone": ran(name)}
+    if name in FUSED:
+        found["fused"] = ran(name, "fuse={clients: 2, lanes: 3}")
+    return {how: f"{journal.close()} {digest_model(columns(journal.rows))}" for how, journal in found.items()}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_run_has_the_digest_that_it_had(name: str, request: pytest.FixtureRequest) -> None:
+    known = json.loads(DIGESTS.read_text())
+    if request.config.getoption("--golden-rewrite"):
+        known.setdefault(processor(), {})[name] = digests(name)
+        DIGESTS.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+    if name not in known.get(processor(), {}):
+        pytest.skip(f"no digests of {processor()} are known: --golden-rewrite notes them")
+    assert digests(name) == known[processor()][name]
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.log")), ids=lambda p: p.stem)

@@ -6,3 +6,18 @@ Relays and server see the updates themselves; rounds fail exactly as with keys.
 VARIANT_OF = "fair_seccogc"
 FIXED = {"lambda_": 0.0, "keys": "pairwise", "construction": "fair_cyclic", "gamma": None, "setup_s": None,
          "training": "own", "zeta": None, "ldp_delta": 1e-5}
+
+EXAMPLE = """
+emul: 1
+name: cogc
+seed: 7
+topology: {generator: star_mesh, clients: 5}
+links:
+  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
+  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
+task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
+       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
+compute: {mode: zero}
+schemes: [{name: cogc, s: 2, share: 200 ms, uplink: 500 ms}]
+stop: {rounds: 3}
+"""

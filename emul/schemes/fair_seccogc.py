@@ -875,3 +875,18 @@ def privacy(p: Params, G: np.ndarray, A: np.ndarray, connected: np.ndarray) -> A
         "ldp_partial_sum_epsilon": ldp.mixture_epsilon(
             p.ldp_delta, ldp.relay_mixture(G[0], Sigma, connected[0].tolist(), j, p.clip)),
     }
+
+EXAMPLE = """
+emul: 1
+name: fair_seccogc
+seed: 7
+topology: {generator: star_mesh, clients: 5}
+links:
+  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
+  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
+task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
+       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
+compute: {mode: zero}
+schemes: [{name: fair_seccogc, s: 2, share: 200 ms, uplink: 500 ms, setup: 1 s}]
+stop: {rounds: 3}
+"""

@@ -69,3 +69,18 @@ def check(params: Params, world: object) -> list[str]:
     if params.deadline_s is not None and params.deadline_s <= 0:
         errors.append(f"deadline = {params.deadline_s} s: expected a time above 0, or none")
     return errors
+
+EXAMPLE = """
+emul: 1
+name: fedavg
+seed: 7
+topology: {generator: star, clients: 5}
+links:
+  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
+  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
+task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
+       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
+compute: {mode: zero}
+schemes: [{name: fedavg, deadline: 1 s}]
+stop: {rounds: 3}
+"""

@@ -42,3 +42,18 @@ DECIDES = first_server
 def check(params: Params, world: object) -> list[str]:
     """What is wrong with these parameters, if anything."""
     return wrong_deadline(params.deadline_s)
+
+EXAMPLE = """
+emul: 1
+name: fedper
+seed: 7
+topology: {generator: star, clients: 5}
+links:
+  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
+  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
+task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: digits_classic,
+       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
+compute: {mode: zero}
+schemes: [{name: fedper, deadline: 1 s}]
+stop: {rounds: 3}
+"""

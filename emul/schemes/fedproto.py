@@ -135,3 +135,18 @@ def check(params: Params, world: Any) -> list[str]:
         errors.append(f"model = {world.task['model']}: expected one with a representation and a decision, such as "
                       f"{', '.join(n for n, m in BUILT_IN.items() if m.features)}")
     return errors
+
+EXAMPLE = """
+emul: 1
+name: fedproto
+seed: 7
+topology: {generator: star, clients: 5}
+links:
+  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
+  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
+task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: digits_classic,
+       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
+compute: {mode: zero}
+schemes: [{name: fedproto, deadline: 1 s}]
+stop: {rounds: 2}
+"""

@@ -42,3 +42,18 @@ def check(params: Params, world: object) -> list[str]:
     """What is wrong with these parameters, if anything."""
     return wrong_deadline(params.deadline_s) + (
         [] if params.mu >= 0 else [f"mu = {params.mu}: expected a number, 0 or above"])
+
+EXAMPLE = """
+emul: 1
+name: fedprox
+seed: 7
+topology: {generator: star, clients: 5}
+links:
+  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
+  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
+task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
+       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
+compute: {mode: zero}
+schemes: [{name: fedprox, mu: 0.1, deadline: 1 s}]
+stop: {rounds: 3}
+"""

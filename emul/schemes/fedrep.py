@@ -48,3 +48,18 @@ def check(params: Params, world: object) -> list[str]:
     return wrong_deadline(params.deadline_s) + [
         f"{name} = {value}: expected a number of epochs, 0 or more" for name, value in
         (("head_epochs", params.head_epochs), ("body_epochs", params.body_epochs)) if value < 0]
+
+EXAMPLE = """
+emul: 1
+name: fedrep
+seed: 7
+topology: {generator: star, clients: 5}
+links:
+  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
+  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
+task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: digits_classic,
+       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
+compute: {mode: zero}
+schemes: [{name: fedrep, deadline: 1 s}]
+stop: {rounds: 3}
+"""

@@ -122,3 +122,18 @@ def analysis(params: Params, setting: Setting) -> Analysis:
         found["ldp_update_epsilon"] = ("unbounded" if p.clip is None else
                                        ldp.epsilon(p.ldp_delta, ldp.peer_mu(p.clip, p.lambda_)))
     return found
+
+EXAMPLE = """
+emul: 1
+name: fl_private
+seed: 7
+topology: {generator: star, clients: 5}
+links:
+  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
+  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
+task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
+       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
+compute: {mode: zero}
+schemes: [{name: fl_private, clip: 1.0, uplink: 500 ms}]
+stop: {rounds: 3}
+"""

@@ -8,3 +8,18 @@ VARIANT_OF = "fair_seccogc"
 FIXED = {"training": "replicated", "lambda_": 0.0, "keys": "pairwise", "construction": "fair_cyclic", "gamma": None,
          "send_incomplete": False, "decoder": "complete", "share_s": None, "setup_s": None, "zeta": None,
          "ldp_delta": 1e-5, "rekey_after": None, "rekey_at": ()}
+
+EXAMPLE = """
+emul: 1
+name: gc
+seed: 7
+topology: {generator: star_mesh, clients: 5}
+links:
+  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
+  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
+task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
+       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
+compute: {mode: zero}
+schemes: [{name: gc, s: 2, uplink: 500 ms}]
+stop: {rounds: 3}
+"""

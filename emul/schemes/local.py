@@ -35,3 +35,18 @@ async def client(node: Node, p: Params) -> None:
 
 ROLES = {"server": server, "client": client}
 DECIDES = "client"
+
+EXAMPLE = """
+emul: 1
+name: local
+seed: 7
+topology: {generator: star, clients: 5}
+links:
+  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
+  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
+task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
+       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
+compute: {mode: zero}
+schemes: [local]
+stop: {rounds: 3}
+"""

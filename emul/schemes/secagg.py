@@ -468,3 +468,18 @@ def check(params: Params, world: Counts) -> list[str]:
         except (QuantiserOverflow, ValueError) as e:
             errors.append(f"bits = {p.bits}: {e}")
     return errors
+
+EXAMPLE = """
+emul: 1
+name: secagg
+seed: 7
+topology: {generator: star_mesh, clients: 5}
+links:
+  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
+  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
+task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
+       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
+compute: {mode: zero}
+schemes: [{name: secagg, stage_deadline: 500 ms}]
+stop: {rounds: 3}
+"""
