@@ -52,8 +52,7 @@ def probe(model: str, clients: int, samples: int, batch: int, length: dict[str, 
     def alone() -> list[np.ndarray]:
         found = []
         for local in locals_:
-            train_alone(flat, local)
-            found.append(flat.read())
+            found.append(train_alone(flat, local))
         return found
 
     def fused(group: int) -> list[np.ndarray]:

@@ -5,17 +5,20 @@ Names here are loaded on first use, so that a process which only checks a scenar
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from emul.learning.task import NodeTask, Task, TaskError, cannot_fuse, gpus, validate
+    from emul.learning.device import gpus
+    from emul.learning.node_task import NodeTask, TaskError
+    from emul.learning.task import Task
 
-__all__ = ["NodeTask", "Task", "TaskError", "cannot_fuse", "gpus", "validate"]
+__all__ = ["NodeTask", "Task", "TaskError", "gpus"]
+
+_HOME = {"NodeTask": "node_task", "Task": "task", "TaskError": "node_task", "gpus": "device"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from emul.learning import task
-
-        return getattr(task, name)
+    if name in _HOME:
+        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

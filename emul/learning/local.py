@@ -27,11 +27,12 @@ class Local:
     pull: prototypes.Pull | None = None     # towards prototypes; not together with `proximal`
 
 
-def train_alone(model: FlatModule, local: Local) -> None:
-    """Train: the model's state is what comes after. Deterministic."""
+def train_alone(model: FlatModule, local: Local) -> np.ndarray:
+    """The state after the training, (d,) float32, a fresh array. `model` is a place to compute, left in that state."""
     model.load(local.before)
     only = None if local.only is None else model.device.put(local.only)
     train(model, local.samples, local.solver, local.stream, _loss(model, local), only)
+    return model.read()
 
 
 def _loss(model: FlatModule, local: Local) -> Loss | None:

@@ -23,6 +23,7 @@ from emul.scenario.faults import Fault, is_pattern, matches
 from emul.scenario.network import NetworkUse
 from emul.scenario.params import check_params
 from emul.scenario.source import Path, Source, shown
+from emul.scenario.task import cannot_fuse, mistakes
 from emul.scenario.values import nearest
 
 
@@ -62,7 +63,7 @@ def check_world(parts: dict[str, Any], source: Source, plugins: Sequence[str] = 
         source.problem(("compute", "device"), '"cuda"', "torch finds no GPU on this machine")
     if "task" in parts:
         sound = _task(parts["task"], world, source)
-        reason = learning.cannot_fuse(parts["task"]) if sound and parts.get("fuse") is not None else None
+        reason = cannot_fuse(parts["task"]) if sound and parts.get("fuse") is not None else None
         if reason is not None:
             source.problem(("fuse",), "", reason)
     return warnings
@@ -226,9 +227,7 @@ def _task(task: dict[str, Any], world: World | None, source: Source) -> bool:
     """Whether it is sound."""
     # without clients the peers hold the data; one client asks the least of it where the network is unknown
     clients = (world.clients or world.nodes) if world is not None else 1
-    problems = learning.validate(task, clients)
-    for problem in problems:
-        place = problem.place.removeprefix("task").lstrip(".")
-        path: Path = ("task", *(place.split(".") if place else ()))
-        source.problem(path, problem.found[:60], problem.expected)
-    return not problems
+    found = mistakes(task, clients)
+    for below, value, expected in found:
+        source.problem(("task", *below), value[:60], expected)
+    return not found

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emul.learning import Task, data, images, validate
+from emul.learning import Task, data, images
 from emul.learning.data import DataError
 
 RNG = np.random.default_rng(6)
@@ -71,22 +71,6 @@ def test_what_is_wrong_with_batches_is_said(tmp_path: Path) -> None:
     bad.unlink()
     text = f"{bad}: expected this file of CIFAR-10; it does not exist"
     assert data.missing(spec) == text
-    task = {"data": spec, "model": "cinic_cnn", "solver": {"sgd": {"lr": 0.1, "steps": 1}}}
-    assert [p.expected for p in validate(task, 2)] == [text]
-
-
-@pytest.mark.parametrize(("normalise", "expected"), [
-    ({"mean": [0.5, 0.5]}, "expected 3 numbers in a list, one for each channel"),
-    ({"std": [0.5, 0.5, 0.0]}, "expected such as {mean: 0.1307, std: 0.3081}, std > 0"),
-    ({"mean": []}, "expected such as {mean: 0.1307, std: 0.3081}, std > 0"),
-    ({"mean": ["a", 1, 1]}, "expected such as {mean: 0.1307, std: 0.3081}, std > 0"),
-    ({"mean": [0.5, 0.5, 0.5], "std": 0.2}, None)])
-def test_a_normalisation_is_a_number_or_one_for_each_channel(tmp_path: Path, normalise: Any,
-                                                             expected: str | None) -> None:
-    write_batches(tmp_path / "cifar10")
-    problems = validate({"data": {"set": "cifar10", "directory": str(tmp_path), "normalise": normalise},
-                         "model": "cinic_cnn", "solver": {"sgd": {"lr": 0.1, "steps": 1}}}, 2)
-    assert [p.expected for p in problems] == ([] if expected is None else [expected])
 
 
 def test_a_wrong_number_of_channels_of_a_folder_is_found_when_it_is_read(tmp_path: Path) -> None:

@@ -1,14 +1,10 @@
 import copy
-import re
-import subprocess
-import sys
 import warnings
 
 import numpy as np
 import pytest
 
-from emul.base.errors import Problem
-from emul.learning import Task, TaskError, validate
+from emul.learning import Task, TaskError
 
 SPEC = {"data": {"set": "digits"}, "partition": {"dirichlet": 0.3}, "model": "digits_cnn",
         "solver": {"sgd": {"lr": 0.1, "steps": 3, "batch": 10}}}
@@ -30,13 +26,6 @@ class Round:
 
     def __call__(self):
         return self.now
-
-
-def test_importing_and_validating_loads_neither_torch_nor_sklearn():
-    code = ("import sys, emul.learning as l; "
-            f"print(l.validate({SPEC!r}, 10), [m for m in ('torch', 'sklearn') if m in sys.modules])")
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "[] []"
 
 
 def test_everybody_starts_from_the_same_read_only_vector():
@@ -206,52 +195,6 @@ def test_the_gradient_points_where_one_step_of_sgd_goes():
     delta, _ = task.for_node("client1", 0, Round()).local_update(w, steps=1)
     assert n == 150
     np.testing.assert_allclose(delta, -0.1 * gradient, atol=1e-7)
-
-
-@pytest.mark.parametrize(("changes", "place", "found", "expected"), [
-    ({"model": "digit_cnn"}, "task.model", '"digit_cnn"', 'unknown model; did you mean "digits_cnn"?'),
-    ({"model": 3}, "task.model", "3", "expected the name of a model"),
-    ({"model": "mnist_pooled"}, "task.model", '"mnist_pooled"',
-     "mnist_pooled takes samples of shape (1, 28, 28), the data have (1, 8, 8)"),
-    ({"data": {"set": "digit"}}, "task.data.set", '"digit"', 'unknown data set; did you mean "digits"?'),
-    ({"data": "digits"}, "task.data", '"digits"', "expected a data set such as {set: digits}"),
-    ({"data": {"set": "digits", "directry": "x"}}, "task.data.directry", '"x"',
-     'unknown key; did you mean "directory"?'),
-    ({"data": {"set": "digits", "held_out": 1500}}, "task.data.held_out", "1500", "expected an integer in 0..1499"),
-    ({"data": {"set": "digits", "normalise": {"std": 0}}}, "task.data.normalise", "{'std': 0}",
-     "expected such as {mean: 0.1307, std: 0.3081}, std > 0"),
-    ({"data": {"set": "mnist"}, "model": "mnist_pooled"}, "task.data.directory", "nothing",
-     'data set "mnist": expected a directory with its IDX files, in the task or in $EMUL_DATA'),
-    ({"partition": "dirichlet"}, "task.partition.dirichlet", "nothing", "expected a concentration > 0"),
-    ({"partition": {"dirichlet": 0}}, "task.partition.dirichlet", "0", "expected a concentration > 0"),
-    ({"partition": {"classes": 11}}, "task.partition.classes", "11", "expected a number of classes in 1..10"),
-    ({"partition": {"bootstrap": 0}}, "task.partition.bootstrap", "0", "expected a number of samples >= 1"),
-    ({"partition": {"dirichlt": 1}}, "task.partition", '"dirichlt"', 'unknown partition; did you mean "dirichlet"?'),
-    ({"partition": [1]}, "task.partition", "[1]", "expected one partition such as iid or {dirichlet: 0.2}"),
-    ({"solver": {"sgd": {"lr": -1, "steps": 1}}}, "task.solver.sgd.lr", "-1", "expected a number > 0"),
-    ({"modle": 1}, "task.modle", '"modle"', 'unknown key; did you mean "model"?'),
-])
-def test_a_mistake_is_found_with_its_place(changes, place, found, expected):
-    assert validate(spec(**changes), 10) == [Problem(place, found, expected)]
-
-
-def test_all_mistakes_are_found_at_once_and_a_task_is_refused_with_them():
-    wrong = spec(model="digit_cnn", partition={"classes": 0})
-    assert [p.place for p in validate(wrong, 10)] == ["task.partition.classes", "task.model"]
-    text = ('task.partition.classes: expected a number of classes in 1..10, found 0; '
-            'unknown model "digit_cnn"; did you mean "digits_cnn"?')
-    with pytest.raises(TaskError, match=f"^{re.escape(text)}$"):
-        Task(wrong, 10, 1)
-    assert [p.place for p in validate({}, 1)] == ["task.data", "task.model", "task.solver"]
-
-
-def test_more_clients_than_samples_need_a_bootstrap():
-    assert validate(spec(partition="iid"), 1501) == [Problem(
-        "task.partition", '"iid"', "iid: 1501 clients cannot share 1500 samples without repetition; use bootstrap")]
-    assert validate(spec(partition={"bootstrap": 5}), 1501) == []
-    held = {"set": "digits", "held_out": 1400}
-    assert len(validate(spec(data=held), 101)) == 1
-    assert validate(spec(data=held), 100) == []
 
 
 def test_mnist_trains_from_its_files(shared_data):

@@ -271,18 +271,6 @@ def test_the_number_of_classes_is_uniform_in_its_range():
     assert np.std(counts) == pytest.approx(1.12, abs=0.05)
 
 
-@pytest.mark.parametrize(("value", "place", "expected"), [
-    ({"avg": 3, "shots": 5}, "class_space.std", "expected a number"),
-    ({"avg": 11, "std": 1, "shots": 5}, "class_space.avg", "expected at most the 10 classes"),
-    ({"avg": 3, "std": 1, "shots": 0}, "class_space.shots", "expected an integer, 1 or more"),
-    ({"avg": 3, "std": 1, "shot": 5}, "class_space.shot", 'unknown key; did you mean "shots"?'),
-    (3, "class_space", "expected such as {avg: 3, std: 2, shots: 100, test_shots: 40}")])
-def test_a_class_space_that_is_none_is_said(value, place, expected):
-    from emul.learning import validate
-    problems = validate(SPEC | {"partition": {"class_space": value}}, 10)
-    assert (f"task.partition.{place}", expected) in [(p.place, p.expected) for p in problems]
-
-
 def test_too_few_samples_of_a_class_are_said():
     with pytest.raises(Exception, match=r"^class_space: class \d has 1\d\d training samples; \d+ holders of 100 shots"):
         Task(SPEC | {"partition": {"class_space": {"avg": 3, "std": 1, "shots": 100}}}, 20, 1).indices(0)

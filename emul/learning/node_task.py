@@ -1,0 +1,212 @@
+"""`node.task`: the learning task as one node sees it, with the streams and the samples that are its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from emul.base.errors import EmulError
+from emul.base.streams import generator
+from emul.learning import models
+
+if TYPE_CHECKING:
+    from emul.learning.local import Local
+    from emul.learning.parameters import FlatModule
+    from emul.learning.pooling import Pool
+    from emul.learning.task import Task
+    from emul.learning.training import Samples
+
+Vector = np.ndarray                                     # (d,) float32
+# A poisoned client: (inputs (n, ...) float32, labels (n,) int64, rng) -> the same, changed
+Transform = Callable[[np.ndarray, np.ndarray, np.random.Generator], tuple[np.ndarray, np.ndarray]]
+Tamper = Callable[[dict[int, np.ndarray], np.random.Generator], dict[int, np.ndarray]]
+
+
+class TaskError(EmulError):
+    """A task is not what it should be, or a node asks for what it has not got."""
+
+
+class NodeTask:
+    """`node.task`: the task as one node sees it.
+
+    Streams of the k-th call within a round are keyed (name, round, k), so that a node's training depends on its own
+    calls only. Keep the object for the node's whole life, also over a crash: its counters must survive.
+    """
+
+    def __init__(self, task: Task, name: str, client: int | None, round_of: Callable[[], int],
+                 transform: Transform | None, tamper: Tamper | None = None):
+        self._task, self._name, self._client, self._round_of = task, name, client, round_of
+        self._transform, self._tamper = transform, tamper
+        self._poisoned: dict[int | None, Samples] = {}      # by whose samples they are
+        self._round, self._calls = -1, 0
+
+    @property
+    def untouched(self) -> bool:
+        """Whether it has drawn nothing and keeps nothing yet, so that another object would do as well."""
+        return self._round < 0 and not self._poisoned
+
+    @property
+    def dimension(self) -> int:
+        """d, the length of every vector."""
+        return self._task.dimension
+
+    def initial_parameters(self) -> Vector:
+        """The first global model, (d,) float32, read-only, equal for everybody."""
+        return self._task.initial_parameters()
+
+    def samples(self) -> int:
+        """How many training samples this node holds: a client's share, or what is held out for the others."""
+        if self._client is None:
+            return len(self._task.held_out())
+        return self._task.samples(self._client)
+
+    def local_update(self, parameters: Vector, *, steps: int | None = None, share: int | None = None,
+                     epochs: int | None = None, only: str | None = None, proximal: float = 0.0,
+                     ) -> tuple[Vector, int]:
+        """Train from `parameters` on this node's samples: (after - before (d,) float32, number of samples).
+
+        steps: in place of the solver's own steps or epochs. share: on the samples of client number `share` instead,
+        which this node holds a copy of; all who train on it in one round from the same parameters get the same
+        update, since streams are keyed by (share, round). `parameters` is only read; the result is fresh and may be
+        written. Raises TaskError at a node without samples that is no client.
+
+        epochs: in place of the solver's own. only: train this part alone, as in `part`. proximal: mu, adds
+        (mu / 2) |w - parameters|^2 to the loss.
+        """
+        from emul.learning.local import Local
+        from emul.learning.training import Stream
+
+        samples = self._samples(share)
+        stream = self._stream() if share is None else Stream(self._task.seed, f"share {share}", self._round_of(), 0)
+        before = np.asarray(parameters, dtype=np.float32)
+        solver_ = self._task.solver.with_steps(steps)
+        if epochs is not None:
+            solver_ = replace(solver_, steps=None, epochs=epochs)
+        after = self._train(Local(before, samples, solver_, stream, self._mask(only), proximal))
+        return np.subtract(after, before, out=after), len(samples)
+
+    def _train(self, local: Local) -> Vector:
+        """What this node's local training makes of `local.before`, (d,) float32, a fresh array.
+
+        Every training of a node ends here, whatever its loss, samples and part: who changes what a node learns, before
+        its scheme masks, codes or encrypts it, changes the result of this function.
+        """
+        return self._task.train(local)
+
+    def _mask(self, part: str | None) -> np.ndarray | None:
+        """1 where a trained entry belongs to the part, (trained,) float32; None: all do."""
+        if part is None:
+            return None
+        mask = np.zeros(self._task._model.trained, np.float32)
+        chosen = self.part(part)
+        mask[chosen[chosen < len(mask)]] = 1.0
+        return mask
+
+    def part(self, name: str) -> np.ndarray:
+        """Places in a parameter vector, (p,) int64 ascending: of "all", the "representation", the "decision" on it, the
+        "convolutions" at its front; of a model that is cut (`emul.learning.models`), else TaskError."""
+        from emul.learning.prototypes import places
+
+        return np.arange(self.dimension) if name == "all" else places(self._cut(), name)
+
+    @property
+    def features(self) -> int:
+        """n, the length of a sample's feature vector C."""
+        return int(cast(Any, self._cut().module).features)
+
+    @property
+    def classes(self) -> int:
+        """J, of the data."""
+        return self._task.data.classes
+
+    def own_classes(self) -> list[int]:
+        """Classes of this node's samples as it was given them, ascending."""
+        return np.unique(self._task.data.train_y[self._task.indices(self._client or 0)]).tolist()
+
+    def train_prototypes(self, parameters: Vector, means: dict[int, Vector], *, weight: float, loss: str, pool: Pool,
+                         ) -> tuple[Vector, dict[int, Vector], dict[int, int]]:
+        """Train from `parameters` with the distance to the global prototypes {class: (n',)} added to the loss; then
+        make the own ones: (after (d,), {class: mean pooled feature (n',) over all local samples}, {class: samples})."""
+        from emul.learning import prototypes
+        from emul.learning.local import Local
+
+        samples, model = self._samples(), self._cut()
+        after = self._train(Local(np.asarray(parameters, dtype=np.float32), samples, self._task.solver, self._stream(),
+                                  pull=prototypes.Pull(means, weight, loss, pool)))
+        model.load(after)                               # if it was trained with others, it is in another state
+        with self._task.device.timed():
+            own, counts = prototypes.of_samples(model, samples, pool)
+        if self._tamper is not None:
+            own = self._tamper(own, generator(self._task.seed, "tamper", self._name, self._round_of()))
+        return after, own, counts
+
+    def evaluate_own(self, parameters: Vector) -> dict[str, float]:
+        """{"accuracy", "loss"} of a personal model on this client's own test samples; another node: on all."""
+        if self._client is None:
+            return self._task.evaluate(parameters)
+        return self._task.evaluate_own(self._client, parameters)
+
+    def evaluate_nearest(self, parameters: Vector, means: dict[int, Vector], pool: Pool) -> dict[str, float]:
+        """{"accuracy"} on this client's own test samples of the nearest of `means` to a sample's pooled features."""
+        from emul.learning import prototypes
+
+        assert self._client is not None
+        own = self._task._own_test(self._client) or self._task.data
+        model = self._cut()
+        model.load(np.asarray(parameters, dtype=np.float32))
+        return prototypes.nearest(model, own, means, pool, set(self.own_classes()))
+
+    def _cut(self) -> FlatModule:
+        """The model, of which features can be taken. Raises TaskError if it is not cut."""
+        model = self._task._model
+        if getattr(model.module, "features_at", None) is None:
+            raise TaskError(f'model "{self._task.spec["model"]}": expected one with a representation and a decision, '
+                            f"such as {', '.join(n for n, m in models.BUILT_IN.items() if m.features_at)}")
+        return model
+
+    def gradient(self, parameters: Vector) -> tuple[Vector, int]:
+        """Gradient of the mean loss at `parameters` on one batch: ((d,) float32, 0 in buffers; number of samples)."""
+        from emul.learning.training import mean_gradient
+
+        samples, model = self._samples(), self._task._model
+        model.load(np.asarray(parameters, dtype=np.float32))
+        with self._task.device.timed():
+            return mean_gradient(model, samples, self._task.solver, self._stream()), len(samples)
+
+    def evaluate(self, parameters: Vector) -> dict[str, float]:
+        """{"accuracy", "loss"} as this node sees the test set: a client by its own labels, another node the whole."""
+        if self._client is None:
+            return self._task.evaluate(parameters)
+        return self._task.evaluate_client(self._client, parameters)
+
+    def _stream(self) -> Any:
+        from emul.learning.training import Stream
+
+        now = self._round_of()
+        if now != self._round:
+            self._round, self._calls = now, 0
+        self._calls += 1
+        return Stream(self._task.seed, self._name, now, self._calls - 1)
+
+    def _samples(self, share: int | None = None) -> Samples:
+        from emul.learning.training import Samples
+
+        task, whose = self._task, self._client if share is None else share
+        if whose in self._poisoned:
+            return self._poisoned[whose]
+        indices = task.held_out() if whose is None else task.indices(whose)
+        if whose is None and len(indices) == 0:
+            raise TaskError(f'node "{self._name}" is no client and has no samples: '
+                            "expected data.held_out in the task, the number of samples kept for such nodes")
+        if self._transform is None:
+            return Samples(task.data, indices)
+        x, y = self._transform(task.data.inputs(task.data.train_x[indices]),
+                               task.data.train_y[indices].astype(np.int64),
+                               generator(task.seed, "poison", self._name))
+        own = replace(task.data, train_x=np.asarray(x, dtype=np.float32), train_y=np.asarray(y),
+                      scale=1.0, mean=0.0, std=1.0)     # what the transform was given were network inputs already
+        self._poisoned[whose] = Samples(own, np.arange(len(own.train_y)))
+        return self._poisoned[whose]

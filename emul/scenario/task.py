@@ -1,0 +1,187 @@
+"""What is wrong with the learning task of a scenario. Imports no torch and reads no data, but for `cannot_fuse`.
+
+`Finding` is (path below `task`, what was found, what was expected). The makers in `emul.learning` trust what has passed
+here: they raise errors of their own for what only the data show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from emul.learning import data as data_sets
+from emul.learning import models, partition, solver
+from emul.learning.data import Known
+from emul.scenario.values import Finding, nearest
+
+_KEYS = ("data", "partition", "model", "solver")
+_DATA_KEYS = ("set", "directory", "normalise", "held_out")
+
+
+def mistakes(task: Any, clients: int) -> list[Finding]:
+    """Every mistake of a task as written in a scenario, for so many clients."""
+    if not isinstance(task, dict):
+        return [((), _shown(task), f"expected the keys {', '.join(_KEYS)}")]
+    found: list[Finding] = [((str(key),), _shown(key), "unknown key" + nearest(str(key), _KEYS))
+                            for key in task if key not in _KEYS]
+    found += [((key,), _shown(None), f"expected a {key}")
+              for key in ("data", "model", "solver") if task.get(key) is None]
+    known = None
+    if task.get("data") is not None:
+        found += _of_data(task["data"])
+        known = _known(task["data"])
+    found += _of_partition(task.get("partition") or "iid", clients, known, _samples(task.get("data"), known))
+    if task.get("model") is not None:
+        found += _of_model(task["model"], known)
+    if task.get("solver") is not None:
+        found += [(tuple(place.split(".")), _shown(value), expected)
+                  for place, value, expected in solver.mistakes(task["solver"])]
+    return found
+
+
+def cannot_fuse(task: dict[str, Any]) -> str | None:
+    """Why local trainings of a sound task cannot be computed as one; None: they can, or the data's shape is not known.
+
+    Imports torch.
+    """
+    from emul.learning import fused
+
+    known = data_sets.BUILT_IN.get(task["data"]["set"])
+    if known is None:
+        return None
+    reason = fused.refusal(models.create(task["model"], known.input_shape, known.classes, 0), known.input_shape)
+    return None if reason is None else f"{task['model']}: {reason}"
+
+
+# --- data ---------------------------------------------------------------------------------------------------------
+
+def _known(data: Any) -> Known | None:
+    """What is known of a built-in set before it is loaded; None: it is not one, or the data are not sound."""
+    name = data.get("set") if isinstance(data, dict) else None
+    return data_sets.BUILT_IN.get(name) if isinstance(name, str) else None
+
+
+def _samples(data: Any, known: Known | None) -> int | None:
+    """How many training samples the clients share; None: nobody knows yet."""
+    if known is None:
+        return None
+    held_out = data.get("held_out")
+    return known.samples - (held_out if _is_held_out(held_out, known) else 0)
+
+
+def _of_data(data: Any) -> Iterator[Finding]:
+    if not isinstance(data, dict) or not isinstance(data.get("set"), str):
+        yield ("data",), _shown(data), "expected a data set such as {set: digits}"
+        return
+    name = data["set"]
+    if name not in data_sets.names():
+        yield ("data", "set"), _shown(name), "unknown data set" + nearest(name, data_sets.names())
+        return
+    known = data_sets.BUILT_IN.get(name)
+    if known is None and name != data_sets.FOLDER:
+        return                                          # its keys are its author's
+    for key in data:
+        if key not in _DATA_KEYS:
+            yield ("data", str(key)), _shown(data[key]), "unknown key" + nearest(str(key), _DATA_KEYS)
+    yield from _of_held_out(data.get("held_out", 0), known)
+    yield from _of_normalise(data.get("normalise"), known.input_shape[0] if known else None)
+    if data.get("directory") is not None and not isinstance(data["directory"], str):
+        yield ("data", "directory"), _shown(data["directory"]), "expected a path"
+    elif (reason := data_sets.missing(data)) is not None:
+        yield ("data", "directory"), _shown(data.get("directory")), reason
+
+
+def _of_held_out(held_out: Any, known: Known | None) -> Iterator[Finding]:
+    if held_out is not None and not (_is_held_out(held_out, known) if known else _is_count(held_out, 0)):
+        yield (("data", "held_out"), _shown(held_out), f"expected an integer in 0..{known.samples - 1}" if known else
+               "expected an integer, 0 or more")
+
+
+def _of_normalise(levels: Any, channels: int | None) -> Iterator[Finding]:
+    if levels is None:
+        return
+    good = isinstance(levels, dict) and set(levels) <= {"mean", "std"}
+    numbers = {key: value if isinstance(value, list) else [value] for key, value in levels.items()} if good else {}
+    good = good and all(v and all(map(_is_number, v)) for v in numbers.values())
+    if not good or not min(numbers.get("std", [1.0])) > 0:
+        yield ("data", "normalise"), _shown(levels), "expected such as {mean: 0.1307, std: 0.3081}, std > 0"
+    elif channels is not None and any(isinstance(v, list) and len(v) != channels for v in levels.values()):
+        yield ("data", "normalise"), _shown(levels), f"expected {channels} numbers in a list, one for each channel"
+
+
+# --- partition ----------------------------------------------------------------------------------------------------
+
+def _of_partition(spec: Any, clients: int, known: Known | None, samples: int | None) -> Iterator[Finding]:
+    try:
+        name, value = partition.parse(spec)
+    except partition.PartitionError:
+        yield ("partition",), _shown(spec), "expected one partition such as iid or {dirichlet: 0.2}"
+        return
+    if name not in partition.RULES:
+        yield ("partition",), _shown(name), "unknown partition" + nearest(name, partition.RULES)
+        return
+    wrong = list(_of_rule(name, value, known.classes if known else None))
+    yield from ((("partition", name, *below), _shown(found), expected) for below, found, expected in wrong)
+    if not wrong and name not in ("bootstrap", "class_space") and samples is not None and clients > samples:
+        yield ("partition",), _shown(name), partition.too_many(name, clients, samples)
+
+
+def _of_rule(name: str, value: Any, classes: int | None) -> Iterator[tuple[tuple[str, ...], Any, str]]:
+    """What is wrong with the value of a built-in partition."""
+    if name == "class_space":
+        yield from _of_class_space(value, classes)
+    elif name == "iid" and value is not None:
+        yield (), value, "expected no value"
+    elif name == "dirichlet" and not (_is_number(value) and 0 < value < float("inf")):
+        yield (), value, "expected a concentration > 0"
+    elif name == "classes" and not (_is_count(value, 1) and value <= (classes or value)):
+        yield (), value, f"expected a number of classes in 1..{classes or 'C'}"
+    elif name == "bootstrap" and not _is_count(value, 1):
+        yield (), value, "expected a number of samples >= 1"
+
+
+def _of_class_space(value: Any, classes: int | None) -> Iterator[tuple[tuple[str, ...], Any, str]]:
+    if not isinstance(value, dict):
+        yield (), value, "expected such as {avg: 3, std: 2, shots: 100, test_shots: 40}"
+        return
+    keys = partition.CLASS_SPACE
+    for key, given in value.items():
+        if key not in keys:
+            yield (str(key),), given, "unknown key" + nearest(str(key), keys)
+        elif not _is_count(given, keys[key]):
+            yield (key,), given, f"expected an integer, {keys[key]} or more"
+        elif key == "avg" and classes is not None and given > classes:
+            yield (key,), given, f"expected at most the {classes} classes"
+    for key in ("avg", "std", "shots"):
+        if key not in value:
+            yield (key,), None, "expected a number"
+
+
+# --- model --------------------------------------------------------------------------------------------------------
+
+def _of_model(name: Any, known: Known | None) -> Iterator[Finding]:
+    if not isinstance(name, str):
+        yield ("model",), _shown(name), "expected the name of a model"
+    elif name not in models.names():
+        yield ("model",), _shown(name), "unknown model" + nearest(name, models.names())
+    elif known is not None and (reason := models.misfit(name, known.input_shape)) is not None:
+        yield ("model",), _shown(name), reason
+
+
+# --- values -------------------------------------------------------------------------------------------------------
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_count(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _is_held_out(value: Any, known: Known) -> bool:
+    return _is_count(value, 0) and value < known.samples
+
+
+def _shown(value: Any) -> str:
+    """The value as the user would know it."""
+    return f'"{value}"' if isinstance(value, str) else "nothing" if value is None else str(value)

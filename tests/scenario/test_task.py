@@ -1,0 +1,112 @@
+"""What is wrong with a learning task as a scenario writes it."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emul.scenario.task import cannot_fuse, mistakes
+
+SPEC: dict[str, Any] = {"data": {"set": "digits"}, "partition": {"dirichlet": 0.3}, "model": "digits_cnn",
+                        "solver": {"sgd": {"lr": 0.1, "steps": 3, "batch": 10}}}
+
+
+def spec(**changes: Any) -> dict[str, Any]:
+    return copy.deepcopy(SPEC) | changes
+
+
+def test_looking_for_mistakes_loads_neither_torch_nor_sklearn() -> None:
+    code = ("import sys; from emul.scenario.task import mistakes; "
+            f"print(mistakes({SPEC!r}, 10), [m for m in ('torch', 'sklearn') if m in sys.modules])")
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[] []"
+
+
+@pytest.mark.parametrize(("changes", "place", "found", "expected"), [
+    ({"model": "digit_cnn"}, ("model",), '"digit_cnn"', 'unknown model; did you mean "digits_cnn"?'),
+    ({"model": 3}, ("model",), "3", "expected the name of a model"),
+    ({"model": "mnist_pooled"}, ("model",), '"mnist_pooled"',
+     "mnist_pooled takes samples of shape (1, 28, 28), the data have (1, 8, 8)"),
+    ({"data": {"set": "digit"}}, ("data", "set",), '"digit"', 'unknown data set; did you mean "digits"?'),
+    ({"data": "digits"}, ("data",), '"digits"', "expected a data set such as {set: digits}"),
+    ({"data": {"set": "digits", "directry": "x"}}, ("data", "directry",), '"x"',
+     'unknown key; did you mean "directory"?'),
+    ({"data": {"set": "digits", "held_out": 1500}}, ("data", "held_out",), "1500", "expected an integer in 0..1499"),
+    ({"data": {"set": "digits", "normalise": {"std": 0}}}, ("data", "normalise",), "{'std': 0}",
+     "expected such as {mean: 0.1307, std: 0.3081}, std > 0"),
+    ({"data": {"set": "mnist"}, "model": "mnist_pooled"}, ("data", "directory",), "nothing",
+     'data set "mnist": expected a directory with its IDX files, in the task or in $EMUL_DATA'),
+    ({"partition": "dirichlet"}, ("partition", "dirichlet",), "nothing", "expected a concentration > 0"),
+    ({"partition": {"dirichlet": 0}}, ("partition", "dirichlet",), "0", "expected a concentration > 0"),
+    ({"partition": {"classes": 11}}, ("partition", "classes",), "11", "expected a number of classes in 1..10"),
+    ({"partition": {"bootstrap": 0}}, ("partition", "bootstrap",), "0", "expected a number of samples >= 1"),
+    ({"partition": {"dirichlt": 1}}, ("partition",), '"dirichlt"', 'unknown partition; did you mean "dirichlet"?'),
+    ({"partition": [1]}, ("partition",), "[1]", "expected one partition such as iid or {dirichlet: 0.2}"),
+    ({"solver": {"sgd": {"lr": -1, "steps": 1}}}, ("solver", "sgd", "lr",), "-1", "expected a number > 0"),
+    ({"modle": 1}, ("modle",), '"modle"', 'unknown key; did you mean "model"?'),
+])
+def test_a_mistake_is_found_with_its_place(changes: dict[str, Any], place: tuple[str, ...], found: str,
+                                           expected: str) -> None:
+    assert mistakes(spec(**changes), 10) == [(place, found, expected)]
+
+
+def test_all_mistakes_are_found_at_once() -> None:
+    wrong = spec(model="digit_cnn", partition={"classes": 0})
+    assert [place for place, _, _ in mistakes(wrong, 10)] == [("partition", "classes"), ("model",)]
+    assert [place for place, _, _ in mistakes({}, 1)] == [("data",), ("model",), ("solver",)]
+    assert mistakes(3, 1) == [((), "3", "expected the keys data, partition, model, solver")]
+
+
+def test_more_clients_than_samples_need_a_bootstrap() -> None:
+    assert mistakes(spec(partition="iid"), 1501) == [(
+        ("partition",), '"iid"', "iid: 1501 clients cannot share 1500 samples without repetition; use bootstrap")]
+    assert mistakes(spec(partition={"bootstrap": 5}), 1501) == []
+    held = {"set": "digits", "held_out": 1400}
+    assert len(mistakes(spec(data=held), 101)) == 1
+    assert mistakes(spec(data=held), 100) == []
+
+
+@pytest.mark.parametrize(("value", "place", "expected"), [
+    ({"avg": 3, "shots": 5}, ("std",), "expected a number"),
+    ({"avg": 11, "std": 1, "shots": 5}, ("avg",), "expected at most the 10 classes"),
+    ({"avg": 3, "std": 1, "shots": 0}, ("shots",), "expected an integer, 1 or more"),
+    ({"avg": 3, "std": 1, "shot": 5}, ("shot",), 'unknown key; did you mean "shots"?'),
+    (3, (), "expected such as {avg: 3, std: 2, shots: 100, test_shots: 40}")])
+def test_a_class_space_that_is_none_is_said(value: Any, place: tuple[str, ...], expected: str) -> None:
+    found = mistakes(spec(partition={"class_space": value}), 10)
+    assert (("partition", "class_space", *place), expected) in [(path, said) for path, _, said in found]
+
+
+@pytest.mark.parametrize(("normalise", "expected"), [
+    ({"mean": [0.5, 0.5]}, "expected 3 numbers in a list, one for each channel"),
+    ({"std": [0.5, 0.5, 0.0]}, "expected such as {mean: 0.1307, std: 0.3081}, std > 0"),
+    ({"mean": []}, "expected such as {mean: 0.1307, std: 0.3081}, std > 0"),
+    ({"mean": ["a", 1, 1]}, "expected such as {mean: 0.1307, std: 0.3081}, std > 0"),
+    ({"mean": [0.5, 0.5, 0.5], "std": 0.2}, None)])
+def test_a_normalisation_is_a_number_or_one_for_each_channel(tmp_path: Path, normalise: Any,
+                                                             expected: str | None) -> None:
+    for name in (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"):
+        (tmp_path / name).touch()                       # nothing is read
+    found = mistakes({"data": {"set": "cifar10", "directory": str(tmp_path), "normalise": normalise},
+                      "model": "cinic_cnn", "solver": {"sgd": {"lr": 0.1, "steps": 1}}}, 2)
+    assert [said for _, _, said in found] == ([] if expected is None else [expected])
+
+
+def test_files_that_are_not_there_are_told() -> None:
+    task = {"data": {"set": "cifar10", "directory": "/nowhere"}, "model": "cinic_cnn",
+            "solver": {"sgd": {"lr": 0.1, "steps": 1}}}
+    (place, found, said), = mistakes(task, 2)
+    assert (place, found) == (("data", "directory"), '"/nowhere"')
+    assert said.startswith("/nowhere: expected the binary batches of CIFAR-10")
+
+
+def test_what_can_be_fused_is_told_before_the_run() -> None:
+    assert cannot_fuse(SPEC) is None
+    reason = cannot_fuse({"data": {"set": "cifar10"}, "model": "resnet18"})
+    assert reason is not None
+    assert reason.startswith("resnet18: layer 1 (BatchNorm2d)")
