@@ -1,0 +1,292 @@
+"""The robust rules by the names that a scenario uses: `aggregate: median`, `aggregate: {krum: {f: 2}}`.
+
+A rule is a frozen dataclass of parameters and a function (updates, parameters, given) -> Aggregation. What a rule needs
+besides the updates is `Given`: whose they are, the server's own update, and what the rule returned as its state.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emul.primitives.robust.aggregation import Aggregation, Updates
+from emul.primitives.robust.bulyan import bulyan
+from emul.primitives.robust.clipping import centred_clipping, norm_clipping
+from emul.primitives.robust.coordinates import coordinate_median, trimmed_mean
+from emul.primitives.robust.fltrust import fltrust
+from emul.primitives.robust.foolsgold import foolsgold
+from emul.primitives.robust.geometric import geometric_median
+from emul.primitives.robust.krum import krum, multi_krum
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a rule may know besides the updates."""
+
+    clients: tuple[int, ...] = ()                       # whose the rows are
+    samples: NDArray[np.integer] | None = None          # (n,), what they say that they trained on
+    reference: NDArray[np.floating] | None = None       # (d,), the server's own update of this round
+    state: Any = None                                   # `Aggregation.state` of the round before
+
+
+# --- parameters, as a scenario writes them ----------------------------------------------------------------------------
+
+def _at_least(name: str, value: float, least: float) -> None:
+    if value < least:
+        raise ValueError(f"{name} = {value}: expected at least {least}")
+
+
+def _above(name: str, value: float, bound: float = 0) -> None:
+    if value <= bound:
+        raise ValueError(f"{name} = {value}: expected a number above {bound}")
+
+
+@dataclass(frozen=True)
+class Krum:
+    """`unproven`: also with fewer than 2f + 3 updates, as long as there are f + 3."""
+
+    f: int                              # malicious ones
+    unproven: bool = False
+
+    def __post_init__(self) -> None:
+        _at_least("f", self.f, 0)
+
+    def least(self) -> int:
+        """The fewest updates that the rule takes."""
+        return self.f + 3 if self.unproven else 2 * self.f + 3
+
+
+@dataclass(frozen=True)
+class MultiKrum(Krum):
+    """`m` updates are averaged; None: n - f - 2."""
+
+    m: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _at_least("m", 1 if self.m is None else self.m, 1)
+
+    def least(self) -> int:
+        """The fewest updates that the rule takes."""
+        return max(super().least(), self.m or 0)
+
+
+@dataclass(frozen=True)
+class Median:
+    """The coordinate-wise median has no parameters."""
+
+
+@dataclass(frozen=True)
+class TrimmedMean:
+    """Either `f` values are cut off at each end, or the share `beta` of them."""
+
+    f: int | None = None
+    beta: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.f is None) == (self.beta is None):
+            raise ValueError("expected either f or beta")
+        _at_least("f", self.f or 0, 0)
+        if not 0 <= (self.beta or 0) < 0.5:
+            raise ValueError(f"beta = {self.beta}: expected a share of the updates in [0, 1/2)")
+
+    def least(self) -> int:
+        """The fewest updates that the rule takes."""
+        return 2 * (self.f or 0) + 1
+
+
+@dataclass(frozen=True)
+class GeometricMedian:
+    """`weights`: alpha_i, equal or the number of samples that a client claims."""
+
+    weights: Literal["uniform", "samples"] = "uniform"
+    nu: float = 1e-6                    # smoothing, in units of the updates
+    iterations: int = 100               # at most
+    tolerance: float = 1e-4             # of the last step, relative to the median distance
+
+    def __post_init__(self) -> None:
+        _above("nu", self.nu)
+        _at_least("iterations", self.iterations, 1)
+        _at_least("tolerance", self.tolerance, 0)
+
+
+@dataclass(frozen=True)
+class FoolsGold:
+    """`kappa`: confidence; larger ones cut sharper."""
+
+    kappa: float = 1.0
+
+    def __post_init__(self) -> None:
+        _above("kappa", self.kappa)
+
+
+@dataclass(frozen=True)
+class FLTrust:
+    """FLTrust has no parameters; it needs the server's own update."""
+
+
+@dataclass(frozen=True)
+class NormClipping:
+    """`weights`: equal or the number of samples that a client claims."""
+
+    bound: float                        # M, of the Euclidean norm of an update
+    weights: Literal["uniform", "samples"] = "uniform"
+
+    def __post_init__(self) -> None:
+        _above("bound", self.bound)
+
+
+@dataclass(frozen=True)
+class CentredClipping:
+    """The centre is the aggregate of the round before, at first 0."""
+
+    radius: float                       # tau, of the distance of an update to the centre
+    iterations: int = 1
+
+    def __post_init__(self) -> None:
+        _above("radius", self.radius)
+        _at_least("iterations", self.iterations, 1)
+
+
+@dataclass(frozen=True)
+class Bulyan:
+    """Needs 4f + 3 updates."""
+
+    f: int                              # malicious ones
+
+    def __post_init__(self) -> None:
+        _at_least("f", self.f, 0)
+
+    def least(self) -> int:
+        """The fewest updates that the rule takes."""
+        return 4 * self.f + 3
+
+
+# --- rules ------------------------------------------------------------------------------------------------------------
+
+def _samples(weights: str, given: Given) -> NDArray[np.integer] | None:
+    if weights == "uniform":
+        return None
+    if given.samples is None:
+        raise ValueError("weights: samples needs the number of samples of each client")
+    return given.samples
+
+
+def _reference(given: Given) -> NDArray[np.floating]:
+    if given.reference is None:
+        raise ValueError("fltrust needs a reference, the server's own update of this round")
+    return given.reference
+
+
+@dataclass(frozen=True)
+class Rule:
+    """params: frozen dataclass. run: (updates, parameters, given). reference: it needs the server's own update."""
+
+    params: type
+    run: Callable[[Updates, Any, Given], Aggregation]
+    reference: bool = False
+
+
+RULES: Mapping[str, Rule] = types.MappingProxyType({
+    "krum": Rule(Krum, lambda x, p, given: krum(x, p.f, unproven=p.unproven)),
+    "multi_krum": Rule(MultiKrum, lambda x, p, given: multi_krum(x, p.f, p.m, unproven=p.unproven)),
+    "median": Rule(Median, lambda x, p, given: coordinate_median(x)),
+    "trimmed_mean": Rule(TrimmedMean, lambda x, p, given: trimmed_mean(x, p.f, p.beta)),
+    "geometric_median": Rule(GeometricMedian, lambda x, p, given: geometric_median(
+        x, _samples(p.weights, given), p.nu, p.iterations, p.tolerance)),
+    "foolsgold": Rule(FoolsGold, lambda x, p, given: foolsgold(x, given.clients, given.state, p.kappa)),
+    "fltrust": Rule(FLTrust, lambda x, p, given: fltrust(x, _reference(given)), reference=True),
+    "norm_clipping": Rule(NormClipping, lambda x, p, given: norm_clipping(x, p.bound, _samples(p.weights, given))),
+    "centred_clipping": Rule(CentredClipping, lambda x, p, given: centred_clipping(
+        x, p.radius, p.iterations, given.state)),
+    "bulyan": Rule(Bulyan, lambda x, p, given: bulyan(x, p.f)),
+})
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A rule with its parameters: what `aggregate:` says."""
+
+    name: str
+    params: Any
+
+    @property
+    def rule(self) -> Rule:
+        """The entry of `RULES`."""
+        return RULES[self.name]
+
+    @property
+    def least(self) -> int:
+        """The fewest updates that the rule takes."""
+        return self.params.least() if hasattr(self.params, "least") else 1
+
+    def __call__(self, updates: Updates, given: Given | None = None) -> Aggregation:
+        """Aggregate (n, d) updates. Raises what the rule raises; ValueError if `given` lacks what it needs."""
+        return self.rule.run(updates, self.params, given or Given())
+
+
+def choose(written: str | Mapping[str, Any]) -> Chosen:
+    """The rule that a scenario writes: its name, or {name: {parameter: value}}.
+
+    Raises ValueError with everything that is wrong with it.
+
+    >>> choose({"krum": {"f": 2}})
+    Chosen(name='krum', params=Krum(f=2, unproven=False))
+    """
+    one = {written: {}} if isinstance(written, str) else written
+    if not isinstance(one, Mapping) or len(one) != 1:
+        raise ValueError(f"found {written!r}, expected the name of a rule, or {{name: {{parameter: value}}}}")
+    (name, values), = one.items()
+    if name not in RULES:
+        near = get_close_matches(str(name), RULES, 1)
+        raise ValueError(f'unknown rule "{name}"; ' + (f'did you mean "{near[0]}"?' if near else
+                                                       f"expected one of {', '.join(RULES)}"))
+    if not isinstance(values or {}, Mapping):
+        raise ValueError(f"{name}: found {values!r}, expected {{parameter: value}}")
+    return Chosen(name, _built(name, RULES[name].params, values or {}))
+
+
+def _built(name: str, params: type, values: Mapping[str, Any]) -> Any:
+    hints = typing.get_type_hints(params)
+    fields = {field.name: field for field in dataclasses.fields(params)}
+    wrong = [f'{name}: unknown parameter "{key}", expected {", ".join(fields) or "none"}'
+             for key in values if key not in fields]
+    wrong += [f"{name}: {key} is missing" for key, field in fields.items()
+              if key not in values and field.default is dataclasses.MISSING]
+    wrong += [f"{name}: {key} = {value!r}: expected {_words(hints[key])}"
+              for key, value in values.items() if key in fields and not _fits(value, hints[key])]
+    if wrong:
+        raise ValueError("; ".join(wrong))
+    try:
+        return params(**values)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def _fits(value: Any, annotation: Any) -> bool:
+    kinds = typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
+    if typing.get_origin(annotation) is Literal:
+        return value in typing.get_args(annotation)
+    if isinstance(value, bool):
+        return bool in kinds
+    if isinstance(value, int) and float in kinds:
+        return True
+    if isinstance(value, float) and not np.isfinite(value):
+        return False
+    return isinstance(value, kinds)
+
+
+def _words(annotation: Any) -> str:
+    if typing.get_origin(annotation) is Literal:
+        return " or ".join(typing.get_args(annotation))
+    kinds = typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
+    words = {int: "a whole number", float: "a number", bool: "true or false", type(None): "none"}
+    return " or ".join(words[kind] for kind in kinds)
