@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from benchmarks import lockstep, phold
 from benchmarks.common import Figure, Options, main
 from emul.engine import Wiring, execute, header, pool_of
-from emul.kernel import Plan, Stop
+from emul.kernel import Plan, StopRule
 from emul.network import LinkRule, OutageSpec, RoleRule, TopologySpec, build
 from emul.record.columns import columns
 from emul.record.journal import Journal, read
@@ -86,7 +86,7 @@ def wiring(module: Any, params: dict[str, Any], nodes: int, workers: int, virtua
     vertices = network.roles["peer"]
     names = [network.names[v] for v in vertices]
     worker_of = [node % workers for node in range(nodes)]
-    plan = Plan(names, ["peer"] * nodes, vertices, worker_of, list(range(nodes)), Stop(virtual_ns=virtual_ns))
+    plan = Plan(names, ["peer"] * nodes, vertices, worker_of, list(range(nodes)), StopRule(virtual_ns=virtual_ns))
     setups = [Setup(worker=w, scheme=module.__name__.rpartition(".")[2], plugins=[module.__name__], params=params,
                     seed=SEED, names=names, roles={"peer": list(range(nodes))}, speeds=[1.0] * nodes,
                     workers=worker_of, behaviours={}, task=None, cost_mode="zero", profile={}, recorded={})

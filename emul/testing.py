@@ -53,12 +53,12 @@ from emul.roles.events import (
     Finish,
     NextRound,
     Observation,
-    Outcome,
     Ready,
     Reply,
     RoleEvent,
     Start,
     Wait,
+    WaitEnd,
 )
 from emul.roles.events import (
     Report as Reported,
@@ -158,20 +158,20 @@ class Driven:
             raise ValueError(f"time cannot go back from {self._now / 1e9:g} s to {seconds:g} s")
         while self._wait is not None and NEVER != self._wait.deadline <= until:
             self._now = max(self._now, self._wait.deadline)
-            self._resume(Outcome.TIMEOUT)
+            self._resume(WaitEnd.TIMEOUT)
         self._now = until
 
     def settle(self) -> None:
         """Let the role know that nothing more will come of what it waits for, as the network does without a timeout."""
         if self._wait is None or self._wait.deadline != NEVER or self._wait.sources is None:
             raise ValueError(f"only a wait on named sources without a timeout can settle, not {self.waiting}")
-        self._resume(Outcome.SETTLED)
+        self._resume(WaitEnd.SETTLED)
 
     def round_over(self) -> None:
         """A quorum of the leaders has reached a later round, while the role waits."""
         if self._wait is None:
             raise ValueError(f"the role waits for no message, but for {self.waiting}")
-        self._resume(Outcome.ROUND_OVER)
+        self._resume(WaitEnd.ROUND_OVER)
 
     # --- the other side of the boundary ---------------------------------------------------------------------------
 
@@ -220,7 +220,7 @@ class Driven:
         elif self._wait is not None:
             self._take()
             if len(self._got) >= self._wait.need:
-                return self._ready(Outcome.COMPLETE)
+                return self._ready(WaitEnd.COMPLETE)
         return None
 
     def _take(self) -> None:
@@ -233,10 +233,10 @@ class Driven:
                 self._got[sender] = message
                 self._inbox.remove((sender, message))
 
-    def _resume(self, outcome: Outcome) -> None:
+    def _resume(self, outcome: WaitEnd) -> None:
         self._go(self._ready(outcome))
 
-    def _ready(self, outcome: Outcome) -> Ready:
+    def _ready(self, outcome: WaitEnd) -> Ready:
         self._fetched, self._got = list(self._got.values()), {}
         return Ready(self.node.id, self._now, [], int(outcome))
 

@@ -52,7 +52,7 @@ IMPORTS = {                             # file -> its import, and the chain that
     "network/uses_wire.py": ("from emul import wire", "emul.network.uses_wire -> emul.wire"),
     "primitives/uses_learning.py": ("import emul.learning", "emul.primitives.uses_learning -> emul.learning"),
     "kernel/uses_workers.py": ("import emul.workers.core", "emul.kernel.uses_workers -> emul.workers.core"),
-    "record/uses_kernel.py": ("import emul.kernel.kernel", "emul.record.uses_kernel -> emul.kernel.kernel"),
+    "record/uses_kernel.py": ("import emul.kernel.loop", "emul.record.uses_kernel -> emul.kernel.loop"),
     "base/uses_roles.py": ("import emul.roles.node", "emul.base.uses_roles -> emul.roles.node"),
     "workers/uses_engine.py": ("import emul.engine", "emul.workers.uses_engine -> emul.engine"),
 }

@@ -10,7 +10,7 @@ EmulError
         ProtocolViolation    a peer sent what the protocol forbids
         RoleError            a role broke the rules of the trampoline
     RunError             the run ends
-        Deadlock, ZeroTimeLoop, DuplicateKey, CausalityError, WorkerDied, RoleFailed
+        Deadlock, ZeroTimeLoop, DuplicateKey, WorkerDied, RoleFailed
     ReplayMismatch       a recomputed run differs from its record
 """
 
@@ -104,10 +104,6 @@ class ZeroTimeLoop(RunError):
 
 class DuplicateKey(RunError):
     """Two events with one key: a bug of emul, since their order would be undefined."""
-
-
-class CausalityError(RunError):
-    """An event was created before the time already reached: a bug of emul."""
 
 
 class WorkerDied(RunError):

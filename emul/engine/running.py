@@ -15,9 +15,9 @@ from emul.base.errors import Problem, RunError, ScenarioError, WorkerDied
 from emul.engine.costs import load_costs
 from emul.engine.findings import drawn, facts, header, latencies, observed, timed
 from emul.engine.wiring import Wiring, wire
-from emul.kernel import Journal, Kernel
+from emul.kernel import Kernel, Recorder, run_to_end
 from emul.record import rundir
-from emul.record.journal import Journal as FileJournal
+from emul.record.journal import Journal
 from emul.record.progress import Progress
 from emul.record.summary import write_results
 from emul.roles.events import Observation
@@ -54,14 +54,14 @@ class Result:
     worker_died: bool = False
 
 
-def execute(wiring: Wiring, pool: Any, journal: Journal, progress: Any = None) -> Finished:
+def execute(wiring: Wiring, pool: Any, journal: Recorder, progress: Any = None) -> Finished:
     """Run it. Raises RunError; the pool can take the next run afterwards, unless it lost a worker."""
     begin = time.perf_counter()
     try:
         with rare_collections():
             pool.open(wiring.setups)
             kernel = Kernel(wiring.plan, wiring.network, pool, journal, progress)
-            kernel.run()
+            run_to_end(kernel)
         observations, timings = pool.finish()
     except Exception:                   # not at an interrupt: closing the pool must not wait for a computation
         pool.abort()
@@ -109,7 +109,7 @@ def _run_one(scenario: Scenario, wiring: Wiring, pool: Any, out: Path, quiet: bo
     directory.write(rundir.SCENARIO, only.resolved())
     progress = Progress(wiring.scheme, scenario.stop.rounds, scenario.stop.virtual_time_ns, quiet)
     tell = progress.update if watch is None else watch
-    journal = FileJournal(directory.journal, header(wiring))
+    journal = Journal(directory.journal, header(wiring))
     try:
         finished = execute(wiring, pool, journal, lambda k: tell(k.entered, k.now, pool.accuracy))
     except RunError as e:

@@ -12,7 +12,7 @@ from emul.dynamics import Dynamics, dynamics
 from emul.engine.costs import CostSource, load_costs
 from emul.engine.placing import Placed, place
 from emul.engine.setups import FUSED, behaviours, setups
-from emul.kernel import Fusing, Plan, Stop
+from emul.kernel import Fusing, Plan, StopRule
 from emul.network import LinkRule, Network, build, realisation
 from emul.network.recorded import Realisation
 from emul.scenario import Scenario, build_params
@@ -83,7 +83,7 @@ def _plan(scenario: Scenario, module: ModuleType, placed: Placed, worker_of: Seq
     return Plan(
         names=placed.names, roles=placed.role_of, vertices=placed.vertices, workers=worker_of,
         deciders=[node for node in schemes.deciders(module, placed.roles) if node not in faulty],
-        stop=Stop(stop.rounds, stop.accuracy, stop.virtual_time_ns),
+        stop=StopRule(stop.rounds, stop.accuracy, stop.virtual_time_ns),
         faults=change.faults, streams=change.streams, evaluate_every=scenario.evaluation.every,
         fuse=None if fuse is None else Fusing(FUSED, fuse.clients, lanes))
 

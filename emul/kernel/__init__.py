@@ -1,6 +1,7 @@
 """Virtual time: the calendar and its total order, the event loop, waits and fates, faults."""
 
-from emul.kernel.kernel import Kernel
-from emul.kernel.parts import Crash, Fusing, Journal, LinkChange, Plan, Port, Stop
+from emul.kernel.loop import run_to_end
+from emul.kernel.parts import Crash, Fusing, LinkChange, Plan, Port, Recorder, StopRule
+from emul.kernel.state import Kernel
 
-__all__ = ["Crash", "Fusing", "Journal", "Kernel", "LinkChange", "Plan", "Port", "Stop"]
+__all__ = ["Crash", "Fusing", "Kernel", "LinkChange", "Plan", "Port", "Recorder", "StopRule", "run_to_end"]

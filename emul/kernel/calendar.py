@@ -21,6 +21,12 @@ from emul.base.errors import DuplicateKey
 # kinds, in the order in which they happen at one instant: a reply that arrives at the deadline counts
 NETWORK, TIMER, FAULT = 0, 1, 2
 
+# tags: what an entry of these kinds is; `loop.py` says what happens at each
+(ADVANCE, LOCAL, LAND, COMPUTED, LOOK, FATE, OFFER, FLOW_ON, FLOW_IN, DEADLINE, FAILURE, RETURN, BACK,
+ STOP) = range(14)
+
+FAR = 1 << 62                       # beyond all times, and all sequence numbers of a node's own
+
 Entry: TypeAlias = tuple[int, int, int, int, Any, Any]     # kind, node, seq; tag, what, whose: the kernel's own
 
 

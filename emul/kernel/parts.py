@@ -47,7 +47,7 @@ Fault: TypeAlias = Crash | Leave | LinkChange
 
 
 @dataclass(frozen=True)
-class Stop:
+class StopRule:
     """When the run ends; whatever comes first. At least one is given."""
 
     rounds: int | None = None
@@ -76,7 +76,7 @@ class Plan:
     vertices: Sequence[int]                             # node -> vertex of the network
     workers: Sequence[int]                              # node -> worker
     deciders: Sequence[int]                             # nodes whose rounds are the run's
-    stop: Stop
+    stop: StopRule
     faults: Sequence[Fault] = field(default_factory=tuple)
     streams: Sequence[Iterator[Fault]] = field(default_factory=tuple)    # each in the order of time, maybe endless
     evaluate_every: int = 1                             # rounds between two evaluations, for a stop on accuracy
@@ -93,7 +93,9 @@ class Port(Protocol):
     def observation(self, node: int, round: int) -> Observation: ...            # blocks
 
 
-class Journal(Protocol):
+class Recorder(Protocol):
+    """What takes the rows of a run, in their order."""
+
     def append(self, row: Row) -> None: ...
     def round_ended(self) -> None: ...
 

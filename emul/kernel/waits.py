@@ -1,211 +1,115 @@
-"""When a wait is over: matching, fates, rounds that a quorum has reached, and the report of a deadlock.
-
-The *fate* of a source, for a wait without a timeout, is one of
-
-    arrived     a matching message of it lies unread in the inbox
-    pending     one is under way, or may still be sent
-    lost        one was lost; used up by the wait that it settles
-    never       the source abstained, has left the round, has ended or crashed, and the word of it has had time to come
-
-No node's state is read across nodes but through such departures, known after the least latency between the two.
-"""
+"""Waits: how one begins, who has it looked at again, and how it ends. `fates.py` says what it may know."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from sys import intern
 
-from emul.kernel.parts import Copy, KNode, Patience
-from emul.network import Network
+from emul.base import rows
+from emul.kernel.calendar import DEADLINE, FATE, LOOK, TIMER
+from emul.kernel.fates import departure_known_at, is_coming, round_is_over, settle, take_from_inbox
+from emul.kernel.parts import KNode, Patience
+from emul.kernel.state import Kernel
+from emul.roles.events import Abstain, Ready, Ref, Wait, WaitEnd
 
-
-def matches(node: KNode, patience: Patience, copy: Copy) -> bool:
-    """Whether `copy` is one that the node waits for now. Of no round, or outside rounds: any round will do."""
-    if patience.sources is not None and copy.source not in patience.sources:
-        return False
-    if patience.kinds and copy.kind not in patience.kinds:
-        return False
-    if not copy.round or not node.round:
-        return True
-    return copy.round == node.round if node.in_round else copy.round > node.left
+_NOBODY: frozenset[int] = frozenset()
 
 
-def take_from_inbox(node: KNode, patience: Patience) -> bool:
-    """Move what the wait asks for out of the inbox, in order of arrival. True: it is all there."""
-    rest = []
-    for copy in node.inbox:
-        if len(patience.got) < patience.need and copy.source not in patience.got and matches(node, patience, copy):
-            patience.got[copy.source] = copy
-            patience.open.discard(copy.source)
-        else:
-            rest.append(copy)
-    node.inbox = rest
-    return len(patience.got) >= patience.need
+def wait(kernel: Kernel, node: KNode, action: Wait) -> None:
+    """The node waits: for what its inbox may hold already, and for fates that may be known already."""
+    action.where = intern(action.where)         # decoded anew for each wait, and kept by every node that waits
+    patience = node.patience = Patience(action, node.time)
+    node.epoch += 1
+    if node.in_round and round_is_over(node):
+        kernel.later(node, node.time, LOOK, node)
+        return
+    if action.deadline >= 0:
+        kernel.later(node, action.deadline, DEADLINE, (node, node.epoch), TIMER)
+    satisfied = take_from_inbox(node, patience) if node.inbox else not patience.need
+    if patience.fates:
+        for source in sorted(patience.open):
+            kernel.watched.add(source)
+            kernel.nodes[source].watch(node.id)
+            if not satisfied:
+                _await_departure(kernel, node, source)
+                settle(kernel.nodes, kernel.network, node, source, node.time)
+        satisfied = satisfied or not patience.open
+    if satisfied:
+        kernel.later(node, node.time, LOOK, node)
 
 
-def is_coming(node: KNode, patience: Patience, source: int) -> bool:
-    """Whether a copy that the wait asks for is under way from `source`: its arrival or loss will tell."""
-    return any(matches(node, patience, copy) for copy in node.coming.get(source, ()))
+def abstain(kernel: Kernel, node: KNode, action: Abstain) -> None:
+    """The node says that it will not send these types to these nodes in this round."""
+    kernel.log((rows.ABSTAIN, node.time, node.id, action.round, action.to, action.kinds))
+    if not node.abstained:
+        node.abstained = {}
+    for target in action.to:
+        for kind in action.kinds:
+            node.abstained.setdefault((target, kind, action.round), node.time)
+    tell_watchers(kernel, node.time, node)
 
 
-def settle(nodes: Sequence[KNode], network: Network, node: KNode, source: int, time: int) -> bool:
-    """Look at the fate of `source` for the node's wait at `time`. True: nothing is open any more."""
+def resume(kernel: Kernel, time: int, node: KNode, outcome: WaitEnd) -> None:
+    """End the wait of a node and hand it what it got."""
     patience = node.patience
-    if patience is None or source not in patience.open:
-        return False
-    if is_coming(node, patience, source):
-        return False
-    for place, copy in enumerate(node.losses):
-        if copy.source == source and matches(node, patience, copy):
-            del node.losses[place]
-            break
-    else:
-        known = departure_known_at(nodes, network, node, source)
-        if known is None or known > time:
-            return False
-    patience.open.discard(source)
-    return not patience.open
-
-
-def departure_known_at(nodes: Sequence[KNode], network: Network, node: KNode, source_id: int) -> int | None:
-    """When `node` knows that what it waits for will never be sent by `source`; None: it may yet be.
-
-    Reads the source's past only, with its times: the source may have been run ahead of the node, or the node of it.
-    """
-    source, patience = nodes[source_id], node.patience
     assert patience is not None
-    round_ = node.round if node.in_round else 0
-    left = _left_at(source, round_) if round_ else None
-    abstained = _abstained_at(source, node, patience, round_) if source.abstained else None
-    led = bool(round_) and source.round < round_ and source.leaders and node.id not in source.leaders
-    times = [time for time in (source.finished_at, abstained, left) if time is not None]
-    if not times and not source.downs and not led:
-        return None                         # nearly always: it is still there
-    latency = network.latency_ns(source.vertex, node.vertex) if source is not node else 0
-    known = [time + latency for time in times]
-    for begin, end in source.downs:
-        if end is None or end + latency > patience.since:       # seen as down at some time of this wait
-            known.append(max(begin + latency, patience.since))
-    if led:
-        gone = [_left_at(nodes[leader], round_) for leader in source.leaders]
-        if None not in gone:
-            told = [time + network.latency_ns(nodes[leader].vertex, source.vertex)
-                    for leader, time in zip(source.leaders, gone, strict=True) if time is not None]
-            known.append(max(*told, source.followed_at) + latency)
-    return min(known, default=None)
+    node.patience = None
+    node.epoch += 1
+    got = list(patience.got.values())
+    if outcome == WaitEnd.ROUND_OVER:
+        node.inbox = got + node.inbox           # unread: late once the round is left
+        close_round(kernel, time, node)
+        return
+    refs = []
+    for copy in got:
+        payload = copy.payload
+        refs.append(Ref(payload.source, payload.first, payload.settle(node.worker)))
+    kernel.log((rows.RESUME, time, node.id, int(outcome), len(refs)))
+    kernel.open_activation(node, Ready(node.id, time, refs, outcome))
 
 
-def _left_at(source: KNode, round_: int) -> int | None:
-    """Since when `source` has left this round, or will not enter it any more."""
-    if source.left < round_ and not source.implied and not source.downs and source.finished_at is None:
-        return None                         # nearly always
-    times = [since for low, high, since in source.implied if low <= round_ <= high]
-    times += [begin for begin, end in source.downs if end is None]
-    if source.finished_at is not None:
-        times.append(source.finished_at)
-    if source.left >= round_:
-        for upto, since in source.departures:       # ascending in both
-            if upto >= round_:
-                times.append(since)
-                break
-    return min(times, default=None)
+def close_round(kernel: Kernel, time: int, node: KNode) -> None:
+    """Tell the node that its leaders have left its round behind."""
+    kernel.log((rows.RESUME, time, node.id, int(WaitEnd.ROUND_OVER), 0))
+    kernel.open_activation(node, Ready(node.id, time, [], WaitEnd.ROUND_OVER))
 
 
-def _abstained_at(source: KNode, node: KNode, patience: Patience, round_: int) -> int | None:
-    """Since when `source` has abstained from every type that the wait accepts."""
-    if not patience.kinds:
-        return None
-    times = [source.abstained.get((node.id, kind, round_)) for kind in patience.kinds]
-    return None if None in times else max(t for t in times if t is not None)
+def _await_departure(kernel: Kernel, node: KNode, source: int) -> None:
+    """If `source` has already gone from this wait, but the word of it is still under way: look again then."""
+    known = departure_known_at(kernel.nodes, kernel.network, node, source)
+    if known is not None and known > node.time:
+        kernel.later(node, known, FATE, (node, source))
 
 
-def skip_lost_rounds(follower: KNode, lost: Copy, time: int) -> bool:
-    """A leader's message of a round that the follower has not entered is lost: has it left that round by this?
-
-    It has, unless something of that round or a later one from its leaders is in its inbox or under way.
-    """
-    if lost.round <= follower.round or lost.source not in follower.leaders:
-        return False
-    rounds = [c.round for c in follower.inbox if c.source in follower.leaders]
-    for leader in follower.leaders:
-        rounds += [c.round for c in follower.coming.get(leader, ())]
-    low = max([follower.round, *rounds]) + 1
-    if low > lost.round:
-        return False
-    follower.implied = [*follower.implied, (low, lost.round, time)]
-    return True
-
-
-def newest_reached(node: KNode, group: Iterable[int], quorum: int) -> int:
-    """The newest round that `quorum` of `group` have reached, as far as messages to this node have shown."""
-    reached = sorted((node.reached.get(n, 0) for n in group), reverse=True)
-    return reached[quorum - 1]
+def tell_watchers(kernel: Kernel, time: int, source: KNode) -> None:
+    """`source` has left a round, abstained or ended: whoever waits for it learns so after the least latency."""
+    gone = []
+    for watcher in sorted(source.watchers):
+        node = kernel.nodes[watcher]
+        if node.patience is None or source.id not in node.patience.open:
+            gone.append(watcher)
+            continue
+        if is_coming(node, node.patience, source.id):
+            continue
+        known = departure_known_at(kernel.nodes, kernel.network, node, source.id)
+        if known is not None:
+            kernel.later(node, max(known, time), FATE, (node, source.id))
+    if gone:
+        source.unwatch(gone)
+        if not source.watchers:
+            kernel.watched.discard(source.id)
 
 
-def round_is_over(node: KNode) -> bool:
-    """Whether a quorum of the node's leaders has reached a round later than its own."""
-    return (bool(node.leaders) and node.in_round
-            and newest_reached(node, node.leaders, node.quorum) > node.round)
-
-
-def all_ended_known_at(nodes: Sequence[KNode], network: Network, node: KNode, leaders: Iterable[int]) -> int | None:
-    """When the node knows that all leaders have ended for good; None: they have not."""
-    known = 0
-    for leader in leaders:
-        source = nodes[leader]
-        ends = [begin for begin, end in source.downs if end is None]
-        if source.finished_at is not None:
-            ends.append(source.finished_at)
-        if not ends:
-            return None
-        known = max(known, min(ends) + network.latency_ns(source.vertex, node.vertex))
-    return known
-
-
-_EACH = 50                          # nodes of which a report tells each one's story
-
-
-def deadlock_report(nodes: Sequence[KNode], now: int) -> str:
-    """Who waits for what, since when, at which line of its role. Of many nodes those with one story share a line."""
-    lines = [f"deadlock at {now / 1e9:.9g} s: no delivery, timer, computation or fault of a node is left"]
-    alike: dict[tuple[Any, ...], list[KNode]] = {}
-    for node in sorted(nodes, key=lambda node: not node.alive or node.finished):        # who waits, then who ended
-        own = (node.id,) if len(nodes) <= _EACH else ()
-        alike.setdefault((node.role, _story(nodes, node), *own), []).append(node)
-    for (role, told, *_), members in alike.items():
-        lines.append(f"  {_first(members, 1)} ({role}): {told}")
-    return "\n".join(lines)
-
-
-def _first(nodes: Sequence[KNode], most: int, note: Callable[[KNode], str] = lambda node: "") -> str:
-    """The names of nodes, or of the first so many and how many there are beyond."""
-    rest = f" and {len(nodes) - most:,} more" if len(nodes) > most else ""
-    return ", ".join(node.name + note(node) for node in nodes[:most]) + rest
-
-
-def _story(nodes: Sequence[KNode], node: KNode) -> str:
-    if not node.alive:
-        return f"crashed at {node.downs[-1][0] / 1e9:.9g} s"
-    if node.finished:
-        return f"ended at {(node.finished_at or 0) / 1e9:.9g} s"
-    if node.next is not None:
-        leaders = _first([nodes[n] for n in node.leaders], _EACH)
-        return f"waiting for a round after {node.round}" + (f" of {leaders}" if leaders else "") + \
-            f" ({node.next.where})"
-    patience = node.patience
-    if patience is None:
-        return "computing"
-    missing = sorted(set(patience.wait.sources or ()) - patience.got.keys())
-    kinds = " or ".join(sorted(patience.kinds)) or "any message"
-    since = f"waiting since {patience.since / 1e9:.9g} s for {kinds}"
-    if patience.sources is None:
-        return f"{since} from anybody ({patience.wait.where})"
-    sources = _first([nodes[n] for n in missing], _EACH, lambda source: _unasked(source, node))
-    return f"{since} from {sources} ({patience.wait.where})"
-
-
-def _unasked(source: KNode, node: KNode) -> str:
-    """A follower that has never been told of the round cannot answer in it."""
-    if node.in_round and source.leaders and source.round < node.round:
-        return f" (not asked in round {node.round})"
-    return ""
+def depart(kernel: Kernel, time: int, node: KNode) -> None:
+    """`node` has left a round, or ended: tell those who wait for it, and for followers that it never called."""
+    if node.watchers:
+        tell_watchers(kernel, time, node)
+    followers, ended = kernel.followers.get(node.id, _NOBODY), node.finished or not node.alive
+    for number in sorted(followers & kernel.watched):
+        follower = kernel.nodes[number]         # all its leaders may have left a round that it never entered
+        if ended or follower.round < node.left:
+            tell_watchers(kernel, time, follower)
+    if ended and time + node.out_latency <= kernel.limit:   # followers that wait for a round may wait for nothing
+        for number in sorted(followers):
+            follower = kernel.nodes[number]
+            if follower.next is not None:
+                kernel.later(follower, time + kernel.latency(node, follower), LOOK, follower)

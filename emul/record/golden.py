@@ -13,7 +13,7 @@ from typing import Any
 
 from emul.base import rows
 from emul.base.rows import Row
-from emul.roles.events import Outcome
+from emul.roles.events import WaitEnd
 
 _ARRIVED = {rows.INBOX: "arrives", rows.DELIVERED_LATE: "arrives late", rows.TO_ENDED: "arrives, nobody there"}
 
@@ -83,7 +83,7 @@ class _Log:
         return f"{self._node(row)} starts" + (f" in round {row[3]}" if row[3] else "")
 
     def _resume(self, row: Row) -> str:
-        outcome = Outcome(row[3]).name.lower().replace("_", " ")
+        outcome = WaitEnd(row[3]).name.lower().replace("_", " ")
         return f"{self._node(row)} resumes: {outcome}" + (f", {row[4]} messages" if row[4] else "")
 
     def _enter(self, row: Row) -> str:

@@ -14,7 +14,7 @@ from msgspec import Struct
 NEVER = -1                          # a deadline that does not come
 
 
-class Outcome(IntEnum):
+class WaitEnd(IntEnum):
     """How a wait ended."""
 
     COMPLETE = 0                    # what was asked for is there

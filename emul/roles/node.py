@@ -27,12 +27,12 @@ from emul.roles.events import (
     Entered,
     LeaveRound,
     NextRound,
-    Outcome,
     Ready,
     Report,
     RoleEvent,
     Send,
     Wait,
+    WaitEnd,
 )
 from emul.wire import Encoded, Message, Vector, encode
 
@@ -368,7 +368,7 @@ class Node:
                 return messages[0]
             text = f"{kind.__name__} from {self.world.names[source]}"
             assert isinstance(event, Ready)
-            if event.outcome == Outcome.TIMEOUT:
+            if event.outcome == WaitEnd.TIMEOUT:
                 raise TimedOut(f"no {text} within {timeout_s} s")
             raise NothingToReceive(f"{text} is lost or will not be sent")
         return self._wait((kind,), [source], 1, timeout_s, finish)
@@ -462,13 +462,13 @@ class Node:
 
     def _received(self, event: RoleEvent) -> list[Any]:
         assert isinstance(event, Ready)
-        if event.outcome == Outcome.ROUND_OVER:
+        if event.outcome == WaitEnd.ROUND_OVER:
             raise RoundOver
         return self._fetch(event)
 
     def _slept(self, event: RoleEvent) -> None:
         assert isinstance(event, Ready)
-        if event.outcome == Outcome.ROUND_OVER:
+        if event.outcome == WaitEnd.ROUND_OVER:
             raise RoundOver
 
     def _enter(self, number: int) -> Round:

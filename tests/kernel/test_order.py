@@ -10,7 +10,7 @@ import pytest
 
 from emul.base import rows as R
 from emul.base.errors import Deadlock, DuplicateKey, TimedOut, ZeroTimeLoop
-from emul.kernel import kernel as kernel_module
+from emul.kernel import state
 from emul.kernel.calendar import FAULT, NETWORK, TIMER, Calendar
 from emul.network import LinkRule, TopologySpec
 from emul.roles import Message, Node
@@ -289,7 +289,7 @@ def test_rounds_that_take_no_time_are_no_loop() -> None:
 
 def test_many_nodes_at_one_instant_are_no_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """As 10,001 clients of a star would be; here with a smaller limit."""
-    monkeypatch.setattr(kernel_module, "_ACTIVATIONS_AT_ONE_INSTANT", 100)
+    monkeypatch.setattr(state, "_ACTIVATIONS_AT_ONE_INSTANT", 100)
 
     async def server(node: Node, p: Any) -> None:
         async for t in node.rounds():

@@ -11,7 +11,7 @@ from emul.base import rows as R
 from emul.base.errors import TooFewClients
 from emul.network import LinkRule, OutageSpec, TopologySpec
 from emul.roles import Message, Node
-from emul.roles.events import Observation, Outcome
+from emul.roles.events import Observation, WaitEnd
 from emul.scenario import Crash, Stop
 from emul.testing import MS, World, run_world
 from emul.workers.twin import Twin
@@ -68,7 +68,7 @@ def test_a_waiting_follower_is_told_that_its_round_is_over() -> None:
                 await node.recv(Answer, node.server, timeout_s=9)
 
     world = run_world({"server": ticking, "client": client}, clients=1, stop=Stop(rounds=3))
-    over = [row[1] // MS for row in before_the_end(world, "client1", R.RESUME) if row[3] == Outcome.ROUND_OVER]
+    over = [row[1] // MS for row in before_the_end(world, "client1", R.RESUME) if row[3] == WaitEnd.ROUND_OVER]
     assert over == [20]
     assert [row[3:] for row in before_the_end(world, "client1", R.LEAVE)] == [(1, "a later round has begun")]
     assert rounds_of(world, "client1") == [1, 2]

@@ -13,7 +13,7 @@ from emul.base import rows as R
 from emul.base.errors import NothingToReceive, TimedOut
 from emul.network import LinkRule, OutageSpec, TopologySpec
 from emul.roles import Message, Node
-from emul.roles.events import Outcome
+from emul.roles.events import WaitEnd
 from emul.scenario import Crash, LinkDown, Stop
 from emul.testing import MS, World, run_world
 
@@ -94,7 +94,7 @@ def test_a_gather_returns_when_all_have_arrived() -> None:
 def test_a_gather_settles_when_a_loss_becomes_known_at_the_time_of_delivery() -> None:
     world, got = asking(answers, links=[LinkRule("client1->server", latency_ns=50 * MS, outage=LOST)])
     assert got == [(60, [2])]
-    assert [row[3] for row in world.of("server", R.RESUME)] == [Outcome.SETTLED]
+    assert [row[3] for row in world.of("server", R.RESUME)] == [WaitEnd.SETTLED]
 
 
 def test_a_gather_settles_a_latency_after_a_source_has_abstained() -> None:

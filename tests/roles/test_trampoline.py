@@ -16,7 +16,7 @@ from emul.base import rows as R
 from emul.base.errors import NothingToReceive, RoleError, RoleFailed, TimedOut, TooFewClients, WireError
 from emul.network import LinkRule
 from emul.roles import Message, Node, RoundOver, Vector
-from emul.roles.events import Abstain, Compute, Finish, LeaveRound, Outcome, Report, Send, Wait
+from emul.roles.events import Abstain, Compute, Finish, LeaveRound, Report, Send, Wait, WaitEnd
 from emul.scenario import Crash, Stop
 from emul.testing import MS, Driven, drive, run_world
 
@@ -363,7 +363,7 @@ def test_deliveries_come_before_timers_at_one_instant() -> None:
         node.send(node.server, Answer(node.now_ns))
 
     world = run_world({"server": server, "client": client}, clients=1)
-    assert [(row[1], row[3]) for row in world.of("server", R.RESUME)] == [(20 * MS, Outcome.COMPLETE)]
+    assert [(row[1], row[3]) for row in world.of("server", R.RESUME)] == [(20 * MS, WaitEnd.COMPLETE)]
 
 
 def test_deliveries_of_one_instant_come_in_the_order_of_source_then_sequence_number() -> None:

@@ -12,12 +12,12 @@ import pytest
 from emul import schemes
 from emul.base import rows
 from emul.base.streams import generator
-from emul.kernel import Crash, Kernel, Plan, Stop
+from emul.kernel import Crash, Kernel, Plan, StopRule, run_to_end
 from emul.learning.device import Device
 from emul.network import LinkRule, Network, TopologySpec, build
 from emul.network.links.link import Link
 from emul.roles.costs import Costs
-from emul.roles.events import Compute, Computed, Entered, LeaveRound, Outcome, Ready, Start
+from emul.roles.events import Compute, Computed, Entered, LeaveRound, Ready, Start, WaitEnd
 from emul.roles.node import Memory, Node, World
 from emul.roles.trampoline import Role
 from emul.wire import Encoded, Message, decode, encode, message_types
@@ -146,7 +146,7 @@ def play(scheme: str, clients: int, params: dict[str, Any], rounds: int = 1, los
     setup = Setup(0, scheme, [], params, seed, names, roles, [1.0] * len(names), [0] * len(names), {},
                   {"d": d, "spread": spread}, "zero", {}, {})
     plan = Plan(names, ["server"] * servers + ["client"] * clients, list(range(len(names))), [0] * len(names), [0],
-                Stop(rounds=rounds), list(faults))
+                StopRule(rounds=rounds), list(faults))
     log: list[tuple[Any, ...]] = []
 
     class Journal:
@@ -165,7 +165,7 @@ def play(scheme: str, clients: int, params: dict[str, Any], rounds: int = 1, los
         patch.setattr("emul.learning.Task", make)
         twin.open([setup])
         kernel = Kernel(plan, ScriptedNetwork(network, lost, late or (lambda *_: 0)), twin, Journal())  # type: ignore
-        kernel.run()
+        run_to_end(kernel)
         twin.finish()
     played = Played(log, kernel, tasks[0].evaluated)
     for row in log:
@@ -198,7 +198,7 @@ class Drive:
     def enter(self, round_: int) -> None:
         self._go(Entered(self.node.id, self.node.now_ns, round_))
 
-    def deliver(self, *messages: tuple[int, Message], outcome: Outcome = Outcome.COMPLETE) -> None:
+    def deliver(self, *messages: tuple[int, Message], outcome: WaitEnd = WaitEnd.COMPLETE) -> None:
         """(sender, message) each, all that the wait gets."""
         self._inbox = [self._received(source, message) for source, message in messages]
         self._go(Ready(self.node.id, self.node.now_ns, [], outcome))

@@ -20,7 +20,7 @@ from emul.base.errors import NotDecodable, TooFewClients
 from emul.base.streams import generator
 from emul.kernel import Crash
 from emul.primitives.codes.gradient_coding import cyclic_mds, fractional
-from emul.roles.events import Outcome
+from emul.roles.events import WaitEnd
 from emul.schemes import fair_seccogc
 from emul.schemes.fair_seccogc import Continue, KeyRequest, KeyRing, Masked, Model, Params, PartialSum, check
 from emul.wire import encode
@@ -391,11 +391,11 @@ def test_a_sum_by_an_earlier_code_is_not_counted(drive: Any) -> None:
     server = drive("fair_seccogc", "server", 0, 5, {"s": 2, "lambda_": 0.0, "rekey_at": (1,)})
     server.enter(1)
     there = [(k, fair_seccogc.Present(1, np.zeros(0, np.uint8))) for k in (1, 2, 3, 4)]
-    server.deliver(*there, outcome=Outcome.SETTLED)
-    server.deliver(outcome=Outcome.SETTLED)                 # of client 5 nothing comes, in three rounds
+    server.deliver(*there, outcome=WaitEnd.SETTLED)
+    server.deliver(outcome=WaitEnd.SETTLED)                 # of client 5 nothing comes, in three rounds
     for t in (2, 3):
         server.enter(t)
-        server.deliver(outcome=Outcome.SETTLED)
+        server.deliver(outcome=WaitEnd.SETTLED)
     server.deliver(*((k, fair_seccogc.GroupHeld(1)) for k in (1, 2, 3, 4)))
     assert server.last.kinds == ["GroupSum"]
     heard, total = np.packbits([True] * 2), np.ones(40, np.float32)

@@ -19,7 +19,7 @@ from emul.record import rundir
 from emul.record.columns import Finder, Table, columns, copy_keys
 from emul.record.journal import RecordError, read
 from emul.record.tables import LATE, LOST, TO_ENDED, Computations, Messages, computations_of, messages_of
-from emul.roles.events import Outcome
+from emul.roles.events import WaitEnd
 
 KINDS = ("first", "retransmitted", "wasted", "lost")
 STATES = ("computing", "waiting", "between rounds", "down")
@@ -282,7 +282,7 @@ def delays(run: Run, w: Waits) -> pd.DataFrame:
     at = np.maximum(place, 0)
     hit = (place >= 0) & (len(order) > 0)
     if len(order):
-        hit &= (target[at] == node) & (known[at] == end) & (outcome != Outcome.TIMEOUT)
+        hit &= (target[at] == node) & (known[at] == end) & (outcome != WaitEnd.TIMEOUT)
     before = np.maximum(at - 1, 0)
     alone = np.array(start)
     if len(order):
@@ -290,7 +290,7 @@ def delays(run: Run, w: Waits) -> pd.DataFrame:
         alone[same] = np.maximum(start[same], known[before[same]])
     copy = order[at] if len(order) else at
     names = np.array(run.names, dtype=object)
-    others = {int(Outcome.TIMEOUT): _DEADLINE, int(Outcome.ROUND_OVER): "round over"}
+    others = {int(WaitEnd.TIMEOUT): _DEADLINE, int(WaitEnd.ROUND_OVER): "round over"}
     cause = np.array([others.get(o, "a departure") for o in outcome.tolist()], dtype=object)
     how = cause.copy()
     if hit.any():

@@ -1,0 +1,56 @@
+"""The report of a deadlock: who waits for what, since when, at which line of its role."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from emul.kernel.parts import KNode
+
+_EACH = 50                          # nodes of which a report tells each one's story
+
+
+def deadlock_report(nodes: Sequence[KNode], now: int) -> str:
+    """Who waits for what, since when, at which line of its role. Of many nodes those with one story share a line."""
+    lines = [f"deadlock at {now / 1e9:.9g} s: no delivery, timer, computation or fault of a node is left"]
+    alike: dict[tuple[Any, ...], list[KNode]] = {}
+    for node in sorted(nodes, key=lambda node: not node.alive or node.finished):        # who waits, then who ended
+        own = (node.id,) if len(nodes) <= _EACH else ()
+        alike.setdefault((node.role, _story(nodes, node), *own), []).append(node)
+    for (role, told, *_), members in alike.items():
+        lines.append(f"  {_first(members, 1)} ({role}): {told}")
+    return "\n".join(lines)
+
+
+def _first(nodes: Sequence[KNode], most: int, note: Callable[[KNode], str] = lambda node: "") -> str:
+    """The names of nodes, or of the first so many and how many there are beyond."""
+    rest = f" and {len(nodes) - most:,} more" if len(nodes) > most else ""
+    return ", ".join(node.name + note(node) for node in nodes[:most]) + rest
+
+
+def _story(nodes: Sequence[KNode], node: KNode) -> str:
+    if not node.alive:
+        return f"crashed at {node.downs[-1][0] / 1e9:.9g} s"
+    if node.finished:
+        return f"ended at {(node.finished_at or 0) / 1e9:.9g} s"
+    if node.next is not None:
+        leaders = _first([nodes[n] for n in node.leaders], _EACH)
+        return f"waiting for a round after {node.round}" + (f" of {leaders}" if leaders else "") + \
+            f" ({node.next.where})"
+    patience = node.patience
+    if patience is None:
+        return "computing"
+    missing = sorted(set(patience.wait.sources or ()) - patience.got.keys())
+    kinds = " or ".join(sorted(patience.kinds)) or "any message"
+    since = f"waiting since {patience.since / 1e9:.9g} s for {kinds}"
+    if patience.sources is None:
+        return f"{since} from anybody ({patience.wait.where})"
+    sources = _first([nodes[n] for n in missing], _EACH, lambda source: _unasked(source, node))
+    return f"{since} from {sources} ({patience.wait.where})"
+
+
+def _unasked(source: KNode, node: KNode) -> str:
+    """A follower that has never been told of the round cannot answer in it."""
+    if node.in_round and source.leaders and source.round < node.round:
+        return f" (not asked in round {node.round})"
+    return ""

@@ -1,0 +1,161 @@
+"""What a wait may know: matching, fates, and rounds that a quorum has reached. Nothing here changes the calendar.
+
+The *fate* of a source, for a wait without a timeout, is one of
+
+    arrived     a matching message of it lies unread in the inbox
+    pending     one is under way, or may still be sent
+    lost        one was lost; used up by the wait that it settles
+    never       the source abstained, has left the round, has ended or crashed, and the word of it has had time to come
+
+No node's state is read across nodes but through such departures, known after the least latency between the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from emul.kernel.parts import Copy, KNode, Patience
+from emul.network import Network
+
+
+def matches(node: KNode, patience: Patience, copy: Copy) -> bool:
+    """Whether `copy` is one that the node waits for now. Of no round, or outside rounds: any round will do."""
+    if patience.sources is not None and copy.source not in patience.sources:
+        return False
+    if patience.kinds and copy.kind not in patience.kinds:
+        return False
+    if not copy.round or not node.round:
+        return True
+    return copy.round == node.round if node.in_round else copy.round > node.left
+
+
+def take_from_inbox(node: KNode, patience: Patience) -> bool:
+    """Move what the wait asks for out of the inbox, in order of arrival. True: it is all there."""
+    rest = []
+    for copy in node.inbox:
+        if len(patience.got) < patience.need and copy.source not in patience.got and matches(node, patience, copy):
+            patience.got[copy.source] = copy
+            patience.open.discard(copy.source)
+        else:
+            rest.append(copy)
+    node.inbox = rest
+    return len(patience.got) >= patience.need
+
+
+def is_coming(node: KNode, patience: Patience, source: int) -> bool:
+    """Whether a copy that the wait asks for is under way from `source`: its arrival or loss will tell."""
+    return any(matches(node, patience, copy) for copy in node.coming.get(source, ()))
+
+
+def settle(nodes: Sequence[KNode], network: Network, node: KNode, source: int, time: int) -> bool:
+    """Look at the fate of `source` for the node's wait at `time`. True: nothing is open any more."""
+    patience = node.patience
+    if patience is None or source not in patience.open:
+        return False
+    if is_coming(node, patience, source):
+        return False
+    for place, copy in enumerate(node.losses):
+        if copy.source == source and matches(node, patience, copy):
+            del node.losses[place]
+            break
+    else:
+        known = departure_known_at(nodes, network, node, source)
+        if known is None or known > time:
+            return False
+    patience.open.discard(source)
+    return not patience.open
+
+
+def departure_known_at(nodes: Sequence[KNode], network: Network, node: KNode, source_id: int) -> int | None:
+    """When `node` knows that what it waits for will never be sent by `source`; None: it may yet be.
+
+    Reads the source's past only, with its times: the source may have been run ahead of the node, or the node of it.
+    """
+    source, patience = nodes[source_id], node.patience
+    assert patience is not None
+    round_ = node.round if node.in_round else 0
+    left = _left_at(source, round_) if round_ else None
+    abstained = _abstained_at(source, node, patience, round_) if source.abstained else None
+    led = bool(round_) and source.round < round_ and source.leaders and node.id not in source.leaders
+    times = [time for time in (source.finished_at, abstained, left) if time is not None]
+    if not times and not source.downs and not led:
+        return None                         # nearly always: it is still there
+    latency = network.latency_ns(source.vertex, node.vertex) if source is not node else 0
+    known = [time + latency for time in times]
+    for begin, end in source.downs:
+        if end is None or end + latency > patience.since:       # seen as down at some time of this wait
+            known.append(max(begin + latency, patience.since))
+    if led:
+        gone = [_left_at(nodes[leader], round_) for leader in source.leaders]
+        if None not in gone:
+            told = [time + network.latency_ns(nodes[leader].vertex, source.vertex)
+                    for leader, time in zip(source.leaders, gone, strict=True) if time is not None]
+            known.append(max(*told, source.followed_at) + latency)
+    return min(known, default=None)
+
+
+def _left_at(source: KNode, round_: int) -> int | None:
+    """Since when `source` has left this round, or will not enter it any more."""
+    if source.left < round_ and not source.implied and not source.downs and source.finished_at is None:
+        return None                         # nearly always
+    times = [since for low, high, since in source.implied if low <= round_ <= high]
+    times += [begin for begin, end in source.downs if end is None]
+    if source.finished_at is not None:
+        times.append(source.finished_at)
+    if source.left >= round_:
+        for upto, since in source.departures:       # ascending in both
+            if upto >= round_:
+                times.append(since)
+                break
+    return min(times, default=None)
+
+
+def _abstained_at(source: KNode, node: KNode, patience: Patience, round_: int) -> int | None:
+    """Since when `source` has abstained from every type that the wait accepts."""
+    if not patience.kinds:
+        return None
+    times = [source.abstained.get((node.id, kind, round_)) for kind in patience.kinds]
+    return None if None in times else max(t for t in times if t is not None)
+
+
+def skip_lost_rounds(follower: KNode, lost: Copy, time: int) -> bool:
+    """A leader's message of a round that the follower has not entered is lost: has it left that round by this?
+
+    It has, unless something of that round or a later one from its leaders is in its inbox or under way.
+    """
+    if lost.round <= follower.round or lost.source not in follower.leaders:
+        return False
+    rounds = [c.round for c in follower.inbox if c.source in follower.leaders]
+    for leader in follower.leaders:
+        rounds += [c.round for c in follower.coming.get(leader, ())]
+    low = max([follower.round, *rounds]) + 1
+    if low > lost.round:
+        return False
+    follower.implied = [*follower.implied, (low, lost.round, time)]
+    return True
+
+
+def newest_reached(node: KNode, group: Iterable[int], quorum: int) -> int:
+    """The newest round that `quorum` of `group` have reached, as far as messages to this node have shown."""
+    reached = sorted((node.reached.get(n, 0) for n in group), reverse=True)
+    return reached[quorum - 1]
+
+
+def round_is_over(node: KNode) -> bool:
+    """Whether a quorum of the node's leaders has reached a round later than its own."""
+    return (bool(node.leaders) and node.in_round
+            and newest_reached(node, node.leaders, node.quorum) > node.round)
+
+
+def all_ended_known_at(nodes: Sequence[KNode], network: Network, node: KNode, leaders: Iterable[int]) -> int | None:
+    """When the node knows that all leaders have ended for good; None: they have not."""
+    known = 0
+    for leader in leaders:
+        source = nodes[leader]
+        ends = [begin for begin, end in source.downs if end is None]
+        if source.finished_at is not None:
+            ends.append(source.finished_at)
+        if not ends:
+            return None
+        known = max(known, min(ends) + network.latency_ns(source.vertex, node.vertex))
+    return known

@@ -1,0 +1,141 @@
+"""Faults: nodes crash, return, leave and come back; links change."""
+
+from __future__ import annotations
+
+from emul.base import rows
+from emul.base.errors import Deadlock
+from emul.kernel.calendar import BACK, FAILURE, FAR, FAULT, LAND, NETWORK, RETURN
+from emul.kernel.deadlock import deadlock_report
+from emul.kernel.messages import empty_inbox, find_pipe, look_again
+from emul.kernel.parts import FLOW, Crash, Fault, KNode, Leave, LinkChange, Pipe
+from emul.kernel.rounds import decider_ended
+from emul.kernel.state import Kernel
+from emul.kernel.waits import depart
+from emul.network import FlowLink
+from emul.roles.events import Close, Start
+
+_STREAM = 1 << 40                   # sequence numbers of the faults of a stream begin at multiples of this
+_WITHOUT_PROGRESS = 100_000         # faults of streams, before a run in which no round begins is a deadlock
+
+
+def plan_faults(kernel: Kernel) -> None:
+    """Put the faults of the plan on the calendar, of each stream the first."""
+    _lower_lookahead(kernel)
+    for place, fault in enumerate(kernel.plan.faults):
+        _add(kernel, fault, 2 * place, -1)
+    for number in range(len(kernel.plan.streams)):
+        _pull(kernel, number, _STREAM * (number + 1))
+
+
+def _lower_lookahead(kernel: Kernel) -> None:
+    """A fault may lower the latency of a link: its sender cannot look ahead farther than that, at any time.
+
+    Flows have paid their latency before: a change of their rate can bring the end of one to the next instant.
+    """
+    at = {node.vertex: node for node in kernel.nodes}
+    for fault in kernel.plan.faults:
+        if isinstance(fault, LinkChange) and fault.src in at:
+            latency = fault.changes.get("latency_ns")           # or a distribution of them
+            if isinstance(kernel.network.link(fault.src, fault.dst), FlowLink):
+                latency = 0
+            if latency is not None:
+                node = at[fault.src]
+                node.out_latency = min(node.out_latency, getattr(latency, "least_ns", latency))
+
+
+def _add(kernel: Kernel, fault: Fault, seq: int, stream: int) -> None:
+    """Sequence numbers come in pairs: one for the fault, one for its end."""
+    if isinstance(fault, LinkChange):
+        number, owner = len(kernel.nodes) + fault.src, kernel.at.get(fault.src)
+    else:
+        number, owner = fault.node, kernel.nodes[fault.node]
+    kernel.calendar.add(fault.at_ns, (FAULT, number, seq, FAILURE, (fault, seq, stream), owner))
+
+
+def _pull(kernel: Kernel, stream: int, seq: int) -> None:
+    """The next fault of a stream goes on the calendar; only one of each is there, since they may be endless."""
+    fault = next(kernel.plan.streams[stream], None)
+    if fault is not None:
+        _add(kernel, fault, seq, stream)
+
+
+def fail(kernel: Kernel, time: int, fault: Fault, seq: int, stream: int) -> None:
+    """One fault happens; of a stream, the next goes on the calendar."""
+    if stream >= 0:
+        kernel.pulled += 1
+        if kernel.pulled > max(_WITHOUT_PROGRESS, 1000 * len(kernel.nodes)):
+            raise Deadlock(f"no decider has entered a round during {kernel.pulled} faults\n"
+                           + deadlock_report(kernel.nodes, kernel.now))
+        _pull(kernel, stream, seq + 2)
+    if isinstance(fault, LinkChange):
+        _change_link(kernel, time, find_pipe(kernel, fault.src, fault.dst), fault)
+    elif isinstance(fault, Leave):
+        _go_away(kernel, time, kernel.nodes[fault.node], fault, seq + 1)
+    else:
+        _crash(kernel, time, kernel.nodes[fault.node], fault, seq + 1)
+
+
+def _go_away(kernel: Kernel, time: int, node: KNode, fault: Leave, seq: int) -> None:
+    """Its role goes on and keeps its memory; what it sends or gets from now on is lost."""
+    if node.away or node.finished:
+        return
+    node.away = True
+    kernel.log((rows.AWAY, time, node.id))
+    if fault.until_ns is not None:
+        kernel.calendar.add(fault.until_ns, (FAULT, node.id, seq, BACK, (node, fault), node))
+
+
+def come_back(kernel: Kernel, time: int, node: KNode, fault: Leave) -> None:
+    """A node that was away is heard again."""
+    node.away = False
+    kernel.log((rows.BACK, time, node.id))
+
+
+def _crash(kernel: Kernel, time: int, node: KNode, fault: Crash, seq: int) -> None:
+    if not node.alive or node.finished:
+        return
+    if fault.until_ns is not None:
+        kernel.calendar.add(fault.until_ns, (FAULT, node.id, seq, RETURN, (node, fault), node))
+    node.time = time
+    node.alive = False
+    node.downs = [*node.downs, (time, fault.until_ns)]
+    node.epoch += 1
+    node.computing = False
+    if node.patience is not None:
+        node.inbox = list(node.patience.got.values()) + node.inbox
+    node.patience = node.next = None
+    node.in_round = False
+    if node.round > node.left:                  # its round is over for it, whether it returns or not
+        node.left = node.round
+        node.depart(node.round, time)
+    kernel.log((rows.CRASH, time, node.id))
+    empty_inbox(kernel, node)
+    if node.group is not None:
+        kernel.fuse(node)
+    kernel.port.post(node.worker, Close(node.id, time, fault.wipe))
+    depart(kernel, time, node)
+    if fault.until_ns is None:
+        decider_ended(kernel, node)
+
+
+def return_(kernel: Kernel, time: int, node: KNode, fault: Crash) -> None:
+    """A crashed node starts its role anew."""
+    node.alive = True
+    node.reached = {}
+    kernel.log((rows.RETURN, time, node.id))
+    kernel.log((rows.START, time, node.id, node.round))
+    kernel.open_activation(node, Start(node.id, time, node.round))
+
+
+def _change_link(kernel: Kernel, time: int, pipe: Pipe, fault: LinkChange) -> None:
+    kernel.log((rows.LINK, time, fault.src, fault.dst, dict(fault.changes if fault.told is None else fault.told)))
+    if pipe.kind != FLOW:
+        pipe.link.change(time, **fault.changes)
+        look_again(kernel, pipe.main)
+        return
+    for copy in pipe.link.change(time, **fault.changes):        # dropped: known now
+        end = find_pipe(kernel, copy.path[copy.hop], copy.path[copy.hop + 1])  # of the whole flow
+        kernel.calendar.add(time, (NETWORK, copy.source, copy.seq + FAR, LAND, (copy, False, 0, 0, end),
+                                  end.owner))
+    if kernel.flows is not None:
+        look_again(kernel, kernel.flows)

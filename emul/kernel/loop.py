@@ -1,0 +1,328 @@
+"""The kernel's loop: one clock for many processes.
+
+It takes steps off the calendar as long as they are *safe*, hands activations to the workers, and applies their answers
+in the order of the activations. Two rules make a run the same for any number of workers:
+
+    safe        an event of vertex j at t is taken only if no open activation can yet cause an earlier one there:
+                time(i) + least latency out of i > t for every open activation i, and j itself has none open
+    in order    answers are applied in the order in which their activations were opened, never in that in which they
+                arrive; so what the kernel does next depends on virtual time alone
+
+Nothing here knows a scheme, a process or a file. `state.py` holds what is known of the run; `messages.py`, `waits.py`,
+`rounds.py` and `faults.py` say what becomes of the actions and entries that the loop meets.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from typing import Any
+
+from emul.base import rows
+from emul.base.errors import Deadlock, RoleFailed, RunError
+from emul.kernel.calendar import (
+    ADVANCE,
+    BACK,
+    COMPUTED,
+    DEADLINE,
+    FAILURE,
+    FAR,
+    FATE,
+    FLOW_IN,
+    FLOW_ON,
+    LAND,
+    LOCAL,
+    LOOK,
+    OFFER,
+    RETURN,
+    STOP,
+    TIMER,
+    Entry,
+)
+from emul.kernel.deadlock import deadlock_report
+from emul.kernel.fates import departure_known_at, round_is_over, settle
+from emul.kernel.faults import come_back, fail, plan_faults, return_
+from emul.kernel.messages import arrive, enter_next, leave_link, offer_to, send, start_flow
+from emul.kernel.parts import Copy, KNode, Patience, Pipe
+from emul.kernel.rounds import finish, leave_round, next_round, report, stop_now, try_next_round
+from emul.kernel.state import HELD, Kernel
+from emul.kernel.waits import abstain, close_round, resume, wait
+from emul.roles.events import (
+    Abstain,
+    Compute,
+    Computed,
+    Finish,
+    LeaveRound,
+    NextRound,
+    Report,
+    Send,
+    Start,
+    Wait,
+    WaitEnd,
+)
+
+_LANDINGS = (LOCAL, LAND)
+
+
+def run_to_end(kernel: Kernel) -> None:
+    """Run to the end. Raises RunError: a role failed, a deadlock, a worker died, a bug of emul."""
+    plan_faults(kernel)
+    if kernel.plan.stop.virtual_ns is not None:
+        kernel.calendar.add(kernel.plan.stop.virtual_ns, (TIMER, -1, 0, STOP, None, None))
+    for node in kernel.nodes:
+        kernel.open_activation(node, Start(node.id, 0, 0))
+        kernel.log((rows.START, 0, node.id, 0))
+    try:
+        _loop(kernel)
+    except RunError:
+        kernel.limit, kernel.deciding = FAR - 1, set()
+        kernel.open.clear()
+        _release(kernel)                        # all that is known of a run that failed
+        raise
+    _release(kernel)
+
+
+def _loop(kernel: Kernel) -> None:
+    while True:
+        _take_safe_steps(kernel)
+        if kernel.round_ended or len(kernel.held) >= kernel.full:
+            _release(kernel)
+        if kernel.open:
+            _apply_next(kernel)
+        elif not kernel.deciding:
+            break
+        elif kernel.calendar.next_time is None:
+            raise Deadlock(deadlock_report(kernel.nodes, kernel.now))
+
+
+def _release(kernel: Kernel) -> None:
+    """Write the rows before which nothing can come any more, by time; at the end all rows up to it."""
+    held = kernel.held
+    bound = min([time for _, time in kernel.open], default=FAR)
+    following = kernel.calendar.next_time
+    if following is not None:
+        bound = min(bound, following)
+    if bound > kernel.limit or not (kernel.deciding or kernel.open):
+        bound = kernel.limit + 1                # nothing after the end belongs to the run
+    held.sort(key=_time)                        # stable: rows of one time stay in the order of their steps
+    count = bisect_left(held, bound, key=_time)
+    append = kernel.journal.append
+    for row in held[:count]:
+        append(row)
+    del held[:count]
+    kernel.full = len(held) + HELD
+    if kernel.round_ended:
+        kernel.round_ended = False
+        kernel.journal.round_ended()
+
+
+def _take_safe_steps(kernel: Kernel) -> None:
+    """Take every step that no open activation can still come before; entries of open nodes wait for these."""
+    calendar, horizon, limit = kernel.calendar, kernel.horizon, kernel.limit
+    while True:
+        time = calendar.next_time
+        if time is None or time > limit or (horizon and time >= horizon[0][1]):
+            return
+        step = calendar.take_step(time)
+        for entry in step:
+            owner = entry[5]
+            if owner is None:
+                if entry[3] == STOP and kernel.open:        # what is open may enter a round before it
+                    for waiting in step:
+                        calendar.add(time, waiting)
+                    return
+            elif owner.open_index:
+                step = _park(kernel, time, step)
+                break
+        if step:
+            kernel.now = time
+            _take(kernel, time, step)
+            limit = kernel.limit
+
+
+def _park(kernel: Kernel, time: int, step: list[Entry]) -> list[Entry]:
+    """Set aside the entries of nodes that are open, until they answer: what they do now comes before. The rest."""
+    free = []
+    for entry in step:
+        owner = entry[5]
+        if owner is not None and owner.open_index:
+            if owner.parked is None:
+                owner.parked = []
+            owner.parked.append((time, entry))
+        else:
+            free.append(entry)
+    return free
+
+
+def _take(kernel: Kernel, time: int, step: list[Entry]) -> None:
+    """One step: deliveries by (source, seq), then what is computed, then every wait is looked at once."""
+    if len(step) == 1:                          # most steps of an irregular run
+        entry = step[0]
+        if entry[3] == ADVANCE:
+            left = leave_link(kernel, time, entry[4])
+            if len(left) == 1:
+                node = arrive(kernel, time, *left[0], entry[4])
+                if node is not None:
+                    _look(kernel, time, node)
+                return
+        else:
+            node = arrive(kernel, time, *entry[4]) if entry[3] in _LANDINGS else _happen(kernel, time, entry)
+            if node is not None:
+                _look(kernel, time, node)
+            return
+        arrivals = [(*one, entry[4]) for one in left]
+        rest: list[Entry] = []
+    else:
+        arrivals, rest = [], []
+        for entry in step:
+            tag = entry[3]
+            if tag == ADVANCE:
+                pipe = entry[4]
+                arrivals += [(*one, pipe) for one in leave_link(kernel, time, pipe)]
+            elif tag in _LANDINGS:
+                arrivals.append(entry[4])
+            else:
+                rest.append(entry)
+    arrivals.sort(key=_copy_key)
+    touched: dict[int, KNode] = {}
+    for arrival in arrivals:
+        node = arrive(kernel, time, *arrival)
+        if node is not None:
+            touched[node.id] = node
+    for entry in rest:
+        node = _happen(kernel, time, entry)
+        if node is not None:
+            touched[node.id] = node
+    for _, node in sorted(touched.items()):
+        _look(kernel, time, node)
+
+
+def _happen(kernel: Kernel, time: int, entry: Entry) -> KNode | None:
+    """An entry that is no delivery. Returns the node whose wait it may have ended."""
+    tag, what = entry[3], entry[4]
+    if tag == LOOK:
+        return what
+    if tag == COMPUTED:
+        node, epoch = what
+        if node.epoch == epoch and node.alive:
+            node.computing = False
+            kernel.log((rows.COMPUTED, time, node.id))
+            kernel.open_activation(node, Computed(node.id, time))
+        return None
+    if tag == DEADLINE:
+        node, epoch = what
+        if node.epoch == epoch and node.alive and node.patience is not None:
+            resume(kernel, time, node, WaitEnd.TIMEOUT)
+        return None
+    if tag == FATE:
+        node, source = what
+        if settle(kernel.nodes, kernel.network, node, source, time):
+            return node
+        if node.patience is not None and source in node.patience.open:
+            # it came back before the word of its crash did, but may have left by other means, known later
+            known = departure_known_at(kernel.nodes, kernel.network, node, source)
+            if known is not None and known > time:
+                kernel.later(node, known, FATE, (node, source))
+        return None
+    if tag == OFFER:
+        offer_to(kernel, time, *what)
+    elif tag == FLOW_ON:
+        enter_next(kernel, time, *what)
+    elif tag == FLOW_IN:
+        start_flow(kernel, time, *what)
+    elif tag == FAILURE:
+        fail(kernel, time, *what)
+    elif tag == RETURN:
+        return_(kernel, time, what[0], what[1])
+    elif tag == BACK:
+        come_back(kernel, time, what[0], what[1])
+    elif tag == STOP and not kernel.stopped:
+        stop_now(kernel, time)
+    return None
+
+
+def _look(kernel: Kernel, time: int, node: KNode) -> None:
+    """Once a step: is the node's wait over?"""
+    if node.open_index or not node.alive or node.finished:
+        return
+    if node.next is not None:
+        try_next_round(kernel, time, node)
+    elif node.computing:
+        if node.following is not None and node.following.abandon and round_is_over(node):
+            node.computing = False
+            node.epoch += 1                     # its end no longer counts
+            close_round(kernel, time, node)
+    elif node.patience is not None:
+        patience = node.patience
+        if len(patience.got) >= patience.need:
+            resume(kernel, time, node, WaitEnd.COMPLETE)
+        elif node.in_round and round_is_over(node):
+            resume(kernel, time, node, WaitEnd.ROUND_OVER)
+        elif patience.fates and not patience.open:
+            kernel.oracle_waits[node.role, patience.wait.where] += 1
+            resume(kernel, time, node, WaitEnd.SETTLED)
+
+
+def _apply_next(kernel: Kernel) -> None:
+    """Wait for the answer of the oldest open activation and apply its actions."""
+    node, time = kernel.open.popleft()
+    if node.group is not None:
+        _fuse_open(kernel, node)
+    reply = kernel.port.reply(node.id, node.worker)
+    if time > kernel.limit:                     # the run ended before this
+        node.open_index = 0
+        return
+    if kernel.horizon and kernel.horizon[0][0] == node.open_index:
+        kernel.horizon.popleft()
+    node.open_index = 0
+    if node.parked:
+        for due, entry in node.parked:
+            kernel.calendar.add(due, entry)
+        node.parked = None
+    spent = reply.uncharged
+    node.uncharged += spent
+    if spent > node.uncharged_most:
+        node.uncharged_most = spent
+    for action in reply.actions:
+        _ACT[type(action)](kernel, node, action)
+    if reply.error:
+        raise RoleFailed(f"{node.name} ({node.role}) failed at {time / 1e9:.9g} s in round {node.round}:\n"
+                         f"{reply.error}")
+
+
+def _compute(kernel: Kernel, node: KNode, action: Compute) -> None:
+    node.epoch += 1
+    kernel.log((rows.COMPUTE, node.time, node.id, action.label, action.cost, action.work, node.round))
+    fusing = kernel.plan.fuse
+    if fusing is not None and action.label == fusing.label:
+        node.group = kernel.groups.setdefault((fusing.lanes[node.id], node.role), {})
+        node.group[node.id] = node.time + action.cost
+    if node.in_round and round_is_over(node):
+        kernel.later(node, node.time, LOOK, node)   # the next await after the round is over raises: cut at once
+        node.patience = Patience(Wait([], [], 1, -2, action.where), node.time)
+        node.patience.fates = False
+        return
+    node.computing = True
+    kernel.later(node, node.time + action.cost, COMPUTED, (node, node.epoch))
+
+
+def _fuse_open(kernel: Kernel, node: KNode) -> None:
+    """The answer of `node` needs its computation done. So will those of all that are open: now it is said for all
+    of them who is done with whom, and every worker has work."""
+    kernel.fuse(node)
+    for other, _ in kernel.open:
+        if other.group is not None:
+            kernel.fuse(other)
+
+
+_ACT: dict[type, Callable[[Kernel, KNode, Any], None]] = {
+    Send: send, Wait: wait, NextRound: next_round, LeaveRound: leave_round, Abstain: abstain, Compute: _compute,
+    Report: report, Finish: finish}
+
+
+def _time(row: rows.Row) -> int:
+    return row[1]
+
+
+def _copy_key(left: tuple[Copy, bool, int, int, Pipe | None]) -> tuple[int, int]:
+    return left[0].source, left[0].seq

@@ -1,0 +1,289 @@
+"""The way of a message: sent, offered to the links of its route, arrived, lost or late; and where its frames lie."""
+
+from __future__ import annotations
+
+from sys import intern
+
+from emul.base import rows
+from emul.kernel.calendar import ADVANCE, FAR, FLOW_IN, FLOW_ON, LAND, LOCAL, NETWORK, OFFER
+from emul.kernel.fates import matches, settle, skip_lost_rounds
+from emul.kernel.parts import FLOW, OWN, SHARED, Copy, KNode, Payload, Pipe
+from emul.kernel.state import Kernel
+from emul.kernel.waits import tell_watchers
+from emul.network import FlowLink
+from emul.roles.events import Drop, Send
+from emul.wire import ENVELOPE_BYTES
+
+_ABSTENTIONS = 1000                 # kept of a node, before those of old rounds are forgotten
+
+
+def send(kernel: Kernel, node: KNode, action: Send) -> None:
+    """One copy for each target, offered to the first link of its way."""
+    time, source, seq, kind, round_ = node.time, node.id, action.first, intern(action.kind), action.round
+    size = action.size + ENVELOPE_BYTES
+    nodes, log, away = kernel.nodes, kernel.log, node.away
+    payload = Payload(source, seq, node.worker)
+    for target in action.to:
+        payload.expect(nodes[target].worker)
+    for target in action.to:
+        way = node.ways.get(target)
+        if way is None:
+            if not node.ways:
+                node.ways = {}
+            way = node.ways[target] = _way(kernel, node, nodes[target])
+        path, pipe = way
+        copy = Copy(source, seq, target, kind, size, round_, payload, path)
+        coming = nodes[target].coming
+        if source in coming:
+            coming[source].append(copy)
+        elif coming:
+            coming[source] = [copy]
+        else:
+            nodes[target].coming = {source: [copy]}
+        if pipe is None:                        # to itself
+            log((rows.SEND, time, source, seq, target, kind, action.size, 0, round_, -1, -1))
+            kernel.later(node, time, LOCAL, (copy, True, 0, 0, None))
+        elif away:                              # nobody hears it; known when it would have come at the earliest
+            log((rows.SEND, time, source, seq, target, kind, action.size, 0, round_, -1, -1))
+            kernel.calendar.add(time + kernel.latency(node, nodes[target]), (
+                NETWORK, source, seq + FAR, LAND, (copy, False, 0, 0, None), nodes[target]))
+        else:
+            wire = size if pipe.plain else pipe.link.wire_bytes(size)
+            log((rows.SEND, time, source, seq, target, kind, action.size, wire, round_, pipe.src, pipe.dst))
+            _offer(kernel, time, pipe, copy)
+        seq += 1
+
+
+def _way(kernel: Kernel, node: KNode, target: KNode) -> tuple[tuple[int, ...], Pipe | None]:
+    """The vertices from node to target, and the first link of that route."""
+    if target is node:
+        return (node.vertex,), None
+    path = kernel.network.route(node.vertex, target.vertex)
+    return path, find_pipe(kernel, path[0], path[1])
+
+
+def _offer(kernel: Kernel, time: int, pipe: Pipe, copy: Copy, tail: int = 0) -> None:
+    """The copy's next link. `tail`: when the last byte of it will be here; it is, if that has passed."""
+    if pipe.kind or pipe.cut or tail > time:
+        if pipe.kind == FLOW:
+            _enter(kernel, max(time, tail), pipe, copy, [])
+        elif pipe.kind == SHARED:               # other nodes may offer to it before: in the order of time
+            kernel.calendar.add(time, (NETWORK, copy.source, copy.seq + FAR, OFFER, (pipe, copy, tail), None))
+        else:
+            offer_to(kernel, time, pipe, copy, tail)
+        return
+    delivered = pipe.link.offer(time, copy, copy.size, copy.round)
+    if pipe.due is None:
+        _look_at(kernel, pipe)
+    if copy.payload.undecided and kernel.early and not (delivered and copy.hop < len(copy.path) - 2):
+        _decide(kernel, copy, delivered)
+
+
+def offer_to(kernel: Kernel, time: int, pipe: Pipe, copy: Copy, tail: int) -> None:
+    """Offer the copy to a link whose next departure this may change."""
+    pipe.link.offer(time, copy, copy.size, copy.round, copy.hop >= len(copy.path) - 2, tail)
+    look_again(kernel, pipe.main)
+
+
+def _enter(kernel: Kernel, time: int, pipe: Pipe, copy: Copy, ends: list[tuple[Pipe, int]]) -> None:
+    """The copy comes to a link that shares its bandwidth; `ends`: those before it in a row, and when it came there.
+
+    One flow takes them all, up to the last in a row or one that loses it. It pays their latencies first, one after
+    the other, and occupies them all at once after that, as flows of SimGrid do.
+    """
+    delivered, delay = pipe.link.enter(time, copy.size, copy.round)
+    ends.append((pipe, time))
+    number, seq, last = copy.source, copy.seq + FAR, copy.hop == len(copy.path) - 2
+    if pipe.link.down and not delivered:        # nothing passes it: lost without having occupied anything
+        kernel.calendar.add(time + delay, (NETWORK, number, seq, LAND, (copy, False, 0, 0, pipe), pipe.owner))
+    elif last or not delivered or find_pipe(kernel, pipe.dst, copy.path[copy.hop + 2]).kind != FLOW:
+        kernel.calendar.add(time + delay, (NETWORK, number, seq, FLOW_IN, (copy, delivered, ends), None))
+    else:
+        kernel.calendar.add(time + delay, (NETWORK, number, seq, FLOW_ON, (copy, ends), pipe.owner))
+
+
+def enter_next(kernel: Kernel, time: int, copy: Copy, ends: list[tuple[Pipe, int]]) -> None:
+    """The copy has paid the latency of one shared link, and comes to the next in a row."""
+    copy.hop += 1
+    pipe = find_pipe(kernel, copy.path[copy.hop], copy.path[copy.hop + 1])
+    kernel.log((rows.HOP, time, copy.source, copy.seq, pipe.link.wire_bytes(copy.size), pipe.src, pipe.dst))
+    _enter(kernel, time, pipe, copy, ends)
+
+
+def start_flow(kernel: Kernel, time: int, copy: Copy, delivered: bool, ends: list[tuple[Pipe, int]]) -> None:
+    """All latencies of a row of shared links are paid: now the copy occupies them."""
+    if any(pipe.link.dropped_ns >= since for pipe, since in ends):      # a fault has dropped it on its way
+        last = ends[-1][0]
+        kernel.calendar.add(time, (NETWORK, copy.source, copy.seq + FAR, LAND, (copy, False, 0, 0, last),
+                                  last.owner))
+        return
+    flows = kernel.flows
+    if flows is None:
+        flows = kernel.flows = Pipe(kernel.network.flows, None, -1, 0, FLOW)
+    again = kernel.network.flows.start(time, copy, copy.size, delivered, [pipe.link for pipe, _ in ends],
+                                     kernel.latency(kernel.nodes[copy.source], kernel.nodes[copy.target]))
+    if again:
+        for pipe, _ in ends:
+            kernel.log((rows.RESENT, time, copy.source, copy.seq, again, pipe.src, pipe.dst))
+    look_again(kernel, flows)
+
+
+def _decide(kernel: Kernel, copy: Copy, delivered: bool) -> None:
+    """The frames go to the receiver's worker once it is decided that they arrive, once per worker."""
+    payload, worker = copy.payload, kernel.nodes[copy.target].worker
+    if worker == payload.home or copy.decided:
+        return
+    copy.decided = True
+    payload.undecided -= 1
+    if delivered and payload.ship(worker):
+        kernel.port.ship(payload.source, payload.first, payload.home, worker)
+    if not payload.undecided:
+        kernel.port.forget(payload.source, payload.first, payload.home)
+
+
+def find_pipe(kernel: Kernel, src: int, dst: int) -> Pipe:
+    """The pipe of the link from vertex `src` to vertex `dst`, made on first use."""
+    pipe = kernel.pipes.get((src, dst))
+    if pipe is None:
+        link = kernel.network.link(src, dst)
+        kind = FLOW if isinstance(link, FlowLink) else SHARED if link.half_duplex else OWN
+        pipe = kernel.pipes[src, dst] = Pipe(link, kernel.at.get(dst), src, dst, kind)
+        if kind == SHARED and (dst, src) in kernel.pipes:
+            pipe.main = kernel.pipes[dst, src]
+    return pipe
+
+
+def _look_at(kernel: Kernel, pipe: Pipe) -> None:
+    """Have the calendar look at the link when the next thing leaves it."""
+    due = pipe.due = pipe.link.next_change()
+    if due is None:
+        return
+    if pipe.stale and due in pipe.stale:        # it was to be looked at then, before the link changed
+        pipe.stale.discard(due)
+        return
+    owner = pipe.owner if pipe.kind == OWN else None
+    kernel.calendar.add(due, (NETWORK, pipe.src, pipe.dst - FAR, ADVANCE, pipe, owner))
+
+
+def look_again(kernel: Kernel, pipe: Pipe) -> None:
+    """As `_look_at`, where the next thing may leave earlier or later than was thought."""
+    if pipe.due is not None:
+        pipe.stale = (pipe.stale or set()) | {pipe.due}
+    _look_at(kernel, pipe)
+
+
+def leave_link(kernel: Kernel, time: int, pipe: Pipe) -> list[tuple[Copy, bool, int, int]]:
+    """What leaves the link now; and the calendar is told when to look at it next."""
+    if pipe.due != time:                        # the link has changed since, and was scheduled anew
+        if pipe.stale:
+            pipe.stale.discard(time)
+        return []
+    left = pipe.link.advance(time)
+    _look_at(kernel, pipe)
+    if pipe.kind == OWN:
+        return left
+    # it has many ends: what arrives does so in an entry of the node where it does, which may have to wait for it
+    for copy, delivered, tail, resent in left:
+        end = find_pipe(kernel, copy.path[copy.hop], copy.path[copy.hop + 1])
+        kernel.calendar.add(time, (NETWORK, copy.source, copy.seq + FAR, LAND,
+                                  (copy, delivered, tail, resent, end), end.owner))
+    return []
+
+
+def arrive(kernel: Kernel, time: int, copy: Copy, delivered: bool, tail: int, resent: int, pipe: Pipe | None,
+            ) -> KNode | None:
+    """A copy has left a link. Returns its receiver if this may end a wait of it."""
+    receiver = kernel.nodes[copy.target]
+    if resent:
+        assert pipe is not None
+        kernel.log((rows.RESENT, time, copy.source, copy.seq, resent, pipe.src, pipe.dst))
+    if delivered and pipe is not None and copy.hop < len(copy.path) - 2:
+        copy.hop += 1
+        onward = find_pipe(kernel, copy.path[copy.hop], copy.path[copy.hop + 1])
+        kernel.log((rows.HOP, time, copy.source, copy.seq, onward.link.wire_bytes(copy.size),
+                   onward.src, onward.dst))
+        _offer(kernel, time, onward, copy, tail)
+        return None
+    under_way = receiver.coming[copy.source]
+    under_way.remove(copy)
+    if not under_way:
+        del receiver.coming[copy.source]
+    if copy.payload.undecided:
+        _decide(kernel, copy, delivered and not receiver.away)
+    if not delivered or (receiver.away and pipe is not None):
+        link = (-1, -1) if pipe is None else (pipe.src, pipe.dst)
+        kernel.log((rows.LOST, time, copy.source, copy.seq, *link))
+        _unread(kernel, copy)
+        return _know_loss(kernel, time, receiver, copy)
+    if not receiver.alive or receiver.finished:
+        kernel.log((rows.DELIVER, time, copy.source, copy.seq, rows.TO_ENDED))
+        _unread(kernel, copy)
+        _miss_round(kernel, time, receiver, copy)
+        return None
+    if copy.round and copy.round <= receiver.left:
+        kernel.log((rows.DELIVER, time, copy.source, copy.seq, rows.DELIVERED_LATE))
+        _unread(kernel, copy)
+        return None
+    kernel.log((rows.DELIVER, time, copy.source, copy.seq, rows.INBOX))
+    if copy.round and copy.round > receiver.reached.get(copy.source, 0):
+        if not receiver.reached:
+            receiver.reached = {}
+        receiver.reached[copy.source] = copy.round
+    patience = receiver.patience
+    if (patience is not None and len(patience.got) < patience.need and copy.source not in patience.got
+            and matches(receiver, patience, copy)):
+        patience.got[copy.source] = copy
+        patience.open.discard(copy.source)
+    elif receiver.inbox:
+        receiver.inbox.append(copy)
+    else:
+        receiver.inbox = [copy]
+    return receiver
+
+
+def _know_loss(kernel: Kernel, time: int, receiver: KNode, copy: Copy) -> KNode | None:
+    _miss_round(kernel, time, receiver, copy)
+    if not receiver.alive or receiver.finished or (copy.round and copy.round <= receiver.left):
+        return None
+    receiver.losses = [*receiver.losses, copy]
+    return receiver if settle(kernel.nodes, kernel.network, receiver, copy.source, time) else None
+
+
+def _miss_round(kernel: Kernel, time: int, follower: KNode, copy: Copy) -> None:
+    """A leader's message was lost, or came while the follower was down: rounds it can no longer enter are left."""
+    if not follower.finished and skip_lost_rounds(follower, copy, time):
+        tell_watchers(kernel, time, follower)
+
+
+def _unread(kernel: Kernel, copy: Copy) -> None:
+    """This copy will not be read: its worker may drop the frames after the last such copy."""
+    payload, worker = copy.payload, kernel.nodes[copy.target].worker
+    if payload.settle(worker) and payload.has(worker):
+        kernel.port.post(worker, Drop(payload.source, payload.first))
+
+
+def discard_late(kernel: Kernel, node: KNode) -> None:
+    """Forget what belongs to rounds that the node has left."""
+    left = node.left
+    if node.inbox:
+        keep = []
+        for copy in node.inbox:
+            if copy.round and copy.round <= left:
+                kernel.log((rows.LATE, node.time, copy.source, copy.seq))
+                _unread(kernel, copy)
+            else:
+                keep.append(copy)
+        node.inbox = keep
+    if node.losses:
+        node.losses = [c for c in node.losses if not c.round or c.round > left]
+    if len(node.abstained) > _ABSTENTIONS:      # old ones: the word of all of them has arrived
+        node.abstained = {key: since for key, since in node.abstained.items() if not key[2] or key[2] >= left}
+
+
+def empty_inbox(kernel: Kernel, node: KNode) -> None:
+    """The node has ended or crashed: what it has not read will not be read."""
+    for copy in node.inbox:
+        kernel.log((rows.UNREAD, node.time, copy.source, copy.seq))
+        _unread(kernel, copy)
+    node.inbox = []
+    node.losses = []

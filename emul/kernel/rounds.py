@@ -1,0 +1,142 @@
+"""Rounds: entered, left, reported; and when the run ends."""
+
+from __future__ import annotations
+
+from emul.base import rows
+from emul.kernel.calendar import LOOK
+from emul.kernel.fates import all_ended_known_at, newest_reached, skip_lost_rounds
+from emul.kernel.messages import discard_late, empty_inbox
+from emul.kernel.parts import KNode
+from emul.kernel.state import Kernel
+from emul.kernel.waits import depart, tell_watchers
+from emul.roles.events import Entered, Finish, LeaveRound, NextRound, Report
+
+
+def next_round(kernel: Kernel, node: KNode, action: NextRound) -> None:
+    """The node asks for a round: its own next one, or that of its leaders."""
+    leaders: tuple[int, ...] = ()
+    if action.of is not None:
+        leaders = tuple(action.of)
+        action, leaders = kernel.asked.setdefault((leaders, action.quorum, action.abandon, action.where),
+                                                 (action, leaders))
+    node.next = node.following = action
+    if action.of is not None:
+        if node.leaders != leaders:
+            node.leaders, node.followed_at = leaders, node.time
+            if node.watchers:                   # its leaders may have left what somebody waits for
+                tell_watchers(kernel, node.time, node)
+        node.quorum = action.quorum
+        for leader in leaders:
+            kernel.followers.setdefault(leader, set()).add(node.id)
+        for copy in node.losses:                # lost before it was known whom the node follows
+            if skip_lost_rounds(node, copy, node.time):
+                tell_watchers(kernel, node.time, node)
+        if (newest_reached(node, leaders, action.quorum) <= node.round
+                and all_ended_known_at(kernel.nodes, kernel.network, node, leaders) is None):
+            return                              # it waits for something that will have it looked at
+    kernel.later(node, node.time, LOOK, node)
+
+
+def try_next_round(kernel: Kernel, time: int, node: KNode) -> None:
+    """Let the node enter a round, if it may by now; 0 tells it that there is none any more."""
+    action = node.next
+    assert action is not None
+    if action.of is not None:
+        number = newest_reached(node, action.of, action.quorum)
+        if number <= node.round:
+            ended = all_ended_known_at(kernel.nodes, kernel.network, node, action.of)
+            if ended is None or ended > time:
+                if ended is not None:
+                    kernel.later(node, ended, LOOK, node)
+                return
+            number = 0
+    else:
+        number = node.round + 1
+        if action.sync is not None:
+            number = max(number, newest_reached(node, action.sync, action.quorum))
+    if time >= kernel.limit or (node.id in kernel.deciders and number and _must_stop(kernel, node, number)):
+        number = 0                              # the run has ended, if at this very instant
+    node.next = None
+    if number:
+        node.round = number
+        node.in_round = True
+        if number - 1 > node.left:
+            node.left = number - 1
+            node.depart(node.left, time)
+        node.implied = [(a, b, since) for a, b, since in node.implied if b > number]
+        node.time = time
+        discard_late(kernel, node)
+        if node.id in kernel.deciders and number > kernel.entered:
+            kernel.entered = number
+            kernel.pulled = 0
+    kernel.log((rows.ENTER, time, node.id, number))
+    kernel.open_activation(node, Entered(node.id, time, number))
+    if number > 1 and node.watchers:
+        tell_watchers(kernel, time, node)
+
+
+def leave_round(kernel: Kernel, node: KNode, action: LeaveRound) -> None:
+    """The node has left its round: those who wait for it in this round will get nothing more."""
+    node.in_round = False
+    kernel.log((rows.LEAVE, node.time, node.id, action.round, action.why))
+    if action.round > node.left:
+        node.left = action.round
+        node.depart(action.round, node.time)
+        if len(node.departures) > 64:
+            del node.departures[:32]
+    if action.why and node.id not in kernel.deciders:
+        kernel.rounds_missed[node.role] += 1
+    discard_late(kernel, node)
+    depart(kernel, node.time, node)
+    if node.id in kernel.deciders:
+        kernel.round_ended = True
+        if kernel.progress is not None:
+            kernel.progress(kernel)
+
+
+def _must_stop(kernel: Kernel, node: KNode, number: int) -> bool:
+    target = kernel.plan.stop.accuracy
+    if target is not None and not kernel.stopped:
+        for round_ in kernel.reports.pop(node.id, ()):
+            seen = kernel.port.observation(node.id, round_).values.get("accuracy", 0.0)
+            kernel.accuracy[round_] = seen
+            if seen >= target:
+                kernel.stopped = True
+                kernel.stop_round = min(kernel.stop_round, kernel.entered)
+    return number > kernel.stop_round
+
+
+def stop_now(kernel: Kernel, time: int) -> None:
+    """The virtual time is up: the round that is running is the last; without rounds, this is the end."""
+    kernel.stopped = True
+    kernel.stop_round = min(kernel.stop_round, kernel.entered)
+    if kernel.entered == 0:
+        kernel.end_ns = kernel.limit = time
+        kernel.deciding.clear()
+
+
+def report(kernel: Kernel, node: KNode, action: Report) -> None:
+    """Note the values; a stop on accuracy will ask for what they are worth."""
+    kernel.log((rows.REPORT, node.time, node.id, action.round, action.values, action.digest))
+    if (kernel.plan.stop.accuracy is not None and action.digest and node.id in kernel.deciders
+            and action.round % kernel.plan.evaluate_every == 0):
+        kernel.reports.setdefault(node.id, []).append(action.round)
+
+
+def finish(kernel: Kernel, node: KNode, action: Finish) -> None:
+    """The role has returned, or failed by its protocol."""
+    node.finished = True
+    node.finished_at = node.time
+    kernel.log((rows.FINISH, node.time, node.id, action.why))
+    empty_inbox(kernel, node)
+    decider_ended(kernel, node)
+    depart(kernel, node.time, node)
+
+
+def decider_ended(kernel: Kernel, node: KNode) -> None:
+    """The run ends with the last of those whose rounds it counts."""
+    if node.id in kernel.deciding:
+        kernel.deciding.discard(node.id)
+        kernel.end_ns = max(kernel.end_ns, node.time)
+        if not kernel.deciding:
+            kernel.limit = kernel.end_ns

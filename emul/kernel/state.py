@@ -1,0 +1,119 @@
+"""What the kernel knows of a run, and the two things that every part of it does: open an activation, plan an entry.
+
+`loop.py` runs it; `messages.py`, `waits.py`, `rounds.py` and `faults.py` change it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from heapq import nsmallest
+from typing import Any
+
+from emul.base import rows
+from emul.base.errors import ZeroTimeLoop
+from emul.kernel.calendar import FAR, NETWORK, Calendar
+from emul.kernel.parts import Crash, KNode, Pipe, Plan, Port, Recorder
+from emul.network import Network
+from emul.roles.events import Computed, Fuse, NextRound, RoleEvent
+
+HELD = 4096                         # rows, before the journal gets what is settled of them
+_ACTIVATIONS_AT_ONE_INSTANT = 10_000        # of one node
+
+
+class Kernel:
+    """One run of one scheme, to be given to `run_to_end`; when that returns, the counters are final."""
+
+    def __init__(self, plan: Plan, network: Network, port: Port, journal: Recorder,
+                 progress: Callable[[Kernel], None] | None = None):
+        self.plan = plan
+        self.network = network
+        self.now = 0                                # time of the last step taken
+        self.end_ns = 0                             # time at which the last decider returned
+        self.entered = 0                            # newest round that any decider has entered
+        self.activations = 0
+        self.oracle_waits: Counter[tuple[str, str]] = Counter()     # (role, where) -> waits settled by fates
+        self.rounds_missed: Counter[str] = Counter()                # role -> followers' rounds that were over
+        self.accuracy: dict[int, float] = {}                        # round -> observed, where a stop waits for it
+        self.port = port
+        self.journal = journal
+        self.held: list[rows.Row] = []              # not yet in the journal: something earlier may still come
+        self.log = self.held.append
+        self.full = HELD                            # rows held, before it is looked again which may go
+        self.round_ended = False                    # a decider has left one: the journal may want to be flushed
+        self.limit = FAR                            # the end of the run, once it is known
+        self.progress = progress
+        self.calendar = Calendar()
+        self.nodes = [KNode(i, name, role, vertex, worker, network.out_latency_ns(vertex))
+                       for i, (name, role, vertex, worker)
+                       in enumerate(zip(plan.names, plan.roles, plan.vertices, plan.workers, strict=True))]
+        self.at = {n.vertex: n for n in self.nodes}
+        self.deciders = set(plan.deciders)
+        self.deciding = set(plan.deciders)          # those that have not returned
+        self.stop_round = plan.stop.rounds if plan.stop.rounds is not None else FAR
+        self.stopped = False
+        self.pipes: dict[tuple[int, int], Pipe] = {}
+        self.open: deque[tuple[KNode, int]] = deque()               # activations in order: node, time
+        self.horizon: deque[tuple[int, int]] = deque()              # (index, bound), bounds ascending: the least first
+        # if only crashes can happen, what a link says of a message is final: its frames can travel while it does
+        self.early = not plan.streams and all(isinstance(f, Crash) for f in plan.faults)
+        self.flows: Pipe | None = None              # of the network's Fluid, once it is used
+        self.pulled = 0                             # faults taken from streams since a round was entered
+        self.followers: dict[int, set[int]] = {}    # leader -> nodes that follow it, or once did
+        self.watched: set[int] = set()              # nodes with watchers: few, where there are many followers
+        self.asked: dict[tuple[Any, ...], tuple[NextRound, tuple[int, ...]]] = {}   # of followers: one for all alike
+        self.opened = 0
+        self.reports: dict[int, list[int]] = {}     # decider -> rounds with reported parameters, for a stop on accuracy
+        self.groups: dict[tuple[int, str], dict[int, int]] = {}     # (lane, role) -> node -> computation due
+
+    @property
+    def uncharged(self) -> dict[str, list[int]]:
+        """role -> CPU ns of its code outside `compute`: in total, and the most in one activation."""
+        found: dict[str, list[int]] = {}
+        for node in self.nodes:
+            counts = found.setdefault(node.role, [0, 0])
+            counts[0] += node.uncharged
+            counts[1] = max(counts[1], node.uncharged_most)
+        return found
+
+    def open_activation(self, node: KNode, event: RoleEvent) -> None:
+        """Hand `event` to the node's worker; nothing that its answer may change is taken before that is applied."""
+        if node.group is not None and type(event) is not Computed:
+            self.fuse(node)                         # it goes on otherwise: what it computed is needed now
+        self.opened += 1
+        self.activations += 1
+        node.open_index = self.opened
+        if node.time != event.now or node.entered_here != self.entered:
+            node.time, node.entered_here, node.activations_here = event.now, self.entered, 0
+        node.activations_here += 1
+        if node.activations_here > _ACTIVATIONS_AT_ONE_INSTANT:
+            raise ZeroTimeLoop(f"{_ACTIVATIONS_AT_ONE_INSTANT} steps at {event.now} ns in which no decider entered a "
+                               f"round: {node.name} loops without anything that takes virtual time")
+        self.open.append((node, event.now))
+        bound = event.now + node.out_latency
+        horizon = self.horizon
+        while horizon and horizon[-1][1] >= bound:
+            horizon.pop()
+        horizon.append((self.opened, bound))
+        self.port.post(node.worker, event)
+
+    def fuse(self, node: KNode) -> None:
+        """Have the computation of `node` done, with those that are due soonest of the others that have begun."""
+        group, fusing = node.group, self.plan.fuse
+        assert group is not None
+        assert fusing is not None
+        del group[node.id]
+        chosen = [node.id, *nsmallest(fusing.most - 1, group, key=lambda other: (group[other], other))]
+        for number in chosen:
+            group.pop(number, None)
+            self.nodes[number].group = None
+        self.port.post(node.worker, Fuse(chosen))
+
+    def later(self, node: KNode, time: int, tag: int, what: Any, kind: int = NETWORK) -> None:
+        """An entry of the node's own, with its next sequence number."""
+        node.local_seq += 1
+        self.calendar.add(time, (kind, node.id, node.local_seq, tag, what, node))
+
+    def latency(self, source: KNode, target: KNode) -> int:
+        """The least latency between two nodes, ns."""
+        return self.network.latency_ns(source.vertex, target.vertex)
