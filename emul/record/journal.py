@@ -11,6 +11,7 @@ alone, not on when they were flushed.
 
 from __future__ import annotations
 
+import os
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -161,15 +162,19 @@ class Reading(Iterator[Row]):
 
     header      what the journal was opened with
     complete    known once everything is read: whether the journal was closed; False for a run that was killed
-    digest      as the end frame states it; "" where there is none
+    digest      as the end frame states it; "" where there is none. With `sums` the rows have it, or it is an error
+    torn        known once everything is read: bytes after the last whole frame, of one that was cut short
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, sums: bool = True):
         self.path = path
+        self._sums = sums
         self.complete = False
         self.digest = ""
         self.count = 0
-        self._blobs = _blobs(path)
+        self.torn = 0
+        self._summed = blake2b(digest_size=DIGEST_BYTES)
+        self._blobs = self._whole_frames()
         self.header = self._read_header()
         self._rows: Iterator[Row] = (row for chunk in self.chunks() for row in chunk)
 
@@ -193,9 +198,12 @@ class Reading(Iterator[Row]):
                 except msgspec.MsgspecError as error:
                     raise RecordError(f"{self.path}, byte {offset}: no rows of a journal: {error}") from error
                 self.count += len(chunk)
+                self._summed.update(_rows_of(blob))
                 yield chunk
             else:
                 self._end(offset, _try_decode(blob, self.path, offset))
+        if self.complete and self.torn:
+            raise RecordError(f"{self.path}: {self.torn} bytes stand after the end of the journal")
 
     def _end(self, offset: int, found: Any) -> None:
         if not isinstance(found, dict) or "rows" not in found or "digest" not in found:
@@ -203,8 +211,34 @@ class Reading(Iterator[Row]):
         if found["rows"] != self.count:
             raise RecordError(f"{self.path}, byte {offset}: the journal ends after {self.count} rows, "
                               f"{found['rows']} were written")
+        if self._sums and found["digest"] != self.summed:
+            raise RecordError(f"{self.path}, byte {offset}: the rows have the digest {self.summed}, "
+                              f"{found['digest']} was written")
         self.digest = found["digest"]
         self.complete = True
+
+    def _whole_frames(self) -> Iterator[tuple[int, bytes]]:
+        """(offset, blob) of every whole frame; a last one that was cut short is `torn`, a wrong one raises."""
+        with self.path.open("rb") as file:
+            end = os.fstat(file.fileno()).st_size
+            offset = 0
+            while offset + _FRAME.size <= end:
+                length, crc = _FRAME.unpack(file.read(_FRAME.size))
+                if not 0 < length <= _LARGEST_BLOB:
+                    raise RecordError(f"{self.path}, byte {offset}: a frame of {length} bytes cannot be")
+                if offset + _FRAME.size + length > end:
+                    break
+                blob = file.read(length)
+                if zlib.crc32(blob) != crc:
+                    raise RecordError(f"{self.path}, byte {offset}: the frame's checksum is wrong")
+                yield offset, blob
+                offset += _FRAME.size + length
+            self.torn = end - offset
+
+    @property
+    def summed(self) -> str:
+        """The digest of the rows read so far."""
+        return self._summed.hexdigest()
 
     def __next__(self) -> Row:
         return next(self._rows)
@@ -221,27 +255,9 @@ def _try_decode(blob: bytes, path: Path, offset: int) -> Any:
         raise RecordError(f"{path}, byte {offset}: no MessagePack: {error}") from error
 
 
-def _blobs(path: Path) -> Iterator[tuple[int, bytes]]:
-    """(offset, blob) of every whole frame. A last frame that was cut short is left out; a wrong one raises."""
-    with path.open("rb") as file:
-        end = path.stat().st_size
-        offset = 0
-        while offset + _FRAME.size <= end:
-            length, crc = _FRAME.unpack(file.read(_FRAME.size))
-            if not 0 < length <= _LARGEST_BLOB:
-                raise RecordError(f"{path}, byte {offset}: a frame of {length} bytes cannot be")
-            if offset + _FRAME.size + length > end:
-                return
-            blob = file.read(length)
-            if zlib.crc32(blob) != crc:
-                raise RecordError(f"{path}, byte {offset}: the frame's checksum is wrong")
-            yield offset, blob
-            offset += _FRAME.size + length
-
-
-def read(path: Path) -> Reading:
+def read(path: Path, sums: bool = True) -> Reading:
     """The rows of the journal at `path`, an iterator. Raises RecordError (file, byte) for what is no journal."""
-    return Reading(path)
+    return Reading(path, sums)
 
 
 def header(path: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import itertools
 import json
 import math
@@ -13,10 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from emul.record.journal import RecordError
+
 JOURNAL = "journal"
 SUMMARY = "summary.json"
 SCENARIO = "scenario.resolved.yaml"
 INCOMPLETE = "INCOMPLETE"
+SEAL = "seal.json"                  # size and digest of every other file of a run that ended
 
 _MARK = "This run has not ended, or was killed. Its journal holds what it did until then.\n"
 
@@ -41,8 +45,22 @@ class RunDirectory:
             path.write_text(text, encoding="utf-8")
 
     def finish(self) -> None:
-        """Remove the mark: everything is written."""
+        """Everything is written: seal it, and remove the mark."""
+        write_json(self.path / SEAL, {"files": fingerprints(self.path)})
         (self.path / INCOMPLETE).unlink(missing_ok=True)
+
+
+def fingerprints(path: Path) -> dict[str, dict[str, Any]]:
+    """name -> bytes and digest of every file in a run directory and below it but mark, seal and temporary files."""
+    return {file.relative_to(path).as_posix(): fingerprint(file) for file in sorted(path.rglob("*"))
+            if file.is_file() and file.name not in (INCOMPLETE, SEAL) and not file.name.startswith(".")}
+
+
+def fingerprint(file: Path) -> dict[str, Any]:
+    """Size and digest of a file. Raises OSError."""
+    with file.open("rb") as opened:
+        digest = hashlib.file_digest(opened, lambda: hashlib.blake2b(digest_size=16))
+        return {"bytes": opened.tell(), "blake2b": digest.hexdigest()}
 
 
 def create(out: Path, name: str, scheme: str) -> RunDirectory:
@@ -72,10 +90,27 @@ def write_atomically(path: Path) -> Iterator[Path]:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write `value` as JSON, whole or not at all. NaN and infinity, which JSON lacks, become null."""
-    text = json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False)
+    """Write `value` as JSON, whole or not at all."""
     with write_atomically(path) as temporary:
-        temporary.write_text(text + "\n", encoding="utf-8")
+        temporary.write_text(json_text(value), encoding="utf-8")
+
+
+def json_text(value: Any) -> str:
+    """`value` as JSON. NaN and infinity, which JSON lacks, become null."""
+    return json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A mapping from a file of `write_json`. Raises RecordError naming the file."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RecordError(f"{path}: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"{path}: no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise RecordError(f"{path}: expected a mapping")
+    return found
 
 
 def _finite(value: Any) -> Any:

@@ -240,7 +240,7 @@ def write_results(directory: RunDirectory, facts: Facts, observed: Observed = ()
                   latencies: Mapping[tuple[int, int], int] | None = None,
                   unordered: Collection[tuple[int, int]] = (),
                   drawn: Iterable[LinkRow] = ()) -> tuple[dict[str, Any], Report]:
-    """Everything that follows from a closed journal: tables, summary, invariants; then the mark goes.
+    """Everything that follows from a closed journal: tables, summary, invariants, seal; then the mark goes.
 
     `latencies`: (vertex, next vertex) -> least ns, of the links; `unordered`: those that are not first in, first out.
     drawn: what the links drew, for the table `network`. Raises RecordError.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -367,15 +367,20 @@ def derive(table: Table, header: Mapping[str, Any], observed: Observed = ()) -> 
                    observed)
 
 
+def tables_of(run: Derived, timed: Timed = (), drawn: Iterable[LinkRow] = ()) -> Iterator[tuple[str, pa.Table]]:
+    """(name, table) of every table of `COLUMNS`, each made when it is asked for. `drawn`: rows of the links."""
+    yield "rounds", rounds_table(run.rounds, run.messages)
+    yield "messages", messages_table(run.messages, run.header)
+    yield "computations", computations_table(run.computations, run.header)
+    yield "timings", timings_table(timed, run.header)
+    yield "network", network_table(drawn, run.computations, run.table, run.header)
+
+
 def write_tables(folder: Path, run: Derived, timed: Timed = (), drawn: Iterable[LinkRow] = ()) -> None:
     """Write the tables into the run directory, each under a temporary name first. `drawn`: rows of the links."""
     import pyarrow.parquet as pq
 
-    found = {"rounds": rounds_table(run.rounds, run.messages), "messages": messages_table(run.messages, run.header),
-             "computations": computations_table(run.computations, run.header),
-             "timings": timings_table(timed, run.header),
-             "network": network_table(drawn, run.computations, run.table, run.header)}
-    for name, table in found.items():
+    for name, table in tables_of(run, timed, drawn):
         with write_atomically(folder / f"{name}.parquet") as path:
             pq.write_table(table, path, compression="zstd")
 
@@ -406,6 +411,20 @@ def load_run(path: str | os.PathLike[str]) -> RunTables:
     frames = {name: _frame(pq.read_table(path / f"{name}.parquet"), _INDEX if name == "network" else _NULLABLE)
               for name in COLUMNS}
     return RunTables(path, json.loads((path / "summary.json").read_text()), **frames)
+
+
+def read_table(file: Path, columns: Sequence[str] | None = None) -> pa.Table:
+    """A table of a run directory, of which nothing is trusted. Raises RecordError naming the file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        found = pq.read_table(file, columns=None if columns is None else list(columns))
+        found.validate(full=True)
+    # what a damaged file makes of pyarrow's reader: its own errors, and those of what it is built upon
+    except (OSError, pa.ArrowException, ValueError, KeyError, TypeError, MemoryError) as error:
+        raise RecordError(f"{file}: no table that can be read: {' '.join(str(error).split())[:200]}") from None
+    return found
 
 
 def _frame(table: pa.Table, nullable: Sequence[str]) -> pd.DataFrame:

@@ -110,6 +110,7 @@ def frame(blob: bytes) -> bytes:
 
 
 HEAD = frame(msgspec.msgpack.encode({"format": 1}))
+END = frame(msgspec.msgpack.encode({"rows": 0, "digest": digest_of([])}))
 
 
 @pytest.mark.parametrize(("content", "text"), [
@@ -123,8 +124,10 @@ HEAD = frame(msgspec.msgpack.encode({"format": 1}))
     (HEAD + frame(b"\xc1"), r"byte 17: no MessagePack: .*"),
     (HEAD + frame(msgspec.msgpack.encode({"rows": 3, "digest": ""})),
      r"byte 17: the journal ends after 0 rows, 3 were written"),
-    (HEAD + 2 * frame(msgspec.msgpack.encode({"rows": 0, "digest": ""})), r"byte \d+: the journal goes on after its "
-                                                                          r"end"),
+    (HEAD + frame(msgspec.msgpack.encode({"rows": 0, "digest": "00"})),
+     r"byte 17: the rows have the digest [0-9a-f]{32}, 00 was written"),
+    (HEAD + 2 * END, r"byte \d+: the journal goes on after its end"),
+    (HEAD + END + b"abc", r"3 bytes stand after the end of the journal"),
 ])
 def test_garbage_is_refused_with_file_and_place(tmp_path, content, text):
     path = tmp_path / "j"

@@ -198,8 +198,8 @@ def test_directories_are_numbered_and_never_reused(tmp_path):
 def test_the_mark_goes_when_everything_is_written(tmp_path, run):
     assert not (run.path / "INCOMPLETE").exists()
     assert sorted(p.name for p in run.path.iterdir()) == [
-        "computations.parquet", "journal", "messages.parquet", "network.parquet", "rounds.parquet", "summary.json",
-        "timings.parquet"]
+        "computations.parquet", "journal", "messages.parquet", "network.parquet", "rounds.parquet", "seal.json",
+        "summary.json", "timings.parquet"]
     assert not rundir.create(tmp_path, "a", "b").complete
 
 

@@ -1,0 +1,215 @@
+"""Whether a run directory still holds what its run left behind: the whole record, read, and compared with the run
+computed again.
+
+    record = open_record(path)              journal: every checksum, every row, its end; every file against the seal
+    differences(record, again)              rows, tables and summary against those of the run computed again
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emul.base.errors import ReplayMismatch
+from emul.record import rundir
+from emul.record.columns import columns
+from emul.record.compare import first_difference
+from emul.record.invariants import check_columns
+from emul.record.journal import MemoryJournal, RecordError, read
+from emul.record.realised import LinkRow
+from emul.record.summary import Facts, summarise
+from emul.record.tables import COLUMNS, Observed, derive, read_table, tables_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_REAL = ("real_", "versions")           # keys of a summary that differ from run to run
+_REAL_TABLES = ("timings",)             # what a machine took: told by the seal alone
+
+
+@dataclass(frozen=True)
+class Record:
+    """The record of a run that ended. `changed`: name of a file -> how it differs from what was sealed."""
+
+    path: Path
+    header: dict[str, Any]
+    digest: str                         # of the rows, as read
+    summary: dict[str, Any]
+    changed: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Again:
+    """The run, computed again: what `emul.record.summary.write_results` takes, and the rows."""
+
+    journal: MemoryJournal
+    facts: Facts
+    observed: Observed
+    latencies: Mapping[tuple[int, int], int]
+    unordered: Collection[tuple[int, int]]
+    drawn: Iterable[LinkRow] = field(default=(), repr=False)
+
+
+def open_record(path: Path) -> Record:
+    """Read the record whole. Raises RecordError: no directory of a run that ended; ReplayMismatch, with all that was
+    found: a journal, summary, scenario or seal that is damaged or missing."""
+    if not (path / rundir.SUMMARY).is_file() or (path / rundir.INCOMPLETE).exists():
+        raise RecordError(f"{path}: no directory of a run that ended")
+    damaged: list[str] = []
+    changed = _changed(path, damaged)
+    header: dict[str, Any] = {}
+    summary: dict[str, Any] = {}
+    digest = ""
+    try:
+        source = read(path / rundir.JOURNAL, sums=False)        # a row that was edited is named once it is known
+        table = columns(source)
+        header, digest = source.header, source.summed
+        if not source.complete:
+            damaged.append(f"{rundir.JOURNAL}: ends after row {table.count} without its end frame")
+        elif source.digest != digest:
+            changed[rundir.JOURNAL] = f"the end frame states the digest {source.digest}, the rows have {digest}"
+    except (OSError, RecordError) as error:
+        damaged.append(_within(path, error))
+    try:
+        summary = rundir.read_json(path / rundir.SUMMARY)
+    except RecordError as error:
+        damaged.append(_within(path, error))
+    if not (path / rundir.SCENARIO).is_file():
+        damaged.append(f"{rundir.SCENARIO}: missing")
+    if damaged:
+        told = [f"{name}: {how}" for name, how in changed.items() if not any(d.startswith(name) for d in damaged)]
+        raise mismatch(path, damaged + told)
+    return Record(path, header, digest, summary, changed)
+
+
+def _changed(path: Path, damaged: list[str]) -> dict[str, str]:
+    """Files that differ from the seal; a seal that cannot be read, or that has an odd shape, is added to `damaged`."""
+    try:
+        sealed = rundir.read_json(path / rundir.SEAL).get("files")
+        if not isinstance(sealed, dict) or not all(isinstance(one, dict) for one in sealed.values()):
+            raise RecordError(f"{path / rundir.SEAL}: expected the files of the run")
+    except RecordError as error:
+        damaged.append(_within(path, error))
+        return {}
+    found = rundir.fingerprints(path)
+    wanted = {rundir.JOURNAL, rundir.SCENARIO, rundir.SUMMARY, *(f"{name}.parquet" for name in COLUMNS)}
+    damaged += [f"{rundir.SEAL}: {name} is not in it" for name in sorted(wanted - sealed.keys())]
+    return {name: "missing" if name not in found else _how(found[name], said)
+            for name, said in sealed.items() if found.get(name) != said}
+
+
+def _how(found: Mapping[str, Any], sealed: Mapping[str, Any]) -> str:
+    if found["bytes"] != sealed.get("bytes"):
+        return f"{found['bytes']} bytes, {sealed.get('bytes')} were written"
+    return "its bytes are not those that were written"
+
+
+def _within(path: Path, error: Exception) -> str:
+    """An error's text, with files named as in the run directory."""
+    return str(error).replace(f"{path}/", "")
+
+
+def mismatch(path: Path, found: Sequence[str]) -> ReplayMismatch:
+    """All differences of a record in one error."""
+    if len(found) == 1:
+        return ReplayMismatch(f"{path}: {found[0]}")
+    return ReplayMismatch("\n  ".join([f"{path}: {len(found)} differences", *(one.replace("\n", "\n    ")
+                                                                             for one in found)]))
+
+
+# --- against the run computed again ---------------------------------------------------------------------------------
+
+def differences(record: Record, again: Again) -> list[str]:
+    """All that differs, with file and place; empty: the record is whole and comes out again."""
+    found = list(_of_rows(record, again))
+    if not found:                       # else all that follows from them differs, too
+        found = list(_of_results(record, again))
+    told = {one.split(",")[0].split(":")[0] for one in found}
+    return found + [f"{name}: {how}" for name, how in record.changed.items() if name not in told]
+
+
+def _of_rows(record: Record, again: Again) -> Iterator[str]:
+    """The first row that differs, and each key of the header."""
+    for key in sorted({*record.header, *again.journal.header}):
+        was, now = record.header.get(key), again.journal.header.get(key)
+        if was != now:
+            yield f"{rundir.JOURNAL}, header, {key}: {_short(was)}, computed again {_short(now)}"
+    if again.journal.close() != record.digest:
+        recorded = read(record.path / rundir.JOURNAL, sums=False)
+        yield f"{rundir.JOURNAL}, {first_difference(recorded, again.journal.rows, recorded.header)}"
+
+
+def _of_results(record: Record, again: Again) -> Iterator[str]:
+    """Tables, cell by cell, and summary, key by key."""
+    table = columns(again.journal.rows)
+    report = check_columns(table, again.journal.header, again.latencies, again.unordered)
+    run = derive(table, again.journal.header, again.observed)
+    for name, expected in tables_of(run, (), again.drawn):
+        said = _of_table(record.path / f"{name}.parquet", None if name in _REAL_TABLES else expected)
+        if said:
+            yield f"{name}.parquet{said}"
+    expected = json.loads(rundir.json_text(summarise(run, again.facts, report)))
+    for key in sorted({*record.summary, *expected}):
+        if not key.startswith(_REAL) and record.summary.get(key) != expected.get(key):
+            yield f"{rundir.SUMMARY}, {_of_value(key, record.summary.get(key), expected.get(key))}"
+
+
+def _of_value(key: str, was: Any, now: Any) -> str:
+    """Where two values of JSON first differ."""
+    if isinstance(was, dict) and isinstance(now, dict):
+        below = next(k for k in sorted({*was, *now}) if was.get(k) != now.get(k))
+        return _of_value(f"{key}.{below}", was.get(below), now.get(below))
+    return f"{key}: {_short(was)}, computed again {_short(now)}"
+
+
+def _of_table(file: Path, expected: pa.Table | None) -> str:
+    """How a table differs from the `expected` one; "" if it does not, or if it can be read and there is none."""
+    if not file.is_file():
+        return ": missing"
+    try:
+        recorded = read_table(file)
+    except RecordError as error:
+        return str(error).removeprefix(str(file))
+    if expected is None:
+        return ""
+    if recorded.column_names != expected.column_names:
+        return f": columns {', '.join(recorded.column_names)}, computed again {', '.join(expected.column_names)}"
+    if recorded.num_rows != expected.num_rows:
+        return f": {recorded.num_rows} rows, computed again {expected.num_rows}"
+    said = (_of_column(name, recorded[name], expected[name]) for name in expected.column_names)
+    return next((one for one in said if one), "")
+
+
+def _of_column(name: str, recorded: pa.ChunkedArray, expected: pa.ChunkedArray) -> str:
+    was, now = _plain(recorded), _plain(expected)
+    if was.equals(now):
+        return ""
+    if was.type != now.type:
+        return f", column {name}: of {was.type}, computed again {now.type}"
+    for row, (a, b) in enumerate(zip(was.to_pylist(), now.to_pylist(), strict=True)):
+        if a != b and not (a != a and b != b):          # NaN is itself here
+            return f", row {row}, column {name}: {_short(a)}, computed again {_short(b)}"
+    return ""
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Texts without their dictionary, whose order says nothing."""
+    import pyarrow as pa
+
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def replayed(record: Record, again: Again) -> str:
+    """The digest of a record that comes out again. Raises ReplayMismatch with all that differs."""
+    found = differences(record, again)
+    if found:
+        raise mismatch(record.path, found)
+    return str(record.summary["digest"])
