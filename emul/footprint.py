@@ -73,7 +73,7 @@ class Weighing(Twin):
         keep = core._keep
 
         def counted(source: int, encoded: Encoded, first: int, to: list[int]) -> None:
-            self.seen.encoded += encoded.size
+            self.seen.encoded += encoded.size - encoded.declared
             keep(source, encoded, first, to)
 
         core._keep = counted                # type: ignore[method-assign]

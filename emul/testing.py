@@ -331,7 +331,7 @@ def _closed(world: World) -> MemoryJournal:
 
 def _whose(row: Row, target: Mapping[tuple[int, int], int]) -> int:
     """The node to which a row belongs; -1: to a link."""
-    if row[0] in (R.DELIVER, R.LOST, R.LATE, R.UNREAD, R.RESENT):
+    if row[0] in (R.DELIVER, R.LOST, R.LATE, R.UNREAD, R.RESENT, R.DECLARED):
         return target[row[2], row[3]]
     return -1 if row[0] in (R.HOP, R.LINK) else int(row[2])
 

@@ -5,7 +5,8 @@ A message is a frozen dataclass. Its *frames* are
     header    MessagePack [type name, field, field, ...], an array in it replaced by an extension (dtype, shape, index)
     buffer*   the arrays' bytes, C order, little-endian, in the order of their indices
 
-and its size is the sum of their lengths: that, and nothing estimated, is what a link counts. What is decoded is
+and its size is the sum of their lengths: that, and nothing estimated, is what a link counts. The one exception is a
+field that says how large something is that is not carried (`Declared`); it is counted apart. What is decoded is
 checked against the annotations of the message's fields; whatever does not fit raises `WireError`, and nothing that is
 read is ever executed. Decoded arrays are read-only and start on a 64-byte boundary, because matrix products differ in
 the last bits by address and a result must not depend on where ZeroMQ put a frame.
@@ -17,6 +18,7 @@ import ctypes
 import dataclasses
 import enum
 import math
+import operator
 import sys
 import types
 import typing
@@ -33,6 +35,7 @@ ENVELOPE_BYTES = 16                 # source, destination, round, sequence numbe
 MAX_HEADER_BYTES = 64 << 20
 MAX_BUFFERS = 1 << 16
 ALIGNMENT = 64
+MAX_DECLARED = 1 << 53              # bytes that one field may stand for
 
 _EXT_ARRAY, _EXT_TENSOR, _EXT_INT = 1, 2, 3
 # plain numbers and nothing else, by the name that stands in a header: little-endian
@@ -42,7 +45,6 @@ _MAX_DIMENSIONS = 32
 # but a set has no order that all processes agree on
 _LEAVES = (type(None), bool, int, float, str, bytes, bytearray, memoryview, np.ndarray, np.number, np.bool_, enum.Enum)
 _SCALARS = (bool, int, float, str, bytes)      # not what an extended float or a date would turn into
-_EXACT = frozenset({type(None), bool, int, float, str, bytes, np.ndarray})
 
 Vector = np.ndarray                 # (d,) float32: parameters, updates
 
@@ -62,15 +64,51 @@ class Message:
         cls.unscoped = unscoped
 
 
+class Declared:
+    """A field that travels as a number and counts as `nbytes` bytes: what is too heavy to be made for real.
+
+    A message with `Declared(n)` in it is as large as one with `bytes` of length n in its place (a byte less below 128).
+    What travels in place of the real thing counts too, so subtract it: `Declared(CIPHERTEXT - values.nbytes)`. Links,
+    tables and the summary count these bytes like others, and say how many of them were declared. The annotation of the
+    field says Declared, or a list, tuple, dictionary or dataclass of it. Raises ValueError below 0 or beyond 2^53.
+    """
+
+    __slots__ = ("nbytes",)
+    nbytes: int
+
+    def __init__(self, nbytes: int):
+        number = operator.index(nbytes)
+        if not 0 <= number <= MAX_DECLARED:
+            raise ValueError(f"Declared({number}): expected a number of bytes from 0 to 2**53")
+        self.nbytes = number
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Declared) and other.nbytes == self.nbytes
+
+    def __hash__(self) -> int:
+        return hash(self.nbytes)
+
+    def __repr__(self) -> str:
+        return f"Declared({self.nbytes})"
+
+
+# annotations that can hold nothing but what a message may
+_EXACT = frozenset({type(None), bool, int, float, str, bytes, np.ndarray, Declared})
+
+
 class Encoded:
-    """The frames of one message, kept once however many copies travel."""
+    """The frames of one message, kept once however many copies travel.
 
-    __slots__ = ("buffers", "header", "size")
+    size: bytes that links count, `declared` of them by `Declared` fields; the others are those of the frames.
+    """
 
-    def __init__(self, header: bytes, buffers: list[memoryview]):
+    __slots__ = ("buffers", "declared", "header", "size")
+
+    def __init__(self, header: bytes, buffers: list[memoryview], declared: int = 0):
         self.header = header
         self.buffers = buffers
-        self.size = len(header) + sum(b.nbytes for b in buffers)
+        self.declared = declared
+        self.size = len(header) + sum(b.nbytes for b in buffers) + declared
 
     def frames(self) -> list[bytes | memoryview]:
         return [self.header, *self.buffers]
@@ -79,19 +117,20 @@ class Encoded:
 # --- encoding ---------------------------------------------------------------------------------------------------
 
 class _Encoding:
-    """Collects the arrays of one message while its header is written."""
+    """Collects the arrays of one message, and the bytes that it declares, while its header is written."""
 
     def __init__(self) -> None:
         self.arrays: list[np.ndarray] = []
+        self.declared = 0
         self._encoder = msgspec.msgpack.Encoder(enc_hook=self._hook)
 
     def header(self, values: list[Any]) -> bytes:
-        self.arrays = []
+        self.arrays, self.declared = [], 0
         try:
             return self._encoder.encode(values)
         except (TypeError, OverflowError, ValueError):
             # big integers and NumPy numbers as keys: rare, so only then is the tree walked in Python
-            self.arrays = []
+            self.arrays, self.declared = [], 0
             return self._encoder.encode(_plain(values))
 
     def _hook(self, value: Any) -> Any:
@@ -101,6 +140,9 @@ class _Encoding:
             return value.item()
         if type(value) is _Big:
             return value.extension()
+        if type(value) is Declared:
+            self.declared += value.nbytes
+            return value.nbytes
         if _is_tensor(value):
             return self._array(_EXT_TENSOR, value.numpy(force=True))
         raise TypeError(_cannot_hold(value))
@@ -219,7 +261,7 @@ def encode(message: Message) -> Encoded:
     except (TypeError, ValueError, OverflowError, RuntimeError) as e:
         raise WireError(f"{cls.__name__} cannot be encoded: {e}") from None
     arrays, _encoding.arrays = _encoding.arrays, []
-    return Encoded(header, _arena(arrays) if arrays else [])
+    return Encoded(header, _arena(arrays) if arrays else [], _encoding.declared)
 
 
 # --- decoding ---------------------------------------------------------------------------------------------------
@@ -388,4 +430,6 @@ def _no_conversion(kind: Any, value: Any) -> Any:
     kind = typing.get_origin(kind) or kind              # NDArray[float32] is an ndarray
     if isinstance(value, kind):
         return value
+    if kind is Declared and type(value) is int:
+        return Declared(value)
     raise ValueError(f"expected {kind.__name__}, got {type(value).__name__}")

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from emul.base.errors import WireError
-from emul.wire import MAX_BUFFERS, MAX_HEADER_BYTES, Encoded, Message, Vector, decode, encode, from_frames
+from emul.wire import MAX_BUFFERS, MAX_HEADER_BYTES, Declared, Encoded, Message, Vector, decode, encode, from_frames
 
 Ext = msgspec.msgpack.Ext
 NUMBERS = [np.dtype(c) for c in "?bhilqBHILQefdgFDG"]
@@ -557,6 +557,61 @@ def test_huge_numbers_are_numbers_and_cost_no_more_than_their_bytes() -> None:
     assert decode(Encoded(header("Number", big), []), TYPES) == Number((1 << (8 << 20)) - 1)
     with pytest.raises(WireError, match=r"^Blob\.x: Expected `bytes`, got `int`$"):
         decode(Encoded(header("Blob", big), []), TYPES)
+
+
+@dataclass(frozen=True)
+class Heavy(Message):
+    x: Declared
+
+
+@dataclass(frozen=True)
+class Part:
+    weight: Declared
+    name: str
+
+
+@dataclass(frozen=True)
+class Several(Message):
+    parts: list[Part]
+    more: dict[str, Declared]
+    maybe: Declared | None
+    big: int
+
+
+@settings(max_examples=80)
+@given(st.one_of(st.integers(128, 70_000), st.sampled_from([255, 256, 65_535, 65_536, 1 << 20])))
+def test_a_declared_field_counts_as_much_as_the_bytes_that_it_stands_for(n: int) -> None:
+    heavy = encode(Heavy(Declared(n)))
+    assert heavy.size == encode(Blob(bytes(n))).size + len("Heavy") - len("Blob")
+    assert (heavy.declared, sum(len(f) for f in heavy.frames())) == (n, heavy.size - n)
+    assert decode(from_frames(heavy.frames()), {"Heavy": Heavy}) == Heavy(Declared(n))
+
+
+def test_declared_fields_add_up_wherever_they_stand() -> None:
+    message = Several([Part(Declared(1000), "a"), Part(Declared(20), "b")], {"c": Declared(3)}, None, 1 << 70)
+    assert encode(message).declared == 1023
+    assert decode(encode(message), {"Several": Several}) == message
+    assert encode(dataclasses.replace(message, maybe=Declared(7))).declared == 1030
+    assert encode(Number(1)).declared == 0
+
+
+@pytest.mark.parametrize("wrong", [-1, (1 << 53) + 1])
+def test_no_message_declares_what_is_no_size(wrong: int) -> None:
+    with pytest.raises(ValueError, match=r"^Declared\(.*\): expected a number of bytes from 0 to 2\*\*53$"):
+        Declared(wrong)
+    with pytest.raises(WireError, match=r"Heavy\.x"):
+        decode(Encoded(msgspec.msgpack.encode(["Heavy", wrong]), []), {"Heavy": Heavy})
+
+
+@pytest.mark.parametrize("wrong", [True, 1.5, "7", None, [1]])
+def test_a_declared_field_that_is_no_number_is_refused(wrong: Any) -> None:
+    with pytest.raises(WireError, match=r"Heavy\.x"):
+        decode(Encoded(msgspec.msgpack.encode(["Heavy", wrong]), []), {"Heavy": Heavy})
+
+
+def test_a_field_that_may_hold_anything_declares_nothing() -> None:
+    with pytest.raises(WireError, match="cannot hold Declared"):
+        encode(Loose({"x": Declared(5)}, []))
 
 
 def test_the_wire_imports_no_torch() -> None:

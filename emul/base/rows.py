@@ -32,6 +32,8 @@ UNREAD = 17         # time, source, seq                                         
 AWAY = 18           # time, node                                                it left: unreachable, its state kept
 BACK = 19           # time, node
 RESENT = 20         # time, source, seq, bytes, vertex, next vertex             what a reliable link sent again
+DECLARED = 21       # time, source, seq, bytes                                  of a copy: counted, but not carried
+STATED = 22         # time, node                 the cost of the computation in the row before was stated by the scheme
 
 INBOX, DELIVERED_LATE, TO_ENDED = 0, 1, 2       # fates in a DELIVER row
 
@@ -57,4 +59,6 @@ NAMES = {
     AWAY: ("away", "time_ns", "node"),
     BACK: ("back", "time_ns", "node"),
     RESENT: ("resent", "time_ns", "source", "seq", "bytes", "vertex", "next"),
+    DECLARED: ("declared", "time_ns", "source", "seq", "bytes"),
+    STATED: ("stated", "time_ns", "node"),
 }

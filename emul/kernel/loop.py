@@ -293,6 +293,8 @@ def _apply_next(kernel: Kernel) -> None:
 def _compute(kernel: Kernel, node: KNode, action: Compute) -> None:
     node.epoch += 1
     kernel.log((rows.COMPUTE, node.time, node.id, action.label, action.cost, action.work, node.round))
+    if action.declared:
+        kernel.log((rows.STATED, node.time, node.id))
     fusing = kernel.plan.fuse
     if fusing is not None and action.label == fusing.label:
         node.group = kernel.groups.setdefault((fusing.lanes[node.id], node.role), {})

@@ -52,6 +52,9 @@ def send(kernel: Kernel, node: KNode, action: Send) -> None:
             log((rows.SEND, time, source, seq, target, kind, action.size, wire, round_, pipe.src, pipe.dst))
             _offer(kernel, time, pipe, copy)
         seq += 1
+    if action.declared:
+        for copy_number in range(action.first, seq):
+            log((rows.DECLARED, time, source, copy_number, action.declared))
 
 
 def _way(kernel: Kernel, node: KNode, target: KNode) -> tuple[tuple[int, ...], Pipe | None]:

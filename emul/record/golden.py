@@ -64,6 +64,8 @@ class _Log:
             rows.UNREAD: lambda row: f"{self._copy(row)} stays unread",
             rows.AWAY: lambda row: f"{self._node(row)} goes away",
             rows.BACK: lambda row: f"{self._node(row)} is back",
+            rows.DECLARED: lambda row: f"{row[4]} B of {self._copy(row)} are declared",
+            rows.STATED: lambda row: f"{self._node(row)} has stated that cost",
             rows.RESENT: lambda row: f"{row[4]} B of {self._copy(row)} were sent again on {self._link(row[5], row[6])}",
         }
 

@@ -19,6 +19,8 @@ from emul.wire import ENVELOPE_BYTES
 
 _NEVER = np.iinfo(np.int64).max
 _ACTIVATIONS = (rows.START, rows.RESUME, rows.ENTER, rows.COMPUTED)
+# rows of a copy, but for the one in which it is sent
+_OF_COPIES = (rows.HOP, rows.DELIVER, rows.LOST, rows.LATE, rows.UNREAD, rows.RESENT, rows.DECLARED)
 _ACTIONS = (rows.SEND, rows.COMPUTE, rows.LEAVE, rows.REPORT, rows.FINISH, rows.ABSTAIN)
 
 
@@ -82,7 +84,7 @@ class _Run:
         self.keys = copy_keys(sent["source"], sent["seq"])
         finder = Finder(self.keys)
         self.copy_of = {kind: finder.places(copy_keys(table[kind]["source"], table[kind]["seq"]))
-                        for kind in (rows.SEND, rows.HOP, rows.DELIVER, rows.LOST, rows.LATE, rows.UNREAD, rows.RESENT)}
+                        for kind in (rows.SEND, *_OF_COPIES)}
         self._collect_offers()
         self._collect_outcomes()
 
@@ -152,7 +154,7 @@ def _one_fate(run: _Run) -> Invariant:
 
     n = len(run.keys)
     note(_repeated(run.keys), "is sent twice", run.keys)
-    for kind in (rows.HOP, rows.DELIVER, rows.LOST, rows.LATE, rows.UNREAD, rows.RESENT):
+    for kind in _OF_COPIES:
         part = run.table[kind]
         keys = copy_keys(part["source"], part["seq"])
         note(run.copy_of[kind] < 0, f"has a {rows.NAMES[kind][0]} row but was never sent", keys)
@@ -241,9 +243,23 @@ def _bytes_conserved(run: _Run) -> Invariant:
     for i in [_first(unequal)] if unequal.any() else []:
         cases.append(f"{run.link(_first(place == i))}: {int(offered[i])} B offered, {int(left[i])} B passed + "
                      f"{int(lost[i])} B lost + {int(flying[i])} B in flight")
-    return _result("bytes are conserved on every link", cases, int(thin.sum() + selfish.sum() + unequal.sum()),
+    overdrawn = _declared_beyond(run)
+    cases += overdrawn
+    return _result("bytes are conserved on every link", cases,
+                   int(thin.sum() + selfish.sum() + unequal.sum()) + len(overdrawn),
                    f"{int(offered.sum())} B offered to {len(links)} links = {int(left.sum())} passed + "
                    f"{int(lost.sum())} lost + {int(flying.sum())} in flight")
+
+
+def _declared_beyond(run: _Run) -> list[str]:
+    """Copies that declare more bytes than they have, or more than once."""
+    part, sent = run.table[rows.DECLARED], run.table[rows.SEND]
+    copy = run.copy_of[rows.DECLARED]
+    known = copy >= 0                   # others are told of among the fates
+    copy, size = copy[known], part["bytes"][known]
+    wrong = (size <= 0) | (size > sent["size"][copy]) | _repeated(copy)
+    return [f"{run.name(run.keys[c])} declares {s} of its {int(sent['size'][c])} B"
+            for c, s in zip(copy[wrong].tolist(), size[wrong].tolist(), strict=True)]
 
 
 def _latency_kept(run: _Run) -> Invariant:

@@ -126,8 +126,19 @@ def table(summaries: Sequence[Mapping[str, Any]]) -> str:
 def _cells(s: Mapping[str, Any]) -> tuple[str, ...]:
     accuracy = s["accuracy"]
     return (s["scheme"], str(s["rounds"]), str(s["rounds_failed"]), "-" if accuracy is None else f"{accuracy:.3f}",
-            seconds(s["virtual_seconds"]), rounded_size(s["bytes_total"]),
+            seconds(s["virtual_seconds"]), bytes_of(s),
             f"{s['messages_lost']}/{s['messages_sent']}", clock(s["real_seconds"]))
+
+
+def bytes_of(summary: Mapping[str, Any]) -> str:
+    """All bytes that crossed links; if some were declared and not carried, how many.
+
+    >>> bytes_of({"bytes_total": 2_000, "bytes_declared": {"client": {"Update": 1_500}}})
+    '2 kB (1.5 kB declared)'
+    """
+    declared = sum(sum(types.values()) for types in summary.get("bytes_declared", {}).values())
+    total = rounded_size(summary["bytes_total"])
+    return f"{total} ({rounded_size(declared)} declared)" if declared else total
 
 
 def rounded_size(size: int) -> str:

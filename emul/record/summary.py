@@ -30,6 +30,7 @@ from emul.record.tables import (
     TO_ENDED,
     Computations,
     Derived,
+    Messages,
     Observed,
     Timed,
     derive,
@@ -81,6 +82,7 @@ def summarise(run: Derived, facts: Facts, report: Report | None = None) -> dict[
         "bytes_total": int(m.wire_bytes.sum()),
         "bytes_payload": int(m.payload_bytes[m.hops > 0].sum()),
         "bytes_retransmitted": int(m.retransmitted_bytes.sum()),
+        "bytes_declared": bytes_declared(m, run.header["roles"]),
         "bytes_by_type": {name: int(by_type[i]) for i, name in sorted(enumerate(m.kinds), key=lambda x: x[1])},
         "bytes_by_link": busiest_links(run),
         "messages_sent": len(m.source),
@@ -91,6 +93,8 @@ def summarise(run: Derived, facts: Facts, report: Report | None = None) -> dict[
         "messages_in_flight": fates[IN_FLIGHT],
         "messages_unread": int(m.unread.sum()),
         "compute_virtual_seconds": compute_seconds(run.computations, run.header["roles"], facts.virtual_ns),
+        "seconds_declared": compute_seconds(run.computations, run.header["roles"], facts.virtual_ns,
+                                            run.computations.declared),
         "oracle_waits": {f"{role}@{where}": n for (role, where), n in sorted(facts.oracle_waits.items())},
         "analysis": compared(facts.analysis, run),
         "network_beyond": network_beyond(run, facts),
@@ -190,15 +194,34 @@ def digest_model(table: Table) -> str:
     return digest.hexdigest()
 
 
-def compute_seconds(c: Computations, roles: Sequence[str], virtual_ns: int) -> dict[str, dict[str, float]]:
-    """{role: {label: seconds of virtual time}}; of a computation that was cut, what it used until then."""
+def bytes_declared(m: Messages, roles: Sequence[str]) -> dict[str, dict[str, int]]:
+    """{role of the sender: {type: bytes}} that crossed links and were declared, not carried: a part of `bytes_total`.
+
+    Once a hop, as there; what is sent again or spent on packets is not split up.
+    """
+    found: dict[str, dict[str, int]] = {}
+    some = m.declared_bytes > 0
+    for node, kind, size in zip(m.source[some].tolist(), m.kind[some].tolist(),
+                                (m.declared_bytes * m.hops)[some].tolist(), strict=True):
+        types = found.setdefault(roles[node], {})
+        types[m.kinds[kind]] = types.get(m.kinds[kind], 0) + size
+    return {role: dict(sorted(types.items())) for role, types in sorted(found.items())}
+
+
+def compute_seconds(c: Computations, roles: Sequence[str], virtual_ns: int, which: np.ndarray | None = None,
+                    ) -> dict[str, dict[str, float]]:
+    """{role: {label: seconds of virtual time}}; of a computation that was cut, what it used until then.
+
+    which: (n,) bool, the computations that are counted; None: all.
+    """
     until_end = np.clip(virtual_ns - c.start_ns, 0, c.cost_ns)
     used = np.where(c.end_ns >= 0, c.end_ns - c.start_ns, until_end)
     found: dict[str, dict[str, float]] = {}
     role_names = sorted(set(roles))
     role = np.array([role_names.index(r) for r in roles] or [0])[c.node]
-    for code in np.unique(role).tolist():
-        mine = role == code
+    counted = np.ones(len(c.node), bool) if which is None else which
+    for code in np.unique(role[counted]).tolist():
+        mine = (role == code) & counted
         total = np.bincount(c.label[mine], minlength=len(c.labels)).tolist()
         found[role_names[code]] = {
             label: int(used[mine & (c.label == i)].sum()) / 1e9

@@ -40,7 +40,8 @@ COLUMNS: dict[str, dict[str, str]] = {
         "target_name": "its name",
         "type": "the message's type in the scheme",
         "round": "the sender's round; 0: outside rounds, or of an unscoped type",
-        "payload_bytes": "the encoded frames",
+        "payload_bytes": "the encoded frames, and what the message declares",
+        "declared_bytes": "of these what the scheme has declared and not carried, see emul.wire.Declared",
         "wire_bytes": "all that crossed links: frames, envelope and per-packet overhead, once a hop, the losing hop, "
                       "one that is under way and what was sent again included; 0 to oneself",
         "retransmitted_bytes": "of these what reliable links sent again",
@@ -81,6 +82,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "end_ns": "when it ended, or was cut; null: the run ended first",
         "work": "its size in the scheme's own unit; 0: not said",
         "finished": "false: cut by a crash, abandoned for a new round, or the run ended first",
+        "declared": "the scheme has stated the cost (cost_s)",
     },
     "timings": {                        # real times: these differ from run to run
         "node": "where",
@@ -119,6 +121,7 @@ class Messages:
     kinds: list[str]
     round: np.ndarray
     payload_bytes: np.ndarray
+    declared_bytes: np.ndarray          # of these
     wire_bytes: np.ndarray
     retransmitted_bytes: np.ndarray
     hops: np.ndarray
@@ -154,6 +157,8 @@ def messages_of(table: Table) -> Messages:
     resent = np.zeros(n, np.int64)
     np.add.at(resent, places(rows.RESENT), table[rows.RESENT]["bytes"])
     wire += resent
+    declared = np.zeros(n, np.int64)
+    declared[places(rows.DECLARED)] = table[rows.DECLARED]["bytes"]
     hops = (sent["vertex"][order] >= 0) + np.bincount(hop, minlength=n)
     arrived[delivered] = table[rows.DELIVER]["time_ns"]
     fate[delivered] = np.array([DELIVERED, LATE, TO_ENDED])[table[rows.DELIVER]["fate"]]
@@ -164,7 +169,7 @@ def messages_of(table: Table) -> Messages:
     unread = np.zeros(n, bool)
     unread[places(rows.UNREAD)] = True
     return Messages(source, seq, sent["target"][order], sent["type"][order], sent.texts["type"], sent["round"][order],
-                    sent["size"][order], wire, resent, hops, sent["time_ns"][order], arrived, fate, lost_ns,
+                    sent["size"][order], declared, wire, resent, hops, sent["time_ns"][order], arrived, fate, lost_ns,
                     lost_vertex, lost_next, unread)
 
 
@@ -181,6 +186,7 @@ class Computations:
     end_ns: np.ndarray
     work: np.ndarray
     finished: np.ndarray                # bool
+    declared: np.ndarray                # bool: the scheme stated the cost
 
 
 def computations_of(table: Table) -> Computations:
@@ -202,7 +208,19 @@ def computations_of(table: Table) -> Computations:
     by_start = np.argsort(begun["time_ns"], kind="stable")
     return Computations(begun["node"][by_start], begun["label"][by_start], begun.texts["label"],
                         begun["round"][by_start], begun["time_ns"][by_start], begun["cost_ns"][by_start],
-                        end[by_start], begun["work"][by_start], finished[by_start])
+                        end[by_start], begun["work"][by_start], finished[by_start], _stated(table)[by_start])
+
+
+def _stated(table: Table) -> np.ndarray:
+    """(n,) bool, of every computation in the order of its row: whether the row that says so follows."""
+    begun = table[rows.COMPUTE]
+    stated = np.zeros(len(begun), bool)
+    at = Finder(begun.index).places(table[rows.STATED].index - 1)
+    if len(at) and at.min() < 0:
+        row = int(table[rows.STATED].index[np.argmin(at)])
+        raise RecordError(f"journal, row {row}: a stated row that follows no compute row")
+    stated[at] = True
+    return stated
 
 
 def rounds_of(table: Table, header: Mapping[str, Any], observed: Observed = ()) -> list[dict[str, Any]]:
@@ -284,7 +302,8 @@ def messages_table(m: Messages, header: Mapping[str, Any]) -> pa.Table:
     return pa.table({
         "source": m.source, "source_name": _named(m.source, names), "seq": m.seq,
         "target": m.target, "target_name": _named(m.target, names), "type": _named(m.kind, m.kinds),
-        "round": m.round, "payload_bytes": m.payload_bytes, "wire_bytes": m.wire_bytes,
+        "round": m.round, "payload_bytes": m.payload_bytes, "declared_bytes": m.declared_bytes,
+        "wire_bytes": m.wire_bytes,
         "retransmitted_bytes": m.retransmitted_bytes, "hops": m.hops,
         "sent_ns": m.sent_ns, "arrived_ns": _nullable(m.arrived_ns), "fate": _named(m.fate, FATES),
         "lost_ns": _nullable(m.lost_ns), "lost_vertex": _named(m.lost_vertex, vertices),
@@ -297,7 +316,7 @@ def computations_table(c: Computations, header: Mapping[str, Any]) -> pa.Table:
     return pa.table({
         "node": c.node, "name": _named(c.node, header["names"]), "role": _roles(c.node, header),
         "label": _named(c.label, c.labels), "round": c.round, "start_ns": c.start_ns, "cost_ns": c.cost_ns,
-        "end_ns": _nullable(c.end_ns), "work": c.work, "finished": c.finished})
+        "end_ns": _nullable(c.end_ns), "work": c.work, "finished": c.finished, "declared": c.declared})
 
 
 def _roles(nodes: np.ndarray, header: Mapping[str, Any]) -> pa.Array:

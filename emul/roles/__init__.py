@@ -6,6 +6,6 @@
 from emul.roles.aggregate import weighted_mean
 from emul.roles.analysis import Analysis, Setting
 from emul.roles.node import Node, Round, RoundOver
-from emul.wire import Message, Vector
+from emul.wire import Declared, Message, Vector
 
-__all__ = ["Analysis", "Message", "Node", "Round", "RoundOver", "Setting", "Vector", "weighted_mean"]
+__all__ = ["Analysis", "Declared", "Message", "Node", "Round", "RoundOver", "Setting", "Vector", "weighted_mean"]

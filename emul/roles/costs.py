@@ -63,6 +63,13 @@ class Costs:
         a, b = entry
         return max(0, round((a + b * work) * 1e9 / speed))
 
+    def stated_ns(self, node: int, label: str, cost_s: float, speed: float) -> int:
+        """Cost of a computation for which the scheme itself states `cost_s` seconds at speed 1: in every mode, and
+        before any record. It takes its place in the records all the same."""
+        if self.held:
+            self._asked[node, label] += 1
+        return round(cost_s * 1e9 / speed)
+
     def _held_cost(self, node: int, label: str) -> int | None:
         """The next cost of this label at this node in the record; None: it has none."""
         self._whole.discard(node)
@@ -80,11 +87,11 @@ class Costs:
         self._whole.add(node)
         return int(costs[number % len(costs)])
 
-    def stretched(self, node: int, start_ns: int, cost_ns: int) -> int:
+    def stretched(self, node: int, start_ns: int, cost_ns: int, stated: bool = False) -> int:
         """What a computation of `cost_ns` takes that begins at `start_ns`, while the node's speed changes: the integral
-        of the speed is the cost, rounded up to ns. Recorded costs hold all that already."""
+        of the speed is the cost, rounded up to ns. Recorded costs hold all that already; stated ones never do."""
         pieces = self.slowdowns.get(node)
-        if not pieces or self.mode in ("recorded", "zero") or node in self._whole:
+        if not pieces or (not stated and (self.mode in ("recorded", "zero") or node in self._whole)):
             return cost_ns
         left, at = Fraction(cost_ns), start_ns
         factor = Fraction(1)

@@ -100,9 +100,10 @@ class Send(Struct, array_like=True, tag=0, gc=False):
 
     to: list[int]
     kind: str                       # the message's type
-    size: int                       # bytes of its frames
+    size: int                       # bytes of its frames, and those that it declares
     first: int
     round: int                      # of the sender; 0: outside, or of an unscoped type
+    declared: int = 0               # of the size, what is declared and not carried
 
 
 class Wait(Struct, array_like=True, tag=1, gc=False):
@@ -147,6 +148,7 @@ class Compute(Struct, array_like=True, tag=5, gc=False):
     cost: int                       # ns of virtual time on this node
     work: float                     # the size of the task in the scheme's own unit; 0: not said
     where: str
+    declared: bool = False          # the scheme has stated the cost (`cost_s`)
 
 
 class Report(Struct, array_like=True, tag=6, gc=False):

@@ -6,6 +6,7 @@ the next round do. A suspended role hands an action to the kernel and goes on wi
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -332,7 +333,7 @@ class Node:
         self._keep(self.id, encoded, first, to)
         self._excused_ns += perf_counter_ns() - begin
         round_ = 0 if message.unscoped else memory.round
-        self._actions.append(Send(to, type(message).__name__, encoded.size, first, round_))
+        self._actions.append(Send(to, type(message).__name__, encoded.size, first, round_, encoded.declared))
 
     def abstain(self, targets: int | Iterable[int], *kinds: type[Message]) -> None:
         """Say that no message of `kinds` goes to `targets` in this round, so that nobody waits for it."""
@@ -405,14 +406,24 @@ class Node:
         """Do nothing for a time."""
         return self._wait((), [], 1, seconds, self._slept)
 
-    def compute(self, label: str, fn: Callable[..., R], *args: Any, work: float = 0.0) -> Await[R]:
+    def compute(self, label: str, fn: Callable[..., R], *args: Any, work: float = 0.0,
+                cost_s: float | None = None) -> Await[R]:
         """Really run `fn(*args)` and charge its cost to this node's clock; the value of `fn`, or what it raises.
 
         `label` names the computation in profiles and tables; `work` is its size in a unit of the scheme's choice.
+        cost_s: what is charged in place of a cost that is measured or looked up, whatever the scenario says of costs:
+        seconds at speed 1, so a node of speed 2 takes half of it, and longer while a fault slows it down. For what
+        stands in for a computation too heavy to be done; tables and the summary count it as declared.
+        Raises RoleError if it is no time.
         """
         memory = self._memory
         place = caller(1)
-        cost = self._costs.cost_ns(self.id, self.role, label, work, memory.computed, self.speed)
+        if cost_s is None:
+            cost = self._costs.cost_ns(self.id, self.role, label, work, memory.computed, self.speed)
+        else:
+            if not (math.isfinite(cost_s) and cost_s >= 0):
+                raise RoleError(f"{place}: compute(cost_s={cost_s}): expected seconds, 0 or above")
+            cost = self._costs.stated_ns(self.id, label, cost_s, self.speed)
         memory.computed += 1
         job = self._job = Job(label, fn, args, work)
         self._unawaited.append(place)
@@ -427,7 +438,7 @@ class Node:
             result, job.result = job.result, None       # the worker may keep the job for a while
             return result
         # cost -1: not known before it has run; the worker fills it in
-        return Await(Compute(label, -1 if cost is None else cost, float(work), place), finish)
+        return Await(Compute(label, -1 if cost is None else cost, float(work), place, cost_s is not None), finish)
 
     def rounds(self, of: int | Iterable[int] | None = None, quorum: int = 1, sync: Iterable[int] | None = None,
                on_new_round: str = "finish") -> Rounds:

@@ -310,7 +310,7 @@ class Core:
             self._run(node.id)
             action.cost = self._costs.stretched(node.id, now, round(job.cpu_ns / node.speed))
         else:
-            action.cost = self._costs.stretched(node.id, now, action.cost)
+            action.cost = self._costs.stretched(node.id, now, action.cost, action.declared)
             if action.label == self._setup.fuse:    # the kernel will say with whom
                 return
             job.due = now + action.cost

@@ -78,9 +78,9 @@ def test_computations_tell_what_cut_them(run):
     c = run.computations
     assert list(c.columns) == list(COLUMNS["computations"])
     assert list(zip(*listed(c, *c.columns), strict=True)) == [
-        (1, "client1", "client", "train", 1, 22, 100, 122, 5.0, True),
-        (2, "client2", "client", "train", 1, 23, 400, 50, 5.0, False),
-        (0, "server", "server", "aggregate", 1, 146, 0, 146, 0.0, True)]
+        (1, "client1", "client", "train", 1, 22, 100, 122, 5.0, True, False),
+        (2, "client2", "client", "train", 1, 23, 400, 50, 5.0, False, False),
+        (0, "server", "server", "aggregate", 1, 146, 0, 146, 0.0, True, False)]
 
 
 def test_computations_abandoned_or_open_at_the_end_and_at_one_instant(header):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -82,7 +82,8 @@ def _details(run: Run, prefix: str, budget: int) -> tuple[list[Part], pd.DataFra
     traffic, waits, computing = data.traffic(run), data.waits(run), data.computing(run)
     parts = []
     if len(traffic):
-        parts.append(Part("bytes", "Bytes", [figures.bytes_by_type(traffic), figures.bytes_by_link(traffic)]))
+        parts.append(Part("bytes", "Bytes", [figures.bytes_by_type(traffic), figures.bytes_by_link(traffic)],
+                          text=declared_text(run.summary.get("bytes_declared", {}), "B", "were declared, not carried")))
     network = [figures.topology(network_map(run))]
     losses = data.losses(run)
     if len(losses):
@@ -97,12 +98,23 @@ def _details(run: Run, prefix: str, budget: int) -> tuple[list[Part], pd.DataFra
         slow.append(figures.delays(held))
     parts.append(Part("stragglers", "Stragglers", slow))
     if len(computing):
-        parts.append(Part("computing", "Computing", [figures.computing(computing)]))
+        parts.append(Part("computing", "Computing", [figures.computing(computing)], text=declared_text(
+            run.summary.get("seconds_declared", {}), "s", "were stated by the scheme, not measured or looked up")))
     theory = theory_table(run.summary.get("analysis"))
     if len(theory):
         parts.append(Part("theory", "Theory beside measurement", tables=[("", theory)],
                           text="What the scheme's analysis says of this network, and what this run measured."))
     return [_prefixed(part, prefix) for part in parts], traffic, computing
+
+
+def declared_text(declared: Mapping[str, Mapping[str, float]], unit: str, what: str) -> str:
+    """A sentence on {role: {type or label: amount}} of a summary; empty if there is none.
+
+    >>> declared_text({"client": {"Update": 1200.0}}, "B", "were declared")
+    'Of these, client Update: 1,200 B were declared.'
+    """
+    found = [f"{role} {name}: {amount:,.12g} {unit}" for role, of in declared.items() for name, amount in of.items()]
+    return f"Of these, {'; '.join(found)} {what}." if found else ""
 
 
 def _prefixed(part: Part, prefix: str) -> Part:
@@ -153,12 +165,12 @@ def _cards(run: Run) -> list[tuple[str, str]]:
 
 
 def _figures_of(s: dict[str, Any]) -> list[tuple[str, str]]:
-    from emul.record.progress import clock, rounded_size, seconds
+    from emul.record.progress import bytes_of, clock, seconds
 
     accuracy = s.get("accuracy")
     failed = s.get("rounds_failed", 0)
     return [("scheme", str(s["scheme"])), ("accuracy", "not observed" if accuracy is None else f"{accuracy:.3f}"),
-            ("virtual time", seconds(s["virtual_seconds"])), ("bytes", rounded_size(s["bytes_total"])),
+            ("virtual time", seconds(s["virtual_seconds"])), ("bytes", bytes_of(s)),
             ("rounds", f"{s['rounds']:,}" + (f" ({failed:,} failed)" if failed else "")),
             ("messages lost", f"{s['messages_lost']:,} of {s['messages_sent']:,}"),
             ("invariants", s["invariants"] if isinstance(s["invariants"], str) else "VIOLATED"),

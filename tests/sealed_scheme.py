@@ -1,0 +1,80 @@
+"""A scheme for tests: clients send sealed vectors, for real or as what they would weigh and cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from emul.roles import Declared, Message, Node, Vector
+
+SEALED = 1_000                      # bytes of a sealed vector
+SEAL_S, OPEN_S = 0.25, 0.5          # seconds at speed 1: of one vector
+
+
+@dataclass(frozen=True)
+class Model(Message):
+    parameters: Vector
+
+
+@dataclass(frozen=True)
+class Sealed(Message):
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Stated(Message):
+    """What a `Sealed` weighs: its values, and as many bytes as are missing."""
+
+    values: Vector
+    rest: Declared
+
+
+@dataclass(frozen=True)
+class Params:
+    seal: Literal["declared", "real"] = "declared"
+
+
+def sealed(values: Vector) -> bytes:
+    return values.tobytes().ljust(SEALED, b"\0")
+
+
+def opened(messages: list[Sealed], size: int) -> list[Vector]:
+    return [np.frombuffer(m.data[:4 * size], np.float32) for m in messages]
+
+
+def total(values: list[Vector], size: int) -> Vector:
+    return np.sum(values, axis=0, dtype=np.float32) if values else np.zeros(size, np.float32)
+
+
+def mean(model: Vector) -> dict[str, float]:
+    return {"mean": float(model.mean())}
+
+
+async def server(node: Node, p: Params) -> None:
+    model = np.zeros(8, np.float32)
+    async for t in node.rounds():
+        with t:
+            node.broadcast(node.clients, Model(model))
+            got = await node.gather((Sealed, Stated), node.clients)
+            kept = [m.values for m in got.values() if isinstance(m, Stated)]
+            real = [m for m in got.values() if isinstance(m, Sealed)]
+            kept += await node.compute("open", opened, real, model.size, cost_s=OPEN_S * len(got))
+            model = total(kept, model.size)
+            node.report(parameters=model, evaluate=mean, received=len(got))
+
+
+async def client(node: Node, p: Params) -> None:
+    async for t in node.rounds(of=node.server):
+        with t:
+            await node.recv(Model, node.server)
+            values = node.rng.standard_normal(8).astype(np.float32)
+            if p.seal == "real":
+                node.send(node.server, Sealed(await node.compute("seal", sealed, values, cost_s=SEAL_S)))
+            else:
+                await node.compute("seal", len, values, cost_s=SEAL_S)
+                node.send(node.server, Stated(values, Declared(SEALED - values.nbytes)))
+
+
+ROLES = {"server": server, "client": client}
