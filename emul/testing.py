@@ -29,7 +29,7 @@ from emul import engine, schemes
 from emul.base import rows as R
 from emul.base.errors import Deadlock, RoleFailed
 from emul.base.rows import Row
-from emul.kernel import Kernel
+from emul.kernel import Kernel, who_waits
 from emul.network import LinkRule, OutageSpec, TopologySpec
 from emul.record import rundir
 from emul.record.columns import columns
@@ -77,6 +77,7 @@ M = TypeVar("M", bound=Message)
 
 MS = 10**6                          # nanoseconds in a millisecond
 UNCHARGED_LIMIT_NS = 10**6          # CPU time of role code outside `compute`, of the largest activation
+ACTIVATIONS_LIMIT = 100_000         # of a check, without the end of a round
 
 Roles = Mapping[str, RoleFunction] | ModuleType
 
@@ -371,9 +372,9 @@ def run_world(roles: Roles, *, clients: int = 3, servers: int = 1, topology: Top
         return _run(wiring, chosen)
 
 
-def _run(wiring: engine.Wiring, pool: Any) -> World:
+def _run(wiring: engine.Wiring, pool: Any, progress: Callable[[Kernel], None] | None = None) -> World:
     journal = MemoryJournal(engine.header(wiring))
-    finished = engine.execute(wiring, pool, journal)
+    finished = engine.execute(wiring, pool, journal, progress)
     return World(journal.rows, journal.header, finished, f"{journal.close()} {digest_model(columns(journal.rows))}")
 
 
@@ -504,7 +505,8 @@ def check_scheme(name: str, scenario: Scenario | Path | str | None = None, plugi
 
     The same log twice, in process, with roles that end between rounds (STATELESS) and kept, in several in-process
     workers that answer in a shuffled order, and in `pools` of 1, 2 and 4 worker processes that sleep at random; the
-    invariants; every byte counted once a hop; no role computes more than 1 ms outside `compute`. The cases: as it is;
+    invariants; every byte counted once a hop; no role computes more than 1 ms outside `compute`; a round ends within
+    100,000 activations, or the stop in virtual time ends the run. The cases: as it is;
     everything lost; late; nobody answers; a client crashes, for good and with return; clients are trained as one.
 
     scenario: a Scenario, a file, or text; default: five clients of digits with a linear model, three rounds.
@@ -607,7 +609,7 @@ class _Check:
                                  engine.CostSource("profile", dict(self.profile)), delays)
             try:
                 with _no_collection():
-                    return _run(wiring, pool)
+                    return _run(wiring, pool, self._ends)
             except RoleFailed as e:
                 missing = re.search(r"the profile has no entry '([^']+)'", str(e))
                 if missing is None:
@@ -620,6 +622,14 @@ class _Check:
     @property
     def _who(self) -> str:
         return f"{self.scheme}, {self.case}"
+
+    def _ends(self, kernel: Kernel) -> None:
+        """Roles that try again and again while nothing arrives would go on for ever."""
+        if kernel.activations - kernel.ended_after > ACTIVATIONS_LIMIT:
+            raise AssertionError(f"{self._who}: no round has ended since {kernel.ended_ns / 1e9:.9g} s, in more than "
+                                 f"{ACTIVATIONS_LIMIT:,} activations; now t = {kernel.now / 1e9:.9g} s. Roles that "
+                                 "try again for ever need a deadline of the round, or the scenario a "
+                                 f"`stop: {{virtual_time: ...}}`\n{who_waits(kernel.nodes)}")
 
     def same(self, one: World, other: World, when: str) -> None:
         """The same journal and models, or AssertionError with the first difference."""

@@ -65,6 +65,8 @@ async def server(node: Node, p: Params) -> None:
             await node.gather(Ping, node.clients, timeout_s=None if p.fault == "hang" else 5.0)
             if p.fault == "hang":
                 await node.recv_any()
+            while p.fault == "again" and not await node.gather(Ping, node.clients, timeout_s=0.1):
+                node.broadcast(node.clients, Ping(0))
 
 
 async def client(node: Node, p: Params) -> None:
@@ -91,8 +93,12 @@ def busy() -> None:
             r"(.*\n)*ZeroDivisionError: a bug"),
     ("hang", r"^test_conformance, as it is: deadlock at [\d.]+ s: .*\n +server \(server\): waiting since [\d.]+ s for "
              r"any message from anybody \(test_conformance.py:\d+\)"),
+    ("again", r"^test_conformance, as it is: no round has ended since 0 s, in more than 2,000 activations; now "
+              r"t = [\d.]+ s. .*\n +server \(server\): active at [\d.]+ s\n +client1 \(client\): waiting for a round "
+              r"after 1 of server \(test_conformance.py:\d+\)"),
 ])
-def test_check_scheme_names_what_a_scheme_does_wrong(fault: str, said: str) -> None:
+def test_check_scheme_names_what_a_scheme_does_wrong(fault: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emul.testing.ACTIVATIONS_LIMIT", 2_000)
     with pytest.raises(AssertionError, match=said):
         check_scheme("test_conformance", plugins=[__name__], params={"fault": fault}, pools=[])
 

@@ -54,7 +54,7 @@ class Result:
     worker_died: bool = False
 
 
-def execute(wiring: Wiring, pool: Any, journal: Recorder, progress: Any = None) -> Finished:
+def execute(wiring: Wiring, pool: Any, journal: Recorder, progress: Callable[[Kernel], None] | None = None) -> Finished:
     """Run it. Raises RunError; the pool can take the next run afterwards, unless it lost a worker."""
     begin = time.perf_counter()
     try:
@@ -108,10 +108,16 @@ def _run_one(scenario: Scenario, wiring: Wiring, pool: Any, out: Path, quiet: bo
     only = dataclasses.replace(scenario, schemes=[s for s in scenario.schemes if s[0] == wiring.scheme])
     directory.write(rundir.SCENARIO, only.resolved())
     progress = Progress(wiring.scheme, scenario.stop.rounds, scenario.stop.virtual_time_ns, quiet)
-    tell = progress.update if watch is None else watch
+
+    def tell(kernel: Kernel) -> None:
+        if kernel.round_ended:
+            (watch or progress.update)(kernel.entered, kernel.now, pool.accuracy)
+        elif watch is None:
+            progress.silent(kernel.entered, kernel.now)
+
     journal = Journal(directory.journal, header(wiring))
     try:
-        finished = execute(wiring, pool, journal, lambda k: tell(k.entered, k.now, pool.accuracy))
+        finished = execute(wiring, pool, journal, tell)
     except RunError as e:
         journal.close(complete=False)
         directory.write("error.txt", f"{type(e).__name__}: {e}\n")

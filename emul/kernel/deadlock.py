@@ -1,4 +1,4 @@
-"""The report of a deadlock: who waits for what, since when, at which line of its role."""
+"""Who waits for what, since when, at which line of its role: what a deadlock, or a run without progress, is told by."""
 
 from __future__ import annotations
 
@@ -11,8 +11,14 @@ _EACH = 50                          # nodes of which a report tells each one's s
 
 
 def deadlock_report(nodes: Sequence[KNode], now: int) -> str:
-    """Who waits for what, since when, at which line of its role. Of many nodes those with one story share a line."""
-    lines = [f"deadlock at {now / 1e9:.9g} s: no delivery, timer, computation or fault of a node is left"]
+    """That nothing can happen any more, and who waits for what."""
+    return (f"deadlock at {now / 1e9:.9g} s: no delivery, timer, computation or fault of a node is left\n"
+            + who_waits(nodes))
+
+
+def who_waits(nodes: Sequence[KNode]) -> str:
+    """A line for each node: what it waits for. Of many nodes those with one story share a line."""
+    lines = []
     alike: dict[tuple[Any, ...], list[KNode]] = {}
     for node in sorted(nodes, key=lambda node: not node.alive or node.finished):        # who waits, then who ended
         own = (node.id,) if len(nodes) <= _EACH else ()
@@ -39,7 +45,7 @@ def _story(nodes: Sequence[KNode], node: KNode) -> str:
             f" ({node.next.where})"
     patience = node.patience
     if patience is None:
-        return "computing"
+        return "computing" if node.computing else f"active at {node.time / 1e9:.9g} s"
     missing = sorted(set(patience.wait.sources or ()) - patience.got.keys())
     kinds = " or ".join(sorted(patience.kinds)) or "any message"
     since = f"waiting since {patience.since / 1e9:.9g} s for {kinds}"

@@ -36,7 +36,6 @@ from emul.kernel.calendar import (
     OFFER,
     RETURN,
     STOP,
-    TIMER,
     Entry,
 )
 from emul.kernel.deadlock import deadlock_report
@@ -44,7 +43,7 @@ from emul.kernel.fates import departure_known_at, round_is_over, settle
 from emul.kernel.faults import come_back, fail, plan_faults, return_
 from emul.kernel.messages import arrive, enter_next, leave_link, offer_to, send, start_flow
 from emul.kernel.parts import Copy, KNode, Patience, Pipe
-from emul.kernel.rounds import finish, leave_round, next_round, report, stop_now, try_next_round
+from emul.kernel.rounds import finish, leave_round, next_round, plan_stop, report, stop_now, try_next_round
 from emul.kernel.state import HELD, Kernel
 from emul.kernel.waits import abstain, close_round, resume, wait
 from emul.roles.events import (
@@ -68,7 +67,7 @@ def run_to_end(kernel: Kernel) -> None:
     """Run to the end. Raises RunError: a role failed, a deadlock, a worker died, a bug of emul."""
     plan_faults(kernel)
     if kernel.plan.stop.virtual_ns is not None:
-        kernel.calendar.add(kernel.plan.stop.virtual_ns, (TIMER, -1, 0, STOP, None, None))
+        plan_stop(kernel, kernel.plan.stop.virtual_ns)
     for node in kernel.nodes:
         kernel.open_activation(node, Start(node.id, 0, 0))
         kernel.log((rows.START, 0, node.id, 0))
@@ -85,8 +84,12 @@ def run_to_end(kernel: Kernel) -> None:
 def _loop(kernel: Kernel) -> None:
     while True:
         _take_safe_steps(kernel)
-        if kernel.round_ended or len(kernel.held) >= kernel.full:
+        if kernel.round_ended:
             _release(kernel)
+        elif len(kernel.held) >= kernel.full:
+            _release(kernel)
+            if kernel.progress is not None:     # a person wants to hear of it even if no round ends
+                kernel.progress(kernel)
         if kernel.open:
             _apply_next(kernel)
         elif not kernel.deciding:
@@ -236,8 +239,8 @@ def _happen(kernel: Kernel, time: int, entry: Entry) -> KNode | None:
         return_(kernel, time, what[0], what[1])
     elif tag == BACK:
         come_back(kernel, time, what[0], what[1])
-    elif tag == STOP and not kernel.stopped:
-        stop_now(kernel, time)
+    elif tag == STOP:
+        stop_now(kernel, time, what)
     return None
 
 

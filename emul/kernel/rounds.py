@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from emul.base import rows
-from emul.kernel.calendar import LOOK
+from emul.kernel.calendar import LOOK, STOP, TIMER
 from emul.kernel.fates import all_ended_known_at, newest_reached, skip_lost_rounds
 from emul.kernel.messages import discard_late, empty_inbox
 from emul.kernel.parts import KNode
@@ -90,6 +90,7 @@ def leave_round(kernel: Kernel, node: KNode, action: LeaveRound) -> None:
     depart(kernel, node.time, node)
     if node.id in kernel.deciders:
         kernel.round_ended = True
+        kernel.ended_ns, kernel.ended_after = node.time, kernel.activations
         if kernel.progress is not None:
             kernel.progress(kernel)
 
@@ -106,13 +107,24 @@ def _must_stop(kernel: Kernel, node: KNode, number: int) -> bool:
     return number > kernel.stop_round
 
 
-def stop_now(kernel: Kernel, time: int) -> None:
-    """The virtual time is up: the round that is running is the last; without rounds, this is the end."""
+def plan_stop(kernel: Kernel, time: int, last: bool = False) -> None:
+    """Have `stop_now` called at `time`."""
+    kernel.calendar.add(time, (TIMER, -1, int(last), STOP, last, None))
+
+
+def stop_now(kernel: Kernel, time: int, last: bool) -> None:
+    """The virtual time is up: the round that is running is the last. It has as long again to end; then this is it.
+
+    Without rounds nothing can end: this is it at once. A server that waits for ever for what nobody sends would else
+    never stop, as long as anybody sleeps.
+    """
     kernel.stopped = True
     kernel.stop_round = min(kernel.stop_round, kernel.entered)
-    if kernel.entered == 0:
-        kernel.end_ns = kernel.limit = time
-        kernel.deciding.clear()
+    if not last and kernel.entered:
+        plan_stop(kernel, 2 * time, last=True)
+        return
+    kernel.end_ns = kernel.limit = time
+    kernel.deciding.clear()
 
 
 def report(kernel: Kernel, node: KNode, action: Report) -> None:

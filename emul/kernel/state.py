@@ -31,7 +31,9 @@ class Kernel:
         self.now = 0                                # time of the last step taken
         self.end_ns = 0                             # time at which the last decider returned
         self.entered = 0                            # newest round that any decider has entered
+        self.ended_ns = 0                           # time at which a decider last left a round
         self.activations = 0
+        self.ended_after = 0                        # activations by the time that a decider last left a round
         self.oracle_waits: Counter[tuple[str, str]] = Counter()     # (role, where) -> waits settled by fates
         self.rounds_missed: Counter[str] = Counter()                # role -> followers' rounds that were over
         self.accuracy: dict[int, float] = {}                        # round -> observed, where a stop waits for it
@@ -42,7 +44,7 @@ class Kernel:
         self.full = HELD                            # rows held, before it is looked again which may go
         self.round_ended = False                    # a decider has left one: the journal may want to be flushed
         self.limit = FAR                            # the end of the run, once it is known
-        self.progress = progress
+        self.progress = progress                    # called when a decider has left a round, and now and then besides
         self.calendar = Calendar()
         self.nodes = [KNode(i, name, role, vertex, worker, network.out_latency_ns(vertex))
                        for i, (name, role, vertex, worker)

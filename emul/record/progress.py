@@ -1,7 +1,7 @@
 """What a person sees of a run: a progress line while it goes, and a table of the schemes at the end.
 
 With rich on a terminal, in plain lines otherwise. Nothing of it touches the run: it is called at the ends of rounds,
-and draws at most a few times a second.
+and between them every few thousand rows of the journal; it draws at most a few times a second.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from emul.base.units import format_size
 
 _TERMINAL_EVERY_S = 0.1
 _LINES_EVERY_S = 5.0
+_SILENT_S = 5.0                                     # without the end of a round, before it is said
 
 
 class Progress:
@@ -33,14 +34,28 @@ class Progress:
         self._interval = _TERMINAL_EVERY_S if self._live else _LINES_EVERY_S
         self._line = ""
         self._shown = ""
+        self._ended = self._begin, 0                # when a round has ended: in real time, in virtual ns
 
     def update(self, round: int, virtual_ns: int, accuracy: float | None = None) -> None:
         """A deciding node has left `round`, at `virtual_ns`; `accuracy` as last observed."""
         if self._quiet:
             return
         now = time.monotonic()
-        real_s = now - self._begin
-        self._line = line(self._scheme, round, self._rounds, virtual_ns, self._virtual_ns, accuracy, real_s)
+        self._ended = now, virtual_ns
+        self._line = line(self._scheme, round, self._rounds, virtual_ns, self._virtual_ns, accuracy, now - self._begin)
+        self._draw(now)
+
+    def silent(self, round: int, virtual_ns: int) -> None:
+        """The run goes on, but no round ends: after a while of that a person is told."""
+        now = time.monotonic()
+        since, since_ns = self._ended
+        if self._quiet or now - since < _SILENT_S:
+            return
+        self._line = (f"{self._scheme}  round {round}  no round has ended since t = {seconds(since_ns / 1e9)}, "
+                      f"now t = {seconds(virtual_ns / 1e9)}  real {clock(now - self._begin)}")
+        self._draw(now)
+
+    def _draw(self, now: float) -> None:
         if now - self._last >= self._interval:
             self._last = now
             self._show()

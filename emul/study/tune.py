@@ -81,7 +81,7 @@ def _seconds(wiring: engine.Wiring, pool: Any) -> float:
     first: list[float] = []
 
     def ended(kernel: Kernel) -> None:
-        if not first:
+        if not first and kernel.round_ended:
             first.append(time.perf_counter())
 
     finished = engine.execute(wiring, pool, MemoryJournal(engine.header(wiring)), ended)

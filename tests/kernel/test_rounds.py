@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from emul import testing
 from emul.base import rows as R
 from emul.base.errors import TooFewClients
 from emul.network import LinkRule, OutageSpec, TopologySpec
@@ -248,6 +249,47 @@ def test_the_virtual_time_lets_the_running_round_end() -> None:
                       links=[LinkRule("*", latency_ns=100 * MS)])
     assert rounds_of(world, "server") == [1, 2, 3, 4]
     assert world.kernel.end_ns == 40 * MS
+
+
+async def listening(node: Node, p: Any) -> None:
+    async for t in node.rounds():
+        with t:
+            await node.recv_any()
+
+
+async def sleeping(node: Node, p: Any) -> None:
+    while True:
+        await node.sleep(0.002)
+
+
+@pytest.mark.parametrize("lookahead", [True, False])
+def test_the_virtual_time_stops_a_run_in_which_no_round_ends(lookahead: bool) -> None:
+    """The round that runs has as long again."""
+    world = run_world({"server": listening, "client": sleeping}, stop=Stop(virtual_time_ns=35 * MS),
+                      lookahead=lookahead)
+    assert rounds_of(world, "server") == [1]
+    assert world.kernel.end_ns == 70 * MS
+    assert not world.invariants.violations
+    assert world.summary["rounds"] == 0
+
+
+def test_a_run_in_which_no_round_ends_says_so_while_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, int, bool]] = []
+    real = testing.engine.execute
+
+    def watched(wiring: Any, pool: Any, journal: Any, progress: Any = None) -> Any:
+        return real(wiring, pool, journal, lambda k: seen.append((k.entered, k.ended_ns, k.round_ended)))
+
+    async def server(node: Node, p: Any) -> None:
+        async for t in node.rounds():
+            with t:
+                await (node.sleep(0.5) if t == 1 else node.recv_any())
+
+    monkeypatch.setattr(testing.engine, "execute", watched)
+    run_world({"server": server, "client": sleeping}, stop=Stop(virtual_time_ns=10_000 * MS))
+    assert seen[0] == (1, 500 * MS, True)
+    assert len(seen) > 3
+    assert set(seen[1:]) == {(2, 500 * MS, False)}
 
 
 def test_what_happens_before_the_end_is_in_the_journal() -> None:

@@ -141,6 +141,21 @@ def test_plain_progress_is_quiet_but_for_its_last_line():
     assert re.fullmatch(r"fedavg  round 3/3  virtual 3.000 s  accuracy 0.500  real 0.\d s\n", stream.getvalue())
 
 
+def test_progress_says_that_no_round_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    clock = iter([0.0, 1.0, 3.0, 10.0, 11.0])
+    monkeypatch.setattr("emul.record.progress.time.monotonic", lambda: next(clock))
+    progress = Progress("fedavg", 3, None, stream=stream)
+    progress.update(1, 10**9, 0.5)
+    progress.silent(2, 2 * 10**9)                   # for 2 s only
+    progress.silent(2, 9 * 10**9)
+    progress.silent(2, 10 * 10**9)
+    progress.done()
+    assert stream.getvalue().splitlines() == [
+        "fedavg  round 2  no round has ended since t = 1.000 s, now t = 9.000 s  real 10 s",
+        "fedavg  round 2  no round has ended since t = 1.000 s, now t = 10.000 s  real 11 s"]
+
+
 def test_progress_can_be_quiet_and_a_run_without_rounds_shows_nothing():
     stream = io.StringIO()
     quiet = Progress("fedavg", 3, None, quiet=True, stream=stream)
