@@ -7,6 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
+from emul.primitives.means import weighted_sum
 from emul.wire import Vector
 
 
@@ -21,14 +22,8 @@ def weighted_mean(model: Vector, updates: Mapping[int, WeightedUpdate], weights:
     model: (d,) float32, not changed. updates: {client: update}, summed in ascending order in float64.
     weights: "samples" or "uniform". No updates: the model itself.
     """
-    if not updates:
+    w = {k: update.samples if weights == "samples" else 1 for k, update in updates.items()}
+    if not sum(w.values()):
         return model
-    total = np.zeros(model.shape, np.float64)
-    weight = 0
-    for _, update in sorted(updates.items()):
-        w = update.samples if weights == "samples" else 1
-        total += np.multiply(update.delta, w, dtype=np.float64)
-        weight += w
-    if weight == 0:
-        return model
-    return (model + total / weight).astype(np.float32)
+    total = weighted_sum({k: update.delta for k, update in updates.items()}, w)
+    return (model + total / sum(w.values())).astype(np.float32)

@@ -26,7 +26,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from emul.primitives.codes import network_coding
+from emul.primitives.means import weighted_sum
 from emul.primitives.privacy import ldp, lmip
+from emul.primitives.privacy.mechanism import noisy
 from emul.roles import Analysis, Message, Node, Setting, Vector
 
 
@@ -115,11 +117,7 @@ async def client(node: Node, p: Params) -> None:
 
 def noisy_symbols(delta: Vector, clip: float | None, lambda_: float, rng: np.random.Generator) -> np.ndarray:
     """u_k of Y_k, Delta_k clipped to the norm `clip` first: (d,) uint32."""
-    norm = float(np.linalg.norm(delta))
-    y = delta * np.float32(clip / norm) if clip is not None and norm > clip else delta
-    if lambda_:
-        y = y + np.float32(lambda_) * rng.standard_normal(delta.size, dtype=np.float32)
-    return network_coding.to_field(y)
+    return network_coding.to_field(noisy(delta, clip, lambda_, rng))
 
 
 def take_step(model: Vector, alpha: np.ndarray, plain: Mapping[int, np.ndarray], coded: Sequence[tuple[int, Coded]],
@@ -128,9 +126,7 @@ def take_step(model: Vector, alpha: np.ndarray, plain: Mapping[int, np.ndarray],
     found = recover(alpha, plain, coded)
     if not found:
         return model, 0
-    total = np.zeros(model.shape, np.float64)
-    for m in sorted(found):
-        total += network_coding.from_field(found[m])
+    total = weighted_sum({m: network_coding.from_field(u) for m, u in found.items()}, dict.fromkeys(found, 1))
     return (model + total / len(found)).astype(np.float32), len(found)
 
 

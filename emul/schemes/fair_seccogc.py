@@ -46,9 +46,11 @@ import numpy as np
 
 from emul.base.errors import NotDecodable, NothingToReceive, ProtocolFailure, TooFewClients
 from emul.base.streams import generator
+from emul.primitives.clip import clipped
 from emul.primitives.codes import gradient_coding, outage, secure_keys
 from emul.primitives.crypto.gaussian import gaussian, pairwise_key
 from emul.primitives.crypto.keys import KEY_BYTES, KeyPair, agree, key_pair, mask_seed
+from emul.primitives.means import weighted_sum
 from emul.primitives.privacy import ldp, lmip
 from emul.roles import Analysis, Message, Node, Setting, Vector
 
@@ -479,9 +481,7 @@ def decode(p: Params, K: int, rows: Mapping[int, np.ndarray], sums: Mapping[int,
     error = gradient_coding.predicted_error(R, b, sizes)
     if p.max_error is not None and not error <= p.max_error:            # also one that is no number
         raise NotDecodable(f"the predicted error {error:.2g} is above max_error = {p.max_error:g}")
-    total = np.zeros(sums[F[0]].shape, np.float64)
-    for b_k, k in zip(b, F, strict=True):
-        total += b_k * sums[k].astype(np.float64)
+    total = weighted_sum({k: sums[k] for k in F}, dict(zip(F, b, strict=True)))
     return Decoded((total / K).astype(np.float32), gradient_coding.amplification(R, list(range(len(F))), b),
                    error)
 
@@ -703,9 +703,7 @@ def train_on(task: Any, reference: Vector, deltas: Mapping[int, Vector], data: M
 
 def masked_update(delta: Vector, clip: float | None, key: Callable[[int], np.ndarray] | None) -> Vector:
     """Y_k = Delta_k + N_k, (d,) float32, rounded once; Delta_k is scaled down to the norm `clip` first."""
-    norm = float(np.linalg.norm(delta))
-    if clip is not None and norm > clip:
-        delta = delta * np.float32(clip / norm)
+    delta = clipped(delta, clip)
     return delta if key is None else (delta + key(delta.size)).astype(np.float32)
 
 
@@ -729,10 +727,7 @@ def dealt_key(key: Vector, d: int) -> np.ndarray:
 
 def combine(g: Mapping[int, float], ys: Mapping[int, Vector]) -> Vector:
     """S_k = sum_m g_km Y_m, (d,) float32, summed in the order of the clients in float64."""
-    total = np.zeros(next(iter(ys.values())).shape, np.float64)
-    for m in sorted(ys):
-        total += g[m] * ys[m].astype(np.float64)
-    return total.astype(np.float32)
+    return weighted_sum(ys, g).astype(np.float32)
 
 
 ROLES = {"server": server, "client": client, "dealer": dealer}

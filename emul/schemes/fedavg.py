@@ -1,29 +1,20 @@
 """FedAvg with client sampling and a round deadline. McMahan et al., AISTATS 2017, Algorithm 1.
 
+    client k    Delta_k = w_k - w, w_k: local training from w
+    server      w <- w + sum_{k in S_t} n_k Delta_k / sum_{k in S_t} n_k       S_t: those drawn that have answered
+
 Deviation: the server averages updates (differences) instead of models, which is the same sum.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
-from emul.roles import Message, Node, Vector, weighted_mean
-
-
-@dataclass(frozen=True)
-class Model(Message):
-    """Server to client."""
-
-    parameters: Vector              # (d,) float32
-
-
-@dataclass(frozen=True)
-class Update(Message):
-    """Client to server."""
-
-    delta: Vector                   # (d,) float32, parameters after minus before
-    samples: int
+from emul.protocols import rounds
+from emul.protocols.rounds import Update, synchronous_client, synchronous_server, train_once
+from emul.roles import Node, Vector, weighted_mean
 
 
 @dataclass(frozen=True)
@@ -33,30 +24,18 @@ class Params:
     weights: Literal["samples", "uniform"] = "samples"      # n_k / n, or 1 / K
 
 
-@dataclass
-class State:
-    model: Vector
-
-
 async def server(node: Node, p: Params) -> None:
-    s = node.state(State(node.task.initial_parameters()))
-    async for t in node.rounds():
-        with t:
-            cohort = node.sample(node.clients, p.fraction)                            # S_t
-            node.broadcast(cohort, Model(s.model))
-            updates = await node.gather(Update, cohort, timeout_s=p.deadline_s)
-            s.model = await node.compute("aggregate", weighted_mean, s.model, updates, p.weights)
-            node.report(parameters=s.model, received=len(updates), cohort=len(cohort))
+    async def aggregate(model: Vector, updates: dict[int, Update]) -> Vector:
+        return await node.compute("aggregate", weighted_mean, model, updates, p.weights)
+
+    await synchronous_server(node, aggregate, fraction=p.fraction, deadline_s=p.deadline_s)
 
 
 async def client(node: Node, p: Params) -> None:
-    async for t in node.rounds(of=node.server):
-        with t:
-            model = await node.recv(Model, node.server)
-            delta, samples = await node.compute("train", node.task.local_update, model.parameters)
-            node.send(node.server, Update(delta, samples))
+    await synchronous_client(node, partial(train_once, node))
 
 
+MESSAGES = rounds.MESSAGES
 ROLES = {"server": server, "client": client}
 STATELESS = ("client",)
 

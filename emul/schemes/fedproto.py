@@ -19,8 +19,8 @@ import numpy as np
 
 from emul.learning.models import BUILT_IN
 from emul.learning.pooling import Pool
+from emul.protocols.personal import first_server, wrong_deadline
 from emul.roles import Message, Node, Vector
-from emul.roles.personal import first_server, wrong_deadline
 
 WHOLE = Pool("none")                    # features are exchanged as they are
 

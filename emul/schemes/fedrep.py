@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from emul.protocols.personal import Shared, Trained, first_server, personal_client, personal_server, wrong_deadline
 from emul.roles import Node, Vector
-from emul.roles.personal import Shared, Trained, first_server, personal_client, personal_server, wrong_deadline
 
 __all__ = ["DECIDES", "ROLES", "Params", "Shared", "Trained", "check"]
 

@@ -14,7 +14,7 @@ Deviations: the printed aggregation divides twice (`aggregate: printed` keeps it
 a server stays for up to two view timeouts for those that a faulty leader has kept out.
 
 Bytes of the arrays, without headers: Upload 8 + 4 n' a class held and a signature, to each server; Result the same for
-all classes, to each client; among servers (N - 1) (2 N + 1) messages without faults (`emul.roles.agreement`).
+all classes, to each client; among servers (N - 1) (2 N + 1) messages without faults (`emul.protocols.agreement`).
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ from emul.primitives.bft import fixed, signing
 from emul.primitives.bft.faults import FAULTS, Fault
 from emul.primitives.bft.pbft import Body, Certificate, Entry, Group, Journal, pack, upload_statement
 from emul.primitives.bft.security import security_probability
-from emul.roles import Analysis, Message, Node, Setting, Vector
-from emul.roles.agreement import (
+from emul.protocols.agreement import (
     Ask,
     Ballot,
     Bodies,
@@ -51,6 +50,7 @@ from emul.roles.agreement import (
     secret_key,
     verify,
 )
+from emul.roles import Analysis, Message, Node, Setting, Vector
 
 __all__ = ["Ask", "Bodies", "Commit", "Decision", "Fetch", "NewView", "PrePrepare", "Prepare", "ViewChange"]
 

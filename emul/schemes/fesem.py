@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from emul.protocols.personal import ClientState, Shared, Trained, first_server, wrong_deadline
 from emul.roles import Node, Vector
-from emul.roles.personal import ClientState, Shared, Trained, first_server, wrong_deadline
 
 _LLOYD = 100                            # steps at most
 

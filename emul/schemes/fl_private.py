@@ -15,25 +15,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from emul.primitives.privacy import ldp, lmip
-from emul.roles import Analysis, Message, Node, Setting, Vector, weighted_mean
-
-
-@dataclass(frozen=True)
-class Model(Message):
-    """Server to client."""
-
-    parameters: Vector              # (d,) float32
-
-
-@dataclass(frozen=True)
-class Update(Message):
-    """Client to server."""
-
-    delta: Vector                   # Y_k, (d,) float32
-    samples: int
+from emul.primitives.privacy.mechanism import noisy
+from emul.protocols import rounds
+from emul.protocols.rounds import Update, synchronous_client, synchronous_server, train_once
+from emul.roles import Analysis, Node, Setting, Vector, weighted_mean
 
 
 @dataclass(frozen=True)
@@ -45,46 +31,29 @@ class Params:
     ldp_delta: float = 1e-5             # of the analysis
 
 
-@dataclass
-class State:
-    model: Vector
-
-
 async def server(node: Node, p: Params) -> None:
     if node.index > 0:
         return                          # a second server deals keys in other schemes; here it has nothing to do
-    s = node.state(State(node.task.initial_parameters()))
-    async for t in node.rounds():
-        with t:
-            node.broadcast(node.clients, Model(s.model))
-            updates = await node.gather(Update, node.clients, timeout_s=p.uplink_s)                       # S
-            s.model = await node.compute("aggregate", weighted_mean, s.model, updates, "uniform",
-                                         work=len(updates) * s.model.size)
-            node.report(parameters=s.model, received=len(updates))
-            if p.finish_at is not None and t >= p.finish_at:
-                return
+
+    async def aggregate(model: Vector, updates: dict[int, Update]) -> Vector:                             # over S
+        return await node.compute("aggregate", weighted_mean, model, updates, "uniform",
+                                  work=len(updates) * model.size)
+
+    await synchronous_server(node, aggregate, deadline_s=p.uplink_s, finish_at=p.finish_at)
 
 
 async def client(node: Node, p: Params) -> None:
-    async for t in node.rounds(of=node.server):
-        with t:
-            model = await node.recv(Model, node.server)
-            delta, samples = await node.compute("train", node.task.local_update, model.parameters)
-            if p.lambda_ or p.clip is not None:
-                delta = await node.compute("noise", noisy, delta, p.clip, p.lambda_, node.stream("noise"),
-                                           work=delta.size)
-            node.send(node.server, Update(delta, samples))
+    async def train(model: Vector) -> tuple[Vector, int]:
+        delta, samples = await train_once(node, model)
+        if p.lambda_ or p.clip is not None:
+            delta = await node.compute("noise", noisy, delta, p.clip, p.lambda_, node.stream("noise"),
+                                       work=delta.size)                                                   # Y_k
+        return delta, samples
+
+    await synchronous_client(node, train)
 
 
-def noisy(delta: Vector, clip: float | None, lambda_: float, rng: np.random.Generator) -> Vector:
-    """Delta_k, clipped to the norm `clip`, plus n_k: (d,) float32."""
-    norm = float(np.linalg.norm(delta))
-    kept = delta * np.float32(clip / norm) if clip is not None and norm > clip else delta
-    if not lambda_:
-        return kept
-    return kept + np.float32(lambda_) * rng.standard_normal(delta.size, dtype=np.float32)
-
-
+MESSAGES = rounds.MESSAGES
 ROLES = {"server": server, "client": client}
 
 

@@ -15,11 +15,11 @@ from emul.base import rows as R
 from emul.base.errors import RoleFailed, ScenarioError
 from emul.primitives.bft import fixed
 from emul.primitives.bft.security import security_probability
+from emul.protocols.agreement import Ballot
 from emul.record.columns import columns
 from emul.record.journal import MemoryJournal
 from emul.record.tables import derive
 from emul.roles import Node
-from emul.roles.agreement import Ballot
 from emul.scenario import Crash, Scenario, loads
 from emul.schemes import fedrfq
 from emul.testing import World, run_world

@@ -11,10 +11,10 @@ import pytest
 from emul import engine
 from emul.base import rows as R
 from emul.base.errors import ScenarioError
+from emul.protocols.personal import Trained, mean_of, merged
 from emul.record.columns import columns
 from emul.record.journal import MemoryJournal
 from emul.record.tables import derive
-from emul.roles.personal import Trained, mean_of, merged
 from emul.scenario import loads
 from emul.schemes import fedproto, fesem
 from emul.testing import World

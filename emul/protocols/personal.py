@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from emul.primitives.means import weighted_sum
 from emul.roles.node import Node
 from emul.wire import Message, Vector
 
@@ -38,6 +39,9 @@ class Trained(Message):
 
     parameters: Vector              # (p,) float32
     samples: int
+
+
+MESSAGES = (Shared, Trained)
 
 
 @dataclass
@@ -84,13 +88,11 @@ def merged(model: Vector, places: np.ndarray, shared: Vector) -> Vector:
 
 def mean_of(shared: Vector, got: Mapping[int, Trained]) -> Vector:
     """sum_k n_k w_k / sum_k n_k, in float64, clients in order; nothing arrived: `shared` itself."""
-    weight = sum(m.samples for m in got.values())
-    if not weight:
+    samples = {k: m.samples for k, m in got.items()}
+    if not sum(samples.values()):
         return shared
-    total = np.zeros(shared.shape, np.float64)
-    for _, m in sorted(got.items()):
-        total += np.multiply(m.parameters, m.samples, dtype=np.float64)
-    return (total / weight).astype(np.float32)
+    total = weighted_sum({k: m.parameters for k, m in got.items()}, samples)
+    return (total / sum(samples.values())).astype(np.float32)
 
 
 def first_server(roles: Mapping[str, Sequence[int]]) -> list[int]:

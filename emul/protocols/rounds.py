@@ -1,0 +1,80 @@
+"""Synchronous rounds: one server sends its model, clients train from it, the server aggregates what came in time.
+
+    server      w <- aggregate(w, {k: Delta_k}) over the k of the cohort that have answered
+    client k    Delta_k, n_k = train(w)
+
+A scheme says how to train and how to aggregate, each as one or more computations of its node:
+
+    async def server(node, p): await synchronous_server(node, aggregate, deadline_s=p.deadline_s)
+    async def client(node, p): await synchronous_client(node, train)
+
+Bytes of the arrays in each message, without its header: Model 4 d, Update 4 d.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from emul.roles import Message, Node, Vector
+
+
+@dataclass(frozen=True)
+class Model(Message):
+    """Server to client."""
+
+    parameters: Vector              # w, (d,) float32
+
+
+@dataclass(frozen=True)
+class Update(Message):
+    """Client to server."""
+
+    delta: Vector                   # Delta_k, (d,) float32, parameters after minus before
+    samples: int                    # n_k
+
+
+MESSAGES = (Model, Update)
+
+Train = Callable[[Vector], Awaitable[tuple[Vector, int]]]               # w -> (Delta_k, n_k)
+Aggregate = Callable[[Vector, dict[int, Update]], Awaitable[Vector]]    # w, {client: its update} -> w of the next round
+
+
+@dataclass
+class State:
+    model: Vector
+
+
+async def synchronous_server(node: Node, aggregate: Aggregate, *, fraction: float | None = None,
+                             deadline_s: float | None = None, finish_at: int | None = None) -> None:
+    """Rounds of the server, from the task's initial parameters.
+
+    fraction: of the clients, drawn each round; None: all of them. deadline_s: how long to wait for updates; None: until
+    the fate of every one is known. finish_at: end with this round; None: where the scenario says.
+    """
+    s = node.state(State(node.task.initial_parameters()))
+    async for round_ in node.rounds():
+        with round_:
+            cohort = node.clients if fraction is None else node.sample(node.clients, fraction)
+            node.broadcast(cohort, Model(s.model))
+            updates = await node.gather(Update, cohort, timeout_s=deadline_s)
+            s.model = await aggregate(s.model, updates)
+            drawn = {} if fraction is None else {"cohort": len(cohort)}
+            node.report(parameters=s.model, received=len(updates), **drawn)
+            if finish_at is not None and round_ >= finish_at:
+                return
+
+
+async def synchronous_client(node: Node, train: Train) -> None:
+    """Rounds of a client, which keeps nothing between them."""
+    async for round_ in node.rounds(of=node.server):
+        with round_:
+            model = await node.recv(Model, node.server)
+            delta, samples = await train(model.parameters)
+            node.send(node.server, Update(delta, samples))
+
+
+async def train_once(node: Node, model: Vector) -> tuple[Vector, int]:
+    """Local training as the scenario says it: (update, number of samples)."""
+    update: tuple[Vector, int] = await node.compute("train", node.task.local_update, model)
+    return update
