@@ -15,6 +15,9 @@ class Token(Message, unscoped=True):
     hops: int
 
 
+MESSAGES = (Token,)
+
+
 @dataclass(frozen=True)
 class Params:
     shifts: tuple[int, ...] = (1,)      # node i sends to (i + shift) mod n, one of these at random

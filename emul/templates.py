@@ -44,8 +44,8 @@ class State:                        # what outlives a round, and a crash
 
 async def server(node: Node, p: Params) -> None:
     s = node.state(State(node.task.initial_parameters()))
-    async for t in node.rounds():
-        with t:                     # a round that fails by its protocol ends here, and the next begins
+    async for round_ in node.rounds():
+        with round_:                # a round that fails by its protocol ends here, and the next begins
             cohort = node.sample(node.clients, p.fraction)
             node.broadcast(cohort, Model(s.model))
             updates = await node.gather(Update, cohort, timeout_s=p.deadline_s)        # {client: Update}
@@ -54,13 +54,14 @@ async def server(node: Node, p: Params) -> None:
 
 
 async def client(node: Node, p: Params) -> None:
-    async for t in node.rounds(of=node.server):
-        with t:
+    async for round_ in node.rounds(of=node.server):
+        with round_:
             model = await node.recv(Model, node.server)
             delta, samples = await node.compute("train", node.task.local_update, model.parameters)
             node.send(node.server, Update(delta, samples))
 
 
+MESSAGES = (Model, Update)
 ROLES = {"server": server, "client": client}
 
 

@@ -249,10 +249,10 @@ class Driven:
         self._kept.append((to, decode(encoded, self._types)))
 
 
-def _beside(function: RoleFunction) -> dict[str, type[Message]]:
-    """The messages that a role function can name; of a `partial`, those of its function."""
-    names = getattr(getattr(function, "func", function), "__globals__", {})
-    return {name: value for name, value in names.items() if isinstance(value, type) and issubclass(value, Message)}
+def _listed(function: RoleFunction) -> dict[str, type[Message]]:
+    """The messages that the module of a role function lists; of a `partial`, that of its function."""
+    beside = getattr(getattr(function, "func", function), "__globals__", {})
+    return {kind.__name__: kind for kind in beside.get("MESSAGES", ())}
 
 
 def drive(function: RoleFunction, params: Any = None, *, clients: Sequence[int] = (1, 2, 3), server: int | None = 0,
@@ -275,7 +275,7 @@ def drive(function: RoleFunction, params: Any = None, *, clients: Sequence[int] 
             names[n] = kind if kind == "server" else f"{kind}{place}"
     facts = Facts("test", seed, names, roles, [1.0] * count)
     node = Node(here, name, facts, Memory(), Costs("zero", "test"), task)
-    return Driven(Role(node, function, params), _beside(function), rounds)
+    return Driven(Role(node, function, params), _listed(function), rounds)
 
 
 # --- roles over a network -------------------------------------------------------------------------------------------
@@ -345,7 +345,8 @@ def run_world(roles: Roles, *, clients: int = 3, servers: int = 1, topology: Top
               pool: Any = None, lookahead: bool = True, fuse: Fuse | None = None) -> World:
     """Run roles over a small network, by default a star with a latency of 10 ms and infinite bandwidth.
 
-    roles: {role: coroutine function}, or a module as a scheme is one. Messages are found beside the functions.
+    roles: {role: coroutine function}, or a module as a scheme is one. Their messages are those
+    that the functions' modules list in MESSAGES.
     faults: `emul.scenario` Crash, LinkDown. stop: `emul.scenario.Stop`, by default one round.
     params: as in a scenario file, for a module. costs: {label: seconds} of computations; None: they cost nothing.
     pool: an in-process one (`Twin`, `Shuffled`); only with a module that can be imported, one of processes.
@@ -379,11 +380,10 @@ def _run(wiring: engine.Wiring, pool: Any, progress: Callable[[Kernel], None] | 
 
 
 def _module(roles: Mapping[str, RoleFunction], decides: str | Sequence[str] | None) -> ModuleType:
-    """A scheme of these role functions, with every message that stands beside them."""
+    """A scheme of these role functions, with the messages that their modules list."""
     module = ModuleType("world")
-    for function in roles.values():
-        vars(module).update(_beside(function))
-    vars(module).update(ROLES=dict(roles), Params=NoParams)
+    listed = {name: kind for function in roles.values() for name, kind in _listed(function).items()}
+    vars(module).update(ROLES=dict(roles), Params=NoParams, MESSAGES=tuple(listed.values()))
     if decides is not None:
         vars(module)["DECIDES"] = decides
     return module

@@ -323,9 +323,8 @@ def _plan(cls: type[Message]) -> _Plan:
 
 
 def message_types(module: ModuleType) -> dict[str, type[Message]]:
-    """Name -> class of every message that a scheme's module defines or imports."""
-    return {name: value for name, value in sorted(vars(module).items())
-            if isinstance(value, type) and issubclass(value, Message) and value is not Message}
+    """Name -> class of every message that a scheme's module lists in `MESSAGES`; none are listed: no message."""
+    return {kind.__name__: kind for kind in sorted(getattr(module, "MESSAGES", ()), key=lambda kind: kind.__name__)}
 
 
 def from_frames(frames: Sequence[bytes | memoryview]) -> Encoded:

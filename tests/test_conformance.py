@@ -44,6 +44,9 @@ class Ping(Message):
     number: int
 
 
+MESSAGES = (Ping,)
+
+
 @dataclass(frozen=True)
 class Params:
     fault: str = ""
@@ -54,13 +57,13 @@ calls = 0                           # a role that remembers what no crash and no
 
 async def server(node: Node, p: Params) -> None:
     global calls
-    async for t in node.rounds():
-        with t:
+    async for round_ in node.rounds():
+        with round_:
             calls += 1
             node.broadcast(node.clients, Ping(10 ** min(calls, 18) if p.fault == "memory" else 0))
             if p.fault == "work":
                 busy()
-            if p.fault == "bug" and t == 2:
+            if p.fault == "bug" and round_ == 2:
                 raise ZeroDivisionError("a bug")
             await node.gather(Ping, node.clients, timeout_s=None if p.fault == "hang" else 5.0)
             if p.fault == "hang":
@@ -70,8 +73,8 @@ async def server(node: Node, p: Params) -> None:
 
 
 async def client(node: Node, p: Params) -> None:
-    async for t in node.rounds(of=node.server):
-        with t:
+    async for round_ in node.rounds(of=node.server):
+        with round_:
             got = await node.recv(Ping, node.server)
             number = await node.compute("think", int, got.number)
             node.send(node.server, Ping(number))

@@ -53,6 +53,9 @@ class Blob(Message):
     body: bytes = b""
 
 
+MESSAGES = (Blob,)
+
+
 @dataclass
 class Notes:
     seen: list[Any] = field(default_factory=list)
@@ -451,16 +454,16 @@ def test_days_and_timeouts_are_seen_by_a_role() -> None:
 # --- lookahead must not show ----------------------------------------------------------------------------------------
 
 async def rounds_server(node: Node, p: Any) -> None:
-    async for t in node.rounds():
-        with t:
-            node.broadcast(node.clients, Blob(bytes(50 * int(t))))
+    async for round_ in node.rounds():
+        with round_:
+            node.broadcast(node.clients, Blob(bytes(50 * int(round_))))
             await node.gather(Blob, node.clients, timeout_s=0.03)
             await node.compute("server", int)
 
 
 async def rounds_client(node: Node, p: Any) -> None:
-    async for t in node.rounds(of=node.server):
-        with t:
+    async for round_ in node.rounds(of=node.server):
+        with round_:
             await node.recv(Blob, node.server)
             await node.compute("client", int)
             node.send(node.server, Blob(bytes(100)))

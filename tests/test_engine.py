@@ -43,6 +43,9 @@ class Ask(Message):
     number: int
 
 
+MESSAGES = (Ask,)
+
+
 @dataclass(frozen=True)
 class Params:
     fail: bool = False
@@ -50,17 +53,17 @@ class Params:
 
 
 async def server(node: Node, p: Params) -> None:
-    async for t in node.rounds():
-        with t:
+    async for round_ in node.rounds():
+        with round_:
             if p.fail:
                 raise RuntimeError("as the test wants")
-            node.broadcast(node.clients, Ask(int(t)))
+            node.broadcast(node.clients, Ask(int(round_)))
             await node.gather(Ask, node.clients)
 
 
 async def client(node: Node, p: Params) -> None:
-    async for t in node.rounds(of=node.server):
-        with t:
+    async for round_ in node.rounds(of=node.server):
+        with round_:
             await node.recv(Ask, node.server)
             size = p.work * (1 + node.round % 3)
             node.send(node.server, Ask(await node.compute("count", count, size, work=size)))

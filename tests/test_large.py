@@ -41,19 +41,22 @@ class Tell(Message):
     number: float
 
 
+MESSAGES = (Ask, Tell)
+
+
 async def server(node: Node, p: Any) -> None:
     """Asks two clients a round, others in each."""
-    async for t in node.rounds():
-        with t:
-            first = 2 * (t - 1) % len(node.clients)
+    async for round_ in node.rounds():
+        with round_:
+            first = 2 * (round_ - 1) % len(node.clients)
             chosen = node.clients[first:first + 2]
-            node.broadcast(chosen, Ask(int(t)))
+            node.broadcast(chosen, Ask(int(round_)))
             await node.gather(Tell, chosen)
 
 
 async def plain(node: Node, p: Any) -> None:
-    async for t in node.rounds(of=node.server):
-        with t:
+    async for round_ in node.rounds(of=node.server):
+        with round_:
             asked = await node.recv(Ask, node.server)
             node.send(node.server, Tell(float(node.stream("tell").random()) + asked.number))
 
@@ -141,8 +144,8 @@ def test_computations_that_are_done_leave_the_queue_of_a_worker_that_is_never_id
 
 async def with_state(node: Node, p: Any) -> None:
     s = node.state([0])
-    async for t in node.rounds(of=node.server):
-        with t:
+    async for round_ in node.rounds(of=node.server):
+        with round_:
             await node.recv(Ask, node.server)
             s[0] += 1
             node.send(node.server, Tell(s[0]))
@@ -150,24 +153,24 @@ async def with_state(node: Node, p: Any) -> None:
 
 async def with_stream(node: Node, p: Any) -> None:
     drawn = node.rng.random()
-    async for t in node.rounds(of=node.server):
-        with t:
+    async for round_ in node.rounds(of=node.server):
+        with round_:
             await node.recv(Ask, node.server)
             node.send(node.server, Tell(drawn))
 
 
 async def with_greeting(node: Node, p: Any) -> None:
     node.send(node.server, Tell(-1.0))
-    async for t in node.rounds(of=node.server):
-        with t:
+    async for round_ in node.rounds(of=node.server):
+        with round_:
             await node.recv(Ask, node.server)
             node.send(node.server, Tell(1.0))
 
 
 async def with_set_up(node: Node, p: Any) -> None:
     code = await node.compute("code", float, 3)
-    async for t in node.rounds(of=node.server):
-        with t:
+    async for round_ in node.rounds(of=node.server):
+        with round_:
             await node.recv(Ask, node.server)
             node.send(node.server, Tell(code))
 
@@ -179,8 +182,8 @@ def test_a_role_that_has_done_anything_stays(client: Callable[..., Any]) -> None
 
 async def with_clock(node: Node, p: Any) -> None:
     begun, size = node.now, len(node.clients)           # plain values, the same whenever it begins
-    async for t in node.rounds(of=node.server):
-        with t:
+    async for round_ in node.rounds(of=node.server):
+        with round_:
             await node.recv(Ask, node.server)
             node.send(node.server, Tell(begun + size))
 
@@ -202,8 +205,8 @@ def test_clients_that_crash_before_their_first_round_and_return() -> None:
 
 def test_clients_without_a_further_round_end_when_the_server_has() -> None:
     async def brief(node: Node, p: Any) -> None:
-        async for t in node.rounds(of=node.server):
-            with t:
+        async for round_ in node.rounds(of=node.server):
+            with round_:
                 await node.recv(Ask, node.server)
                 node.send(node.server, Tell(0.0))
         node.report(ended=node.now)
@@ -219,8 +222,8 @@ begun: list[int] = []
 async def forgetful(node: Node, p: Any) -> None:
     """Asks for its rounds in another way when it begins again: what no role can do that depends on its node alone."""
     begun.append(node.id)
-    async for t in node.rounds(of=node.server, on_new_round="finish" if begun.count(node.id) == 1 else "abandon"):
-        with t:
+    async for round_ in node.rounds(of=node.server, on_new_round="finish" if begun.count(node.id) == 1 else "abandon"):
+        with round_:
             await node.recv(Ask, node.server)
             node.send(node.server, Tell(0.0))
 
@@ -247,8 +250,8 @@ def test_a_stateless_role_keeps_state_and_streams() -> None:
 
 async def counting(node: Node, p: Any) -> None:
     count = 0
-    async for t in node.rounds(of=node.server):
-        with t:
+    async for round_ in node.rounds(of=node.server):
+        with round_:
             await node.recv(Ask, node.server)
             count += 1
             node.send(node.server, Tell(float(count)))

@@ -63,7 +63,7 @@ class SchemeError(EmulError):
 
 
 class ProtocolFailure(SchemeError):
-    """The round fails by its protocol: an outcome that is counted, not a bug. `with t:` swallows it."""
+    """The round fails by its protocol: an outcome that is counted, not a bug. `with round_:` swallows it."""
 
 
 class TooFewClients(ProtocolFailure):

@@ -2,10 +2,9 @@
 
     certificate = await agree(node, replica, Ballot(...), inputs, round_timeout_s)
 
-The messages are those of `emul.primitives.bft.pbft`, signed with Ed25519; a scheme that uses this imports them, so that
-its workers know them. ViewChange, Decision and Ask belong to no round: a server that is a round behind is answered all
-the same. Signing, checking signatures and F are computations, "sign", "verify" (work: signatures) and "filter" (work:
-numbers).
+The messages are those of `emul.primitives.bft.pbft`, signed with Ed25519. ViewChange, Decision and Ask belong to no
+round: a server that is a round behind is answered all the same. Signing, checking signatures and F are computations,
+"sign", "verify" (work: signatures) and "filter" (work: numbers).
 """
 
 from __future__ import annotations
@@ -72,8 +71,8 @@ class Ask(Message, pbft.Ask, unscoped=True):
     """Server to server, after a crash."""
 
 
-TYPES: tuple[type[Message], ...] = (PrePrepare, Prepare, Commit, ViewChange, NewView, Fetch, Bodies, Decision, Ask)
-_WIRE: dict[type[Any], type[Any]] = {kind.__mro__[2]: kind for kind in TYPES}      # kind, Message, the primitive's
+MESSAGES: tuple[type[Message], ...] = (PrePrepare, Prepare, Commit, ViewChange, NewView, Fetch, Bodies, Decision, Ask)
+_WIRE: dict[type[Any], type[Any]] = {kind.__mro__[2]: kind for kind in MESSAGES}      # kind, Message, the primitive's
 
 
 class NoQuorum(ProtocolFailure):
@@ -255,7 +254,7 @@ async def _step(voter: Voter, end: int, last: pbft.Certificate | None, later: li
     node, replica = voter.node, voter.replica
     until = end if replica.deadline is None else min(end, replica.deadline)
     try:
-        message = await node.recv_any(*TYPES, timeout_s=max(0, until - node.now_ns) / 1e9)
+        message = await node.recv_any(*MESSAGES, timeout_s=max(0, until - node.now_ns) / 1e9)
     except TimedOut:
         await voter.apply(replica.expire(node.now_ns))
         return

@@ -59,8 +59,8 @@ async def personal_server(node: Node, part: str, deadline_s: float | None) -> No
     if node.index > 0:
         return
     s = node.state(ServerState(node.task.initial_parameters()[node.task.part(part)]))
-    async for t in node.rounds():
-        with t:
+    async for round_ in node.rounds():
+        with round_:
             node.broadcast(node.clients, Shared(s.shared))
             got = await node.gather(Trained, node.clients, timeout_s=deadline_s)
             s.shared = await node.compute("aggregate", mean_of, s.shared, got, work=len(got) * s.shared.size)
@@ -71,8 +71,8 @@ async def personal_client(node: Node, part: str, train: Train) -> None:
     """Train from the own model with the shared part put in."""
     places = node.task.part(part)
     s = node.state(ClientState(node.task.initial_parameters()))
-    async for t in node.rounds(of=node.server):
-        with t:
+    async for round_ in node.rounds(of=node.server):
+        with round_:
             shared = await node.recv(Shared, node.server)
             s.model = await node.compute("train", train, node.task, merged(s.model, places, shared.parameters))
             node.report(s.model, evaluate=node.task.evaluate_own)

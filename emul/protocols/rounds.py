@@ -59,8 +59,10 @@ async def synchronous_server(node: Node, aggregate: Aggregate, *, fraction: floa
             node.broadcast(cohort, Model(s.model))
             updates = await node.gather(Update, cohort, timeout_s=deadline_s)
             s.model = await aggregate(s.model, updates)
-            drawn = {} if fraction is None else {"cohort": len(cohort)}
-            node.report(parameters=s.model, received=len(updates), **drawn)
+            if fraction is None:
+                node.report(parameters=s.model, received=len(updates))
+            else:
+                node.report(parameters=s.model, received=len(updates), cohort=len(cohort))
             if finish_at is not None and round_ >= finish_at:
                 return
 

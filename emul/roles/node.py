@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter_ns, thread_time_ns
 from types import CodeType, TracebackType
@@ -44,7 +44,7 @@ Evaluate = Callable[[Vector], Mapping[str, float]]      # of reported parameters
 
 
 class RoundOver(BaseException):
-    """A quorum of the leaders has reached a later round. `with t:` swallows it; no `except Exception` does."""
+    """A quorum of the leaders has reached a later round. `with round_:` swallows it; no `except Exception` does."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Await(Generic[R]):
 
 
 class Round(int):
-    """The number of a round, and the block `with t:` in which the node is in it."""
+    """The number of a round, and the block `with round_:` in which the node is in it."""
 
     _node: Node
     _open = False
@@ -156,7 +156,7 @@ class Round(int):
 
 
 class Rounds:
-    """`async for t in node.rounds(): with t: ...`"""
+    """`async for round_ in node.rounds(): with round_: ...`"""
 
     def __init__(self, node: Node, of: list[int] | None, sync: list[int] | None, quorum: int, abandon: bool,
                  where: str):
@@ -170,8 +170,8 @@ class Rounds:
     async def __anext__(self) -> Round:
         if self._last is not None and not self._last._closed:
             # an exception in the body of `async for` never reaches the iterator, so the body has to tell us
-            raise RoleError(f"{self._action.where}: the body of `async for t in node.rounds()` "
-                            "must be inside `with t:`")
+            raise RoleError(f"{self._action.where}: the body of `async for round_ in node.rounds()` "
+                            "must be inside `with round_:`")
         number = await Await(self._action, _entered)
         if number == 0:
             raise StopAsyncIteration
@@ -205,11 +205,12 @@ class Node:
     """
 
     __slots__ = ("_actions", "_costs", "_excused_ns", "_fetch", "_in_round", "_job", "_keep", "_memory", "_observe",
-                 "_unawaited", "id", "name", "now_ns", "role", "task", "world")
+                 "_sends", "_unawaited", "id", "name", "now_ns", "role", "task", "world")
 
     def __init__(self, id: int, role: str, world: World, memory: Memory, costs: Costs,
                  task: Any = None, keep: Callable[[int, Encoded, int, list[int]], None] | None = None,
-                 observe: Callable[[int, int, Vector, Evaluate | None], str] | None = None):
+                 observe: Callable[[int, int, Vector, Evaluate | None], str] | None = None,
+                 sends: Collection[str] | None = None):
         self.id = id
         self.role = role
         self.name = world.names[id]
@@ -220,6 +221,7 @@ class Node:
         self._costs = costs
         self._keep = keep or _keep_nothing
         self._observe = observe or _observe_nothing
+        self._sends = sends                         # names of the types of messages that it may send; None: any
         self._actions: list[Action] = []
         self._in_round = False
         self._job: Job | None = None
@@ -327,13 +329,17 @@ class Node:
             raise RoleError(f"{caller(2)}: there is no node {max(to) if min(to) >= 0 else min(to)}: nodes are 0 to "
                             f"{len(self.world.names) - 1}")
         begin = perf_counter_ns()
+        kind = type(message).__name__
+        if self._sends is not None and kind not in self._sends:
+            raise RoleError(f"{caller(2)}: {kind} is not in MESSAGES of the scheme, so that nobody could read it: "
+                            f"write MESSAGES = ({', '.join([*self._sends, kind])},)")
         encoded = encode(message)
         first = memory.sent
         memory.sent = first + len(to)
         self._keep(self.id, encoded, first, to)
         self._excused_ns += perf_counter_ns() - begin
         round_ = 0 if message.unscoped else memory.round
-        self._actions.append(Send(to, type(message).__name__, encoded.size, first, round_, encoded.declared))
+        self._actions.append(Send(to, kind, encoded.size, first, round_, encoded.declared))
 
     def abstain(self, targets: int | Iterable[int], *kinds: type[Message]) -> None:
         """Say that no message of `kinds` goes to `targets` in this round, so that nobody waits for it."""

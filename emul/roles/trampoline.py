@@ -54,7 +54,7 @@ class Role:
         except ProtocolFailure as e:
             self._end(actions, f"{type(e).__name__}: {e}")
         except RoundOver:
-            self._end(actions, "its round was over, outside of `with t:`")
+            self._end(actions, "its round was over, outside of `with round_:`")
         except Exception as e:
             return self._fail(actions, e)
         else:

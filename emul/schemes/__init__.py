@@ -1,7 +1,8 @@
 """The schemes: one file each, found by its name.
 
 `find("fedavg")` is the module `emul.schemes.fedavg`; schemes of users come by entry points (group `emul.schemes`) or
-by `--plugin package.module`. A module exports `Params`, its messages, its role coroutines and `ROLES`; optionally
+by `--plugin package.module`. A module exports `Params`, its role coroutines, `ROLES`, and in `MESSAGES` the types of
+all messages that these send, its own and those of the protocols that it uses; optionally
 `DECIDES`, `BEHAVIOURS`, `STATELESS`, `LINKS`, `check(params, world)`, `analysis(params, setting)`.
 
 A scheme that is another one with some parameters fixed is a *variant*: a file that says so and no more.
@@ -25,6 +26,7 @@ from importlib.metadata import entry_points
 from types import ModuleType
 
 from emul.base.errors import EmulError
+from emul.wire import Message
 
 ENTRY_POINTS = "emul.schemes"
 _NEEDED = ("Params", "ROLES")
@@ -77,7 +79,29 @@ def find(name: str, plugins: Sequence[str] = ()) -> ModuleType:
     strange = [role for role in getattr(module, "STATELESS", ()) if role not in module.ROLES]
     if strange:
         raise NotAScheme(f'scheme "{name}" ({modules[name]}) has no role {", ".join(strange)}, which STATELESS names')
+    wrong = _wrong_messages(module)
+    if wrong:
+        raise NotAScheme(f'scheme "{name}" ({modules[name]}): {wrong}')
     return module
+
+
+def _wrong_messages(module: ModuleType) -> str:
+    """What is wrong with `MESSAGES`; "": nothing."""
+    listed = getattr(module, "MESSAGES", ())
+    strange = [kind for kind in listed if not (isinstance(kind, type) and issubclass(kind, Message))]
+    if strange:
+        return f"MESSAGES lists {strange[0]!r}: expected types of messages"
+    names = [kind.__name__ for kind in listed]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        return f"MESSAGES lists two types called {', '.join(twice)}: receivers tell types by their names"
+    # its own: what another listed type inherits from is never sent itself
+    own = [kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, Message)
+           and kind.__module__ == module.__name__ and not any(issubclass(other, kind) for other in listed)]
+    if own:
+        return (f"it defines {', '.join(kind.__name__ for kind in own)}, which MESSAGES does not list: "
+                f"write MESSAGES = ({', '.join([*names, *(kind.__name__ for kind in own)])},)")
+    return ""
 
 
 @cache

@@ -78,18 +78,19 @@ async def server(node: Node, p: Params) -> None:
     clients = node.clients
     s = node.state(State(node.task.initial_parameters()))
     alpha = await node.compute("code", network_coding.cauchy, p.r * len(clients), len(clients), work=len(clients) ** 2)
-    async for t in node.rounds():
-        with t:
+    async for round_ in node.rounds():
+        with round_:
             node.broadcast(clients, Model(s.model))
             plain = await node.gather(Update, clients, timeout_s=p.uplink_s)
             coded: list[Coded] = []
             for _ in range(p.r):
-                coded += [m for m in (await node.gather(Coded, clients, timeout_s=p.uplink_s)).values() if m.round == t]
+                sent = await node.gather(Coded, clients, timeout_s=p.uplink_s)
+                coded += [m for m in sent.values() if m.round == round_]
             s.model, recovered = await node.compute(
                 "decode", take_step, s.model, alpha, {clients.index(k): m.symbols for k, m in plain.items()},
                 [(clients.index(m.sender), m) for m in coded], work=len(clients) * s.model.size)
             node.report(parameters=s.model, received=len(plain), coded=len(coded), recovered=recovered)
-            if p.finish_at is not None and t >= p.finish_at:
+            if p.finish_at is not None and round_ >= p.finish_at:
                 return
 
 
@@ -97,8 +98,8 @@ async def client(node: Node, p: Params) -> None:
     clients, k = node.clients, node.index
     others, K = [m for m in clients if m != node.id], len(clients)
     alpha = await node.compute("code", network_coding.cauchy, p.r * K, K, work=K * K)
-    async for t in node.rounds(of=node.server):
-        with t:
+    async for round_ in node.rounds(of=node.server):
+        with round_:
             model = await node.recv(Model, node.server)
             delta, _ = await node.compute("train", node.task.local_update, model.parameters)
             u = await node.compute("noise", noisy_symbols, delta, p.clip, p.lambda_, node.stream("noise"),
@@ -112,7 +113,7 @@ async def client(node: Node, p: Params) -> None:
             combined = await node.compute("combine", network_coding.combine, rows, list(heard.values()),
                                           work=p.r * len(heard) * u.size)
             for slot, x in enumerate(combined, 1):
-                node.send(node.server, Coded(int(t), slot, bitmap, x))
+                node.send(node.server, Coded(int(round_), slot, bitmap, x))
 
 
 def noisy_symbols(delta: Vector, clip: float | None, lambda_: float, rng: np.random.Generator) -> np.ndarray:
@@ -154,6 +155,7 @@ def recover(alpha: np.ndarray, plain: Mapping[int, np.ndarray], coded: Sequence[
     return found
 
 
+MESSAGES = (Model, Update, Coded)
 ROLES = {"server": server, "client": client}
 
 

@@ -315,12 +315,12 @@ async def server(node: Node, p: Params) -> None:
         return
     s = node.state(ServerState(node.task.initial_parameters(), unsure=set(node.clients), members=node.clients))
     now, G = await code_of(node, p, s.members)
-    async for t in node.rounds():
-        with t:
+    async for round_ in node.rounds():
+        with round_:
             complete: list[int] = []
             sums: Mapping[int, PartialSum] = {}
             try:
-                if s.asked or t in p.rekey_at or (p.rekey_after and s.in_vain >= p.rekey_after):
+                if s.asked or round_ in p.rekey_at or (p.rekey_after and s.in_vain >= p.rekey_after):
                     await regroup(node, p, s)
                     now, G = await code_of(node, p, s.members)
                 group, K = s.members, len(s.members)
@@ -351,7 +351,7 @@ async def server(node: Node, p: Params) -> None:
             s.in_vain = 0
             node.report(parameters=s.model, received=len(sums), complete=len(complete), decoded=True,
                         amplification=decoded.amplification, predicted_error=decoded.predicted_error, **of_group(p, s))
-            if p.finish_at is not None and t >= p.finish_at:
+            if p.finish_at is not None and round_ >= p.finish_at:
                 return
 
 
@@ -501,8 +501,8 @@ def dealer_of(node: Node) -> int:
 
 async def dealer(node: Node, p: Params) -> None:
     s = node.state(DealerState(node.rng.bytes(KEY_BYTES), set(node.clients)))
-    async for t in node.rounds(of=node.server):
-        with t:
+    async for round_ in node.rounds(of=node.server):
+        with round_:
             got = await node.gather((Deal, DealTo), [node.server])
             if not got:
                 raise NothingToReceive(f"Deal from {node.world.names[node.server]} is lost or will not be sent")
@@ -512,7 +512,7 @@ async def dealer(node: Node, p: Params) -> None:
             A = await node.compute("matrix", key_generator, fitted(p, len(clients)), len(clients), node.seed,
                                    work=len(clients))
             if p.keys == "dealer":
-                keys = await node.compute("deal", all_keys, A, s.root, t, deal.dimension,
+                keys = await node.compute("deal", all_keys, A, s.root, round_, deal.dimension,
                                           work=A.shape[1] * deal.dimension)
                 for k, key in zip(clients, keys, strict=True):
                     node.send(k, Key(key))
@@ -554,8 +554,8 @@ class ClientState:
 async def client(node: Node, p: Params) -> None:
     s = node.state(ClientState(members=node.clients))
     r = await relay(node, p, s)
-    async for t in node.rounds(of=node.server):
-        with t:
+    async for round_ in node.rounds(of=node.server):
+        with round_:
             message = await opening(node, p, s)
             if r.epoch != s.epoch:
                 r = await relay(node, p, s)
@@ -569,7 +569,7 @@ async def client(node: Node, p: Params) -> None:
                 s.runs += 1
             ys: Mapping[int, Vector] = s.deltas
             if p.training == "own":
-                y = await masked(node, p, s, t)
+                y = await masked(node, p, s, round_)
                 node.broadcast([v for v in r.V if v != node.id], Masked(y))
                 heard = await node.gather(Masked, [m for m in r.U if m != node.id], timeout_s=p.share_s)
                 if len(heard) < len(r.U) - 1 and not p.send_incomplete:
@@ -730,6 +730,8 @@ def combine(g: Mapping[int, float], ys: Mapping[int, Vector]) -> Vector:
     return weighted_sum(ys, g).astype(np.float32)
 
 
+MESSAGES = (KeyRequest, PublicKey, KeyRing, KeysHeld, Model, Continue, ModelRequest, Deal, Key, Seeds, SeedsHeld,
+            Masked, PartialSum, Rekey, Present, Group, GroupHeld, GroupSum, DealTo)
 ROLES = {"server": server, "client": client, "dealer": dealer}
 
 

@@ -11,10 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from emul.protocols.personal import Shared, Trained, first_server, personal_client, personal_server, wrong_deadline
+from emul.protocols import personal
+from emul.protocols.personal import first_server, personal_client, personal_server, wrong_deadline
 from emul.roles import Node, Vector
-
-__all__ = ["DECIDES", "ROLES", "Params", "Shared", "Trained", "check"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,7 @@ async def client(node: Node, p: Params) -> None:
     await personal_client(node, p.shared, train)
 
 
+MESSAGES = personal.MESSAGES
 ROLES = {"server": server, "client": client}
 DECIDES = first_server
 

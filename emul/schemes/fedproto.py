@@ -67,8 +67,8 @@ async def server(node: Node, p: Params) -> None:
     if node.index > 0:
         return                          # a second server agrees in other schemes; here it has nothing to do
     s = node.state(ServerState())
-    async for t in node.rounds():
-        with t:
+    async for round_ in node.rounds():
+        with round_:
             node.broadcast(node.clients, Globals(*tables(s.prototypes)))
             got = await node.gather(Own, node.clients, timeout_s=p.deadline_s)
             s.prototypes = await node.compute("aggregate", aggregate, s.prototypes, got, p.aggregate,
@@ -80,8 +80,8 @@ async def server(node: Node, p: Params) -> None:
 
 async def client(node: Node, p: Params) -> None:
     s = node.state(ClientState(node.task.initial_parameters()))
-    async for t in node.rounds(of=node.server):
-        with t:
+    async for round_ in node.rounds(of=node.server):
+        with round_:
             received = await node.recv(Globals, node.server)
             means = by_class(received.labels, received.prototypes)
             s.model, own, counts = await node.compute("train", partial(
@@ -121,6 +121,7 @@ def quality(sent: Mapping[int, Prototypes], _: Vector) -> dict[str, float]:
     return of(sent)
 
 
+MESSAGES = (Globals, Own)
 ROLES = {"server": server, "client": client}
 DECIDES = first_server
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from emul.protocols.personal import Shared, Trained, first_server, personal_client, personal_server, wrong_deadline
+from emul.protocols import personal
+from emul.protocols.personal import first_server, personal_client, personal_server, wrong_deadline
 from emul.roles import Node, Vector
-
-__all__ = ["DECIDES", "ROLES", "Params", "Shared", "Trained", "check"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +33,7 @@ async def client(node: Node, p: Params) -> None:
     await personal_client(node, "all", train)
 
 
+MESSAGES = personal.MESSAGES
 ROLES = {"server": server, "client": client}
 DECIDES = first_server
 

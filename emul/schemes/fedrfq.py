@@ -32,27 +32,9 @@ from emul.primitives.bft import fixed, signing
 from emul.primitives.bft.faults import FAULTS, Fault
 from emul.primitives.bft.pbft import Body, Certificate, Entry, Group, Journal, pack, upload_statement
 from emul.primitives.bft.security import security_probability
-from emul.protocols.agreement import (
-    Ask,
-    Ballot,
-    Bodies,
-    Commit,
-    Decision,
-    Fetch,
-    NewView,
-    NoQuorum,
-    Prepare,
-    PrePrepare,
-    ViewChange,
-    Voter,
-    agree,
-    linger,
-    secret_key,
-    verify,
-)
+from emul.protocols import agreement
+from emul.protocols.agreement import Ballot, NoQuorum, Voter, agree, linger, secret_key, verify
 from emul.roles import Analysis, Message, Node, Setting, Vector
-
-__all__ = ["Ask", "Bodies", "Commit", "Decision", "Fetch", "NewView", "PrePrepare", "Prepare", "ViewChange"]
 
 # --- messages -------------------------------------------------------------------------------------------------------
 
@@ -109,8 +91,8 @@ class ClientState:
 async def client(node: Node, p: Params) -> None:
     pool = pooling(p)
     s = node.state(ClientState(node.task.initial_parameters()))
-    async for t in node.rounds(sync=node.servers, quorum=p.faults + 1):
-        with t:
+    async for round_ in node.rounds(sync=node.servers, quorum=p.faults + 1):
+        with round_:
             s.model, own, counts = await node.compute("train", partial(
                 node.task.train_prototypes, s.model, s.prototypes, weight=p.lambda_, loss=p.loss, pool=pool))
             node.report(s.model, evaluate=node.task.evaluate_own if p.predict == "model" or not s.prototypes else
@@ -120,10 +102,10 @@ async def client(node: Node, p: Params) -> None:
             except fixed.InvalidUpload:         # its features have left all bounds: it has nothing to say
                 node.abstain(node.servers, Upload)
             else:
-                told = upload_statement(int(t), node.id, fixed.digest(body))
+                told = upload_statement(int(round_), node.id, fixed.digest(body))
                 node.broadcast(node.servers, Upload(body, await node.compute(
                     "sign", signing.sign, secret_key(node), told, work=1)))
-            agreed = await results(node, int(t), p)
+            agreed = await results(node, int(round_), p)
             if agreed is not None:
                 upload = fixed.from_bytes(agreed, pool.length(node.task.features), node.task.classes)
                 s.prototypes = s.prototypes | fixed.to_float(upload.prototypes)
@@ -171,19 +153,19 @@ async def server(node: Node, p: Params, fault: type[Fault] = Fault, delay_s: flo
     s = node.state(ServerState())
     away, s.within = s.within > 0, 0
     later: list[Message] = []           # ViewChanges of rounds to come
-    async for t in node.rounds(sync=node.servers, quorum=p.faults + 1):
-        with t:
-            s.within = int(t)
+    async for round_ in node.rounds(sync=node.servers, quorum=p.faults + 1):
+        with round_:
+            s.within = int(round_)
             length, classes = pool.length(node.task.features), node.task.classes
             excluded: dict[bytes, tuple[int, ...]] = {}
             ballot = Ballot(partial(fixed.from_bytes, length=length, classes=classes, counted=p.aggregate != "mean"),
                             partial(F, p=p, excluded=excluded))
             # after a crash nobody sends it again what it has lost: the others have it
             got = {} if away else await node.gather(Upload, node.clients, timeout_s=p.upload_deadline_s)
-            entries = await node.compute("verify", accept, node, int(t), got, ballot, work=len(got))
-            if s.journal is None or s.journal.t != t:
-                s.last = s.journal.decision if s.journal is not None and s.journal.t == t - 1 else None
-                s.journal = Journal(int(t))
+            entries = await node.compute("verify", accept, node, int(round_), got, ballot, work=len(got))
+            if s.journal is None or s.journal.t != round_:
+                s.last = s.journal.decision if s.journal is not None and s.journal.t == round_ - 1 else None
+                s.journal = Journal(int(round_))
             wrong = fault()
             voter = Voter(node, wrong.machine(group, node.index, s.journal), ballot, wrong, delay_s)
             try:
@@ -197,7 +179,7 @@ async def server(node: Node, p: Params, fault: type[Fault] = Fault, delay_s: flo
             told = wrong.told(body)
             if told is not None:
                 node.broadcast(node.clients, Result(told, await node.compute(
-                    "sign", signing.sign, secret_key(node), pack("Result", int(t), told), work=1)))
+                    "sign", signing.sign, secret_key(node), pack("Result", int(round_), told), work=1)))
             uploads = {e.client: ballot.bodies[e.client, e.digest][1] for e in decided.proposal.entries}
             prototypes = fixed.to_float(fixed.from_bytes(body, length, classes).prototypes)
             node.report(np.concatenate([*prototypes.values()] or [np.zeros(0, np.float32)]),
@@ -247,6 +229,7 @@ def pooling(p: Params) -> Pool:
     return Pool(p.pool, *p.map, p.kernel, p.stride)
 
 
+MESSAGES = (Upload, Result, Undecided, *agreement.MESSAGES)
 ROLES = {"server": server, "client": client}
 DECIDES = "server"
 
@@ -266,16 +249,16 @@ async def two_faced(node: Node, p: Params) -> None:
     """A client that signs two uploads a round, and shows one to every second server."""
     pool = pooling(p)
     s = node.state(ClientState(node.task.initial_parameters()))
-    async for t in node.rounds(sync=node.servers, quorum=p.faults + 1):
-        with t:
+    async for round_ in node.rounds(sync=node.servers, quorum=p.faults + 1):
+        with round_:
             s.model, own, counts = await node.compute("train", partial(
                 node.task.train_prototypes, s.model, s.prototypes, weight=p.lambda_, loss=p.loss, pool=pool))
             for half in (0, 1):
                 body = encode({j: v + half for j, v in own.items()}, counts, p)
                 signature = await node.compute("sign", signing.sign, secret_key(node), upload_statement(
-                    int(t), node.id, fixed.digest(body)), work=1)
+                    int(round_), node.id, fixed.digest(body)), work=1)
                 node.broadcast(node.servers[half::2], Upload(body, signature))
-            await results(node, int(t), p)
+            await results(node, int(round_), p)
 
 
 def _faulty(fault: type[Fault]) -> Any:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from emul.protocols import personal
 from emul.protocols.personal import ClientState, Shared, Trained, first_server, wrong_deadline
 from emul.roles import Node, Vector
 
@@ -36,8 +37,8 @@ async def server(node: Node, p: Params) -> None:
     if node.index > 0:
         return                          # a second server agrees in other schemes; here it has nothing to do
     s = node.state(State([node.task.initial_parameters()]))
-    async for t in node.rounds():
-        with t:
+    async for round_ in node.rounds():
+        with round_:
             for m, centre in enumerate(s.centres):
                 node.broadcast([k for k in node.clients if s.of_client.get(k, 0) == m], Shared(centre))
             got = await node.gather(Trained, node.clients, timeout_s=p.deadline_s)
@@ -54,8 +55,8 @@ async def server(node: Node, p: Params) -> None:
 
 async def client(node: Node, p: Params) -> None:
     s = node.state(ClientState(node.task.initial_parameters()))
-    async for t in node.rounds(of=node.server):
-        with t:
+    async for round_ in node.rounds(of=node.server):
+        with round_:
             centre = await node.recv(Shared, node.server)
             delta, samples = await node.compute("train", node.task.local_update, centre.parameters)
             s.model = centre.parameters + delta
@@ -99,6 +100,7 @@ def k_means(sent: Mapping[int, Vector], count: int, rng: np.random.Generator) ->
     return centres
 
 
+MESSAGES = personal.MESSAGES
 ROLES = {"server": server, "client": client}
 DECIDES = first_server
 

@@ -26,8 +26,8 @@ async def server(node: Node, p: Params) -> None:
 
 async def client(node: Node, p: Params) -> None:
     s = node.state(State(node.task.initial_parameters()))
-    async for t in node.rounds():
-        with t:
+    async for round_ in node.rounds():
+        with round_:
             delta, _ = await node.compute("train", node.task.local_update, s.model)
             s.model = s.model + delta
             node.report(s.model, evaluate=node.task.evaluate_own, uploaded=0)

@@ -160,8 +160,8 @@ async def server(node: Node, p: Params) -> None:
 async def pairwise_server(node: Node, p: Params, graph: Graph) -> None:
     """Rounds of the pairwise protocol over any mask graph. A round that fails keeps the model."""
     s = node.state(State(node.task.initial_parameters()))
-    async for t in node.rounds():
-        with t:
+    async for round_ in node.rounds():
+        with round_:
             sets: dict[str, list[int]] = {}
             try:
                 total, expansions = await secure_sum(node, p, graph, s.model, sets)
@@ -287,8 +287,8 @@ def sizes(sets: Mapping[str, Sequence[int]]) -> dict[str, Any]:
 # --- client ---------------------------------------------------------------------------------------------------------
 
 async def client(node: Node, p: Params) -> None:
-    async for t in node.rounds(of=node.server):
-        with t:
+    async for round_ in node.rounds(of=node.server):
+        with round_:
             try:
                 await take_part(node, p)
             except ProtocolViolation as e:
@@ -436,6 +436,7 @@ def mask_public(keys: np.ndarray) -> bytes:
     return keys[KEY_BYTES:].tobytes()
 
 
+MESSAGES = (Begin, AdvertiseKeys, KeyRing, Shares, Shared, Sharers, Masked, Unmask, Reveal)
 ROLES = {"server": server, "client": client}
 STATELESS = ("client",)
 

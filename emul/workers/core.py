@@ -195,7 +195,9 @@ class Core:
             if task is None:
                 task = self._tasks[node] = self._task.for_node(self._setup.names[node], index, lambda: memory.round,
                                                                self._poison(node), self._tamper(node))
-        made = Node(node, name, self._world, memory, self._costs, task, self._keep, self._observe)
+        # a faulty one may send what it likes: to those who receive it, it is what has come from a peer
+        sends = None if node in self._setup.behaviours else self._types
+        made = Node(node, name, self._world, memory, self._costs, task, self._keep, self._observe, sends)
         made._fetch = self._fetch
         function = self._function(node, memory.round if round is None else round)
         self._running[node] = Role(made, function, self._params)

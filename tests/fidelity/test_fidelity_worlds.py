@@ -33,6 +33,9 @@ class Chunk(Message):
     values: np.ndarray
 
 
+MESSAGES = (Ask, Answer, Chunk)
+
+
 def reported(world, name):
     """The values that the server reported, by round."""
     return [row[4][name] for row in world.of("server", R.REPORT)]
@@ -46,18 +49,18 @@ def reported(world, name):
 def test_f21_a_server_waits_for_k_of_n_exponential_stragglers(n, k, rounds, mean, variance):
     """E = H_n - H_(n - k), Var = sum of i^-2 for i = n - k + 1 .. n, plus the latency there and back."""
     async def server(node, p):
-        async for t in node.rounds():
-            with t:
+        async for round_ in node.rounds():
+            with round_:
                 begin = node.now_ns
                 node.broadcast(node.clients, Ask())
                 answers = await node.gather(Answer, node.clients, need=k)
                 node.report(took_ns=node.now_ns - begin, got=len(answers))
 
     async def client(node, p):
-        async for t in node.rounds(of=node.server):
-            with t:
+        async for round_ in node.rounds(of=node.server):
+            with round_:
                 await node.recv(Ask, node.server)
-                await node.sleep(generator(3, "fidelity/straggler", n, k, node.id, t).exponential())
+                await node.sleep(generator(3, "fidelity/straggler", n, k, node.id, round_).exponential())
                 node.send(node.server, Answer())
 
     world = run_world({"server": server, "client": client}, clients=n, links=[LinkRule("*", latency_ns=MS)],
@@ -78,14 +81,14 @@ def test_f22_k_of_n_uplinks_with_outage():
     n, k, p, rounds = 10, 8, 0.1, 1000
 
     async def server(node, params):
-        async for t in node.rounds():
-            with t:
+        async for round_ in node.rounds():
+            with round_:
                 node.broadcast(node.clients, Ask())
                 node.report(got=len(await node.gather(Answer, node.clients)))
 
     async def client(node, params):
-        async for t in node.rounds(of=node.server):
-            with t:
+        async for round_ in node.rounds(of=node.server):
+            with round_:
                 await node.recv(Ask, node.server)
                 node.send(node.server, Answer())
 
@@ -105,15 +108,15 @@ TREE = {"nodes": ["server", "a", "b", *(f"client{i}" for i in range(1, 7))],
 
 
 async def asking(node, p):
-    async for t in node.rounds():
-        with t:
-            node.broadcast(node.clients, Chunk(np.zeros(100 * int(t), np.float32)))
+    async for round_ in node.rounds():
+        with round_:
+            node.broadcast(node.clients, Chunk(np.zeros(100 * int(round_), np.float32)))
             node.report(got=len(await node.gather(Answer, node.clients, timeout_s=0.05)))
 
 
 async def answering(node, p):
-    async for t in node.rounds(of=node.server):
-        with t:
+    async for round_ in node.rounds(of=node.server):
+        with round_:
             chunk = await node.recv(Chunk, node.server)
             node.send(node.server, Answer(len(chunk.values)))
 
@@ -170,8 +173,8 @@ def test_f26_certain_outcomes_and_no_time(p, sharing):
 
 async def waiting(node, p):
     """As `asking`, until every fate is known."""
-    async for t in node.rounds():
-        with t:
+    async for round_ in node.rounds():
+        with round_:
             node.broadcast(node.clients, Chunk(np.zeros(10, np.float32)))
             node.report(got=len(await node.gather(Answer, node.clients)))
 
@@ -189,8 +192,8 @@ def test_f26_a_link_down_for_ever_ends_a_run_all_the_same(sharing):
 def fast(k=1, clients=3):
     """A run in which client i has i ms of latency and a bandwidth of 2^(1 - i) bytes a ns; k scales all times."""
     async def server(node, p):
-        async for t in node.rounds():
-            with t:
+        async for round_ in node.rounds():
+            with round_:
                 cohort = node.clients[:3]
                 node.broadcast(cohort, Chunk(np.zeros(1000, np.float32)))
                 await node.gather(Answer, cohort)
@@ -245,8 +248,8 @@ async def ring_all_reduce(node, p):
     n = len(ring)
     right, left = ring[(i + 1) % n], ring[(i - 1) % n]
     chunks = [np.full(500, 1.0 + i + 10 * c, np.float32) for c in range(n)]
-    async for t in node.rounds():
-        with t:
+    async for round_ in node.rounds():
+        with round_:
             for step in range(n - 1):
                 node.send(right, Chunk(chunks[(i - step) % n]))
                 received = await node.recv(Chunk, left)
@@ -288,8 +291,8 @@ def test_f29_binomial_tree_broadcast(m):
 
     async def peer(node, p):
         peers, i, have = node.nodes("peer"), node.index, None
-        async for t in node.rounds():
-            with t:
+        async for round_ in node.rounds():
+            with round_:
                 if i == 0:
                     have, first = Chunk(np.ones(500, np.float32)), 0
                 else:
@@ -312,8 +315,8 @@ def test_f29_binomial_tree_broadcast(m):
 
 async def chatty(node, p):
     """Another scheme than `answering`: three messages of other sizes at other times."""
-    async for t in node.rounds(of=node.server):
-        with t:
+    async for round_ in node.rounds(of=node.server):
+        with round_:
             await node.recv(Chunk, node.server)
             for i in range(3):
                 node.send(node.server, Chunk(np.zeros(70 * i + node.id, np.float32)))

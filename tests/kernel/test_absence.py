@@ -28,6 +28,9 @@ class Word(Message):
     number: int
 
 
+MESSAGES = (Word,)
+
+
 async def idle(node: Node, p: Any) -> None:
     await node.sleep(0.5)
 

@@ -25,6 +25,9 @@ class Block(Message):
     body: bytes
 
 
+MESSAGES = (Block,)
+
+
 def dumbbell(clients: int = 3) -> TopologySpec:
     """client* - left - right - server: the link in the middle is what they share."""
     graph = nx.Graph()

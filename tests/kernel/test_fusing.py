@@ -29,31 +29,34 @@ class Answer(Message):
     number: int = 0
 
 
+MESSAGES = (Ask, Answer)
+
+
 async def server(node: Node, p: Any) -> None:
-    async for t in node.rounds():
-        with t:
-            node.broadcast(node.clients, Ask(int(t)))
+    async for round_ in node.rounds():
+        with round_:
+            node.broadcast(node.clients, Ask(int(round_)))
             await node.gather(Answer, node.clients)
 
 
 async def client(node: Node, p: Any) -> None:
-    async for t in node.rounds(of=node.server):
-        with t:
+    async for round_ in node.rounds(of=node.server):
+        with round_:
             ask = await node.recv(Ask, node.server)
             node.send(node.server, Answer(await node.compute("train", int, ask.number)))
 
 
 async def impatient(node: Node, p: Any) -> None:
     """A round every 30 ms."""
-    async for t in node.rounds():
-        with t:
-            node.broadcast(node.clients, Ask(int(t)))
+    async for round_ in node.rounds():
+        with round_:
+            node.broadcast(node.clients, Ask(int(round_)))
             await node.sleep(0.03)
 
 
 async def abandoning(node: Node, p: Any) -> None:
-    async for t in node.rounds(of=node.server, on_new_round="abandon"):
-        with t:
+    async for round_ in node.rounds(of=node.server, on_new_round="abandon"):
+        with round_:
             node.send(node.server, Answer(await node.compute("train", int, 1)))
 
 

@@ -38,6 +38,9 @@ class Free(Message, unscoped=True):
     number: int
 
 
+MESSAGES = (Note, Free)
+
+
 async def observer(node: Node, p: Any, until: int) -> None:
     await node.sleep(until / 1e3)
 
@@ -73,11 +76,11 @@ async def client(node: Node, p: Any, programs: dict[str, Program]) -> None:
         leaders = sorted({node.peers[i % len(node.peers)] for i in program.follows})
         rounds = node.rounds(of=leaders, quorum=min(program.quorum, len(leaders)),
                              on_new_round="abandon" if program.abandon else "finish")
-    async for t in rounds:
-        with t:
-            for do in program.rounds[(t - 1) % len(program.rounds)]:
+    async for round_ in rounds:
+        with round_:
+            for do in program.rounds[(round_ - 1) % len(program.rounds)]:
                 await perform(node, do)
-        if t >= len(program.rounds):
+        if round_ >= len(program.rounds):
             break
 
 
@@ -230,8 +233,8 @@ def test_a_run_ends_at_the_same_place_with_lookahead_as_one_event_at_a_time(case
 
 
 async def returner(node: Node, p: Any) -> None:
-    async for t in node.rounds():
-        with t:
+    async for round_ in node.rounds():
+        with round_:
             await node.sleep(0.008)
             return
 

@@ -21,6 +21,9 @@ class Block(Message):
     body: bytes
 
 
+MESSAGES = (Block,)
+
+
 def test_both_directions_take_turns() -> None:
     async def server(node: Node, p: Any) -> None:
         node.broadcast(node.clients, Block(bytes(4000)))

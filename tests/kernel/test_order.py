@@ -30,6 +30,9 @@ class Answer(Message):
     number: int = 0
 
 
+MESSAGES = (Ask, Answer)
+
+
 async def nothing(node: Node, p: Any) -> None:
     return
 
@@ -134,14 +137,14 @@ def test_faults_of_one_instant_happen_in_the_order_of_the_file_after_everything_
 
 def test_the_rows_sorted_by_time_are_a_total_order_that_no_worker_count_changes() -> None:
     async def server(node: Node, p: Any) -> None:
-        async for t in node.rounds():
-            with t:
-                node.broadcast(node.clients, Ask(int(t)))
+        async for round_ in node.rounds():
+            with round_:
+                node.broadcast(node.clients, Ask(int(round_)))
                 await node.gather(Answer, node.clients, timeout_s=0.03)
 
     async def client(node: Node, p: Any) -> None:
-        async for t in node.rounds(of=node.server):
-            with t:
+        async for round_ in node.rounds(of=node.server):
+            with round_:
                 await node.recv(Ask, node.server)
                 await node.compute("work", int)
                 node.send(node.server, Answer())
@@ -155,15 +158,15 @@ def test_the_rows_sorted_by_time_are_a_total_order_that_no_worker_count_changes(
 
 def test_every_payload_is_freed_once_nobody_can_read_it() -> None:
     async def server(node: Node, p: Any) -> None:
-        async for t in node.rounds():
-            with t:
-                node.broadcast(node.clients, Ask(int(t)))
+        async for round_ in node.rounds():
+            with round_:
+                node.broadcast(node.clients, Ask(int(round_)))
                 await node.gather(Answer, node.clients, timeout_s=0.03)
         await node.sleep(1)
 
     async def client(node: Node, p: Any) -> None:
-        async for t in node.rounds(of=node.server):
-            with t:
+        async for round_ in node.rounds(of=node.server):
+            with round_:
                 if node.name != "client1":
                     await node.recv(Ask, node.server)
                 node.send(node.server, Answer())
@@ -188,8 +191,8 @@ def test_every_payload_is_freed_once_nobody_can_read_it() -> None:
 
 def test_a_deadlock_says_who_waits_for_what_since_when_and_at_which_line() -> None:
     async def server(node: Node, p: Any) -> None:
-        async for t in node.rounds():
-            with t:
+        async for round_ in node.rounds():
+            with round_:
                 node.send(1, Ask())
                 await node.recv(Answer, 1)
                 await node.recv_any(Ask, Answer)            # waits for ever
@@ -198,8 +201,8 @@ def test_a_deadlock_says_who_waits_for_what_since_when_and_at_which_line() -> No
         if node.name == "client2":
             await node.gather(Ask, [1])
         elif node.name == "client1":
-            async for t in node.rounds(of=node.server):
-                with t:
+            async for round_ in node.rounds(of=node.server):
+                with round_:
                     node.send(node.server, Answer())
 
     line = server.__code__.co_firstlineno
@@ -217,14 +220,14 @@ def test_a_deadlock_says_who_waits_for_what_since_when_and_at_which_line() -> No
 
 def test_a_deadlock_names_a_source_that_was_not_asked_in_this_round() -> None:
     async def server(node: Node, p: Any) -> None:
-        async for t in node.rounds():
-            with t:
+        async for round_ in node.rounds():
+            with round_:
                 node.send(1, Ask())
                 await node.gather(Answer, node.clients)     # client2 was never asked
 
     async def client(node: Node, p: Any) -> None:
-        async for t in node.rounds(of=node.server):
-            with t:
+        async for round_ in node.rounds(of=node.server):
+            with round_:
                 node.send(node.server, Answer())
 
     with pytest.raises(Deadlock, match=r"server \(server\): waiting since 0 s for Answer from client2 \(not asked in "
@@ -279,8 +282,8 @@ def test_two_nodes_that_call_each_other_in_no_time_are_stopped() -> None:
 
 def test_rounds_that_take_no_time_are_no_loop() -> None:
     async def server(node: Node, p: Any) -> None:
-        async for t in node.rounds():
-            with t:
+        async for round_ in node.rounds():
+            with round_:
                 await node.sleep(0)
 
     world = run_world({"server": server, "client": nothing}, stop=Stop(rounds=6_000))
@@ -292,14 +295,14 @@ def test_many_nodes_at_one_instant_are_no_loop(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(state, "_ACTIVATIONS_AT_ONE_INSTANT", 100)
 
     async def server(node: Node, p: Any) -> None:
-        async for t in node.rounds():
-            with t:
+        async for round_ in node.rounds():
+            with round_:
                 node.broadcast(node.clients, Ask())
                 await node.gather(Answer, node.clients)
 
     async def client(node: Node, p: Any) -> None:
-        async for t in node.rounds(of=node.server):
-            with t:
+        async for round_ in node.rounds(of=node.server):
+            with round_:
                 await node.recv(Ask, node.server)
                 node.send(node.server, Answer())
 

@@ -28,11 +28,14 @@ class Answer(Message):
     number: int = 0
 
 
+MESSAGES = (Ask, Answer)
+
+
 async def ticking(node: Node, p: Any) -> None:
     """A server that opens a round every 10 ms; latency 10 ms."""
-    async for t in node.rounds():
-        with t:
-            node.broadcast(node.clients, Ask(int(t)))
+    async for round_ in node.rounds():
+        with round_:
+            node.broadcast(node.clients, Ask(int(round_)))
             await node.sleep(0.01)
 
 
@@ -54,8 +57,8 @@ def before_the_end(world: World, node: str, kind: int) -> list[Any]:
 
 def test_a_follower_enters_the_newest_round_and_skips_those_between() -> None:
     async def client(node: Node, p: Any) -> None:
-        async for t in node.rounds(of=node.server):
-            with t:
+        async for round_ in node.rounds(of=node.server):
+            with round_:
                 await node.compute("work", int)
 
     world = run_world({"server": ticking, "client": client}, clients=1, costs={"work": 0.025}, stop=Stop(rounds=8))
@@ -64,8 +67,8 @@ def test_a_follower_enters_the_newest_round_and_skips_those_between() -> None:
 
 def test_a_waiting_follower_is_told_that_its_round_is_over() -> None:
     async def client(node: Node, p: Any) -> None:
-        async for t in node.rounds(of=node.server):
-            with t:
+        async for round_ in node.rounds(of=node.server):
+            with round_:
                 await node.recv(Answer, node.server, timeout_s=9)
 
     world = run_world({"server": ticking, "client": client}, clients=1, stop=Stop(rounds=3))
@@ -77,10 +80,10 @@ def test_a_waiting_follower_is_told_that_its_round_is_over() -> None:
 
 def follower_computes(on_new_round: str) -> World:
     async def client(node: Node, p: Any) -> None:
-        async for t in node.rounds(of=node.server, on_new_round=on_new_round):
-            with t:
+        async for round_ in node.rounds(of=node.server, on_new_round=on_new_round):
+            with round_:
                 await node.compute("work", int)
-                node.send(node.server, Answer(int(t)))
+                node.send(node.server, Answer(int(round_)))
                 await node.sleep(1)
 
     return run_world({"server": ticking, "client": client}, clients=1, costs={"work": 0.025}, stop=Stop(rounds=6))
@@ -104,14 +107,14 @@ def test_a_running_computation_is_abandoned_if_the_follower_says_so() -> None:
 def test_a_quorum_of_leaders_carries_a_follower_on() -> None:
     """Leaders tick every 10, 20 and 40 ms; the follower is in the round that two of them have reached."""
     async def server(node: Node, p: Any) -> None:
-        async for t in node.rounds():
-            with t:
-                node.broadcast(node.clients, Ask(int(t)))
+        async for round_ in node.rounds():
+            with round_:
+                node.broadcast(node.clients, Ask(int(round_)))
                 await node.sleep({"server1": 0.01, "server2": 0.02, "server3": 0.04}[node.name])
 
     async def client(node: Node, p: Any) -> None:
-        async for t in node.rounds(of=node.servers, quorum=2):
-            with t:
+        async for round_ in node.rounds(of=node.servers, quorum=2):
+            with round_:
                 await node.sleep(1)
 
     world = run_world({"server": server, "client": client}, clients=1, servers=3, stop=Stop(rounds=4))
@@ -121,10 +124,10 @@ def test_a_quorum_of_leaders_carries_a_follower_on() -> None:
 
 def test_rounds_in_step_with_others_go_to_the_newest_that_a_quorum_has_reached() -> None:
     async def peer(node: Node, p: Any) -> None:
-        async for t in node.rounds(sync=node.peers, quorum=2):
-            with t:
-                node.broadcast(node.peers, Ask(int(t)))
-                await node.sleep(0.1 if node.name == "peer1" and t == 1 else 0.01)
+        async for round_ in node.rounds(sync=node.peers, quorum=2):
+            with round_:
+                node.broadcast(node.peers, Ask(int(round_)))
+                await node.sleep(0.1 if node.name == "peer1" and round_ == 1 else 0.01)
 
     world = run_world({"peer": peer}, topology=TopologySpec(generator="complete", peers=4), stop=Stop(rounds=20),
                       links=[LinkRule("*", latency_ns=MS)])
@@ -150,10 +153,10 @@ def test_what_is_under_way_at_the_end_counts_as_in_flight() -> None:
 
 def test_rounds_that_no_decider_completes_have_failed() -> None:
     async def server(node: Node, p: Any) -> None:
-        async for t in node.rounds():
-            with t:
+        async for round_ in node.rounds():
+            with round_:
                 await node.sleep(0.001)
-                if t % 2:
+                if round_ % 2:
                     raise TooFewClients("1 of 3")
 
     world = run_world({"server": server, "client": nothing}, stop=Stop(rounds=5))
@@ -162,10 +165,10 @@ def test_rounds_that_no_decider_completes_have_failed() -> None:
 
 def test_of_several_deciders_one_that_completes_a_round_is_enough() -> None:
     async def server(node: Node, p: Any) -> None:
-        async for t in node.rounds():
-            with t:
+        async for round_ in node.rounds():
+            with round_:
                 await node.sleep(0.001)
-                if node.name == "server1" or t == 2:
+                if node.name == "server1" or round_ == 2:
                     raise TooFewClients("1 of 3")
 
     world = run_world({"server": server, "client": nothing}, servers=2, stop=Stop(rounds=3))
@@ -174,8 +177,8 @@ def test_of_several_deciders_one_that_completes_a_round_is_enough() -> None:
 
 def test_without_a_server_all_nodes_decide() -> None:
     async def peer(node: Node, p: Any) -> None:
-        async for t in node.rounds():
-            with t:
+        async for round_ in node.rounds():
+            with round_:
                 await node.sleep(0.01 * (node.index + 1))
 
     world = run_world({"peer": peer}, topology=TopologySpec(generator="complete", peers=3), stop=Stop(rounds=2))
@@ -213,8 +216,8 @@ class Seeing(Twin):
 async def learning(node: Node, p: Any) -> None:
     import numpy as np
 
-    async for t in node.rounds():
-        with t:
+    async for round_ in node.rounds():
+        with round_:
             await node.sleep(0.01)
             node.report(parameters=np.zeros(3, np.float32))
 
@@ -307,14 +310,14 @@ def test_what_happens_before_the_end_is_in_the_journal() -> None:
 
 def follower_of_a_leader_that_ends(lookahead: bool) -> World:
     async def server(node: Node, p: Any) -> None:
-        async for t in node.rounds():
-            with t:
-                node.broadcast(node.clients, Ask(int(t)))
+        async for round_ in node.rounds():
+            with round_:
+                node.broadcast(node.clients, Ask(int(round_)))
                 await node.sleep(0.015)
 
     async def client(node: Node, p: Any) -> None:
-        async for t in node.rounds(of=node.server):
-            with t:
+        async for round_ in node.rounds(of=node.server):
+            with round_:
                 await node.compute("work", int)
 
     return run_world({"server": server, "client": client}, decides=("server", "client"), costs={"work": 0.012},
@@ -333,8 +336,8 @@ def test_recorded_costs_are_those_of_the_same_computations() -> None:
     from emul.engine import CostSource
 
     async def client(node: Node, p: Any) -> None:
-        async for t in node.rounds(of=node.server):
-            with t:
+        async for round_ in node.rounds(of=node.server):
+            with round_:
                 for label in ("one", "two", "three"):
                     await node.compute(label, int)
 
@@ -362,11 +365,11 @@ def test_state_round_and_streams_survive_a_crash_the_inbox_does_not() -> None:
         state = node.state({"starts": 0})
         state["starts"] += 1
         seen.append((state["starts"], node.round, node.rng.random()))
-        async for t in node.rounds():
-            with t:
+        async for round_ in node.rounds():
+            with round_:
                 if state["starts"] == 1:
                     await node.sleep(9)
-                seen.append((int(t), (await node.recv_any(timeout_s=1)).number))
+                seen.append((int(round_), (await node.recv_any(timeout_s=1)).number))
 
     world = run_world({"server": server, "client": client}, clients=1, faults=[Crash(30 * MS, "client1", 5 * MS)],
                       decides="server", stop=Stop(rounds=9))
@@ -420,8 +423,8 @@ def test_a_computation_of_a_node_that_crashes_is_over_and_charged_until_then() -
 
 def test_a_returned_follower_goes_on_with_a_later_round_than_that_of_its_crash() -> None:
     async def client(node: Node, p: Any) -> None:
-        async for t in node.rounds(of=node.server):
-            with t:
+        async for round_ in node.rounds(of=node.server):
+            with round_:
                 await node.sleep(0.001)
 
     world = run_world({"server": ticking, "client": client}, clients=1, stop=Stop(rounds=6),
@@ -443,14 +446,14 @@ def test_who_crashes_for_good_does_not_return_by_a_later_fault() -> None:
 
 def test_everything_is_lost_and_the_run_still_ends() -> None:
     async def server(node: Node, p: Any) -> None:
-        async for t in node.rounds():
-            with t:
+        async for round_ in node.rounds():
+            with round_:
                 node.broadcast(node.clients, Ask())
                 node.report(got=len(await node.gather(Answer, node.clients)))
 
     async def client(node: Node, p: Any) -> None:
-        async for t in node.rounds(of=node.server):
-            with t:
+        async for round_ in node.rounds(of=node.server):
+            with round_:
                 node.send(node.server, Answer())
 
     world = run_world({"server": server, "client": client}, stop=Stop(rounds=3),
@@ -462,14 +465,14 @@ def test_everything_is_lost_and_the_run_still_ends() -> None:
 def test_who_counts_for_itself_enters_no_round_at_the_instant_after_the_last_decider_has_ended() -> None:
     """Without latency it knows at that very instant that nobody answers any more, and would count on for ever."""
     async def server(node: Node, p: Any) -> None:
-        async for t in node.rounds():
-            with t:
+        async for round_ in node.rounds():
+            with round_:
                 await node.gather(Ask, node.clients)
 
     async def client(node: Node, p: Any) -> None:
-        async for t in node.rounds():
-            with t:
-                node.send(node.server, Ask(int(t)))
+        async for round_ in node.rounds():
+            with round_:
+                node.send(node.server, Ask(int(round_)))
                 await node.gather(Answer, [node.server])
 
     world = run_world({"server": server, "client": client}, links=[LinkRule("*", latency_ns=0)], stop=Stop(rounds=3))

@@ -32,6 +32,9 @@ class Answer(Message):
     number: int = 0
 
 
+MESSAGES = (Ask, Answer)
+
+
 async def nothing(node: Node, p: Any) -> None:
     return
 
@@ -45,15 +48,15 @@ def asking(client1: Behave, rounds: int = 1, timeout_s: float | None = None, fau
     got: list[tuple[int, list[int]]] = []
 
     async def server(node: Node, p: Any) -> None:
-        async for t in node.rounds():
-            with t:
-                node.broadcast(node.clients, Ask(int(t)))
+        async for round_ in node.rounds():
+            with round_:
+                node.broadcast(node.clients, Ask(int(round_)))
                 replies = await node.gather(Answer, node.clients, timeout_s=timeout_s)
                 got.append((node.now_ns // MS, list(replies)))
 
     async def answer(node: Node, p: Any) -> None:
-        async for t in node.rounds(of=node.server):
-            with t:
+        async for round_ in node.rounds(of=node.server):
+            with round_:
                 await node.recv(Ask, node.server)
                 if node.name == "client1":
                     await client1(node)
@@ -150,16 +153,16 @@ def test_a_lost_message_of_the_leader_means_that_the_follower_has_left_that_roun
 
 def test_a_follower_whose_leader_was_lost_still_follows_a_later_message_of_that_round() -> None:
     async def server(node: Node, p: Any) -> None:
-        async for t in node.rounds():
-            with t:
+        async for round_ in node.rounds():
+            with round_:
                 node.broadcast(node.clients, Ask(1))            # the first one is lost
                 await node.sleep(0.05)
                 node.broadcast(node.clients, Ask(2))
                 node.report(got=len(await node.gather(Answer, node.clients, timeout_s=0.1)))
 
     async def client(node: Node, p: Any) -> None:
-        async for t in node.rounds(of=node.server):
-            with t:
+        async for round_ in node.rounds(of=node.server):
+            with round_:
                 node.send(node.server, Answer((await node.recv(Ask, node.server)).number))
 
     # a link that is down for the first message alone
@@ -171,14 +174,14 @@ def test_a_follower_whose_leader_was_lost_still_follows_a_later_message_of_that_
 def test_followers_of_a_leader_that_has_left_the_round_answer_in_it_no_more() -> None:
     """client2 waits for client1, which was never asked: it knows so once that could know that the server has left."""
     async def server(node: Node, p: Any) -> None:
-        async for t in node.rounds():
-            with t:
+        async for round_ in node.rounds():
+            with round_:
                 node.send(2, Ask())
                 await node.sleep(0.03)
 
     async def client(node: Node, p: Any) -> None:
-        async for t in node.rounds(of=node.server):
-            with t:
+        async for round_ in node.rounds(of=node.server):
+            with round_:
                 try:
                     await node.recv(Answer, 1)
                 except NothingToReceive as e:
@@ -198,15 +201,15 @@ def test_followers_of_a_leader_that_has_left_the_round_answer_in_it_no_more() ->
 
 def test_a_recv_whose_message_is_lost_raises_and_ends_the_round() -> None:
     async def server(node: Node, p: Any) -> None:
-        async for t in node.rounds():
-            with t:
+        async for round_ in node.rounds():
+            with round_:
                 node.send(1, Ask())
                 await node.recv(Answer, 1)
                 node.report(unreachable=True)
 
     async def client(node: Node, p: Any) -> None:
-        async for t in node.rounds(of=node.server):
-            with t:
+        async for round_ in node.rounds(of=node.server):
+            with round_:
                 node.send(node.server, Answer())
 
     world = run_world({"server": server, "client": client}, clients=1, stop=Stop(rounds=2),
@@ -356,14 +359,14 @@ def lonely(client1_goes: str, **how: Any) -> list[int]:
         if node.name == "client1":
             await node.sleep(0.05 if client1_goes == "finish" else 9)
         elif node.name == "client2":
-            async for t in node.rounds():
-                with t:
+            async for round_ in node.rounds():
+                with round_:
                     await node.gather(Answer, [3])
                     known.append(node.now_ns // MS)
                 break
         else:
-            async for t in node.rounds(of=1):
-                with t:
+            async for round_ in node.rounds(of=1):
+                with round_:
                     pass
 
     run_world({"server": server, "client": client}, topology=TopologySpec(generator="star_mesh", clients=3), **how)
@@ -393,20 +396,20 @@ def test_who_waits_for_a_follower_is_told_when_the_last_of_its_leaders_ends() ->
 
     async def client(node: Node, p: Any) -> None:
         if node.name == "client1":
-            async for t in node.rounds():
-                with t:
-                    await node.sleep(0.02 if t == 1 else 9)
+            async for round_ in node.rounds():
+                with round_:
+                    await node.sleep(0.02 if round_ == 1 else 9)
         elif node.name == "client2":
-            async for t in node.rounds():
-                with t:
+            async for round_ in node.rounds():
+                with round_:
                     await node.gather(Answer, [4])
                     known.append(node.now_ns // MS)
                 break
         elif node.name == "client3":
             await node.sleep(0.05)
         else:
-            async for t in node.rounds(of=[1, 3]):
-                with t:
+            async for round_ in node.rounds(of=[1, 3]):
+                with round_:
                     pass
 
     run_world({"server": server, "client": client}, topology=TopologySpec(generator="star_mesh", clients=4))
@@ -423,16 +426,16 @@ def test_who_waits_for_a_node_that_follows_late_is_told_that_its_leader_has_left
     async def client(node: Node, p: Any) -> None:
         if node.name == "client1":
             await node.sleep(0.05)
-            async for t in node.rounds(of=2):
-                with t:
+            async for round_ in node.rounds(of=2):
+                with round_:
                     pass
         elif node.name == "client2":
-            async for t in node.rounds():
-                with t:
-                    await node.sleep(0 if t == 1 else 9)
+            async for round_ in node.rounds():
+                with round_:
+                    await node.sleep(0 if round_ == 1 else 9)
         else:
-            async for t in node.rounds():
-                with t:
+            async for round_ in node.rounds():
+                with round_:
                     await node.gather(Answer, [1])
                     known.append(node.now_ns // MS)
                 break

@@ -56,8 +56,8 @@ class Params:
 
 async def peer(node, p):
     model = node.task.initial_parameters()
-    async for t in node.rounds():
-        with t:
+    async for round_ in node.rounds():
+        with round_:
             await node.sleep(0.01 * node.id)
             node.report(parameters=model, rank=node.id)
 

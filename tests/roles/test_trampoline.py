@@ -44,6 +44,9 @@ class News(Message, unscoped=True):
     number: int = 0
 
 
+MESSAGES = (Ask, Answer, Data, News)
+
+
 async def nothing(node: Node, p: Any) -> None:
     return
 
@@ -266,8 +269,8 @@ def test_gather_of_several_types_takes_whichever_comes() -> None:
 def test_messages_carry_the_round_of_their_sender_unscoped_ones_none() -> None:
     async def server(node: Node, p: Any) -> None:
         node.send(1, Ask())
-        async for t in node.rounds():
-            with t:
+        async for round_ in node.rounds():
+            with round_:
                 node.send(1, Ask())
                 node.send(1, News())
 
@@ -279,17 +282,17 @@ def test_a_message_of_a_finished_round_is_dropped_and_counted_late() -> None:
     got: list[tuple[int, list[int]]] = []
 
     async def server(node: Node, p: Any) -> None:
-        async for t in node.rounds():
-            with t:
-                node.broadcast(node.clients, Ask(int(t)))
+        async for round_ in node.rounds():
+            with round_:
+                node.broadcast(node.clients, Ask(int(round_)))
                 replies = await node.gather(Answer, node.clients, timeout_s=0.1)
-                got.append((int(t), [m.number for m in replies.values()]))
+                got.append((int(round_), [m.number for m in replies.values()]))
 
     async def client(node: Node, p: Any) -> None:
-        async for t in node.rounds(of=node.server):
-            with t:
+        async for round_ in node.rounds(of=node.server):
+            with round_:
                 ask = await node.recv(Ask, node.server)
-                if node.name == "client2" and t == 1:
+                if node.name == "client2" and round_ == 1:
                     await node.sleep(0.085)
                 node.send(node.server, Answer(ask.number))
 
@@ -302,15 +305,15 @@ def test_a_message_of_a_finished_round_is_dropped_and_counted_late() -> None:
 
 def test_a_message_that_lies_unread_when_its_round_ends_is_late_too() -> None:
     async def server(node: Node, p: Any) -> None:
-        async for t in node.rounds():
-            with t:
+        async for round_ in node.rounds():
+            with round_:
                 node.broadcast(node.clients, Ask())
                 await node.gather(Answer, node.clients)
                 await node.sleep(0.05)
 
     async def client(node: Node, p: Any) -> None:
-        async for t in node.rounds(of=node.server):
-            with t:
+        async for round_ in node.rounds(of=node.server):
+            with round_:
                 await node.recv(Ask, node.server)
                 node.broadcast([node.server], Answer(1))
                 node.broadcast([node.server], Answer(2))
@@ -322,9 +325,9 @@ def test_a_message_that_lies_unread_when_its_round_ends_is_late_too() -> None:
 
 def test_unscoped_messages_are_never_late() -> None:
     async def server(node: Node, p: Any) -> None:
-        async for t in node.rounds():
-            with t:
-                if t == 2:
+        async for round_ in node.rounds():
+            with round_:
+                if round_ == 2:
                     node.report(number=(await node.recv(News, 1)).number)
                 else:
                     await node.sleep(0.05)
@@ -440,17 +443,17 @@ def test_a_role_that_awaits_while_it_is_closed_is_closed_all_the_same() -> None:
 
 def test_an_exception_in_a_role_ends_the_run_with_node_time_round_and_traceback() -> None:
     async def server(node: Node, p: Any) -> None:
-        async for t in node.rounds():
-            with t:
+        async for round_ in node.rounds():
+            with round_:
                 node.broadcast(node.clients, Ask())
                 await node.gather(Answer, node.clients)
 
     async def client(node: Node, p: Any) -> None:
-        async for t in node.rounds(of=node.server):
-            with t:
+        async for round_ in node.rounds(of=node.server):
+            with round_:
                 await node.recv(Ask, node.server)
                 node.send(node.server, Answer())
-                if t == 2 and node.name == "client2":
+                if round_ == 2 and node.name == "client2":
                     raise KeyError("a bug")
 
     line = line_of(client, "raise KeyError")
@@ -546,16 +549,16 @@ def test_rounds_refuses_a_body_that_was_not_inside_with_t() -> None:
             pass
 
     line = line_of(server, "async for")
-    with pytest.raises(RoleFailed, match=rf"RoleError: {HERE}:{line}: the body of `async for t in node.rounds\(\)` "
-                                         r"must be inside `with t:`\n$"):
+    with pytest.raises(RoleFailed, match=rf"RoleError: {HERE}:{line}: the body of "
+                                         r"`async for round_ in node.rounds\(\)` must be inside `with round_:`\n$"):
         drive(server)
 
 
 def test_a_round_is_a_number_and_leaves_with_its_block() -> None:
     async def server(node: Node, p: Any) -> None:
-        async for t in node.rounds():
-            with t:
-                node.report(double=2 * t, inside=node.round)
+        async for round_ in node.rounds():
+            with round_:
+                node.report(double=2 * round_, inside=node.round)
 
     role = drive(server, rounds=2)
     assert role.reports == [{"double": 2, "inside": 1}, {"double": 4, "inside": 2}]
@@ -570,8 +573,8 @@ def test_a_round_is_a_number_and_leaves_with_its_block() -> None:
 ])
 def test_with_t_swallows_what_ends_a_round_and_says_why(error: BaseException, why: str) -> None:
     async def server(node: Node, p: Any) -> None:
-        async for t in node.rounds():
-            with t:
+        async for round_ in node.rounds():
+            with round_:
                 raise error
 
     role = drive(server)
@@ -581,8 +584,8 @@ def test_with_t_swallows_what_ends_a_round_and_says_why(error: BaseException, wh
 
 def test_with_t_swallows_no_bug() -> None:
     async def server(node: Node, p: Any) -> None:
-        async for t in node.rounds():
-            with t:
+        async for round_ in node.rounds():
+            with round_:
                 raise ZeroDivisionError
 
     with pytest.raises(RoleFailed, match=r"ZeroDivisionError\n$"):
@@ -651,8 +654,8 @@ def test_a_wait_says_where_the_role_waits() -> None:
 
 def test_round_over_raises_in_the_wait_and_no_except_exception_catches_it() -> None:
     async def client(node: Node, p: Any) -> None:
-        async for t in node.rounds(of=node.server):
-            with t:
+        async for round_ in node.rounds(of=node.server):
+            with round_:
                 try:
                     await node.recv(Answer, node.server)
                 except Exception:
@@ -684,8 +687,8 @@ def test_streams_of_a_node_are_its_own_and_its_purposes() -> None:
 def test_the_cohort_of_a_round_depends_on_seed_node_and_round_alone() -> None:
     async def server(node: Node, p: Any) -> None:
         node.rng.random(p)                      # other draws do not shift it
-        async for t in node.rounds():
-            with t:
+        async for round_ in node.rounds():
+            with round_:
                 node.report(cohort=str(node.sample(node.clients, 0.5)))
 
     clients = range(1, 21)
@@ -702,8 +705,8 @@ def eval_list(text: str) -> list[int]:
 def test_abstain_names_targets_types_and_the_round() -> None:
     async def server(node: Node, p: Any) -> None:
         node.abstain(2, Answer)
-        async for t in node.rounds():
-            with t:
+        async for round_ in node.rounds():
+            with round_:
                 node.abstain([1, 3], Answer, Ask)
 
     role = drive(server)

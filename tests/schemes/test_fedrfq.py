@@ -297,20 +297,20 @@ def test_a_client_takes_what_f_plus_1_servers_say_and_nothing_else():
     taken: list[bytes | None] = []
 
     async def client(node: Node, p: fedrfq.Params) -> None:
-        async for t in node.rounds(sync=node.servers, quorum=2):
-            with t:
+        async for round_ in node.rounds(sync=node.servers, quorum=2):
+            with round_:
                 taken.append(await fedrfq.results(node, 1, p))
 
     async def server(node: Node, p: fedrfq.Params) -> None:
         bodies = {1: result(1, b"a"), 2: result(2, b"b", by=3), 3: result(3, b"b"), 4: result(4, b"a")}
-        async for t in node.rounds():
-            with t:
+        async for round_ in node.rounds():
+            with round_:
                 await node.sleep(0.01 * node.index)
                 node.broadcast(node.clients, bodies[node.index + 1])
                 await node.sleep(1.0)           # the run ends with the servers
 
     module = ModuleType("world")
-    vars(module).update(ROLES={"server": server, "client": client}, Params=fedrfq.Params, Result=fedrfq.Result,
-                        Undecided=fedrfq.Undecided)
+    vars(module).update(ROLES={"server": server, "client": client}, Params=fedrfq.Params,
+                        MESSAGES=fedrfq.MESSAGES)
     run_world(module, clients=1, servers=4)
     assert taken[0] == b"a"                                  # two "b" came first, of which one was forged

@@ -22,6 +22,9 @@ class Passed(Message):
     total: float
 
 
+MESSAGES = (Payload, Passed)
+
+
 @dataclass(frozen=True)
 class Params:
     length: int = 8                 # numbers in a payload
@@ -39,18 +42,18 @@ def work(p: Params, data: Vector) -> float:
 
 
 async def server(node: Node, p: Params) -> None:
-    async for t in node.rounds():
-        with t:
+    async for round_ in node.rounds():
+        with round_:
             node.broadcast(node.clients, Payload(node.rng.standard_normal(p.length).astype(np.float32)))
             answers = await node.gather(Passed, node.clients)
             node.report(parameters=sum(a.data for a in answers.values()), total=sum(a.total for a in answers.values()))
 
 
 async def client(node: Node, p: Params) -> None:
-    async for t in node.rounds(of=node.server):
-        with t:
+    async for round_ in node.rounds(of=node.server):
+        with round_:
             payload = await node.recv(Payload, node.server)
-            if p.fault == "raise" and t == 2 and node.index == 1:
+            if p.fault == "raise" and round_ == 2 and node.index == 1:
                 raise LookupError("a bug of this role")
             total = await node.compute("sum", work, p, payload.data)
             clients = node.clients
