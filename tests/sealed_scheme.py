@@ -54,8 +54,8 @@ def mean(model: Vector) -> dict[str, float]:
 
 async def server(node: Node, p: Params) -> None:
     model = np.zeros(8, np.float32)
-    async for t in node.rounds():
-        with t:
+    async for round_ in node.rounds():
+        with round_:
             node.broadcast(node.clients, Model(model))
             got = await node.gather((Sealed, Stated), node.clients)
             kept = [m.values for m in got.values() if isinstance(m, Stated)]
@@ -66,8 +66,8 @@ async def server(node: Node, p: Params) -> None:
 
 
 async def client(node: Node, p: Params) -> None:
-    async for t in node.rounds(of=node.server):
-        with t:
+    async for round_ in node.rounds(of=node.server):
+        with round_:
             await node.recv(Model, node.server)
             values = node.rng.standard_normal(8).astype(np.float32)
             if p.seal == "real":
@@ -77,4 +77,5 @@ async def client(node: Node, p: Params) -> None:
                 node.send(node.server, Stated(values, Declared(SEALED - values.nbytes)))
 
 
+MESSAGES = (Model, Sealed, Stated)
 ROLES = {"server": server, "client": client}
