@@ -13,18 +13,19 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.func import vmap
 
 from emul.base.streams import generator, key64
 from emul.learning.device import Device
 from emul.learning.dropout import Dropout
 from emul.learning.local import Local
+from emul.learning.objectives import Batch, Objective, Outputs, Penalty, Proximal, Sum, split
 from emul.learning.parameters import FlatModule
-from emul.learning.prototypes import Pulls
 from emul.learning.solver import Adam, Sgd, Solver
 from emul.learning.stack import FuseError, Hidden, Stack, trial
 from emul.learning.training import Samples, aligned, batches, channels_last
@@ -33,11 +34,9 @@ __all__ = ["FuseError", "key", "refusal", "train_fused"]
 
 
 def key(local: Local) -> Hashable:
-    """What must be equal of trainings that are fused; samples, numbers of steps and prototypes may differ."""
-    pull = local.pull if local.pull else None
-    return (replace(local.solver, steps=None, epochs=None), local.proximal,
-            None if local.only is None else blake2b(local.only.data, digest_size=16).digest(),
-            pull and (pull.weight, pull.kind, pull.pool))
+    """What must be equal of trainings that are fused; samples, numbers of steps, arrays of an objective may differ."""
+    return (replace(local.solver, steps=None, epochs=None), local.objective.settings,
+            None if local.only is None else blake2b(local.only.data, digest_size=16).digest())
 
 
 def refusal(module: nn.Module, input_shape: tuple[int, ...]) -> str | None:
@@ -53,11 +52,11 @@ def train_fused(model: FlatModule, asked: Sequence[Local]) -> list[np.ndarray]:
     """The state after each training, (d,) float32: fresh arrays on 64-byte boundaries. `model` keeps its own state.
 
     The result depends on the arguments and their order alone; on the order but for rounding. Raises FuseError if
-    `key` differs between them, or if the model is not of a kind that can be fused (`refusal` says more), and
-    ParameterError if the shape of a vector is not the model's.
+    `key` differs between them, or if the model or the objective is not of a kind that can be fused (`refusal` says more
+    of the model), and ParameterError if the shape of a vector is not the model's.
     """
     if len({key(local) for local in asked}) > 1:
-        raise FuseError("trainings that are fused: expected one solver, mask and kind of loss for all of them")
+        raise FuseError("trainings that are fused: expected one solver, mask and objective for all of them")
     plans = [_plan(local) for local in asked]
     order = sorted((i for i, plan in enumerate(plans) if plan), key=lambda i: -len(plans[i]))   # of equals the first
     for local in asked:
@@ -90,9 +89,8 @@ class _Fused:
         self._batches = _Batches([local.samples for local in locals_], plans, model.device, self._stack.on_maps)
         self._masks = _Masks(locals_, plans, model.device)
         first = locals_[0]
-        self._solver, self._proximal = first.solver, first.proximal
-        self._only = first.only
-        self._pulls = Pulls([local.pull for local in locals_ if local.pull], model.device) if first.pull else None
+        self._solver, self._only = first.solver, first.only
+        self._head = _Head([local.objective for local in locals_], model.device)
 
     def train(self) -> list[np.ndarray]:
         places, only, device = self._model.places, self._only, self._model.device
@@ -101,7 +99,7 @@ class _Fused:
         trained = [(t, place) for t, place in places if t.requires_grad and (only is None or only[place].any())]
         weights = [stacked[id(t)] for t, _ in trained]
         masks = None if only is None else [device.put(only[place].reshape(t.shape)) for t, place in trained]
-        step = _Stepper(self._solver, weights, masks, self._proximal)
+        step = _Stepper(self._solver, weights, masks, self._head.penalties([place for _, place in trained], weights))
         active = 0
         for s in range(self._batches.steps if trained else 0):
             if active != self._batches.active(s):
@@ -115,35 +113,108 @@ class _Fused:
             state[:, place] = weight.flatten(1)
         return [row.clone().numpy() for row in device.fetch(state)]
 
-    def _gradients(self, batch: Batch, values: dict[int, Tensor], leaves: list[Tensor]) -> list[Tensor]:
+    def _gradients(self, step: _Step, values: dict[int, Tensor], leaves: list[Tensor]) -> list[Tensor]:
         """Of each client's loss, (g, *shape) each: the clients' parameters have nothing to do with each other."""
         with torch.enable_grad():
-            features, logits = self._stack(batch.x, values, partial(self._masks, batch.sizes))
-            ends, gradients = [logits], [_of_cross_entropy(logits.detach(), batch)]
-            if self._pulls is not None:
-                if features is None:
-                    raise FuseError("prototypes: expected a model that is an nn.Sequential, cut at `features_at`")
-                ends.append(self._pulls(features, batch.labels, batch.sizes))
-                gradients.append(torch.ones_like(ends[1]))
-        found = torch.autograd.grad(ends, leaves, gradients, allow_unused=True)
+            features, logits = self._stack(step.x, values, partial(self._masks, step.sizes))
+            ends, gradients = self._head(features, logits, step)
+        found = torch.autograd.grad(ends, leaves, gradients, allow_unused=True) if ends else [None] * len(leaves)
         return [torch.zeros_like(leaf) if g is None else g for g, leaf in zip(found, leaves, strict=True)]
 
 
-def _of_cross_entropy(logits: Tensor, batch: Batch) -> Tensor:
-    """Gradient with respect to the logits (g, B, classes) of each client's mean cross entropy."""
-    found = torch.softmax(logits, 2)
-    found.scatter_add_(2, batch.y.unsqueeze(2), found.new_full((), -1.0).expand(*batch.y.shape, 1))
-    return found.mul_(batch.share.unsqueeze(2))
+# --- objectives ---------------------------------------------------------------------------------------------------
+
+class _Head:
+    """The objectives of G clients, which differ in their arrays only, on what the stacked forward pass gives."""
+
+    def __init__(self, objectives: list[Objective], device: Device):
+        if objectives[0].alone:
+            raise FuseError(f"objective {objectives[0]}: needs several forward passes")
+        pairs = [split(objective) for objective in objectives]
+        self._loss, self._penalties = pairs[0]
+        self._on_features = self._loss is not None and self._loss.on_features
+        self._arrays = _stacked([loss for loss, _ in pairs if loss is not None], device)
+        self._of_penalties = [_stacked(column, device) for column in zip(*(p for _, p in pairs), strict=True)]
+
+    def __call__(self, features: Tensor | None, logits: Tensor, step: _Step) -> tuple[list[Tensor], list[Tensor]]:
+        """(ends of the graph, gradients of the sum of all clients' losses there)."""
+        if self._on_features and features is None:
+            raise FuseError("objective on features: expected a model that is an nn.Sequential, cut at `features_at`")
+        ends, gradients, mapped = [], [], []
+        for i, term in enumerate(() if self._loss is None else self._loss.terms):
+            closed = term.at_logits(logits.detach(), step.y, step.share)
+            if closed is None:
+                mapped.append(i)
+                continue
+            ends.append(logits)
+            gradients.append(closed)
+        if mapped:
+            ends.append(self._map(mapped, features, logits, step))
+            gradients.append(torch.ones_like(ends[-1]))
+        return ends, gradients
+
+    def _map(self, which: list[int], features: Tensor | None, logits: Tensor, step: _Step) -> Tensor:
+        """The sum over the clients of these terms, each client's computed from its own rows."""
+        assert self._loss is not None
+        terms, g = self._loss.terms, len(logits)
+        rest = terms[which[0]] if len(terms) == 1 else Sum(tuple(terms[i] for i in which))
+        arrays = {name: value[:g] for name, value in self._arrays.items()}
+        if len(terms) > 1:
+            arrays = {f"{which.index(int(i))}.{field}": value for name, value in arrays.items()
+                      for i, _, field in [name.partition(".")] if int(i) in which}
+        given = {"logits": logits, "x": step.x.as_rows().value, "y": step.y, "weights": step.share, "arrays": arrays}
+        if self._on_features:
+            given["features"] = features
+
+        def one(of: dict[str, Any]) -> Tensor:
+            outputs = Outputs(of["logits"], of.get("features"))
+            return rest.bound(of["arrays"]).total(outputs, Batch(of["x"], of["y"]), of["weights"])
+
+        try:
+            return vmap(one)(given).sum()
+        except Exception as error:                          # whatever the objective's own code and vmap may raise
+            raise FuseError(f"objective {rest}: cannot be mapped over clients: "
+                            f"{str(error).strip().partition(chr(10))[0]}") from error
+
+    def penalties(self, places: list[slice], weights: list[Tensor]) -> list[_Pulled]:
+        """The terms of the parameters alone, with the parts of their arrays that belong to each trained tensor."""
+        found = []
+        for penalty, arrays in zip(self._penalties, self._of_penalties, strict=True):
+            parts = [{name: value[:, place].reshape(weight.shape) for name, value in arrays.items()}
+                     for place, weight in zip(places, weights, strict=True)]
+            found.append(_Pulled(penalty, parts))
+        return found
+
+
+class _Pulled(NamedTuple):
+    """A penalty, and what its arrays are at each trained tensor."""
+
+    penalty: Penalty
+    arrays: list[dict[str, Tensor]]         # (G, *shape)
+
+    def add(self, gradients: Tensors, weights: list[Tensor], before: list[Tensor]) -> Tensors:
+        """The gradients with its own added."""
+        if isinstance(self.penalty, Proximal):              # in two calls for all tensors
+            return torch._foreach_add(gradients, torch._foreach_sub(weights, before), alpha=self.penalty.mu)
+        bound = (self.penalty.bound({name: value[:len(w)] for name, value in own.items()})
+                 for own, w in zip(self.arrays, weights, strict=True))
+        return [g + penalty.gradient(w, b)                  # type: ignore[attr-defined]
+                for penalty, g, w, b in zip(bound, gradients, weights, before, strict=True)]
+
+
+def _stacked(objectives: Sequence[Objective], device: Device) -> dict[str, Tensor]:
+    """The arrays of objectives that are alike but for them, (G, *shape) each."""
+    each = [objective.arrays() for objective in objectives]
+    return {name: device.put(np.stack([arrays[name] for arrays in each])) for name in (each[0] if each else ())}
 
 
 # --- batches ------------------------------------------------------------------------------------------------------
 
-class Batch(NamedTuple):
+class _Step(NamedTuple):
     """One step of g clients, B samples each, those that a client has not got repeated from its first."""
 
     x: Hidden
     y: Tensor               # (g, B) int64
-    labels: np.ndarray      # the same
     share: Tensor           # (g, B) float32: of a sample in its client's mean, 0 for those repeated
     sizes: np.ndarray       # (g,) how many are not
 
@@ -169,7 +240,7 @@ class _Batches:
         """How many clients have that step: the first ones."""
         return int(self._active[step])
 
-    def __getitem__(self, step: int) -> Batch:
+    def __getitem__(self, step: int) -> _Step:
         g = self.active(step)
         sizes = self._sizes[:g, step]
         place = np.arange(sizes.max())
@@ -177,7 +248,7 @@ class _Batches:
         rows = self._rows[np.arange(g)[:, None], self._starts[:g, step, None] + np.where(real, place, 0)]
         x, labels = self._take(rows)
         share = real / sizes[:, None].astype(np.float32)
-        return Batch(x, self._device.put(labels), labels, self._device.put(share), sizes)
+        return _Step(x, self._device.put(labels), self._device.put(share), sizes)
 
     def _take(self, rows: np.ndarray) -> tuple[Hidden, np.ndarray]:
         """Inputs and labels of these samples, rows (g, B), each client's from its own data."""
@@ -234,11 +305,11 @@ class _Masks:
 class _Stepper:
     """Steps of the solver on stacked weights, as `training` takes them on one client's."""
 
-    def __init__(self, solver: Solver, weights: list[Tensor], masks: list[Tensor] | None, proximal: float):
-        self._solver, self._masks, self._proximal = solver, masks, proximal
+    def __init__(self, solver: Solver, weights: list[Tensor], masks: list[Tensor] | None, penalties: list[_Pulled]):
+        self._solver, self._masks, self._penalties = solver, masks, penalties
         moments = 2 if isinstance(solver, Adam) else 1 if isinstance(solver, Sgd) and solver.momentum else 0
         self._all = [weights, *([torch.zeros_like(w) for w in weights] for _ in range(moments))]
-        if proximal:
+        if penalties:
             self._all.append([w.clone() for w in weights])
         self._taken = 0
 
@@ -248,8 +319,8 @@ class _Stepper:
 
     def __call__(self, gradients: Tensors) -> None:
         solver, (weights, *rest) = self._solver, self._now
-        if self._proximal:
-            gradients = torch._foreach_add(gradients, torch._foreach_sub(weights, rest[-1]), alpha=self._proximal)
+        for penalty in self._penalties:
+            gradients = penalty.add(gradients, weights, rest[-1])
         if solver.weight_decay:
             gradients = torch._foreach_add(gradients, weights, alpha=solver.weight_decay)
         if self._masks is not None:

@@ -14,10 +14,12 @@ from emul.learning import models
 
 if TYPE_CHECKING:
     from emul.learning.local import Local
+    from emul.learning.objectives import Objective
     from emul.learning.parameters import FlatModule
     from emul.learning.pooling import Pool
+    from emul.learning.solver import Solver
     from emul.learning.task import Task
-    from emul.learning.training import Samples
+    from emul.learning.training import Samples, Stream
 
 Vector = np.ndarray                                     # (d,) float32
 # A poisoned client: (inputs (n, ...) float32, labels (n,) int64, rng) -> the same, changed
@@ -63,30 +65,45 @@ class NodeTask:
             return len(self._task.held_out())
         return self._task.samples(self._client)
 
-    def local_update(self, parameters: Vector, *, steps: int | None = None, share: int | None = None,
-                     epochs: int | None = None, only: str | None = None, proximal: float = 0.0,
-                     ) -> tuple[Vector, int]:
+    @property
+    def objective(self) -> Objective:
+        """The task's own objective: what `local_update` minimises, and what evaluations tell as the loss."""
+        return self._task.objective
+
+    def minimise(self, parameters: Vector, objective: Objective | None = None, *, steps: int | None = None,
+                 epochs: int | None = None, share: int | None = None, only: str | None = None) -> tuple[Vector, int]:
         """Train from `parameters` on this node's samples: (after - before (d,) float32, number of samples).
 
-        steps: in place of the solver's own steps or epochs. share: on the samples of client number `share` instead,
-        which this node holds a copy of; all who train on it in one round from the same parameters get the same
-        update, since streams are keyed by (share, round). `parameters` is only read; the result is fresh and may be
-        written. Raises TaskError at a node without samples that is no client.
-
-        epochs: in place of the solver's own. only: train this part alone, as in `part`. proximal: mu, adds
-        (mu / 2) |w - parameters|^2 to the loss.
+        objective: by default the task's own; such as `task.objective + Proximal(mu)`. steps, epochs: in place of the
+        solver's own. only: train this part alone, as in `part`. share: on the samples of client number `share` instead,
+        which this node holds a copy of; all who train on it in one round from the same parameters get the same update,
+        since streams are keyed by (share, round). `parameters` is only read; the result is fresh and may be written.
+        Raises TaskError at a node without samples that is no client.
         """
-        from emul.learning.local import Local
         from emul.learning.training import Stream
 
         samples = self._samples(share)
         stream = self._stream() if share is None else Stream(self._task.seed, f"share {share}", self._round_of(), 0)
-        before = np.asarray(parameters, dtype=np.float32)
-        solver_ = self._task.solver.with_steps(steps)
+        solver = self._task.solver.with_steps(steps)
         if epochs is not None:
-            solver_ = replace(solver_, steps=None, epochs=epochs)
-        after = self._train(Local(before, samples, solver_, stream, self._mask(only), proximal))
+            solver = replace(solver, steps=None, epochs=epochs)
+        before = np.asarray(parameters, dtype=np.float32)
+        after = self._train(self._local(before, samples, solver, stream, objective, only))
         return np.subtract(after, before, out=after), len(samples)
+
+    def local_update(self, parameters: Vector, *, steps: int | None = None, epochs: int | None = None,
+                     share: int | None = None, only: str | None = None) -> tuple[Vector, int]:
+        """`minimise` with the task's own objective."""
+        return self.minimise(parameters, None, steps=steps, epochs=epochs, share=share, only=only)
+
+    def _local(self, before: Vector, samples: Samples, solver: Solver, stream: Stream, objective: Objective | None,
+               only: str | None = None) -> Local:
+        from emul.learning.local import Local
+
+        objective = objective or self.objective
+        if objective.on_features:
+            self._cut()
+        return Local(before, samples, solver, stream, objective, self._mask(only))
 
     def _train(self, local: Local) -> Vector:
         """What this node's local training makes of `local.before`, (d,) float32, a fresh array.
@@ -126,16 +143,15 @@ class NodeTask:
         """Classes of this node's samples as it was given them, ascending."""
         return np.unique(self._task.data.train_y[self._task.indices(self._client or 0)]).tolist()
 
-    def train_prototypes(self, parameters: Vector, means: dict[int, Vector], *, weight: float, loss: str, pool: Pool,
+    def train_prototypes(self, parameters: Vector, objective: Objective | None, pool: Pool,
                          ) -> tuple[Vector, dict[int, Vector], dict[int, int]]:
-        """Train from `parameters` with the distance to the global prototypes {class: (n',)} added to the loss; then
-        make the own ones: (after (d,), {class: mean pooled feature (n',) over all local samples}, {class: samples})."""
+        """Train from `parameters` as `minimise` does, then make the own prototypes of what comes after: (after (d,),
+        {class: mean pooled feature (n',) over all local samples}, {class: samples})."""
         from emul.learning import prototypes
-        from emul.learning.local import Local
 
         samples, model = self._samples(), self._cut()
-        after = self._train(Local(np.asarray(parameters, dtype=np.float32), samples, self._task.solver, self._stream(),
-                                  pull=prototypes.Pull(means, weight, loss, pool)))
+        after = self._train(self._local(np.asarray(parameters, dtype=np.float32), samples, self._task.solver,
+                                        self._stream(), objective))
         model.load(after)                               # if it was trained with others, it is in another state
         with self._task.device.timed():
             own, counts = prototypes.of_samples(model, samples, pool)
@@ -167,14 +183,15 @@ class NodeTask:
                             f"such as {', '.join(n for n, m in models.BUILT_IN.items() if m.features_at)}")
         return model
 
-    def gradient(self, parameters: Vector) -> tuple[Vector, int]:
-        """Gradient of the mean loss at `parameters` on one batch: ((d,) float32, 0 in buffers; number of samples)."""
+    def gradient(self, parameters: Vector, objective: Objective | None = None) -> tuple[Vector, int]:
+        """Gradient of the objective at `parameters` on one batch: ((d,) float32, 0 in buffers; number of samples)."""
         from emul.learning.training import mean_gradient
 
         samples, model = self._samples(), self._task._model
         model.load(np.asarray(parameters, dtype=np.float32))
         with self._task.device.timed():
-            return mean_gradient(model, samples, self._task.solver, self._stream()), len(samples)
+            found = mean_gradient(model, samples, self._task.solver, self._stream(), objective or self.objective)
+        return found, len(samples)
 
     def evaluate(self, parameters: Vector) -> dict[str, float]:
         """{"accuracy", "loss"} as this node sees the test set: a client by its own labels, another node the whole."""
@@ -182,7 +199,7 @@ class NodeTask:
             return self._task.evaluate(parameters)
         return self._task.evaluate_client(self._client, parameters)
 
-    def _stream(self) -> Any:
+    def _stream(self) -> Stream:
         from emul.learning.training import Stream
 
         now = self._round_of()

@@ -7,6 +7,7 @@ views on a second one, so that a step of SGD is one operation whatever the numbe
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -89,6 +90,14 @@ class FlatModule:
 def _persistent_buffers(module: nn.Module) -> Iterator[torch.Tensor]:
     saved = module.state_dict().keys()
     return (buffer for name, buffer in module.named_buffers() if name in saved)
+
+
+def parts(module: nn.Module) -> tuple[nn.Module, nn.Module]:
+    """(representation, decision), of the same layers. Raises ParameterError unless the module is cut in two."""
+    at: Any = getattr(module, "features_at", None)
+    if not isinstance(module, nn.Sequential) or at is None:
+        raise ParameterError("expected a model that is an nn.Sequential, cut at `features_at`")
+    return module[:at], module[at:]
 
 
 # Layers of torch.nn that draw, but for those with a rate in an attribute `dropout` (recurrent, attention).

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from emul.learning.device import Device
     from emul.learning.evaluation import Scores
     from emul.learning.local import Local
+    from emul.learning.objectives import Objective
     from emul.learning.parameters import FlatModule
     from emul.learning.together import Together
 
@@ -53,6 +54,13 @@ class Task:
         from emul.learning.device import Device
 
         return Device(self._device)
+
+    @cached_property
+    def objective(self) -> Objective:
+        """What clients minimise unless their scheme says otherwise, and what evaluations tell as the loss."""
+        from emul.learning.objectives import CROSS_ENTROPY
+
+        return CROSS_ENTROPY
 
     @cached_property
     def _pools(self) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Local training: batches in a keyed order, gradients of the mean cross entropy, steps on one flat vector."""
+"""Local training: batches in a keyed order, gradients of an objective, steps on one flat vector."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.nn.functional import cross_entropy
 
 from emul.base.streams import generator, key64, torch_stream
 from emul.learning.data import DataSet
-from emul.learning.parameters import FlatModule
+from emul.learning.objectives import CROSS_ENTROPY, Batch, Objective, Outputs, split
+from emul.learning.parameters import FlatModule, parts
 from emul.learning.solver import Adam, Sgd, Solver
 
 # Below this batch size torch's own convolutions beat oneDNN's, whose calls cost more than they compute: a step of
@@ -78,41 +78,78 @@ def _endless(n: int, size: int, rng: np.random.Generator) -> Iterator[np.ndarray
             yield order[start:start + size]
 
 
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]     # (inputs, labels) of a batch -> its mean loss
-
-
-def train(model: FlatModule, samples: Samples, solver: Solver, stream: Stream, loss: Loss | None = None,
+def train(model: FlatModule, samples: Samples, solver: Solver, stream: Stream, objective: Objective | None = None,
           only: torch.Tensor | None = None) -> None:
     """Train the module in place from the state it has. Deterministic: the result depends on arguments alone.
 
-    No samples, `steps: 0` and `epochs: 0` leave the state as it is. loss: in place of the cross entropy. only:
+    No samples, `steps: 0` and `epochs: 0` leave the state as it is. objective: by default the cross entropy. only:
     (trained,) 1.0 where an entry of the weights is trained, 0.0 where it stays.
     """
     n = len(samples)
     if n == 0:
         return
     plan = list(batches(n, solver, generator(stream.seed, "batches", stream.node, stream.round, stream.call)))
-    step = _stepper(solver, model, only)
-    gradient, module = model.gradient, model.module
+    step, gradient = _stepper(solver, model, only), model.gradient
+    descend = _gradient(model, objective or CROSS_ENTROPY)
     with _training(model, plan, stream):
         for x, y in _load(samples, plan, model.device.kind):
             gradient.zero_()
-            (cross_entropy(module(x), y) if loss is None else loss(x, y)).backward()
+            descend(Batch(x, y))
             step()
 
 
-def mean_gradient(model: FlatModule, samples: Samples, solver: Solver, stream: Stream) -> np.ndarray:
-    """Gradient of the mean loss over the first batch of that stream, (d,) float32; 0 where nothing is trained."""
+def mean_gradient(model: FlatModule, samples: Samples, solver: Solver, stream: Stream,
+                  objective: Objective | None = None) -> np.ndarray:
+    """Gradient of the objective over the first batch of that stream, (d,) float32; 0 where nothing is trained."""
     result = torch.zeros(model.dimension, device=model.device.kind)
     if len(samples):
-        rng = generator(stream.seed, "batches", stream.node, stream.round, stream.call)
-        plan = list(batches(len(samples), solver.with_steps(1), rng))
+        plan = first_batch(len(samples), solver, stream)
         with _training(model, plan, stream):
             (x, y), = _load(samples, plan, model.device.kind)
             model.gradient.zero_()
-            cross_entropy(model.module(x), y).backward()
+            _gradient(model, objective or CROSS_ENTROPY)(Batch(x, y))
         result[: model.trained] = model.gradient
     return model.device.fetch(result).clone().numpy()
+
+
+def first_batch(n: int, solver: Solver, stream: Stream) -> list[np.ndarray]:
+    """Positions of the first batch of that stream, in a list."""
+    rng = generator(stream.seed, "batches", stream.node, stream.round, stream.call)
+    return list(batches(n, solver.with_steps(1), rng))
+
+
+def _gradient(model: FlatModule, objective: Objective) -> Callable[[Batch], None]:
+    """The function that adds the gradient of the objective on a batch to `model.gradient`."""
+    loss, penalties = split(objective.bound({name: model.device.put(value)
+                                             for name, value in objective.arrays().items()}))
+    before = model.weights.clone() if penalties else model.weights
+    forward = forward_of(model, loss is not None and loss.on_features)
+
+    def add(batch: Batch) -> None:
+        if loss is not None:
+            loss.of_all(forward(batch.x), batch).backward()
+        for penalty in penalties:
+            with torch.no_grad():
+                model.gradient.add_(penalty.gradient(model.weights, before))
+
+    return add
+
+
+def forward_of(model: FlatModule, features: bool) -> Callable[[Any], Outputs]:
+    """One forward pass of the model: inputs -> outputs, with features where they are asked for and it is cut."""
+    module = model.module
+    if not features:
+        def whole(x: Any) -> Outputs:
+            return Outputs(module(x), None, whole)
+
+        return whole
+    representation, decision = parts(module)
+
+    def cut(x: Any) -> Outputs:
+        c = representation(x)
+        return Outputs(decision(c), c, cut)
+
+    return cut
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from emul.learning.models import BUILT_IN
+from emul.learning.objectives import PrototypePull
 from emul.learning.pooling import Pool
 from emul.protocols.personal import first_server, wrong_deadline
 from emul.roles import Message, Node, Vector
@@ -84,11 +85,17 @@ async def client(node: Node, p: Params) -> None:
         with round_:
             received = await node.recv(Globals, node.server)
             means = by_class(received.labels, received.prototypes)
-            s.model, own, counts = await node.compute("train", partial(
-                node.task.train_prototypes, s.model, means, weight=p.lambda_, loss=p.loss, pool=WHOLE))
+            s.model, own, counts = await node.compute("train", train, node.task, s.model, means, p)
             node.report(s.model, evaluate=node.task.evaluate_own if p.predict == "model" or not means else
                         partial(node.task.evaluate_nearest, means=means, pool=WHOLE))
             node.send(node.server, Own(*tables(own), np.array([counts.get(j, 0) for j in sorted(own)], np.uint32)))
+
+
+def train(task: Any, model: Vector, means: Prototypes, p: Params) -> tuple[Vector, Prototypes, dict[int, int]]:
+    """L_k from `model` on: (the model after it, P_k, samples of each class)."""
+    pull = PrototypePull.to(means, task.classes, p.lambda_, p.loss, WHOLE)
+    found: tuple[Vector, Prototypes, dict[int, int]] = task.train_prototypes(model, task.objective + pull, WHOLE)
+    return found
 
 
 def tables(prototypes: Prototypes) -> tuple[np.ndarray, np.ndarray]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from emul.learning.objectives import Proximal
 from emul.protocols import personal
 from emul.protocols.personal import first_server, personal_client, personal_server, wrong_deadline
 from emul.roles import Node, Vector
@@ -27,7 +28,7 @@ async def server(node: Node, p: Params) -> None:
 
 async def client(node: Node, p: Params) -> None:
     def train(task: Any, model: Vector) -> Vector:
-        delta, _ = task.local_update(model, proximal=p.mu)
+        delta, _ = task.minimise(model, task.objective + Proximal(p.mu))
         return model + delta
 
     await personal_client(node, "all", train)

@@ -27,6 +27,7 @@ from typing import Any, Literal
 import numpy as np
 
 from emul.learning.models import BUILT_IN
+from emul.learning.objectives import PrototypePull
 from emul.learning.pooling import Pool, PoolError
 from emul.primitives.bft import fixed, signing
 from emul.primitives.bft.faults import FAULTS, Fault
@@ -93,8 +94,7 @@ async def client(node: Node, p: Params) -> None:
     s = node.state(ClientState(node.task.initial_parameters()))
     async for round_ in node.rounds(sync=node.servers, quorum=p.faults + 1):
         with round_:
-            s.model, own, counts = await node.compute("train", partial(
-                node.task.train_prototypes, s.model, s.prototypes, weight=p.lambda_, loss=p.loss, pool=pool))
+            s.model, own, counts = await node.compute("train", train, node.task, s.model, dict(s.prototypes), p)
             node.report(s.model, evaluate=node.task.evaluate_own if p.predict == "model" or not s.prototypes else
                         partial(node.task.evaluate_nearest, means=dict(s.prototypes), pool=pool))
             try:
@@ -109,6 +109,15 @@ async def client(node: Node, p: Params) -> None:
             if agreed is not None:
                 upload = fixed.from_bytes(agreed, pool.length(node.task.features), node.task.classes)
                 s.prototypes = s.prototypes | fixed.to_float(upload.prototypes)
+
+
+def train(task: Any, model: Vector, means: dict[int, Vector], p: Params,
+          ) -> tuple[Vector, dict[int, Vector], dict[int, int]]:
+    """(the model after local training, the own prototypes of pooled features, samples of each class)."""
+    pool = pooling(p)
+    pull = PrototypePull.to(means, task.classes, p.lambda_, p.loss, pool)
+    found: tuple[Vector, dict[int, Vector], dict[int, int]] = task.train_prototypes(model, task.objective + pull, pool)
+    return found
 
 
 async def results(node: Node, t: int, p: Params) -> bytes | None:
@@ -247,12 +256,10 @@ async def slow(node: Node, p: Params) -> None:
 
 async def two_faced(node: Node, p: Params) -> None:
     """A client that signs two uploads a round, and shows one to every second server."""
-    pool = pooling(p)
     s = node.state(ClientState(node.task.initial_parameters()))
     async for round_ in node.rounds(sync=node.servers, quorum=p.faults + 1):
         with round_:
-            s.model, own, counts = await node.compute("train", partial(
-                node.task.train_prototypes, s.model, s.prototypes, weight=p.lambda_, loss=p.loss, pool=pool))
+            s.model, own, counts = await node.compute("train", train, node.task, s.model, dict(s.prototypes), p)
             for half in (0, 1):
                 body = encode({j: v + half for j, v in own.items()}, counts, p)
                 signature = await node.compute("sign", signing.sign, secret_key(node), upload_statement(

@@ -17,6 +17,7 @@ from emul.learning.device import Device, DeviceError
 from emul.learning.dropout import Dropout
 from emul.learning.fused import train_fused
 from emul.learning.local import Local, train_alone
+from emul.learning.objectives import CosineAlignment, CrossEntropy, PrototypePull, Proximal
 from emul.learning.parameters import FlatModule
 from emul.learning.pooling import Pool
 from emul.learning.solver import Sgd
@@ -121,13 +122,16 @@ def test_every_tensor_of_a_training_is_on_its_device() -> None:
     model = there.__dict__["_model"] = FlatModule(module, there.device)
     node, w = there.for_node("a", 1, lambda: 1), np.zeros(model.dimension, np.float32)
     samples = node._samples()
-    pull = prototypes.Pull({2: np.zeros(24, np.float32)}, 0.5, "l2_mean", Pool("soft", 5, 10, 3, 1))
-    for more in ({}, {"proximal": 0.5}, {"only": np.ones_like(w)}, {"pull": pull}):
+    pool, means = Pool("soft", 5, 10, 3, 1), {2: np.zeros(24, np.float32)}
+    pulls = [PrototypePull.to(means, 10, 0.5, kind, pool) for kind in ("l2_mean", "mse")]   # type: ignore[arg-type]
+    aligned = CosineAlignment.to({2: np.ones(50, np.float32)}, 10)
+    for more in ({}, {"only": np.ones_like(w)}, *({"objective": CrossEntropy() + term} for term in (
+            Proximal(0.5), aligned, *pulls))):
         local = Local(w, samples, there.solver, Stream(1, "a", 1, 0), **more)       # type: ignore[arg-type]
         train_alone(model, local)
         assert [len(after) for after in train_fused(model, [local, local])] == [len(w)] * 2
     assert len(node.gradient(w)[0]) == len(w)
-    assert prototypes.of_samples(model, samples, pull.pool)[1].keys() == set(node.own_classes())
+    assert prototypes.of_samples(model, samples, pool)[1].keys() == set(node.own_classes())
 
 
 @needs_gpu
@@ -156,7 +160,9 @@ def test_prototypes_and_parts_on_a_gpu_are_those_on_a_cpu() -> None:
     for device in ("cuda", "cpu"):
         node = task(device).for_node("client1", 0, lambda: 1)
         w = node.initial_parameters()
-        after, own, counts = node.train_prototypes(w, means, weight=0.5, loss="l2_mean", pool=Pool("soft", 5, 10, 3, 1))
+        pool = Pool("soft", 5, 10, 3, 1)
+        pull = PrototypePull.to(means, 10, 0.5, "l2_mean", pool)
+        after, own, counts = node.train_prototypes(w, node.objective + pull, pool)
         found.append((after, np.stack([own[j] for j in sorted(own)]), sorted(counts.items()),
                       node.local_update(w, only="decision")[0]))
     for ours, theirs in zip(*found, strict=True):

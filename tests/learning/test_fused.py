@@ -18,11 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from emul.learning import Task, models, prototypes
+from emul.learning import Task, models
 from emul.learning.data import DataSet
 from emul.learning.dropout import Dropout
 from emul.learning.fused import FuseError, key, refusal, train_fused
 from emul.learning.local import Local, train_alone
+from emul.learning.objectives import CROSS_ENTROPY, CosineAlignment, Objective, PrototypePull, Proximal
 from emul.learning.parameters import FlatModule, ParameterError
 from emul.learning.pooling import Pool
 from emul.learning.solver import Adam, Sgd, Solver
@@ -130,12 +131,21 @@ SOLVERS = st.one_of(
 LENGTHS = st.sampled_from([{"steps": 0}, {"steps": 1}, {"steps": 5}, {"epochs": 1}, {"epochs": 2}])
 
 
+KINDS = ("l2_sum", "l2_mean", "mse", "cosine")
+
+
+def pulled(kind: str, means: dict[int, np.ndarray]) -> Objective:
+    if kind == "cosine":
+        return CosineAlignment.to({j: np.repeat(mean, 2) for j, mean in means.items()}, CLASSES, 0.3)
+    return PrototypePull.to(means, CLASSES, 0.3, kind, Pool("soft", 3, 4, 2, 1))         # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("name", MODELS)
 @settings(max_examples=25)
 @given(solver=SOLVERS, clients=st.lists(st.tuples(st.sampled_from([0, 1, 2, 4, 7, 11]), LENGTHS, st.booleans()),
                                         min_size=1, max_size=6),
        proximal=st.sampled_from([0.0, 0.0, 0.5]), part=st.sampled_from([None, None, 0.0, 0.5]),
-       kind=st.sampled_from([None, *prototypes.LOSSES]), seed=st.integers(0, 99))
+       kind=st.sampled_from([None, *KINDS]), seed=st.integers(0, 99))
 def test_fused_training_is_training_one_by_one(name: str, solver: Solver, clients: list[Any], proximal: float,
                                                part: float | None, kind: str | None, seed: int) -> None:
     model = flat(MODELS[name])
@@ -144,14 +154,15 @@ def test_fused_training_is_training_one_by_one(name: str, solver: Solver, client
     if part is not None:                                # whole tensors only, or entries here and there
         cut_at = model.trained // 2
         only = (np.arange(model.trained) < cut_at if part == 0 else rng.random(model.trained) < part).astype(np.float32)
-    pulled = kind is not None and name == "cut"
     other = data(1)
     locals_ = []
     for i, (n, length, poisoned) in enumerate(clients):
         means = {j: rng.normal(size=6).astype(np.float32) for j in range(CLASSES + 2) if rng.random() < 0.6 or j == 1}
-        pull = prototypes.Pull(means, 0.3, str(kind), Pool("soft", 3, 4, 2, 1)) if pulled else None
+        objective = CROSS_ENTROPY + Proximal(proximal)
+        if kind is not None and name == "cut":
+            objective = objective + pulled(kind, means)
         locals_.append(client(i, model, n, replace(solver, **length), other if poisoned else None, only=only,
-                              proximal=0.0 if pulled else proximal, pull=pull))
+                              objective=objective))
     found = train_fused(model, locals_)
     for local, after in zip(locals_, found, strict=True):
         np.testing.assert_allclose(after, alone(model, local), RTOL, ATOL)
@@ -195,9 +206,9 @@ def test_the_masks_of_torchs_dropout_are_those_of_large_batches_too() -> None:
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_what_is_not_finite_stays_with_its_client(name: str, bad: float) -> None:
     model = flat(MODELS[name])
-    pull = prototypes.Pull({0: np.zeros(6, np.float32)}, 0.3, "l2_mean", Pool("soft", 3, 4, 2, 1)) \
-        if name == "cut" else None
-    sound = [client(i, model, n, Sgd(lr=0.1, steps=4, batch=4), pull=pull) for i, n in enumerate((7, 7, 5, 11))]
+    objective = CROSS_ENTROPY + pulled("l2_mean", {0: np.zeros(6, np.float32)}) if name == "cut" else CROSS_ENTROPY
+    sound = [client(i, model, n, Sgd(lr=0.1, steps=4, batch=4), objective=objective)
+             for i, n in enumerate((7, 7, 5, 11))]
     expected = train_fused(model, sound)
     pixels = data().train_x.astype(np.float32)
     pixels[:, 0, 0, 0] = bad
@@ -341,24 +352,26 @@ def test_a_model_with_batch_normalisation_is_refused_and_the_others_are_not() ->
 def test_only_trainings_of_a_kind_have_the_same_key() -> None:
     model = flat(cut)
     mask = np.ones(model.trained, np.float32)
-    pull = prototypes.Pull({1: np.zeros(6, np.float32)}, 0.3, "mse", Pool("soft", 3, 4, 2, 1))
+    pull = CROSS_ENTROPY + pulled("mse", {1: np.zeros(6, np.float32)})
     one = client(0, model, 5, Sgd(lr=0.1, epochs=1, batch=4))
-    same = [client(1, model, 9, Sgd(lr=0.1, steps=3, batch=4)), replace(one, pull=replace(pull, means={}))]
+    same = [client(1, model, 9, Sgd(lr=0.1, steps=3, batch=4)),
+            replace(one, objective=CROSS_ENTROPY + pulled("mse", {}))]
     others = [replace(one, solver=solver) for solver in (
         Sgd(lr=0.2, epochs=1, batch=4), Sgd(lr=0.1, epochs=1), Adam(lr=0.1, epochs=1, batch=4))]
-    others += [replace(one, only=mask), replace(one, only=0 * mask), replace(one, proximal=0.1),
-               replace(one, pull=pull)]
+    others += [replace(one, only=mask), replace(one, only=0 * mask),
+               replace(one, objective=CROSS_ENTROPY + Proximal(0.1)), replace(one, objective=pull)]
     assert all(key(other) == key(one) for other in same)
     assert len({key(other) for other in (one, *others)}) == 1 + len(others)
     assert key(replace(one, only=mask.copy())) == key(others[3])
-    assert key(replace(one, pull=replace(pull, means={2: np.ones(6, np.float32)}))) == key(others[-1])
-    with pytest.raises(FuseError, match=re.escape("expected one solver, mask and kind of loss for all of them")):
+    other = CROSS_ENTROPY + pulled("mse", {2: np.ones(6, np.float32)})
+    assert key(replace(one, objective=other)) == key(others[-1])
+    with pytest.raises(FuseError, match=re.escape("expected one solver, mask and objective for all of them")):
         train_fused(model, [one, others[0]])
     with pytest.raises(ParameterError, match=r"^expected parameters of shape \(\d+,\), found \(3,\)$"):
         train_fused(model, [one, replace(one, before=np.zeros(3, np.float32))])
     whole = flat(Whole)
-    with pytest.raises(FuseError, match=r"^prototypes: expected a model that is an nn.Sequential, cut at "):
-        train_fused(whole, [client(0, whole, 5, Sgd(lr=0.1, steps=1), pull=pull)])
+    with pytest.raises(FuseError, match=r"^objective on features: expected a model that is an nn.Seq"):
+        train_fused(whole, [client(0, whole, 5, Sgd(lr=0.1, steps=1), objective=pull)])
 
 
 # --- as tasks use it ------------------------------------------------------------------------------------------------
@@ -385,7 +398,7 @@ def test_local_updates_side_by_side_are_those_of_each_alone() -> None:
 
     def twice(node: Any) -> Any:                        # as FedRep does: the head, then the body, on what came before
         head, _ = node.local_update(w, steps=3, only="decision")
-        body, n = node.local_update(w + head, steps=2, only="representation", proximal=0.1)
+        body, n = node.minimise(w + head, node.objective + Proximal(0.1), steps=2, only="representation")
         return head, body, n
 
     for found, node in zip(together(task, twice), (task.for_node(f"client{i}", i, lambda: 1) for i in range(5)),
@@ -399,7 +412,8 @@ def test_prototypes_made_side_by_side_are_those_of_each_alone() -> None:
     w, means = task.initial_parameters(), {j: np.full(24, 0.1 * j, np.float32) for j in range(0, 10, 2)}
 
     def train(node: Any) -> Any:
-        return node.train_prototypes(w, means, weight=0.5, loss="l2_mean", pool=Pool("soft", 5, 10, 3, 1))
+        pool = Pool("soft", 5, 10, 3, 1)
+        return node.train_prototypes(w, node.objective + PrototypePull.to(means, 10, 0.5, "l2_mean", pool), pool)
 
     for (after, own, counts), i in zip(together(task, train), range(5), strict=True):
         expected, own_alone, counts_alone = train(task.for_node(f"client{i}", i, lambda: 1))

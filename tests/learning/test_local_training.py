@@ -10,6 +10,7 @@ from emul.base.streams import generator
 from emul.learning import data, models
 from emul.learning import training as tr
 from emul.learning.data import DataSet
+from emul.learning.objectives import CrossEntropy
 from emul.learning.parameters import FlatModule
 from emul.learning.solver import Adam, Sgd
 from emul.learning.training import Samples, Stream, batches, mean_gradient, train
@@ -154,11 +155,14 @@ def test_the_batch_order_is_keyed_alike():
 
 
 @pytest.mark.parametrize("batch", [10, 64])
-def test_convolutions_are_chosen_by_the_batch_and_the_choice_is_undone(batch, monkeypatch):
+def test_convolutions_are_chosen_by_the_batch_and_the_choice_is_undone(batch):
     seen = []
-    monkeypatch.setattr(tr, "cross_entropy",
-                        lambda *a: seen.append(torch.backends.mkldnn.enabled) or cross_entropy(*a))
-    train(fresh(), digits(64), Sgd(lr=0.1, steps=1, batch=batch), STREAM)
+
+    class Looking(CrossEntropy):
+        def of_all(self, outputs, batch):
+            seen.append(torch.backends.mkldnn.enabled)
+            return super().of_all(outputs, batch)
+    train(fresh(), digits(64), Sgd(lr=0.1, steps=1, batch=batch), STREAM, Looking())
     assert seen == [batch >= tr.NATIVE_BELOW]
     assert torch.backends.mkldnn.enabled
 

@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emul.learning import Task, TaskError, models, prototypes
+from emul.learning.objectives import Batch, CrossEntropy, PrototypePull, Proximal, equal_weights
 from emul.learning.parameters import FlatModule
 from emul.learning.pooling import Pool, PoolError
+from emul.learning.training import forward_of
 
 SPEC = {"data": {"set": "digits"}, "partition": {"class_space": {"avg": 3, "std": 1, "shots": 8, "test_shots": 9}},
         "model": "digits_classic", "solver": {"sgd": {"lr": 0.05, "momentum": 0.5, "epochs": 2, "batch": 8}}}
@@ -100,7 +102,11 @@ def test_resnet18_has_its_size_and_its_buffers_belong_to_the_representation():
 
 # --- losses ---------------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("kind", prototypes.LOSSES)
+def tensors(objective):
+    return objective.bound({name: torch.from_numpy(value) for name, value in objective.arrays().items()})
+
+
+@pytest.mark.parametrize("kind", ["l2_sum", "l2_mean", "mse"])
 @given(seed=st.integers(0, 100))
 @settings(max_examples=10)
 def test_each_loss_is_its_formula_and_leaves_out_classes_without_a_prototype(kind, seed):
@@ -109,9 +115,11 @@ def test_each_loss_is_its_formula_and_leaves_out_classes_without_a_prototype(kin
     means = {j: rng.random(24).astype(np.float32) for j in (1, 4, 7)}
     x = torch.from_numpy(rng.standard_normal((12, 1, 8, 8)).astype(np.float32))
     y = torch.from_numpy(rng.choice([0, 1, 4, 9], 12))
-    found = prototypes.loss(model, prototypes.Pull(means, 0.3, kind, POOL))
-    assert found is not None
-    total = float(found(x, y).detach())
+    objective = tensors(CrossEntropy() + PrototypePull.to(means, 10, 0.3, kind, POOL))
+    outputs = forward_of(model, True)(x)
+    total = float(objective.of_all(outputs, Batch(x, y)).detach())
+    each_ = objective(outputs, Batch(x, y), equal_weights(y))
+    assert float(each_.mean().detach()) == pytest.approx(total, rel=1e-5)
     with torch.no_grad():
         p = POOL(model.module[:9](x)).numpy().astype(np.float64)
         plain = float(torch.nn.functional.cross_entropy(model.module(x), y))
@@ -131,12 +139,11 @@ def test_the_gradient_is_finite_where_features_are_their_prototype():
     x, y = torch.ones(2, 1, 8, 8), torch.tensor([2, 2])
     with torch.no_grad():
         p = POOL(model.module[:9](x))[0].numpy()
-    found = prototypes.loss(model, prototypes.Pull({2: p}, 1.0, "l2_sum", POOL))
-    assert found is not None
-    found(x, y).backward()
+    objective = tensors(CrossEntropy() + PrototypePull.to({2: p}, 10, 1.0, "l2_sum", POOL))
+    objective.of_all(forward_of(model, True)(x), Batch(x, y)).backward()
     assert bool(torch.isfinite(model.gradient).all())
-    assert prototypes.loss(model, prototypes.Pull({}, 1.0, "l2_sum", POOL)) is None
-    assert prototypes.loss(model, prototypes.Pull({2: p}, 0.0, "l2_sum", POOL)) is None
+    assert PrototypePull.to({}, 10, 1.0, "l2_sum", POOL).idle
+    assert PrototypePull.to({2: p}, 10, 0.0, "l2_sum", POOL).idle
 
 
 def test_training_draws_features_to_the_prototypes_and_makes_its_own_from_all_samples():
@@ -147,8 +154,8 @@ def test_training_draws_features_to_the_prototypes_and_makes_its_own_from_all_sa
     off = []
     for weight in (0.0, 10.0):
         node = task.for_node("client1", 0, lambda: 1)
-        after, own, counts = node.train_prototypes(task.initial_parameters(), means, weight=weight, loss="mse",
-                                                   pool=POOL)
+        objective = node.objective + PrototypePull.to(means, 10, weight, "mse", POOL)
+        after, own, counts = node.train_prototypes(task.initial_parameters(), objective, POOL)
         assert sorted(own) == held
         assert counts == dict.fromkeys(held, 8)
         off.append(np.mean([np.linalg.norm(own[j] - means[j]) for j in held]))
@@ -167,7 +174,7 @@ def test_a_tampered_client_says_other_prototypes_than_it_has_and_its_model_is_th
     said = []
     for tamper in (None, lambda own, rng: {j: -v for j, v in own.items()}):
         node = task.for_node("client1", 0, lambda: 1, None, tamper)
-        said.append(node.train_prototypes(task.initial_parameters(), {}, weight=0.1, loss="mse", pool=POOL))
+        said.append(node.train_prototypes(task.initial_parameters(), None, POOL))
     np.testing.assert_array_equal(said[0][0], said[1][0])
     for j, vector in said[0][1].items():
         np.testing.assert_array_equal(said[1][1][j], -vector)
@@ -199,14 +206,14 @@ def test_the_proximal_term_is_a_pull_towards_where_training_began():
     w = task.initial_parameters()
     lengths = []
     for mu in (0.0, 1.0, 10.0):
-        delta, _ = task.for_node("client1", 0, lambda: 1).local_update(w, proximal=mu)
+        delta, _ = task.for_node("client1", 0, lambda: 1).minimise(w, task.objective + Proximal(mu))
         lengths.append(float(np.linalg.norm(delta)))
     assert lengths[0] > lengths[1] > lengths[2]
     plain, _ = task.for_node("client1", 0, lambda: 1).local_update(w)
-    zero, _ = task.for_node("client1", 0, lambda: 1).local_update(w, proximal=0.0)
+    zero, _ = task.for_node("client1", 0, lambda: 1).minimise(w, task.objective + Proximal(0.0))
     np.testing.assert_array_equal(plain, zero)
     # one step from the anchor: the pull is 0 there
-    one, _ = task.for_node("client1", 0, lambda: 1).local_update(w, steps=1, proximal=5.0)
+    one, _ = task.for_node("client1", 0, lambda: 1).minimise(w, task.objective + Proximal(5.0), steps=1)
     same, _ = task.for_node("client1", 0, lambda: 1).local_update(w, steps=1)
     np.testing.assert_allclose(one, same, atol=1e-7)
 
@@ -232,7 +239,7 @@ def test_quality_is_that_of_sklearn_and_of_counting():
 def test_the_nearest_prototype_is_looked_for_among_the_own_classes():
     task = Task(SPEC, 10, 1)
     node = task.for_node("client3", 2, lambda: 1)
-    vector, own, _ = node.train_prototypes(task.initial_parameters(), {}, weight=0.0, loss="mse", pool=POOL)
+    vector, own, _ = node.train_prototypes(task.initial_parameters(), None, POOL)
     held = node.own_classes()
     everything = node.evaluate_nearest(vector, own, POOL)["accuracy"]
     decoys = own | {j: next(iter(own.values())) for j in range(10) if j not in held}
