@@ -37,7 +37,7 @@ from emul.record.compare import first_difference
 from emul.record.golden import golden_text
 from emul.record.invariants import Report, check_columns
 from emul.record.journal import Journal as FileJournal
-from emul.record.journal import MemoryJournal
+from emul.record.journal import MemoryJournal, decisions, repeats
 from emul.record.summary import digest_model, summarise, write_results
 from emul.record.tables import derive
 from emul.roles import Message, Node
@@ -273,7 +273,7 @@ def drive(function: RoleFunction, params: Any = None, *, clients: Sequence[int] 
     for kind, nodes in roles.items():
         for place, n in enumerate(nodes, 1):
             names[n] = kind if kind == "server" else f"{kind}{place}"
-    facts = Facts("test", seed, names, roles, [1.0] * count)
+    facts = Facts("test", seed, names, roles, [1.0] * count, deterministic=False)       # lets it be volatile
     node = Node(here, name, facts, Memory(), Costs("zero", "test"), task)
     return Driven(Role(node, function, params), _listed(function), rounds)
 
@@ -373,10 +373,12 @@ def run_world(roles: Roles, *, clients: int = 3, servers: int = 1, topology: Top
         return _run(wiring, chosen)
 
 
-def _run(wiring: engine.Wiring, pool: Any, progress: Callable[[Kernel], None] | None = None) -> World:
+def _run(wiring: engine.Wiring, pool: Any, progress: Callable[[Kernel], None] | None = None,
+         directory: Path | None = None, recalled: Path | None = None) -> World:
     journal = MemoryJournal(engine.header(wiring))
-    finished = engine.execute(wiring, pool, journal, progress)
-    return World(journal.rows, journal.header, finished, f"{journal.close()} {digest_model(columns(journal.rows))}")
+    finished = engine.execute(wiring, pool, journal, progress, directory, recalled)
+    model = digest_model(columns(journal.rows)) if repeats(journal.header) else "repeats in decisions alone"
+    return World(journal.rows, journal.header, finished, f"{journal.close()} {model}")
 
 
 def _module(roles: Mapping[str, RoleFunction], decides: str | Sequence[str] | None) -> ModuleType:
@@ -506,7 +508,8 @@ def check_scheme(name: str, scenario: Scenario | Path | str | None = None, plugi
     The same log twice, in process, with roles that end between rounds (STATELESS) and kept, in several in-process
     workers that answer in a shuffled order, and in `pools` of 1, 2 and 4 worker processes that sleep at random; the
     invariants; every byte counted once a hop; no role computes more than 1 ms outside `compute`; a round ends within
-    100,000 activations, or the stop in virtual time ends the run. The cases: as it is;
+    100,000 activations, or the stop in virtual time ends the run; of a scheme that says DETERMINISTIC = False the same
+    decisions, and the same values with the volatile results of a run before. The cases: as it is;
     everything lost; late; nobody answers; a client crashes, for good and with return; clients are trained as one.
 
     scenario: a Scenario, a file, or text; default: five clients of digits with a linear model, three rounds.
@@ -530,6 +533,8 @@ def check_scheme(name: str, scenario: Scenario | Path | str | None = None, plugi
             check.same(world, again, "in a second run")
             check.same(world, check.run(_Kept()), "with every role kept between its rounds")
             check.sound(world)
+            if not repeats(world.header):
+                check.recallable()
             for n, seed in ((2, 1), (4, 2)):
                 check.same(world, check.run(Shuffled(n, seed)), f"for {n} workers in process, shuffled by {seed}")
             for pool in pools:
@@ -602,14 +607,18 @@ class _Check:
     plugins: tuple[str, ...]
     profile: dict[str, list[float]] = field(repr=False)
 
-    def run(self, pool: Any, delays: Sequence[float] = ()) -> World:
-        """Run it. A computation that is new to the profile gets a cost made from its name, and it runs again."""
+    def run(self, pool: Any, delays: Sequence[float] = (), directory: Path | None = None,
+            recalled: Path | None = None) -> World:
+        """Run it. A computation that is new to the profile gets a cost made from its name, and it runs again.
+
+        directory, recalled: as `emul.engine.execute` takes them.
+        """
         while True:
             wiring = engine.wire(self.scenario, self.scheme, self.params, pool.workers, self.plugins,
                                  engine.CostSource("profile", dict(self.profile)), delays)
             try:
                 with _no_collection():
-                    return _run(wiring, pool, self._ends)
+                    return _run(wiring, pool, self._ends, directory, recalled)
             except RoleFailed as e:
                 missing = re.search(r"the profile has no entry '([^']+)'", str(e))
                 if missing is None:
@@ -635,9 +644,20 @@ class _Check:
         """The same journal and models, or AssertionError with the first difference."""
         if one.digest == other.digest:
             return
-        difference = first_difference(one.rows, other.rows, one.header, ("first", "other"))
+        was, now = (one.rows, other.rows) if repeats(one.header) else (decisions(one.rows), decisions(other.rows))
+        difference = first_difference(was, now, one.header, ("first", "other"))
         raise AssertionError(f"{self._who}: {when} the run is another one: "
                              + (difference or "the journals are equal, the models differ"))
+
+    def recallable(self) -> None:
+        """What a scheme that cannot repeat itself keeps of its results is all that a run depends on besides."""
+        with tempfile.TemporaryDirectory(prefix="emul-") as folder:
+            first = self.run(Twin(), directory=Path(folder))
+            again = self.run(Twin(), recalled=Path(folder))
+            difference = first_difference(first.rows, again.rows, first.header, ("first", "recalled"))
+            if difference:
+                raise AssertionError(f"{self._who}: with the results of its volatile computations from the file the "
+                                     f"run is another one: {difference}")
 
     def sound(self, world: World) -> None:
         """The invariants hold, and three counts of the bytes agree."""

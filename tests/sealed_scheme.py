@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Literal
 
@@ -33,11 +34,17 @@ class Stated(Message):
 
 @dataclass(frozen=True)
 class Params:
-    seal: Literal["declared", "real"] = "declared"
+    seal: Literal["declared", "real", "noisy"] = "declared"     # noisy: sealing leaves an error, as under CKKS
+    logged: bool = True                                         # noisy: with volatile results
 
 
-def sealed(values: Vector) -> bytes:
-    return values.tobytes().ljust(SEALED, b"\0")
+def DETERMINISTIC(p: Params) -> bool:
+    return p.seal != "noisy"
+
+
+def sealed(values: Vector, noisy: bool = False) -> bytes:
+    error = np.frombuffer(os.urandom(4 * values.size), np.uint32).astype(np.float32) / 2**52 if noisy else 0
+    return (values + np.float32(error)).tobytes().ljust(SEALED, b"\0")
 
 
 def opened(messages: list[Sealed], size: int) -> list[Vector]:
@@ -62,7 +69,7 @@ async def server(node: Node, p: Params) -> None:
             real = [m for m in got.values() if isinstance(m, Sealed)]
             kept += await node.compute("open", opened, real, model.size, cost_s=OPEN_S * len(got))
             model = total(kept, model.size)
-            node.report(parameters=model, evaluate=mean, received=len(got))
+            node.report(parameters=model, evaluate=mean, received=len(got), largest=float(model.max()))
 
 
 async def client(node: Node, p: Params) -> None:
@@ -70,8 +77,10 @@ async def client(node: Node, p: Params) -> None:
         with round_:
             await node.recv(Model, node.server)
             values = node.rng.standard_normal(8).astype(np.float32)
-            if p.seal == "real":
-                node.send(node.server, Sealed(await node.compute("seal", sealed, values, cost_s=SEAL_S)))
+            if p.seal != "declared":
+                noisy = p.seal == "noisy"
+                node.send(node.server, Sealed(await node.compute("seal", sealed, values, noisy, cost_s=SEAL_S,
+                                                                 volatile=noisy and p.logged)))
             else:
                 await node.compute("seal", len, values, cost_s=SEAL_S)
                 node.send(node.server, Stated(values, Declared(SEALED - values.nbytes)))

@@ -26,6 +26,8 @@ from emul.scenario.faults import NodeSpeed, Slow
 from emul.testing import MS, Shuffled, World, run_world
 from emul.wire import ENVELOPE_BYTES
 
+MESSAGES = (Stated,)
+
 SCENARIO = """
 emul: 1
 name: sealed

@@ -104,5 +104,9 @@ def replay(directory: Annotated[Path, typer.Argument(metavar="RUN", help="a run 
     """Compute a run again from its own directory and compare journal and models."""
     from emul import engine
 
-    digest = engine.replay(directory, workers=workers, plugins=plugin or ())
-    print(f"{directory}: identical, digest {digest}")
+    differ: list[str] = []
+    digest = engine.replay(directory, workers=workers, plugins=plugin or (), tell=differ.append)
+    same = "identical in all but values" if differ else "identical"
+    print(f"{directory}: {same}, digest {digest}")
+    for where in differ:
+        print(where)

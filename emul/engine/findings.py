@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from emul import schemes
 from emul.engine.theory import analysis
 from emul.network import Network
 from emul.network.recorded import Row
@@ -20,7 +21,8 @@ def header(wiring: Wiring) -> dict[str, Any]:
     plan = wiring.plan
     return {"scheme": wiring.scheme, "seed": wiring.setups[0].seed, "names": list(plan.names),
             "roles": list(plan.roles), "vertices": list(plan.vertices), "deciders": list(plan.deciders),
-            "network": list(wiring.network.names)}
+            "network": list(wiring.network.names),
+            **({} if schemes.deterministic(wiring.module, wiring.params) else {"deterministic": False})}
 
 
 def facts(finished: Finished, digest_journal: str) -> Facts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from emul.engine.costs import CostSource
@@ -17,9 +17,12 @@ from emul.workers.pool import Workers
 from emul.workers.twin import Twin
 
 
-def replay(directory: Path, workers: int | Workers | Twin | None = None, plugins: Sequence[str] = ()) -> str:
+def replay(directory: Path, workers: int | Workers | Twin | None = None, plugins: Sequence[str] = (),
+           tell: Callable[[str], None] | None = None) -> str:
     """Read the record in `directory` whole and compute the run again; its digest.
 
+    Of a run that cannot repeat itself, decisions, sizes, times and fates are compared; `tell` is told where values
+    first differ, which is no failure.
     Raises RecordError where there is no run that ended, ReplayMismatch with all that is damaged or differs, and where.
     """
     record = verify.open_record(directory)
@@ -33,6 +36,10 @@ def replay(directory: Path, workers: int | Workers | Twin | None = None, plugins
     journal = MemoryJournal(header(wiring))
     with pool_of(count, scenario.workers.timeout_s) as pool:
         finished = execute(wiring, pool, journal)
-    return verify.replayed(record, verify.Again(
-        journal, facts(finished, journal.close()), observed(finished), latencies(wiring.network),
-        wiring.network.unordered(), drawn(finished) if scenario.network.record else ()))
+    again = verify.Again(journal, facts(finished, journal.close()), observed(finished), latencies(wiring.network),
+                         wiring.network.unordered(), drawn(finished) if scenario.network.record else ())
+    digest = verify.replayed(record, again)
+    differ = verify.values_differ(record, again)
+    if tell is not None and differ is not None:
+        tell(differ)
+    return digest

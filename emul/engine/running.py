@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from emul.base.errors import Problem, RunError, ScenarioError, WorkerDied
 from emul.engine.costs import load_costs
 from emul.engine.findings import drawn, facts, header, latencies, observed, timed
@@ -54,12 +56,18 @@ class Result:
     worker_died: bool = False
 
 
-def execute(wiring: Wiring, pool: Any, journal: Recorder, progress: Callable[[Kernel], None] | None = None) -> Finished:
-    """Run it. Raises RunError; the pool can take the next run afterwards, unless it lost a worker."""
+def execute(wiring: Wiring, pool: Any, journal: Recorder, progress: Callable[[Kernel], None] | None = None,
+            directory: Path | None = None, recalled: Path | None = None) -> Finished:
+    """Run it. Raises RunError; the pool can take the next run afterwards, unless it lost a worker.
+
+    directory: of the run, for what its workers leave there; None: nothing is written. recalled: the directory of a run
+    whose volatile results are taken, as far as it has them.
+    """
     begin = time.perf_counter()
+    home, before = ("" if path is None else str(path.resolve()) for path in (directory, recalled))
     try:
         with rare_collections():
-            pool.open(wiring.setups)
+            pool.open([structs.replace(setup, directory=home, recalled=before) for setup in wiring.setups])
             kernel = Kernel(wiring.plan, wiring.network, pool, journal, progress)
             run_to_end(kernel)
         observations, timings = pool.finish()
@@ -117,7 +125,7 @@ def _run_one(scenario: Scenario, wiring: Wiring, pool: Any, out: Path, quiet: bo
 
     journal = Journal(directory.journal, header(wiring))
     try:
-        finished = execute(wiring, pool, journal, tell)
+        finished = execute(wiring, pool, journal, tell, directory.path)
     except RunError as e:
         journal.close(complete=False)
         directory.write("error.txt", f"{type(e).__name__}: {e}\n")

@@ -6,7 +6,8 @@
 
 A frame is written whole and flushed, so a killed run keeps all but its last rows; its journal has no end frame.
 The digest is taken over the rows' encodings one after the other, without header and frames: it depends on the rows
-alone, not on when they were flushed.
+alone, not on when they were flushed. Of a run that cannot repeat itself (the header says `deterministic: false`) it
+leaves out the values that nodes reported, and the digests of their models.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +23,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
+from emul.base import rows
 from emul.base.errors import EmulError
 from emul.base.rows import Row
 
@@ -58,6 +60,21 @@ def _rows_of(blob: bytes) -> memoryview:
     return memoryview(blob)[start:]
 
 
+def repeats(header: Mapping[str, Any]) -> bool:
+    """Whether a run under this header comes out again value by value, or only in what its nodes decide."""
+    return bool(header.get("deterministic", True))
+
+
+def decisions(found: Sequence[Row]) -> list[Row]:
+    """The rows without the values that nodes reported, and without the digests of their models."""
+    return [(*row[:4], {}, "") if row[0] == rows.REPORT else row for row in found]
+
+
+def _digested(found: Sequence[Row], blob: bytes, whole: bool) -> memoryview:
+    """What the digest takes of rows, encoded as `blob`. `whole`: all of it."""
+    return _rows_of(blob if whole else encode(decisions(found)))
+
+
 class Journal:
     """Writes the rows of one run to a new file at `path`.
 
@@ -72,7 +89,7 @@ class Journal:
         self.path = path
         self.header = {"format": FORMAT, **header}
         self.count = 0                              # rows flushed
-        self._digest = blake2b(digest_size=DIGEST_BYTES)
+        self._digest, self._whole = blake2b(digest_size=DIGEST_BYTES), repeats(header)
         self._waiting: list[Row] = []
         self._file: BinaryIO | None = path.open("xb")
         self.append = _appender(self._waiting, self._flush)
@@ -84,8 +101,8 @@ class Journal:
             return
         blob = encode(waiting)
         self.count += len(waiting)
+        self._digest.update(_digested(waiting, blob, self._whole))
         waiting.clear()
-        self._digest.update(_rows_of(blob))
         self._write(blob)
 
     def _write(self, blob: bytes) -> None:
@@ -146,14 +163,15 @@ class MemoryJournal:
         pass
 
     def close(self, complete: bool = True) -> str:
-        return digest_of(self.rows)
+        return digest_of(self.rows, repeats(self.header))
 
 
-def digest_of(rows: list[Row]) -> str:
-    """The digest that a journal of these rows has."""
+def digest_of(found: Sequence[Row], whole: bool = True) -> str:
+    """The digest that a journal of these rows has. `whole` False: of a run that cannot repeat itself."""
     digest = blake2b(digest_size=DIGEST_BYTES)
-    for start in range(0, len(rows), _CHUNK):
-        digest.update(_rows_of(encode(rows[start:start + _CHUNK])))
+    for start in range(0, len(found), _CHUNK):
+        some = found[start:start + _CHUNK]
+        digest.update(_digested(some, encode(some), whole))
     return digest.hexdigest()
 
 
@@ -198,7 +216,7 @@ class Reading(Iterator[Row]):
                 except msgspec.MsgspecError as error:
                     raise RecordError(f"{self.path}, byte {offset}: no rows of a journal: {error}") from error
                 self.count += len(chunk)
-                self._summed.update(_rows_of(blob))
+                self._summed.update(_digested(chunk, blob, repeats(self.header)))
                 yield chunk
             else:
                 self._end(offset, _try_decode(blob, self.path, offset))

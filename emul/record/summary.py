@@ -19,7 +19,7 @@ import numpy as np
 from emul.base import rows
 from emul.record.columns import Table, columns
 from emul.record.invariants import Report, check_columns
-from emul.record.journal import DIGEST_BYTES, RecordError, read
+from emul.record.journal import DIGEST_BYTES, RecordError, read, repeats
 from emul.record.realised import LinkRow, costs_not_held
 from emul.record.rundir import SUMMARY, RunDirectory, write_json
 from emul.record.tables import (
@@ -102,8 +102,8 @@ def summarise(run: Derived, facts: Facts, report: Report | None = None) -> dict[
         "journal_rows": run.table.count,
         "invariants": "not checked" if report is None else "hold" if not report.violations else
                       [f"{v.name}: {v.detail}" for v in report.violations],
-        "digest": blake2b(bytes.fromhex(facts.digest_journal) + bytes.fromhex(model),
-                          digest_size=DIGEST_BYTES).hexdigest(),
+        "deterministic": repeats(run.header),
+        "digest": digest_of_run(facts.digest_journal, model if repeats(run.header) else ""),
         "digest_journal": facts.digest_journal,
         "digest_model": model,
         "real_seconds": facts.real_seconds,
@@ -180,6 +180,11 @@ def accuracy_of_clients(observed: Observed) -> dict[str, Any] | None:
     final = each[max(each)]
     return {"clients": len(final), "std": float(np.std(final)), "min": min(final), "max": max(final), "best_five": best,
             "rounds_to_converge": min(after, default=None)}
+
+
+def digest_of_run(journal: str, model: str) -> str:
+    """Of the digests of its journal and of its models, in hex; "" for the models of a run that cannot repeat itself."""
+    return blake2b(bytes.fromhex(journal) + bytes.fromhex(model), digest_size=DIGEST_BYTES).hexdigest()
 
 
 def digest_model(table: Table) -> str:

@@ -18,7 +18,7 @@ from emul.record import rundir
 from emul.record.columns import columns
 from emul.record.compare import first_difference
 from emul.record.invariants import check_columns
-from emul.record.journal import MemoryJournal, RecordError, read
+from emul.record.journal import MemoryJournal, RecordError, decisions, read, repeats
 from emul.record.realised import LinkRow
 from emul.record.summary import Facts, summarise
 from emul.record.tables import COLUMNS, Observed, derive, read_table, tables_of
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _REAL = ("real_", "versions")           # keys of a summary that differ from run to run
 _REAL_TABLES = ("timings",)             # what a machine took: told by the seal alone
+_VALUES = ("accuracy", "accuracy_of_clients", "analysis", "digest_model")   # of a summary: what values come to
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,18 @@ def _of_rows(record: Record, again: Again) -> Iterator[str]:
             yield f"{rundir.JOURNAL}, header, {key}: {_short(was)}, computed again {_short(now)}"
     if again.journal.close() != record.digest:
         recorded = read(record.path / rundir.JOURNAL, sums=False)
-        yield f"{rundir.JOURNAL}, {first_difference(recorded, again.journal.rows, recorded.header)}"
+        was, now = (recorded, again.journal.rows) if repeats(recorded.header) else (
+            decisions(list(recorded)), decisions(again.journal.rows))
+        yield f"{rundir.JOURNAL}, {first_difference(was, now, recorded.header)}"
+
+
+def values_differ(record: Record, again: Again) -> str | None:
+    """Where the values of two runs first differ that decide the same; None: nowhere, or the run repeats itself."""
+    if repeats(record.header):
+        return None
+    recorded = read(record.path / rundir.JOURNAL, sums=False)
+    difference = first_difference(recorded, again.journal.rows, recorded.header)
+    return None if difference is None else f"values first differ in {rundir.JOURNAL}, {difference}"
 
 
 def _of_results(record: Record, again: Again) -> Iterator[str]:
@@ -147,12 +159,14 @@ def _of_results(record: Record, again: Again) -> Iterator[str]:
     table = columns(again.journal.rows)
     report = check_columns(table, again.journal.header, again.latencies, again.unordered)
     run = derive(table, again.journal.header, again.observed)
+    whole = repeats(record.header)
     for name, expected in tables_of(run, (), again.drawn):
-        said = _of_table(record.path / f"{name}.parquet", None if name in _REAL_TABLES else expected)
+        said = _of_table(record.path / f"{name}.parquet", None if name in _REAL_TABLES else expected,
+                         None if whole else tuple(COLUMNS[name]))
         if said:
             yield f"{name}.parquet{said}"
     expected = json.loads(rundir.json_text(summarise(run, again.facts, report)))
-    for key in sorted({*record.summary, *expected}):
+    for key in sorted({*record.summary, *expected} - set(() if whole else _VALUES)):
         if not key.startswith(_REAL) and record.summary.get(key) != expected.get(key):
             yield f"{rundir.SUMMARY}, {_of_value(key, record.summary.get(key), expected.get(key))}"
 
@@ -165,8 +179,11 @@ def _of_value(key: str, was: Any, now: Any) -> str:
     return f"{key}: {_short(was)}, computed again {_short(now)}"
 
 
-def _of_table(file: Path, expected: pa.Table | None) -> str:
-    """How a table differs from the `expected` one; "" if it does not, or if it can be read and there is none."""
+def _of_table(file: Path, expected: pa.Table | None, names: tuple[str, ...] | None = None) -> str:
+    """How a table differs from the `expected` one; "" if it does not, or if it can be read and there is none.
+
+    names: the columns that are compared, None: all.
+    """
     if not file.is_file():
         return ": missing"
     try:
@@ -175,6 +192,9 @@ def _of_table(file: Path, expected: pa.Table | None) -> str:
         return str(error).removeprefix(str(file))
     if expected is None:
         return ""
+    if names is not None:
+        recorded, expected = (table.select([n for n in table.column_names if n in names])
+                              for table in (recorded, expected))
     if recorded.column_names != expected.column_names:
         return f": columns {', '.join(recorded.column_names)}, computed again {', '.join(expected.column_names)}"
     if recorded.num_rows != expected.num_rows:

@@ -56,6 +56,7 @@ class World:
     names: list[str]                            # node -> name
     roles: dict[str, list[int]]                 # role -> nodes, ascending
     speeds: list[float]                         # node -> speed, 1: the profile's machine
+    deterministic: bool = True                  # False: results of some computations cannot repeat themselves
 
 
 @dataclass(slots=True)
@@ -72,10 +73,13 @@ class Memory:
 class Job:
     """A computation that has begun in virtual time. It really runs once, sooner or later, whatever happens."""
 
-    __slots__ = ("args", "cpu_ns", "done", "due", "error", "fn", "label", "result", "work")
+    __slots__ = ("args", "cpu_ns", "done", "due", "error", "fn", "label", "number", "result", "volatile", "work")
 
-    def __init__(self, label: str, fn: Callable[..., Any], args: tuple[Any, ...], work: float):
+    def __init__(self, label: str, fn: Callable[..., Any], args: tuple[Any, ...], work: float, number: int = 0,
+                 volatile: bool = False):
         self.label, self.fn, self.args, self.work = label, fn, args, work
+        self.number = number                        # which of the node's computations it is, from 0
+        self.volatile = volatile                    # its result cannot repeat itself
         self.due = 0
         self.done = False
         self.result: Any = None
@@ -90,8 +94,12 @@ class Job:
             self.error = e
         meter.mark = thread_time_ns()
         self.cpu_ns = meter.mark - begin
+        self.end()
+
+    def end(self) -> None:
+        """It is done; what it held can go."""
         self.done = True
-        self.fn, self.args = _nothing, ()          # what it held can go
+        self.fn, self.args = _nothing, ()
 
 
 class Meter:
@@ -413,14 +421,18 @@ class Node:
         return self._wait((), [], 1, seconds, self._slept)
 
     def compute(self, label: str, fn: Callable[..., R], *args: Any, work: float = 0.0,
-                cost_s: float | None = None) -> Await[R]:
+                cost_s: float | None = None, volatile: bool = False) -> Await[R]:
         """Really run `fn(*args)` and charge its cost to this node's clock; the value of `fn`, or what it raises.
 
         `label` names the computation in profiles and tables; `work` is its size in a unit of the scheme's choice.
         cost_s: what is charged in place of a cost that is measured or looked up, whatever the scenario says of costs:
         seconds at speed 1, so a node of speed 2 takes half of it, and longer while a fault slows it down. For what
         stands in for a computation too heavy to be done; tables and the summary count it as declared.
-        Raises RoleError if it is no time.
+        volatile: the result cannot repeat itself, because `fn` draws randomness of its own. It is kept in the run
+        directory, and the role gets it as a receiver would: arrays are read-only. Numbers, text, bytes, arrays, lists,
+        tuples, dictionaries and dataclasses of the scheme's module can be kept. Only in a scheme that says
+        DETERMINISTIC = False.
+        Raises RoleError if `cost_s` is no time, or the scheme has not said so.
         """
         memory = self._memory
         place = caller(1)
@@ -430,8 +442,10 @@ class Node:
             if not (math.isfinite(cost_s) and cost_s >= 0):
                 raise RoleError(f"{place}: compute(cost_s={cost_s}): expected seconds, 0 or above")
             cost = self._costs.stated_ns(self.id, label, cost_s, self.speed)
+        if volatile and self.world.deterministic:
+            raise RoleError(f"{place}: compute(volatile=True) in a scheme that does not say DETERMINISTIC = False")
+        job = self._job = Job(label, fn, args, work, memory.computed, volatile)
         memory.computed += 1
-        job = self._job = Job(label, fn, args, work)
         self._unawaited.append(place)
 
         def finish(event: RoleEvent) -> R:

@@ -3,7 +3,7 @@
 `find("fedavg")` is the module `emul.schemes.fedavg`; schemes of users come by entry points (group `emul.schemes`) or
 by `--plugin package.module`. A module exports `Params`, its role coroutines, `ROLES`, and in `MESSAGES` the types of
 all messages that these send, its own and those of the protocols that it uses; optionally
-`DECIDES`, `BEHAVIOURS`, `STATELESS`, `LINKS`, `check(params, world)`, `analysis(params, setting)`.
+`DECIDES`, `BEHAVIOURS`, `STATELESS`, `LINKS`, `DETERMINISTIC`, `check(params, world)`, `analysis(params, setting)`.
 
 A scheme that is another one with some parameters fixed is a *variant*: a file that says so and no more.
 
@@ -151,3 +151,12 @@ def deciders(module: ModuleType, roles: dict[str, list[int]]) -> list[int]:
     elif isinstance(chosen, str):
         chosen = (chosen,)
     return sorted(node for role in chosen for node in roles.get(role, []))
+
+
+def deterministic(module: ModuleType, params: typing.Any) -> bool:
+    """Whether a run of the scheme comes out again value by value: DETERMINISTIC, by default True.
+
+    False: it draws randomness of its own, as encryption under CKKS does. It may be a function of the parameters.
+    """
+    said = getattr(module, "DETERMINISTIC", True)
+    return bool(said(params) if callable(said) else said)

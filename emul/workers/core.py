@@ -10,6 +10,7 @@ import heapq
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,8 @@ from emul.roles.events import (
 from emul.roles.node import Evaluate, Job, Memory, Node, World
 from emul.roles.trampoline import Role, RoleFunction
 from emul.wire import Encoded, Message, Vector, decode, message_types
+from emul.workers import volatile
+from emul.workers.volatile import Volatile
 
 if TYPE_CHECKING:
     from emul.learning import Task
@@ -67,6 +70,8 @@ class Setup(Struct):
     held_beyond: str = "stream"                 # what comes after the last of them
     fuse: str = ""                              # label of the computations that are done together; "": none are
     device: str = "cpu"                         # where models are trained and evaluated
+    directory: str = ""                         # of the run, absolute; "": nothing is written
+    recalled: str = ""                          # directory of the run whose volatile results are taken; "": none are
     delays: list[float] = []                    # tests: seconds slept before an activation, in turn
 
 
@@ -95,7 +100,8 @@ class Core:
         self._module = module = schemes.find(setup.scheme, setup.plugins)
         self._params = module.Params(**setup.params)
         self._types = message_types(module)
-        self._world = World(setup.scheme, setup.seed, setup.names, setup.roles, setup.speeds)
+        self._deterministic = schemes.deterministic(module, self._params)
+        self._world = World(setup.scheme, setup.seed, setup.names, setup.roles, setup.speeds, self._deterministic)
         self._costs = Costs(setup.cost_mode, setup.scheme, setup.profile, setup.recorded,   # type: ignore[arg-type]
                             setup.slowdowns, setup.held, setup.held_beyond)
         self._role_of = [""] * len(setup.names)
@@ -125,6 +131,10 @@ class Core:
         self._outbox = outbox                                   # payloads for nodes of others
         self._missing = missing
         self._delays = deque(setup.delays)
+        self._volatile: Volatile | None = None                  # of a scheme that has results which cannot repeat
+        if not self._deterministic:
+            known = volatile.read(Path(setup.recalled)) if setup.recalled else {}
+            self._volatile = Volatile(module, volatile.file_of(setup.directory, setup.worker), known)
 
     # --- events ---------------------------------------------------------------------------------------------------
 
@@ -181,6 +191,8 @@ class Core:
         """The run has ended: what is still to be evaluated is; computations that nobody awaits are not run."""
         while self._evaluations:
             self._evaluate(*self._evaluations.popleft())
+        if self._volatile is not None:
+            self._volatile.close()
 
     # --- roles ----------------------------------------------------------------------------------------------------
 
@@ -308,6 +320,9 @@ class Core:
         job = node._job
         assert job is not None
         self._job_of[node.id] = job
+        if job.volatile and self._volatile is not None and self._volatile.recalls((node.id, job.number)):
+            job.result, job.error = self._volatile.recall((node.id, job.number))
+            job.end()
         if action.cost < 0:                     # measured: the answer has to wait for the work
             self._run(node.id)
             action.cost = self._costs.stretched(node.id, now, round(job.cpu_ns / node.speed))
@@ -337,6 +352,8 @@ class Core:
                 job.cpu_ns = max(job.cpu_ns, self._busy_ns - busy)      # the CPU launches while the GPU computes
         for member, job in zip(nodes, jobs, strict=True):
             self._group_of.pop(member, None)
+            if job.volatile and self._volatile is not None:
+                job.result, job.error = self._volatile.settle((member, job.number), job.label, job.result, job.error)
             self.timings.append(Timing(member, job.label, job.work, job.cpu_ns))
 
     @property

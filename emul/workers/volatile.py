@@ -1,0 +1,190 @@
+"""What cannot repeat itself: results of `compute(..., volatile=True)`, on disk as they come, and read back.
+
+    file      entry*                            one a worker, `volatile-<worker>` in the run directory, append-only
+    entry     8 bytes length n, 16 bytes BLAKE2b of the n bytes that follow (length little-endian)
+              4 bytes number of frames, 8 bytes the length of each, the frames of a `Result`
+
+A result is on disk before the node goes on with it, so a run that is killed has all that its journal depends on. The
+role gets what was encoded, decoded: arrays as those of a message, so that a run that takes its results from the file
+goes on bit by bit as the one that wrote it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from emul.base import errors
+from emul.base.errors import EmulError, ProtocolFailure, RoleError, WireError
+from emul.wire import Message, decode, encode, from_frames
+
+_HEAD = struct.Struct("<Q16s")
+_LEAVES = (type(None), bool, int, float, str, bytes)
+_LIST, _TUPLE, _DICT, _SCALAR, _DATA, _FAILURE = range(6)      # what a list in an encoded tree stands for
+
+Key = tuple[int, int]               # (node, which of its computations, from 0)
+Types = Mapping[str, type]          # dataclasses and failures that a result may hold, by name
+
+
+class VolatileError(EmulError):
+    """A file of volatile results is not what emul wrote; the text names the file and the byte."""
+
+
+@dataclass(frozen=True)
+class Result(Message):
+    """One result: of which computation, and its value as a tree of what a header can hold."""
+
+    node: int
+    number: int
+    label: str
+    tree: Any
+
+
+class Volatile:
+    """The volatile results of one worker's nodes: written to `path` (None: nowhere), or taken from `recalled`."""
+
+    def __init__(self, module: ModuleType, path: Path | None, recalled: Mapping[Key, Any]):
+        self._types = types_of(module)
+        self._recalled = recalled
+        self._file = None if path is None else path.open("xb", buffering=0)
+
+    def recalls(self, key: Key) -> bool:
+        return key in self._recalled
+
+    def recall(self, key: Key) -> tuple[Any, BaseException | None]:
+        """(value, failure) of a computation that has been done before."""
+        return _value(self._recalled[key], self._types)
+
+    def settle(self, key: Key, label: str, value: Any, failure: BaseException | None,
+               ) -> tuple[Any, BaseException | None]:
+        """What the role gets for (value, failure): the same, once it is in the file; RoleError if it cannot be."""
+        if failure is not None and not isinstance(failure, ProtocolFailure):
+            return value, failure                       # it ends the run, or the scheme takes it for what it is
+        try:
+            tree = _tree(value, self._types) if failure is None else _failure(failure, self._types)
+            frames = encode(Result(*key, label, tree)).frames()
+            if self._file is not None:
+                self._file.write(_entry(frames))
+            result = decode(from_frames(frames), {"Result": Result})
+        except (TypeError, WireError) as e:
+            return None, RoleError(f"compute({label!r}, volatile=True) gave what cannot be kept: {e}")
+        assert isinstance(result, Result)
+        return _value(result.tree, self._types)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def types_of(module: ModuleType) -> dict[str, type]:
+    """Name -> dataclass or failure of a protocol that a scheme's module defines or imports, and emul's own failures."""
+    return {name: kind for names in (vars(errors), vars(module)) for name, kind in names.items()
+            if isinstance(kind, type) and (dataclasses.is_dataclass(kind) or issubclass(kind, ProtocolFailure))}
+
+
+def file_of(directory: str, worker: int) -> Path | None:
+    return Path(directory) / f"volatile-{worker}" if directory else None
+
+
+def read(directory: Path) -> dict[Key, Any]:
+    """The encoded trees of all results in a run directory, whoever wrote them. A last entry that was cut short is left
+    out. Raises VolatileError for what is damaged."""
+    found: dict[Key, Any] = {}
+    for path in sorted(directory.glob("volatile-*")):
+        for result in _results(path):
+            found[result.node, result.number] = result.tree
+    return found
+
+
+def _entry(frames: list[bytes | memoryview]) -> bytes:
+    body = b"".join([struct.pack(f"<I{len(frames)}Q", len(frames), *map(len, frames)), *frames])
+    return _HEAD.pack(len(body), _digest(body)) + body
+
+
+def _digest(body: bytes | memoryview) -> bytes:
+    return blake2b(body, digest_size=16).digest()
+
+
+def _results(path: Path) -> Iterator[Result]:
+    content = memoryview(path.read_bytes())
+    at = 0
+    while at + _HEAD.size <= len(content):
+        length, digest = _HEAD.unpack_from(content, at)
+        body = content[at + _HEAD.size:at + _HEAD.size + length]
+        if len(body) < length:
+            return
+        if _digest(body) != digest:
+            raise VolatileError(f"{path}, byte {at}: the entry's digest is wrong")
+        try:
+            yield _result(body)
+        except (WireError, struct.error, ValueError) as e:
+            raise VolatileError(f"{path}, byte {at}: no result: {e}") from None
+        at += _HEAD.size + length
+
+
+def _result(body: memoryview) -> Result:
+    count, = struct.unpack_from("<I", body)
+    lengths = struct.unpack_from(f"<{count}Q", body, 4)
+    at, frames = 4 + 8 * count, []
+    if at + sum(lengths) != len(body):
+        raise ValueError(f"frames of {sum(lengths)} bytes do not fill it")
+    for length in lengths:
+        frames.append(body[at:at + length])
+        at += length
+    found = decode(from_frames(frames), {"Result": Result})
+    assert isinstance(found, Result)
+    return found
+
+
+# --- values as trees ------------------------------------------------------------------------------------------------
+
+def _tree(value: Any, types: Types) -> Any:
+    """A value with its containers as lists that say what they are. Raises TypeError."""
+    if type(value) in _LEAVES or isinstance(value, np.ndarray) or type(value).__name__ == "Tensor":
+        return value
+    if isinstance(value, np.generic):
+        return [_SCALAR, np.array(value)]
+    if type(value) in (list, tuple):
+        return [_LIST if type(value) is list else _TUPLE, *(_tree(v, types) for v in value)]
+    if type(value) is dict:
+        return [_DICT, *(_tree(x, types) for item in value.items() for x in item)]
+    if dataclasses.is_dataclass(value) and types.get(type(value).__name__) is type(value):
+        fields = (getattr(value, f.name) for f in dataclasses.fields(value) if f.init)
+        return [_DATA, type(value).__name__, *(_tree(v, types) for v in fields)]
+    raise TypeError(f"{type(value).__name__}: expected numbers, text, bytes, arrays, lists, tuples, dictionaries, or "
+                    "dataclasses of the scheme's module")
+
+
+def _failure(failure: ProtocolFailure, types: Types) -> Any:
+    name = type(failure).__name__
+    if types.get(name) is not type(failure):
+        raise TypeError(f"the failure {name}: expected one of the scheme's module")
+    return [_FAILURE, name, str(failure)]
+
+
+def _value(tree: Any, types: Types) -> tuple[Any, BaseException | None]:
+    if isinstance(tree, list) and tree[0] == _FAILURE:
+        return None, types[tree[1]](tree[2])
+    return _plain(tree, types), None
+
+
+def _plain(tree: Any, types: Types) -> Any:
+    if not isinstance(tree, list):
+        return tree
+    kind, *items = tree
+    if kind == _SCALAR:
+        return items[0][()]
+    if kind == _DATA:
+        return types[items[0]](*(_plain(v, types) for v in items[1:]))
+    values = [_plain(v, types) for v in items]
+    if kind == _DICT:
+        return dict(zip(values[::2], values[1::2], strict=True))
+    return values if kind == _LIST else tuple(values)
