@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from emul import engine, footprint
-from emul.base.errors import NetworkError, Problem, RunError, ScenarioError
+from emul.base.errors import NetworkError, RunError
 from emul.base.streams import generator
 from emul.base.units import format_bandwidth
 from emul.network import LinkRule, Network, build
@@ -28,7 +28,7 @@ from emul.record.columns import columns
 from emul.record.journal import MemoryJournal
 from emul.record.progress import rounded_size
 from emul.record.tables import derive
-from emul.scenario import Compute, Evaluation, Scenario, Stop
+from emul.scenario import Compute, Evaluation, Scenario, Stop, chosen
 from emul.scenario.network import NetworkUse
 
 EXACT = 2_000           # pairs of two roles that are all looked at
@@ -136,7 +136,7 @@ def traffic(scenario: Scenario, scheme: str, raw: dict[str, Any], plugins: Seque
             finished = engine.execute(wiring, twin, journal)
     except RunError as error:
         lines = str(error).strip().splitlines()         # between who failed and why stands a traceback
-        return {"scheme": scheme, "error": " ".join(dict.fromkeys((lines[0], lines[-1].strip())))}
+        return {"scheme": wiring.label, "error": " ".join(dict.fromkeys((lines[0], lines[-1].strip())))}
     messages = derive(columns(journal.rows), journal.header).messages
     roles = np.array(wiring.plan.roles, dtype=object)
     rows: dict[tuple[bool, str, str, str], list[int]] = {}
@@ -151,7 +151,7 @@ def traffic(scenario: Scenario, scheme: str, raw: dict[str, Any], plugins: Seque
     seen = twin.seen
     seen.messages, seen.links = len(messages.source), len(wiring.network.links())
     seen.journal_head, seen.journal = footprint.journal_bytes(journal.header, journal.rows)
-    return {"scheme": scheme, "seconds": finished.kernel.end_ns / 1e9,
+    return {"scheme": wiring.label, "seconds": finished.kernel.end_ns / 1e9,
             "set_up": _sum(rows, in_round=False), "round": _sum(rows, in_round=True),
             "memory": footprint.estimate(scenario, wiring.network, seen, workers)}
 
@@ -172,11 +172,7 @@ def explain(scenario: Scenario, size_bytes: int = 10**6, scheme: str | None = No
     Raises ScenarioError for a scheme that the scenario does not have.
     """
     crew = len(os.sched_getaffinity(0)) if workers is None else workers
-    chosen = [(name, raw) for name, raw in scenario.schemes if scheme in (None, name)]
-    if not chosen:
-        names = ", ".join(name for name, _ in scenario.schemes)
-        raise ScenarioError(str(scenario.path or scenario.name),
-                            [Problem("schemes", f'"{scheme}"', f"expected one of its schemes: {names}")])
+    entries = chosen(scenario.schemes, scheme, str(scenario.path or scenario.name))
     network = build(scenario.topology, scenario.link_rules, scenario.seed)
     return {
         "scenario": scenario.name,
@@ -184,7 +180,7 @@ def explain(scenario: Scenario, size_bytes: int = 10**6, scheme: str | None = No
         "vertices": len(network.names),
         "roles": {role: len(nodes) for role, nodes in network.roles.items()},
         "routes": routes(network, scenario.link_rules, size_bytes, scenario.seed),
-        "schemes": [traffic(scenario, name, raw, plugins, crew) for name, raw in chosen],
+        "schemes": [traffic(scenario, name, raw, plugins, crew) for name, raw in entries],
         "unused_attributes": [{"of": kind, "attribute": name, "count": count}
                               for (kind, name), count in sorted(network.unused_attributes().items())],
         "unmatched_rules": [rule.match for rule in network.unmatched_rules()],

@@ -113,7 +113,7 @@ def test_the_seed_and_a_set_value_change_a_run(tmp_path: Path) -> None:
 
 def test_only_the_scheme_that_is_asked_for_runs(tmp_path: Path) -> None:
     assert [r.scheme for r in engine.run(scenario(), scheme="secagg", workers=0, out=tmp_path)] == ["secagg"]
-    with pytest.raises(ScenarioError, match=r'(?s)schemes +"krum" +expected one of its schemes: fedavg, secagg$'):
+    with pytest.raises(ScenarioError, match=r'(?s)--scheme +"krum" +expected one of its schemes: fedavg, secagg$'):
         engine.run(scenario(), scheme="krum", workers=0, out=tmp_path)
 
 

@@ -14,7 +14,7 @@ from emul.cli.options import Plugins, ScenarioFile, Seed, Sets, WorkerCount, app
 @app.command()
 def explain(scenario: ScenarioFile,
             size: Annotated[str, typer.Option(help="of the message whose time is told")] = "1 MB",
-            scheme: Annotated[str | None, typer.Option(help="only this scheme of the scenario")] = None,
+            scheme: Annotated[str | None, typer.Option(help="only this scheme, by label or name")] = None,
             as_json: Annotated[bool, typer.Option("--json", help="everything as JSON")] = False,
             workers: WorkerCount = None, sets: Sets = None, seed: Seed = None, plugin: Plugins = None) -> None:
     """Tell routes, bottlenecks, losses, traffic of a round and memory of each scheme, without running the scenario."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @app.command()
 def run(scenario: ScenarioFile,
-        scheme: Annotated[str | None, typer.Option(help="only this scheme of the scenario")] = None,
+        scheme: Annotated[str | None, typer.Option(help="only this scheme of the scenario, by label or name")] = None,
         workers: WorkerCount = None,
         out: Annotated[Path, typer.Option(help="directory in which the run directories are made")] = Path("runs"),
         seed: Seed = None, sets: Sets = None, plugin: Plugins = None,
@@ -78,7 +78,7 @@ def check(scenario: ScenarioFile, sets: Sets = None, seed: Seed = None, plugin: 
         warnings |= set(engine.wire(plan, name, raw, plugins=plugin or ()).warnings)
     for warning in sorted(warnings):
         print(f"warning: {warning}")
-    names = ", ".join(name for name, _ in plan.schemes)
+    names = ", ".join(scenarios.label_of(*entry) for entry in plan.schemes)
     print(f"{scenario}: ok; schemes: {names}")
 
 

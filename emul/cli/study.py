@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from emul.study.runs import Study, Where
 
 Seeds = Annotated[str | None, typer.Option(metavar="SEEDS", help="0:5 is 0..4; or 1,2,7 [default: the scenario's]")]
-Schemes = Annotated[str | None, typer.Option(metavar="A,B", help="only these schemes [default: all of the scenario]")]
+Schemes = Annotated[str | None, typer.Option(metavar="A,B", help=(
+    "only these schemes, by label or name [default: all of the scenario]"))]
 Jobs = Annotated[int, typer.Option(min=1, help="runs beside each other, each in a process with its own workers")]
 WorkersEach = Annotated[int | None, typer.Option("--workers", min=0, help=(
     "worker processes of each run; 0: none [default: the cores, divided by the jobs; 1 with Ray]"))]

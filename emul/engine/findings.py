@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def header(wiring: Wiring) -> dict[str, Any]:
     """What stands at the head of a journal."""
     plan = wiring.plan
-    return {"scheme": wiring.scheme, "seed": wiring.setups[0].seed, "names": list(plan.names),
+    return {"scheme": wiring.scheme, "label": wiring.label, "seed": wiring.setups[0].seed, "names": list(plan.names),
             "roles": list(plan.roles), "vertices": list(plan.vertices), "deciders": list(plan.deciders),
             "network": list(wiring.network.names),
             **({} if schemes.deterministic(wiring.module, wiring.params) else {"deterministic": False})}
@@ -28,7 +28,8 @@ def header(wiring: Wiring) -> dict[str, Any]:
 def facts(finished: Finished, digest_journal: str) -> Facts:
     """What the summary says that is not in the journal."""
     kernel, wiring = finished.kernel, finished.wiring
-    return Facts(scheme=wiring.scheme, virtual_ns=kernel.end_ns, real_seconds=finished.real_seconds,
+    return Facts(scheme=wiring.scheme, label=wiring.label, parameters=wiring.setups[0].params,
+                 given=wiring.given, virtual_ns=kernel.end_ns, real_seconds=finished.real_seconds,
                  digest_journal=digest_journal, activations=kernel.activations, oracle_waits=kernel.oracle_waits,
                  rounds_missed=kernel.rounds_missed, uncharged=kernel.uncharged, **_beyond(finished),
                  poisoned=_poisoned_names(wiring), analysis=analysis(wiring, kernel.entered))

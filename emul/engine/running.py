@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import structs
 
-from emul.base.errors import Problem, RunError, ScenarioError, WorkerDied
+from emul.base.errors import RunError, WorkerDied
 from emul.engine.costs import load_costs
 from emul.engine.findings import drawn, facts, header, latencies, observed, timed
 from emul.engine.wiring import Wiring, wire
@@ -23,7 +23,7 @@ from emul.record.journal import Journal
 from emul.record.progress import Progress
 from emul.record.summary import write_results
 from emul.roles.events import Observation
-from emul.scenario import Scenario
+from emul.scenario import Scenario, chosen, label_of
 from emul.workers.collections import rare_collections
 from emul.workers.core import Timing
 from emul.workers.pool import Workers
@@ -45,7 +45,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class Result:
-    """One scheme's run: its directory and summary, or why it failed."""
+    """One scheme's run: its directory and summary, or why it failed. `scheme`: its label."""
 
     scheme: str
     directory: Path | None = None
@@ -80,16 +80,17 @@ def execute(wiring: Wiring, pool: Any, journal: Recorder, progress: Callable[[Ke
 def run(scenario: Scenario, *, scheme: str | None = None, workers: int | Workers | Twin | None = None,
         out: Path = Path("runs"), plugins: Sequence[str] = (), quiet: bool = True,
         watch: Watch | None = None) -> list[Result]:
-    """Run the schemes of a scenario, or the one named, a directory each; one that fails does not stop the others.
+    """Run the schemes of a scenario, a directory each; one that fails does not stop the others.
 
+    scheme: the label of the only one to run, or a name: all entries of that scheme.
     workers: a number of processes (0: none; None: one a core) or an open pool. watch: told (round, virtual ns, newest
     accuracy) at the end of every round of a deciding node, in place of the progress line. Raises ScenarioError before
     anything runs if something is wrong with the files.
     """
-    chosen = _chosen(scenario, scheme)
+    entries = chosen(scenario.schemes, scheme, str(scenario.path or scenario.name))
     count, size = number_of_workers(workers)
     costs = load_costs(scenario)
-    wirings = [wire(scenario, name, raw, size, plugins, costs) for name, raw in chosen]
+    wirings = [wire(scenario, name, raw, size, plugins, costs) for name, raw in entries]
     results: list[Result] = []
     while len(results) < len(wirings):          # once, unless a pool of ours loses a worker: then a new one goes on
         with pool_of(count, scenario.workers.timeout_s) as pool:
@@ -100,22 +101,12 @@ def run(scenario: Scenario, *, scheme: str | None = None, workers: int | Workers
     return results
 
 
-def _chosen(scenario: Scenario, scheme: str | None) -> list[tuple[str, dict[str, Any]]]:
-    """The entries of the scheme named, or all. Raises ScenarioError if there is none."""
-    chosen = [(name, raw) for name, raw in scenario.schemes if scheme in (None, name)]
-    if not chosen:
-        names = ", ".join(name for name, _ in scenario.schemes)
-        raise ScenarioError(str(scenario.path or scenario.name),
-                            [Problem("schemes", f'"{scheme}"', f"expected one of its schemes: {names}")])
-    return chosen
-
-
 def _run_one(scenario: Scenario, wiring: Wiring, pool: Any, out: Path, quiet: bool,
              watch: Watch | None = None) -> Result:
-    directory = rundir.create(out, scenario.name, wiring.scheme)
-    only = dataclasses.replace(scenario, schemes=[s for s in scenario.schemes if s[0] == wiring.scheme])
+    directory = rundir.create(out, scenario.name, wiring.label)
+    only = dataclasses.replace(scenario, schemes=[s for s in scenario.schemes if label_of(*s) == wiring.label])
     directory.write(rundir.SCENARIO, only.resolved())
-    progress = Progress(wiring.scheme, scenario.stop.rounds, scenario.stop.virtual_time_ns, quiet)
+    progress = Progress(wiring.label, scenario.stop.rounds, scenario.stop.virtual_time_ns, quiet)
 
     def tell(kernel: Kernel) -> None:
         if kernel.round_ended:
@@ -129,7 +120,7 @@ def _run_one(scenario: Scenario, wiring: Wiring, pool: Any, out: Path, quiet: bo
     except RunError as e:
         journal.close(complete=False)
         directory.write("error.txt", f"{type(e).__name__}: {e}\n")
-        return Result(wiring.scheme, directory.path, error=f"{type(e).__name__}: {e}",
+        return Result(wiring.label, directory.path, error=f"{type(e).__name__}: {e}",
                       warnings=tuple(wiring.warnings), worker_died=isinstance(e, WorkerDied))
     except BaseException:
         journal.close(complete=False)
@@ -139,7 +130,7 @@ def _run_one(scenario: Scenario, wiring: Wiring, pool: Any, out: Path, quiet: bo
     summary, report = write_results(directory, facts(finished, journal.close()), observed(finished), timed(finished),
                                     latencies(wiring.network), wiring.network.unordered(),
                                     drawn(finished) if scenario.network.record else ())
-    return Result(wiring.scheme, directory.path, summary,
+    return Result(wiring.label, directory.path, summary,
                   tuple(f"{v.name}: {v.detail}" for v in report.violations), warnings=tuple(wiring.warnings))
 
 

@@ -15,7 +15,9 @@ from emul.engine.setups import FUSED, behaviours, setups
 from emul.kernel import Fusing, Plan, StopRule
 from emul.network import LinkRule, Network, build, realisation
 from emul.network.recorded import Realisation
-from emul.scenario import Scenario, build_params
+from emul.scenario import Scenario, build_params, label_of
+from emul.scenario.labels import parameters
+from emul.scenario.params import scenario_keys
 from emul.workers.core import Setup
 
 
@@ -24,6 +26,8 @@ class Wiring:
     """One scheme of a scenario, ready to run: what every layer needs to know of it."""
 
     scheme: str
+    label: str                              # what its entry is called
+    given: tuple[str, ...]                  # fields of `params` that the entry gives
     module: ModuleType
     params: Any
     network: Network
@@ -37,10 +41,10 @@ def wire(scenario: Scenario, scheme: str, raw: dict[str, Any], workers: int = 1,
          costs: CostSource | None = None, delays: Sequence[float] = ()) -> Wiring:
     """Build everything for one scheme. Raises ScenarioError for what is wrong with the scenario's files.
 
-    raw: its parameters as the scenario has them. costs: in place of those that the scenario names. delays: tests only.
+    raw: what its entry says: parameters, label. costs: in place of those that the scenario names. delays: tests only.
     """
     module = schemes.find(scheme, plugins)
-    params = build_params(module.Params, raw, f"parameters of scheme {scheme}")
+    params = build_params(module.Params, parameters(raw), f"parameters of scheme {scheme}")
     ideal = getattr(module, "LINKS", None) == "ideal"
     record = _recorded(scenario)
     network = _network(scenario, record, ideal)
@@ -53,7 +57,12 @@ def wire(scenario: Scenario, scheme: str, raw: dict[str, Any], workers: int = 1,
                   change.slowdowns, delays)
     warnings = {*scenario.warnings, *network.warnings(), *change.warnings, *_unmatched(network),
                 *_strangers(record, network), *_too_few_lanes(scenario, workers)}
-    return Wiring(scheme, module, params, network, plan, told, sorted(warnings), record)
+    return Wiring(scheme, label_of(scheme, raw), _given(module, raw), module, params,
+                  network, plan, told, sorted(warnings), record)
+
+
+def _given(module: ModuleType, raw: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(field.name for key, field in scenario_keys(module.Params).items() if key in raw)
 
 
 def _recorded(scenario: Scenario) -> Realisation | None:

@@ -193,7 +193,7 @@ def scalars(run: RunTables) -> list[tuple[str, int, float, float]]:
 
 def title(run: RunTables) -> str:
     """What a run is called beside others: `secagg-seed7-<directory>`."""
-    return f"{run.summary['scheme']}-seed{run.summary['seed']}-{run.path.resolve().name}"
+    return f"{run.summary['label']}-seed{run.summary['seed']}-{run.path.resolve().name}"
 
 
 def tensorboard(directory: Path, out: Path) -> Path:
@@ -242,7 +242,8 @@ def mlflow(directory: Path, uri: str) -> str:
     summary = run.summary
     logged = client.create_run(experiment, run_name=title(run)).info.run_id
     params = [Param(name, str(value)[:500]) for name, value in _flat(document)]
-    tags = [RunTag("digest", summary["digest"]), RunTag("scheme", summary["scheme"])]
+    tags = [RunTag("digest", summary["digest"]), RunTag("scheme", summary["scheme"]),
+            RunTag("label", summary["label"])]
     whole = {k: float(v) for k, v in summary.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
     metrics = [Metric(name, value, round(seconds * 1e3), number) for name, number, seconds, value in scalars(run)]
     metrics += [Metric(f"summary.{name}", value, round(summary["virtual_seconds"] * 1e3), 0)

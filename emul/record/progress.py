@@ -140,7 +140,7 @@ def table(summaries: Sequence[Mapping[str, Any]]) -> str:
 
 def _cells(s: Mapping[str, Any]) -> tuple[str, ...]:
     accuracy = s["accuracy"]
-    return (s["scheme"], str(s["rounds"]), str(s["rounds_failed"]), "-" if accuracy is None else f"{accuracy:.3f}",
+    return (s["label"], str(s["rounds"]), str(s["rounds_failed"]), "-" if accuracy is None else f"{accuracy:.3f}",
             seconds(s["virtual_seconds"]), bytes_of(s),
             f"{s['messages_lost']}/{s['messages_sent']}", clock(s["real_seconds"]))
 

@@ -59,6 +59,9 @@ class Facts:
     computations_held: Mapping[tuple[str, str], int] = field(default_factory=dict)  # (node, label) -> costs it holds
     poisoned: Sequence[str] = ()                        # nodes that an attack of the scenario has poisoned
     analysis: Mapping[str, Any] = field(default_factory=dict)       # name -> theory, or (theory, what measures it)
+    label: str = ""                                     # what the entry of the scenario is called; "": as the scheme
+    parameters: Mapping[str, Any] = field(default_factory=dict)     # of the scheme, by the field of its Params
+    given: Sequence[str] = ()                           # those of them that the scenario gives
 
 
 def summarise(run: Derived, facts: Facts, report: Report | None = None) -> dict[str, Any]:
@@ -71,6 +74,9 @@ def summarise(run: Derived, facts: Facts, report: Report | None = None) -> dict[
     by_type = np.bincount(m.kind, m.wire_bytes, len(m.kinds)).astype(np.int64)
     return {
         "scheme": facts.scheme,
+        "label": facts.label or facts.scheme,
+        "parameters": dict(facts.parameters),
+        "parameters_given": list(facts.given),
         "seed": run.header.get("seed"),
         "rounds": len(completed),
         "rounds_failed": len(entered - completed),
@@ -111,6 +117,17 @@ def summarise(run: Derived, facts: Facts, report: Report | None = None) -> dict[
                            for role, (total, largest) in sorted(facts.uncharged.items())},
         "versions": versions(),
     }
+
+
+def parameter_columns(summaries: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """"parameters.X" -> the value in each run, for every X that one of them gives; None: its scheme has no such one.
+
+    >>> parameter_columns([{"parameters": {"t": 4}, "parameters_given": ["t"]},
+    ...                    {"parameters": {"t": 7, "d": 1}, "parameters_given": []}])
+    {'parameters.t': [4, 7]}
+    """
+    names = dict.fromkeys(name for s in summaries for name in s["parameters_given"])
+    return {f"parameters.{name}": [s["parameters"].get(name) for s in summaries] for name in names}
 
 
 def compared(analysis: Mapping[str, Any], run: Derived) -> dict[str, dict[str, Any]]:

@@ -14,6 +14,7 @@ from emul.scenario.faults import (
     Partition,
     Slow,
 )
+from emul.scenario.labels import chosen, label_of
 from emul.scenario.load import load, loads
 from emul.scenario.params import build_params, check_params
 from emul.scenario.scenario import Attack, Compute, Evaluation, Fuse, Scenario, Stop, Workers
@@ -21,4 +22,5 @@ from emul.scenario.sweep import Sweep, parse_seeds
 
 __all__ = ["Attack", "Availability", "Behaviour", "Churn", "Compute", "Crash", "Days", "Evaluation", "Fault", "Fuse",
            "Group", "Leave", "LinkDown", "LinkSet", "LinkUp", "NodeSpeed", "Partition", "Scenario", "Slow", "Stop",
-           "Sweep", "Workers", "World", "build_params", "check_params", "load", "loads", "parse_seeds"]
+           "Sweep", "Workers", "World", "build_params", "check_params", "chosen", "label_of",
+           "load", "loads", "parse_seeds"]

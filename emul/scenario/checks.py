@@ -20,6 +20,7 @@ from emul.network.models.churn import read_availability
 from emul.network.models.csvfile import in_short
 from emul.scenario.churn import Availability
 from emul.scenario.faults import Fault, is_pattern, matches
+from emul.scenario.labels import parameters as own_parameters
 from emul.scenario.network import NetworkUse
 from emul.scenario.params import check_params
 from emul.scenario.source import Path, Source, shown
@@ -180,7 +181,8 @@ def _schemes(entries: list[tuple[str, dict[str, Any]]], world: World | None, sou
              plugins: Sequence[str]) -> list[ModuleType]:
     """The modules found; problems of names and parameters are added."""
     modules = []
-    for i, (name, parameters) in enumerate(entries):
+    for i, (name, entry) in enumerate(entries):
+        parameters = own_parameters(entry)
         try:
             module = schemes.find(name, plugins)
         except schemes.UnknownScheme:

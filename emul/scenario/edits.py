@@ -86,12 +86,13 @@ def _path(text: str) -> Path | None:
 
 
 def _by_scheme(tree: Any, path: Path) -> Path:
-    """`schemes.secagg.threshold` as `schemes[1].threshold`; unchanged where no scheme, or several, are called so."""
+    """`schemes.secagg.threshold` as `schemes[1].threshold`, by label or name; unchanged where none or several match."""
     entries = tree.get("schemes") if isinstance(tree, dict) else None
     if path[0] == "schemes" and len(path) > 1 and isinstance(path[1], str) and isinstance(entries, list):
-        found = [i for i, entry in enumerate(entries) if isinstance(entry, dict) and entry.get("name") == path[1]]
-        if len(found) == 1:
-            return ("schemes", found[0], *path[2:])
+        for key in ("label", "name"):
+            found = [i for i, entry in enumerate(entries) if isinstance(entry, dict) and entry.get(key) == path[1]]
+            if len(found) == 1:
+                return ("schemes", found[0], *path[2:])
     return path
 
 
@@ -119,7 +120,8 @@ def _no_step(here: Any, step: str | int, before: Path, last: bool) -> str | None
             return f"{where} has {len(here)} entries, the first is [0]"
         return None
     if before == ("schemes",) and isinstance(here, list):
-        names = [str(entry.get("name")) for entry in here if isinstance(entry, dict)]
+        names = [str(entry.get(key)) for entry in here if isinstance(entry, dict) for key in ("label", "name")
+                 if key in entry]
         more = f' has several "{step}": say which, as in schemes[0]' if step in names else None
         return where + (more or f' has no "{step}"{nearest(step, names)}')
     if not isinstance(here, dict):

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import Field, PlainValidator
+from pydantic import AfterValidator, Field, PlainValidator
 
 from emul.scenario.faults import FaultRule, NodeRule
+from emul.scenario.labels import with_labels
 from emul.scenario.links import Link
 from emul.scenario.network import NetworkRule
 from emul.scenario.places import Topology
@@ -165,7 +166,8 @@ class Document(Section):
     attacks: list[Attack] = Field(default=[])
     compute: Compute
     fuse: Annotated[Any, PlainValidator(_fuse)] = None
-    schemes: Annotated[list[Annotated[dict[str, Any], PlainValidator(_scheme)]], Field(min_length=1)]
+    schemes: Annotated[list[Annotated[dict[str, Any], PlainValidator(_scheme)]], Field(min_length=1),
+                       AfterValidator(with_labels)]
     stop: Stop
     evaluation: Evaluation = Evaluation()
     workers: Workers = Workers()

@@ -77,7 +77,8 @@ class Workers:
 class Scenario:
     """What one scenario file says, checked. Durations are ns, sizes bytes; paths are absolute.
 
-    schemes: (name, parameters as written), see `emul.scenario.params.build_params`. task: as `emul.learning` wants it.
+    schemes: (name, what else its entry says): a label (`emul.scenario.labels`), and parameters
+    (`emul.scenario.params.build_params`). task: as `emul.learning` wants it.
     Equal scenarios say the same thing: lines, path, warnings and what a sweep would vary do not count.
     """
 

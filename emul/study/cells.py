@@ -20,7 +20,8 @@ from typing import Any
 from emul import __version__, scenario, schemes
 from emul.base.errors import Problem, ScenarioError
 from emul.record.rundir import JOURNAL
-from emul.scenario import Scenario
+from emul.scenario import Scenario, chosen, label_of
+from emul.scenario.labels import LABEL, Entry, parameters
 from emul.scenario.source import place, read, shown
 
 KEY_BYTES = 8       # of 10**6 cells, two have one key with probability 3e-8
@@ -29,7 +30,10 @@ _RESERVED = {"seed": "--seeds", "sweep": "the section itself"}
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a study. `scheme`: its label in the scenario; `values`: those of the grid that it depends on."""
+    """One run of a study. Cells of one key share it.
+
+    scheme: the label of its entry. values: those of the grid that it depends on.
+    """
 
     key: str
     scheme: str
@@ -48,34 +52,44 @@ def cells(path: Path, grid: Mapping[str, Sequence[Any]], seeds: Sequence[int] | 
     """The cells of every combination of the grid's values, in the order values, seeds, schemes.
 
     A scheme that does not depend on a value of the grid has one cell for all values of it, which then lacks this
-    path. seeds: None: the scenario's own. only: labels of schemes; empty: all. Raises ScenarioError for a
+    path. seeds: None: the scenario's own. only: labels or names of schemes; empty: all. Raises ScenarioError for a
     combination that is no sound scenario, and for labels that no scheme has.
     """
     for known in (_fingerprint, _source_of):    # files may have changed since the last study of this process
         known.cache_clear()
-    found: dict[str, list[tuple[str, int, dict[str, Any], Scenario]]] = {}
-    labels: dict[str, None] = {}
+    # a series goes by one label whatever the grid does to its parameters
+    labels = [label_of(*entry) for entry in scenario.load(path, sets, check=False).schemes]
+    found: dict[tuple[str, str], list[tuple[int, dict[str, Any], Scenario]]] = {}
     for values in combinations(grid):
         edits = [*sets, *(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in values.items())]
         base = scenario.load(path, edits, None if seeds is None else seeds[0], plugins=plugins)
-        labels |= dict.fromkeys(label for label, _ in labelled(base))
+        entries = _named(base, labels)
+        wanted = _wanted(entries, only, str(path))
         for seed in seeds if seeds is not None else [base.seed]:
-            for label, entry in labelled(base):
-                if only and label not in only:
-                    continue
+            for entry in wanted:
                 one = replace(base, seed=seed, schemes=[entry])
-                found.setdefault(key(one, plugins), []).append((label, seed, values, one))
-    missing = [label for label in only if label not in labels]
-    if missing:
-        raise ScenarioError(str(path), [Problem("--schemes", shown(label), f"expected one of {', '.join(labels)}")
-                                        for label in missing])
-    return [_cell(name, same) for name, same in found.items()]
+                found.setdefault((label_of(*entry), key(one, plugins)), []).append((seed, values, one))
+    return [_cell(label, name, same) for (label, name), same in found.items()]
 
 
-def _cell(name: str, same: Sequence[tuple[str, int, dict[str, Any], Scenario]]) -> Cell:
+def _named(base: Scenario, labels: Sequence[str]) -> list[Entry]:
+    """The entries, by the labels that they have without the grid; by their own where there are more or fewer."""
+    if len(base.schemes) != len(labels):
+        return base.schemes
+    return [(name, {**parameters(raw), **({} if label == name else {LABEL: label})})
+            for (name, raw), label in zip(base.schemes, labels, strict=True)]
+
+
+def _wanted(entries: Sequence[Entry], only: Sequence[str], file: str) -> list[Entry]:
+    """The entries that `only` says by label or name, in their order; all, if it says nothing. Raises ScenarioError."""
+    picked = [label_of(*entry) for one in only for entry in chosen(entries, one, file, "--schemes")]
+    return [entry for entry in entries if not only or label_of(*entry) in picked]
+
+
+def _cell(label: str, name: str, same: Sequence[tuple[int, dict[str, Any], Scenario]]) -> Cell:
     """One cell of all combinations that resolve to it: it depends on the values that they share."""
-    label, seed, values, one = same[0]
-    shared = {path: value for path, value in values.items() if all(other[2][path] == value for other in same)}
+    seed, values, one = same[0]
+    shared = {path: value for path, value in values.items() if all(other[1][path] == value for other in same)}
     return Cell(name, label, seed, shared, one)
 
 
@@ -86,16 +100,6 @@ def combinations(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     [{'a': 1, 'b': 3}, {'a': 2, 'b': 3}]
     """
     return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
-
-
-def labelled(s: Scenario) -> list[tuple[str, tuple[str, dict[str, Any]]]]:
-    """(label, entry) of the schemes: the name, and `name#2` for the second entry of one name."""
-    count: dict[str, int] = {}
-    found = []
-    for name, raw in s.schemes:
-        count[name] = count.get(name, 0) + 1
-        found.append((name if count[name] == 1 else f"{name}#{count[name]}", (name, raw)))
-    return found
 
 
 def parse_grid(texts: Sequence[str]) -> dict[str, list[Any]]:
@@ -146,6 +150,7 @@ def key(one: Scenario, plugins: Sequence[str] = ()) -> str:
     """The hash that names a cell, of a scenario with one scheme."""
     document = one.document()
     del document["workers"]                     # when a worker counts as hanging changes no result
+    document["schemes"] = [parameters(entry) for entry in document["schemes"]]          # nor does what it is called
     parts = [__version__, _source_of(one.schemes[0][0], tuple(plugins)), contents(document)]
     text = json.dumps(parts, sort_keys=True, ensure_ascii=False)
     return blake2b(text.encode(), digest_size=KEY_BYTES).hexdigest()

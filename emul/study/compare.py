@@ -18,7 +18,7 @@ import numpy as np
 from emul import scenario
 from emul.base.errors import Problem, ScenarioError
 from emul.study import tables
-from emul.study.cells import Cell, cells, labelled
+from emul.study.cells import Cell, cells
 from emul.study.directory import Failure, opened, write_study, write_table
 from emul.study.runs import Study, Where, complete
 from emul.study.stats import FEWEST, Interval, interval
@@ -64,20 +64,20 @@ def compare(path: Path, where: Where, *, schemes: Sequence[str] = (), seeds: Seq
     base = scenario.load(path, sets, plugins=where.plugins)
     if seeds is None:
         seeds = base.sweep.seeds if base.sweep is not None and base.sweep.seeds is not None else [base.seed]
-    names = [label for label, _ in labelled(base) if not schemes or label in schemes]
     found = cells(path, {}, seeds, schemes, sets, where.plugins)
+    names = list(dict.fromkeys(cell.scheme for cell in found))
     if len(names) < 2:
         raise ScenarioError(str(path), [Problem("schemes", ", ".join(names), "expected two or more to compare")])
     out = out or Path("runs") / f"{base.name}-compare"
 
     def save(runs: list[Cell], failed: list[Failure]) -> None:
-        write_table(out, "results", tables.results(out, runs, []))
+        write_table(out, "results", tables.results(out, runs))
         write_study(out, "compare", base.name, {}, seeds, runs, failed)
 
     with opened(out):
         study = complete(out, found, where, save)
         curves = tables.curves(out, study.runs)
-        results = tables.results(out, study.runs, [])
+        results = tables.results(out, study.runs)
         target, said = choose_target(target, base.stop.accuracy, results)
         values = measure(curves, results, target)
         comparison = Comparison(study, names, list(seeds), target, said, values,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emul.record.rundir import SUMMARY
+from emul.record.rundir import SUMMARY, read_json
 from emul.study.cells import Cell
 from emul.study.directory import Failure, finished
 from emul.study.engines import Engine
@@ -84,8 +83,8 @@ def complete(path: Path, cells: Sequence[Cell], where: Where, save: Callable[[li
 
 
 def summary_of(path: Path, cell: Cell) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((path / CELLS / cell.key / SUMMARY).read_text(encoding="utf-8"))
-    return found
+    """The summary of a cell that has been run. Raises RecordError."""
+    return read_json(path / CELLS / cell.key / SUMMARY)
 
 
 def _violations(summary: dict[str, Any]) -> list[str]:

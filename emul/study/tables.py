@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from emul.record.rundir import SUMMARY
+from emul.record.rundir import SUMMARY, read_json
+from emul.record.summary import parameter_columns
 from emul.study.cells import Cell
 from emul.study.job import CELLS
 
@@ -17,9 +18,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 COLUMNS: dict[str, dict[str, str]] = {
-    "results": {                        # one row a run; a column a path of the grid after `seed`
-        "scheme": "the scheme; `name#2` is the second entry of that name",
+    # one row a run; after `seed` a column a path of the grid, then `parameters.X` for each that the scenario gives
+    "results": {
+        "scheme": "the label of its entry, which is the scheme's name if there is one entry of it",
         "seed": "the seed",
+        "name": "the scheme's name",
         "directory": "the run directory, below that of the study",
         "accuracy": "the last accuracy observed; null: none",
         "best_accuracy": "the highest accuracy observed",
@@ -30,6 +33,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "bytes_payload": "of these the encoded frames, once a copy",
         "messages_sent": "copies sent",
         "messages_lost": "copies lost",
+        "oracle_waits": "waits without a timeout that ended because fates were known, which no real node can know",
         "invariants": "hold, or how many do not",
         "digest": "of journal and models",
         "real_s": "real seconds that the run took",
@@ -64,30 +68,32 @@ COLUMNS: dict[str, dict[str, str]] = {
 }
 
 
-def results(study: Path, cells: Sequence[Cell], grid: Sequence[str]) -> pd.DataFrame:
+def results(study: Path, cells: Sequence[Cell], grid: Sequence[str] = ()) -> pd.DataFrame:
     """One row a run, in the order of `cells`, from their summaries."""
     import pandas as pd
 
-    rows = [_result(study, cell) for cell in cells]
+    summaries = [read_json(study / CELLS / cell.key / SUMMARY) for cell in cells]
+    rows = [_result(study, cell, summary) for cell, summary in zip(cells, summaries, strict=True)]
     frame = pd.DataFrame(rows, columns=list(COLUMNS["results"]))
-    for place, path in enumerate(grid, start=2):
-        frame.insert(place, path, grid_column([cell.values.get(path) for cell in cells]))
+    more = {path: [cell.values.get(path) for cell in cells] for path in grid}
+    more |= parameter_columns(summaries)
+    for place, (name, values) in enumerate(more.items(), start=2):
+        frame.insert(place, name, grid_column(values))
     return frame
 
 
-def _result(study: Path, cell: Cell) -> dict[str, Any]:
+def _result(study: Path, cell: Cell, summary: dict[str, Any]) -> dict[str, Any]:
     run = study / CELLS / cell.key
-    summary = json.loads((run / SUMMARY).read_text(encoding="utf-8"))
     observed = observations(run)
     held = summary["invariants"]
     return {
-        "scheme": cell.scheme, "seed": cell.seed, "directory": f"{CELLS}/{cell.key}",
+        "scheme": cell.scheme, "seed": cell.seed, "name": summary["scheme"], "directory": f"{CELLS}/{cell.key}",
         "accuracy": summary["accuracy"],
         "best_accuracy": None if observed.empty else float(observed["accuracy"].max()),
         "rounds": summary["rounds"], "rounds_failed": summary["rounds_failed"],
         "virtual_s": summary["virtual_seconds"], "bytes": summary["bytes_total"],
         "bytes_payload": summary["bytes_payload"], "messages_sent": summary["messages_sent"],
-        "messages_lost": summary["messages_lost"],
+        "messages_lost": summary["messages_lost"], "oracle_waits": sum(summary["oracle_waits"].values()),
         "invariants": held if isinstance(held, str) else f"{len(held)} violated", "digest": summary["digest"],
         "real_s": summary["real_seconds"]}
 
@@ -113,7 +119,7 @@ def observations(run: Path) -> pd.DataFrame:
     if "accuracy" not in names:
         return pd.DataFrame({"round": [], "left_ns": [], "accuracy": [], "loss": []})
     frame = pq.read_table(file, columns=names).to_pandas(integer_object_nulls=True).dropna(subset=["accuracy"])
-    end_ns = round(json.loads((run / SUMMARY).read_text(encoding="utf-8"))["virtual_seconds"] * 1e9)
+    end_ns = round(read_json(run / SUMMARY)["virtual_seconds"] * 1e9)
     frame["left_ns"] = [end_ns if left is None or left != left else int(left) for left in frame["left_ns"]]
     if "loss" not in names:
         frame["loss"] = np.nan

@@ -15,7 +15,7 @@ from emul import engine
 from emul.base.errors import Problem, ScenarioError
 from emul.kernel import Kernel
 from emul.record.journal import MemoryJournal
-from emul.scenario import Compute, Fuse, Scenario
+from emul.scenario import Compute, Fuse, Scenario, chosen
 
 SIZES = (8, 16, 32, 64)             # of groups
 WORTH = 1.1                         # so many times faster it has to be, to be worth other bits
@@ -57,7 +57,7 @@ def measure(scenario: Scenario, scheme: str | None, tried: Sequence[Setting], ro
     """Run `rounds` rounds in each setting. Raises RunError, ScenarioError; ValueError for fewer than 2 rounds."""
     if rounds < 2:
         raise ValueError(f"rounds = {rounds}: expected 2 or more, for the first is not counted")
-    name, raw = _scheme(scenario, scheme)
+    name, raw = chosen(scenario.schemes, scheme, str(scenario.path or scenario.name))[0]
     compute = scenario.compute if scenario.compute.mode != "measured" else Compute("zero")
     short = replace(scenario, stop=replace(scenario.stop, rounds=rounds, accuracy=None), compute=compute)
     found = []
@@ -89,15 +89,6 @@ def _seconds(wiring: engine.Wiring, pool: Any) -> float:
         raise ScenarioError(wiring.scheme, [Problem("stop", f"{finished.kernel.entered} rounds", (
             "expected a scenario that gets to its second round"))])
     return (time.perf_counter() - first[0]) / (finished.kernel.entered - 1)
-
-
-def _scheme(scenario: Scenario, scheme: str | None) -> tuple[str, dict[str, Any]]:
-    for name, raw in scenario.schemes:
-        if scheme in (None, name):
-            return name, raw
-    names = ", ".join(name for name, _ in scenario.schemes)
-    raise ScenarioError(str(scenario.path or scenario.name),
-                        [Problem("schemes", f'"{scheme}"', f"expected one of its schemes: {names}")])
 
 
 def _by_workers(tried: Sequence[Setting]) -> Iterator[tuple[int, list[Setting]]]:

@@ -119,7 +119,8 @@ def test_the_summary_is_exact(run, rows):
     s = run.summary
     digest = digest_of(rows)
     wanted = {
-        "scheme": "fedavg", "seed": 7, "rounds": 1, "rounds_failed": 2, "rounds_missed": {"client": 1},
+        "scheme": "fedavg", "label": "fedavg", "parameters": {}, "parameters_given": [], "seed": 7,
+        "rounds": 1, "rounds_failed": 2, "rounds_missed": {"client": 1},
         "accuracy": 0.5, "virtual_seconds": 210 / 1e9, "bytes_total": 1440, "bytes_payload": 638,
         "bytes_by_type": {"Hello": 100, "Model": 940, "Note": 0, "Update": 400}, "messages_sent": 8,
         "messages_delivered": 5, "messages_lost": 1, "messages_late": 0, "messages_to_ended": 1,

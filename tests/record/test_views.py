@@ -180,12 +180,12 @@ def test_a_terminal_gets_a_live_line_and_a_drawn_table():
     assert "scheme" in stream.getvalue()
 
 
-SUMMARY = {"scheme": "fedavg", "rounds": 28, "rounds_failed": 2, "accuracy": 0.91234, "virtual_seconds": 12.5,
+SUMMARY = {"label": "fedavg", "rounds": 28, "rounds_failed": 2, "accuracy": 0.91234, "virtual_seconds": 12.5,
            "bytes_total": 14_632_001, "messages_lost": 9, "messages_sent": 300, "real_seconds": 3.2}
 
 
 def test_the_final_table():
-    other = {**SUMMARY, "scheme": "fair_seccogc", "accuracy": None, "real_seconds": 7200, "bytes_total": 999}
+    other = {**SUMMARY, "label": "fair_seccogc", "accuracy": None, "real_seconds": 7200, "bytes_total": 999}
     assert table([SUMMARY, other]) == (
         "scheme        rounds  failed  accuracy  virtual time     bytes   lost   real time\n"
         "fedavg            28       2     0.912      12.500 s  14.63 MB  9/300         3 s\n"

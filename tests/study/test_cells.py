@@ -10,7 +10,7 @@ import pytest
 
 from emul import scenario
 from emul.base.errors import ScenarioError
-from emul.study.cells import cells, contents, key, labelled, parse_grid
+from emul.study.cells import cells, contents, key, parse_grid
 
 
 def test_every_combination_of_values_seeds_and_schemes_is_a_cell(small: Path) -> None:
@@ -54,15 +54,32 @@ def test_a_name_that_two_entries_have_asks_for_the_place(small: Path) -> None:
         scenario.load(small, ["schemes=[fedavg, {name: fedavg, fraction: 0.5}]", "schemes.fedavg.fraction=0.1"])
 
 
-def test_two_entries_of_one_scheme_have_labels_of_their_own(small: Path) -> None:
-    both = scenario.load(small, ["schemes=[fedavg, {name: fedavg, fraction: 0.5}, secagg]"], check=False)
-    assert [label for label, _ in labelled(both)] == ["fedavg", "fedavg#2", "secagg"]
-    found = cells(small, {}, sets=["schemes=[fedavg, {name: fedavg, fraction: 0.5}]"], only=["fedavg#2"])
-    assert [c.scenario.schemes for c in found] == [[("fedavg", {"fraction": 0.5})]]
+TWO = ["schemes=[{name: fedavg, label: all}, {name: fedavg, fraction: 0.5}, {name: fedavg, fraction: 0.8}]"]
+
+
+def test_schemes_are_picked_by_label_or_by_name(small: Path) -> None:
+    def picked(*only: str) -> list[str]:
+        return [c.scheme for c in cells(small, {}, sets=TWO, only=only)]
+    assert picked("all") == ["all"]
+    assert picked("fedavg fraction=0.8", "all") == ["all", "fedavg fraction=0.8"]
+    assert picked("fedavg") == ["all", "fedavg fraction=0.5", "fedavg fraction=0.8"]
+
+
+def test_a_series_keeps_its_label_whatever_the_grid_does_to_its_parameters(small: Path) -> None:
+    found = cells(small, {"schemes[1].fraction": [0.6, 0.7]}, sets=TWO, only=["fedavg fraction=0.5"])
+    assert [(c.scheme, c.values) for c in found] == [("fedavg fraction=0.5", {"schemes[1].fraction": 0.6}),
+                                                    ("fedavg fraction=0.5", {"schemes[1].fraction": 0.7})]
+    assert [c.scenario.schemes[0][1]["fraction"] for c in found] == [0.6, 0.7]
+
+
+def test_what_a_scheme_is_called_is_no_part_of_its_key_but_two_labels_are_two_cells(small: Path) -> None:
+    same = cells(small, {}, sets=["schemes=[fedavg, {name: fedavg, label: again}]"])
+    assert [c.scheme for c in same] == ["fedavg", "again"]
+    assert len({c.key for c in same}) == 1
 
 
 def test_schemes_that_nobody_knows_are_refused(small: Path) -> None:
-    with pytest.raises(ScenarioError, match=r'--schemes +"krum" +expected one of fedavg, secagg'):
+    with pytest.raises(ScenarioError, match=r'--schemes +"krum" +expected one of its schemes: fedavg, secagg'):
         cells(small, {}, only=["fedavg", "krum"])
 
 

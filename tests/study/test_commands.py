@@ -98,7 +98,8 @@ def test_a_comparison_as_json_holds_the_differences(emul: Shell) -> None:
     (["sweep", "small.yaml", "--seeds", "5:1"], r'--seeds  "5:1"  expected seeds such as 0:5.*: 5:1 holds none'),
     (["sweep", "small.yaml", "--grid", "seed=1,2"], r"--grid seed    cannot be varied here: use --seeds"),
     (["sweep", "small.yaml", "--engine", "slurm"], r'--engine  "slurm"  expected local or ray'),
-    (["compare", "small.yaml", "--schemes", "fedavg,krum"], r'--schemes  "krum"  expected one of fedavg, secagg'),
+    (["compare", "small.yaml", "--schemes", "fedavg,krum"],
+     r'--schemes  "krum"  expected one of its schemes: fedavg, secagg'),
     (["sweep", "small.yaml", "--out", "."], r"\.: holds something else than a study"),
     (["compare", "small.yaml", "--target", "1.5"], r"--target"),
 ])

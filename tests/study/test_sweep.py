@@ -60,7 +60,9 @@ def test_a_sweep_leaves_a_run_a_cell_a_table_and_what_was_asked_for(small: Path,
 
     read = emul.load_study(study.path)
     frame = read.results
-    assert list(frame.columns) == ["scheme", "seed", "schemes.secagg.threshold", *list(tables.COLUMNS["results"])[2:]]
+    assert list(frame.columns) == ["scheme", "seed", "schemes.secagg.threshold", "parameters.threshold",
+                                   *list(tables.COLUMNS["results"])[2:]]
+    assert frame["parameters.threshold"].equals(frame["schemes.secagg.threshold"])
     assert frame["schemes.secagg.threshold"].isna().tolist() == [s == "fedavg" for s in frame["scheme"]]
     pd.testing.assert_frame_equal(frame, pd.read_csv(study.path / "results.csv"))
     for row in frame.itertuples():

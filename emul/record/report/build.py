@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -19,6 +20,7 @@ from emul.record.report.page import Part
 from emul.record.report.study import Member, Study
 from emul.record.report.topology import network_map
 from emul.record.rundir import write_atomically
+from emul.record.summary import parameter_columns
 
 SPACE_TIME_ROWS = 100_000       # of all space-time diagrams of a page together: about 3 MB
 DETAILED = 12                   # runs, at most, that a page shows in detail
@@ -69,7 +71,7 @@ def _study(paths: list[Path]) -> Study:
 def _run_parts(path: Path) -> list[Part]:
     run = data.open_run(path)
     found = data.curve(run)
-    found = found.assign(series=run.scheme, seed=run.summary.get("seed"))
+    found = found.assign(series=run.label, seed=run.summary.get("seed"))
     learning = Part("learning", "Learning", figures.learning(found, single=True))
     if not learning.figures:
         learning = replace(learning, text="No accuracy and no loss were observed in this run.")
@@ -169,7 +171,7 @@ def _figures_of(s: dict[str, Any]) -> list[tuple[str, str]]:
 
     accuracy = s.get("accuracy")
     failed = s.get("rounds_failed", 0)
-    return [("scheme", str(s["scheme"])), ("accuracy", "not observed" if accuracy is None else f"{accuracy:.3f}"),
+    return [("scheme", str(s["label"])), ("accuracy", "not observed" if accuracy is None else f"{accuracy:.3f}"),
             ("virtual time", seconds(s["virtual_seconds"])), ("bytes", bytes_of(s)),
             ("rounds", f"{s['rounds']:,}" + (f" ({failed:,} failed)" if failed else "")),
             ("messages lost", f"{s['messages_lost']:,} of {s['messages_sent']:,}"),
@@ -271,12 +273,19 @@ def _about(found: Study) -> str:
 def overview(found: Study) -> pd.DataFrame:
     """One row a run: what its summary says. A scheme that does not depend on a value of the grid has none there."""
     grid = dict.fromkeys(name for m in found.members for name in m.values)
+    given = parameter_columns([m.summary for m in found.members])
     return pd.DataFrame([{
         "scheme": m.series, "seed": m.seed, **{name: m.values.get(name) for name in grid},
+        **{name.removeprefix("parameters."): _cell(values[i]) for name, values in given.items()},
         "rounds": m.summary["rounds"], "failed": m.summary["rounds_failed"], "accuracy": m.summary["accuracy"],
         "virtual_s": m.summary["virtual_seconds"], "mb": m.summary["bytes_total"] / 1e6,
         "lost": m.summary["messages_lost"], "sent": m.summary["messages_sent"],
-        "real_s": m.summary["real_seconds"], "digest": m.summary["digest"]} for m in found.members])
+        "real_s": m.summary["real_seconds"], "digest": m.summary["digest"]} for i, m in enumerate(found.members)])
+
+
+def _cell(value: Any) -> Any:
+    """A parameter's value as a table shows it."""
+    return value if value is None or isinstance(value, (str, int, float)) else json.dumps(value)
 
 
 def _failures(found: Study) -> list[tuple[str, pd.DataFrame]]:

@@ -42,8 +42,8 @@ class Run:
     end_ns: int
 
     @property
-    def scheme(self) -> str:
-        return str(self.summary["scheme"])
+    def label(self) -> str:
+        return str(self.summary["label"])
 
     @property
     def names(self) -> list[str]:

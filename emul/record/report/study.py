@@ -106,7 +106,7 @@ def of_runs(folders: Sequence[Path]) -> Study:
     summaries = [summary_of(folder) for folder in folders]
     names = [_scenario(folder) for folder in folders]
     several = len(set(names)) > 1
-    series = [f"{name}, {s['scheme']}" if several else str(s["scheme"])
+    series = [f"{name}, {s['label']}" if several else str(s["label"])
               for name, s in zip(names, summaries, strict=True)]
     seeds = [s.get("seed") for s in summaries]
     pairs = list(zip(series, seeds, strict=True))
