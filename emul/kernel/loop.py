@@ -46,6 +46,7 @@ from emul.kernel.parts import Copy, KNode, Patience, Pipe
 from emul.kernel.rounds import finish, leave_round, next_round, plan_stop, report, stop_now, try_next_round
 from emul.kernel.state import HELD, Kernel
 from emul.kernel.waits import abstain, close_round, resume, wait
+from emul.network import Tail
 from emul.roles.events import (
     Abstain,
     Compute,
@@ -329,5 +330,5 @@ def _time(row: rows.Row) -> int:
     return row[1]
 
 
-def _copy_key(left: tuple[Copy, bool, int, int, Pipe | None]) -> tuple[int, int]:
+def _copy_key(left: tuple[Copy, bool, Tail, int, Pipe | None]) -> tuple[int, int]:
     return left[0].source, left[0].seq

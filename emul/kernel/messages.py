@@ -10,7 +10,7 @@ from emul.kernel.fates import matches, settle, skip_lost_rounds
 from emul.kernel.parts import FLOW, OWN, SHARED, Copy, KNode, Payload, Pipe
 from emul.kernel.state import Kernel
 from emul.kernel.waits import tell_watchers
-from emul.network import FlowLink
+from emul.network import HERE, FlowLink, Tail
 from emul.roles.events import Drop, Send
 from emul.wire import ENVELOPE_BYTES
 
@@ -65,11 +65,11 @@ def _way(kernel: Kernel, node: KNode, target: KNode) -> tuple[tuple[int, ...], P
     return path, find_pipe(kernel, path[0], path[1])
 
 
-def _offer(kernel: Kernel, time: int, pipe: Pipe, copy: Copy, tail: int = 0) -> None:
-    """The copy's next link. `tail`: when the last byte of it will be here; it is, if that has passed."""
-    if pipe.kind or pipe.cut or tail > time:
+def _offer(kernel: Kernel, time: int, pipe: Pipe, copy: Copy, tail: Tail = HERE) -> None:
+    """The copy's next link. `tail`: when the rest of it will be here; it is, if that has passed."""
+    if pipe.kind or pipe.cut or tail.end_ns > time:
         if pipe.kind == FLOW:
-            _enter(kernel, max(time, tail), pipe, copy, [])
+            _enter(kernel, max(time, tail.end_ns), pipe, copy, [])
         elif pipe.kind == SHARED:               # other nodes may offer to it before: in the order of time
             kernel.calendar.add(time, (NETWORK, copy.source, copy.seq + FAR, OFFER, (pipe, copy, tail), None))
         else:
@@ -82,7 +82,7 @@ def _offer(kernel: Kernel, time: int, pipe: Pipe, copy: Copy, tail: int = 0) -> 
         _decide(kernel, copy, delivered)
 
 
-def offer_to(kernel: Kernel, time: int, pipe: Pipe, copy: Copy, tail: int) -> None:
+def offer_to(kernel: Kernel, time: int, pipe: Pipe, copy: Copy, tail: Tail) -> None:
     """Offer the copy to a link whose next departure this may change."""
     pipe.link.offer(time, copy, copy.size, copy.round, copy.hop >= len(copy.path) - 2, tail)
     look_again(kernel, pipe.main)
@@ -175,7 +175,7 @@ def look_again(kernel: Kernel, pipe: Pipe) -> None:
     _look_at(kernel, pipe)
 
 
-def leave_link(kernel: Kernel, time: int, pipe: Pipe) -> list[tuple[Copy, bool, int, int]]:
+def leave_link(kernel: Kernel, time: int, pipe: Pipe) -> list[tuple[Copy, bool, Tail, int]]:
     """What leaves the link now; and the calendar is told when to look at it next."""
     if pipe.due != time:                        # the link has changed since, and was scheduled anew
         if pipe.stale:
@@ -193,7 +193,7 @@ def leave_link(kernel: Kernel, time: int, pipe: Pipe) -> list[tuple[Copy, bool, 
     return []
 
 
-def arrive(kernel: Kernel, time: int, copy: Copy, delivered: bool, tail: int, resent: int, pipe: Pipe | None,
+def arrive(kernel: Kernel, time: int, copy: Copy, delivered: bool, tail: Tail, resent: int, pipe: Pipe | None,
             ) -> KNode | None:
     """A copy has left a link. Returns its receiver if this may end a wait of it."""
     receiver = kernel.nodes[copy.target]

@@ -11,15 +11,16 @@ from emul.network.graph.topology import (
     TopologyError,
     TopologySpec,
 )
+from emul.network.links.features import Queue, Switching
 from emul.network.links.flows import FlowLink
 from emul.network.links.fluid import Fluid
-from emul.network.links.full_link import FullLink, Queue, Switching
-from emul.network.links.link import Link
+from emul.network.links.full_link import FullLink
+from emul.network.links.link import HERE, Link, Tail
 from emul.network.links.transport import Arq, TcpCap
 from emul.network.models.loss import OutageSpec, lost_at
 from emul.network.network import NEVER, Network, build
 from emul.network.rules import LinkParameters, LinkRule, parse_match
 
-__all__ = ["DIALECTS", "GENERATORS", "NEVER", "SHAPES", "Access", "Arq", "Capacity", "Distance", "FlowLink", "Fluid",
-           "FullLink", "Link", "LinkParameters", "LinkRule", "Network", "OutageSpec", "Queue", "RoleRule", "Switching",
-           "TcpCap", "TopologyError", "TopologySpec", "build", "lost_at", "parse_match"]
+__all__ = ["DIALECTS", "GENERATORS", "HERE", "NEVER", "SHAPES", "Access", "Arq", "Capacity", "Distance", "FlowLink",
+           "Fluid", "FullLink", "Link", "LinkParameters", "LinkRule", "Network", "OutageSpec", "Queue", "RoleRule",
+           "Switching", "Tail", "TcpCap", "TopologyError", "TopologySpec", "build", "lost_at", "parse_match"]

@@ -12,6 +12,7 @@ from itertools import pairwise
 from math import inf
 
 from emul.network.links.fifo import fifo_link, needs_all_full
+from emul.network.links.link import HERE
 from emul.network.links.tcp import MSS_BYTES
 from emul.network.links.transport import UNLIMITED_RETRIES, Arq, TcpCap
 from emul.network.models.chains import RoundChain
@@ -111,7 +112,7 @@ class Outlook:
         links = [self._network.parameters(*ends) for ends in way]
         if links and links[0].sharing != "fifo":
             return self._shared_ns(way, links)
-        now, tail = 0, 0
+        now, tail = 0, HERE
         for i, ((u, v), p) in enumerate(zip(way, links, strict=True)):
             lost = self._model(u, v, p) if isinstance(p.transport, TcpCap) else None     # it says how fast TCP is
             profile = p.bandwidth_bps.service() if isinstance(p.bandwidth_bps, TraceSpec) else None

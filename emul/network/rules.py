@@ -15,7 +15,7 @@ from fnmatch import translate
 from typing import Any, Literal, get_args
 
 from emul.base.errors import Problem
-from emul.network.links.full_link import Queue, Switching
+from emul.network.links.features import Queue, Switching
 from emul.network.links.link import bandwidth_problem, latency_problem
 from emul.network.links.transport import Arq, TcpCap
 from emul.network.models import latency, loss, traces

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from laws import BYTE_A_NS, FOREVER, MS, S, batch_z, fluid_ends, poisson_ns, sizes_of, through
 
-from emul.network import Fluid, Link, OutageSpec
-from emul.network.links.full_link import FullLink, Queue, Switching
+from emul.network import HERE, Fluid, Link, OutageSpec
+from emul.network.links.features import Queue, Switching
+from emul.network.links.full_link import FullLink
 from emul.network.models.loss import outage
 
 # --- sample paths: exact --------------------------------------------------------------------------------------------
@@ -46,7 +47,7 @@ def test_f02_a_packetized_message_takes_over_three_hops_what_its_packets_would()
     """The same, as one message of 15,020 bytes that links hand on packet by packet."""
     links = [FullLink(i, i + 1, latency, bandwidth, switching=Switching("packetized", 1502))
              for i, (bandwidth, latency) in enumerate(HOPS)]
-    now, tail = 0, 0
+    now, tail = 0, HERE
     for i, link in enumerate(links):
         link.offer(now, "m", 15_020, 0, i == len(links) - 1, tail)
         due = link.next_change()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from emul.base import rows as R
 from emul.base.errors import NothingToReceive, TimedOut
 from emul.network import LinkRule, OutageSpec, TopologySpec
-from emul.network.links.full_link import Queue, Switching
+from emul.network.links.features import Queue, Switching
 from emul.network.links.transport import Arq
 from emul.network.models.latency import JitterSpec
 from emul.roles import Message, Node

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emul.base.errors import NetworkError
-from emul.network import Link, OutageSpec
+from emul.network import HERE, Link, OutageSpec
 from emul.network.models.loss import outage
 
 MS = 10**6
@@ -28,7 +28,7 @@ def outage_of(p, per="message", slot_ns=None, seed=7):
 
 def fates(left):
     """What `advance` said, of whole messages sent once."""
-    assert all((tail, resent) == (0, 0) for _, _, tail, resent in left)
+    assert all((tail, resent) == (HERE, 0) for _, _, tail, resent in left)
     return [(item, ok) for item, ok, _, _ in left]
 
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emul.base.errors import NetworkError
-from emul.network import LinkRule, OutageSpec, RoleRule, TopologySpec, build
-from emul.network.links.full_link import Switching
+from emul.network import HERE, LinkRule, OutageSpec, RoleRule, TopologySpec, build
+from emul.network.links.features import Switching
 from emul.network.links.tcp import mathis_bps
 from emul.network.links.transport import Arq, TcpCap
 from emul.network.models.latency import LognormalSpec
@@ -31,7 +31,7 @@ def foretold(rules, size=10**6, n=4, u=0, v=None, seed=7):
 
 def sent(network, way, size):
     """When a message really arrives over the links of a way, one after the other."""
-    now, tail = 0, 0
+    now, tail = 0, HERE
     for i, hop in enumerate(hops := list(pairwise(way))):
         link = network.link(*hop)
         link.offer(now, "m", size, 0, i == len(hops) - 1, tail)

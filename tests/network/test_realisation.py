@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from emul.base.errors import ScenarioError
-from emul.network import LinkRule, TopologySpec, build
+from emul.network import HERE, LinkRule, TopologySpec, build
 from emul.network.models.latency import JitterSpec, LognormalSpec, latency
 from emul.network.models.loss import (
     FadingSpec,
@@ -221,7 +221,7 @@ def test_a_record_can_lower_what_a_latency_can_fall_to(write):
     link = network.link(1, 0)
     link.offer(0, "a", 10, 1)
     link.offer(50 * MS, "b", 10, 1)
-    assert (link.latency_ns, link.advance(3 * MS), link.advance(69 * MS)) == (3 * MS, [("a", True, 0, 0)], [])
+    assert (link.latency_ns, link.advance(3 * MS), link.advance(69 * MS)) == (3 * MS, [("a", True, HERE, 0)], [])
     assert link.next_change() == 70 * MS
 
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from emul.base.errors import NetworkError
-from emul.network import NEVER, LinkRule, OutageSpec, RoleRule, TopologySpec, build
+from emul.network import HERE, NEVER, LinkRule, OutageSpec, RoleRule, TopologySpec, build
 
 MS = 10**6
 
@@ -57,7 +57,7 @@ def test_generated_links_have_no_latency_and_infinite_bandwidth_unless_a_rule_sa
     link = build(TopologySpec("star", clients=1), [], 7).link(1, 0)
     assert (link.latency_ns, link.bandwidth_bps, link.overhead_bytes) == (0, None, 0)
     assert link.offer(5, "m", 10**9, 1)
-    assert link.advance(5) == [("m", True, 0, 0)]
+    assert link.advance(5) == [("m", True, HERE, 0)]
 
 
 def test_a_link_is_one_object_made_on_first_use():

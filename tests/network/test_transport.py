@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from emul.base.errors import NetworkError
 from emul.base.streams import key64
-from emul.network import Arq, FullLink, OutageSpec, Switching, TcpCap
+from emul.network import HERE, Arq, FullLink, OutageSpec, Switching, Tail, TcpCap
 from emul.network.links.tcp import mathis_bps, pftk_bps
 from emul.network.links.transport import UNLIMITED_RETRIES
 from emul.network.models.loss import FadingSpec, GilbertSpec, OnOffSpec, outage
@@ -34,7 +34,7 @@ def send(link, sizes, gap=10**7, round=1):
         link.offer(now, i, size, round)
         due = link.next_change()
         (item, delivered, tail, resent), = link.advance(due)
-        assert (item, tail) == (i, 0)
+        assert (item, tail) == (i, HERE)
         found.append((due - now, delivered, resent))
     return found
 
@@ -158,8 +158,8 @@ def test_packets_are_sent_again_in_their_order_and_not_before_the_timeout():
     link.offer(0, "n", 10, 1)
     # 1 again at 20 + 40 = 60 .. 70, 3 at 80 .. 90, lost, and at 130 .. 140; then the next message
     assert link.next_change() == 145
-    assert link.advance(145) == [("m", True, 0, 30)]
-    assert link.advance(155) == [("n", True, 0, 0)]
+    assert link.advance(145) == [("m", True, HERE, 30)]
+    assert link.advance(155) == [("n", True, HERE, 0)]
 
 
 def test_given_up_by_one_packet_the_message_is_lost():
@@ -248,7 +248,7 @@ def test_a_link_that_stays_down_uses_up_the_retries():
     link.change(0, down=True)
     assert link.offer(0, "m", 100, 1) is False
     assert link.next_change() == 3 * 1100 + 100 + 100
-    assert link.advance(10**6) == [("m", False, 0, 300)]
+    assert link.advance(10**6) == [("m", False, HERE, 300)]
 
 
 def test_deliver_lets_what_was_offered_before_have_its_fate():
@@ -279,9 +279,9 @@ def test_a_pause_shifts_what_is_not_sent(start, length):
 
 def test_an_arq_hands_on_whole_messages():
     link = arq_link(None, Arq(), switching=Switching("cut_through"))
-    link.offer(0, "m", 1000, 1, False, 500)                 # nor does it begin before all of it is here
+    link.offer(0, "m", 1000, 1, False, Tail(end_ns=500))                 # nor does it begin before all of it is here
     assert link.next_change() == 1600
-    assert link.advance(1600) == [("m", True, 0, 0)]
+    assert link.advance(1600) == [("m", True, HERE, 0)]
 
 
 # --- TCP ------------------------------------------------------------------------------------------------------------

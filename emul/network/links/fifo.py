@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from emul.base.errors import NetworkError, Problem, ScenarioError
 from emul.base.streams import key64
-from emul.network.links.full_link import Delay, FullLink, Switching
+from emul.network.links.features import Delay, Switching
+from emul.network.links.full_link import FullLink
 from emul.network.links.link import Link
 from emul.network.links.service import Service
 from emul.network.links.transport import Arq, TcpCap

@@ -13,9 +13,9 @@ from math import inf, prod
 from typing import Any, Literal
 
 from emul.base.errors import NetworkError
+from emul.network.links.features import Delay
 from emul.network.links.fluid import Fluid, RateProfile, Sharing
-from emul.network.links.full_link import Delay
-from emul.network.links.link import InFlight, Left
+from emul.network.links.link import HERE, InFlight, Left
 from emul.network.links.transport import TcpCap
 from emul.network.models.loss import Outage
 
@@ -157,13 +157,13 @@ class Flows:
         return self.fluid.next_change()
 
     def advance(self, now: int) -> list[Left]:
-        """What is through by `now`: (item, delivered, 0, 0), in the order of their ends."""
+        """What is through by `now`: (item, delivered, HERE, 0), in the order of their ends."""
         left = []
         for item in self.fluid.advance(now):
             delivered = item not in self._doomed
             if not delivered:
                 del self._doomed[item]
-            left.append((item, delivered, 0, 0))
+            left.append((item, delivered, HERE, 0))
         return left
 
 

@@ -7,11 +7,12 @@
   dropped as a whole. A dropped one occupies nothing; its loss is known when it would have been delivered, had it been
   taken.
 * Handing on heads (`Switching`). A message that goes on over another link leaves when its first packet (packetized) or
-  its first byte (cut-through) has crossed. The next link is told when the tail follows; it transmits no faster than the
-  bytes come: its last packet cannot start before the tail is there. So n packets of L bytes over several links take
-  sum(L / C_i + d_i) + (n - 1) L / min C. What a link loses, it loses whole, and that is known when the tail would have
-  come. A message of which the head has left is settled: no fault or change of this link touches it any more, and its
-  tail follows as planned (and occupies the link as long).
+  its first byte (cut-through) has crossed. The next link is told when the rest follows (`Tail`), and transmits no
+  faster than that comes (`emul.network.links.transit`). So n packets of L bytes over several links take
+  sum(L / C_i + d_i) + (n - 1) L / min C, and a shorter last packet waits for the full one ahead of it. What a link
+  loses, it loses whole, and that is known when the tail would have come. A message of which the head has left is
+  settled: no fault or change of this link touches it any more, and its tail follows as planned (and occupies the link
+  as long).
 * Transports (`emul.network.links.transport`): ARQ on this link alone, or a cap on the rate as TCP's.
 
 A change plans anew all that has not been transmitted: first what has been sent by now is set down with the link as it
@@ -21,98 +22,18 @@ was, then the rest is planned with the link as it is. So a plan never depends on
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
-from fractions import Fraction
 from heapq import heapify, heappop, heappush
 from math import inf
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, cast
 
 from emul.base.errors import NetworkError
-from emul.network.links.link import InFlight, Left, Link
-from emul.network.links.service import PAUSED, STOPPED, UNLIMITED, Bytes, Constant, Gated, Service, Varying
+from emul.network.links.features import Delay, Queue, Switching
+from emul.network.links.link import HERE, InFlight, Left, Link, Tail
+from emul.network.links.service import PAUSED, STOPPED, UNLIMITED, Constant, Gated, Service, Varying
 from emul.network.links.tcp import MSS_BYTES
-from emul.network.links.transport import Arq, Attempts, Conditions, Fates, Finding, TcpCap, is_count
+from emul.network.links.transit import Transit
+from emul.network.links.transport import Arq, Attempts, Conditions, Fates, TcpCap
 from emul.network.models.loss import Outage
-
-
-class Delay(Protocol):
-    """A latency that is drawn, in ns; never below `least_ns`."""
-
-    least_ns: int
-    typical_ns: int
-    reorder: bool
-
-    def draw(self, round: int, k: int) -> int: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Queue:
-    """How much may wait: `limit` wire bytes or packets. M/M/1/K is messages of one packet and a queue of K - 1."""
-
-    limit: int
-    unit: Literal["bytes", "packets"] = "bytes"
-
-    def problems(self) -> list[Finding]:
-        found = [] if is_count(self.limit, 0) else [("limit", repr(self.limit), "expected a whole number, 0 or more")]
-        if self.unit not in ("bytes", "packets"):
-            found.append(("unit", repr(self.unit), "expected bytes or packets"))
-        return found
-
-
-@dataclass(frozen=True, slots=True)
-class Switching:
-    """How far a message must have crossed before it goes on: its first byte, or its first packet of `mtu` bytes.
-
-    mtu None: that of the link's overhead; where there is none, a message is one packet.
-    """
-
-    mode: Literal["cut_through", "packetized"]
-    mtu: int | None = None
-
-    def problems(self) -> list[Finding]:
-        found = []
-        if self.mode not in ("cut_through", "packetized"):
-            found.append(("mode", repr(self.mode), "expected cut_through or packetized"))
-        if self.mtu is not None and (self.mode != "packetized" or not is_count(self.mtu, 1)):
-            found.append(("mtu", repr(self.mtu), "expected a whole number of bytes, 1 or more, of packetized"))
-        return found
-
-
-class _Transit:
-    """A message on the link: what it is, and the plan for it."""
-
-    __slots__ = ("accepted", "begun", "blocked", "delivered", "due", "end", "first_packet", "free", "gone", "head_end",
-                 "head_left", "item", "k", "last_packet", "left", "offered", "packets", "planned", "resent", "round",
-                 "seq", "settled", "size", "start", "tail", "tail_in", "task", "whole")
-
-    item: Any
-    seq: int                    # number among all that were offered
-    round: int
-    k: int
-    packets: int
-    size: int                   # wire bytes
-    left: Bytes                 # of them, to be transmitted from `planned` on
-    planned: int
-    offered: int
-    tail_in: int                # when its tail reaches this link
-    first_packet: int           # wire bytes that come with its head,
-    last_packet: int            # and that cannot leave before its tail has come
-    head_left: Bytes | None     # bytes that must cross before it goes on; None: all
-    accepted: bool              # not dropped by the queue
-    begun: bool                 # its transmission began before a change: its fate stands
-    settled: bool               # lost, whatever happens
-    blocked: bool               # ARQ: what is sent for it now is lost, since the link is down
-    gone: bool
-    task: Attempts | None
-    start: int                  # of its transmission
-    end: int                    # of its last byte
-    free: int                   # when the link can begin with the next one
-    head_end: int
-    whole: int                  # when the whole has crossed
-    due: int                    # when it leaves: whole, or earlier by its head
-    tail: int                   # whole, if it leaves by its head, else 0
-    delivered: bool
-    resent: int
 
 
 class FullLink(Link):
@@ -132,13 +53,13 @@ class FullLink(Link):
                  transport: Arq | TcpCap | None = None, key: int = 0):
         super().__init__(src, dst, 0, bandwidth_bps, None, overhead_bytes, mtu)
         self._offered = {}
-        self._flight: deque[_Transit] = deque()         # in the order offered; what has left among them is `gone`
-        self._heap: list[tuple[int, int, _Transit]] = []        # (due, seq, ...) of all that have not left
+        self._flight: deque[Transit] = deque()         # in the order offered; what has left among them is `gone`
+        self._heap: list[tuple[int, int, Transit]] = []        # (due, seq, ...) of all that have not left
         self._seq = 0
         self._free = 0                          # until when what has left by its head is transmitted still,
         self._tails = 0                         # and when its tail has crossed
         self._limit = queue
-        self._waiting: deque[_Transit] = deque()        # accepted, not begun when last looked at
+        self._waiting: deque[Transit] = deque()        # accepted, not begun when last looked at
         self._waits = 0                         # their bytes or packets
         self._switching = switching
         self._transport = transport
@@ -198,30 +119,19 @@ class FullLink(Link):
 
     # --- the interface ---
 
-    def offer(self, now: int, item: Any, size_bytes: int, round: int, last: bool = True, tail_ns: int = 0) -> bool:
-        """As `Link.offer`. last: it goes no further. tail_ns: when its tail will be here, if only its head is."""
-        offered = self._offered
-        assert offered is not None
-        e = _Transit()
-        e.k = offered.get(round, 0)
-        offered[round] = e.k + 1
-        e.item, e.round, e.offered, e.seq = item, round, now, self._seq
-        self._seq += 1
-        e.packets = self.packets(size_bytes)
-        e.size = e.left = self.wire_bytes(size_bytes)
-        e.tail_in = tail_ns
-        e.first_packet, e.last_packet = self._ends(size_bytes)
+    def offer(self, now: int, item: Any, size_bytes: int, round: int, last: bool = True, tail: Tail = HERE) -> bool:
+        """As `Link.offer`. last: it goes no further. tail: when the rest of it will be here, if only its head is."""
+        e = self._entered(now, item, size_bytes, round)
         whole = last or self._switching is None or isinstance(self._transport, Arq)
-        e.head_left = None if whole else e.first_packet
-        e.head_end = PAUSED
-        e.begun = e.settled = e.gone = False
-        e.blocked, e.task = self._refuses, None
         start = max(now, self._busy_until)
         if isinstance(self._transport, Arq):
-            start = max(start, tail_ns)             # ARQ sends whole messages
+            e.comes, start = tail, max(start, tail.end_ns)      # ARQ sends whole messages
             e.task = Attempts(self._transport, e.size, self._part_bytes, e.packets, self._key, round, e.k)
-        elif self._refuses:
-            e.settled = True
+        elif self._switching is not None or tail.end_ns > now:
+            self._cut(e, size_bytes, tail)
+        e.head_left = None if whole else e.first_packet
+        e.settled = self._refuses and e.task is None
+        e.blocked = self._refuses
         e.accepted = self._limit is None or self._takes(self._limit, now, start, e)
         self._plan(e, start, self._floor)
         if e.accepted:
@@ -239,13 +149,13 @@ class FullLink(Link):
         return due if due < PAUSED else None
 
     def advance(self, now: int) -> list[Left]:
-        """As `Link.advance`, by time and then in the order offered. tail_ns > 0: only the head has left."""
+        """As `Link.advance`, by time and then in the order offered. A tail that is not HERE: only the head has left."""
         heap, flight = self._heap, self._flight
         left = []
         while heap and heap[0][0] <= now:
             e = heappop(heap)[2]
             e.gone = True
-            left.append((e.item, e.delivered, e.tail, e.resent))
+            left.append((e.item, e.delivered, e.goes, e.resent))
             if e.accepted:
                 self._free = max(self._free, e.free)
                 self._tails = max(self._tails, e.whole)
@@ -287,15 +197,27 @@ class FullLink(Link):
 
     # --- offers ---
 
-    def _ends(self, size_bytes: int) -> tuple[int, int]:
-        """Wire bytes of the first packet and of the last one; 0 where they have no length, as in cut-through."""
-        if self._switching is None or self._switching.mode == "cut_through":
-            return 0, 0
-        full = min(self._switching.mtu or self.mtu or size_bytes, size_bytes)
-        rest = size_bytes % full or full if full else 0
-        return full + self.overhead_bytes, rest + self.overhead_bytes
+    def _entered(self, now: int, item: Any, size_bytes: int, round: int) -> Transit:
+        """The message, counted: as the k-th of its round, whatever becomes of it."""
+        offered = self._offered
+        assert offered is not None
+        k = offered.get(round, 0)
+        offered[round] = k + 1
+        e = Transit(item, self._seq, round, k, now, self.wire_bytes(size_bytes), self.packets(size_bytes))
+        self._seq += 1
+        return e
 
-    def _takes(self, queue: Queue, now: int, start: int, e: _Transit) -> bool:
+    def _cut(self, e: Transit, size_bytes: int, tail: Tail) -> None:
+        """In which packets it crosses this link, and in which it comes."""
+        packet_bytes = 0
+        if self._switching is not None and self._switching.mode == "packetized":
+            packet_bytes = self._switching.mtu or self.mtu or size_bytes
+        e.cut(size_bytes, packet_bytes, self.overhead_bytes)
+        if tail.end_ns > e.offered:
+            framed = tail.packet_bytes in (packet_bytes, self.mtu)
+            e.follows(tail, size_bytes, packet_bytes, self.overhead_bytes if framed else 0)
+
+    def _takes(self, queue: Queue, now: int, start: int, e: Transit) -> bool:
         """Whether the queue has room for `e`, which begins at `start`."""
         self._forget_begun(now)
         if start <= now:
@@ -316,7 +238,7 @@ class FullLink(Link):
 
     # --- plans ---
 
-    def _plan(self, e: _Transit, at: int, floor: int) -> None:
+    def _plan(self, e: Transit, at: int, floor: int) -> None:
         """Plan `e`, of which `left` bytes are to be sent from `at` on; nothing leaves before `floor`."""
         latency = self.latency_ns if self._draw is None else self._draw(e.round, e.k)
         e.planned = at
@@ -325,7 +247,7 @@ class FullLink(Link):
             self._plan_attempts(e, e.task, at, latency)
             arrival = e.whole
         else:
-            e.end = e.free = self._end(e, at)
+            e.end = e.free = e.whole_ends(self._service, at)
             if not e.begun:
                 e.start = at
                 if self._lost is not None and at < PAUSED:
@@ -337,22 +259,19 @@ class FullLink(Link):
             e.resent = 0 if self._resent is None else _share(e.size, *self._resent)
             arrival = e.end + latency
         e.whole = arrival if self._reorder or arrival > floor else floor
-        head_due, e.due, e.tail = e.due if head_crossed else 0, e.whole, 0
-        if e.head_left is not None and e.delivered:
-            if not head_crossed:
-                e.head_end = self._service.finish(at, e.head_left)
-                head_due = e.head_end + latency
-            e.due = head_due if self._reorder or head_due > floor else floor
-            e.tail = e.whole = max(e.whole, e.due)
+        head_due, e.due, e.goes = e.due if head_crossed else 0, e.whole, HERE
+        if e.head_left is None or not e.delivered:
+            return
+        if not head_crossed:
+            e.head_end = self._service.finish(at, e.head_left)
+            head_due = e.head_end + latency
+        e.due = head_due if self._reorder or head_due > floor else floor
+        e.whole = max(e.whole, e.due)
+        if e.body_left or not e.begun:
+            e.body_due = e.body_ends(self._service, at) + latency
+        e.goes = Tail(min(max(e.body_due, e.due), e.whole), e.whole, max(0, e.first_packet - self.overhead_bytes))
 
-    def _end(self, e: _Transit, at: int) -> int:
-        """When the last byte has left: as fast as the link can, and not before it has come."""
-        end = self._service.finish(at, e.left)
-        if e.tail_in > at:
-            end = max(end, self._service.finish(e.tail_in, e.last_packet))
-        return end
-
-    def _plan_attempts(self, e: _Transit, task: Attempts, at: int, latency: int) -> None:
+    def _plan_attempts(self, e: Transit, task: Attempts, at: int, latency: int) -> None:
         if not e.begun:
             e.start = at
         task.go_on_from(at)
@@ -372,20 +291,8 @@ class FullLink(Link):
                 latency = self.latency_ns if self._draw is None else self._draw(e.round, e.k)
                 e.task.run_until(now, Conditions(self._service, latency, self._fates, e.blocked))
             else:
-                self._subtract_sent(e, now)
+                e.subtract_sent(self._service, now)
             e.begun = True
-
-    def _subtract_sent(self, e: _Transit, now: int) -> None:
-        sent = self._service.sent_bytes(e.planned, now) if now > e.planned else 0
-        left = e.left - sent
-        if e.tail_in > now:             # between head and tail it comes evenly: what has not come is not sent
-            coming = Fraction((e.size - e.first_packet) * (e.tail_in - now), e.tail_in - e.offered)
-            left = max(left, coming, e.last_packet)
-        elif e.tail_in > e.planned:     # nor is the last packet before it is whole
-            left = max(left, e.last_packet - self._service.sent_bytes(e.tail_in, now))
-        if e.head_left is not None:
-            e.head_left = max(0, e.head_left - sent)
-        e.left = left
 
     def _plan_all(self, now: int, drops: bool) -> None:
         """Plan what is not transmitted; `drops`: the link goes down and loses what it can."""
@@ -402,9 +309,9 @@ class FullLink(Link):
                 e.blocked = drops or (e.blocked and self._refuses)
             elif drops:
                 e.settled = True
-                e.delivered, e.due, e.tail = False, e.whole, 0
+                e.delivered, e.due, e.goes = False, e.whole, HERE
             if e.end > now:
-                self._plan(e, busy if e.task is None else max(busy, e.tail_in), floor)
+                self._plan(e, busy if e.task is None else max(busy, e.comes.end_ns), floor)
             busy = max(busy, e.free)
             floor = max(floor, e.whole)
         self._busy_until = busy

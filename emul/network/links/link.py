@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Mapping
 from fractions import Fraction
 from math import ceil
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from emul.base.errors import NetworkError
 from emul.network.links.service import PAUSED, WORK_PER_BYTE
@@ -29,7 +29,18 @@ _SETTLED = -1                       # in the place of k: no re-planning draws th
 
 InFlight = Literal["drop", "pause", "deliver"]
 INFLIGHT: tuple[str, ...] = get_args(InFlight)
-Left: TypeAlias = tuple[Any, bool, int, int]        # item, delivered, tail_ns, resent_bytes
+
+
+class Tail(NamedTuple):
+    """When the rest of a message follows its head, which is here: in packets, or (packet_bytes 0) as a stream."""
+
+    body_ns: int = 0            # all but its last packet is here
+    end_ns: int = 0             # the whole is here
+    packet_bytes: int = 0       # of a full packet, without overhead
+
+
+HERE = Tail()                   # nothing follows
+Left: TypeAlias = tuple[Any, bool, Tail, int]       # item, delivered, tail, resent_bytes
 _Entry: TypeAlias = tuple[int, Any, bool, int, int, int | Fraction, int, int, int]
 #                   due, item, delivered, start, end, bytes, round, k, packets; `due` does not decrease along a queue
 
@@ -42,7 +53,7 @@ class Link:
     """
 
     half_duplex = False     # whether both directions are this one link
-    cut = False             # whether `offer` wants to know `last` and `tail_ns`, and can bring `next_change` forward
+    cut = False             # whether `offer` wants to know `last` and `tail`, and can bring `next_change` forward
 
     __slots__ = ("_busy_until", "_floor", "_lost", "_offered", "_queue", "_rate", "_refuses", "_work",
                  "bandwidth_bps", "down", "dst", "latency_ns", "mtu", "overhead_bytes", "src")
@@ -84,10 +95,10 @@ class Link:
         """Packets of a message, at least 1: what an outage per packet can hit."""
         return 1 if self.mtu is None else -(-size_bytes // self.mtu) or 1
 
-    def offer(self, now: int, item: Any, size_bytes: int, round: int, last: bool = True, tail_ns: int = 0) -> bool:
+    def offer(self, now: int, item: Any, size_bytes: int, round: int, last: bool = True, tail: Tail = HERE) -> bool:
         """Queue `item`, of `size_bytes` without per-packet overhead; `round` is 0 outside rounds and if unscoped.
 
-        last: whether this is the last link of its way. tail_ns: when the whole of it will be here, if its head comes
+        last: whether this is the last link of its way. tail: when the rest of it will be here, if its head comes
         before that; links that hand on heads are of FullLinks only, so here it is past.
         True: it will be delivered as things stand; False: it will be lost. A later `change` can revise both, so
         the word that counts is the one `advance` returns.
@@ -136,16 +147,16 @@ class Link:
         return due if due < PAUSED else None
 
     def advance(self, now: int) -> list[Left]:
-        """What has left by `now`, in the order offered: (item, delivered, tail_ns, resent_bytes).
+        """What has left by `now`, in the order offered: (item, delivered, tail, resent_bytes).
 
-        delivered: False if lost, which is known only now. tail_ns: when the whole of it has left, where only its
-        head has; 0 here. resent_bytes: wire bytes sent again by a transport; 0 here.
+        delivered: False if lost, which is known only now. tail: when the rest of it leaves, where only its head has;
+        HERE here. resent_bytes: wire bytes sent again by a transport; 0 here.
         """
         queue = self._queue
         left = []
         while queue and queue[0][0] <= now:
             entry = queue.popleft()
-            left.append((entry[1], entry[2], 0, 0))
+            left.append((entry[1], entry[2], HERE, 0))
         if not queue:
             self._queue = ()
         return left

@@ -35,6 +35,7 @@ from typing import Any, Literal, NamedTuple, Protocol, cast, get_args
 import numpy as np
 
 from emul.base.streams import key64, uniform_at, uniforms_at
+from emul.network.links.features import Finding, is_count
 from emul.network.links.service import PAUSED, Bytes, Service
 from emul.network.links.tcp import MSS_BYTES, RTO_NS, mathis_bps, pftk_bps
 from emul.network.models.chains import RoundChain
@@ -45,14 +46,6 @@ ARQ_MODES: tuple[str, ...] = get_args(ArqMode)
 TCP_FORMULAS = ("mathis", "pftk")
 UNLIMITED_RETRIES = 4095         # what "unlimited" stands for, so that a link that loses all comes to an end
 _ACK = 1 << 62                      # draws of acknowledgements: apart from those of packets, below 2^63
-
-
-Finding = tuple[str, str, str]      # place, found, expected
-
-
-def is_count(value: Any, least: int) -> bool:
-    """Whether it is a whole number, `least` or more."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def _counts(least: Mapping[str, int], of: Any) -> list[Finding]:
