@@ -13,7 +13,7 @@ over the clients that no attack has poisoned.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,14 +93,3 @@ def mean_of(shared: Vector, got: Mapping[int, Trained]) -> Vector:
         return shared
     total = weighted_sum({k: m.parameters for k, m in got.items()}, samples)
     return (total / sum(samples.values())).astype(np.float32)
-
-
-def first_server(roles: Mapping[str, Sequence[int]]) -> list[int]:
-    """For `DECIDES`."""
-    return list(roles["server"][:1])
-
-
-def wrong_deadline(deadline_s: float | None) -> list[str]:
-    """What is wrong with a round's deadline, for a scheme's `check`."""
-    return [] if deadline_s is None or deadline_s > 0 else [
-        f"deadline = {deadline_s} s: expected a time above 0, or none"]

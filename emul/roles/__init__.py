@@ -3,9 +3,11 @@
     from emul.roles import Message, Node, Vector, weighted_mean
 """
 
+from emul.roles import checks
 from emul.roles.aggregate import weighted_mean
 from emul.roles.analysis import Analysis, Setting
 from emul.roles.node import Node, Round, RoundOver
 from emul.wire import Declared, Message, Vector
 
-__all__ = ["Analysis", "Declared", "Message", "Node", "Round", "RoundOver", "Setting", "Vector", "weighted_mean"]
+__all__ = ["Analysis", "Declared", "Message", "Node", "Round", "RoundOver", "Setting", "Vector", "checks",
+           "weighted_mean"]

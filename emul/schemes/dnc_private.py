@@ -19,7 +19,6 @@ Bytes of the arrays in each message, without its header:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -27,9 +26,9 @@ import numpy as np
 
 from emul.primitives.codes import network_coding
 from emul.primitives.means import weighted_sum
-from emul.primitives.privacy import ldp, lmip
-from emul.primitives.privacy.mechanism import noisy
-from emul.roles import Analysis, Message, Node, Setting, Vector
+from emul.primitives.privacy.mechanism import noisy, told_by_update
+from emul.protocols.rounds import first_server
+from emul.roles import Analysis, Message, Node, Setting, Vector, checks
 
 
 @dataclass(frozen=True)
@@ -157,29 +156,16 @@ def recover(alpha: np.ndarray, plain: Mapping[int, np.ndarray], coded: Sequence[
 
 MESSAGES = (Model, Update, Coded)
 ROLES = {"server": server, "client": client}
-
-
-def DECIDES(roles: Mapping[str, Sequence[int]]) -> list[int]:
-    """The first server."""
-    return list(roles["server"][:1])
+DECIDES = first_server
 
 
 def check(params: Params, world: object) -> list[str]:
     """What is wrong with these parameters, if anything."""
-    p, errors = params, []
-    if not (p.lambda_ >= 0 and math.isfinite(p.lambda_)):
-        errors.append(f"lambda = {p.lambda_}: expected a number, 0 or above")
-    if p.r < 0:
-        errors.append(f"r = {p.r}: expected 0 coded slots or more")
-    if p.clip is not None and not p.clip > 0:
-        errors.append(f"clip = {p.clip}: expected a norm above 0, or none")
-    errors += [f"{name} = {value} s: expected a time above 0, or none" for name, value in
-               (("share", p.share_s), ("uplink", p.uplink_s)) if value is not None and value <= 0]
-    if p.finish_at is not None and p.finish_at < 1:
-        errors.append(f"finish_at = {p.finish_at}: expected a round, 1 or above")
-    if not 0 < p.ldp_delta < 1:
-        errors.append(f"ldp_delta = {p.ldp_delta}: expected a number between 0 and 1")
-    return errors
+    p = params
+    return (checks.not_negative(lambda_=p.lambda_) + checks.at_least(0, "0 coded slots or more", r=p.r)
+            + checks.positive(clip=p.clip) + checks.times(share=p.share_s, uplink=p.uplink_s)
+            + checks.at_least(1, "a round, 1 or above", finish_at=p.finish_at)
+            + checks.probabilities(ldp_delta=p.ldp_delta))
 
 
 def analysis(params: Params, setting: Setting) -> Analysis:
@@ -194,9 +180,7 @@ def analysis(params: Params, setting: Setting) -> Analysis:
         "coded_received_per_round": (p.r * arrive, "coded"),
     }
     if p.lambda_:
-        found["lmip_update_bits"] = lmip.message(p.lambda_, p.lambda_)          # at zeta = lambda
-        found["ldp_update_epsilon"] = ("unbounded" if p.clip is None else
-                                       ldp.epsilon(p.ldp_delta, ldp.peer_mu(p.clip, p.lambda_)))
+        found |= told_by_update(p.lambda_, p.clip, p.ldp_delta)
     return found
 
 EXAMPLE = """

@@ -14,7 +14,7 @@ from typing import Literal
 
 from emul.protocols import rounds
 from emul.protocols.rounds import Update, synchronous_client, synchronous_server, train_once
-from emul.roles import Node, Vector, weighted_mean
+from emul.roles import Node, Vector, checks, weighted_mean
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,8 @@ STATELESS = ("client",)
 
 def check(params: Params, world: object) -> list[str]:
     """What is wrong with these parameters, if anything."""
-    errors = []
-    if not 0 < params.fraction <= 1:
-        errors.append(f"fraction = {params.fraction}: expected a number in (0, 1]")
-    if params.deadline_s is not None and params.deadline_s <= 0:
-        errors.append(f"deadline = {params.deadline_s} s: expected a time above 0, or none")
-    return errors
+    return checks.fractions(fraction=params.fraction) + checks.times(deadline=params.deadline_s)
+
 
 EXAMPLE = """
 emul: 1

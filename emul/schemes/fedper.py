@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from emul.protocols import personal
-from emul.protocols.personal import first_server, personal_client, personal_server, wrong_deadline
-from emul.roles import Node, Vector
+from emul.protocols.personal import personal_client, personal_server
+from emul.protocols.rounds import first_server
+from emul.roles import Node, Vector, checks
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ DECIDES = first_server
 
 def check(params: Params, world: object) -> list[str]:
     """What is wrong with these parameters, if anything."""
-    return wrong_deadline(params.deadline_s)
+    return checks.times(deadline=params.deadline_s)
 
 EXAMPLE = """
 emul: 1

@@ -20,8 +20,8 @@ import numpy as np
 from emul.learning.models import BUILT_IN
 from emul.learning.objectives import PrototypePull
 from emul.learning.pooling import Pool
-from emul.protocols.personal import first_server, wrong_deadline
-from emul.roles import Message, Node, Vector
+from emul.protocols.rounds import first_server
+from emul.roles import Message, Node, Vector, checks
 
 WHOLE = Pool("none")                    # features are exchanged as they are
 
@@ -135,9 +135,7 @@ DECIDES = first_server
 
 def check(params: Params, world: Any) -> list[str]:
     """What is wrong with these parameters, if anything."""
-    errors = wrong_deadline(params.deadline_s)
-    if not params.lambda_ >= 0:
-        errors.append(f"lambda = {params.lambda_}: expected a number, 0 or above")
+    errors = checks.times(deadline=params.deadline_s) + checks.not_negative(lambda_=params.lambda_)
     model = BUILT_IN.get(world.task.get("model", ""))
     if model is not None and model.features is None:
         errors.append(f"model = {world.task['model']}: expected one with a representation and a decision, such as "

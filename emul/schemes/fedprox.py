@@ -12,8 +12,9 @@ from typing import Any
 
 from emul.learning.objectives import Proximal
 from emul.protocols import personal
-from emul.protocols.personal import first_server, personal_client, personal_server, wrong_deadline
-from emul.roles import Node, Vector
+from emul.protocols.personal import personal_client, personal_server
+from emul.protocols.rounds import first_server
+from emul.roles import Node, Vector, checks
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,7 @@ DECIDES = first_server
 
 def check(params: Params, world: object) -> list[str]:
     """What is wrong with these parameters, if anything."""
-    return wrong_deadline(params.deadline_s) + (
-        [] if params.mu >= 0 else [f"mu = {params.mu}: expected a number, 0 or above"])
+    return checks.times(deadline=params.deadline_s) + checks.not_negative(mu=params.mu)
 
 EXAMPLE = """
 emul: 1

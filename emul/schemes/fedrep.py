@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from emul.protocols import personal
-from emul.protocols.personal import first_server, personal_client, personal_server, wrong_deadline
-from emul.roles import Node, Vector
+from emul.protocols.personal import personal_client, personal_server
+from emul.protocols.rounds import first_server
+from emul.roles import Node, Vector, checks
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,8 @@ DECIDES = first_server
 
 def check(params: Params, world: object) -> list[str]:
     """What is wrong with these parameters, if anything."""
-    return wrong_deadline(params.deadline_s) + [
-        f"{name} = {value}: expected a number of epochs, 0 or more" for name, value in
-        (("head_epochs", params.head_epochs), ("body_epochs", params.body_epochs)) if value < 0]
+    return checks.times(deadline=params.deadline_s) + checks.at_least(
+        0, "a number of epochs, 0 or more", head_epochs=params.head_epochs, body_epochs=params.body_epochs)
 
 EXAMPLE = """
 emul: 1

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from emul.protocols import personal
-from emul.protocols.personal import ClientState, Shared, Trained, first_server, wrong_deadline
-from emul.roles import Node, Vector
+from emul.protocols.personal import ClientState, Shared, Trained
+from emul.protocols.rounds import first_server
+from emul.roles import Node, Vector, checks
 
 _LLOYD = 100                            # steps at most
 
@@ -107,8 +108,7 @@ DECIDES = first_server
 
 def check(params: Params, world: object) -> list[str]:
     """What is wrong with these parameters, if anything."""
-    return wrong_deadline(params.deadline_s) + (
-        [] if params.centres >= 1 else [f"centres = {params.centres}: expected 1 or more"])
+    return checks.times(deadline=params.deadline_s) + checks.at_least(1, "1 or more", centres=params.centres)
 
 EXAMPLE = """
 emul: 1

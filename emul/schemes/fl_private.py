@@ -11,15 +11,12 @@ Bytes of the arrays in each message, without its header: Model 4 d, Update 4 d.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from emul.primitives.privacy import ldp, lmip
-from emul.primitives.privacy.mechanism import noisy
+from emul.primitives.privacy.mechanism import noisy, told_by_update
 from emul.protocols import rounds
-from emul.protocols.rounds import Update, synchronous_client, synchronous_server, train_once
-from emul.roles import Analysis, Node, Setting, Vector, weighted_mean
+from emul.protocols.rounds import Update, first_server, synchronous_client, synchronous_server, train_once
+from emul.roles import Analysis, Node, Setting, Vector, checks, weighted_mean
 
 
 @dataclass(frozen=True)
@@ -55,27 +52,15 @@ async def client(node: Node, p: Params) -> None:
 
 MESSAGES = rounds.MESSAGES
 ROLES = {"server": server, "client": client}
-
-
-def DECIDES(roles: Mapping[str, Sequence[int]]) -> list[int]:
-    """The first server."""
-    return list(roles["server"][:1])
+DECIDES = first_server
 
 
 def check(params: Params, world: object) -> list[str]:
     """What is wrong with these parameters, if anything."""
-    p, errors = params, []
-    if not (p.lambda_ >= 0 and math.isfinite(p.lambda_)):
-        errors.append(f"lambda = {p.lambda_}: expected a number, 0 or above")
-    if p.clip is not None and not p.clip > 0:
-        errors.append(f"clip = {p.clip}: expected a norm above 0, or none")
-    if p.uplink_s is not None and p.uplink_s <= 0:
-        errors.append(f"uplink = {p.uplink_s} s: expected a time above 0, or none")
-    if p.finish_at is not None and p.finish_at < 1:
-        errors.append(f"finish_at = {p.finish_at}: expected a round, 1 or above")
-    if not 0 < p.ldp_delta < 1:
-        errors.append(f"ldp_delta = {p.ldp_delta}: expected a number between 0 and 1")
-    return errors
+    p = params
+    return (checks.not_negative(lambda_=p.lambda_) + checks.positive(clip=p.clip) + checks.times(uplink=p.uplink_s)
+            + checks.at_least(1, "a round, 1 or above", finish_at=p.finish_at)
+            + checks.probabilities(ldp_delta=p.ldp_delta))
 
 
 def analysis(params: Params, setting: Setting) -> Analysis:
@@ -87,9 +72,7 @@ def analysis(params: Params, setting: Setting) -> Analysis:
         "received_per_round": (sum(1 - setting.outage(k, hub) for k in names), "received"),
     }
     if p.lambda_:
-        found["lmip_update_bits"] = lmip.message(p.lambda_, p.lambda_)          # at zeta = lambda
-        found["ldp_update_epsilon"] = ("unbounded" if p.clip is None else
-                                       ldp.epsilon(p.ldp_delta, ldp.peer_mu(p.clip, p.lambda_)))
+        found |= told_by_update(p.lambda_, p.clip, p.ldp_delta)
     return found
 
 EXAMPLE = """

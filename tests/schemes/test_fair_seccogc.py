@@ -20,9 +20,23 @@ from emul.base.errors import NotDecodable, TooFewClients
 from emul.base.streams import generator
 from emul.kernel import Crash
 from emul.primitives.codes.gradient_coding import cyclic_mds, fractional
+from emul.primitives.crypto.keys import key_pair
+from emul.protocols.seccogc import group, sums
+from emul.protocols.seccogc.keys import key_of_pairs
+from emul.protocols.seccogc.messages import (
+    Continue,
+    GroupHeld,
+    GroupSum,
+    Masked,
+    Model,
+    ModelRequest,
+    PartialSum,
+    Present,
+)
+from emul.protocols.setup import KeyRequest, KeyRing, KeysHeld, PublicKey
 from emul.roles.events import WaitEnd
 from emul.schemes import fair_seccogc
-from emul.schemes.fair_seccogc import Continue, KeyRequest, KeyRing, Masked, Model, Params, PartialSum, check
+from emul.schemes.fair_seccogc import Params, check
 from emul.wire import encode
 
 
@@ -68,10 +82,10 @@ def audited() -> Iterator[Audit]:
         yield audit
 
 
-def decode(G: np.ndarray, sums: Any, **more: Any) -> fair_seccogc.Decoded:
+def decode(G: np.ndarray, arrived: Any, max_error: float | None = None) -> sums.Decoded:
     """From complete sums {k: S_k}."""
-    p = Params(s=int(np.count_nonzero(G, axis=1).max()) - 1, **more)
-    return fair_seccogc.decode(p, len(G), {k: G[k] for k in sums}, sums)
+    s = int(np.count_nonzero(G, axis=1).max()) - 1
+    return sums.decode(len(G), {k: G[k] for k in arrived}, arrived, len(G) - s, max_error)
 
 
 def lose(*what: tuple[str, int, int]) -> Any:
@@ -87,13 +101,13 @@ def test_any_set_of_K_minus_s_sums_gives_the_mean(lambda_: float, tolerance: flo
     G, rng = cyclic_mds(K, 7), np.random.default_rng(1)
     secrets = {frozenset(pair): rng.bytes(32) for pair in combinations(range(K), 2)}
     deltas = rng.normal(0, 0.01, (K, d)).astype(np.float32)
-    ys = {k: fair_seccogc.masked_update(deltas[k], None, partial(
-        fair_seccogc.key_of_pairs, k, {j: secrets[frozenset((k, j))] for j in range(K) if j != k}, 3, lambda_))
+    ys = {k: sums.masked_update(deltas[k], None, partial(
+        key_of_pairs, k, {j: secrets[frozenset((k, j))] for j in range(K) if j != k}, 3, lambda_))
         for k in range(K)}
-    sums = {k: fair_seccogc.combine({m: G[k, m] for m in np.flatnonzero(G[k]).tolist()},
+    arrived = {k: sums.combine({m: G[k, m] for m in np.flatnonzero(G[k]).tolist()},
                                     {m: ys[m] for m in np.flatnonzero(G[k]).tolist()}) for k in range(K)}
     mean = deltas.astype(np.float64).mean(axis=0)
-    decoded = {F: decode(G, {k: sums[k] for k in F}) for F in combinations(range(K), 3)}
+    decoded = {F: decode(G, {k: arrived[k] for k in F}) for F in combinations(range(K), 3)}
     worst = max(float(np.abs(found.mean - mean).max()) for found in decoded.values())
     assert all(np.sqrt(((found.mean - mean) ** 2).mean()) <= found.predicted_error for found in decoded.values())
     assert 0 < worst <= tolerance
@@ -253,7 +267,7 @@ def test_bytes_and_frames_of_a_round(play: Any) -> None:
             ("PartialSum", 2 * 10, 4 * d + 1, PartialSum(np.zeros(1, np.uint8), vector)),
             ("Model", 2 * 10, 4 * d, Model(0, 0, vector)),
             ("KeyRing", 10, 320, KeyRing(np.zeros((10, 32), np.uint8))),
-            ("PublicKey", 10, 32, fair_seccogc.PublicKey(np.zeros(32, np.uint8)))):
+            ("PublicKey", 10, 32, PublicKey(np.zeros(32, np.uint8)))):
         sizes = played.frame_bytes(kind)
         assert len(sizes) == count
         assert set(sizes) == {arrays + len(encode(example).header)}
@@ -390,31 +404,31 @@ def test_a_sum_by_an_earlier_code_is_not_counted(drive: Any) -> None:
     """Its bitmap would fit, its coefficients would not."""
     server = drive("fair_seccogc", "server", 0, 5, {"s": 2, "lambda_": 0.0, "rekey_at": (1,)})
     server.enter(1)
-    there = [(k, fair_seccogc.Present(1, np.zeros(0, np.uint8))) for k in (1, 2, 3, 4)]
+    there = [(k, Present(1, np.zeros(0, np.uint8))) for k in (1, 2, 3, 4)]
     server.deliver(*there, outcome=WaitEnd.SETTLED)
     server.deliver(outcome=WaitEnd.SETTLED)                 # of client 5 nothing comes, in three rounds
     for t in (2, 3):
         server.enter(t)
         server.deliver(outcome=WaitEnd.SETTLED)
-    server.deliver(*((k, fair_seccogc.GroupHeld(1)) for k in (1, 2, 3, 4)))
+    server.deliver(*((k, GroupHeld(1)) for k in (1, 2, 3, 4)))
     assert server.last.kinds == ["GroupSum"]
     heard, total = np.packbits([True] * 2), np.ones(40, np.float32)
-    server.deliver(*((k, fair_seccogc.GroupSum(heard, total, int(k < 3))) for k in (1, 2, 3, 4)))
+    server.deliver(*((k, GroupSum(heard, total, int(k < 3))) for k in (1, 2, 3, 4)))
     assert server.left[2:] == ["NotDecodable: 2 complete sums arrived, K - s = 3 of 4 are needed"]
 
 
 @given(st.sampled_from(["cyclic_mds", "fractional", "tandon"]), st.integers(2, 12), st.integers(0, 11))
 def test_a_smaller_group_has_a_code_of_the_largest_s_that_fits(code: str, K: int, s: int) -> None:
     p = Params(s=s, code=code, gamma=5)                     # type: ignore[arg-type]
-    possible = [i for i in range(min(s, K - 1) + 1) if fair_seccogc.no_code(code, K, i) is None]
+    possible = [i for i in range(min(s, K - 1) + 1) if group.no_code(code, K, i) is None]
     if not possible:
         with pytest.raises(TooFewClients):
-            fair_seccogc.fitted(p, K)
+            group.fitted(fair_seccogc.design(p), K)
         return
-    found = fair_seccogc.fitted(p, K)
+    found = group.fitted(fair_seccogc.design(p), K)
     assert found.s == max(possible)
     assert found.gamma == min(5, K - 1)
-    assert np.count_nonzero(fair_seccogc.gradient_code(found, K, 1), axis=1).tolist() == [found.s + 1] * K
+    assert np.count_nonzero(group.gradient_code(found, K, 1), axis=1).tolist() == [found.s + 1] * K
 
 
 # --- roles alone ----------------------------------------------------------------------------------------------------
@@ -430,8 +444,8 @@ def test_a_relay_combines_what_it_heard_and_says_whom(drive: Any) -> None:
     answer, G = client.only(PartialSum), cyclic_mds(5, 2)
     assert np.unpackbits(answer.heard, count=3).tolist() == [0, 1, 1]       # of 1, 2, 5 in ascending order
     assert np.allclose(answer.sum, G[4, 1] * other + G[4, 4] * own, atol=1e-6)
-    assert fair_seccogc.heard_by(G, 4, answer).tolist() == [0, G[4, 1], 0, 0, G[4, 4]]
-    assert not fair_seccogc.heard_by(G, 4, PartialSum(np.zeros(2, np.uint8), answer.sum)).any()    # of another length
+    assert sums.heard_by(G, 4, answer).tolist() == [0, G[4, 1], 0, 0, G[4, 4]]
+    assert not sums.heard_by(G, 4, PartialSum(np.zeros(2, np.uint8), answer.sum)).any()    # of another length
 
 
 def test_a_client_answers_set_up_as_often_as_it_is_asked(drive: Any) -> None:
@@ -440,14 +454,14 @@ def test_a_client_answers_set_up_as_often_as_it_is_asked(drive: Any) -> None:
     keys = []
     for _ in range(2):
         client.deliver((0, KeyRequest()))
-        keys.append(client.only(fair_seccogc.PublicKey).key)
+        keys.append(client.only(PublicKey).key)
     assert np.array_equal(*keys)
-    ring = np.stack([keys[0], np.frombuffer(fair_seccogc.key_pair(bytes(range(32))).public, np.uint8)])
+    ring = np.stack([keys[0], np.frombuffer(key_pair(bytes(range(32))).public, np.uint8)])
     for _ in range(2):
         client.deliver((0, KeyRing(ring)))
-        client.only(fair_seccogc.KeysHeld)
+        client.only(KeysHeld)
     client.deliver((0, Continue(0, 0)))
-    client.only(fair_seccogc.ModelRequest)
+    client.only(ModelRequest)
     assert client.left == ["Behind: the server continues from model 0, which has not come"]
 
 
@@ -493,12 +507,12 @@ def test_too_few_sums_and_sums_that_do_not_fit_are_told_apart() -> None:
     (Params(s=7, decoder="rowspace"), ["decoder = rowspace: needs send_incomplete: true"]),
     (Params(s=7, screen=0, finish_at=0, ldp_delta=1.0, max_error=0.0, clip=-1.0, zeta=0.0), [
         "screen = 0: expected 1 draw or more", "finish_at = 0: expected a round, 1 or above",
-        "ldp_delta = 1.0: expected a number between 0 and 1", "max_error = 0.0: expected a number above 0",
-        "clip = -1.0: expected a number above 0", "zeta = 0.0: expected a number above 0"]),
+        "ldp_delta = 1.0: expected a number between 0 and 1", "max_error = 0.0: expected a number above 0, or none",
+        "clip = -1.0: expected a number above 0, or none", "zeta = 0.0: expected a number above 0, or none"]),
     (Params(s=7, rekey_after=0, rekey_at=(0,)), ["rekey_after = 0: expected 1 failed round or more",
                                                  "rekey_at = [0]: expected rounds, 1 or above"]),
-    (Params(s=7, share_s=0.0, setup_s=-1.0), ["share = 0.0 s: expected a time above 0",
-                                              "setup = -1.0 s: expected a time above 0"])])
+    (Params(s=7, share_s=0.0, setup_s=-1.0), ["share = 0.0 s: expected a time above 0, or none",
+                                              "setup = -1.0 s: expected a time above 0, or none"])])
 def test_check_names_what_is_wrong(params: Params, errors: list[str]) -> None:
     assert check(params, SimpleNamespace(clients=10, servers=1, roles={})) == errors
 

@@ -23,11 +23,15 @@ from emul.kernel import Crash
 from emul.network.models.loss import OutageSpec, lost_at
 from emul.primitives.codes import network_coding
 from emul.primitives.codes.gradient_coding import cyclic_mds
+from emul.primitives.crypto.keys import mask_seed
+from emul.primitives.privacy.mechanism import noisy
+from emul.protocols.seccogc import keys
+from emul.protocols.seccogc.group import key_generator
+from emul.protocols.seccogc.sums import decode, masked_update
 from emul.roles import Setting
 from emul.scenario.params import check_params, scenario_keys
 from emul.schemes import dnc_private, fair_seccogc, fl_private
 from emul.schemes.fair_seccogc import Params
-from emul.schemes.fl_private import noisy
 
 D = 40                              # of the fake task
 
@@ -79,15 +83,15 @@ def test_however_keys_are_made_they_hide_each_update_and_cancel(play: Any, keys:
 
 
 def test_the_three_dealt_modes_make_the_same_keys_of_one_root() -> None:
-    A = fair_seccogc.key_generator(Params(s=2, keys="dealer", gamma=2), 5, 3)
+    A = key_generator(fair_seccogc.design(Params(s=2, keys="dealer", gamma=2)), 5, 3)
     root = bytes(range(32))
-    dealt = fair_seccogc.all_keys(A, root, 4, 20)
+    dealt = keys.all_keys(A, root, 4, 20)
     for k in range(5):
         components = np.flatnonzero(A[k]).tolist()
-        seeds = {component: fair_seccogc.mask_seed(root, component) for component in components}
+        seeds = {component: mask_seed(root, component) for component in components}
         assert len(seeds) == 3                                      # gamma + 1
-        assert np.abs(fair_seccogc.key_of_seeds(A[k], seeds, 4, 20) - dealt[k]).max() < 1e-7
-    assert not np.allclose(fair_seccogc.all_keys(A, root, 5, 20)[0], dealt[0])
+        assert np.abs(keys.key_of_seeds(A[k], seeds, 4, 20) - dealt[k]).max() < 1e-7
+    assert not np.allclose(keys.all_keys(A, root, 5, 20)[0], dealt[0])
 
 
 @pytest.mark.parametrize(("keys", "kind", "copies", "arrays"), [
@@ -210,15 +214,15 @@ def test_a_mean_whose_predicted_error_is_too_large_never_touches_the_model(play:
 def test_a_message_that_is_no_number_is_not_decodable_where_errors_count() -> None:
     sums = dict.fromkeys(range(3), np.full(4, np.nan, np.float32))
     with pytest.raises(NotDecodable, match=r"^the predicted error nan is above max_error = 1$"):
-        fair_seccogc.decode(Params(s=2, max_error=1.0), 5, {k: cyclic_mds(5, 2)[k] for k in range(3)}, sums)
+        decode(5, {k: cyclic_mds(5, 2)[k] for k in range(3)}, sums, 3, 1.0)
 
 
 def test_updates_are_clipped_when_they_are_sent(play: Any) -> None:
     played = play("cogc", 5, {"s": 2, "clip": 0.01})
     assert 0 < np.linalg.norm(played.models[0]) <= 0.01 * (1 + 1e-5)
     delta = np.ones(4, np.float32)
-    assert np.linalg.norm(fair_seccogc.masked_update(delta, 0.5, None)) == pytest.approx(0.5)
-    assert fair_seccogc.masked_update(delta, 3.0, None) is delta
+    assert np.linalg.norm(masked_update(delta, 0.5, None)) == pytest.approx(0.5)
+    assert masked_update(delta, 3.0, None) is delta
     assert np.linalg.norm(noisy(delta, 0.5, 0.0, np.random.default_rng(0))) == pytest.approx(0.5)
 
 
@@ -261,8 +265,8 @@ def test_whatever_is_lost_holders_of_one_share_never_disagree(play: Any, seed: i
         current[total.tobytes()] = dict(ys)
         return total
 
-    def see_decoding(params: Any, K: int, rows: Any, sums: Any) -> Any:
-        found = decode(params, K, rows, sums)
+    def see_decoding(K: int, rows: Any, sums: Any, *rest: Any) -> Any:
+        found = decode(K, rows, sums, *rest)
         used.append({k: current[sums[k].tobytes()] for k in rows})
         return found
 
@@ -493,7 +497,7 @@ def test_analysis_without_a_bound_of_updates_says_so() -> None:
 @pytest.mark.parametrize(("params", "errors"), [
     (fl_private.Params(), []),
     (fl_private.Params(lambda_=-1.0, clip=0.0, uplink_s=0.0, finish_at=0, ldp_delta=0.0), [
-        "lambda = -1.0: expected a number, 0 or above", "clip = 0.0: expected a norm above 0, or none",
+        "lambda = -1.0: expected a number, 0 or above", "clip = 0.0: expected a number above 0, or none",
         "uplink = 0.0 s: expected a time above 0, or none", "finish_at = 0: expected a round, 1 or above",
         "ldp_delta = 0.0: expected a number between 0 and 1"]),
     (dnc_private.Params(), []),
@@ -510,5 +514,5 @@ def test_a_round_that_ends_a_run_is_the_last_of_a_baseline_too(play: Any) -> Non
 
 
 def test_partial_is_what_a_key_is() -> None:
-    key = partial(fair_seccogc.dealt_key, np.ones(3, np.float32))
-    assert fair_seccogc.masked_update(np.zeros(3, np.float32), None, key).tolist() == [1, 1, 1]
+    key = partial(keys.dealt_key, np.ones(3, np.float32))
+    assert masked_update(np.zeros(3, np.float32), None, key).tolist() == [1, 1, 1]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from emul.primitives.clip import clipped
+from emul.primitives.privacy import ldp, lmip
 
 
 def noisy(update: np.ndarray, clip: float | None, lambda_: float, rng: np.random.Generator) -> np.ndarray:
@@ -14,3 +17,10 @@ def noisy(update: np.ndarray, clip: float | None, lambda_: float, rng: np.random
     if not lambda_:
         return kept
     return kept + np.float32(lambda_) * rng.standard_normal(update.size, dtype=np.float32)
+
+
+def told_by_update(lambda_: float, clip: float | None, delta: float) -> dict[str, Any]:
+    """What one noisy update tells whoever hears it, for an `analysis`: bits per coordinate of an update that spreads as
+    its noise does, and epsilon at `delta`, "unbounded" for updates that are not clipped. lambda_ is above 0."""
+    return {"lmip_update_bits": lmip.message(lambda_, lambda_),
+            "ldp_update_epsilon": "unbounded" if clip is None else ldp.epsilon(delta, ldp.peer_mu(clip, lambda_))}

@@ -1,0 +1,47 @@
+"""What a scheme's `check` says of a parameter's value, for kinds of values that many schemes have.
+
+    errors = checks.times(deadline=p.deadline_s) + checks.not_negative(lambda_=p.lambda_)
+
+Each takes values by their keys in a scenario and gives a list of errors, "key = value: expected ...".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+
+def times(**seconds: float | None) -> list[str]:
+    """Times that are above 0; None: there is none."""
+    return [f"{key} = {value} s: expected a time above 0, or none" for key, value in seconds.items()
+            if value is not None and not value > 0]
+
+
+def positive(**values: float | None) -> list[str]:
+    """Numbers above 0; None: there is none."""
+    return _wrong(lambda value: value > 0, "a number above 0, or none", values)
+
+
+def not_negative(**values: float | None) -> list[str]:
+    """Finite numbers, 0 or above."""
+    return _wrong(lambda value: value >= 0 and math.isfinite(value), "a number, 0 or above", values)
+
+
+def fractions(**values: float | None) -> list[str]:
+    """Numbers above 0 up to 1."""
+    return _wrong(lambda value: 0 < value <= 1, "a number in (0, 1]", values)
+
+
+def probabilities(**values: float | None) -> list[str]:
+    """Numbers between 0 and 1, neither of them."""
+    return _wrong(lambda value: 0 < value < 1, "a number between 0 and 1", values)
+
+
+def at_least(least: int, what: str, **values: float | None) -> list[str]:
+    """Numbers that are `least` or more; None: there is none. what: how the expected value is called."""
+    return _wrong(lambda value: value >= least, what, values)
+
+
+def _wrong(right: Callable[[float], bool], expected: str, values: dict[str, float | None]) -> list[str]:
+    return [f"{key.rstrip('_')} = {value}: expected {expected}" for key, value in values.items()
+            if value is not None and not right(value)]
