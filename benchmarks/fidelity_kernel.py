@@ -28,7 +28,8 @@ from benchmarks.common import Figure, Options, main
 from emul.base.streams import generator
 from emul.network import Fluid, Link, OutageSpec
 from emul.network.links.tcp import mathis_bps, pftk_bps
-from emul.network.models.loss import GilbertSpec, outage
+from emul.network.models.loss import outage
+from emul.network.models.outages import GilbertSpec
 
 PEER = Path(__file__).with_name("fidelity_kernel_peer.py")
 A, R, B = (f"emulfid{os.getpid()}{end}" for end in "arb")

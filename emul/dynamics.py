@@ -20,7 +20,7 @@ from emul.base.errors import Problem, ScenarioError
 from emul.kernel import Crash, LinkChange
 from emul.kernel.parts import Fault, Leave
 from emul.network import Network
-from emul.network.models import churn, loss
+from emul.network.models import churn, loss, outages
 from emul.network.models.latency import latency, least_ns
 from emul.network.models.traces import TraceSpec, digest
 from emul.scenario import Behaviour, LinkDown, Scenario
@@ -254,7 +254,7 @@ class _Maker:
                 self._window(link, place, fault, "latency_ns", fault.latency_ns, fault.latency_ns)
             if fault.bandwidth_bps is not None:
                 self._window(link, place, fault, "bandwidth_bps", fault.bandwidth_bps, fault.bandwidth_bps)
-            wrong = loss.problem(fault.outage) if isinstance(fault.outage, loss.SPECS) else None
+            wrong = outages.problem(fault.outage) if isinstance(fault.outage, outages.SPECS) else None
             if wrong is not None:
                 self._problem(f"faults[{place}].set.outage.{wrong[0]}", *wrong[1:])
             elif fault.outage is not None and not self._lossless:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from emul.network.models.loss import GilbertSpec, OutageSpec
+from emul.network.models.outages import GilbertSpec, OutageSpec
 from emul.roles.analysis import NoAnalysis, Setting
 
 if TYPE_CHECKING:

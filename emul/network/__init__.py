@@ -17,7 +17,8 @@ from emul.network.links.fluid import Fluid
 from emul.network.links.full_link import FullLink
 from emul.network.links.link import HERE, Link, Tail
 from emul.network.links.transport import Arq, TcpCap
-from emul.network.models.loss import OutageSpec, lost_at
+from emul.network.models.loss import lost_at
+from emul.network.models.outages import OutageSpec
 from emul.network.network import NEVER, Network, build
 from emul.network.rules import LinkParameters, LinkRule, parse_match
 

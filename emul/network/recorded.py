@@ -21,9 +21,11 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args
 from emul.base.errors import RunError
 from emul.network.models.chains import PacketChain, RoundChain
 from emul.network.models.latency import Latency
-from emul.network.models.loss import Outage, PerPacket, PerRound, Span, Timed, TracedLoss
+from emul.network.models.loss import Outage, PerPacket, PerRound, Timed, TracedLoss
+from emul.network.models.outages import Span
 from emul.network.models.profiles import PiecewiseConstant, Service
-from emul.network.models.timelines import Levels, Steps, Timeline
+from emul.network.models.steps import Steps
+from emul.network.models.timelines import Levels, Timeline
 
 Beyond = Literal["stream", "repeat", "error"]
 BEYOND: tuple[str, ...] = get_args(Beyond)

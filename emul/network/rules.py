@@ -18,9 +18,9 @@ from emul.base.errors import Problem
 from emul.network.links.features import Queue, Switching
 from emul.network.links.link import bandwidth_problem, latency_problem
 from emul.network.links.transport import Arq, TcpCap
-from emul.network.models import latency, loss, traces
+from emul.network.models import latency, outages, traces
 from emul.network.models.latency import LatencySpec
-from emul.network.models.loss import AnyOutage
+from emul.network.models.outages import AnyOutage
 from emul.network.models.traces import TraceSpec
 
 MATCH_EXPECTED = 'expected "src->dst", "a<->b" or "*", each side a name or a pattern like "client*"'
@@ -161,8 +161,8 @@ def parameter_problems(latency_ns: Any, bandwidth_bps: Any, outage: Any) -> list
                               ("bandwidth", bandwidth_bps, bandwidth_problem(bandwidth_bps))):
         if text:
             found.append((name, repr(value), text.partition(": ")[2]))
-    if isinstance(outage, loss.SPECS):
-        wrong = loss.problem(outage)
+    if isinstance(outage, outages.SPECS):
+        wrong = outages.problem(outage)
         if wrong:
             found.append((f"outage.{wrong[0]}", wrong[1], wrong[2]))
     elif outage is not None and outage != "none":

@@ -15,7 +15,7 @@ from emul import learning, schemes
 from emul.base.errors import EmulError, NetworkError, Problem, ScenarioError
 from emul.network import LinkRule, TopologyError, TopologySpec, build, realisation
 from emul.network.links.fifo import LinksError
-from emul.network.models import latency, loss, traces
+from emul.network.models import latency, outages, traces
 from emul.network.models.churn import read_availability
 from emul.network.models.csvfile import in_short
 from emul.scenario.churn import Availability
@@ -75,8 +75,8 @@ def _files(rules: Sequence[LinkRule], source: Source) -> bool:
     sound = True
     for i, rule in enumerate(rules):
         found: list[tuple[str, tuple[str, str, str] | None]] = []
-        if isinstance(rule.outage, loss.LossTraceSpec):
-            found.append(("outage", loss.problem(rule.outage)))
+        if isinstance(rule.outage, outages.LossTraceSpec):
+            found.append(("outage", outages.problem(rule.outage)))
         if isinstance(rule.latency_ns, latency.EmpiricalSpec):
             found.append(("latency", latency.problem(rule.latency_ns)))
         if isinstance(rule.bandwidth_bps, traces.TraceSpec):

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, PlainValidator
 
 from emul.base.units import format_bandwidth
 from emul.network import parse_match
-from emul.network.models.loss import AnyOutage
+from emul.network.models.outages import AnyOutage
 from emul.scenario.churn import (
     Absence,
     AvailabilityRule,

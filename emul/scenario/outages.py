@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import Field, PlainValidator
 
 from emul.base.units import bandwidth_bps
-from emul.network.models.loss import (
+from emul.network.models.outages import (
     SPANS,
     UNITS,
     AnyOutage,

@@ -12,7 +12,7 @@ from emul.network import DIALECTS, Capacity, Distance, LinkRule, RoleRule, Topol
 from emul.network.graph.attributes import EDGE, Attributes
 from emul.network.graph.geo import format_length, great_circle_km, length_km, positions
 from emul.network.models.latency import JitterSpec
-from emul.network.models.loss import OutageSpec
+from emul.network.models.outages import OutageSpec
 
 ALL = {"client": RoleRule("all")}
 MS = 10**6

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emul.base.streams import key64, uniform_at, uniforms_at
-from emul.network.models.timelines import Slots, Steps, first_slot
+from emul.network.models.steps import Steps
+from emul.network.models.timelines import Slots, first_slot
 
 KEY = key64(7, "test", "a", "b")
 

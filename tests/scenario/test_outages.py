@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 from emul.base.errors import ScenarioError
 from emul.network import OutageSpec
 from emul.network.models.latency import EmpiricalSpec, JitterSpec, LognormalSpec
-from emul.network.models.loss import FadingSpec, GilbertSpec, LossTraceSpec, OnOffSpec
+from emul.network.models.outages import FadingSpec, GilbertSpec, LossTraceSpec, OnOffSpec
 from emul.scenario import loads
 
 MS = 10**6

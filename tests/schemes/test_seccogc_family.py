@@ -20,7 +20,8 @@ from emul import schemes
 from emul.base.errors import NotDecodable
 from emul.base.streams import generator
 from emul.kernel import Crash
-from emul.network.models.loss import OutageSpec, lost_at
+from emul.network.models.loss import lost_at
+from emul.network.models.outages import OutageSpec
 from emul.primitives.codes import network_coding
 from emul.primitives.codes.gradient_coding import cyclic_mds
 from emul.primitives.crypto.keys import mask_seed

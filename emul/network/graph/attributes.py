@@ -21,7 +21,7 @@ from emul.network.graph.geo import LENGTH_ATTRIBUTES, PLACE_ATTRIBUTES
 from emul.network.graph.readers import LINE
 from emul.network.graph.topology import Capacity, unknown
 from emul.network.models.latency import JitterSpec
-from emul.network.models.loss import SPECS, AnyOutage, OutageSpec, OutageUnit
+from emul.network.models.outages import SPECS, AnyOutage, OutageSpec, OutageUnit
 from emul.network.rules import parameter_problems
 
 Parse = Callable[[Any], Any]

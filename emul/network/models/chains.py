@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from emul.base.streams import uniform_at
-from emul.network.models.timelines import Stays, drawn, geometric
+from emul.network.models.stays import Geometric, Stays, drawn, geometric
 
 _ROUNDS_KEPT = 8                # rounds whose chains are cached
 _START = 1 << 121               # the index of the draw of a chain's first state: no other draw has it
@@ -55,7 +55,7 @@ class Chain:
 
     def stays_from(self, bad: bool, key: int, prefix: int) -> Stays:
         """The states from one that is given on; stay i is draw number `prefix << 32 | i` of `key`."""
-        return Stays(bad, lambda i, state: geometric(uniform_at(key, prefix << 32 | i), self.r if state else self.p))
+        return Stays(bad, Geometric(key, prefix, (self.p, self.r)))
 
 
 class RoundChain:
