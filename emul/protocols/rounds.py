@@ -13,7 +13,7 @@ Bytes of the arrays in each message, without its header: Model 4 d, Update 4 d.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from emul.roles import Message, Node, Vector
@@ -80,8 +80,3 @@ async def train_once(node: Node, model: Vector) -> tuple[Vector, int]:
     """Local training as the scenario says it: (update, number of samples)."""
     update: tuple[Vector, int] = await node.compute("train", node.task.local_update, model)
     return update
-
-
-def first_server(roles: Mapping[str, Sequence[int]]) -> list[int]:
-    """For `DECIDES`."""
-    return list(roles["server"][:1])

@@ -58,6 +58,7 @@ class Facts:
     network_beyond: Mapping[str, int] | None = None     # what -> draws that a record did not hold; None: no record
     computations_held: Mapping[tuple[str, str], int] = field(default_factory=dict)  # (node, label) -> costs it holds
     poisoned: Sequence[str] = ()                        # nodes that an attack of the scenario has poisoned
+    idle: Sequence[str] = ()                            # nodes of the topology that have no role in this scheme
     analysis: Mapping[str, Any] = field(default_factory=dict)       # name -> theory, or (theory, what measures it)
     label: str = ""                                     # what the entry of the scenario is called; "": as the scheme
     parameters: Mapping[str, Any] = field(default_factory=dict)     # of the scheme, by the field of its Params
@@ -84,6 +85,7 @@ def summarise(run: Derived, facts: Facts, report: Report | None = None) -> dict[
         "accuracy": final_accuracy(run.observed),
         "accuracy_of_clients": accuracy_of_clients(run.observed),
         "poisoned": list(facts.poisoned),
+        "idle": list(facts.idle),
         "virtual_seconds": facts.virtual_ns / 1e9,
         "bytes_total": int(m.wire_bytes.sum()),
         "bytes_payload": int(m.payload_bytes[m.hops > 0].sum()),

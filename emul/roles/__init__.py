@@ -7,7 +7,8 @@ from emul.roles import checks
 from emul.roles.aggregate import weighted_mean
 from emul.roles.analysis import Analysis, Setting
 from emul.roles.node import Node, Round, RoundOver
+from emul.roles.world import World
 from emul.wire import Declared, Message, Vector
 
-__all__ = ["Analysis", "Declared", "Message", "Node", "Round", "RoundOver", "Setting", "Vector", "checks",
+__all__ = ["Analysis", "Declared", "Message", "Node", "Round", "RoundOver", "Setting", "Vector", "World", "checks",
            "weighted_mean"]

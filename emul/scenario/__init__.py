@@ -1,6 +1,5 @@
 """Scenario files in, checked plain data out. All that is wrong with a file is reported at once, with its lines."""
 
-from emul.scenario.checks import World
 from emul.scenario.churn import Availability, Churn, Days, Group
 from emul.scenario.faults import (
     Behaviour,
@@ -22,5 +21,4 @@ from emul.scenario.sweep import Sweep, parse_seeds
 
 __all__ = ["Attack", "Availability", "Behaviour", "Churn", "Compute", "Crash", "Days", "Evaluation", "Fault", "Fuse",
            "Group", "Leave", "LinkDown", "LinkSet", "LinkUp", "NodeSpeed", "Partition", "Scenario", "Slow", "Stop",
-           "Sweep", "Workers", "World", "build_params", "check_params", "chosen", "label_of",
-           "load", "loads", "parse_seeds"]
+           "Sweep", "Workers", "build_params", "check_params", "chosen", "label_of", "load", "loads", "parse_seeds"]
