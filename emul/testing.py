@@ -64,12 +64,13 @@ from emul.roles.events import (
     Report as Reported,
 )
 from emul.roles.node import Memory
+from emul.roles.node import World as Facts
 from emul.roles.trampoline import Role, RoleFunction
-from emul.roles.world import World as Facts
 from emul.scenario import Compute as ComputeMode
 from emul.scenario import Crash, Evaluation, Fuse, Scenario, Stop, load, loads
 from emul.scenario.params import scenario_keys
 from emul.wire import Encoded, decode, encode
+from emul.workers.attacking import Note
 from emul.workers.core import Core, Setup, Timing
 from emul.workers.twin import Twin, one_thread
 
@@ -385,8 +386,7 @@ def _module(roles: Mapping[str, RoleFunction], decides: str | Sequence[str] | No
     """A scheme of these role functions, with the messages that their modules list."""
     module = ModuleType("world")
     listed = {name: kind for function in roles.values() for name, kind in _listed(function).items()}
-    vars(module).update(ROLES=dict(roles), PLACES={role: role for role in roles}, Params=NoParams,
-                        MESSAGES=tuple(listed.values()))
+    vars(module).update(ROLES=dict(roles), Params=NoParams, MESSAGES=tuple(listed.values()))
     if decides is not None:
         vars(module)["DECIDES"] = decides
     return module
@@ -448,6 +448,10 @@ class Shuffled:
         timings = [timing for core in self._cores for timing in core.timings]
         self.abort()
         return sorted(self._observations.values(), key=lambda o: (o.round, o.node)), timings
+
+    @property
+    def notes(self) -> list[Note]:
+        return [note for core in self._cores for note in core.notes]
 
     def abort(self) -> None:
         self._threads.close()

@@ -99,16 +99,18 @@ _EXACT = frozenset({type(None), bool, int, float, str, bytes, np.ndarray, Declar
 class Encoded:
     """The frames of one message, kept once however many copies travel.
 
-    size: bytes that links count, `declared` of them by `Declared` fields; the others are those of the frames.
+    size: bytes that links count, `declared` of them by `Declared` fields; the others are those of the frames. aside:
+    what goes with it off the wire, and counts nothing.
     """
 
-    __slots__ = ("buffers", "declared", "header", "size")
+    __slots__ = ("aside", "buffers", "declared", "header", "size")
 
     def __init__(self, header: bytes, buffers: list[memoryview], declared: int = 0):
         self.header = header
         self.buffers = buffers
         self.declared = declared
         self.size = len(header) + sum(b.nbytes for b in buffers) + declared
+        self.aside: Encoded | None = None
 
     def frames(self) -> list[bytes | memoryview]:
         return [self.header, *self.buffers]

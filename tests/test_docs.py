@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import inspect
 import re
 from dataclasses import fields
@@ -10,14 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from emul import engine
+from emul import attacks, engine
 from emul.base import rows
 from emul.base.errors import ScenarioError
 from emul.learning import data, models, partition, solver
 from emul.record.summary import Facts, summarise
 from emul.record.tables import COLUMNS, columns, derive
 from emul.roles import Node
-from emul.scenario import churn, faults, links, load, loads, topology
+from emul.scenario import attacks as scenario_attacks
+from emul.scenario import churn, faults, links, load, loads, places
 from emul.scenario import models as scenario_models
 from emul.scenario.sections import Section
 from emul.study import tables as study_tables
@@ -38,7 +40,7 @@ SECTIONS = {"Top level": ["Document"], "topology": ["Topology"], "roles of a top
             "availability": ["AvailabilityRule"],
             "laws of durations": ["LawRule", "WeibullLaw", "LogNormalLaw"], "diurnal": ["DiurnalRule"],
             "group": ["GroupRule"], "bandwidth": ["BandwidthTrace"],
-            "attacks": ["Attack", "AttackedShare"], "compute": ["Compute"], "fuse": ["Fuse"], "stop": ["Stop"],
+            "attacks": ["AttackRule", "AttackedShare"], "compute": ["Compute"], "fuse": ["Fuse"], "stop": ["Stop"],
             "evaluation": ["Evaluation"], "workers": ["Workers"], "network": ["NetworkRule"], "sweep": ["SweepRule"]}
 
 
@@ -113,7 +115,7 @@ def test_whole_scenarios_in_the_documents_load(name: str) -> None:
         assert loads(block).warnings == []
 
 
-MODELS = {name: value for module in (scenario_models, topology, links, faults, churn)
+MODELS = {name: value for module in (scenario_models, scenario_attacks, places, links, faults, churn)
           for name, value in vars(module).items()
           if inspect.isclass(value) and issubclass(value, Section) and value is not Section}
 
@@ -129,6 +131,16 @@ def test_a_section_explains_exactly_the_keys_of_its_models(heading: str) -> None
     said = first_cells(sections("docs/scenario.md")[heading])
     modes = {"measured", "profile", "recorded", "zero"} if heading == "compute" else set()     # a second table
     assert said == keys | modes
+
+
+def test_every_attack_is_explained_with_its_parameters() -> None:
+    section = text("docs/scenario.md").partition("\n## attacks\n")[2].partition("\n## compute\n")[0]
+    for kind, known in attacks.KINDS.items():
+        for name, attack in known.items():
+            row = next((line for line in section.splitlines() if line.startswith(f"| `{name}` |")), "")
+            assert row, f"{kind} {name}"
+            fields = {f.name for f in dataclasses.fields(attacks.parameters(attack))}
+            assert fields <= set(re.findall(r"`(\w+)`", row)), f"{kind} {name}"
 
 
 def test_other_names_of_bandwidth_are_all_told() -> None:

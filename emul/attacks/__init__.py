@@ -1,70 +1,75 @@
-"""Generic attacks: transforms of what a node learns from, or of the prototypes that it makes, put in by the engine.
+"""Generic attacks: what a node that is honest otherwise does with its data, its prototypes or its update.
 
-`DATA`: `(x, y, classes, rng) -> (x, y)`. x (n, ...) float32 network inputs and y (n,) int64 are the node's own training
-samples, copies it may change; `rng` is the node's own stream. Drawn once for the whole run; test samples stay as they
-are.
+An attack is one function, or a frozen dataclass that is called like one and whose fields are its parameters:
 
-`PROTOTYPES`: `({class: (n,) float32}, rng) -> {class: (n,) float32}`, what a node says its class prototypes are; `rng`
-is the node's stream of that round.
+    DATA         (x, y, classes, rng) -> (x, y)                 `emul.attacks.data`, `emul.attacks.backdoor`
+    PROTOTYPES   ({class: vector}, rng) -> {class: vector}      `emul.attacks.prototypes`
+    UPDATES      (own, rng, knows) -> vector                    `emul.attacks.updates`
+
+The engine puts them in, whatever the scheme. A module given with `--plugin` adds its own by
+`ATTACKS = {"update": {"mine": Mine}}`; what needs the messages of a protocol is a scheme's `BEHAVIOURS`, not an attack.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import dataclasses
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-import numpy as np
+from msgspec import Struct
 
-Poison = Callable[[np.ndarray, np.ndarray, int, np.random.Generator], tuple[np.ndarray, np.ndarray]]
-Prototypes = Mapping[int, np.ndarray]
-Tamper = Callable[[Prototypes, np.random.Generator], dict[int, np.ndarray]]
+from emul.attacks.backdoor import Backdoor
+from emul.attacks.data import DATA
+from emul.attacks.prototypes import PROTOTYPES
+from emul.attacks.updates import UPDATES, Known
 
-SHIFT_STD, AMPLIFY = 4.0, 10.0
+__all__ = ["DATA", "KINDS", "KNOWS", "PROTOTYPES", "UPDATES", "Backdoor", "Known", "Planned", "known", "make", "needs",
+           "parameters"]
 
-
-def label_flip(x: np.ndarray, y: np.ndarray, classes: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Every label l becomes classes - 1 - l. Fang et al., USENIX Security 2020, section 7.1.
-
-    >>> label_flip(np.zeros((3, 1)), np.array([0, 1, 9]), 10, np.random.default_rng(0))[1]
-    array([9, 8, 0])
-    """
-    return x, classes - 1 - y
-
-
-def label_random(x: np.ndarray, y: np.ndarray, classes: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Every label becomes one of the other classes, uniformly. Yan et al., arXiv 2401.07558, "untargeted"."""
-    return x, (y + rng.integers(1, max(2, classes), len(y))) % classes
+KINDS: Mapping[str, Mapping[str, Any]] = {"data": DATA, "prototypes": PROTOTYPES, "update": UPDATES}
+KNOWS = ("own", "colluders", "all")     # what an attacker may know, the least first
 
 
-def feature_noise(x: np.ndarray, y: np.ndarray, classes: int, rng: np.random.Generator,
-                  ) -> tuple[np.ndarray, np.ndarray]:
-    """Every input becomes noise, uniform on the range of values that the node's inputs have; labels stay."""
-    low, high = (float(x.min()), float(x.max())) if x.size else (0.0, 0.0)
-    return rng.uniform(low, high, x.shape).astype(np.float32), y
+class Planned(Struct, frozen=True):
+    """One attack of a node, as a worker is told of it: plain values only."""
+
+    kind: str                           # data, prototypes or update
+    name: str
+    params: dict[str, Any] = {}
+    first: int = 1                      # in rounds first .. last; last 0: for good
+    last: int = 0
+    knows: str = "own"
+
+    def holds(self, round_: int) -> bool:
+        """Whether it is in force; before its first round (0) a node does what it will do in that one."""
+        return self.first <= max(round_, 1) and (not self.last or max(round_, 1) <= self.last)
 
 
-def shift(prototypes: Prototypes, rng: np.random.Generator) -> dict[int, np.ndarray]:
-    """N(0, 16) added to every entry."""
-    return {label: (v + rng.normal(0, SHIFT_STD, len(v))).astype(np.float32) for label, v in sorted(prototypes.items())}
+@dataclasses.dataclass(frozen=True)
+class NoParameters:
+    """Of an attack that is a plain function."""
 
 
-def negate(prototypes: Prototypes, rng: np.random.Generator) -> dict[int, np.ndarray]:
-    """-P in place of P."""
-    return {label: -v for label, v in sorted(prototypes.items())}
+def known(kind: str, plugins: Sequence[str] = ()) -> dict[str, Any]:
+    """Name -> attack of one of `KINDS`: ours and those of plug-ins, by name."""
+    found = dict(KINDS[kind])
+    for module in plugins:
+        found |= getattr(importlib.import_module(module), "ATTACKS", {}).get(kind, {})
+    return dict(sorted(found.items()))
 
 
-def amplify(prototypes: Prototypes, rng: np.random.Generator) -> dict[int, np.ndarray]:
-    """10 P in place of P."""
-    return {label: (AMPLIFY * v).astype(np.float32) for label, v in sorted(prototypes.items())}
+def parameters(attack: Any) -> type:
+    """The dataclass of its parameters."""
+    return attack if isinstance(attack, type) else NoParameters
 
 
-def random_direction(prototypes: Prototypes, rng: np.random.Generator) -> dict[int, np.ndarray]:
-    """A random direction, as long as P."""
-    found = {}
-    for label, v in sorted(prototypes.items()):
-        drawn = rng.standard_normal(len(v))
-        found[label] = (drawn * (np.linalg.norm(v) / max(float(np.linalg.norm(drawn)), 1e-12))).astype(np.float32)
-    return found
+def needs(attack: Any) -> str:
+    """The least that it has to know, one of `KNOWS`."""
+    return str(getattr(attack, "NEEDS", KNOWS[0]))
 
 
-DATA: dict[str, Poison] = {"feature_noise": feature_noise, "label_flip": label_flip, "label_random": label_random}
-PROTOTYPES: dict[str, Tamper] = {"amplify": amplify, "negate": negate, "random": random_direction, "shift": shift}
+def make(planned: Planned, plugins: Sequence[str] = ()) -> Any:
+    """The attack, ready to be called. Raises KeyError for a name that nobody knows."""
+    attack = known(planned.kind, plugins)[planned.name]
+    return attack(**planned.params) if isinstance(attack, type) else attack

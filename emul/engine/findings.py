@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from emul import schemes
+from emul.engine.attackers import knowledge
 from emul.engine.theory import analysis
 from emul.network import Network
 from emul.network.recorded import Row
@@ -32,12 +33,13 @@ def facts(finished: Finished, digest_journal: str) -> Facts:
                  given=wiring.given, virtual_ns=kernel.end_ns, real_seconds=finished.real_seconds,
                  digest_journal=digest_journal, activations=kernel.activations, oracle_waits=kernel.oracle_waits,
                  rounds_missed=kernel.rounds_missed, uncharged=kernel.uncharged, **_beyond(finished),
-                 poisoned=_poisoned_names(wiring), idle=wiring.idle, analysis=analysis(wiring, kernel.entered))
+                 poisoned=_poisoned_names(wiring),
+                 attackers_knew=knowledge(finished.notes, kernel.end_ns), analysis=analysis(wiring, kernel.entered))
 
 
 def _poisoned_names(wiring: Wiring) -> list[str]:
     setup = wiring.setups[0]
-    return [setup.names[n] for n in sorted({*setup.poisons, *setup.tampers})]
+    return [setup.names[n] for n in sorted(setup.attacks)]
 
 
 def _beyond(finished: Finished) -> dict[str, Any]:

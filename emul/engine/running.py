@@ -24,6 +24,7 @@ from emul.record.progress import Progress
 from emul.record.summary import write_results
 from emul.roles.events import Observation
 from emul.scenario import Scenario, chosen, label_of
+from emul.workers.attacking import Note
 from emul.workers.collections import rare_collections
 from emul.workers.core import Timing
 from emul.workers.pool import Workers
@@ -39,6 +40,7 @@ class Finished:
     kernel: Kernel
     observations: list[Observation]
     timings: list[Timing]
+    notes: list[Note]
     real_seconds: float
     wiring: Wiring = field(repr=False)
 
@@ -74,7 +76,7 @@ def execute(wiring: Wiring, pool: Any, journal: Recorder, progress: Callable[[Ke
     except Exception:                   # not at an interrupt: closing the pool must not wait for a computation
         pool.abort()
         raise
-    return Finished(kernel, observations, timings, time.perf_counter() - begin, wiring)
+    return Finished(kernel, observations, timings, pool.notes, time.perf_counter() - begin, wiring)
 
 
 def run(scenario: Scenario, *, scheme: str | None = None, workers: int | Workers | Twin | None = None,

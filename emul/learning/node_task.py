@@ -13,6 +13,7 @@ from emul.base.streams import generator
 from emul.learning import models
 
 if TYPE_CHECKING:
+    from emul.learning.attack import Attack
     from emul.learning.local import Local
     from emul.learning.objectives import Objective
     from emul.learning.parameters import FlatModule
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from emul.learning.training import Samples, Stream
 
 Vector = np.ndarray                                     # (d,) float32
-# A poisoned client: (inputs (n, ...) float32, labels (n,) int64, rng) -> the same, changed
-Transform = Callable[[np.ndarray, np.ndarray, np.random.Generator], tuple[np.ndarray, np.ndarray]]
-Tamper = Callable[[dict[int, np.ndarray], np.random.Generator], dict[int, np.ndarray]]
 
 
 class TaskError(EmulError):
@@ -39,16 +37,15 @@ class NodeTask:
     """
 
     def __init__(self, task: Task, name: str, client: int | None, round_of: Callable[[], int],
-                 transform: Transform | None, tamper: Tamper | None = None):
+                 attack: Attack | None = None):
         self._task, self._name, self._client, self._round_of = task, name, client, round_of
-        self._transform, self._tamper = transform, tamper
-        self._poisoned: dict[int | None, Samples] = {}      # by whose samples they are
+        self._attack = attack
         self._round, self._calls = -1, 0
 
     @property
     def untouched(self) -> bool:
         """Whether it has drawn nothing and keeps nothing yet, so that another object would do as well."""
-        return self._round < 0 and not self._poisoned
+        return self._round < 0
 
     @property
     def dimension(self) -> int:
@@ -111,7 +108,17 @@ class NodeTask:
         Every training of a node ends here, whatever its loss, samples and part: who changes what a node learns, before
         its scheme masks, codes or encrypts it, changes the result of this function.
         """
-        return self._task.train(local)
+        after = self._task.train(local)
+        if self._attack is None:
+            return after
+        own = after - local.before
+        said = self._attack.update(own, local.stream)
+        if said is own:
+            return after
+        trained = slice(0, self._task._model.trained)       # buffers, which come after them, stay as they are
+        changed = (local.before + said)[trained]
+        after[trained] = changed if local.only is None else np.where(local.only > 0, changed, after[trained])
+        return after
 
     def _mask(self, part: str | None) -> np.ndarray | None:
         """1 where a trained entry belongs to the part, (trained,) float32; None: all do."""
@@ -155,8 +162,9 @@ class NodeTask:
         model.load(after)                               # if it was trained with others, it is in another state
         with self._task.device.timed():
             own, counts = prototypes.of_samples(model, samples, pool)
-        if self._tamper is not None:
-            own = self._tamper(own, generator(self._task.seed, "tamper", self._name, self._round_of()))
+        tamper = None if self._attack is None else self._attack.tamper(self._round_of())
+        if tamper is not None:
+            own = tamper(own, generator(self._task.seed, "tamper", self._name, self._round_of()))
         return after, own, counts
 
     def evaluate_own(self, parameters: Vector) -> dict[str, float]:
@@ -187,11 +195,11 @@ class NodeTask:
         """Gradient of the objective at `parameters` on one batch: ((d,) float32, 0 in buffers; number of samples)."""
         from emul.learning.training import mean_gradient
 
-        samples, model = self._samples(), self._task._model
+        samples, model, stream = self._samples(), self._task._model, self._stream()
         model.load(np.asarray(parameters, dtype=np.float32))
         with self._task.device.timed():
-            found = mean_gradient(model, samples, self._task.solver, self._stream(), objective or self.objective)
-        return found, len(samples)
+            own = mean_gradient(model, samples, self._task.solver, stream, objective or self.objective)
+        return own if self._attack is None else self._attack.update(own, stream), len(samples)
 
     def evaluate(self, parameters: Vector) -> dict[str, float]:
         """{"accuracy", "loss"} as this node sees the test set: a client by its own labels, another node the whole."""
@@ -212,18 +220,19 @@ class NodeTask:
         from emul.learning.training import Samples
 
         task, whose = self._task, self._client if share is None else share
-        if whose in self._poisoned:
-            return self._poisoned[whose]
         indices = task.held_out() if whose is None else task.indices(whose)
         if whose is None and len(indices) == 0:
             raise TaskError(f'node "{self._name}" is no client and has no samples: '
                             "expected data.held_out in the task, the number of samples kept for such nodes")
-        if self._transform is None:
+        poison = None if self._attack is None else self._attack.poison(self._round_of())
+        if poison is None:
             return Samples(task.data, indices)
-        x, y = self._transform(task.data.inputs(task.data.train_x[indices]),
-                               task.data.train_y[indices].astype(np.int64),
-                               generator(task.seed, "poison", self._name))
-        own = replace(task.data, train_x=np.asarray(x, dtype=np.float32), train_y=np.asarray(y),
-                      scale=1.0, mean=0.0, std=1.0)     # what the transform was given were network inputs already
-        self._poisoned[whose] = Samples(own, np.arange(len(own.train_y)))
-        return self._poisoned[whose]
+        number, transform = poison
+        key = (self._name, whose, number)
+        if key not in task.poisoned:
+            x, y = transform(task.data.inputs(task.data.train_x[indices]), task.data.train_y[indices].astype(np.int64),
+                             generator(task.seed, "poison", self._name))
+            own = replace(task.data, train_x=np.asarray(x, dtype=np.float32), train_y=np.asarray(y),
+                          scale=1.0, mean=0.0, std=1.0)     # what it was given were network inputs already
+            task.poisoned[key] = Samples(own, np.arange(len(own.train_y)))
+        return task.poisoned[key]

@@ -5,7 +5,8 @@ Everything is loaded on first use, from plain data (`spec`), so that a task cros
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from hashlib import blake2b
@@ -13,18 +14,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from emul.base.clock import off_the_clock
 from emul.base.streams import generator
 from emul.learning import data as data_sets
 from emul.learning import models, partition, solver
-from emul.learning.node_task import NodeTask, Tamper, TaskError, Transform, Vector
+from emul.learning.node_task import NodeTask, TaskError, Vector
 
 if TYPE_CHECKING:
+    from emul.learning.attack import Attack
     from emul.learning.device import Device
     from emul.learning.evaluation import Scores
     from emul.learning.local import Local
     from emul.learning.objectives import Objective
     from emul.learning.parameters import FlatModule
     from emul.learning.together import Together
+    from emul.learning.training import Samples
 
 
 class Task:
@@ -42,6 +46,7 @@ class Task:
     def __init__(self, spec: dict[str, Any], clients: int, seed: int, device: str = "cpu"):
         self.spec, self.clients, self.seed, self._device = spec, clients, seed, device
         self.solver = solver.make(spec["solver"])
+        self.poisoned: dict[tuple[str, int | None, int], Samples] = {}  # by node, whose samples, number of the attack
         self._last_scores: tuple[bytes, Scores] | None = None
 
     @cached_property
@@ -212,15 +217,36 @@ class Task:
         return not self.device.on_cpu and fused.refusal(self._model.module, self.data.input_shape) is None
 
     def for_node(self, name: str, client: int | None, round_of: Callable[[], int],
-                 transform: Transform | None = None, tamper: Tamper | None = None) -> NodeTask:
+                 attack: Attack | None = None) -> NodeTask:
         """What the role of node `name` sees. client: its number among the clients, None if it is none of them.
 
-        round_of: gives the node's present round. transform: poisons the node's samples, once. tamper: changes the
-        prototypes that it makes.
+        round_of: gives the node's present round. attack: what the node does with what it learns; None: nothing.
         """
         if client is not None:
             self._require(client)
-        return NodeTask(self, name, client, round_of, transform, tamper)
+        return NodeTask(self, name, client, round_of, attack)
+
+    @contextlib.contextmanager
+    def apart(self) -> Iterator[Together[Local, Vector]]:
+        """Off the clock, and apart from computations that run side by side: inside the block trainings are alone, or
+        together with those that are run with what is given."""
+        from emul.learning import fused
+        from emul.learning.together import Together
+
+        outer, busy_ns = self.together, self.device.busy_ns
+        self.together = inner = Together(fused.key, self._train_fused)
+        try:
+            with off_the_clock():
+                yield inner
+        finally:
+            self.together, self.device.busy_ns = outer, busy_ns
+
+    def evaluate_on(self, x: np.ndarray, y: np.ndarray, vector: Vector) -> dict[str, float]:
+        """{"accuracy", "loss"} on the network inputs x (n, ...) float32 with the labels y (n,). Changes no state."""
+        from emul.learning.evaluation import scores
+
+        samples = replace(self.data, test_x=x, test_y=y, scale=1.0, mean=0.0, std=1.0)
+        return scores(self._model, vector, samples).overall()
 
     def _require(self, client: int) -> None:
         if not 0 <= client < self.clients:

@@ -8,10 +8,11 @@ own answer. Nothing runs at the same time as anything else, and the order is tha
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from time import thread_time_ns
 from typing import Any, Generic, TypeVar
 
 from greenlet import getcurrent, greenlet
+
+from emul.base.clock import cpu_ns
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
@@ -45,11 +46,11 @@ class Together(Generic[Asked, Answer]):
 
     def _run(self, pieces: list[greenlet]) -> list[int]:
         spent = [0] * len(pieces)
-        mark = thread_time_ns()
+        mark = cpu_ns()
 
         def charge(*whom: int) -> None:
             nonlocal mark
-            now = thread_time_ns()
+            now = cpu_ns()
             for i in whom:
                 spent[i] += (now - mark) // len(whom)
             mark = now

@@ -13,10 +13,11 @@ Bytes of the arrays in each message, without its header: Model 4 d, Update 4 d.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from emul.roles import Message, Node, Vector
+from emul.roles import Message, Node, Received, Vector
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ async def synchronous_server(node: Node, aggregate: Aggregate, *, fraction: floa
     async for round_ in node.rounds():
         with round_:
             cohort = node.clients if fraction is None else node.sample(node.clients, fraction)
+            node.offer("cohort", cohort)
             node.broadcast(cohort, Model(s.model))
             updates = await node.gather(Update, cohort, timeout_s=deadline_s)
             s.model = await aggregate(s.model, updates)
@@ -80,3 +82,14 @@ async def train_once(node: Node, model: Vector) -> tuple[Vector, int]:
     """Local training as the scenario says it: (update, number of samples)."""
     update: tuple[Vector, int] = await node.compute("train", node.task.local_update, model)
     return update
+
+
+def honest_update(task: Any, received: Received, j: int) -> Vector:
+    """`HONEST` of a scheme whose clients `train_once`: what client j sends if it follows the protocol."""
+    update: Vector = task.local_update(received[Model].parameters)[0]
+    return update
+
+
+def first_server(roles: Mapping[str, Sequence[int]]) -> list[int]:
+    """For `DECIDES`."""
+    return list(roles["server"][:1])

@@ -58,7 +58,7 @@ class Facts:
     network_beyond: Mapping[str, int] | None = None     # what -> draws that a record did not hold; None: no record
     computations_held: Mapping[tuple[str, str], int] = field(default_factory=dict)  # (node, label) -> costs it holds
     poisoned: Sequence[str] = ()                        # nodes that an attack of the scenario has poisoned
-    idle: Sequence[str] = ()                            # nodes of the topology that have no role in this scheme
+    attackers_knew: Mapping[str, Any] | None = None     # what was computed again; None: they knew nothing of others
     analysis: Mapping[str, Any] = field(default_factory=dict)       # name -> theory, or (theory, what measures it)
     label: str = ""                                     # what the entry of the scenario is called; "": as the scheme
     parameters: Mapping[str, Any] = field(default_factory=dict)     # of the scheme, by the field of its Params
@@ -82,10 +82,11 @@ def summarise(run: Derived, facts: Facts, report: Report | None = None) -> dict[
         "rounds": len(completed),
         "rounds_failed": len(entered - completed),
         "rounds_missed": dict(sorted(facts.rounds_missed.items())),
-        "accuracy": final_accuracy(run.observed),
+        "accuracy": final_mean(run.observed, "accuracy"),
+        "attack_success": final_mean(run.observed, "attack_success"),
         "accuracy_of_clients": accuracy_of_clients(run.observed),
         "poisoned": list(facts.poisoned),
-        "idle": list(facts.idle),
+        "attackers_knew": None if facts.attackers_knew is None else dict(facts.attackers_knew),
         "virtual_seconds": facts.virtual_ns / 1e9,
         "bytes_total": int(m.wire_bytes.sum()),
         "bytes_payload": int(m.payload_bytes[m.hops > 0].sum()),
@@ -169,13 +170,13 @@ def network_beyond(run: Derived, facts: Facts) -> dict[str, int] | None:
     return {**facts.network_beyond, **costs}
 
 
-def final_accuracy(observed: Observed) -> float | None:
-    """The mean over the nodes that were observed in the last round with an accuracy; None without any."""
-    seen = [(number, node, values["accuracy"]) for node, number, values in observed if "accuracy" in values]
+def final_mean(observed: Observed, name: str) -> float | None:
+    """The mean over the nodes that were observed in the last round with such a value; None without any."""
+    seen = [(number, node, values[name]) for node, number, values in observed if name in values]
     if not seen:
         return None
     last = max(number for number, _, _ in seen)
-    final = [accuracy for _, accuracy in sorted((node, a) for number, node, a in seen if number == last)]
+    final = [value for _, value in sorted((node, v) for number, node, v in seen if number == last)]
     return float(sum(final) / len(final))
 
 

@@ -10,12 +10,13 @@ import math
 import sys
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from time import perf_counter_ns, thread_time_ns
+from time import perf_counter_ns
 from types import CodeType, TracebackType
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from emul.base.clock import cpu_ns
 from emul.base.errors import NothingToReceive, ProtocolFailure, RoleError, TimedOut
 from emul.base.streams import generator
 from emul.roles.costs import Costs
@@ -35,17 +36,36 @@ from emul.roles.events import (
     Wait,
     WaitEnd,
 )
-from emul.roles.world import World
 from emul.wire import Encoded, Message, Vector, encode
 
 M = TypeVar("M", bound=Message)
 R = TypeVar("R")
 S = TypeVar("S")
 Evaluate = Callable[[Vector], Mapping[str, float]]      # of reported parameters, off the clock
+Received = Mapping[type[Message], Any]                  # for `HONEST`: the newest message of each type in a round
+
+
+@dataclass(frozen=True)
+class Offered(Message):
+    """What a node has made known off the clock; goes with its messages, off the wire."""
+
+    values: dict[str, Any]
 
 
 class RoundOver(BaseException):
     """A quorum of the leaders has reached a later round. `with round_:` swallows it; no `except Exception` does."""
+
+
+@dataclass(frozen=True)
+class World:
+    """Facts that every role of a run may know."""
+
+    scheme: str
+    seed: int
+    names: list[str]                            # node -> name
+    roles: dict[str, list[int]]                 # role -> nodes, ascending
+    speeds: list[float]                         # node -> speed, 1: the profile's machine
+    deterministic: bool = True                  # False: results of some computations cannot repeat themselves
 
 
 @dataclass(slots=True)
@@ -76,12 +96,12 @@ class Job:
         self.cpu_ns = 0
 
     def run(self) -> None:
-        begin = thread_time_ns()
+        begin = cpu_ns()
         try:
             self.result = self.fn(*self.args)
         except Exception as e:          # raised again where the role awaits it
             self.error = e
-        meter.mark = thread_time_ns()
+        meter.mark = cpu_ns()
         self.cpu_ns = meter.mark - begin
         self.end()
 
@@ -102,7 +122,7 @@ class Meter:
     def cpu_ns(self, wall_ns: int) -> int:
         if wall_ns < 500_000:
             return wall_ns
-        now = thread_time_ns()
+        now = cpu_ns()
         used, self.mark = now - self.mark, now
         return min(wall_ns, used)
 
@@ -202,7 +222,7 @@ class Node:
     """
 
     __slots__ = ("_actions", "_costs", "_excused_ns", "_fetch", "_in_round", "_job", "_keep", "_memory", "_observe",
-                 "_sends", "_unawaited", "id", "name", "now_ns", "role", "task", "world")
+                 "_offered", "_offers", "_sends", "_unawaited", "id", "name", "now_ns", "role", "task", "world")
 
     def __init__(self, id: int, role: str, world: World, memory: Memory, costs: Costs,
                  task: Any = None, keep: Callable[[int, Encoded, int, list[int]], None] | None = None,
@@ -224,6 +244,8 @@ class Node:
         self._job: Job | None = None
         self._fetch: Callable[[Ready], list[Message]] = _fetch_nothing
         self._unawaited: list[str] = []             # places of suspensions asked for in this step
+        self._offers = False                        # somebody wants to know what is offered
+        self._offered: dict[str, Any] = {}          # in this round
         self._excused_ns = 0                        # CPU time of encoding and digests: the engine's, not the role's
 
     # --- who and when ---------------------------------------------------------------------------------------------
@@ -331,6 +353,8 @@ class Node:
             raise RoleError(f"{caller(2)}: {kind} is not in MESSAGES of the scheme, so that nobody could read it: "
                             f"write MESSAGES = ({', '.join([*self._sends, kind])},)")
         encoded = encode(message)
+        if self._offered:
+            encoded.aside = encode(Offered(self._offered))
         first = memory.sent
         memory.sent = first + len(to)
         self._keep(self.id, encoded, first, to)
@@ -357,6 +381,15 @@ class Node:
         digest = "" if parameters is None else self._observe(self.id, self.round, parameters, evaluate)
         self._actions.append(Report(self.round, plain, digest))
         self._excused_ns += perf_counter_ns() - begin
+
+    def offer(self, name: str, value: Any) -> None:
+        """Make a value known to attackers, off the clock and the wire: numbers, arrays or lists of them.
+
+        An attacker that knows of others, and receives a message that this node sends later in the round, knows it. A
+        server offers its "cohort", so that they know who takes part, and what it judges by, such as its "reference".
+        """
+        if self._offers:
+            self._offered[name] = value.copy() if isinstance(value, np.ndarray) else value
 
     # --- what suspends --------------------------------------------------------------------------------------------
 
@@ -494,6 +527,7 @@ class Node:
     def _enter(self, number: int) -> Round:
         self._memory.round = number
         self._in_round = True
+        self._offered = {}
         entered = Round(number)
         entered._node = self
         return entered

@@ -1,5 +1,7 @@
 """Scenario files in, checked plain data out. All that is wrong with a file is reported at once, with its lines."""
 
+from emul.scenario.attacks import Attack, Chosen
+from emul.scenario.checks import World
 from emul.scenario.churn import Availability, Churn, Days, Group
 from emul.scenario.faults import (
     Behaviour,
@@ -16,9 +18,10 @@ from emul.scenario.faults import (
 from emul.scenario.labels import chosen, label_of
 from emul.scenario.load import load, loads
 from emul.scenario.params import build_params, check_params
-from emul.scenario.scenario import Attack, Compute, Evaluation, Fuse, Scenario, Stop, Workers
+from emul.scenario.scenario import Compute, Evaluation, Fuse, Scenario, Stop, Workers
 from emul.scenario.sweep import Sweep, parse_seeds
 
-__all__ = ["Attack", "Availability", "Behaviour", "Churn", "Compute", "Crash", "Days", "Evaluation", "Fault", "Fuse",
-           "Group", "Leave", "LinkDown", "LinkSet", "LinkUp", "NodeSpeed", "Partition", "Scenario", "Slow", "Stop",
-           "Sweep", "Workers", "build_params", "check_params", "chosen", "label_of", "load", "loads", "parse_seeds"]
+__all__ = ["Attack", "Availability", "Behaviour", "Chosen", "Churn", "Compute", "Crash", "Days", "Evaluation", "Fault",
+           "Fuse", "Group", "Leave", "LinkDown", "LinkSet", "LinkUp", "NodeSpeed", "Partition", "Scenario", "Slow",
+           "Stop", "Sweep", "Workers", "World", "build_params", "check_params", "chosen", "label_of", "load", "loads",
+           "parse_seeds"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -26,7 +24,18 @@ from emul.scenario.churn import (
 )
 from emul.scenario.outages import Outage, outage_document, outage_spec, outage_value
 from emul.scenario.sections import MISSING, Section, duration_text, exactly_one, given, without_none
-from emul.scenario.values import Bandwidth, Duration, Finding, Positive, PositiveDuration, Text, number, one_of
+from emul.scenario.values import (
+    Bandwidth,
+    Duration,
+    Finding,
+    Positive,
+    PositiveDuration,
+    Rounds,
+    Text,
+    number,
+    one_of,
+    rounds_text,
+)
 
 InFlight = Literal["drop", "pause", "deliver"]
 
@@ -37,16 +46,6 @@ class NodeSpeed:
 
     match: str
     speed: float
-
-
-def node_speeds(rules: Sequence[NodeSpeed], names: Sequence[str]) -> list[float]:
-    """Node -> speed; 1 where no rule matches."""
-    speeds = [1.0] * len(names)
-    for rule in rules:
-        for node, name in enumerate(names):
-            if matches(name, rule.match):
-                speeds[node] = rule.speed
-    return speeds
 
 
 @dataclass(frozen=True)
@@ -124,7 +123,8 @@ class Slow:
 
 @dataclass(frozen=True)
 class Behaviour:
-    """The node runs the scheme's faulty role `behave` in rounds `first` .. `last`, both included; None: in all."""
+    """The node runs the scheme's faulty role `behave` in rounds `first` .. `last`, both included; first None: in
+    all; last None: for good."""
 
     node: str
     behave: str
@@ -167,13 +167,6 @@ def _true(value: Any) -> bool:
     if value is not True:
         raise ValueError('expected true (a fault ends after its "for")')
     return True
-
-
-def _rounds(value: Any) -> tuple[int, int]:
-    match = re.fullmatch(r"(\d{1,9})(?:\.\.(\d{1,9}))?", str(value), re.ASCII) if not isinstance(value, bool) else None
-    if match is None or not 1 <= int(match[1]) <= int(match[2] or match[1]):
-        raise ValueError("expected rounds such as 3..9")
-    return int(match[1]), int(match[2] or match[1])
 
 
 def _groups(value: Any) -> tuple[tuple[str, ...], ...]:
@@ -233,7 +226,7 @@ class FaultRule(Section):
     slow: Annotated[float, number("how many times slower, a number in [0.001, 1000000]",
                                   lambda x: 1e-3 <= x <= 1e6)] | None = None
     behave: Text | None = None
-    rounds: Annotated[tuple[int, int], PlainValidator(_rounds)] | None = None
+    rounds: Rounds | None = None
     for_: Annotated[PositiveDuration | None, Field(alias="for")] = None
     churn: ChurnRule | None = None
     availability: AvailabilityRule | None = None
@@ -291,7 +284,7 @@ def _values(f: FaultRule, base: Path) -> list[Fault]:
 
 def fault_document(fault: Fault) -> dict[str, Any]:
     if isinstance(fault, Behaviour):
-        rounds = None if fault.first is None else f"{fault.first}..{fault.last}"
+        rounds = None if fault.first is None else rounds_text(fault.first, fault.last)
         return without_none(node=fault.node, behave=fault.behave, rounds=rounds)
     if isinstance(fault, Absence):
         return absence_document(fault)

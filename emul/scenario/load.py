@@ -14,20 +14,20 @@ from typing import Annotated, Any, Union
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from emul.base.errors import Problem
-from emul.scenario import models
 from emul.scenario import scenario as plain
+from emul.scenario.attacks import attack_values
 from emul.scenario.checks import check_world
 from emul.scenario.edits import apply_set, normalise, override
 from emul.scenario.faults import NodeSpeed, fault_values
 from emul.scenario.links import link_rules
 from emul.scenario.models import Document
 from emul.scenario.network import network_value
+from emul.scenario.places import topology_spec
 from emul.scenario.scenario import Scenario
 from emul.scenario.sections import MISSING, absolute
 from emul.scenario.source import Path as Place
 from emul.scenario.source import Source, read, scenario_error, shown
 from emul.scenario.sweep import sweep_values
-from emul.scenario.topology import topology_spec
 from emul.scenario.values import nearest
 
 
@@ -179,11 +179,6 @@ def _task(task: dict[str, Any], base: Path) -> dict[str, Any]:
     return task | {"data": data | {"directory": str(absolute(directory, base))}}
 
 
-def _attacks(attacks: list[models.Attack], base: Path) -> list[plain.Attack]:
-    return [plain.Attack(a.data, nodes=tuple(a.nodes), prototypes=a.prototypes) if isinstance(a.nodes, list) else
-            plain.Attack(a.data, fraction=a.nodes.fraction, prototypes=a.prototypes) for a in attacks]
-
-
 _CONVERSIONS: dict[str, tuple[str, Any]] = {
     "name": ("name", lambda name, base: name),
     "seed": ("seed", lambda seed, base: seed),
@@ -192,7 +187,7 @@ _CONVERSIONS: dict[str, tuple[str, Any]] = {
     "nodes": ("node_speeds", lambda rules, base: [NodeSpeed(r.match, r.speed) for r in rules]),
     "faults": ("faults", fault_values),
     "task": ("task", _task),
-    "attacks": ("attacks", _attacks),
+    "attacks": ("attacks", attack_values),
     "compute": ("compute", lambda c, base: plain.Compute(c.mode, absolute(c.file, base), c.device)),
     "fuse": ("fuse", lambda f, base: None if f is None else plain.Fuse(f.clients, f.lanes)),
     "schemes": ("schemes", lambda entries, base: [(e["name"], {k: v for k, v in e.items() if k != "name"})

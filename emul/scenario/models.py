@@ -11,15 +11,15 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, PlainValidator
 
-from emul.roles.places import wrong_place
+from emul.scenario.attacks import AttackRule
 from emul.scenario.faults import FaultRule, NodeRule
 from emul.scenario.labels import with_labels
 from emul.scenario.links import Link
 from emul.scenario.network import NetworkRule
-from emul.scenario.sections import MISSING, Section, exactly_one, given
+from emul.scenario.places import Topology
+from emul.scenario.sections import MISSING, Section, given
 from emul.scenario.source import shown
 from emul.scenario.sweep import SweepRule
-from emul.scenario.topology import Topology
 from emul.scenario.values import (
     Count,
     Finding,
@@ -56,28 +56,6 @@ def _task(value: Any) -> dict[str, Any]:
 
 # ---- what is done with it ----
 
-class AttackedShare(Section):
-    fraction: Fraction
-
-
-def _attacked(value: Any) -> Any:
-    if isinstance(value, list) and value and all(isinstance(name, str) and name for name in value):
-        return value
-    if not isinstance(value, dict):
-        raise ValueError("expected {fraction: 0.2} or a list of names")
-    return AttackedShare.model_validate(value)
-
-
-class Attack(Section):
-    nodes: Annotated[Any, PlainValidator(_attacked)]
-    data: Annotated[str, one_of("feature_noise", "label_flip", "label_random", what="attack on data")] | None = None
-    prototypes: Annotated[str, one_of("amplify", "negate", "random", "shift",
-                                      what="attack on prototypes")] | None = None
-
-    def wrong(self) -> list[Finding]:
-        return exactly_one(self, "data", "prototypes")
-
-
 class Compute(Section):
     mode: Annotated[str, one_of("measured", "profile", "recorded", "zero", what="mode")]
     file: Text | None = None
@@ -100,18 +78,7 @@ def _scheme(value: Any) -> dict[str, Any]:
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}", name):
         written = MISSING if name is None else shown(name)
         raise findings([(("name",), written, "expected the name of a scheme")])
-    wrong = _places(value.get("places", {}))
-    if wrong:
-        raise findings(wrong)
     return value
-
-
-def _places(value: Any) -> list[Finding]:
-    """What is wrong with the places of a scheme's roles, as far as it is not for the topology to say."""
-    if not isinstance(value, dict):
-        return [(("places",), shown(value), "expected a mapping such as {server: server2}")]
-    return [(("places", role), shown(where), wrong) for role, where in value.items()
-            for one in (where if isinstance(where, list) and where else [where]) if (wrong := wrong_place(one))]
 
 
 class Stop(Section):
@@ -175,7 +142,7 @@ class Document(Section):
     nodes: list[NodeRule] = Field(default=[])
     faults: list[FaultRule] = Field(default=[])
     task: Annotated[dict[str, Any], PlainValidator(_task)]
-    attacks: list[Attack] = Field(default=[])
+    attacks: list[AttackRule] = Field(default=[])
     compute: Compute
     fuse: Annotated[Any, PlainValidator(_fuse)] = None
     schemes: Annotated[list[Annotated[dict[str, Any], PlainValidator(_scheme)]], Field(min_length=1),

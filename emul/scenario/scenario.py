@@ -11,22 +11,13 @@ from ruamel.yaml import YAML
 
 from emul.base.units import format_duration
 from emul.network import LinkRule, TopologySpec
+from emul.scenario.attacks import Attack, attack_document
 from emul.scenario.faults import Fault, NodeSpeed, fault_document
 from emul.scenario.links import link_document
 from emul.scenario.network import NetworkUse, network_document
+from emul.scenario.places import topology_document
 from emul.scenario.sections import duration_text, without_none
 from emul.scenario.sweep import Sweep
-from emul.scenario.topology import topology_document
-
-
-@dataclass(frozen=True)
-class Attack:
-    """Transform of `data`, or of `prototypes`, of a `fraction` of the clients (drawn from the seed), or of `nodes`."""
-
-    data: str | None = None
-    fraction: float | None = None
-    nodes: tuple[str, ...] = ()
-    prototypes: str | None = None
 
 
 @dataclass(frozen=True)
@@ -136,8 +127,7 @@ def _document(s: Scenario) -> dict[str, Any]:
         "nodes": [{"match": rule.match, "speed": rule.speed} for rule in s.node_speeds],
         "faults": [fault_document(fault) for fault in s.faults],
         "task": s.task,
-        "attacks": [{"nodes": list(a.nodes) or {"fraction": a.fraction},
-                     **without_none(data=a.data, prototypes=a.prototypes)} for a in s.attacks],
+        "attacks": [attack_document(a) for a in s.attacks],
         "compute": without_none(mode=s.compute.mode, file=None if s.compute.file is None else str(s.compute.file),
                                 device=None if s.compute.device == "cpu" else s.compute.device),
         "fuse": None if s.fuse is None else {"clients": s.fuse.clients, "lanes": s.fuse.lanes},

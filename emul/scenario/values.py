@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import Annotated, Any
@@ -72,6 +73,20 @@ def unit(parse: Callable[[object], Any], least: int = 0) -> PlainValidator:
     return PlainValidator(check)
 
 
+def rounds_text(first: int, last: int | None) -> str:
+    """As a file says it; last None: for good."""
+    return f"{first}..{'' if last is None else last}"
+
+
+def _rounds(value: Any) -> tuple[int, int | None]:
+    pattern = r"(\d{1,9})(?:(\.\.)(\d{1,9})?)?"
+    match = re.fullmatch(pattern, str(value), re.ASCII) if not isinstance(value, bool) else None
+    last = None if match is None or (match[2] and not match[3]) else int(match[3] or match[1])
+    if match is None or not 1 <= int(match[1]) <= (last or int(match[1])):
+        raise ValueError("expected rounds such as 3..9 or 10..")
+    return int(match[1]), last
+
+
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value.strip() or len(value) > 4096 or not value.isprintable():
         raise ValueError("expected text")
@@ -97,4 +112,5 @@ Duration = Annotated[int, unit(units.duration_ns)]
 PositiveDuration = Annotated[int, unit(units.duration_ns, least=1)]
 Size = Annotated[int, unit(units.size_bytes)]
 PositiveSize = Annotated[int, unit(units.size_bytes, least=1)]
+Rounds = Annotated[tuple[int, int | None], PlainValidator(_rounds)]         # first, last; None: for good
 Bandwidth = Annotated[int | str, PlainValidator(bandwidth)]

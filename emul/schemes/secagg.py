@@ -29,7 +29,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -38,7 +38,7 @@ from emul.primitives.crypto import shamir
 from emul.primitives.crypto.keys import KEY_BYTES, KeyPair, agree, channel_key, key_pair, mask_seed, seal, unseal
 from emul.primitives.crypto.masks import check_reveal, mask_input, sum_ring, unmask
 from emul.primitives.quantise import RING, Quantiser, QuantiserOverflow
-from emul.roles import Message, Node, Vector, World
+from emul.roles import Message, Node, Received, Vector
 
 # --- messages -------------------------------------------------------------------------------------------------------
 
@@ -182,6 +182,7 @@ async def secure_sum(node: Node, p: Params, graph: Graph, model: Vector,
     t, deadline = threshold(p, len(node.clients)), p.stage_deadline_s
     U0 = sets["U0"] = node.sample(node.clients, p.fraction)
     A = graph(U0)
+    node.offer("cohort", U0)
     node.broadcast(U0, Begin(model))
 
     advertised = await node.gather(AdvertiseKeys, U0, timeout_s=deadline)
@@ -436,12 +437,25 @@ def mask_public(keys: np.ndarray) -> bytes:
     return keys[KEY_BYTES:].tobytes()
 
 
+def honest(task: Any, received: Received, j: int) -> Vector:
+    """What client j's training gives, before it is quantised and masked, if it follows the protocol."""
+    update: Vector = task.local_update(received[Begin].model)[0]
+    return update
+
+
+HONEST = honest
 MESSAGES = (Begin, AdvertiseKeys, KeyRing, Shares, Shared, Sharers, Masked, Unmask, Reveal)
 ROLES = {"server": server, "client": client}
 STATELESS = ("client",)
 
 
-def check(params: Params, world: World) -> list[str]:
+class Counts(Protocol):
+    """What `check` asks of the world."""
+
+    clients: int
+
+
+def check(params: Params, world: Counts) -> list[str]:
     """What is wrong with these parameters, if anything."""
     p, errors = params, []
     if not 0 < p.fraction <= 1:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from bisect import bisect_right
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
-from operator import itemgetter
 from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec import Struct
 
-from emul import attacks, schemes
+from emul import schemes
+from emul.attacks import Planned
 from emul.base.errors import RoleError, RunError
 from emul.roles.costs import Costs
 from emul.roles.events import (
@@ -35,11 +35,11 @@ from emul.roles.events import (
     RoleEvent,
     Start,
 )
-from emul.roles.node import Evaluate, Job, Memory, Node
+from emul.roles.node import Evaluate, Job, Memory, Node, Offered, World
 from emul.roles.trampoline import Role, RoleFunction
-from emul.roles.world import World
 from emul.wire import Encoded, Message, Vector, decode, message_types
 from emul.workers import volatile
+from emul.workers.attacking import Attacking, Note
 from emul.workers.volatile import Volatile
 
 if TYPE_CHECKING:
@@ -65,14 +65,12 @@ class Setup(Struct):
     recorded: dict[int, list[int]]
     evaluate_every: int = 1                     # rounds between two evaluations; 0: never
     evaluate_scope: str = "global"              # or "per_client"
-    shards: list[list[int]] = []                # runs of nodes that hold data: [first node, its shard, how many]
-    holders: int = 0                            # shards that there are
-    poisons: dict[int, str] = {}                # node -> attack on the data that it learns from
-    tampers: dict[int, str] = {}                # node -> attack on the prototypes that it makes
+    attacks: dict[int, list[Planned]] = {}      # node -> what it does to its data, prototypes and updates
     slowdowns: dict[int, list[list[int]]] = {}  # node -> (from ns on, numerator, denominator) of how slow it is
     held: dict[int, dict[str, list[int]]] = {}  # node -> label -> costs of its computations, in a network's record
     held_beyond: str = "stream"                 # what comes after the last of them
     fuse: str = ""                              # label of the computations that are done together; "": none are
+    fuse_clients: int = 1                       # at most so many
     device: str = "cpu"                         # where models are trained and evaluated
     directory: str = ""                         # of the run, absolute; "": nothing is written
     recalled: str = ""                          # directory of the run whose volatile results are taken; "": none are
@@ -105,19 +103,23 @@ class Core:
         self._params = module.Params(**setup.params)
         self._types = message_types(module)
         self._deterministic = schemes.deterministic(module, self._params)
-        self._world = World(setup.scheme, setup.seed, setup.names, setup.roles, setup.speeds, self._deterministic,
-                            setup.task or {})
+        self._world = World(setup.scheme, setup.seed, setup.names, setup.roles, setup.speeds, self._deterministic)
         self._costs = Costs(setup.cost_mode, setup.scheme, setup.profile, setup.recorded,   # type: ignore[arg-type]
                             setup.slowdowns, setup.held, setup.held_beyond)
         self._role_of = [""] * len(setup.names)
         for role, nodes in setup.roles.items():
             for node in nodes:
                 self._role_of[node] = role
+        self._clients = setup.roles.get("client") or list(range(len(setup.names)))      # peers: all of them
         self._task: Task | None = None
         if setup.task is not None:
             from emul.learning import Task
-            self._task = Task(setup.task, setup.holders, setup.seed, setup.device)
+            self._task = Task(setup.task, len(self._clients), setup.seed, setup.device)
             self._task.prepare()                    # before the clock starts
+        self._attacking: Attacking | None = None
+        if setup.attacks and self._task is not None:
+            self._attacking = Attacking(setup.attacks, setup.plugins, module, self._task, setup.names, self._clients,
+                                        setup.fuse_clients)
         self._memories: dict[int, Memory] = {}
         self._tasks: dict[int, Any] = {}
         self._running: dict[int, Role] = {}
@@ -198,33 +200,36 @@ class Core:
         if self._volatile is not None:
             self._volatile.close()
 
+    @property
+    def notes(self) -> list[Note]:
+        """What nodes' trainings gave and what attackers computed again of them, for who compares them."""
+        return [] if self._attacking is None else self._attacking.notes
+
     # --- roles ----------------------------------------------------------------------------------------------------
 
     def _start(self, node: int, round: int | None = None) -> None:
         """Start the role of a node, or the variant of it that is for `round`: by default, for the one it was in."""
         memory = self._memories.setdefault(node, Memory())
         name = self._role_of[node]
-        task = None
+        task, attacking = None, self._attacking
         if self._task is not None:
-            index = self._shard(node)
+            index = self._client(node)
             task = self._tasks.get(node)            # one for the node's whole life: it counts its calls
             if task is None:
                 task = self._tasks[node] = self._task.for_node(self._setup.names[node], index, lambda: memory.round,
-                                                               self._poison(node), self._tamper(node))
+                                                               None if attacking is None else attacking.of(node))
         # a faulty one may send what it likes: to those who receive it, it is what has come from a peer
         sends = None if node in self._setup.behaviours else self._types
         made = Node(node, name, self._world, memory, self._costs, task, self._keep, self._observe, sends)
         made._fetch = self._fetch
+        made._offers = attacking is not None and attacking.knowing
         function = self._function(node, memory.round if round is None else round)
         self._running[node] = Role(made, function, self._params)
 
-    def _shard(self, node: int) -> int | None:
-        """The node's number among those that hold data; None: it is none of them."""
-        at = bisect_right(self._setup.shards, node, key=itemgetter(0)) - 1      # the runs are ascending
-        if at < 0:
-            return None
-        first, shard, count = self._setup.shards[at]
-        return shard + node - first if node - first < count else None
+    def _client(self, node: int) -> int | None:
+        """The node's number among the clients; None: it is none of them."""
+        place = bisect_left(self._clients, node)        # they are ascending
+        return place if place < len(self._clients) and self._clients[place] == node else None
 
     def _rest(self, event: RoleEvent, asked: NextRound, alone: bool) -> None:
         """End the role of a node that waits for a round of its leaders, if it would come to the same place again: most
@@ -287,13 +292,6 @@ class Core:
         del reply.actions[-1]
         return reply
 
-    def _poison(self, node: int) -> Callable[..., Any] | None:
-        attack = self._setup.poisons.get(node)
-        if attack is None or self._task is None:
-            return None
-        poison, classes = attacks.DATA[attack], self._task.data.classes
-        return lambda x, y, rng: poison(x, y, classes, rng)
-
     def _step(self, event: RoleEvent) -> None:
         if self._delays:
             self._pause()
@@ -326,7 +324,7 @@ class Core:
     def _begin(self, node: Node, action: Compute, now: int) -> None:
         job = node._job
         assert job is not None
-        self._job_of[node.id] = job
+        self._job_of[node.id], job.due = job, now
         if job.volatile and self._volatile is not None and self._volatile.recalls((node.id, job.number)):
             job.result, job.error = self._volatile.recall((node.id, job.number))
             job.end()
@@ -335,9 +333,9 @@ class Core:
             action.cost = self._costs.stretched(node.id, now, round(job.cpu_ns / node.speed))
         else:
             action.cost = self._costs.stretched(node.id, now, action.cost, action.declared)
+            job.due = now + action.cost
             if action.label == self._setup.fuse:    # the kernel will say with whom
                 return
-            job.due = now + action.cost
             self._begun += 1
             if len(self._jobs) > 2 * len(self._job_of) + 100:       # most were done before their turn came
                 self._jobs = [waiting for waiting in self._jobs if not waiting[3].done]
@@ -361,6 +359,8 @@ class Core:
             self._group_of.pop(member, None)
             if job.volatile and self._volatile is not None:
                 job.result, job.error = self._volatile.settle((member, job.number), job.label, job.result, job.error)
+            if self._attacking is not None:
+                self._attacking.settle(member, job.due)
             self.timings.append(Timing(member, job.label, job.work, job.cpu_ns))
 
     @property
@@ -379,10 +379,6 @@ class Core:
         role = self._running.pop(node, None)
         if role is not None:
             role.close()
-
-    def _tamper(self, node: int) -> Callable[..., Any] | None:
-        attack = self._setup.tampers.get(node)
-        return None if attack is None else attacks.PROTOTYPES[attack]
 
     def _pause(self) -> None:
         import time
@@ -425,8 +421,20 @@ class Core:
             message = decode(encoded, self._types)
             object.__setattr__(message, "sender", ref.source)
             messages.append(message)
+            if self._attacking is not None and self._attacking.knows_others(event.node):
+                self._overhear(event.node, key, message, encoded)
         self._running[event.node].node._excused_ns += perf_counter_ns() - begin
         return messages
+
+    def _overhear(self, node: int, key: tuple[int, int], message: Message, encoded: Encoded) -> None:
+        """An attacker keeps what it has received, and what goes with it."""
+        assert self._attacking is not None
+        offered: dict[str, Any] = {}
+        if encoded.aside is not None:
+            with_it = decode(encoded.aside, {Offered.__name__: Offered})
+            assert isinstance(with_it, Offered)
+            offered = with_it.values
+        self._attacking.received(node, self._memories[node].round, key, message, offered)
 
     def _drop(self, key: tuple[int, int]) -> None:
         if self._store.pop(key, None) is None and self._missing is not None:
@@ -444,20 +452,21 @@ class Core:
         return hashlib.sha256(vector.data).hexdigest()
 
     def _evaluate(self, node: int, round: int, vector: Vector, evaluate: Evaluate | None) -> None:
-        task, values = self._task, {}
+        task, attacking, values = self._task, self._attacking, {}
+        success = {} if attacking is None else attacking.success(vector)
         if evaluate is not None:
-            if node not in self._setup.poisons and node not in self._setup.tampers:
-                values = {name: float(value) for name, value in evaluate(vector).items()}
+            if attacking is None or node not in attacking:
+                values = {name: float(value) for name, value in evaluate(vector).items()} | success
             self.observations.append(Observation(node, round, values))
             return
         assert task is not None
         if self._setup.evaluate_scope == "global":
             values = task.evaluate(vector)
-        elif (shard := self._shard(node)) is not None:      # a personal model, on this client's share of the test set
-            values = task.evaluate_client(shard, vector)
+        elif (client := self._client(node)) is not None:    # a personal model, on this client's share of the test set
+            values = task.evaluate_client(client, vector)
         else:
             values = spread(task.evaluate_each(vector))
-        self.observations.append(Observation(node, round, values))
+        self.observations.append(Observation(node, round, values | success))
 
 
 def spread(results: list[dict[str, float]]) -> dict[str, float]:

@@ -32,6 +32,7 @@ import zmq
 
 from emul.roles.events import Event, Observation, Reply
 from emul.wire import Encoded, from_frames
+from emul.workers.attacking import Note
 from emul.workers.collections import rare_collections
 from emul.workers.core import Core, Setup, Timing
 
@@ -44,7 +45,7 @@ Key = tuple[int, int]               # (source, first)
 events_decoder = msgspec.msgpack.Decoder(list[Event])
 replies_decoder = msgspec.msgpack.Decoder(list[Reply])
 observations_decoder = msgspec.msgpack.Decoder(list[Observation])
-done_decoder = msgspec.msgpack.Decoder(tuple[list[Observation], list[Timing]])
+done_decoder = msgspec.msgpack.Decoder(tuple[list[Observation], list[Timing], list[Note]])
 setup_decoder = msgspec.msgpack.Decoder(Setup)
 commands_decoder = msgspec.msgpack.Decoder(tuple[list[tuple[int, int, int]], list[Key]])
 payloads_decoder = msgspec.msgpack.Decoder(tuple[int, list[tuple[int, int, int]]])
@@ -145,10 +146,12 @@ class IO(threading.Thread):
         """Send payloads to the workers that need them, then let go of those that nobody else will."""
         bundles: dict[int, tuple[list[tuple[int, int, int]], list[Any]]] = {}
         for source, first, target in ships:
-            parts = self.outbox[source, first].frames()
+            payload = self.outbox[source, first]
             described, frames = bundles.setdefault(target, ([], []))
-            described.append((source, first, len(parts)))
-            frames += parts
+            for number, part in ((first, payload), (~first, payload.aside)):    # what goes with it comes after it
+                if part is not None:
+                    described.append((source, number, len(part.frames())))
+                    frames += part.frames()
         for target, (described, frames) in bundles.items():
             self._peer(target).send_multipart([b"P", encoder.encode((self._run, described)), *frames],
                                               copy=len(frames) > 64)
@@ -165,10 +168,14 @@ class IO(threading.Thread):
 
     def _take(self, run: int, described: list[tuple[int, int, int]], frames: list[bytes]) -> None:
         place = 0
-        arrived = {}
+        arrived: dict[Key, Encoded] = {}
         for source, first, count in described:
-            arrived[source, first] = from_frames(frames[place:place + count])
+            came = from_frames(frames[place:place + count])
             place += count
+            if first < 0:
+                arrived[source, ~first].aside = came
+            else:
+                arrived[source, first] = came
         with self._news:
             if run == self._run:
                 self._arrived.update(arrived)
@@ -229,10 +236,10 @@ class Loop:
                 assert core is not None
                 core.finish_evaluations()
                 self._end()
-                self._control.send_multipart([b"D", encoder.encode((core.observations, core.timings))])
+                self._control.send_multipart([b"D", encoder.encode((core.observations, core.timings, core.notes))])
             elif tag == b"A":
                 self._end()
-                self._control.send_multipart([b"D", encoder.encode(([], []))])
+                self._control.send_multipart([b"D", encoder.encode(([], [], []))])
             elif tag == b"Q":
                 return
 

@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 
 from emul.roles.events import Event, Observation, Reply
+from emul.workers.attacking import Note
 from emul.workers.core import Core, Setup, Timing
 from emul.workers.pool import newest_accuracy
 
@@ -24,6 +25,7 @@ class Twin:
         self._replies: dict[int, Reply] = {}
         self._observations: dict[tuple[int, int], Observation] = {}
         self._threads: contextlib.ExitStack | None = None
+        self.notes: list[Note] = []             # of the run that has ended
 
     def __enter__(self) -> Twin:
         return self
@@ -78,7 +80,7 @@ class Twin:
         assert core is not None
         core.finish_evaluations()
         self._collect(core)
-        timings = core.timings
+        timings, self.notes = core.timings, core.notes
         self.abort()
         return sorted(self._observations.values(), key=lambda o: (o.round, o.node)), timings
 

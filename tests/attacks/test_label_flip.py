@@ -3,7 +3,7 @@
 import numpy as np
 
 from emul import engine
-from emul.attacks import label_flip
+from emul.attacks.data import label_flip
 from emul.scenario import loads
 from emul.workers.core import Core
 
@@ -47,7 +47,7 @@ def test_named_nodes_learn_from_flipped_labels_and_the_others_from_their_own():
 
 
 def test_a_fraction_is_drawn_from_the_clients_by_the_seed():
-    poisons = engine.wire(loads(TEXT % "{fraction: 0.4}", "t"), "fedavg", {}).setups[0].poisons
+    poisons = engine.wire(loads(TEXT % "{fraction: 0.4}", "t"), "fedavg", {}).setups[0].attacks
     assert len(poisons) == 2
     assert set(poisons) <= {1, 2, 3, 4, 5}
-    assert poisons == engine.wire(loads(TEXT % "{fraction: 0.4}", "t"), "fedavg", {}).setups[0].poisons
+    assert poisons == engine.wire(loads(TEXT % "{fraction: 0.4}", "t"), "fedavg", {}).setups[0].attacks

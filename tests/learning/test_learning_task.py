@@ -4,7 +4,9 @@ import warnings
 import numpy as np
 import pytest
 
+from emul.base.clock import cpu_ns, off_the_clock
 from emul.learning import Task, TaskError
+from emul.learning.attack import Attack
 
 SPEC = {"data": {"set": "digits"}, "partition": {"dirichlet": 0.3}, "model": "digits_cnn",
         "solver": {"sgd": {"lr": 0.1, "steps": 3, "batch": 10}}}
@@ -164,6 +166,26 @@ def test_a_hundred_thousand_clients_cost_no_memory_of_their_own():
         task.samples(100_000)
 
 
+class Poison(Attack):
+    """In rounds above 1, and in all of them where `always`."""
+
+    def __init__(self, number, how, always=True):
+        self.number, self.how, self.always = number, how, always
+
+    def poison(self, round_):
+        return (self.number, self.how) if self.always or round_ > 1 else None
+
+
+class Says(Attack):
+    """`how` of the own update."""
+
+    def __init__(self, how):
+        self.how = how
+
+    def update(self, own, stream):
+        return self.how(own)
+
+
 def test_a_poisoned_client_trains_on_changed_samples_and_others_do_not():
     task = Task(spec(), 10, 1)
     w = task.initial_parameters()
@@ -176,8 +198,8 @@ def test_a_poisoned_client_trains_on_changed_samples_and_others_do_not():
     def same(x, y, rng):
         return x, y
     honest = task.for_node("client1", 0, Round()).local_update(w)[0]
-    unchanged = task.for_node("client1", 0, Round(), transform=same).local_update(w)[0]
-    node = task.for_node("client1", 0, Round(), transform=flip)
+    unchanged = task.for_node("client1", 0, Round(), Poison(0, same)).local_update(w)[0]
+    node = task.for_node("client1", 0, Round(), Poison(1, flip))
     poisoned = node.local_update(w)[0]
     node.local_update(w)
     np.testing.assert_array_equal(unchanged, honest)
@@ -186,6 +208,52 @@ def test_a_poisoned_client_trains_on_changed_samples_and_others_do_not():
     np.testing.assert_array_equal(x, task.data.inputs(task.data.train_x[task.indices(0)]))
     np.testing.assert_array_equal(y, task.data.train_y[task.indices(0)])
     np.testing.assert_array_equal(task.for_node("client1", 0, Round()).local_update(w)[0], honest)
+
+
+def test_samples_are_poisoned_in_the_rounds_of_the_attack_alone():
+    task, now = Task(spec(), 10, 1), [1]
+    w = task.initial_parameters()
+    node = task.for_node("client1", 0, lambda: now[0], Poison(0, lambda x, y, rng: (x, 9 - y), always=False))
+    honest = task.for_node("client1", 0, lambda: now[0])
+    np.testing.assert_array_equal(node.local_update(w)[0], honest.local_update(w)[0])
+    now[0] = 2
+    assert not np.array_equal(node.local_update(w)[0], honest.local_update(w)[0])
+
+
+def test_an_attacker_says_another_update_of_what_it_trained_and_nothing_of_the_rest():
+    task = Task(spec() | {"model": "digits_classic"}, 10, 1)
+    w = task.initial_parameters()
+
+    def node(attack=None):
+        return task.for_node("client1", 0, Round(), attack)
+    own = node().local_update(w, only="decision")[0]
+    said = node(Says(lambda v: v - 1)).local_update(w, only="decision")[0]
+    part = node().part("decision")
+    rest = np.setdiff1d(np.arange(task.dimension), part)
+    np.testing.assert_allclose(said[part], own[part] - 1, atol=1e-6)
+    assert not said[rest].any()
+    np.testing.assert_array_equal(node(Says(lambda v: v)).local_update(w)[0], node().local_update(w)[0])
+    np.testing.assert_array_equal(node(Says(lambda v: -v)).gradient(w)[0], -node().gradient(w)[0])
+
+
+def test_what_is_off_the_clock_trains_apart_and_counts_no_time():
+    task, w = Task(spec(), 10, 1), None
+    w = task.initial_parameters()
+    alone = task.for_node("client2", 1, Round()).local_update(w)[0]
+    found = {}
+
+    def piece():
+        with task.apart():
+            found["apart"] = task.for_node("client2", 1, Round()).local_update(w)[0]
+        before = cpu_ns()
+        with task.apart(), off_the_clock():
+            for _ in range(20):
+                task.for_node("client2", 1, Round()).local_update(w)
+        found["counted"] = cpu_ns() - before
+        task.for_node("client1", 0, Round()).local_update(w)
+    task.together.run([piece, lambda: task.for_node("client3", 2, Round()).local_update(w)])
+    np.testing.assert_array_equal(found["apart"], alone)        # to the bit: not in a group with client3
+    assert found["counted"] < 1_000_000
 
 
 def test_the_gradient_points_where_one_step_of_sgd_goes():

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emul.learning import Task, TaskError, models, prototypes
+from emul.learning.attack import Attack
 from emul.learning.objectives import Batch, CrossEntropy, PrototypePull, Proximal, equal_weights
 from emul.learning.parameters import FlatModule
 from emul.learning.pooling import Pool, PoolError
@@ -172,6 +173,13 @@ def test_training_draws_features_to_the_prototypes_and_makes_its_own_from_all_sa
 def test_a_tampered_client_says_other_prototypes_than_it_has_and_its_model_is_the_same():
     task = Task(SPEC, 10, 1)
     said = []
+
+    class Negate(Attack):
+        def tamper(self, round_):
+            return lambda own, rng: {j: -v for j, v in own.items()}
+    for attack in (None, Negate()):
+        node = task.for_node("client1", 0, lambda: 1, attack)
+        said.append(node.train_prototypes(task.initial_parameters(), POOL))
     for tamper in (None, lambda own, rng: {j: -v for j, v in own.items()}):
         node = task.for_node("client1", 0, lambda: 1, None, tamper)
         said.append(node.train_prototypes(task.initial_parameters(), None, POOL))

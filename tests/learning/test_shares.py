@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from emul.learning import Task
+from emul.learning.attack import Attack, Transform
 
 SPEC = {"data": {"set": "digits"}, "partition": {"dirichlet": 0.3}, "model": "digits_mlp",
         "solver": {"sgd": {"lr": 0.1, "steps": 3, "batch": 16}}}
@@ -41,7 +42,11 @@ def test_a_poisoned_node_poisons_each_share_that_it_trains_on_once() -> None:
     def flip(x: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         seen.append(len(y))
         return x, 9 - y
-    node = task.for_node("client1", 0, lambda: 1, flip)
+
+    class Flip(Attack):
+        def poison(self, round_: int) -> tuple[int, Transform]:
+            return 0, flip
+    node = task.for_node("client1", 0, lambda: 1, Flip())
     theta = task.initial_parameters()
     clean = task.for_node("client2", 1, lambda: 1).local_update(theta, share=2)[0]
     for _ in range(2):

@@ -8,7 +8,7 @@ from emul.base.errors import EmulError
 from emul.record import rundir
 from emul.record.columns import columns
 from emul.record.journal import Journal, RecordError, digest_of
-from emul.record.summary import Facts, final_accuracy, summarise, write_results
+from emul.record.summary import Facts, final_mean, summarise, write_results
 from emul.record.tables import COLUMNS, derive, load_run, recorded_costs
 
 OBSERVED = [(0, 1, {"accuracy": 0.5, "loss": 1.25})]
@@ -151,9 +151,10 @@ def test_the_digest_follows_journal_and_model(header, rows):
 
 
 def test_accuracy_is_the_last_observed_over_all_its_nodes():
-    assert final_accuracy([]) is None
-    assert final_accuracy([(0, 3, {"loss": 1.0})]) is None
-    assert final_accuracy([(1, 2, {"accuracy": 0.5}), (0, 1, {"accuracy": 0.9}), (0, 2, {"accuracy": 1.0})]) == 0.75
+    assert final_mean([], "accuracy") is None
+    assert final_mean([(0, 3, {"loss": 1.0})], "accuracy") is None
+    assert final_mean([(1, 2, {"accuracy": 0.5}), (0, 1, {"accuracy": 0.9}), (0, 2, {"accuracy": 1.0})],
+                      "accuracy") == 0.75
 
 
 def test_an_empty_run_has_empty_tables(tmp_path, header):

@@ -8,7 +8,7 @@ import pytest
 from emul import scenario
 from emul.base.errors import ScenarioError
 from emul.network import LinkRule, OutageSpec, RoleRule, TopologySpec
-from emul.scenario import Attack, Behaviour, Compute, Crash, Evaluation, LinkDown, NodeSpeed, Stop, Workers
+from emul.scenario import Attack, Behaviour, Chosen, Compute, Crash, Evaluation, LinkDown, NodeSpeed, Stop, Workers
 
 HERE = Path(__file__).parent
 CANONICAL = (HERE / "canonical.yaml").read_text()
@@ -60,7 +60,7 @@ def test_every_key_of_the_canonical_file_arrives():
                         Behaviour("server1", "equivocating_leader", 3, 9)]
     assert s.task == {"data": {"set": "digits"}, "partition": {"dirichlet": 0.2}, "model": "digits_cnn",
                       "solver": {"sgd": {"lr": 0.1, "steps": 5, "batch": 32}}}
-    assert s.attacks == [Attack("label_flip", fraction=0.2)]
+    assert s.attacks == [Attack(Chosen("label_flip"), fraction=0.2)]
     assert s.compute == Compute("profile", HERE / "quickstart.profile.json")
     assert s.schemes == [("fedavg", {"deadline": "none"}), ("secagg", {"threshold": 4}),
                          ("fair_seccogc", {"s": 7, "lambda": 0.1})]
@@ -80,7 +80,7 @@ def test_the_optional_keys_arrive_in_the_units_of_the_emulator():
         LinkRule("*", bandwidth_bps="infinite", outage=OutageSpec(0.3, "slot", 100_000_000), line=11)]
     assert s.stop == Stop(200, 0.95, 3600 * 10**9)
     assert (s.evaluation, s.workers) == (Evaluation(5, "per_client"), Workers(120.0))
-    assert s.attacks == [Attack("label_flip", nodes=("client1", "client2"))]
+    assert s.attacks == [Attack(Chosen("label_flip"), nodes=("client1", "client2"))]
     assert s.faults == [LinkDown(0, "client1", "server"), LinkDown(0, "server", "client1"), Crash(10**9, "client1")]
 
 
@@ -118,7 +118,7 @@ did you mean Mbit/s or MB/s?
   line 7   links[1].outage.p   1.4        expected a probability in [0, 1]
   line 11  nodes[0].speed      missing    is required
   line 11  nodes[0].sped       0.25       unknown key; did you mean "speed"?
-  line 15  faults[2].rounds    "9..3"     expected rounds such as 3..9
+  line 15  faults[2].rounds    "9..3"     expected rounds such as 3..9 or 10..
            --set schemes[0]    3          expected the name of a scheme or a mapping such as {name: fedavg}
            --set stop.ronds    3          unknown key; did you mean "rounds"?"""
 
@@ -189,9 +189,9 @@ did you mean Mbit/s or MB/s?
      'line 12  faults[0].crash  false  expected true (a fault ends after its "for")'),
     ({"task": "{data: {set: digits}, modle: x}"}, 'line 8  task.modle  "x"  unknown key; did you mean "model"?\n'
      "line 8  task.model  missing  is required\nline 8  task.solver  missing  is required"),
-    ({"attacks": "[{nodes: {fraction: 2}, data: flip}]"},
-     'line 12  attacks[0].nodes.fraction  2  expected a fraction in (0, 1]\n'
-     'line 12  attacks[0].data  "flip"  unknown attack on data; there are: feature_noise, label_flip, label_random'),
+    ({"attacks": "[{nodes: {fraction: 2}, data: 7}]"},
+     "line 12  attacks[0].nodes.fraction  2  expected a fraction in (0, 1]\n"
+     "line 12  attacks[0].data  7  expected the name of an attack or a mapping such as {name: scale, factor: 10}"),
     ({"compute": "{mode: profile}"}, "line 11  compute.file  missing  is needed by mode: profile, the name of a file"),
     ({"compute": "{mode: zero, file: x}"}, 'line 11  compute.file  "x"  is not used by mode: zero'),
     ({"schemes": "[]"}, "line 11  schemes  []  expected at least one entry"),

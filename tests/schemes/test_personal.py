@@ -163,7 +163,7 @@ def test_prediction_by_the_nearest_prototype_is_another_accuracy():
 
 def test_tampered_prototypes_reach_the_server_and_clients_are_drawn_by_fraction():
     clean, tampered = run("fedproto", 2), run("fedproto", 2, "[{nodes: {fraction: 0.1}, prototypes: shift}]")
-    assert len(tampered.finished.wiring.setups[0].tampers) == 2
+    assert len(tampered.finished.wiring.setups[0].attacks) == 2
     assert told(tampered)[0]["silhouette"] < told(clean)[0]["silhouette"] + 0.2
     digests = [[row[5] for row in w.rows if row[0] == R.REPORT and row[2] == 0] for w in (clean, tampered)]
     assert digests[0][0] != digests[1][0]

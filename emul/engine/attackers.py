@@ -1,0 +1,61 @@
+"""Which nodes an attack of the scenario is put into, and what it came to."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from emul import attacks
+from emul.attacks import Planned
+from emul.base.streams import generator
+from emul.scenario import Attack, Scenario, build_params
+from emul.workers.attacking import Note
+
+
+def planned(scenario: Scenario, roles: Mapping[str, list[int]], names: Sequence[str], plugins: Sequence[str],
+            ) -> dict[int, list[Planned]]:
+    """node -> its attacks in the order of the file. Raises ScenarioError for wrong parameters."""
+    found: dict[int, list[Planned]] = {}
+    for number, attack in enumerate(scenario.attacks):
+        plans = _plans(attack, plugins)
+        for node in _attackers(scenario.seed, number, attack, roles, names):
+            found.setdefault(node, []).extend(plans)
+    return dict(sorted(found.items()))
+
+
+def _plans(attack: Attack, plugins: Sequence[str]) -> list[Planned]:
+    plans = []
+    for kind, chosen in attack.chosen().items():
+        entry = attacks.known(kind, plugins)[chosen.name]
+        params = build_params(attacks.parameters(entry), chosen.params, f"parameters of the attack {chosen.name}")
+        knows = (attack.knows or attacks.needs(entry)) if kind == "update" else "own"
+        plans.append(Planned(kind, chosen.name, dataclasses.asdict(params), attack.first, attack.last or 0, knows))
+    return plans
+
+
+def _attackers(seed: int, number: int, attack: Attack, roles: Mapping[str, list[int]], names: Sequence[str],
+               ) -> list[int]:
+    """A fraction is drawn from the clients (peers, where there are none)."""
+    if attack.fraction is None:
+        return [names.index(name) for name in attack.nodes]
+    pool = roles.get("client") or list(range(len(names)))
+    count = round(attack.fraction * len(pool))
+    drawn = generator(seed, "attack", number).choice(len(pool), count, replace=False)
+    return [pool[i] for i in sorted(drawn)]
+
+
+def knowledge(notes: Sequence[Note], end_ns: int) -> dict[str, Any] | None:
+    """What attackers knew of others, for the summary; None: nothing was computed again.
+
+    population: "cohort" where the scheme named one, else "clients". computed_again: updates of one node in one round
+    that an attacker computed again; equal: those that are, to the bit, what the node's own training gave. Computations
+    that end after the run do not count: whether they were really done depends on the machine.
+    """
+    done = [n for n in notes if n.due_ns <= end_ns]
+    trained = {(n.node, n.round, n.digest) for n in done if not n.again}
+    again = [n for n in done if n.again]
+    if not again:
+        return None
+    return {"population": "cohort" if all(n.named for n in again) else "clients", "computed_again": len(again),
+            "equal": sum((n.node, n.round, n.digest) in trained for n in again)}

@@ -1,0 +1,103 @@
+"""`attacks`: its models, their plain values, and back to YAML; names are checked where plug-ins are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import PlainValidator
+
+from emul.attacks import KINDS, KNOWS
+from emul.scenario.sections import MISSING, Section, given, without_none
+from emul.scenario.values import Finding, Fraction, Rounds, one_of, rounds_text
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """An attack by its name, with its parameters as they are written."""
+
+    name: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Attack:
+    """What a `fraction` of the clients (drawn from the seed), or `nodes`, do in rounds first .. last (None: for good).
+
+    To their `data`, to the `prototypes` that they make, to the `update` that training gives, or to several of these.
+    knows: own, colluders or all; None: the least that the attack on updates needs.
+    """
+
+    data: Chosen | None = None
+    fraction: float | None = None
+    nodes: tuple[str, ...] = ()
+    prototypes: Chosen | None = None
+    update: Chosen | None = None
+    first: int = 1
+    last: int | None = None
+    knows: str | None = None
+
+    def chosen(self) -> dict[str, Chosen]:
+        """Kind -> attack, of those that are given."""
+        return without_none(**{kind: getattr(self, kind) for kind in KINDS})
+
+
+# --- models ---------------------------------------------------------------------------------------------------------
+
+class AttackedShare(Section):
+    fraction: Fraction
+
+
+def _attacked(value: Any) -> Any:
+    if isinstance(value, list) and value and all(isinstance(name, str) and name for name in value):
+        return value
+    if not isinstance(value, dict):
+        raise ValueError("expected {fraction: 0.2} or a list of names")
+    return AttackedShare.model_validate(value)
+
+
+def _chosen(value: Any) -> Chosen:
+    if isinstance(value, str) and value:
+        return Chosen(value)
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+        raise ValueError("expected the name of an attack or a mapping such as {name: scale, factor: 10}")
+    return Chosen(value["name"], {key: below for key, below in value.items() if key != "name"})
+
+
+class AttackRule(Section):
+    nodes: Annotated[Any, PlainValidator(_attacked)]
+    data: Annotated[Chosen, PlainValidator(_chosen)] | None = None
+    prototypes: Annotated[Chosen, PlainValidator(_chosen)] | None = None
+    update: Annotated[Chosen, PlainValidator(_chosen)] | None = None
+    rounds: Rounds | None = None
+    knows: Annotated[str, one_of(*KNOWS, what="knowledge")] | None = None
+
+    def wrong(self) -> list[Finding]:
+        if not given(self, *KINDS):
+            return [((), MISSING, f"expected at least one of {', '.join(KINDS)}")]
+        if self.knows is not None and self.update is None:
+            return [(("knows",), self.knows, "is used by attacks on updates alone")]
+        return []
+
+
+# --- conversion -----------------------------------------------------------------------------------------------------
+
+def attack_values(attacks: list[AttackRule], base: Path) -> list[Attack]:
+    """In the order of the file."""
+    return [_value(a) for a in attacks]
+
+
+def _value(a: AttackRule) -> Attack:
+    first, last = a.rounds or (1, None)
+    whom: dict[str, Any] = {"nodes": tuple(a.nodes)} if isinstance(a.nodes, list) else {"fraction": a.nodes.fraction}
+    return Attack(**whom, data=a.data, prototypes=a.prototypes, update=a.update, first=first, last=last, knows=a.knows)
+
+
+def attack_document(a: Attack) -> dict[str, Any]:
+    """As a file says it."""
+    named = {kind: {"name": c.name, **c.params} if c.params else c.name for kind, c in a.chosen().items()}
+    always = a.first == 1 and a.last is None
+    return {"nodes": list(a.nodes) or {"fraction": a.fraction}, **named,
+            **without_none(rounds=None if always else rounds_text(a.first, a.last), knows=a.knows)}

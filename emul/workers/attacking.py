@@ -1,0 +1,236 @@
+"""What the attacks of a scenario make of the nodes of one worker, and what attackers know of the others.
+
+Nothing is sent about for that. What others would send if they were honest is computed again, off the clock, by fresh
+tasks from each node's own samples and streams (`HONEST` of the scheme), in groups that depend on round and nodes alone:
+so the bits do not depend on who holds which node, and the run not on what attackers know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from hashlib import blake2b
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from msgspec import Struct
+
+from emul import attacks
+from emul.attacks import Known, Planned
+from emul.base.errors import RoleError
+from emul.base.streams import generator
+from emul.learning.attack import Attack, Tamper, Transform
+from emul.wire import Message, Vector
+
+if TYPE_CHECKING:
+    from emul.learning import NodeTask, Task
+    from emul.learning.training import Stream
+
+Key = tuple[int, int]               # of a payload: (source, number of its first copy)
+_KEPT = 4                           # what was computed again last: attackers of one worker ask one after the other
+
+
+class Note(Struct, array_like=True, gc=False):
+    """A vector that a node's training gave (again: as an attacker has computed it again), by its digest."""
+
+    node: int
+    round: int
+    digest: str
+    again: bool
+    by: int                         # whose computation that was part of
+    named: bool                     # the scheme has named a cohort: that was the population, and not all clients
+    due_ns: int = 0                 # when that computation ends
+
+
+class Received(dict[type[Message], Message]):
+    """The newest message of each type that an attacker has received in this round."""
+
+    def __missing__(self, kind: type[Message]) -> Message:
+        raise RoleError(f"HONEST: an attacker has received no {kind.__name__} in this round")
+
+
+@dataclass
+class _Seen:
+    """What one attacker has received in its round."""
+
+    round: int
+    keys: dict[type[Message], Key]
+    messages: Received
+    offered: dict[str, Any]
+
+
+class Attacking:
+    """The attackers of a run, for one worker."""
+
+    def __init__(self, plans: Mapping[int, Sequence[Planned]], plugins: Sequence[str], module: ModuleType, task: Task,
+                 names: Sequence[str], clients: Sequence[int], group: int):
+        """plans: node -> its attacks, of all nodes. group: how many are trained as one, 1: none are."""
+        self._plans = {node: [(p, attacks.make(p, plugins)) for p in each] for node, each in plans.items()}
+        self._honest: Callable[..., Vector] | None = getattr(module, "HONEST", None)
+        self._task, self._names, self._clients, self._group = task, names, clients, group
+        self._number = {node: i for i, node in enumerate(clients)}
+        self.knowing = any(p.knows != "own" for each in plans.values() for p in each)
+        self._seen: dict[int, _Seen] = {}
+        self._again: dict[Any, dict[int, Vector]] = {}
+        self._fresh: dict[int, list[Note]] = {}
+        self.notes: list[Note] = []
+        self._trials = self._make_trials()
+
+    def __contains__(self, node: int) -> bool:
+        return node in self._plans
+
+    def of(self, node: int) -> Attack | None:
+        """What is put into the task of a node. None: nothing, it is honest and nobody wants to know of it."""
+        if node in self._plans:
+            return _Attacker(self, node)
+        return _Watched(self, node) if self.knowing and node in self._number else None
+
+    # --- what is measured -----------------------------------------------------------------------------------------
+
+    def _make_trials(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Test samples with the trigger, and the labels that are wanted of them; one pair for each backdoor."""
+        doors = dict.fromkeys(a for each in self._plans.values() for _, a in each if isinstance(a, attacks.Backdoor))
+        data = self._task.data
+        return [door.trial(data.inputs(data.test_x), data.test_y.astype(np.int64)) for door in doors]
+
+    def success(self, vector: Vector) -> dict[str, float]:
+        """{"attack_success"}: the share of those labels that the model gives, the mean over the backdoors; {} where
+        there are none, or `vector` is no model."""
+        if vector.shape != (self._task.dimension,):
+            return {}
+        found = [self._task.evaluate_on(x, y, vector)["accuracy"] for x, y in self._trials]
+        return {"attack_success": float(np.mean(found))} if found else {}
+
+    def settle(self, node: int, due_ns: int) -> None:
+        """A node's computation that has just been done ends at that time."""
+        for note in self._fresh.pop(node, ()):
+            note.due_ns = due_ns
+            self.notes.append(note)
+
+    # --- what attackers know --------------------------------------------------------------------------------------
+
+    def knows_others(self, node: int) -> bool:
+        return any(p.knows != "own" for p, _ in self._plans.get(node, ()))
+
+    def received(self, node: int, round_: int, key: Key, message: Message, offered: Mapping[str, Any]) -> None:
+        """An attacker that knows of others takes a message, and what came with it off the wire."""
+        seen = self._seen.get(node)
+        if seen is None or seen.round != round_:
+            seen = self._seen[node] = _Seen(round_, {}, Received(), {})
+        seen.keys[type(message)], seen.messages[type(message)] = key, message
+        seen.offered |= offered
+
+    def attackers(self, round_: int) -> set[int]:
+        """Nodes of which an attack is in force."""
+        return {node for node, each in self._plans.items() if any(p.holds(round_) for p, _ in each)}
+
+    def known(self, node: int, own: Vector, round_: int, how: str) -> Known:
+        """What `node` knows: how is one of `attacks.KNOWS`."""
+        seen = self._seen.get(node)
+        if seen is None or seen.round != round_:
+            seen = _Seen(round_, {}, Received(), {})
+        cohort = seen.offered.get("cohort")
+        population = sorted({node, *(self._clients if cohort is None else map(int, cohort))})
+        bad = self.attackers(round_).intersection(population)
+        if how == "own":
+            return Known(own[None], np.array([True]), len(population), len(bad))
+        whom = population if how == "all" else sorted(bad)
+        rows = self._compute_again(seen, whom)
+        self._fresh.setdefault(node, []).extend(
+            Note(n, round_, _digest(row), True, node, cohort is not None) for n, row in rows.items())
+        return Known(np.stack([rows[n] for n in whom]), np.array([n in bad for n in whom]), len(population), len(bad),
+                     {name: value for name, value in seen.offered.items() if how == "all" and name != "cohort"})
+
+    def _compute_again(self, seen: _Seen, whom: list[int]) -> dict[int, Vector]:
+        key = (seen.round, tuple(sorted((kind.__name__, k) for kind, k in seen.keys.items())), tuple(whom))
+        if key not in self._again:
+            with self._task.apart() as together:
+                rows: dict[int, Vector] = {}
+                for group in (whom[i:i + self._group] for i in range(0, len(whom), self._group)):
+                    pieces = [partial(self._one, rows, n, seen) for n in group]
+                    if len(pieces) > 1:
+                        together.run(pieces)
+                    else:
+                        pieces[0]()
+            self._again = dict(list(self._again.items())[1 - _KEPT:]) | {key: rows}
+        return self._again[key]
+
+    def _one(self, rows: dict[int, Vector], node: int, seen: _Seen) -> None:
+        assert self._honest is not None
+        poisoned = _Poisoned(self, node) if node in self._plans else None
+        task: NodeTask = self._task.for_node(self._names[node], self._number.get(node), lambda: seen.round, poisoned)
+        rows[node] = np.asarray(self._honest(task, seen.messages, node), dtype=np.float32)
+
+    # --- the hooks of one node ------------------------------------------------------------------------------------
+
+    def in_force(self, node: int, kind: str, round_: int) -> tuple[int, Planned, Any] | None:
+        """(number, plan, attack): the last of that kind that holds in the round."""
+        holds = [(i, p, a) for i, (p, a) in enumerate(self._plans[node]) if p.kind == kind and p.holds(round_)]
+        return holds[-1] if holds else None
+
+    def poison(self, node: int, round_: int) -> tuple[int, Transform] | None:
+        found = self.in_force(node, "data", round_)
+        if found is None:
+            return None
+        number, _, attack = found
+        classes = self._task.data.classes
+        return number, lambda x, y, rng: attack(x, y, classes, rng)
+
+    def tamper(self, node: int, round_: int) -> Tamper | None:
+        found = self.in_force(node, "prototypes", round_)
+        return None if found is None else found[2]
+
+    def note(self, node: int, own: Vector, round_: int) -> None:
+        """Remember what a node's training gave, if somebody may compute it again."""
+        if self.knowing and node in self._number:
+            self._fresh.setdefault(node, []).append(Note(node, round_, _digest(own), False, node, False))
+
+    def update(self, node: int, own: Vector, stream: Stream) -> Vector:
+        """What an attacker says in place of `own`, or `own` itself. Takes no time that counts."""
+        found = self.in_force(node, "update", stream.round)
+        if found is None:
+            return own
+        _, plan, attack = found
+        with self._task.apart():
+            knows = self.known(node, own, stream.round, plan.knows)
+            rng = generator(stream.seed, "update attack", self._names[node], stream.node, stream.round, stream.call)
+            said = np.asarray(attack(own, rng, knows), dtype=np.float32)
+        if said.shape != own.shape:
+            raise RoleError(f"attack {plan.name}: expected a vector of shape {own.shape}, it returned {said.shape}")
+        return said
+
+
+class _Watched(Attack):
+    """An honest node of which attackers want to know."""
+
+    def __init__(self, attacking: Attacking, node: int):
+        self._attacking, self._node = attacking, node
+
+    def update(self, own: Vector, stream: Stream) -> Vector:
+        self._attacking.note(self._node, own, stream.round)
+        return own
+
+
+class _Poisoned(_Watched):
+    """An attacker before it attacks: what it would send if it were honest but for its samples."""
+
+    def poison(self, round_: int) -> tuple[int, Transform] | None:
+        return self._attacking.poison(self._node, round_)
+
+    def update(self, own: Vector, stream: Stream) -> Vector:
+        return own
+
+
+class _Attacker(_Poisoned):
+    def tamper(self, round_: int) -> Tamper | None:
+        return self._attacking.tamper(self._node, round_)
+
+    def update(self, own: Vector, stream: Stream) -> Vector:
+        self._attacking.note(self._node, own, stream.round)
+        return self._attacking.update(self._node, own, stream)
+
+
+def _digest(vector: Vector) -> str:
+    return blake2b(np.ascontiguousarray(vector, np.float32).data, digest_size=16).hexdigest()

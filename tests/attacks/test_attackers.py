@@ -1,0 +1,211 @@
+"""Attackers on updates in whole runs: what they send, what they know, and that nobody else's bits or times change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from emul import engine
+from emul.attacks.updates import Alie, Ipm
+from emul.base import rows as R
+from emul.learning import Task
+from emul.record.journal import MemoryJournal
+from emul.scenario import loads
+from emul.testing import Shuffled
+from emul.workers.pool import Workers
+from emul.workers.twin import Twin
+
+TEXT = """
+emul: 1
+name: attacked
+seed: 5
+topology: {generator: star, clients: 6}
+links: [{match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}]
+task:
+  data: {set: digits}
+  partition: {dirichlet: 0.5}
+  model: logistic
+  solver: {sgd: {lr: 0.1, steps: 3, batch: 16}}
+compute: {mode: zero}
+schemes: [SCHEME]
+stop: {rounds: 3}
+"""
+MESH = TEXT.replace("star", "star_mesh")
+ALIE = "attacks: [{nodes: [client2, client5], update: alie, knows: KNOWS}]\n"
+
+
+class Ran:
+    """A run in the twin, or in `pool`; and every message that arrived."""
+
+    def __init__(self, text: str, scheme: str = "fedavg", pool: Any = None):
+        pool = pool or Twin()
+        scenario = loads(text.replace("SCHEME", scheme))
+        (name, raw), = scenario.schemes
+        self.wiring = engine.wire(scenario, name, raw, pool.workers)
+        journal = MemoryJournal(engine.header(self.wiring))
+        self.finished = engine.execute(self.wiring, pool, journal)
+        self.digest, self.rows = journal.close(), journal.rows
+        self.facts = engine.facts(self.finished, self.digest)
+
+    def models(self) -> list[str]:
+        return [row[5] for row in self.rows if row[0] == R.REPORT]
+
+    def times(self) -> list[tuple[Any, ...]]:
+        return [tuple(row[:5]) for row in self.rows if row[0] == R.SEND]
+
+    def values(self, name: str) -> list[float]:
+        return [o.values[name] for o in self.finished.observations if name in o.values]
+
+
+def fresh(text: str = TEXT, clients: int = 6) -> Task:
+    scenario = loads(text.replace("SCHEME", "fedavg"))
+    return Task(scenario.task, clients, scenario.seed)
+
+
+def update(task: Task, client: int, model: np.ndarray, round_: int = 1) -> np.ndarray:
+    return task.for_node(f"client{client}", client - 1, lambda: round_).local_update(model)[0]
+
+
+def weighted(task: Task, updates: dict[int, np.ndarray]) -> np.ndarray:
+    n = {k: task.samples(k - 1) for k in updates}
+    return sum(n[k] * updates[k].astype(np.float64) for k in updates) / sum(n.values())
+
+
+def first_model(text: str, scheme: str = "fedavg") -> np.ndarray:
+    """The model that the server reports in round 1."""
+    seen = []
+
+    class Looking(Twin):
+        def open(self, setups: Any) -> None:
+            super().open(setups)
+            core = self._core
+            assert core is not None
+            observe = core._observe
+
+            def see(node: int, round: int, parameters: np.ndarray, evaluate: Any) -> str:
+                seen.append(parameters.copy())
+                return observe(node, round, parameters, evaluate)
+            core._observe = see         # type: ignore[method-assign]
+    Ran(text.replace("rounds: 3", "rounds: 1"), scheme, Looking())
+    return seen[0]
+
+
+@pytest.mark.parametrize("knows", ["colluders", "all"])
+def test_the_server_averages_what_a_little_is_enough_says(knows: str) -> None:
+    task = fresh()
+    w = task.initial_parameters()
+    honest = {k: update(task, k, w) for k in range(1, 7)}
+    going_by = [honest[k] for k in ((2, 5) if knows == "colluders" else (1, 3, 4, 6))]
+    rows = np.stack(going_by).astype(np.float64)
+    z = 0.0         # n = 6, m = 2: s = 2, half of the honest ones
+    assert Alie().z is None
+    said = (rows.mean(0) - z * rows.std(0)).astype(np.float32)
+    expected = w + weighted(task, {k: said if k in (2, 5) else honest[k] for k in honest})
+    np.testing.assert_allclose(first_model(TEXT + ALIE.replace("KNOWS", knows)), expected, atol=1e-6)
+
+
+def test_what_is_computed_again_is_what_was_sent_to_the_bit() -> None:
+    ran = Ran(TEXT + ALIE.replace("KNOWS", "all"))
+    assert ran.facts.attackers_knew == {"population": "cohort", "computed_again": 3 * 2 * 6, "equal": 3 * 2 * 6}
+    ran = Ran(TEXT + ALIE.replace("KNOWS", "colluders"))
+    assert ran.facts.attackers_knew == {"population": "cohort", "computed_again": 3 * 2 * 2, "equal": 3 * 2 * 2}
+    assert Ran(TEXT + "attacks: [{nodes: [client2], update: sign_flip}]\n").facts.attackers_knew is None
+
+
+def test_the_population_is_the_cohort_that_the_server_names() -> None:
+    ran = Ran(TEXT + ALIE.replace("KNOWS", "all"), "{name: fedavg, fraction: 0.5}")
+    attackers_drawn = sum(row[0] == R.COMPUTE and row[2] in (2, 5) for row in ran.rows if len(row) > 2)
+    knew = ran.facts.attackers_knew
+    assert attackers_drawn
+    assert knew is not None
+    assert knew["computed_again"] == knew["equal"]
+    assert knew["computed_again"] % 3 == 0          # three of six each round
+    every = {"computed_again": 36, "equal": 36}
+    assert Ran(TEXT + ALIE.replace("KNOWS", "all"), "secagg").facts.attackers_knew == {"population": "cohort"} | every
+    assert Ran(MESH + ALIE.replace("KNOWS", "all"), "dnc_private").facts.attackers_knew == {
+        "population": "clients"} | every
+
+
+def test_bits_do_not_depend_on_who_computes_what(pools: list[Workers]) -> None:
+    text = TEXT + ("attacks: [{nodes: {fraction: 0.4}, update: min_max, knows: all, data: backdoor},"
+                   " {nodes: [client1], update: {name: gaussian, std: 0.1}, rounds: 2..}]\n")
+    for fuse in ("", "fuse: {clients: 3, lanes: 2}\n"):
+        runs = [Ran(text + fuse, pool=pool) for pool in (Twin(), Shuffled(2, 4), *pools)]
+        assert len({run.digest for run in runs}) == 1
+        assert len({str(run.models()) for run in runs}) == 1
+        assert len({str(run.facts.attackers_knew) for run in runs}) == 1
+        assert len({str(run.values("attack_success")) for run in runs}) == 1
+        assert len(runs[0].values("attack_success")) == 3
+
+
+def test_attacks_change_no_time_and_no_other_nodes_updates() -> None:
+    clean, attacked = Ran(TEXT), Ran(TEXT + ALIE.replace("KNOWS", "all"))
+    assert clean.models()[0] != attacked.models()[0]
+    assert clean.times() == attacked.times()
+    assert clean.finished.kernel.end_ns == attacked.finished.kernel.end_ns
+    first = [{(n.node, n.digest) for n in run.finished.notes if not n.again and n.round == 1} for run in (attacked,)]
+    task = fresh()
+    from emul.workers.attacking import _digest
+    assert first[0] == {(k, _digest(update(task, k, task.initial_parameters()))) for k in range(1, 7)}
+
+
+def test_an_attack_holds_in_its_rounds_alone() -> None:
+    clean, late = Ran(TEXT), Ran(TEXT + "attacks: [{nodes: [client2], update: sign_flip, rounds: 2}]\n")
+    assert clean.models()[0] == late.models()[0]
+    assert clean.models()[1] != late.models()[1]
+    data = Ran(TEXT + "attacks: [{nodes: [client2], data: label_flip, rounds: 3..}]\n")
+    assert clean.models()[:2] == data.models()[:2]
+    assert clean.models()[2] != data.models()[2]
+
+
+def test_attackers_hide_behind_secure_aggregation_as_elsewhere() -> None:
+    """What is masked, quantised and summed is the attacked update: the scheme knows nothing of it."""
+    task = fresh()
+    w = task.initial_parameters()
+    honest = {k: update(task, k, w) for k in range(1, 7)}
+    said = Ipm(0.5)(honest[1], np.random.default_rng(0), _known([honest[k] for k in (1, 3, 4, 6)]))
+    expected = w + np.mean([said if k in (2, 5) else honest[k] for k in honest], axis=0)
+    text = TEXT + "attacks: [{nodes: [client2, client5], update: ipm, knows: all}]\n"
+    np.testing.assert_allclose(first_model(text, "secagg"), expected, atol=1e-4)
+    flipped = TEXT + "attacks: [{nodes: [client2, client5], update: sign_flip}]\n"
+    mean = w + np.mean([-honest[k] if k in (2, 5) else honest[k] for k in honest], axis=0)
+    np.testing.assert_allclose(first_model(flipped, "secagg"), mean, atol=1e-4)
+    coded = first_model(flipped.replace("star", "star_mesh"), "{name: fair_seccogc, s: 3, lambda: 0.1}")
+    np.testing.assert_allclose(coded, mean, atol=1e-4)
+
+
+def _known(rows: list[np.ndarray]) -> Any:
+    from emul.attacks import Known
+
+    return Known(np.stack(rows), np.zeros(len(rows), bool), 6, 2)
+
+
+def test_a_backdoor_works_on_the_mean_and_is_seen_beside_the_accuracy() -> None:
+    """Model replacement: two of six attackers scale their backdoored update in the last round."""
+    text = TEXT.replace("rounds: 3", "rounds: 12").replace("steps: 3", "epochs: 2")
+    honest = Ran(text + "attacks: [{nodes: [client2, client5], data: {name: backdoor, target: 7}, rounds: 13..}]\n")
+    replaced = Ran(text + "attacks: [{nodes: [client2, client5], data: {name: backdoor, target: 7, share: 0.8},"
+                   " update: scale, rounds: 9..}]\n")
+    assert honest.values("attack_success")[-1] < 0.3
+    assert replaced.values("attack_success")[-1] > 0.9
+    assert replaced.values("accuracy")[-1] > 0.6
+    assert not Ran(TEXT).values("attack_success")
+
+
+def test_personal_models_of_honest_nodes_show_the_backdoor_too() -> None:
+    ran = Ran(TEXT.replace("logistic", "digits_classic").replace("rounds: 3", "rounds: 1")
+              + "attacks: [{nodes: [client2], data: backdoor}]\n", "fedper")
+    assert len(ran.values("attack_success")) == 5
+
+
+def test_a_plug_ins_attack_that_returns_another_shape_is_named(tmp_path: Any, monkeypatch: Any) -> None:
+    (tmp_path / "short_attack.py").write_text(
+        "def short(own, rng, knows):\n    return own[:3]\nATTACKS = {'update': {'short': short}}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    scenario = loads(TEXT.replace("SCHEME", "fedavg") + "attacks: [{nodes: [client2], update: short}]\n",
+                     plugins=["short_attack"])
+    wiring = engine.wire(scenario, "fedavg", {}, plugins=["short_attack"])
+    with pytest.raises(Exception, match=r"attack short: expected a vector of shape \(650,\), it returned \(3,\)"):
+        engine.execute(wiring, Twin(), MemoryJournal({}))
