@@ -45,20 +45,24 @@ class Dynamics:
     streams: list[Iterator[Fault]] = field(default_factory=list)
     slowdowns: dict[int, list[list[int]]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    ignored: list[tuple[str, str]] = field(default_factory=list)    # (place in the scenario, idle node or pattern)
 
 
-def dynamics(scenario: Scenario, network: Network, names: Sequence[str], lossless: bool = False) -> Dynamics:
+def dynamics(scenario: Scenario, network: Network, names: Sequence[str], idle: Sequence[str] = (),
+             lossless: bool = False) -> Dynamics:
     """Everything that the scenario's faults do; names: those of the nodes. lossless: outages that are set do nothing.
 
+    idle: nodes that have no role; what happens to them is ignored. Faults of their links are as any others.
     Raises ScenarioError for all that names what is not there, and for bad files.
     """
-    maker = _Maker(scenario, network, names, lossless)
+    maker = _Maker(scenario, network, names, idle, lossless)
     for place, fault in enumerate(scenario.faults):
         maker.add(place, fault)
     if maker.problems:
         raise ScenarioError(str(scenario.path or scenario.name), maker.problems)
     placed = sorted([*maker.placed, *maker.link_changes()], key=_place)
-    return Dynamics([fault for _, fault in placed], maker.streams(), maker.slowdowns(), maker.warnings)
+    return Dynamics([fault for _, fault in placed], maker.streams(), maker.slowdowns(), maker.warnings,
+                    maker.ignored)
 
 
 def _place(placed: tuple[int, Fault]) -> int:
@@ -80,9 +84,12 @@ class _Window:
 class _Maker:
     """Gathers the faults of one scenario, by node and by link."""
 
-    def __init__(self, scenario: Scenario, network: Network, names: Sequence[str], lossless: bool):
+    def __init__(self, scenario: Scenario, network: Network, names: Sequence[str], idle: Sequence[str],
+                 lossless: bool):
         self.problems: list[Problem] = []
         self.warnings: list[str] = []
+        self.ignored: list[tuple[str, str]] = []
+        self._idle = frozenset(idle)
         self.placed: list[tuple[int, Fault]] = []
         self._seed = scenario.seed
         self._network = network
@@ -107,7 +114,9 @@ class _Maker:
         elif isinstance(fault, Absence):
             self._add_absence(place, fault)
         elif isinstance(fault, Behaviour):
-            if fault.node not in self._nodes:
+            if fault.node in self._idle:
+                self.ignored.append((f"{where}.node", fault.node))
+            elif fault.node not in self._nodes:
                 self._problem(f"{where}.node", fault.node, "expected a vertex that hosts a node")
         else:
             for node in self._named(f"{where}.node", fault.node):
@@ -171,8 +180,8 @@ class _Maker:
             chosen = {name: rows[i % len(rows)] for i, name in enumerate(names)}
         else:
             chosen = {name: schedules[name] for name in names if name in schedules}
-            unknown = sum(name not in self._nodes for name in schedules)
-            if names and not chosen:
+            unknown = sum(name not in self._nodes and name not in self._idle for name in schedules)
+            if names and not chosen and self._idle.isdisjoint(schedules):
                 self._problem(f"{where}.file", str(fault.file), "expected the name of a node among its nodes; with "
                               "assign: in_turn names do not matter")
             elif unknown:
@@ -197,7 +206,9 @@ class _Maker:
         if pattern in self._nodes:
             return [pattern]
         found = [name for name in self._nodes if matches(name, pattern)]
-        if not found:
+        if not found and any(matches(name, pattern) for name in self._idle):
+            self.ignored.append((where, pattern))
+        elif not found:
             self._problem(where, pattern, "expected a pattern that a node's name matches" if is_pattern(pattern) else
                           "expected a vertex that hosts a node")
         return found

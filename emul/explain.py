@@ -153,7 +153,7 @@ def traffic(scenario: Scenario, scheme: str, raw: dict[str, Any], plugins: Seque
     seen.journal_head, seen.journal = footprint.journal_bytes(journal.header, journal.rows)
     return {"scheme": wiring.label, "seconds": finished.kernel.end_ns / 1e9,
             "set_up": _sum(rows, in_round=False), "round": _sum(rows, in_round=True),
-            "memory": footprint.estimate(scenario, wiring.network, seen, workers)}
+            "memory": footprint.estimate(scenario, wiring.network, Counter(wiring.plan.roles), seen, workers)}
 
 
 def _sum(rows: dict[tuple[bool, str, str, str], list[int]], in_round: bool) -> dict[str, Any]:

@@ -160,16 +160,17 @@ def journal_bytes(header: Mapping[str, Any], found: Sequence[Row]) -> tuple[int,
     return round(len(encode(header)) + first), round(second)
 
 
-def estimate(scenario: Scenario, network: Network, seen: Seen, workers: int) -> dict[str, Any]:
+def estimate(scenario: Scenario, network: Network, roles: Mapping[str, int], seen: Seen, workers: int,
+             ) -> dict[str, Any]:
     """The memory of a run: bytes by part and in total, of all its processes at their peak; the journal is on disk.
 
-    workers: processes, 0: none. Without a limit of rounds every node is taken to take part some time, and the tables
-    are those of one round.
+    roles: how many nodes have each. workers: processes, 0: none. Without a limit of rounds every node is taken to take
+    part some time, and the tables are those of one round.
     """
     limit = scenario.stop.rounds
     rounds = limit or 1
-    nodes = sum(map(len, network.roles.values()))
-    joined = {role: _ever(seen.active[role], len(vertices), limit) for role, vertices in network.roles.items()}
+    nodes = sum(roles.values())
+    joined = {role: _ever(seen.active[role], count, limit) for role, count in roles.items()}
     growth = {role: joined[role] / seen.active[role] for role in joined if seen.active[role]}
     most = max(growth.values(), default=1.0)
     (_, solver), = scenario.task["solver"].items()

@@ -17,7 +17,7 @@ Run it with `emul run NAME.yaml --plugin NAME`.
 
 from dataclasses import dataclass
 
-from emul.roles import Message, Node, Vector, weighted_mean
+from emul.roles import Message, Node, Vector, World, weighted_mean
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ MESSAGES = (Model, Update)
 ROLES = {"server": server, "client": client}
 
 
-def check(params: Params, world: object) -> list[str]:
+def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything; said before a run begins."""
     if not 0 < params.fraction <= 1:
         return [f"fraction = {params.fraction}: expected a number in (0, 1]"]

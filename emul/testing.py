@@ -64,8 +64,8 @@ from emul.roles.events import (
     Report as Reported,
 )
 from emul.roles.node import Memory
-from emul.roles.node import World as Facts
 from emul.roles.trampoline import Role, RoleFunction
+from emul.roles.world import World as Facts
 from emul.scenario import Compute as ComputeMode
 from emul.scenario import Crash, Evaluation, Fuse, Scenario, Stop, load, loads
 from emul.scenario.params import scenario_keys
@@ -386,7 +386,8 @@ def _module(roles: Mapping[str, RoleFunction], decides: str | Sequence[str] | No
     """A scheme of these role functions, with the messages that their modules list."""
     module = ModuleType("world")
     listed = {name: kind for function in roles.values() for name, kind in _listed(function).items()}
-    vars(module).update(ROLES=dict(roles), Params=NoParams, MESSAGES=tuple(listed.values()))
+    vars(module).update(ROLES=dict(roles), PLACES={role: role for role in roles}, Params=NoParams,
+                        MESSAGES=tuple(listed.values()))
     if decides is not None:
         vars(module)["DECIDES"] = decides
     return module

@@ -242,7 +242,7 @@ def test_schemes_lists_names_heads_roles_and_parameters(emul: Shell) -> None:
     assert said.code == 0
     lines = said.out.splitlines()
     place = lines.index("failing: A scheme with a bug.")
-    assert lines[place + 1] == "    roles: server, client; parameters: grumble"
+    assert lines[place + 1] == "    roles: server at server[0], client; parameters: grumble"
     assert any(line.startswith("fedavg: FedAvg with ") for line in lines)
 
 

@@ -153,9 +153,11 @@ def test_an_unknown_scheme_is_refused_with_the_nearest_name() -> None:
         scenario("schemes=[fedavgg]")
 
 
-def test_a_role_that_the_scheme_lacks_is_refused() -> None:
+def test_a_role_without_a_place_is_refused_with_the_key_that_gives_it_one() -> None:
     peers = loads(TEXT, "small", ["topology={generator: complete, peers: 3}", "schemes=[fedavg]"], check=False)
-    with pytest.raises(ScenarioError, match=r'topology +peer +scheme "fedavg" has the roles server, client$'):
+    with pytest.raises(ScenarioError, match=(
+            r'^scheme fedavg: 2 errors\n +server at "server\[0\]"  the topology has no such node, it has 3 peer; say '
+            r"where, as in places: \{server: peer1\}\n +client at ")):
         engine.wire(peers, "fedavg", {})
 
 

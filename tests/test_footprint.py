@@ -76,12 +76,13 @@ def test_what_took_part_in_a_round_grows_with_the_rounds_up_to_all_of_them() -> 
     seen = Seen(links=100, active=Counter(server=1, client=50), kept=Counter(client=50 * 1_000, server=7))
     built = scenario(1_000, 0.05)
     network = engine.wire(built, *built.schemes[0]).network
+    roles = {"server": 1, "client": 1_000}
     for rounds, part in ((1, 0.05), (10, 1 - 0.95**10), (10_000, 1.0)):
-        grown = estimate(scenario(1_000, 0.05, "logistic", f"stop.rounds={rounds}"), network, seen, 2)
+        grown = estimate(scenario(1_000, 0.05, "logistic", f"stop.rounds={rounds}"), network, roles, seen, 2)
         assert grown["roles"] == pytest.approx(7 + part * 1_000 * 1_000, rel=1e-6)
         assert grown["links"] == pytest.approx(part * 2_000 * 1_000, abs=1_000)
     assert few["tables"] == 3 * 100 * 560
-    endless = estimate(scenario(1_000, 0.05, "logistic", "stop={virtual_time: 1 h}"), network, seen, 2)
+    endless = estimate(scenario(1_000, 0.05, "logistic", "stop={virtual_time: 1 h}"), network, roles, seen, 2)
     assert endless["roles"] == 7 + 1_000 * 1_000
     assert endless["rounds"] is None
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emul import engine, schemes
+from emul import engine
 from emul.record.journal import MemoryJournal
 from emul.record.tables import load_run
 from emul.scenario import Scenario, load, loads
@@ -157,8 +157,10 @@ def test_a_scheme_without_analysis_has_an_empty_one() -> None:
 def test_a_second_server_deals_keys_and_decides_nothing() -> None:
     scenario = loads(SMALL, "small", ["topology.servers=2", "schemes=[{name: seccogc, s: 7}, fl_lossy, dnc_private]"])
     for name, raw in scenario.schemes:
-        assert engine.wire(scenario, name, raw).plan.deciders == [0]
-        assert schemes.deciders(schemes.find(name), {"server": [0, 1], "client": [2]}) == [0]
+        wiring = engine.wire(scenario, name, raw)
+        assert wiring.plan.deciders == [0]
+        assert list(wiring.plan.roles[:2]) == ["server", "dealer" if name == "seccogc" else "client"]
+        assert wiring.idle == ([] if name == "seccogc" else ["server2"])
 
 
 @pytest.mark.slow

@@ -73,11 +73,11 @@ def check(scenario: ScenarioFile, sets: Sets = None, seed: Seed = None, plugin: 
     from emul import scenario as scenarios
 
     plan = scenarios.load(scenario, sets=sets or (), seed=seed, plugins=plugin or ())
-    warnings: set[str] = set()
-    for name, raw in plan.schemes:
-        warnings |= set(engine.wire(plan, name, raw, plugins=plugin or ()).warnings)
-    for warning in sorted(warnings):
+    wirings = [engine.wire(plan, name, raw, plugins=plugin or ()) for name, raw in plan.schemes]
+    for warning in sorted({warning for wiring in wirings for warning in wiring.warnings}):
         print(f"warning: {warning}")
+    for note in dict.fromkeys(note for wiring in wirings for note in wiring.notes):
+        print(f"note: {note}")
     names = ", ".join(scenarios.label_of(*entry) for entry in plan.schemes)
     print(f"{scenario}: ok; schemes: {names}")
 

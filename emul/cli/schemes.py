@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
 import typer
@@ -26,7 +27,15 @@ def list_schemes(plugin: Plugins = None) -> None:
         head = (module.__doc__ or "").strip().splitlines()
         print(f"{name}: {head[0] if head else ''}")
         parameters = ", ".join(scenario_keys(module.Params))
-        print(f"    roles: {', '.join(module.ROLES)}; parameters: {parameters or 'none'}")
+        print(f"    roles: {_places(module)}; parameters: {parameters or 'none'}")
+
+
+def _places(module: ModuleType) -> str:
+    """Its roles and where they are: "server at server[0], client"."""
+    from emul import schemes
+
+    return ", ".join(role if where == role else f"{role} at {where}"
+                     for role, where in schemes.all_places(module).items())
 
 
 @app.command(name="new-scheme")

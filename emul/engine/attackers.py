@@ -10,18 +10,26 @@ from emul import attacks
 from emul.attacks import Planned
 from emul.base.streams import generator
 from emul.scenario import Attack, Scenario, build_params
+from emul.scenario.placing import Placed
 from emul.workers.attacking import Note
 
 
-def planned(scenario: Scenario, roles: Mapping[str, list[int]], names: Sequence[str], plugins: Sequence[str],
-            ) -> dict[int, list[Planned]]:
-    """node -> its attacks in the order of the file. Raises ScenarioError for wrong parameters."""
+def planned(scenario: Scenario, placed: Placed, plugins: Sequence[str]) -> dict[int, list[Planned]]:
+    """node -> its attacks in the order of the file. An attacker that is idle does nothing. Raises ScenarioError for
+    wrong parameters."""
     found: dict[int, list[Planned]] = {}
+    numbers = placed.numbers() if scenario.attacks else {}
     for number, attack in enumerate(scenario.attacks):
         plans = _plans(attack, plugins)
-        for node in _attackers(scenario.seed, number, attack, roles, names):
+        for node in _attackers(scenario.seed, number, attack, placed, numbers):
             found.setdefault(node, []).extend(plans)
     return dict(sorted(found.items()))
+
+
+def idle_attackers(scenario: Scenario, placed: Placed) -> list[str]:
+    """Those that an attack names and that have no role."""
+    idle = set(placed.idle)
+    return [name for attack in scenario.attacks for name in attack.nodes if name in idle]
 
 
 def _plans(attack: Attack, plugins: Sequence[str]) -> list[Planned]:
@@ -34,15 +42,14 @@ def _plans(attack: Attack, plugins: Sequence[str]) -> list[Planned]:
     return plans
 
 
-def _attackers(seed: int, number: int, attack: Attack, roles: Mapping[str, list[int]], names: Sequence[str],
-               ) -> list[int]:
-    """A fraction is drawn from the clients (peers, where there are none)."""
+def _attackers(seed: int, number: int, attack: Attack, placed: Placed, numbers: Mapping[str, int]) -> Sequence[int]:
+    """The nodes. A fraction is drawn from those of the topology that hold data, whoever has a role."""
     if attack.fraction is None:
-        return [names.index(name) for name in attack.nodes]
-    pool = roles.get("client") or list(range(len(names)))
+        return [numbers[name] for name in attack.nodes if name in numbers]
+    pool, node_at = placed.holders, {vertex: node for node, vertex in enumerate(placed.vertices)}
     count = round(attack.fraction * len(pool))
     drawn = generator(seed, "attack", number).choice(len(pool), count, replace=False)
-    return [pool[i] for i in sorted(drawn)]
+    return [node_at[pool[i]] for i in sorted(drawn) if pool[i] in node_at]
 
 
 def knowledge(notes: Sequence[Note], end_ns: int) -> dict[str, Any] | None:

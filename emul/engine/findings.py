@@ -33,7 +33,7 @@ def facts(finished: Finished, digest_journal: str) -> Facts:
                  given=wiring.given, virtual_ns=kernel.end_ns, real_seconds=finished.real_seconds,
                  digest_journal=digest_journal, activations=kernel.activations, oracle_waits=kernel.oracle_waits,
                  rounds_missed=kernel.rounds_missed, uncharged=kernel.uncharged, **_beyond(finished),
-                 poisoned=_poisoned_names(wiring),
+                 poisoned=_poisoned_names(wiring), idle=wiring.idle,
                  attackers_knew=knowledge(finished.notes, kernel.end_ns), analysis=analysis(wiring, kernel.entered))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,12 @@ import msgspec
 
 from emul.engine.attackers import planned
 from emul.engine.costs import CostSource
-from emul.engine.placing import Placed
 from emul.learning import gpus
 from emul.learning.data import DIRECTORY, NEED_FILES
 from emul.network.recorded import Realisation
 from emul.scenario import Behaviour, Scenario
+from emul.scenario.faults import node_speeds
+from emul.scenario.placing import Placed
 from emul.workers.core import Setup
 
 FUSED = "train"                     # the label of computations that `fuse` does together
@@ -29,9 +29,9 @@ def setups(scenario: Scenario, scheme: str, plugins: Sequence[str], params: Any,
     """A set-up for each worker; they differ by number and device alone."""
     common = Setup(
         worker=0, scheme=scheme, plugins=list(plugins), params=_given(params), seed=scenario.seed, names=placed.names,
-        roles=placed.roles, speeds=_speeds(scenario, placed.names), workers=list(worker_of),
-        behaviours=behaviours(scenario, placed.names), 
-        attacks=planned(scenario, placed.roles, placed.names, plugins), slowdowns=dict(slowdowns),
+        roles=placed.roles, speeds=node_speeds(scenario.node_speeds, placed.names), workers=list(worker_of),
+        behaviours=behaviours(scenario, placed), shards=placed.shards,
+        holders=len(placed.holders), attacks=planned(scenario, placed, plugins), slowdowns=dict(slowdowns),
         task=_located(scenario.task), cost_mode=costs.mode, profile=costs.profile, recorded=costs.recorded,
         held=_held(record, placed.names), held_beyond=scenario.network.beyond,
         evaluate_every=scenario.evaluation.every, evaluate_scope=scenario.evaluation.scope,
@@ -41,12 +41,13 @@ def setups(scenario: Scenario, scheme: str, plugins: Sequence[str], params: Any,
             for w in range(workers)]
 
 
-def behaviours(scenario: Scenario, names: Sequence[str]) -> dict[int, list[list[Any]]]:
+def behaviours(scenario: Scenario, placed: Placed) -> dict[int, list[list[Any]]]:
     """node -> (faulty variant of its role, from round, to; 0: for good), in the order of the file."""
     found: dict[int, list[list[Any]]] = {}
     for fault in scenario.faults:
-        if isinstance(fault, Behaviour):
-            found.setdefault(names.index(fault.node), []).append([fault.behave, fault.first or 1, fault.last or 0])
+        if isinstance(fault, Behaviour) and fault.node not in placed.idle:
+            node = placed.names.index(fault.node)
+            found.setdefault(node, []).append([fault.behave, fault.first or 1, fault.last or 0])
     return found
 
 
@@ -54,15 +55,6 @@ def _given(params: Any) -> dict[str, Any]:
     """The parameters that `Params` takes, as plain values; a variant's fixed ones are not among them."""
     values = dataclasses.asdict(params)
     return {f.name: values[f.name] for f in dataclasses.fields(params) if f.init}
-
-
-def _speeds(scenario: Scenario, names: Sequence[str]) -> list[float]:
-    speeds = [1.0] * len(names)
-    for rule in scenario.node_speeds:
-        for node, name in enumerate(names):
-            if name == rule.match or fnmatchcase(name, rule.match):
-                speeds[node] = rule.speed
-    return speeds
 
 
 def _located(task: dict[str, Any]) -> dict[str, Any] | None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, cast
 
 from emul import schemes
 from emul.dynamics import Dynamics, dynamics
+from emul.engine.attackers import idle_attackers
 from emul.engine.costs import CostSource, load_costs
-from emul.engine.placing import Placed, place
 from emul.engine.setups import FUSED, behaviours, setups
 from emul.kernel import Fusing, Plan, StopRule
 from emul.network import LinkRule, Network, build, realisation
@@ -18,7 +18,10 @@ from emul.network.recorded import Realisation
 from emul.scenario import Scenario, build_params, label_of
 from emul.scenario.labels import parameters
 from emul.scenario.params import scenario_keys
+from emul.scenario.placing import Placed, place
 from emul.workers.core import Setup
+
+_SHOWN = 10                         # idle nodes that are named
 
 
 @dataclass(frozen=True)
@@ -35,30 +38,41 @@ class Wiring:
     setups: list[Setup]
     warnings: list[str]
     record: Realisation | None = None       # what its links drew in another run, and draw again
+    idle: list[str] = field(default_factory=list)       # nodes of the topology that have no role
+
+    @property
+    def notes(self) -> list[str]:
+        """What is worth knowing before the run, and no mistake."""
+        if not self.idle:
+            return []
+        more = f" and {len(self.idle) - _SHOWN} more" if len(self.idle) > _SHOWN else ""
+        return [f"{self.label}: idle, no part of the run: {', '.join(self.idle[:_SHOWN])}{more}"]
 
 
 def wire(scenario: Scenario, scheme: str, raw: dict[str, Any], workers: int = 1, plugins: Sequence[str] = (),
          costs: CostSource | None = None, delays: Sequence[float] = ()) -> Wiring:
     """Build everything for one scheme. Raises ScenarioError for what is wrong with the scenario's files.
 
-    raw: what its entry says: parameters, label. costs: in place of those that the scenario names. delays: tests only.
+    raw: what its entry says: parameters, label, places. costs: in place of those that the scenario names. delays: for
+    tests.
     """
     module = schemes.find(scheme, plugins)
     params = build_params(module.Params, parameters(raw), f"parameters of scheme {scheme}")
     ideal = getattr(module, "LINKS", None) == "ideal"
     record = _recorded(scenario)
     network = _network(scenario, record, ideal)
-    placed = place(scenario, scheme, module, network)
-    change = dynamics(scenario, network, placed.names, lossless=ideal)
+    placed = place(scheme, module, params, raw, network)
+    change = dynamics(scenario, network, placed.names, placed.idle, lossless=ideal)
     lanes = _lanes(scenario, len(placed.names))
     worker_of = [lane % workers for lane in lanes]
     plan = _plan(scenario, module, placed, worker_of, lanes, change)
     told = setups(scenario, scheme, plugins, params, placed, worker_of, workers, costs or load_costs(scenario), record,
                   change.slowdowns, delays)
     warnings = {*scenario.warnings, *network.warnings(), *change.warnings, *_unmatched(network),
-                *_strangers(record, network), *_too_few_lanes(scenario, workers)}
+                *_strangers(record, network), *_too_few_lanes(scenario, workers),
+                *_ignored(scenario, label_of(scheme, raw), placed, change)}
     return Wiring(scheme, label_of(scheme, raw), _given(module, raw), module, params,
-                  network, plan, told, sorted(warnings), record)
+                  network, plan, told, sorted(warnings), record, placed.idle)
 
 
 def _given(module: ModuleType, raw: dict[str, Any]) -> tuple[str, ...]:
@@ -88,7 +102,7 @@ def _lanes(scenario: Scenario, nodes: int) -> Sequence[int]:
 def _plan(scenario: Scenario, module: ModuleType, placed: Placed, worker_of: Sequence[int], lanes: Sequence[int],
           change: Dynamics) -> Plan:
     fuse, stop = scenario.fuse, scenario.stop
-    faulty = behaviours(scenario, placed.names)
+    faulty = behaviours(scenario, placed)
     return Plan(
         names=placed.names, roles=placed.role_of, vertices=placed.vertices, workers=worker_of,
         deciders=[node for node in schemes.deciders(module, placed.roles) if node not in faulty],
@@ -98,6 +112,12 @@ def _plan(scenario: Scenario, module: ModuleType, placed: Placed, worker_of: Seq
 
 
 # --- warnings -------------------------------------------------------------------------------------------------------
+
+def _ignored(scenario: Scenario, label: str, placed: Placed, change: Dynamics) -> list[str]:
+    """What the scenario does to nodes that have no role in this scheme."""
+    return [*(f"{place}: {name} is idle in {label}, nothing happens to it" for place, name in change.ignored),
+            *(f"attacks: {name} is idle in {label}, it attacks nobody" for name in idle_attackers(scenario, placed))]
+
 
 def _unmatched(network: Network) -> list[str]:
     return [f'links: the rule "{rule.match}" matches no link' for rule in network.unmatched_rules()]

@@ -13,7 +13,7 @@ Bytes of the arrays in each message, without its header: Model 4 d, Update 4 d.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,8 +88,3 @@ def honest_update(task: Any, received: Received, j: int) -> Vector:
     """`HONEST` of a scheme whose clients `train_once`: what client j sends if it follows the protocol."""
     update: Vector = task.local_update(received[Model].parameters)[0]
     return update
-
-
-def first_server(roles: Mapping[str, Sequence[int]]) -> list[int]:
-    """For `DECIDES`."""
-    return list(roles["server"][:1])

@@ -59,6 +59,7 @@ class Facts:
     computations_held: Mapping[tuple[str, str], int] = field(default_factory=dict)  # (node, label) -> costs it holds
     poisoned: Sequence[str] = ()                        # nodes that an attack of the scenario has poisoned
     attackers_knew: Mapping[str, Any] | None = None     # what was computed again; None: they knew nothing of others
+    idle: Sequence[str] = ()                            # nodes of the topology that have no role in this scheme
     analysis: Mapping[str, Any] = field(default_factory=dict)       # name -> theory, or (theory, what measures it)
     label: str = ""                                     # what the entry of the scenario is called; "": as the scheme
     parameters: Mapping[str, Any] = field(default_factory=dict)     # of the scheme, by the field of its Params
@@ -87,6 +88,7 @@ def summarise(run: Derived, facts: Facts, report: Report | None = None) -> dict[
         "accuracy_of_clients": accuracy_of_clients(run.observed),
         "poisoned": list(facts.poisoned),
         "attackers_knew": None if facts.attackers_knew is None else dict(facts.attackers_knew),
+        "idle": list(facts.idle),
         "virtual_seconds": facts.virtual_ns / 1e9,
         "bytes_total": int(m.wire_bytes.sum()),
         "bytes_payload": int(m.payload_bytes[m.hops > 0].sum()),

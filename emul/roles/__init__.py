@@ -7,7 +7,8 @@ from emul.roles import checks
 from emul.roles.aggregate import weighted_mean
 from emul.roles.analysis import Analysis, Setting
 from emul.roles.node import Node, Received, Round, RoundOver
+from emul.roles.world import World
 from emul.wire import Declared, Message, Vector
 
-__all__ = ["Analysis", "Declared", "Message", "Node", "Received", "Round", "RoundOver", "Setting", "Vector", "checks",
-           "weighted_mean"]
+__all__ = ["Analysis", "Declared", "Message", "Node", "Received", "Round", "RoundOver", "Setting", "Vector", "World",
+           "checks", "weighted_mean"]

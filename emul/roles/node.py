@@ -36,6 +36,7 @@ from emul.roles.events import (
     Wait,
     WaitEnd,
 )
+from emul.roles.world import World
 from emul.wire import Encoded, Message, Vector, encode
 
 M = TypeVar("M", bound=Message)
@@ -54,18 +55,6 @@ class Offered(Message):
 
 class RoundOver(BaseException):
     """A quorum of the leaders has reached a later round. `with round_:` swallows it; no `except Exception` does."""
-
-
-@dataclass(frozen=True)
-class World:
-    """Facts that every role of a run may know."""
-
-    scheme: str
-    seed: int
-    names: list[str]                            # node -> name
-    roles: dict[str, list[int]]                 # role -> nodes, ascending
-    speeds: list[float]                         # node -> speed, 1: the profile's machine
-    deterministic: bool = True                  # False: results of some computations cannot repeat themselves
 
 
 @dataclass(slots=True)

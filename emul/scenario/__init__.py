@@ -1,7 +1,6 @@
 """Scenario files in, checked plain data out. All that is wrong with a file is reported at once, with its lines."""
 
 from emul.scenario.attacks import Attack, Chosen
-from emul.scenario.checks import World
 from emul.scenario.churn import Availability, Churn, Days, Group
 from emul.scenario.faults import (
     Behaviour,
@@ -23,5 +22,5 @@ from emul.scenario.sweep import Sweep, parse_seeds
 
 __all__ = ["Attack", "Availability", "Behaviour", "Chosen", "Churn", "Compute", "Crash", "Days", "Evaluation", "Fault",
            "Fuse", "Group", "Leave", "LinkDown", "LinkSet", "LinkUp", "NodeSpeed", "Partition", "Scenario", "Slow",
-           "Stop", "Sweep", "Workers", "World", "build_params", "check_params", "chosen", "label_of", "load", "loads",
+           "Stop", "Sweep", "Workers", "build_params", "check_params", "chosen", "label_of", "load", "loads",
            "parse_seeds"]

@@ -5,67 +5,48 @@ Each part is looked at if what it needs is sound, so that one mistake does not h
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from types import ModuleType
 from typing import Any
 
 from emul import attacks, learning, schemes
 from emul.base.errors import EmulError, NetworkError, Problem, ScenarioError
-from emul.network import LinkRule, TopologyError, TopologySpec, build, realisation
+from emul.network import LinkRule, Network, TopologyError, TopologySpec, build, realisation
 from emul.network.links.fifo import LinksError
 from emul.network.models import latency, outages, traces
 from emul.network.models.churn import read_availability
 from emul.network.models.csvfile import in_short
+from emul.roles import World
 from emul.scenario.attacks import Attack, Chosen
 from emul.scenario.churn import Availability
-from emul.scenario.faults import Fault, is_pattern, matches
+from emul.scenario.faults import Fault, is_pattern, matches, node_speeds
 from emul.scenario.labels import parameters as own_parameters
 from emul.scenario.network import NetworkUse
 from emul.scenario.params import check_params
+from emul.scenario.placing import Placed, holders, placed_or_wrong
 from emul.scenario.source import Path, Source, shown
 from emul.scenario.task import cannot_fuse, mistakes
 from emul.scenario.values import nearest
 
 
-@dataclass(frozen=True)
-class World:
-    """What a scheme's `check(params, world)` may ask: how many play each role, what they are called, and the task."""
-
-    roles: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    task: Mapping[str, Any] = field(default_factory=dict)       # as in the scenario; {}: it could not be read
-
-    @property
-    def clients(self) -> int:
-        return len(self.roles.get("client", ()))
-
-    @property
-    def servers(self) -> int:
-        return len(self.roles.get("server", ()))
-
-    @property
-    def nodes(self) -> int:
-        return sum(len(names) for names in self.roles.values())
-
-
 def check_world(parts: dict[str, Any], source: Source, plugins: Sequence[str] = ()) -> list[str]:
     """Add to `source` what is wrong with the sound `parts`; the warnings are returned."""
-    world, warnings = None, []
+    network, warnings = None, []
     if "network" in parts:
         _record(parts["network"], source)
     if "topology" in parts and "link_rules" in parts and _files(parts["link_rules"], source):
-        world, names = _network(parts, source)
-        if world is not None:
-            warnings = _names(parts, names, source)
-    modules = _schemes(parts.get("schemes", []), world, source, plugins)
+        network = _network(parts, source)
+        if network is not None:
+            warnings = _names(parts, network.names, source)
+    modules = _schemes(parts, network, source, plugins)
     _behaviours(parts.get("faults", []), modules, source)
     _attacks(parts.get("attacks", []), modules, source, plugins)
     _schedules(parts.get("faults", []), source)
     if "compute" in parts and parts["compute"].device == "cuda" and not learning.gpus():
         source.problem(("compute", "device"), '"cuda"', "torch finds no GPU on this machine")
     if "task" in parts:
-        sound = _task(parts["task"], world, source)
+        sound = _task(parts["task"], network, source)
         reason = cannot_fuse(parts["task"]) if sound and parts.get("fuse") is not None else None
         if reason is not None:
             source.problem(("fuse",), "", reason)
@@ -100,26 +81,22 @@ def _record(use: NetworkUse, source: Source) -> None:
         source.problem(("network", "replay"), *in_short(error))
 
 
-def _network(parts: dict[str, Any], source: Source) -> tuple[World | None, list[str]]:
+def _network(parts: dict[str, Any], source: Source) -> Network | None:
     try:
-        network = build(parts["topology"], parts["link_rules"], parts.get("seed", 0))
+        return build(parts["topology"], parts["link_rules"], parts.get("seed", 0))
     except TopologyError as error:
         for problem in error.problems:
             _of_topology(problem, parts["topology"], source)
-        return None, []
     except LinksError as error:
         for problem in error.problems:
             source.problem(("links",), problem.place, f"{problem.found}: {problem.expected}")
-        return None, []
     except NetworkError as error:
         # the network lists its own findings below a heading, one a line
         lines = str(error).splitlines()
         of_file = parts["topology"].file is not None and lines[0].startswith(str(parts["topology"].file))
         for line in lines[1:] or lines:
             source.problem(("topology", "file") if of_file else ("topology",), "", " ".join(line.split()))
-        return None, []
-    roles = {role: tuple(network.names[v] for v in vertices) for role, vertices in network.roles.items()}
-    return World(roles, parts.get("task", {})), network.names
+    return None
 
 
 def _of_topology(problem: Problem, topology: TopologySpec, source: Source) -> None:
@@ -179,12 +156,11 @@ def _schedules(faults: Sequence[Any], source: Source) -> None:
             source.problem(("faults", i, "availability", "file"), *in_short(error))
 
 
-def _schemes(entries: list[tuple[str, dict[str, Any]]], world: World | None, source: Source,
-             plugins: Sequence[str]) -> list[ModuleType]:
-    """The modules found; problems of names and parameters are added."""
+def _schemes(parts: dict[str, Any], network: Network | None, source: Source, plugins: Sequence[str],
+             ) -> list[ModuleType]:
+    """The modules found; problems of names, parameters and places are added."""
     modules = []
-    for i, (name, entry) in enumerate(entries):
-        parameters = own_parameters(entry)
+    for i, (name, entry) in enumerate(parts.get("schemes", [])):
         try:
             module = schemes.find(name, plugins)
         except schemes.UnknownScheme:
@@ -195,14 +171,27 @@ def _schemes(entries: list[tuple[str, dict[str, Any]]], world: World | None, sou
             source.problem(("schemes", i, "name"), shown(name), str(error))
             continue
         modules.append(module)
-        params, found = check_params(module.Params, parameters)
+        params, found = check_params(module.Params, own_parameters(entry))
+        if network is not None and params is not None:
+            placed, found = placed_or_wrong(module, params, entry, network)
+            if placed is not None:
+                _scheme(name, module, params, entry, ("schemes", i), _world(name, placed, parts), source)
         for below, value, expected in found:
             source.problem(("schemes", i, *below), value, expected)
-        check = getattr(module, "check", None)
-        if not found and world is not None and check is not None:
-            for text in check(params, world):
-                source.problem(*_said(text, name, parameters, ("schemes", i)))
     return modules
+
+
+def _world(scheme: str, placed: Placed, parts: dict[str, Any]) -> World:
+    return World(scheme, parts.get("seed", 0), placed.names, placed.roles,
+                 node_speeds(parts.get("node_speeds", []), placed.names), task=parts.get("task", {}))
+
+
+def _scheme(name: str, module: ModuleType, params: Any, entry: dict[str, Any], path: Path, world: World,
+            source: Source) -> None:
+    """What the scheme itself finds wrong."""
+    if hasattr(module, "check"):
+        for text in module.check(params, world):
+            source.problem(*_said(text, name, entry, path))
 
 
 def _said(text: str, name: str, parameters: dict[str, Any], path: Path) -> tuple[Path, str, str]:
@@ -258,11 +247,10 @@ def _attack(chosen: Chosen, kind: str, path: Path, source: Source, plugins: Sequ
         source.problem(where, value, expected)
 
 
-def _task(task: dict[str, Any], world: World | None, source: Source) -> bool:
+def _task(task: dict[str, Any], network: Network | None, source: Source) -> bool:
     """Whether it is sound."""
-    # without clients the peers hold the data; one client asks the least of it where the network is unknown
-    clients = (world.clients or world.nodes) if world is not None else 1
-    found = mistakes(task, clients)
+    # one client asks the least of it where the network is unknown
+    found = mistakes(task, 1 if network is None else len(holders(network)))
     for below, value, expected in found:
         source.problem(("task", *below), value[:60], expected)
     return not found

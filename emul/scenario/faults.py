@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -46,6 +47,16 @@ class NodeSpeed:
 
     match: str
     speed: float
+
+
+def node_speeds(rules: Sequence[NodeSpeed], names: Sequence[str]) -> list[float]:
+    """Node -> speed; 1 where no rule matches."""
+    speeds = [1.0] * len(names)
+    for rule in rules:
+        for node, name in enumerate(names):
+            if matches(name, rule.match):
+                speeds[node] = rule.speed
+    return speeds
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,12 @@ from emul.scenario.faults import NodeSpeed, fault_values
 from emul.scenario.links import link_rules
 from emul.scenario.models import Document
 from emul.scenario.network import network_value
-from emul.scenario.places import topology_spec
 from emul.scenario.scenario import Scenario
 from emul.scenario.sections import MISSING, absolute
 from emul.scenario.source import Path as Place
 from emul.scenario.source import Source, read, scenario_error, shown
 from emul.scenario.sweep import sweep_values
+from emul.scenario.topology import topology_spec
 from emul.scenario.values import nearest
 
 

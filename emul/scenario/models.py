@@ -11,15 +11,16 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, PlainValidator
 
+from emul.roles.places import wrong_place
 from emul.scenario.attacks import AttackRule
 from emul.scenario.faults import FaultRule, NodeRule
 from emul.scenario.labels import with_labels
 from emul.scenario.links import Link
 from emul.scenario.network import NetworkRule
-from emul.scenario.places import Topology
 from emul.scenario.sections import MISSING, Section, given
 from emul.scenario.source import shown
 from emul.scenario.sweep import SweepRule
+from emul.scenario.topology import Topology
 from emul.scenario.values import (
     Count,
     Finding,
@@ -78,7 +79,18 @@ def _scheme(value: Any) -> dict[str, Any]:
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}", name):
         written = MISSING if name is None else shown(name)
         raise findings([(("name",), written, "expected the name of a scheme")])
+    wrong = _places(value.get("places", {}))
+    if wrong:
+        raise findings(wrong)
     return value
+
+
+def _places(value: Any) -> list[Finding]:
+    """What is wrong with the places of a scheme's roles, as far as it is not for the topology to say."""
+    if not isinstance(value, dict):
+        return [(("places",), shown(value), "expected a mapping such as {server: server2}")]
+    return [(("places", role), shown(where), wrong) for role, where in value.items()
+            for one in (where if isinstance(where, list) and where else [where]) if (wrong := wrong_place(one))]
 
 
 class Stop(Section):

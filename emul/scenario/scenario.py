@@ -15,9 +15,9 @@ from emul.scenario.attacks import Attack, attack_document
 from emul.scenario.faults import Fault, NodeSpeed, fault_document
 from emul.scenario.links import link_document
 from emul.scenario.network import NetworkUse, network_document
-from emul.scenario.places import topology_document
 from emul.scenario.sections import duration_text, without_none
 from emul.scenario.sweep import Sweep
+from emul.scenario.topology import topology_document
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 `find("fedavg")` is the module `emul.schemes.fedavg`; schemes of users come by entry points (group `emul.schemes`) or
 by `--plugin package.module`. A module exports `Params`, its role coroutines, `ROLES`, and in `MESSAGES` the types of
-all messages that these send, its own and those of the protocols that it uses; optionally
+all messages that these send, its own and those of the protocols that it uses; optionally `PLACES`, `WITHOUT(params)`,
 `DECIDES`, `BEHAVIOURS`, `STATELESS`, `LINKS`, `DETERMINISTIC`, `check(params, world)`, `analysis(params, setting)`.
 
 A scheme that is another one with some parameters fixed is a *variant*: a file that says so and no more.
@@ -26,6 +26,7 @@ from importlib.metadata import entry_points
 from types import ModuleType
 
 from emul.base.errors import EmulError
+from emul.roles.places import default_place, wrong_place
 from emul.wire import Message
 
 ENTRY_POINTS = "emul.schemes"
@@ -76,13 +77,20 @@ def find(name: str, plugins: Sequence[str] = ()) -> ModuleType:
     missing = [n for n in _NEEDED if not hasattr(module, n)]
     if missing:
         raise NotAScheme(f'scheme "{name}" ({modules[name]}) lacks {" and ".join(missing)}')
-    strange = [role for role in getattr(module, "STATELESS", ()) if role not in module.ROLES]
-    if strange:
-        raise NotAScheme(f'scheme "{name}" ({modules[name]}) has no role {", ".join(strange)}, which STATELESS names')
-    wrong = _wrong_messages(module)
+    wrong = _wrong_roles(module) or _wrong_messages(module)
     if wrong:
         raise NotAScheme(f'scheme "{name}" ({modules[name]}): {wrong}')
     return module
+
+
+def _wrong_roles(module: ModuleType) -> str:
+    """What is wrong with the constants that name roles; "" if nothing is."""
+    for constant in ("STATELESS", "PLACES"):
+        strange = [role for role in getattr(module, constant, ()) if role not in module.ROLES]
+        if strange:
+            return f"has no role {', '.join(strange)}, which {constant} names"
+    wrong = ((role, place, wrong_place(place)) for role, place in getattr(module, "PLACES", {}).items())
+    return next((f'PLACES["{role}"] = {place!r}: {text}' for role, place, text in wrong if text), "")
 
 
 def _wrong_messages(module: ModuleType) -> str:
@@ -136,6 +144,21 @@ def lend(name: str, module: ModuleType) -> Iterator[None]:
         del _lent[name]
         if before is not None:
             _lent[name] = before
+
+
+def places(module: ModuleType, params: typing.Any) -> dict[str, str]:
+    """Role -> its place (`emul.roles.places`), of every role that a run with these parameters has.
+
+    PLACES names those that are elsewhere than by default; `WITHOUT(params)` gives the roles that have no node then.
+    """
+    without = module.WITHOUT(params) if hasattr(module, "WITHOUT") else ()
+    return {role: place for role, place in all_places(module).items() if role not in without}
+
+
+def all_places(module: ModuleType) -> dict[str, str]:
+    """Role -> its place, of every role that a scheme has, whatever its parameters are."""
+    said = getattr(module, "PLACES", {})
+    return {role: said.get(role) or default_place(role) for role in module.ROLES}
 
 
 def deciders(module: ModuleType, roles: dict[str, list[int]]) -> list[int]:

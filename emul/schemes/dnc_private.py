@@ -28,8 +28,7 @@ import numpy as np
 from emul.primitives.codes import network_coding
 from emul.primitives.means import weighted_sum
 from emul.primitives.privacy.mechanism import noisy, told_by_update
-from emul.protocols.rounds import first_server
-from emul.roles import Analysis, Message, Node, Received, Setting, Vector, checks
+from emul.roles import Analysis, Message, Node, Received, Setting, Vector, World, checks
 
 
 @dataclass(frozen=True)
@@ -73,8 +72,6 @@ class State:
 
 
 async def server(node: Node, p: Params) -> None:
-    if node.index > 0:
-        return                          # a second server deals keys in other schemes; here it has nothing to do
     clients = node.clients
     s = node.state(State(node.task.initial_parameters()))
     alpha = await node.compute("code", network_coding.cauchy, p.r * len(clients), len(clients), work=len(clients) ** 2)
@@ -164,10 +161,9 @@ def honest(task: Any, received: Received, j: int) -> Vector:
 HONEST = honest
 MESSAGES = (Model, Update, Coded)
 ROLES = {"server": server, "client": client}
-DECIDES = first_server
 
 
-def check(params: Params, world: object) -> list[str]:
+def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
     p = params
     return (checks.not_negative(lambda_=p.lambda_) + checks.at_least(0, "0 coded slots or more", r=p.r)

@@ -28,22 +28,21 @@ Messages and their bytes: `emul.protocols.seccogc.messages`, `emul.protocols.set
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
 from emul.base.errors import ProtocolFailure
 from emul.protocols import seccogc
-from emul.protocols.rounds import first_server
 from emul.protocols.seccogc import keys, theory
 from emul.protocols.seccogc.group import Design, Membership, code_of, regroup, tell_group, wrong_design
 from emul.protocols.seccogc.messages import Continue, Deal, DealTo, GroupSum, Masked, Model, ModelRequest, PartialSum
 from emul.protocols.seccogc.relay import Behind, Member, opening, relay_of
 from emul.protocols.seccogc.sums import combine, decode, heard_by, masked_update
 from emul.protocols.setup import exchange_keys
-from emul.roles import Analysis, Node, Setting, Vector, checks
+from emul.roles import Analysis, Node, Setting, Vector, World, checks
 
 
 @dataclass(frozen=True)
@@ -88,9 +87,6 @@ class ServerState:
 
 
 async def server(node: Node, p: Params) -> None:
-    if node.index > 0:
-        await dealer(node, p)
-        return
     s = node.state(ServerState(node.task.initial_parameters(), Membership(node.clients, unsure=set(node.clients))))
     group = s.group
     now, G = await code_of(node, design(p), group.members)
@@ -241,25 +237,22 @@ def train_on(task: Any, reference: Vector, deltas: Mapping[int, Vector], data: M
 
 MESSAGES = seccogc.MESSAGES
 ROLES = {"server": server, "client": client, "dealer": dealer}
-DECIDES = first_server
+PLACES = {"dealer": "dealer | server[1]"}
+
+
+def WITHOUT(params: Params) -> tuple[str, ...]:
+    """Pairs of clients make their keys without a dealer."""
+    return () if design(params).dealt else ("dealer",)
 
 
 # --- before a run and after it ----------------------------------------------------------------------------------------
 
-class Places(Protocol):
-    """What `check` asks of the world."""
-
-    clients: int
-    servers: int
-    roles: Mapping[str, Sequence[str]]
-
-
-def check(params: Params, world: Places) -> list[str]:
+def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
     p, K = params, world.clients
     if K < 2:
         return [f"s = {p.s}: {K} clients, a sum needs at least 2"]
-    errors = wrong_design(design(p), K, len(world.roles.get("dealer", ())) + world.servers - 1)
+    errors = wrong_design(design(p), K)
     errors += checks.not_negative(lambda_=p.lambda_)
     if p.decoder == "rowspace" and not p.send_incomplete:
         errors.append("decoder = rowspace: needs send_incomplete: true")

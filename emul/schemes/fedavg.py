@@ -14,7 +14,7 @@ from typing import Literal
 
 from emul.protocols import rounds
 from emul.protocols.rounds import Update, synchronous_client, synchronous_server, train_once
-from emul.roles import Node, Vector, checks, weighted_mean
+from emul.roles import Node, Vector, World, checks, weighted_mean
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ ROLES = {"server": server, "client": client}
 STATELESS = ("client",)
 
 
-def check(params: Params, world: object) -> list[str]:
+def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
     return checks.fractions(fraction=params.fraction) + checks.times(deadline=params.deadline_s)
 

@@ -20,8 +20,7 @@ import numpy as np
 from emul.learning.models import BUILT_IN
 from emul.learning.objectives import PrototypePull
 from emul.learning.pooling import Pool
-from emul.protocols.rounds import first_server
-from emul.roles import Message, Node, Vector, checks
+from emul.roles import Message, Node, Vector, World, checks
 
 WHOLE = Pool("none")                    # features are exchanged as they are
 
@@ -65,8 +64,6 @@ class ClientState:
 
 
 async def server(node: Node, p: Params) -> None:
-    if node.index > 0:
-        return                          # a second server agrees in other schemes; here it has nothing to do
     s = node.state(ServerState())
     async for round_ in node.rounds():
         with round_:
@@ -130,10 +127,9 @@ def quality(sent: Mapping[int, Prototypes], _: Vector) -> dict[str, float]:
 
 MESSAGES = (Globals, Own)
 ROLES = {"server": server, "client": client}
-DECIDES = first_server
 
 
-def check(params: Params, world: Any) -> list[str]:
+def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
     errors = checks.times(deadline=params.deadline_s) + checks.not_negative(lambda_=params.lambda_)
     model = BUILT_IN.get(world.task.get("model", ""))

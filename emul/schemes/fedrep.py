@@ -13,8 +13,7 @@ from typing import Any, Literal
 
 from emul.protocols import personal
 from emul.protocols.personal import personal_client, personal_server
-from emul.protocols.rounds import first_server
-from emul.roles import Node, Vector, checks
+from emul.roles import Node, Vector, World, checks
 
 
 @dataclass(frozen=True)
@@ -41,10 +40,9 @@ async def client(node: Node, p: Params) -> None:
 
 MESSAGES = personal.MESSAGES
 ROLES = {"server": server, "client": client}
-DECIDES = first_server
 
 
-def check(params: Params, world: object) -> list[str]:
+def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
     return checks.times(deadline=params.deadline_s) + checks.at_least(
         0, "a number of epochs, 0 or more", head_epochs=params.head_epochs, body_epochs=params.body_epochs)

@@ -35,7 +35,7 @@ from emul.primitives.bft.pbft import Body, Certificate, Entry, Group, Journal, p
 from emul.primitives.bft.security import security_probability
 from emul.protocols import agreement
 from emul.protocols.agreement import Ballot, NoQuorum, Voter, agree, linger, secret_key, verify
-from emul.roles import Analysis, Message, Node, Setting, Vector
+from emul.roles import Analysis, Message, Node, Setting, Vector, World
 
 # --- messages -------------------------------------------------------------------------------------------------------
 
@@ -240,6 +240,7 @@ def pooling(p: Params) -> Pool:
 
 MESSAGES = (Upload, Result, Undecided, *agreement.MESSAGES)
 ROLES = {"server": server, "client": client}
+PLACES = {"server": "server"}          # all of them
 DECIDES = "server"
 
 
@@ -280,7 +281,7 @@ BEHAVIOURS = {"crashed": crashed, "slow": slow, "two_faced": two_faced,
 
 # --- checks and theory ----------------------------------------------------------------------------------------------
 
-def check(params: Params, world: Any) -> list[str]:
+def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
     p, errors = params, []
     if p.faults < 0 or world.servers < 3 * p.faults + 1:

@@ -16,8 +16,7 @@ import numpy as np
 
 from emul.protocols import personal
 from emul.protocols.personal import ClientState, Shared, Trained
-from emul.protocols.rounds import first_server
-from emul.roles import Node, Vector, checks
+from emul.roles import Node, Vector, World, checks
 
 _LLOYD = 100                            # steps at most
 
@@ -35,8 +34,6 @@ class State:
 
 
 async def server(node: Node, p: Params) -> None:
-    if node.index > 0:
-        return                          # a second server agrees in other schemes; here it has nothing to do
     s = node.state(State([node.task.initial_parameters()]))
     async for round_ in node.rounds():
         with round_:
@@ -103,10 +100,9 @@ def k_means(sent: Mapping[int, Vector], count: int, rng: np.random.Generator) ->
 
 MESSAGES = personal.MESSAGES
 ROLES = {"server": server, "client": client}
-DECIDES = first_server
 
 
-def check(params: Params, world: object) -> list[str]:
+def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
     return checks.times(deadline=params.deadline_s) + checks.at_least(1, "1 or more", centres=params.centres)
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from emul.primitives.privacy.mechanism import noisy, told_by_update
 from emul.protocols import rounds
-from emul.protocols.rounds import Update, first_server, synchronous_client, synchronous_server, train_once
-from emul.roles import Analysis, Node, Setting, Vector, checks, weighted_mean
+from emul.protocols.rounds import Update, synchronous_client, synchronous_server, train_once
+from emul.roles import Analysis, Node, Setting, Vector, World, checks, weighted_mean
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,6 @@ class Params:
 
 
 async def server(node: Node, p: Params) -> None:
-    if node.index > 0:
-        return                          # a second server deals keys in other schemes; here it has nothing to do
-
     async def aggregate(model: Vector, updates: dict[int, Update]) -> Vector:                             # over S
         return await node.compute("aggregate", weighted_mean, model, updates, "uniform",
                                   work=len(updates) * model.size)
@@ -53,10 +50,9 @@ async def client(node: Node, p: Params) -> None:
 HONEST = rounds.honest_update            # before the noise
 MESSAGES = rounds.MESSAGES
 ROLES = {"server": server, "client": client}
-DECIDES = first_server
 
 
-def check(params: Params, world: object) -> list[str]:
+def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
     p = params
     return (checks.not_negative(lambda_=p.lambda_) + checks.positive(clip=p.clip) + checks.times(uplink=p.uplink_s)

@@ -29,7 +29,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
@@ -38,7 +38,7 @@ from emul.primitives.crypto import shamir
 from emul.primitives.crypto.keys import KEY_BYTES, KeyPair, agree, channel_key, key_pair, mask_seed, seal, unseal
 from emul.primitives.crypto.masks import check_reveal, mask_input, sum_ring, unmask
 from emul.primitives.quantise import RING, Quantiser, QuantiserOverflow
-from emul.roles import Message, Node, Received, Vector
+from emul.roles import Message, Node, Received, Vector, World
 
 # --- messages -------------------------------------------------------------------------------------------------------
 
@@ -449,13 +449,7 @@ ROLES = {"server": server, "client": client}
 STATELESS = ("client",)
 
 
-class Counts(Protocol):
-    """What `check` asks of the world."""
-
-    clients: int
-
-
-def check(params: Params, world: Counts) -> list[str]:
+def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
     p, errors = params, []
     if not 0 < p.fraction <= 1:

@@ -1,7 +1,7 @@
 """SecCoGC: as Fair-SecCoGC, with keys of Construction III.1. Weng et al., arXiv 2507.07565, 2025.
 
 The keys add to zero, but the last client's has about K - 1 times the power of the others': the scheme is not fair.
-They are no keys of pairs, so a dealer makes them: the second server, or a node of the role `dealer`.
+They are no keys of pairs, so a dealer makes them: a node of the kind `dealer`, or the second server.
 """
 
 VARIANT_OF = "fair_seccogc"

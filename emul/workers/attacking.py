@@ -65,12 +65,13 @@ class Attacking:
     """The attackers of a run, for one worker."""
 
     def __init__(self, plans: Mapping[int, Sequence[Planned]], plugins: Sequence[str], module: ModuleType, task: Task,
-                 names: Sequence[str], clients: Sequence[int], group: int):
-        """plans: node -> its attacks, of all nodes. group: how many are trained as one, 1: none are."""
+                 names: Sequence[str], shards: Sequence[Sequence[int]], group: int):
+        """plans: node -> its attacks, of all nodes. shards: runs of nodes that hold data, as in `Setup`. group: how
+        many are trained as one, 1: none are."""
         self._plans = {node: [(p, attacks.make(p, plugins)) for p in each] for node, each in plans.items()}
         self._honest: Callable[..., Vector] | None = getattr(module, "HONEST", None)
-        self._task, self._names, self._clients, self._group = task, names, clients, group
-        self._number = {node: i for i, node in enumerate(clients)}
+        self._task, self._names, self._group = task, names, group
+        self._shard = {first + i: shard + i for first, shard, count in shards for i in range(count)}
         self.knowing = any(p.knows != "own" for each in plans.values() for p in each)
         self._seen: dict[int, _Seen] = {}
         self._again: dict[Any, dict[int, Vector]] = {}
@@ -85,7 +86,7 @@ class Attacking:
         """What is put into the task of a node. None: nothing, it is honest and nobody wants to know of it."""
         if node in self._plans:
             return _Attacker(self, node)
-        return _Watched(self, node) if self.knowing and node in self._number else None
+        return _Watched(self, node) if self.knowing and node in self._shard else None
 
     # --- what is measured -----------------------------------------------------------------------------------------
 
@@ -132,7 +133,7 @@ class Attacking:
         if seen is None or seen.round != round_:
             seen = _Seen(round_, {}, Received(), {})
         cohort = seen.offered.get("cohort")
-        population = sorted({node, *(self._clients if cohort is None else map(int, cohort))})
+        population = sorted({node, *(self._shard if cohort is None else map(int, cohort))})
         bad = self.attackers(round_).intersection(population)
         if how == "own":
             return Known(own[None], np.array([True]), len(population), len(bad))
@@ -160,7 +161,7 @@ class Attacking:
     def _one(self, rows: dict[int, Vector], node: int, seen: _Seen) -> None:
         assert self._honest is not None
         poisoned = _Poisoned(self, node) if node in self._plans else None
-        task: NodeTask = self._task.for_node(self._names[node], self._number.get(node), lambda: seen.round, poisoned)
+        task: NodeTask = self._task.for_node(self._names[node], self._shard.get(node), lambda: seen.round, poisoned)
         rows[node] = np.asarray(self._honest(task, seen.messages, node), dtype=np.float32)
 
     # --- the hooks of one node ------------------------------------------------------------------------------------
@@ -184,7 +185,7 @@ class Attacking:
 
     def note(self, node: int, own: Vector, round_: int) -> None:
         """Remember what a node's training gave, if somebody may compute it again."""
-        if self.knowing and node in self._number:
+        if self.knowing and node in self._shard:
             self._fresh.setdefault(node, []).append(Note(node, round_, _digest(own), False, node, False))
 
     def update(self, node: int, own: Vector, stream: Stream) -> Vector:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from bisect import bisect_left
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
@@ -35,8 +36,9 @@ from emul.roles.events import (
     RoleEvent,
     Start,
 )
-from emul.roles.node import Evaluate, Job, Memory, Node, Offered, World
+from emul.roles.node import Evaluate, Job, Memory, Node, Offered
 from emul.roles.trampoline import Role, RoleFunction
+from emul.roles.world import World
 from emul.wire import Encoded, Message, Vector, decode, message_types
 from emul.workers import volatile
 from emul.workers.attacking import Attacking, Note
@@ -65,6 +67,8 @@ class Setup(Struct):
     recorded: dict[int, list[int]]
     evaluate_every: int = 1                     # rounds between two evaluations; 0: never
     evaluate_scope: str = "global"              # or "per_client"
+    shards: list[list[int]] = []                # runs of nodes that hold data: [first node, its shard, how many]
+    holders: int = 0                            # shards that there are
     attacks: dict[int, list[Planned]] = {}      # node -> what it does to its data, prototypes and updates
     slowdowns: dict[int, list[list[int]]] = {}  # node -> (from ns on, numerator, denominator) of how slow it is
     held: dict[int, dict[str, list[int]]] = {}  # node -> label -> costs of its computations, in a network's record
@@ -103,22 +107,22 @@ class Core:
         self._params = module.Params(**setup.params)
         self._types = message_types(module)
         self._deterministic = schemes.deterministic(module, self._params)
-        self._world = World(setup.scheme, setup.seed, setup.names, setup.roles, setup.speeds, self._deterministic)
+        self._world = World(setup.scheme, setup.seed, setup.names, setup.roles, setup.speeds, self._deterministic,
+                            setup.task or {})
         self._costs = Costs(setup.cost_mode, setup.scheme, setup.profile, setup.recorded,   # type: ignore[arg-type]
                             setup.slowdowns, setup.held, setup.held_beyond)
         self._role_of = [""] * len(setup.names)
         for role, nodes in setup.roles.items():
             for node in nodes:
                 self._role_of[node] = role
-        self._clients = setup.roles.get("client") or list(range(len(setup.names)))      # peers: all of them
         self._task: Task | None = None
         if setup.task is not None:
             from emul.learning import Task
-            self._task = Task(setup.task, len(self._clients), setup.seed, setup.device)
+            self._task = Task(setup.task, setup.holders, setup.seed, setup.device)
             self._task.prepare()                    # before the clock starts
         self._attacking: Attacking | None = None
         if setup.attacks and self._task is not None:
-            self._attacking = Attacking(setup.attacks, setup.plugins, module, self._task, setup.names, self._clients,
+            self._attacking = Attacking(setup.attacks, setup.plugins, module, self._task, setup.names, setup.shards,
                                         setup.fuse_clients)
         self._memories: dict[int, Memory] = {}
         self._tasks: dict[int, Any] = {}
@@ -213,7 +217,7 @@ class Core:
         name = self._role_of[node]
         task, attacking = None, self._attacking
         if self._task is not None:
-            index = self._client(node)
+            index = self._shard(node)
             task = self._tasks.get(node)            # one for the node's whole life: it counts its calls
             if task is None:
                 task = self._tasks[node] = self._task.for_node(self._setup.names[node], index, lambda: memory.round,
@@ -226,10 +230,13 @@ class Core:
         function = self._function(node, memory.round if round is None else round)
         self._running[node] = Role(made, function, self._params)
 
-    def _client(self, node: int) -> int | None:
-        """The node's number among the clients; None: it is none of them."""
-        place = bisect_left(self._clients, node)        # they are ascending
-        return place if place < len(self._clients) and self._clients[place] == node else None
+    def _shard(self, node: int) -> int | None:
+        """The node's number among those that hold data; None: it is none of them."""
+        at = bisect_right(self._setup.shards, node, key=itemgetter(0)) - 1      # the runs are ascending
+        if at < 0:
+            return None
+        first, shard, count = self._setup.shards[at]
+        return shard + node - first if node - first < count else None
 
     def _rest(self, event: RoleEvent, asked: NextRound, alone: bool) -> None:
         """End the role of a node that waits for a round of its leaders, if it would come to the same place again: most
@@ -462,8 +469,8 @@ class Core:
         assert task is not None
         if self._setup.evaluate_scope == "global":
             values = task.evaluate(vector)
-        elif (client := self._client(node)) is not None:    # a personal model, on this client's share of the test set
-            values = task.evaluate_client(client, vector)
+        elif (shard := self._shard(node)) is not None:      # a personal model, on this client's share of the test set
+            values = task.evaluate_client(shard, vector)
         else:
             values = spread(task.evaluate_each(vector))
         self.observations.append(Observation(node, round, values | success))

@@ -179,7 +179,7 @@ def test_a_tampered_client_says_other_prototypes_than_it_has_and_its_model_is_th
             return lambda own, rng: {j: -v for j, v in own.items()}
     for attack in (None, Negate()):
         node = task.for_node("client1", 0, lambda: 1, attack)
-        said.append(node.train_prototypes(task.initial_parameters(), POOL))
+        said.append(node.train_prototypes(task.initial_parameters(), None, POOL))
     for tamper in (None, lambda own, rng: {j: -v for j, v in own.items()}):
         node = task.for_node("client1", 0, lambda: 1, None, tamper)
         said.append(node.train_prototypes(task.initial_parameters(), None, POOL))

@@ -18,8 +18,10 @@ from emul.network import LinkRule, Network, TopologySpec, build
 from emul.network.links.link import Link
 from emul.roles.costs import Costs
 from emul.roles.events import Compute, Computed, Entered, LeaveRound, Ready, Start, WaitEnd
-from emul.roles.node import Memory, Node, World
+from emul.roles.node import Memory, Node
 from emul.roles.trampoline import Role
+from emul.roles.world import World
+from emul.scenario.placing import place
 from emul.wire import Encoded, Message, decode, encode, message_types
 from emul.workers.core import Setup
 from emul.workers.twin import Twin
@@ -141,12 +143,12 @@ def play(scheme: str, clients: int, params: dict[str, Any], rounds: int = 1, los
     """Run a scheme on a star mesh; computing takes no virtual time, so that times are those of the links."""
     network = build(TopologySpec(generator="star_mesh", clients=clients, servers=servers),
                     [LinkRule("*", latency_ns=LATENCY_NS)], seed)
-    roles = {"server": list(range(servers)), "client": list(range(servers, servers + clients))}
-    names = list(network.names)
-    setup = Setup(0, scheme, [], params, seed, names, roles, [1.0] * len(names), [0] * len(names), {},
-                  {"d": d, "spread": spread}, "zero", {}, {})
-    plan = Plan(names, ["server"] * servers + ["client"] * clients, list(range(len(names))), [0] * len(names), [0],
-                StopRule(rounds=rounds), list(faults))
+    module = schemes.find(scheme)
+    placed = place(scheme, module, module.Params(**params), {}, network)
+    names = placed.names
+    setup = Setup(0, scheme, [], params, seed, names, placed.roles, [1.0] * len(names), [0] * len(names), {},
+                  {"d": d, "spread": spread}, "zero", {}, {}, shards=placed.shards, holders=len(placed.holders))
+    plan = Plan(names, placed.role_of, placed.vertices, [0] * len(names), [0], StopRule(rounds=rounds), list(faults))
     log: list[tuple[Any, ...]] = []
 
     class Journal:

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -35,6 +34,7 @@ from emul.protocols.seccogc.messages import (
 )
 from emul.protocols.setup import KeyRequest, KeyRing, KeysHeld, PublicKey
 from emul.roles.events import WaitEnd
+from emul.roles.world import World
 from emul.schemes import fair_seccogc
 from emul.schemes.fair_seccogc import Params, check
 from emul.wire import encode
@@ -485,6 +485,11 @@ def test_too_few_sums_and_sums_that_do_not_fit_are_told_apart() -> None:
         decode(G, sums)
 
 
+def world(clients: int) -> World:
+    names = ["server", *(f"client{k}" for k in range(1, clients + 1))]
+    return World("fair_seccogc", 7, names, {"server": [0], "client": list(range(1, clients + 1))}, [1.0] * len(names))
+
+
 # --- parameters -----------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(("params", "errors"), [
@@ -496,7 +501,6 @@ def test_too_few_sums_and_sums_that_do_not_fit_are_told_apart() -> None:
     (Params(s=10), ["s = 10: expected 0..9 with 10 clients"]),
     (Params(s=-1, lambda_=-0.1), ["s = -1: expected 0..9 with 10 clients",
                                   "lambda = -0.1: expected a number, 0 or above"]),
-    (Params(s=7, keys="dealer"), ["keys = dealer: needs a dealer, a second server or a node of the role dealer"]),
     (Params(s=7, gamma=2), ["keys = pairwise: pairs make the keys of fair_cyclic with gamma = K - 1 = 9, not of "
                             "gamma = 2; let a dealer make them"]),
     (Params(s=7, gamma=9), []),
@@ -514,9 +518,9 @@ def test_too_few_sums_and_sums_that_do_not_fit_are_told_apart() -> None:
     (Params(s=7, share_s=0.0, setup_s=-1.0), ["share = 0.0 s: expected a time above 0, or none",
                                               "setup = -1.0 s: expected a time above 0, or none"])])
 def test_check_names_what_is_wrong(params: Params, errors: list[str]) -> None:
-    assert check(params, SimpleNamespace(clients=10, servers=1, roles={})) == errors
+    assert check(params, world(10)) == errors
 
 
 def test_one_client_is_too_few() -> None:
-    assert check(Params(s=0), SimpleNamespace(clients=1, servers=1, roles={})) == [
+    assert check(Params(s=0), world(1)) == [
         "s = 0: 1 clients, a sum needs at least 2"]

@@ -310,7 +310,7 @@ def test_a_client_takes_what_f_plus_1_servers_say_and_nothing_else():
                 await node.sleep(1.0)           # the run ends with the servers
 
     module = ModuleType("world")
-    vars(module).update(ROLES={"server": server, "client": client}, Params=fedrfq.Params,
+    vars(module).update(ROLES={"server": server, "client": client}, PLACES=fedrfq.PLACES, Params=fedrfq.Params,
                         MESSAGES=fedrfq.MESSAGES)
     run_world(module, clients=1, servers=4)
     assert taken[0] == b"a"                                  # two "b" came first, of which one was forged

@@ -119,8 +119,8 @@ async def code_of(node: Node, design: Design, members: Sequence[int]) -> tuple[D
     return now, await node.compute("code", gradient_code, now, len(members), node.seed, work=len(members))
 
 
-def wrong_design(design: Design, K: int, dealers: int) -> list[str]:
-    """What is wrong with a design for K clients where so many nodes could deal keys; for a scheme's `check`."""
+def wrong_design(design: Design, K: int) -> list[str]:
+    """What is wrong with a design for K clients; for a scheme's `check`."""
     d, errors = design, []
     refused = no_code(d.code, K, d.s)
     if refused is not None:
@@ -129,8 +129,6 @@ def wrong_design(design: Design, K: int, dealers: int) -> list[str]:
         found = d.construction if d.construction != "fair_cyclic" else f"gamma = {d.gamma}"
         errors.append(f"keys = pairwise: pairs make the keys of fair_cyclic with gamma = K - 1 = {K - 1}, not of "
                       f"{found}; let a dealer make them")
-    elif d.dealt and not dealers:
-        errors.append(f"keys = {d.keys}: needs a dealer, a second server or a node of the role dealer")
     if d.gamma is not None and (d.construction != "fair_cyclic" or not 1 <= d.gamma <= K - 1):
         errors.append(f"gamma = {d.gamma}: expected 1..{K - 1} with {K} clients, for fair_cyclic only")
     if d.screen < 1:

@@ -35,8 +35,8 @@ class DealerState:
 
 
 def dealer_of(node: Node) -> int:
-    """A node of the role `dealer`, or the second server; the scheme's `check` has seen to it that there is one."""
-    return (node.nodes("dealer") or node.servers[1:])[0]
+    """The node of the role `dealer`."""
+    return node.nodes("dealer")[0]
 
 
 async def dealer(node: Node, design: Design) -> None:

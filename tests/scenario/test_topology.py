@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 from emul import scenario
 from emul.base.errors import ScenarioError
 from emul.network import Access, Capacity, Distance
-from emul.scenario.places import Topology
+from emul.scenario.topology import Topology
 
 ROOT = Path(__file__).resolve().parents[2]
 GEANT = ROOT / "topologies" / "Geant2012.graphml"
