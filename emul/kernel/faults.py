@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from emul.base import rows
 from emul.base.errors import Deadlock
-from emul.kernel.calendar import BACK, FAILURE, FAR, FAULT, LAND, NETWORK, RETURN
+from emul.kernel.calendar import BACK, FAILURE, FAULT, RETURN
 from emul.kernel.deadlock import deadlock_report
 from emul.kernel.messages import empty_inbox, find_pipe, look_again
 from emul.kernel.parts import FLOW, Crash, Fault, KNode, Leave, LinkChange, Pipe
@@ -129,13 +129,8 @@ def return_(kernel: Kernel, time: int, node: KNode, fault: Crash) -> None:
 
 def _change_link(kernel: Kernel, time: int, pipe: Pipe, fault: LinkChange) -> None:
     kernel.log((rows.LINK, time, fault.src, fault.dst, dict(fault.changes if fault.told is None else fault.told)))
+    pipe.link.change(time, **fault.changes)
     if pipe.kind != FLOW:
-        pipe.link.change(time, **fault.changes)
         look_again(kernel, pipe.main)
-        return
-    for copy in pipe.link.change(time, **fault.changes):        # dropped: known now
-        end = find_pipe(kernel, copy.path[copy.hop], copy.path[copy.hop + 1])  # of the whole flow
-        kernel.calendar.add(time, (NETWORK, copy.source, copy.seq + FAR, LAND, (copy, False, 0, 0, end),
-                                  end.owner))
-    if kernel.flows is not None:
+    elif kernel.flows is not None:
         look_again(kernel, kernel.flows)

@@ -97,9 +97,7 @@ def _enter(kernel: Kernel, time: int, pipe: Pipe, copy: Copy, ends: list[tuple[P
     delivered, delay = pipe.link.enter(time, copy.size, copy.round)
     ends.append((pipe, time))
     number, seq, last = copy.source, copy.seq + FAR, copy.hop == len(copy.path) - 2
-    if pipe.link.down and not delivered:        # nothing passes it: lost without having occupied anything
-        kernel.calendar.add(time + delay, (NETWORK, number, seq, LAND, (copy, False, 0, 0, pipe), pipe.owner))
-    elif last or not delivered or find_pipe(kernel, pipe.dst, copy.path[copy.hop + 2]).kind != FLOW:
+    if last or not delivered or find_pipe(kernel, pipe.dst, copy.path[copy.hop + 2]).kind != FLOW:
         kernel.calendar.add(time + delay, (NETWORK, number, seq, FLOW_IN, (copy, delivered, ends), None))
     else:
         kernel.calendar.add(time + delay, (NETWORK, number, seq, FLOW_ON, (copy, ends), pipe.owner))
@@ -116,10 +114,7 @@ def enter_next(kernel: Kernel, time: int, copy: Copy, ends: list[tuple[Pipe, int
 def start_flow(kernel: Kernel, time: int, copy: Copy, delivered: bool, ends: list[tuple[Pipe, int]]) -> None:
     """All latencies of a row of shared links are paid: now the copy occupies them."""
     if any(pipe.link.dropped_ns >= since for pipe, since in ends):      # a fault has dropped it on its way
-        last = ends[-1][0]
-        kernel.calendar.add(time, (NETWORK, copy.source, copy.seq + FAR, LAND, (copy, False, 0, 0, last),
-                                  last.owner))
-        return
+        delivered = False
     flows = kernel.flows
     if flows is None:
         flows = kernel.flows = Pipe(kernel.network.flows, None, -1, 0, FLOW)

@@ -111,12 +111,27 @@ def test_what_a_shared_link_loses_occupies_the_links_before_it_and_is_known_when
     assert not any(row[0] == R.HOP and names[row[5]] == "right" for row in world.rows)
 
 
-@pytest.mark.parametrize(("at", "what"), [(1 * MS // 2, "nothing left"), (4 * MS, "all dropped")])
-def test_a_link_that_goes_down_loses_its_flows_and_what_comes(at: int, what: str) -> None:
+@pytest.mark.parametrize(("at", "links"), [(1 * MS // 2, 2), (5 * MS // 2, 3), (4 * MS, 3)])
+def test_a_link_that_goes_down_loses_its_flows_and_what_comes(at: int, links: int) -> None:
+    """Known when they would have been through: the links up to the one that is down, or all of the flow's."""
     world = run(faults=[LinkDown(at, "left", "right", 1000 * MS)])
-    lost = [row[1] for row in world.rows if row[0] == R.LOST]
-    assert len(lost) == 3
-    assert set(lost) == ({2 * MS} if what == "nothing left" else {at})      # known after the latency; at the fault
+    a, b, c = sizes(world)
+    assert {row[2]: row[1] for row in world.rows if row[0] == R.LOST} == {
+        1: links * MS + 3 * a * 1000, 2: links * MS + (3 * a + 2 * (b - a)) * 1000, 3: links * MS + (a + b + c) * 1000}
+
+
+@pytest.mark.parametrize("at", [0, MS // 2, MS, 3 * MS // 2, 2 * MS, 5 * MS // 2, 4 * MS])
+def test_a_loss_is_known_when_it_is_on_a_fifo_link(at: int) -> None:
+    """One message of 1 ms and a latency of 1 ms, a fault before, in, between and after its parts: M5."""
+    def lost(sharing: str) -> list[tuple[Any, ...]]:
+        world = run_world({"server": server, "client": client}, topology=TopologySpec("star", clients=1),
+                          links=[LinkRule("*", latency_ns=1 * MS, bandwidth_bps=RATE, sharing=sharing)],
+                          faults=[LinkDown(at, "client1", "server", 1000 * MS)])
+        assert world.invariants.violations == []
+        return [row for row in world.rows if row[0] in (R.LOST, R.DELIVER)]
+
+    assert lost("maxmin") == lost("fifo")
+    assert {row[0] for row in lost("fifo")} == {R.LOST if at < 2.5 * MS else R.DELIVER}
 
 
 def test_a_link_that_comes_back_serves_what_comes_after() -> None:

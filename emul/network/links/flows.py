@@ -3,7 +3,8 @@
 A message is one *flow* over all the links in a row that share bandwidth. It pays their latencies first and then
 occupies them all at once, at the rate that `Fluid` gives it, until its last byte is through: the order in which
 SimGrid does it. What a link loses is decided when the message comes to it; a lost message occupies the links up to
-the one that loses it, and its loss is known when it would have been through.
+the one that loses it, and its loss is known when it would have been through. So it is with a link that is down. What a
+fault drops from a link goes on as a lost message over all links of its row: nobody tells its source.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ class FlowLink:
 
     cut = False
 
-    __slots__ = ("_bandwidth", "_fluid", "_held", "_latency", "_lost", "_offered", "down", "dropped_ns", "dst",
-                 "latency_ns", "mtu", "number", "overhead_bytes", "packet_loss", "src", "tcp")
+    __slots__ = ("_bandwidth", "_flows", "_fluid", "_held", "_latency", "_lost", "_offered", "down", "dropped_ns",
+                 "dst", "latency_ns", "mtu", "number", "overhead_bytes", "packet_loss", "src", "tcp")
 
     def __init__(self, flows: Flows, number: int, src: int, dst: int, latency: int | Delay = 0,
                  bandwidth_bps: float | Literal["profile"] | None = None, outage: Outage | None = None,
                  overhead_bytes: int = 0, mtu: int | None = None, tcp: TcpCap | None = None):
+        self._flows = flows
         self._fluid = flows.fluid
         self.number = number
         self.src = src
@@ -80,8 +82,8 @@ class FlowLink:
 
     def change(self, now: int, down: bool | None = None,
                bandwidth_bps: float | Literal["infinite"] | None = None, latency_ns: int | None = None,
-               outage: Outage | Literal["none"] | None = None, inflight: InFlight = "drop") -> list[Any]:
-        """Change the link from `now` on, as `Link.change`; returns the items that are dropped from it."""
+               outage: Outage | Literal["none"] | None = None, inflight: InFlight = "drop") -> None:
+        """Change the link from `now` on, as `Link.change`."""
         if latency_ns is not None:
             self._set_latency(latency_ns)
         if outage is not None:
@@ -91,20 +93,18 @@ class FlowLink:
             if not self._held:
                 self._fluid.change(now, self.number, bandwidth_bps)
         if down is None:
-            return []
-        dropped: list[Any] = []
+            return
         if down and not (self.down or self._held):
             if inflight == "pause":
                 self._held = True
                 self._fluid.change(now, self.number, 0)
             elif inflight == "drop":
-                dropped = self._fluid.remove(now, link=self.number)
+                self._flows.doom(now, self.number)
                 self.dropped_ns = now
         elif not down and self._held:
             self._held = False
             self._fluid.change(now, self.number, self._bandwidth)
         self.down = down and not self._held
-        return dropped
 
     def offered(self) -> Mapping[int, int]:
         """As `Link.offered`."""
@@ -151,6 +151,11 @@ class Flows:
         # the formula gives the rate of what arrives: what is sent again is counted, and does not slow the flow more
         self.fluid.start(now, item, size, [link.number for link in links], rtt_ns=2 * latency_ns, cap_bps=cap)
         return again
+
+    def doom(self, now: int, link: int) -> None:
+        """What is on a link at `now` will be lost. What has ended by then is through."""
+        self.fluid.settle(now)
+        self._doomed.update(dict.fromkeys(self.fluid.flows_on(link)))
 
     def next_change(self) -> int | None:
         """Time at which the next flow ends or a rate changes; None: never, as things stand."""

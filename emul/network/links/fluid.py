@@ -436,6 +436,10 @@ class Fluid:
         else:
             self._set_bandwidth(now_ns, place, None if bandwidth_bps == "infinite" else float(bandwidth_bps))
 
+    def settle(self, now_ns: int) -> None:
+        """Process what has happened by `now_ns`: what has ended is off its links, and awaits `advance`."""
+        self._run(now_ns)
+
     def flows_on(self, link: int) -> list[Any]:
         """The items on a link, in the order of their start."""
         return [flow.item for flow in self._link(link).flows]
