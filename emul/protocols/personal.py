@@ -55,7 +55,7 @@ class ClientState:
 
 
 async def personal_server(node: Node, part: str, deadline_s: float | None) -> None:
-    """Average the shared part, weighted by samples. Further servers, of other schemes, have nothing to do."""
+    """Rounds of the server: average the shared part, weighted by samples."""
     s = node.state(ServerState(node.task.initial_parameters()[node.task.part(part)]))
     async for round_ in node.rounds():
         with round_:

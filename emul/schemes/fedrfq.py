@@ -3,7 +3,7 @@
     client k    L = cross entropy + lambda * sum over classes j of the batch of mean over its samples of |p - G^j|
                 p = pool(C), (n',);  P_k^j = mean of p over the samples of class j, as integers of 2^-20, signed
     servers     N = 3f + 1 of them gather P_k and agree by PBFT on F(P, psi): the mean over the holders of each class,
-                without the psi clients that lie farthest from it (`emul.primitives.bft.fixed`, `.pbft`)
+                without the psi clients that lie farthest from it (`emul.primitives.prototypes`)
     client k    takes G when f + 1 servers have sent the same bytes; else keeps its old one
 
 Clients' models are never sent. Every server that is not faulty sends the same G, byte for byte, as long as no more than
@@ -29,36 +29,14 @@ import numpy as np
 from emul.learning.models import BUILT_IN
 from emul.learning.objectives import PrototypePull
 from emul.learning.pooling import Pool, PoolError
-from emul.primitives.bft import fixed, signing
+from emul.primitives import prototypes
 from emul.primitives.bft.faults import FAULTS, Fault
-from emul.primitives.bft.pbft import Body, Certificate, Entry, Group, Journal, pack, upload_statement
+from emul.primitives.bft.pbft import Certificate, Group, Journal, body_digest
 from emul.primitives.bft.security import security_probability
 from emul.protocols import agreement
-from emul.protocols.agreement import Ballot, NoQuorum, Voter, agree, linger, secret_key, verify
-from emul.roles import Analysis, Message, Node, Setting, Vector, World
-
-# --- messages -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Upload(Message):
-    """Client to every server."""
-
-    body: bytes                         # P_k, canonical (`fixed.to_bytes`)
-    signature: bytes                    # of `upload_statement`: round, client, SHA-256 of the body
-
-
-@dataclass(frozen=True)
-class Result(Message):
-    """Server to every client."""
-
-    body: bytes                         # G, canonical; classes that nobody holds are not in it
-    signature: bytes
-
-
-@dataclass(frozen=True)
-class Undecided(Message):
-    """Server to every client: this round has no G from here."""
+from emul.protocols.agreement.clients import Undecided, Upload, agreed, upload
+from emul.protocols.agreement.servers import Ballot, NoQuorum, Voter, accepted, agree, dropped, linger, tell
+from emul.roles import Analysis, Message, Node, Setting, Vector, World, checks
 
 
 @dataclass(frozen=True)
@@ -99,16 +77,14 @@ async def client(node: Node, p: Params) -> None:
                         partial(node.task.evaluate_nearest, means=dict(s.prototypes), pool=pool))
             try:
                 body = await node.compute("encode", encode, own, counts, p, work=len(own))
-            except fixed.InvalidUpload:         # its features have left all bounds: it has nothing to say
+            except prototypes.InvalidUpload:         # its features have left all bounds: it has nothing to say
                 node.abstain(node.servers, Upload)
             else:
-                told = upload_statement(int(round_), node.id, fixed.digest(body))
-                node.broadcast(node.servers, Upload(body, await node.compute(
-                    "sign", signing.sign, secret_key(node), told, work=1)))
-            agreed = await results(node, int(round_), p)
-            if agreed is not None:
-                upload = fixed.from_bytes(agreed, pool.length(node.task.features), node.task.classes)
-                s.prototypes = s.prototypes | fixed.to_float(upload.prototypes)
+                await upload(node, round_, body, node.servers)
+            said = await agreed(node, round_, p.faults, p.result_timeout_s)
+            if said is not None:
+                found = prototypes.from_bytes(said, pool.length(node.task.features), node.task.classes)
+                s.prototypes = s.prototypes | prototypes.to_float(found.prototypes)                      # G
 
 
 def train(task: Any, model: Vector, means: dict[int, Vector], p: Params,
@@ -120,30 +96,9 @@ def train(task: Any, model: Vector, means: dict[int, Vector], p: Params,
     return found
 
 
-async def results(node: Node, t: int, p: Params) -> bytes | None:
-    """What f + 1 servers say that G is; None: no so many say the same."""
-    said: dict[bytes, int] = {}
-    left = list(node.servers)
-    end = None if p.result_timeout_s is None else node.now_ns + round(p.result_timeout_s * 1e9)
-    while left and max(said.values(), default=0) + len(left) > p.faults:
-        rest = None if end is None else max(0, end - node.now_ns) / 1e9
-        got = await node.gather((Result, Undecided), left, timeout_s=rest, need=1)
-        if not got:
-            return None
-        for server, m in got.items():
-            left.remove(server)
-            if isinstance(m, Result):
-                claim = (node.world.names[server], pack("Result", t, m.body), m.signature)
-                sound, = await node.compute("verify", verify, node.seed, [claim], work=1)
-                said[m.body] = said.get(m.body, 0) + sound
-                if said[m.body] > p.faults:
-                    return m.body
-    return None
-
-
 def encode(own: Mapping[int, Vector], counts: Mapping[int, int], p: Params) -> bytes:
     """The body of an upload; with the numbers of samples where they are weights."""
-    return fixed.to_bytes(fixed.quantise(own), None if p.aggregate == "mean" else
+    return prototypes.to_bytes(prototypes.quantise(own), None if p.aggregate == "mean" else
                           {j: counts.get(j, 1) for j in own})
 
 
@@ -167,67 +122,50 @@ async def server(node: Node, p: Params, fault: type[Fault] = Fault, delay_s: flo
             s.within = int(round_)
             length, classes = pool.length(node.task.features), node.task.classes
             excluded: dict[bytes, tuple[int, ...]] = {}
-            ballot = Ballot(partial(fixed.from_bytes, length=length, classes=classes, counted=p.aggregate != "mean"),
-                            partial(F, p=p, excluded=excluded))
+            ballot = Ballot(partial(prototypes.from_bytes, length=length, classes=classes,
+                                    counted=p.aggregate != "mean"), partial(F, p=p, excluded=excluded), numbers)
             # after a crash nobody sends it again what it has lost: the others have it
             got = {} if away else await node.gather(Upload, node.clients, timeout_s=p.upload_deadline_s)
-            entries = await node.compute("verify", accept, node, int(round_), got, ballot, work=len(got))
             if s.journal is None or s.journal.t != round_:
                 s.last = s.journal.decision if s.journal is not None and s.journal.t == round_ - 1 else None
                 s.journal = Journal(int(round_))
             wrong = fault()
             voter = Voter(node, wrong.machine(group, node.index, s.journal), ballot, wrong, delay_s)
+            entries = await accepted(voter, got)
             try:
                 decided = await agree(voter, entries, p.round_timeout_s, s.last, later, away)
             except NoQuorum:
                 node.broadcast(node.clients, Undecided())
-                node.report(received=len(entries), decided=False, rejected=said(voter))
+                node.report(received=len(entries), decided=False, rejected=dropped(voter))
                 s.within = 0
                 raise
             away, body = False, decided.proposal.result
-            told = wrong.told(body)
-            if told is not None:
-                node.broadcast(node.clients, Result(told, await node.compute(
-                    "sign", signing.sign, secret_key(node), pack("Result", int(round_), told), work=1)))
+            await tell(voter, body)
             uploads = {e.client: ballot.bodies[e.client, e.digest][1] for e in decided.proposal.entries}
-            prototypes = fixed.to_float(fixed.from_bytes(body, length, classes).prototypes)
-            node.report(np.concatenate([*prototypes.values()] or [np.zeros(0, np.float32)]),
+            G = prototypes.to_float(prototypes.from_bytes(body, length, classes).prototypes)
+            node.report(np.concatenate([*G.values()] or [np.zeros(0, np.float32)]),
                         evaluate=partial(quality, uploads), received=len(entries), decided=True, view=decided.view,
-                        uploaded=sum(v.size for u in uploads.values() for v in u.prototypes.values()),
-                        agreed=fixed.digest(body).hex()[:16], classes=len(prototypes), rejected=said(voter),
+                        uploaded=sum(map(numbers, uploads.values())),
+                        agreed=body_digest(body).hex()[:16], classes=len(G), rejected=dropped(voter),
                         excluded=" ".join(node.world.names[k] for k in excluded.get(body, ())))
             await linger(voter, 2 * p.view_timeout_s, s.last, later)
             s.within = 0
 
 
-def accept(node: Node, t: int, got: Mapping[int, Upload], ballot: Ballot) -> list[Entry]:
-    """The uploads that are valid and signed by who sent them, by name; the others are counted."""
-    entries = []
-    for k, m in sorted(got.items()):
-        told = upload_statement(t, k, fixed.digest(m.body))
-        if not verify(node.seed, [(node.world.names[k], told, m.signature)])[0]:
-            ballot.rejected["forged upload"] += 1
-            continue
-        entry, valid = ballot.add(Body(k, m.body, m.signature))
-        if valid:
-            entries.append(entry)
-    return entries
-
-
-def F(inputs: dict[int, fixed.Upload], p: Params, excluded: dict[bytes, tuple[int, ...]]) -> bytes:
+def F(inputs: dict[int, prototypes.Upload], p: Params, excluded: dict[bytes, tuple[int, ...]]) -> bytes:
     """The bytes to agree on; whom the filter left out is noted."""
-    found = fixed.filtered_mean(inputs, p.psi, p.discrepancy, p.aggregate)
-    body = fixed.to_bytes(found.prototypes)
+    found = prototypes.filtered_mean(inputs, p.psi, p.discrepancy, p.aggregate)
+    body = prototypes.to_bytes(found.prototypes)
     excluded[body] = found.excluded
     return body
 
 
-def said(voter: Voter) -> str:
-    """What was dropped and why: "bad signature 2, wrong result 1"."""
-    return ", ".join(f"{why} {n}" for why, n in sorted((voter.ballot.rejected + voter.replica.rejected).items()))
+def numbers(upload: prototypes.Upload) -> int:
+    """How many an upload has."""
+    return sum(vector.size for vector in upload.prototypes.values())
 
 
-def quality(uploads: Mapping[int, fixed.Upload], _: Vector) -> dict[str, float]:
+def quality(uploads: Mapping[int, prototypes.Upload], _: Vector) -> dict[str, float]:
     """Silhouette and failure rate of the prototypes that were agreed on, off the clock."""
     from emul.learning.prototypes import quality as of
 
@@ -238,7 +176,7 @@ def pooling(p: Params) -> Pool:
     return Pool(p.pool, *p.map, p.kernel, p.stride)
 
 
-MESSAGES = (Upload, Result, Undecided, *agreement.MESSAGES)
+MESSAGES = agreement.MESSAGES
 ROLES = {"server": server, "client": client}
 PLACES = {"server": "server"}          # all of them
 DECIDES = "server"
@@ -262,11 +200,9 @@ async def two_faced(node: Node, p: Params) -> None:
         with round_:
             s.model, own, counts = await node.compute("train", train, node.task, s.model, dict(s.prototypes), p)
             for half in (0, 1):
-                body = encode({j: v + half for j, v in own.items()}, counts, p)
-                signature = await node.compute("sign", signing.sign, secret_key(node), upload_statement(
-                    int(round_), node.id, fixed.digest(body)), work=1)
-                node.broadcast(node.servers[half::2], Upload(body, signature))
-            await results(node, int(round_), p)
+                await upload(node, round_, encode({j: v + half for j, v in own.items()}, counts, p),
+                             node.servers[half::2])
+            await agreed(node, round_, p.faults, p.result_timeout_s)
 
 
 def _faulty(fault: type[Fault]) -> Any:
@@ -289,14 +225,9 @@ def check(params: Params, world: World) -> list[str]:
                       f"the topology has {world.servers}")
     if not 0 <= p.psi < max(1, world.clients):
         errors.append(f"psi = {p.psi}: expected a number below {world.clients}, the number of clients")
-    if not p.lambda_ >= 0:
-        errors.append(f"lambda = {p.lambda_}: expected a number, 0 or above")
-    if p.omit_max < 0:
-        errors.append(f"omit_max = {p.omit_max}: expected 0 uploads or more")
-    errors += [f"{name} = {value} s: expected a time above 0" for name, value in (
-        ("view_timeout", p.view_timeout_s), ("round_timeout", p.round_timeout_s),
-        ("upload_deadline", p.upload_deadline_s), ("result_timeout", p.result_timeout_s))
-        if value is not None and value <= 0]
+    errors += checks.not_negative(lambda_=p.lambda_) + checks.at_least(0, "0 uploads or more", omit_max=p.omit_max)
+    errors += checks.times(view_timeout=p.view_timeout_s, round_timeout=p.round_timeout_s,
+                           upload_deadline=p.upload_deadline_s, result_timeout=p.result_timeout_s)
     name = world.task.get("model", "")
     model = BUILT_IN.get(name)
     if model is not None and model.features is None:

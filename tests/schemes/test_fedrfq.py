@@ -13,9 +13,12 @@ import pytest
 from emul import engine
 from emul.base import rows as R
 from emul.base.errors import RoleFailed, ScenarioError
-from emul.primitives.bft import fixed
+from emul.primitives import prototypes
+from emul.primitives.bft.pbft import body_digest
 from emul.primitives.bft.security import security_probability
-from emul.protocols.agreement import Ballot
+from emul.protocols.agreement.clients import Result, Upload
+from emul.protocols.agreement.clients import agreed as taken_result
+from emul.protocols.agreement.servers import Ballot, accept
 from emul.record.columns import columns
 from emul.record.journal import MemoryJournal
 from emul.record.tables import derive
@@ -220,15 +223,15 @@ def test_the_printed_aggregation_makes_prototypes_collapse():
         from emul.workers.core import Core
 
         bodies = []
-        original = fixed.filtered_mean
+        original = prototypes.filtered_mean
 
-        def noted(*args: Any) -> fixed.Filtered:
+        def noted(*args: Any) -> prototypes.Filtered:
             found = original(*args)
-            bodies.append(np.mean([np.linalg.norm(v / fixed.UNIT) for v in found.prototypes.values()]))
+            bodies.append(np.mean([np.linalg.norm(v / prototypes.UNIT) for v in found.prototypes.values()]))
             return found
         assert Core is not None
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(fixed, "filtered_mean", noted)
+            patch.setattr(prototypes, "filtered_mean", noted)
             run(scheme=f"fedrfq, lambda: 1.0, aggregate: {aggregate}", rounds=6, clients=20)
         return float(bodies[-1])
 
@@ -262,24 +265,24 @@ def test_the_same_digests_for_any_number_of_worker_processes(honest: World, pool
 
 # --- what single functions refuse -----------------------------------------------------------------------------------
 
-def _signed(t: int, client: int, body: bytes, by: str) -> fedrfq.Upload:
+def _signed(t: int, client: int, body: bytes, by: str) -> Upload:
     from emul.base.streams import seed_bytes
     from emul.primitives.bft import signing
     from emul.primitives.bft.pbft import upload_statement
 
-    return fedrfq.Upload(body, signing.sign(seed_bytes(7, "ed25519", by), upload_statement(
-        t, client, fixed.digest(body))))
+    return Upload(body, signing.sign(seed_bytes(7, "ed25519", by), upload_statement(
+        t, client, body_digest(body))))
 
 
 def test_a_forged_a_replayed_and_an_invalid_upload_are_dropped_with_their_reason():
     node = SimpleNamespace(seed=7, world=SimpleNamespace(names=["server1", "client1", "client2", "client3", "client4"]))
-    good = fixed.to_bytes(fixed.quantise({3: np.ones(24)}))
+    good = prototypes.to_bytes(prototypes.quantise({3: np.ones(24)}))
     got = {1: _signed(5, 1, good, "client1"),
            2: _signed(5, 2, good, "client1"),               # in the name of another one
            3: _signed(4, 3, good, "client3"),               # of the last round
            4: _signed(5, 4, good[:-1], "client4")}          # signed, but no upload
-    ballot = Ballot(lambda body: fixed.from_bytes(body, 24, 10), lambda inputs: b"")
-    entries = fedrfq.accept(node, 5, got, ballot)           # type: ignore[arg-type]
+    ballot = Ballot(lambda body: prototypes.from_bytes(body, 24, 10), lambda inputs: b"", fedrfq.numbers)
+    entries = accept(SimpleNamespace(node=node, ballot=ballot, replica=SimpleNamespace(t=5)), got)      # type: ignore
     assert [e.client for e in entries] == [1]
     assert ballot.rejected == {"forged upload": 2, "invalid upload": 1}
 
@@ -290,16 +293,16 @@ def test_a_client_takes_what_f_plus_1_servers_say_and_nothing_else():
     from emul.primitives.bft import signing
     from emul.primitives.bft.pbft import pack
 
-    def result(server: int, body: bytes, by: int | None = None) -> fedrfq.Result:
+    def result(server: int, body: bytes, by: int | None = None) -> Result:
         key = seed_bytes(7, "ed25519", f"server{by or server}")
-        return fedrfq.Result(body, signing.sign(key, pack("Result", 1, body)))
+        return Result(body, signing.sign(key, pack("Result", 1, body)))
 
     taken: list[bytes | None] = []
 
     async def client(node: Node, p: fedrfq.Params) -> None:
         async for round_ in node.rounds(sync=node.servers, quorum=2):
             with round_:
-                taken.append(await fedrfq.results(node, 1, p))
+                taken.append(await taken_result(node, 1, p.faults, p.result_timeout_s))
 
     async def server(node: Node, p: fedrfq.Params) -> None:
         bodies = {1: result(1, b"a"), 2: result(2, b"b", by=3), 3: result(3, b"b"), 4: result(4, b"a")}

@@ -13,22 +13,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from emul.base.errors import TooFewClients
 from emul.kernel import Crash
-from emul.primitives.quantise import Quantiser
-from emul.schemes import secagg
-from emul.schemes.secagg import (
+from emul.primitives.crypto import shamir
+from emul.primitives.crypto.keys import agree, key_pair, mask_seed, unseal
+from emul.primitives.crypto.masks import unmask
+from emul.primitives.quantise import Quantiser, QuantiserOverflow
+from emul.protocols.pairwise import client as members
+from emul.protocols.pairwise import server as hub
+from emul.protocols.pairwise.messages import (
     AdvertiseKeys,
     Begin,
     KeyRing,
     Masked,
-    Params,
     Reveal,
     Shared,
     Sharers,
     Shares,
     Unmask,
-    check,
+    id_array,
+    mask_public,
 )
+from emul.schemes import secagg
+from emul.schemes.secagg import Params, check
 from emul.wire import Message, encode
 
 # the message of the client that closes each set, and the server's message that asks for it
@@ -55,16 +62,16 @@ class Audit:
 def audited() -> Iterator[Audit]:
     """Record inputs, sums and requests, and that no client has both of its secrets revealed."""
     audit, now = Audit(), {"round": 0}
-    masked_input, unmasked_sum, reveal, share = (secagg.masked_input, secagg.unmasked_sum, secagg.reveal,
-                                                 secagg.share_secrets)
+    masked_input, unmasked_sum, reveal, share = (members.masked_input, hub.unmasked_sum, members.reveal,
+                                                 members.share_secrets)
 
     def see_share(i: int, own: Any, ring: KeyRing, t: int, round_: int, rng: Any) -> Any:
         now["round"] = round_
         return share(i, own, ring, t, round_, rng)
 
-    def see_input(i: int, b: bytes, seeds: Any, update: Any, weight: Any, p: Params, n: int) -> Any:
-        audit.inputs[now["round"], i] = secagg.ring_input(Quantiser(p.clip, p.bits), update, weight, n)
-        return masked_input(i, b, seeds, update, weight, p, n)
+    def see_input(i: int, b: bytes, seeds: Any, update: Any, samples: int, encode: Any) -> Any:
+        audit.inputs[now["round"], i], _ = encode(update, samples)
+        return masked_input(i, b, seeds, update, samples, encode)
 
     def see_sum(masked: Any, self_seeds: Any, dropped_seeds: Any) -> Any:
         total, expansions = unmasked_sum(masked, self_seeds, dropped_seeds)
@@ -79,9 +86,9 @@ def audited() -> Iterator[Audit]:
         return reveal(i, hand, boxes, U2, request, t, round_)
 
     with pytest.MonkeyPatch.context() as patch:
-        for name, seen in (("share_secrets", see_share), ("masked_input", see_input), ("unmasked_sum", see_sum),
-                           ("reveal", see_reveal)):
-            patch.setattr(secagg, name, seen)
+        for module, name, seen in ((members, "share_secrets", see_share), (members, "masked_input", see_input),
+                                   (hub, "unmasked_sum", see_sum), (members, "reveal", see_reveal)):
+            patch.setattr(module, name, seen)
         yield audit
     assert all(len(kinds) == 1 for kinds in audit.revealed.values())
 
@@ -133,8 +140,8 @@ def test_a_round_is_exact_over_U3_or_fails_as_the_predicate_says(play: Any, patt
     sets, why = predicate(n, t, lost, shares)
     assert played.why[0, 1] == why
     report = played.reports[1]
-    for name, members in zip(("U1", "U2", "U3", "U5"), sets, strict=False):
-        assert report[name] == len(members)
+    for name, chosen in zip(("U1", "U2", "U3", "U5"), sets, strict=False):
+        assert report[name] == len(chosen)
     assert (1 in audit.sums) == (why == "")
     if why == "":
         assert audit.U3[1] == sets[2]
@@ -259,8 +266,8 @@ def test_masks_of_a_client_lost_at_the_sharing_are_not_taken_off(play: Any) -> N
 
 def test_taking_off_masks_with_all_neighbours_would_be_wrong(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The known defect (specification, 5b): the oracle of these tests sees it."""
-    right = secagg.dropped_pair_seeds
-    monkeypatch.setattr(secagg, "dropped_pair_seeds", lambda keys, advertised, A, U3, round_: {
+    right = hub.dropped_pair_seeds
+    monkeypatch.setattr(hub, "dropped_pair_seeds", lambda keys, advertised, A, U3, round_: {
         j: {i: seed for i, seed in seeds.items() if i != j} for j, seeds in
         right(keys, advertised, A, list(advertised), round_).items()})
     with audited() as audit:
@@ -292,18 +299,18 @@ class Peers:
         self.client.enter(1)
         self.client.deliver((0, Begin(np.zeros(40, np.float32))))
         rng = np.random.default_rng(0)
-        self.secrets = {i: secagg.new_secrets(rng) for i in (1, 2, 3, 4)}
+        self.secrets = {i: members.new_secrets(rng) for i in (1, 2, 3, 4)}
         advertised = {i: AdvertiseKeys(s.public) for i, s in self.secrets.items()}
         advertised[5] = self.client.only(AdvertiseKeys)
-        self.ring = secagg.key_ring(advertised, [1, 2, 3, 4, 5])
+        self.ring = hub.key_ring(advertised, [1, 2, 3, 4, 5])
         self.client.deliver((0, self.ring))
-        self.hands = {i: secagg.share_secrets(i, s, self.ring, t, 1, rng) for i, s in self.secrets.items()}
+        self.hands = {i: members.share_secrets(i, s, self.ring, t, 1, rng) for i, s in self.secrets.items()}
 
     def mask(self, U2: list[int]) -> None:
-        self.client.deliver((0, Sharers(secagg.id_array(U2))))
+        self.client.deliver((0, Sharers(id_array(U2))))
 
     def ask(self, survivors: list[int], dropped: list[int], boxes: tuple[int, ...] = (1, 2, 3, 4)) -> None:
-        self.client.deliver((0, Unmask(secagg.id_array(survivors), secagg.id_array(dropped))))
+        self.client.deliver((0, Unmask(id_array(survivors), id_array(dropped))))
         if self.client.last.__class__.__name__ == "Wait":
             self.client.deliver(*((i, Shares(self.hands[i].boxes[5])) for i in boxes))
 
@@ -315,15 +322,15 @@ def test_a_client_shares_with_everybody_on_the_ring_and_then_says_so(drive: Any)
     boxes = {to[0]: m.box for to, m in peers.client.sent[:-1]}
     opened = {}
     for i in (1, 2, 3):
-        opened[i] = secagg.unseal(peers.hands[i].channels[5], 5, i, 0, 1, boxes[i].tobytes())
-    s_sk, b = secagg.shamir.combine(opened, 3)[:32], secagg.shamir.combine(opened, 3)[32:]
-    assert secagg.key_pair(s_sk).public == secagg.mask_public(peers.ring.keys[4])
+        opened[i] = unseal(peers.hands[i].channels[5], 5, i, 0, 1, boxes[i].tobytes())
+    s_sk, b = shamir.combine(opened, 3)[:32], shamir.combine(opened, 3)[32:]
+    assert key_pair(s_sk).public == mask_public(peers.ring.keys[4])
     peers.mask([1, 2, 4, 5])
     y = peers.client.only(Masked).y.copy()
-    secagg.unmask(y, {5: b}, {})
+    unmask(y, {5: b}, {})
     for i in (1, 2, 4):                                     # the pair masks run over U2, so not with 3
-        seed = secagg.mask_seed(secagg.agree(s_sk, secagg.mask_public(peers.ring.keys[i - 1])), 1)
-        secagg.unmask(y, {}, {i: {5: seed}})                # i's half of the pair
+        seed = mask_seed(agree(s_sk, mask_public(peers.ring.keys[i - 1])), 1)
+        unmask(y, {}, {i: {5: seed}})                # i's half of the pair
     update, _ = peers.client.node.task.local_update(np.zeros(40, np.float32))
     assert np.array_equal(y, Quantiser().quantise(update))
 
@@ -334,7 +341,7 @@ def test_a_client_reveals_b_of_survivors_and_the_mask_key_of_the_dropped(drive: 
     peers.ask([1, 2, 5], [3], boxes=(1, 3))                 # the shares of 2 were lost on the way
     answer = peers.client.only(Reveal)
     assert answer.ids.tolist() == [1, 5, 3]
-    sealed = {i: secagg.unseal(peers.hands[i].channels[5], i, 5, 0, 1, peers.hands[i].boxes[5].tobytes())
+    sealed = {i: unseal(peers.hands[i].channels[5], i, 5, 0, 1, peers.hands[i].boxes[5].tobytes())
               for i in (1, 3)}
     assert answer.shares[0].tobytes() == sealed[1][32:]
     assert answer.shares[2].tobytes() == sealed[3][:32]
@@ -391,7 +398,7 @@ def test_a_broken_box_is_a_missing_share(drive: Any) -> None:
 
 def test_a_refusal_is_an_outcome_of_the_servers_round(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that asks for both secrets of client 1 gets no answer, and the run goes on."""
-    monkeypatch.setattr(secagg, "id_array", lambda ids: np.array([*ids] or [1], np.uint32))
+    monkeypatch.setattr(hub, "id_array", lambda ids: np.array([*ids] or [1], np.uint32))
     played = play("secagg", 4, {}, rounds=2)
     assert played.why[0, 2] == "TooFewClients: unmask: 0 shares of the self mask of client1, threshold t = 3"
     assert played.why[3, 1] == "Refused: inconsistent_sets: both secrets asked for nodes [1]"
@@ -403,14 +410,14 @@ def test_the_server_asks_only_those_of_U3_and_for_nobody_twice(drive: Any) -> No
     server = drive("secagg", "server", 0, 4, {"threshold": 2})
     server.enter(1)
     rng = np.random.default_rng(0)
-    server.deliver(*((i, AdvertiseKeys(secagg.new_secrets(rng).public)) for i in (1, 2, 3)))
+    server.deliver(*((i, AdvertiseKeys(members.new_secrets(rng).public)) for i in (1, 2, 3)))
     assert [to for to, _ in server.sent] == [[1, 2, 3]]
     assert server.only(KeyRing).ids.tolist() == [1, 2, 3]
     server.deliver(*((i, Shared()) for i in (1, 2, 3)))
     assert [(to, m.ids.tolist()) for to, m in server.sent] == [([1, 2, 3], [1, 2, 3])]
     server.deliver(*((i, Masked(np.zeros(40, np.uint32))) for i in (1, 3)))
     assert [(to, m.survivors.tolist(), m.dropped.tolist()) for to, m in server.sent] == [([1, 3], [1, 3], [2])]
-    server.deliver(*((i, Reveal(secagg.id_array([i]), np.zeros((1, 32), np.uint8))) for i in (1, 3)))
+    server.deliver(*((i, Reveal(id_array([i]), np.zeros((1, 32), np.uint8))) for i in (1, 3)))
     assert server.left == ["TooFewClients: unmask: 1 shares of the self mask of client1, threshold t = 2"]
 
 
@@ -418,11 +425,11 @@ def test_a_graph_decides_who_gets_whose_keys(drive: Any) -> None:
     """A ring of six, degree 2: closed neighbourhoods of 3, of which each client hears."""
     near = {i: frozenset({i, (i % 6) + 1, ((i - 2) % 6) + 1}) for i in range(1, 7)}
     node = SimpleNamespace(world=SimpleNamespace(names=["server", *(f"client{i}" for i in range(1, 7))]))
-    groups = secagg.neighbourhoods("keys", node, near, [1, 2, 3, 4, 5, 6], 6, 3)
+    groups = hub.neighbourhoods("keys", node, near, [1, 2, 3, 4, 5, 6], 6, 3)
     assert groups == [([i], sorted(near[i])) for i in range(1, 7)]
-    with pytest.raises(secagg.TooFewClients, match=r"^keys: 5 of 6 clients answered, 2 of them around client1, "
+    with pytest.raises(TooFewClients, match=r"^keys: 5 of 6 clients answered, 2 of them around client1, "
                                                    r"threshold t = 3$"):
-        secagg.neighbourhoods("keys", node, near, [1, 3, 4, 5, 6], 6, 3)
+        hub.neighbourhoods("keys", node, near, [1, 3, 4, 5, 6], 6, 3)
 
 
 def test_a_sparser_graph_gives_the_same_sum(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -453,11 +460,11 @@ def test_weights_by_samples_give_the_weighted_mean(play: Any) -> None:
 
 
 def test_a_weight_that_could_pass_the_ring_is_refused_with_the_bound() -> None:
-    with pytest.raises(secagg.QuantiserOverflow, match=r"^quantiser_overflow: 6554 samples of one client, but n = 10 "
+    with pytest.raises(QuantiserOverflow, match=r"^quantiser_overflow: 6554 samples of one client, but n = 10 "
                                                        r"clients and 16 bits allow 6553 each; use fewer bits or "
                                                        r"weights: uniform$"):
-        secagg.ring_input(Quantiser(1.0, 16), np.zeros(3, np.float32), 6554, 10)
-    assert secagg.ring_input(Quantiser(1.0, 16), np.ones(3, np.float32), 6553, 10)[0] == 6553 * 65535
+        secagg.ring_input(np.zeros(3, np.float32), 6554, Params(weights="samples"), 10)
+    assert secagg.ring_input(np.ones(3, np.float32), 6553, Params(weights="samples"), 10)[0][0] == 6553 * 65535
 
 
 def test_clients_report_how_much_was_clipped(play: Any) -> None:

@@ -181,6 +181,11 @@ def statement(server: int, message: Signed) -> bytes:
     return pack(kind.__name__, server, *(getattr(message, f.name) for f in fields(kind) if f.name != "signature"))
 
 
+def body_digest(body: bytes) -> bytes:
+    """SHA-256 of a client's input, 32 bytes: its name among servers."""
+    return sha256(body).digest()
+
+
 def upload_statement(t: int, client: int, digest: bytes) -> bytes:
     """What a client signs of its input for instance t."""
     return pack("Upload", t, client, digest)

@@ -1,9 +1,8 @@
-"""What servers agree on: class prototypes as integers, their canonical bytes, and an exact filter and mean.
+"""Class prototypes as integers, their canonical bytes, and an exact filter and mean of them: what FedRFQ agrees on.
 
 Float32 means differ in their bytes with the order of summation; integers do not. x -> round(x 2^20), |x| <= 64:
 
     body        classes ascending, each <u32 class><u32 n><int32 * n>, little-endian; `counted`: <u32 samples> after it
-    digest      SHA-256 of the body
     F(P, psi)   G0^j = mean of P_k^j over the holders of j;  D_k = sum_j |P_k^j - G0^j|^2, divided by |J_k| or not;
                 without the psi clients of the largest D_k (ties: the smaller number goes first) G^j = mean of the rest
 
@@ -17,7 +16,6 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from hashlib import sha256
 from typing import Literal
 
 import numpy as np
@@ -26,7 +24,6 @@ from emul.base.errors import ProtocolViolation
 
 UNIT = 1 << 20
 LIMIT = 64                              # of an entry's magnitude
-DIGEST_BYTES = 32
 _COUNT_LIMIT = 1 << 24                  # samples of a class that a client may claim
 
 _HEAD = struct.Struct("<II")
@@ -111,11 +108,6 @@ def from_bytes(body: bytes, length: int, classes: int, counted: bool = False) ->
             if not 1 <= counts[label] < _COUNT_LIMIT:
                 raise InvalidUpload(f"class {label}: {counts[label]} samples")
     return Upload(prototypes, counts)
-
-
-def digest(body: bytes) -> bytes:
-    """SHA-256, (32) bytes."""
-    return sha256(body).digest()
 
 
 def filtered_mean(inputs: Mapping[int, Upload], psi: int = 0, discrepancy: Discrepancy = "mean",

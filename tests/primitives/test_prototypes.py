@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emul.primitives.bft import fixed, signing
-from emul.primitives.bft.fixed import InvalidUpload, Upload, filtered_mean, from_bytes, quantise, to_bytes
+from emul.primitives import prototypes
+from emul.primitives.bft import signing
+from emul.primitives.bft.pbft import body_digest
 from emul.primitives.bft.security import security_probability
+from emul.primitives.prototypes import LIMIT, UNIT, InvalidUpload, Upload, filtered_mean, from_bytes, quantise, to_bytes
 
 
 def upload(vectors: dict[int, object], counts: dict[int, int] | None = None) -> Upload:
@@ -33,9 +35,9 @@ def test_the_mean_is_over_holders_and_the_printed_rule_divides_twice():
     inputs = {2: upload({0: [1.0, 1.0]}, {0: 5}), 3: upload({0: [3.0, 3.0]}, {0: 5})}
     for rule, expected in (("mean", 2.0), ("weighted", 2.0), ("printed", 1.0)):
         found = filtered_mean(inputs, aggregate=rule).prototypes
-        assert fixed.to_float(found)[0].tolist() == [expected, expected]
+        assert prototypes.to_float(found)[0].tolist() == [expected, expected]
     unequal = {2: upload({0: [1.0]}, {0: 1}), 3: upload({0: [3.0]}, {0: 3})}
-    assert fixed.to_float(filtered_mean(unequal, aggregate="weighted").prototypes)[0].tolist() == [2.5]
+    assert prototypes.to_float(filtered_mean(unequal, aggregate="weighted").prototypes)[0].tolist() == [2.5]
 
 
 @given(st.integers(0, 200), st.randoms(use_true_random=False), st.sampled_from(["mean", "weighted", "printed"]))
@@ -46,10 +48,10 @@ def test_F_has_the_same_digest_for_any_order_of_clients(seed, random, rule):
     random.shuffle(order)
     one = to_bytes(filtered_mean(inputs, 2, aggregate=rule).prototypes)
     other = to_bytes(filtered_mean({k: inputs[k] for k in order}, 2, aggregate=rule).prototypes)
-    assert fixed.digest(one) == fixed.digest(other)
+    assert body_digest(one) == body_digest(other)
 
 
-@given(st.lists(st.lists(st.integers(-fixed.LIMIT * fixed.UNIT, fixed.LIMIT * fixed.UNIT), min_size=3, max_size=3),
+@given(st.lists(st.lists(st.integers(-LIMIT * UNIT, LIMIT * UNIT), min_size=3, max_size=3),
                 min_size=1, max_size=30))
 @settings(max_examples=60)
 def test_the_mean_is_the_nearest_integer_of_the_true_mean(vectors):
@@ -94,7 +96,7 @@ def test_float32_means_differ_by_the_order_of_summation_which_is_why_integers_ar
         total = np.zeros(50, np.float32)
         for v in vectors[rng.permutation(20)]:
             total += v
-        digests.add(fixed.digest((total / np.float32(20)).tobytes()))
+        digests.add(body_digest((total / np.float32(20)).tobytes()))
     assert len(digests) > 50
 
 
@@ -108,7 +110,7 @@ def test_bytes_and_back(vectors, counted):
     assert to_bytes(back.prototypes, back.counts if counted else None) == body
     assert len(body) == len(vectors) * (8 + 12 + 4 * counted)
     for j, v in vectors.items():
-        assert np.abs(fixed.to_float(back.prototypes)[j] - np.array(v)).max() <= 2**-21 + 64 * 2**-24
+        assert np.abs(prototypes.to_float(back.prototypes)[j] - np.array(v)).max() <= 2**-21 + 64 * 2**-24
 
 
 @pytest.mark.parametrize(("body", "said"), [

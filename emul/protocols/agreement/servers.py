@@ -1,6 +1,6 @@
-"""Servers that agree, as roles: `agree` drives one `pbft.Replica` through one round.
+"""The servers' side of an agreement: `agree` drives one `pbft.Replica` through one round.
 
-    certificate = await agree(node, replica, Ballot(...), inputs, round_timeout_s)
+    certificate = await agree(voter, inputs, round_timeout_s)
 
 The messages are those of `emul.primitives.bft.pbft`, signed with Ed25519. ViewChange, Decision and Ask belong to no
 round: a server that is a round behind is answered all the same. Signing, checking signatures and F are computations,
@@ -10,18 +10,17 @@ round: a server that is a round behind is answered all the same. Signing, checki
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import lru_cache
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from emul.base.errors import ProtocolFailure, ProtocolViolation, TimedOut
-from emul.base.streams import seed_bytes
-from emul.primitives.bft import fixed, pbft, signing
+from emul.primitives.bft import pbft
 from emul.primitives.bft.faults import Fault
 from emul.primitives.bft.pbft import Certificate, Decide, Effect, Entry, Evaluate, Replica, Signed
-from emul.roles.node import Node
-from emul.wire import Message
+from emul.protocols.agreement.clients import Result, Upload
+from emul.protocols.agreement.keys import signed, verify
+from emul.roles import Message, Node
 
 # --- messages -------------------------------------------------------------------------------------------------------
 
@@ -72,6 +71,8 @@ class Ask(Message, pbft.Ask, unscoped=True):
 
 
 MESSAGES: tuple[type[Message], ...] = (PrePrepare, Prepare, Commit, ViewChange, NewView, Fetch, Bodies, Decision, Ask)
+T = TypeVar("T")                    # what a client's input is, once it has been read
+
 _WIRE: dict[type[Any], type[Any]] = {kind.__mro__[2]: kind for kind in MESSAGES}      # kind, Message, the primitive's
 
 
@@ -79,45 +80,25 @@ class NoQuorum(ProtocolFailure):
     """The servers have not agreed within the round's time; the text names the quorum that is missing."""
 
 
-# --- keys -----------------------------------------------------------------------------------------------------------
-
-def secret_key(node: Node) -> bytes:
-    """This node's Ed25519 key, 32 bytes; after a crash the same."""
-    return _secret(node.seed, node.name)
-
-
-def verify(seed: int, claims: Sequence[tuple[str, bytes, bytes]]) -> list[bool]:
-    """Whether each (signer's name, statement, signature) holds. Everybody has got everybody's public key before the
-    first round, for which no byte is counted."""
-    return [signing.verify(_public(seed, name), told, signature) for name, told, signature in claims]
-
-
-def _secret(seed: int, name: str) -> bytes:
-    return seed_bytes(seed, "ed25519", name)
-
-
-@lru_cache(maxsize=4096)
-def _public(seed: int, name: str) -> bytes:
-    return signing.public_key(_secret(seed, name))
-
-
 # --- the driver -----------------------------------------------------------------------------------------------------
 
 @dataclass
-class Ballot:
-    """What a server agrees on: uploads by (client node, digest), how they are read, and F of them.
+class Ballot(Generic[T]):
+    """What a server agrees on: inputs of clients by (client node, digest), how they are read, and F of them.
 
-    read: body -> upload; raises ProtocolViolation. F: {client: upload} -> the bytes that are agreed on.
+    read: body -> input; raises ProtocolViolation. F: {client: input} -> the bytes that are agreed on. size: numbers in
+    an input, the work of F.
     """
 
-    read: Callable[[bytes], fixed.Upload]
-    F: Callable[[dict[int, fixed.Upload]], bytes]
-    bodies: dict[tuple[int, bytes], tuple[pbft.Body, fixed.Upload]] = field(default_factory=dict)
+    read: Callable[[bytes], T]
+    F: Callable[[dict[int, T]], bytes]
+    size: Callable[[T], int]
+    bodies: dict[tuple[int, bytes], tuple[pbft.Body, T]] = field(default_factory=dict)
     rejected: Counter[str] = field(default_factory=Counter)         # what was dropped, by reason
 
     def add(self, body: pbft.Body) -> tuple[Entry, bool]:
-        """Keep an upload whose signature holds: (its name, whether its bytes are valid)."""
-        entry = Entry(body.client, fixed.digest(body.body), body.signature)
+        """Keep an input whose signature holds: (its name, whether its bytes are valid)."""
+        entry = Entry(body.client, pbft.body_digest(body.body), body.signature)
         try:
             self.bodies[entry.client, entry.digest] = (body, self.read(body.body))
         except ProtocolViolation:
@@ -135,7 +116,7 @@ class Voter:
 
     node: Node
     replica: Replica
-    ballot: Ballot
+    ballot: Ballot[Any]
     fault: Fault = field(default_factory=Fault)
     delay_s: float = 0.0                # a slow server waits so long before it sends
 
@@ -150,8 +131,7 @@ class Voter:
         while pending:
             effect = pending.pop(0)
             if isinstance(effect, Evaluate):
-                work = sum(v.size for e in effect.entries
-                           for v in self.ballot.bodies[e.client, e.digest][1].prototypes.values())
+                work = sum(self.ballot.size(self.ballot.bodies[e.client, e.digest][1]) for e in effect.entries)
                 found = await node.compute("filter", self.ballot.result, effect.entries, work=work)
                 pending += replica.evaluated(node.now_ns, effect.entries, self.fault.result(replica, found))
             elif not isinstance(effect, Decide):
@@ -162,12 +142,12 @@ class Voter:
         """Sign, send to the others; what this server makes of its own copy."""
         node, me = self.node, self.replica.me
         told = pbft.statement(me, send.message)
-        signature = await node.compute("sign", signing.sign, secret_key(node), told, work=1)
+        signature = await signed(node, told)
         if self.delay_s:
             await node.sleep(self.delay_s)
-        signed = on_the_wire(replace(send.message, signature=signature))
-        node.broadcast([self.servers[s] for s in send.to if s != me], signed)
-        return self.replica.receive(node.now_ns, me, send_of(signed)) if me in send.to else []
+        message = on_the_wire(replace(send.message, signature=signature))
+        node.broadcast([self.servers[s] for s in send.to if s != me], message)
+        return self.replica.receive(node.now_ns, me, send_of(message)) if me in send.to else []
 
     async def take(self, message: Message) -> None:
         """One message of another server."""
@@ -276,3 +256,38 @@ def _missing(voter: Voter) -> str:
     silent = [voter.node.world.names[voter.servers[s]] for s in group.everybody if s not in heard]
     return (f"no quorum in round {replica.t}: {what} of {len(heard)} of {group.servers} servers in view "
             f"{replica.view}, {group.quorum} are needed; not heard: {', '.join(silent) or 'none'}")
+
+
+# --- what clients send and are told ---------------------------------------------------------------------------------
+
+async def accepted(voter: Voter, got: Mapping[int, Upload]) -> list[Entry]:
+    """The inputs that are valid and signed by who sent them, by name; the others are counted."""
+    entries: list[Entry] = await voter.node.compute("verify", accept, voter, got, work=len(got))
+    return entries
+
+
+def accept(voter: Voter, got: Mapping[int, Upload]) -> list[Entry]:
+    """What `accepted` computes."""
+    node, ballot, entries = voter.node, voter.ballot, []
+    for k, m in sorted(got.items()):
+        told = pbft.upload_statement(voter.replica.t, k, pbft.body_digest(m.body))
+        if not verify(node.seed, [(node.world.names[k], told, m.signature)])[0]:
+            ballot.rejected["forged upload"] += 1
+            continue
+        entry, valid = ballot.add(pbft.Body(k, m.body, m.signature))
+        if valid:
+            entries.append(entry)
+    return entries
+
+
+async def tell(voter: Voter, result: bytes) -> None:
+    """Send every client what has been agreed on, or what a faulty server says."""
+    told = voter.fault.told(result)
+    if told is not None:
+        statement = pbft.pack("Result", voter.replica.t, told)
+        voter.node.broadcast(voter.node.clients, Result(told, await signed(voter.node, statement)))
+
+
+def dropped(voter: Voter) -> str:
+    """What was dropped and why: "bad signature 2, wrong result 1"."""
+    return ", ".join(f"{why} {n}" for why, n in sorted((voter.ballot.rejected + voter.replica.rejected).items()))

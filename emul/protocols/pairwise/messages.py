@@ -1,0 +1,106 @@
+"""The messages of the pairwise protocol, in the order of its stages.
+
+Bytes of the arrays in each message, without its header; A_i = N_i + i, the closed neighbourhood in the mask graph:
+
+    Begin           4 d                             server to each of U0
+    AdvertiseKeys   64                              each of U0 to the server
+    KeyRing         68 |A_i & U1|                   server to each of U1
+    Shares          80                              each of U1 to each of N_i & U1 (two shares of 32, a tag of 16)
+    Shared          0                               each of U1 to the server
+    Sharers         4 |A_i & U2|                    server to each of U2
+    Masked          4 d'                            each of U2 to the server; d' = d + 1 with `weights: samples`
+    Unmask          4 |A_i & U2|                    server to each of U3
+    Reveal          36 per share held of A_i & U2   each of U3 to the server
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from emul.primitives.crypto.keys import KEY_BYTES
+from emul.roles import Message, Vector
+
+
+@dataclass(frozen=True)
+class Begin(Message):
+    """Server to client: the round is open."""
+
+    model: Vector                   # (d,) float32
+
+
+@dataclass(frozen=True)
+class AdvertiseKeys(Message):
+    """Client to server."""
+
+    keys: np.ndarray                # (64,) uint8: c_pk, for the channels; s_pk, for the masks
+
+
+@dataclass(frozen=True)
+class KeyRing(Message):
+    """Server to client: the keys of A_i & U1."""
+
+    ids: np.ndarray                 # (a,) uint32, ascending
+    keys: np.ndarray                # (a, 64) uint8
+
+
+@dataclass(frozen=True)
+class Shares(Message):
+    """Client to client: what the receiver keeps of the sender's two secrets, encrypted."""
+
+    box: np.ndarray                 # (80,) uint8: shares of s_sk and b
+
+
+@dataclass(frozen=True)
+class Shared(Message):
+    """Client to server: my shares are out."""
+
+
+@dataclass(frozen=True)
+class Sharers(Message):
+    """Server to client: A_i & U2."""
+
+    ids: np.ndarray                 # uint32, ascending
+
+
+@dataclass(frozen=True)
+class Masked(Message):
+    """Client to server."""
+
+    y: np.ndarray                   # (d',) uint32
+
+
+@dataclass(frozen=True)
+class Unmask(Message):
+    """Server to client: whose secrets to reveal your shares of; of nobody both."""
+
+    survivors: np.ndarray           # uint32, A_i & U3: of b
+    dropped: np.ndarray             # uint32, A_i & (U2 - U3): of s_sk
+
+
+@dataclass(frozen=True)
+class Reveal(Message):
+    """Client to server: the shares asked for that the client holds."""
+
+    ids: np.ndarray                 # (m,) uint32
+    shares: np.ndarray              # (m, 32) uint8
+
+
+MESSAGES = (Begin, AdvertiseKeys, KeyRing, Shares, Shared, Sharers, Masked, Unmask, Reveal)
+
+
+def id_array(ids: Sequence[int]) -> np.ndarray:
+    """(n,) uint32."""
+    return np.array(ids, np.uint32)
+
+
+def channel_public(keys: np.ndarray) -> bytes:
+    """c_pk of what a client advertises."""
+    return keys[:KEY_BYTES].tobytes()
+
+
+def mask_public(keys: np.ndarray) -> bytes:
+    """s_pk of what a client advertises."""
+    return keys[KEY_BYTES:].tobytes()
