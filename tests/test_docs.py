@@ -15,6 +15,7 @@ from emul import attacks, engine
 from emul.base import rows
 from emul.base.errors import ScenarioError
 from emul.learning import data, models, partition, solver
+from emul.record.journal import MemoryJournal
 from emul.record.summary import Facts, summarise
 from emul.record.tables import COLUMNS, columns, derive
 from emul.roles import Node
@@ -24,6 +25,7 @@ from emul.scenario import models as scenario_models
 from emul.scenario.sections import Section
 from emul.study import tables as study_tables
 from emul.study.compare import METRICS
+from emul.testing import Shuffled
 
 ROOT = Path(__file__).resolve().parents[1]
 README = "README.md"
@@ -259,8 +261,48 @@ def test_a_scheme_of_the_documents_can_be_imported_and_run(
     assert (result.summary["rounds"], result.summary["invariants"]) == (2, "hold")
 
 
+TREE = "{generator: tree, branching: 2, height: 2, roles: {server: [n1], edge: [n2, n3], client: {rule: leaves}}}"
+
+
+def test_nested_rounds_of_the_documents_run_beside_a_flat_scheme(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = next(block for block in blocks("docs/writing-a-scheme.md", "python") if "edge_rounds" in block)
+    (tmp_path / "docs_hierarchical.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    plugins = ["docs_hierarchical"]
+    text = SMALL.format(topology=TREE, scheme="{name: docs_hierarchical, edge_rounds: 3}, fedavg")
+    scenario = loads(text.replace(", outage: {model: bernoulli, p: 0.2}", ""), "s", plugins=plugins)
+    nested, flat = engine.run(scenario, workers=0, out=tmp_path, plugins=plugins)
+    assert nested.error is None
+    assert nested.summary is not None
+    assert flat.summary is not None
+    assert (nested.summary["rounds"], nested.summary["invariants"], nested.summary["idle"]) == (2, "hold", [])
+    assert flat.summary["idle"] == ["n2", "n3"]
+    assert nested.summary["messages_sent"] == 2 * 2 * (2 + 3 * 4)       # rounds, up and down, edges and their clients
+    assert nested.summary["accuracy"] > flat.summary["accuracy"]        # it has learnt three times as often
+    wiring = engine.wire(scenario, *scenario.schemes[0], workers=3, plugins=plugins)
+    journal = MemoryJournal(engine.header(wiring))
+    engine.execute(wiring, Shuffled(3), journal)
+    assert journal.close() == nested.summary["digest_journal"]
+
+    once = loads(text.replace("edge_rounds: 3", "edge_rounds: 1").replace(", outage: {model: bernoulli, p: 0.2}", ""),
+                 "s", plugins=plugins)
+    nested, flat = engine.run(once, workers=0, out=tmp_path, plugins=plugins)
+    assert nested.summary is not None
+    assert flat.summary is not None
+    assert nested.summary["accuracy"] == pytest.approx(flat.summary["accuracy"], abs=0.005)     # means of means
+
+    lossy, _ = engine.run(loads(text, "s", plugins=plugins), workers=0, out=tmp_path, plugins=plugins)
+    assert lossy.error is None
+    assert lossy.summary is not None
+    assert lossy.summary["messages_lost"] > 0
+    with pytest.raises(ScenarioError, match=r"places +n4 has no edge on its way to the server"):
+        loads(text.replace("edge: [n2, n3]", "edge: [n3]"), "s", plugins=plugins)
+
+
 def test_the_test_of_the_documents_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scheme, test, *_ = blocks("docs/writing-a-scheme.md", "python")
+    scheme, *others = blocks("docs/writing-a-scheme.md", "python")
+    test = next(block for block in others if "def test_" in block)
     (tmp_path / "myscheme.py").write_text(scheme)
     monkeypatch.syspath_prepend(tmp_path)
     space: dict[str, object] = {}

@@ -4,36 +4,35 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from emul.engine.attackers import planned
-from emul.engine.costs import CostSource
+from emul.engine.parts import Parts
 from emul.learning import gpus
 from emul.learning.data import DIRECTORY, NEED_FILES
 from emul.network.recorded import Realisation
-from emul.scenario import Behaviour, Scenario
+from emul.scenario import Behaviour
 from emul.scenario.faults import node_speeds
-from emul.scenario.placing import Placed
+from emul.scenario.placing import chart_for
 from emul.workers.core import Setup
 
 FUSED = "train"                     # the label of computations that `fuse` does together
 
 
-def setups(scenario: Scenario, scheme: str, plugins: Sequence[str], params: Any, placed: Placed,
-           worker_of: Sequence[int], workers: int, costs: CostSource, record: Realisation | None,
-           slowdowns: Mapping[int, list[list[int]]], delays: Sequence[float]) -> list[Setup]:
+def setups(parts: Parts, worker_of: Sequence[int], workers: int, delays: Sequence[float]) -> list[Setup]:
     """A set-up for each worker; they differ by number and device alone."""
+    scenario, placed, costs = parts.scenario, parts.placed, parts.costs
     common = Setup(
-        worker=0, scheme=scheme, plugins=list(plugins), params=_given(params), seed=scenario.seed, names=placed.names,
-        roles=placed.roles, speeds=node_speeds(scenario.node_speeds, placed.names), workers=list(worker_of),
-        behaviours=behaviours(scenario, placed), shards=placed.shards,
-        holders=len(placed.holders), attacks=planned(scenario, placed, plugins), slowdowns=dict(slowdowns),
-        task=_located(scenario.task), cost_mode=costs.mode, profile=costs.profile, recorded=costs.recorded,
-        held=_held(record, placed.names), held_beyond=scenario.network.beyond,
+        worker=0, scheme=parts.scheme, plugins=list(parts.plugins), params=_given(parts.params), seed=scenario.seed,
+        names=placed.names, roles=placed.roles, speeds=node_speeds(scenario.node_speeds, placed.names),
+        workers=list(worker_of), behaviours=behaviours(parts), chart=chart_for(parts.module, parts.network, placed),
+        shards=placed.shards, holders=len(placed.holders), attacks=planned(scenario, placed, parts.plugins),
+        slowdowns=parts.change.slowdowns, task=_located(scenario.task), cost_mode=costs.mode, profile=costs.profile,
+        recorded=costs.recorded, held=_held(parts.record, placed.names), held_beyond=scenario.network.beyond,
         evaluate_every=scenario.evaluation.every, evaluate_scope=scenario.evaluation.scope,
         fuse="" if scenario.fuse is None else FUSED,
         fuse_clients=1 if scenario.fuse is None else scenario.fuse.clients, delays=list(delays))
@@ -41,12 +40,12 @@ def setups(scenario: Scenario, scheme: str, plugins: Sequence[str], params: Any,
             for w in range(workers)]
 
 
-def behaviours(scenario: Scenario, placed: Placed) -> dict[int, list[list[Any]]]:
+def behaviours(parts: Parts) -> dict[int, list[list[Any]]]:
     """node -> (faulty variant of its role, from round, to; 0: for good), in the order of the file."""
     found: dict[int, list[list[Any]]] = {}
-    for fault in scenario.faults:
-        if isinstance(fault, Behaviour) and fault.node not in placed.idle:
-            node = placed.names.index(fault.node)
+    for fault in parts.scenario.faults:
+        if isinstance(fault, Behaviour) and fault.node not in parts.placed.idle:
+            node = parts.placed.names.index(fault.node)
             found.setdefault(node, []).append([fault.behave, fault.first or 1, fault.last or 0])
     return found
 

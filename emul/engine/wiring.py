@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, cast
+from typing import Any
 
 from emul import schemes
-from emul.dynamics import Dynamics, dynamics
 from emul.engine.attackers import idle_attackers
-from emul.engine.costs import CostSource, load_costs
+from emul.engine.costs import CostSource
+from emul.engine.parts import Parts, parts_of
 from emul.engine.setups import FUSED, behaviours, setups
 from emul.kernel import Fusing, Plan, StopRule
-from emul.network import LinkRule, Network, build, realisation
+from emul.network import Network
 from emul.network.recorded import Realisation
-from emul.scenario import Scenario, build_params, label_of
-from emul.scenario.labels import parameters
-from emul.scenario.params import scenario_keys
-from emul.scenario.placing import Placed, place
+from emul.scenario import Scenario
 from emul.workers.core import Setup
 
 _SHOWN = 10                         # idle nodes that are named
@@ -56,41 +53,12 @@ def wire(scenario: Scenario, scheme: str, raw: dict[str, Any], workers: int = 1,
     raw: what its entry says: parameters, label, places. costs: in place of those that the scenario names. delays: for
     tests.
     """
-    module = schemes.find(scheme, plugins)
-    params = build_params(module.Params, parameters(raw), f"parameters of scheme {scheme}")
-    ideal = getattr(module, "LINKS", None) == "ideal"
-    record = _recorded(scenario)
-    network = _network(scenario, record, ideal)
-    placed = place(scheme, module, params, raw, network)
-    change = dynamics(scenario, network, placed.names, placed.idle, lossless=ideal)
-    lanes = _lanes(scenario, len(placed.names))
+    parts = parts_of(scenario, scheme, raw, plugins, costs)
+    lanes = _lanes(scenario, len(parts.placed.names))
     worker_of = [lane % workers for lane in lanes]
-    plan = _plan(scenario, module, placed, worker_of, lanes, change)
-    told = setups(scenario, scheme, plugins, params, placed, worker_of, workers, costs or load_costs(scenario), record,
-                  change.slowdowns, delays)
-    warnings = {*scenario.warnings, *network.warnings(), *change.warnings, *_unmatched(network),
-                *_strangers(record, network), *_too_few_lanes(scenario, workers),
-                *_ignored(scenario, label_of(scheme, raw), placed, change)}
-    return Wiring(scheme, label_of(scheme, raw), _given(module, raw), module, params,
-                  network, plan, told, sorted(warnings), record, placed.idle)
-
-
-def _given(module: ModuleType, raw: dict[str, Any]) -> tuple[str, ...]:
-    return tuple(field.name for key, field in scenario_keys(module.Params).items() if key in raw)
-
-
-def _recorded(scenario: Scenario) -> Realisation | None:
-    """The record that takes the place of the links' models, if the scenario names one. Raises ScenarioError."""
-    use = scenario.network
-    return None if use.replay is None else realisation.read(use.replay, cast(Any, use.beyond))
-
-
-def _network(scenario: Scenario, record: Realisation | None, ideal: bool) -> Network:
-    """ideal: no link loses anything, neither by its model nor by the record."""
-    if not ideal:
-        return build(scenario.topology, scenario.link_rules, scenario.seed, record)
-    return build(scenario.topology, [*scenario.link_rules, LinkRule("*", outage="none")], scenario.seed,
-                 None if record is None else record.without_losses())
+    return Wiring(scheme, parts.label, parts.given, parts.module, parts.params, parts.network,
+                  _plan(parts, worker_of, lanes), setups(parts, worker_of, workers, delays),
+                  sorted(set(_warnings(parts, workers))), parts.record, parts.placed.idle)
 
 
 def _lanes(scenario: Scenario, nodes: int) -> Sequence[int]:
@@ -99,13 +67,12 @@ def _lanes(scenario: Scenario, nodes: int) -> Sequence[int]:
     return range(nodes) if fuse is None else [node % fuse.lanes for node in range(nodes)]
 
 
-def _plan(scenario: Scenario, module: ModuleType, placed: Placed, worker_of: Sequence[int], lanes: Sequence[int],
-          change: Dynamics) -> Plan:
-    fuse, stop = scenario.fuse, scenario.stop
-    faulty = behaviours(scenario, placed)
+def _plan(parts: Parts, worker_of: Sequence[int], lanes: Sequence[int]) -> Plan:
+    scenario, placed, change = parts.scenario, parts.placed, parts.change
+    fuse, stop, faulty = scenario.fuse, scenario.stop, behaviours(parts)
     return Plan(
         names=placed.names, roles=placed.role_of, vertices=placed.vertices, workers=worker_of,
-        deciders=[node for node in schemes.deciders(module, placed.roles) if node not in faulty],
+        deciders=[node for node in schemes.deciders(parts.module, placed.roles) if node not in faulty],
         stop=StopRule(stop.rounds, stop.accuracy, stop.virtual_time_ns),
         faults=change.faults, streams=change.streams, evaluate_every=scenario.evaluation.every,
         fuse=None if fuse is None else Fusing(FUSED, fuse.clients, lanes))
@@ -113,10 +80,16 @@ def _plan(scenario: Scenario, module: ModuleType, placed: Placed, worker_of: Seq
 
 # --- warnings -------------------------------------------------------------------------------------------------------
 
-def _ignored(scenario: Scenario, label: str, placed: Placed, change: Dynamics) -> list[str]:
+def _warnings(parts: Parts, workers: int) -> list[str]:
+    return [*parts.scenario.warnings, *parts.network.warnings(), *parts.change.warnings, *_unmatched(parts.network),
+            *_strangers(parts.record, parts.network), *_too_few_lanes(parts.scenario, workers), *_ignored(parts)]
+
+
+def _ignored(parts: Parts) -> list[str]:
     """What the scenario does to nodes that have no role in this scheme."""
-    return [*(f"{place}: {name} is idle in {label}, nothing happens to it" for place, name in change.ignored),
-            *(f"attacks: {name} is idle in {label}, it attacks nobody" for name in idle_attackers(scenario, placed))]
+    label, attackers = parts.label, idle_attackers(parts.scenario, parts.placed)
+    return [*(f"{place}: {name} is idle in {label}, nothing happens to it" for place, name in parts.change.ignored),
+            *(f"attacks: {name} is idle in {label}, it attacks nobody" for name in attackers)]
 
 
 def _unmatched(network: Network) -> list[str]:

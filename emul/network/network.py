@@ -251,6 +251,15 @@ class Network:
         """The same for vertices that no rule tells apart."""
         return self._resolver.source_masks[v], self._resolver.destination_masks[v]
 
+    def latency_rules(self) -> tuple[list[tuple[int, int]], dict[int, int]]:
+        """Vertex -> its masks as source and as destination; and bit of a rule -> the median latency that it says, ns.
+
+        Of the bits that a link's ends share the highest one that says a latency counts.
+        """
+        said = {bit: typical_ns(rule.latency_ns) for bit, rule in enumerate(self._resolver.rule_of_bits())
+                if rule.latency_ns is not None}
+        return list(zip(self._resolver.source_masks, self._resolver.destination_masks, strict=True)), said
+
     @property
     def topology(self) -> Topology:
         """What the network was built from."""

@@ -225,6 +225,10 @@ class Resolver:
         return any(mask >> bit & 1 and getattr(self._rules[i], field) is not None
                    for bit, (i, _, _) in enumerate(self._bits))
 
+    def rule_of_bits(self) -> list[LinkRule]:
+        """Bit of a mask -> its rule; later rules have higher bits."""
+        return [self._rules[i] for i, _, _ in self._bits]
+
     def directions(self) -> list[tuple[LinkRule, frozenset[int], frozenset[int]]]:
         """For every rule and direction: the vertices that can be the source, and those that can be the destination."""
         return [(self._rules[i], _holders(bit, self.source_masks), _holders(bit, self.destination_masks))

@@ -286,6 +286,38 @@ class Node:
         """Position among the nodes of this role, from 0."""
         return self.nodes(self.role).index(self.id)
 
+    # --- where: facts of the topology, for schemes with KNOWS_TOPOLOGY ------------------------------------------------
+
+    @property
+    def neighbours(self) -> list[int]:
+        """The nodes to which a way leads on which no other node lies, ascending."""
+        return self.world.neighbours(self.id)
+
+    @property
+    def parent(self) -> int:
+        """The first node on the way to the root, the first whose rounds are the run's. Raises RoleError at the root."""
+        parent = self.world.parent(self.id)
+        if parent is None:
+            raise RoleError(f"{self.name}: the root has no parent")
+        return parent
+
+    @property
+    def children(self) -> list[int]:
+        """The nodes whose parent this one is, ascending."""
+        return self.world.children(self.id)
+
+    def nearest(self, role: str) -> int:
+        """The nearest node of a role: least latency, then fewest hops, then lowest number. Raises RoleError: none."""
+        return self.world.nearest(self.id, role)
+
+    def latency_s(self, other: int) -> float:
+        """The median latency of the way to another node, in seconds."""
+        return self.world.latency_s(self.id, other)
+
+    def hops(self, other: int) -> int:
+        """How many links the way to another node has."""
+        return self.world.hops(self.id, other)
+
     # --- randomness and state -------------------------------------------------------------------------------------
 
     @property

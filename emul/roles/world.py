@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, Protocol
+
+from emul.base.errors import RoleError
+
+
+class Terrain(Protocol):
+    """The topology as nodes know it; nodes are numbers."""
+
+    def neighbours(self, node: int) -> list[int]: ...
+    def latency_ns(self, node: int, other: int) -> int: ...
+    def hops(self, node: int, other: int) -> int: ...
+    def towards(self, node: int, other: int) -> int: ...
+    def nearest(self, node: int, others: Sequence[int]) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -18,6 +31,8 @@ class World:
     speeds: Sequence[float]                     # node -> speed, 1: the profile's machine
     deterministic: bool = True                  # False: results of some computations cannot repeat themselves
     task: Mapping[str, Any] = field(default_factory=dict)       # the learning task as the scenario has it; {}: none
+    root: int = 0                               # the first of the nodes whose rounds are the run's: where parents lead
+    terrain: Terrain | None = field(default=None, repr=False)   # None: the scheme has no KNOWS_TOPOLOGY
 
     @property
     def clients(self) -> int:
@@ -37,3 +52,47 @@ class World:
     def count(self, role: str) -> int:
         """How many nodes have a role; 0 if there is no such role."""
         return len(self.roles.get(role, ()))
+
+    # --- the topology -----------------------------------------------------------------------------------------------
+
+    def neighbours(self, node: int) -> list[int]:
+        """The nodes to which a way leads from `node` on which no other node lies, ascending."""
+        return self._known.neighbours(node)
+
+    def nearest(self, node: int, role: str) -> int:
+        """The node of a role that is nearest to `node`: least latency, fewest hops, lowest number. Raises RoleError."""
+        others = self.roles.get(role)
+        if not others:
+            raise RoleError(f"no node has the role {role}")
+        return self._known.nearest(node, others)
+
+    def parent(self, node: int) -> int | None:
+        """The first node on the way to the root; None: it is the root."""
+        return None if node == self.root else self._known.towards(node, self.root)
+
+    def children(self, node: int) -> list[int]:
+        """The nodes whose parent it is, ascending."""
+        return self._children.get(node, [])
+
+    def latency_s(self, node: int, other: int) -> float:
+        """Of the way from one node to another: the median latencies of its links, in seconds."""
+        return self._known.latency_ns(node, other) / 1e9
+
+    def hops(self, node: int, other: int) -> int:
+        """How many links the way from one node to another has."""
+        return self._known.hops(node, other)
+
+    @property
+    def _known(self) -> Terrain:
+        if self.terrain is None:
+            raise RoleError(f"{self.scheme} does not know the topology: it has to say KNOWS_TOPOLOGY = True")
+        return self.terrain
+
+    @cached_property
+    def _children(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for node in range(self.nodes):
+            parent = self.parent(node)
+            if parent is not None:
+                found.setdefault(parent, []).append(node)
+        return found

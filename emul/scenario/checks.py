@@ -17,6 +17,7 @@ from emul.network.links.fifo import LinksError
 from emul.network.models import latency, outages, traces
 from emul.network.models.churn import read_availability
 from emul.network.models.csvfile import in_short
+from emul.network.terrain import Terrain
 from emul.roles import World
 from emul.scenario.attacks import Attack, Chosen
 from emul.scenario.churn import Availability
@@ -24,7 +25,7 @@ from emul.scenario.faults import Fault, is_pattern, matches, node_speeds
 from emul.scenario.labels import parameters as own_parameters
 from emul.scenario.network import NetworkUse
 from emul.scenario.params import check_params
-from emul.scenario.placing import Placed, holders, placed_or_wrong
+from emul.scenario.placing import Placed, chart_for, holders, placed_or_wrong
 from emul.scenario.source import Path, Source, shown
 from emul.scenario.task import cannot_fuse, mistakes
 from emul.scenario.values import nearest
@@ -175,15 +176,18 @@ def _schemes(parts: dict[str, Any], network: Network | None, source: Source, plu
         if network is not None and params is not None:
             placed, found = placed_or_wrong(module, params, entry, network)
             if placed is not None:
-                _scheme(name, module, params, entry, ("schemes", i), _world(name, placed, parts), source)
+                world = _world(name, module, placed, network, parts)
+                _scheme(name, module, params, entry, ("schemes", i), world, source)
         for below, value, expected in found:
             source.problem(("schemes", i, *below), value, expected)
     return modules
 
 
-def _world(scheme: str, placed: Placed, parts: dict[str, Any]) -> World:
+def _world(scheme: str, module: ModuleType, placed: Placed, network: Network, parts: dict[str, Any]) -> World:
+    known = chart_for(module, network, placed)
     return World(scheme, parts.get("seed", 0), placed.names, placed.roles,
-                 node_speeds(parts.get("node_speeds", []), placed.names), task=parts.get("task", {}))
+                 node_speeds(parts.get("node_speeds", []), placed.names), task=parts.get("task", {}),
+                 root=schemes.root(module, placed.roles), terrain=None if known is None else Terrain(known))
 
 
 def _scheme(name: str, module: ModuleType, params: Any, entry: dict[str, Any], path: Path, world: World,

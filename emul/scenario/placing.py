@@ -17,6 +17,7 @@ from typing import Any
 from emul import schemes
 from emul.base.errors import Problem, ScenarioError
 from emul.network import Network
+from emul.network.terrain import chart
 from emul.roles.places import terms
 from emul.scenario.labels import PLACES as KEY
 from emul.scenario.source import place as place_of
@@ -129,6 +130,11 @@ def _runs(holding: Sequence[int], vertices: Sequence[int]) -> list[list[int]]:
         else:
             runs.append([node, shard, 1])
     return runs
+
+
+def chart_for(module: ModuleType, network: Network, placed: Placed) -> dict[str, Any] | None:
+    """The topology as the roles of a scheme know it; None: they do not."""
+    return chart(network, placed.vertices) if getattr(module, "KNOWS_TOPOLOGY", False) else None
 
 
 def _error(scheme: str, found: Sequence[Finding]) -> ScenarioError:

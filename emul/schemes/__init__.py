@@ -3,7 +3,8 @@
 `find("fedavg")` is the module `emul.schemes.fedavg`; schemes of users come by entry points (group `emul.schemes`) or
 by `--plugin package.module`. A module exports `Params`, its role coroutines, `ROLES`, and in `MESSAGES` the types of
 all messages that these send, its own and those of the protocols that it uses; optionally `PLACES`, `WITHOUT(params)`,
-`DECIDES`, `BEHAVIOURS`, `STATELESS`, `LINKS`, `DETERMINISTIC`, `check(params, world)`, `analysis(params, setting)`.
+`DECIDES`, `KNOWS_TOPOLOGY`, `BEHAVIOURS`, `STATELESS`, `LINKS`, `DETERMINISTIC`, `check(params, world)`,
+`analysis(params, setting)`.
 
 A scheme that is another one with some parameters fixed is a *variant*: a file that says so and no more.
 
@@ -144,6 +145,11 @@ def lend(name: str, module: ModuleType) -> Iterator[None]:
         del _lent[name]
         if before is not None:
             _lent[name] = before
+
+
+def root(module: ModuleType, roles: dict[str, list[int]]) -> int:
+    """The first node whose rounds are the run's, where there is one: parents lead to it."""
+    return next(iter(deciders(module, roles)), 0)
 
 
 def places(module: ModuleType, params: typing.Any) -> dict[str, str]:

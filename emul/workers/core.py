@@ -38,7 +38,7 @@ from emul.roles.events import (
 )
 from emul.roles.node import Evaluate, Job, Memory, Node, Offered
 from emul.roles.trampoline import Role, RoleFunction
-from emul.roles.world import World
+from emul.roles.world import Terrain, World
 from emul.wire import Encoded, Message, Vector, decode, message_types
 from emul.workers import volatile
 from emul.workers.attacking import Attacking, Note
@@ -67,6 +67,7 @@ class Setup(Struct):
     recorded: dict[int, list[int]]
     evaluate_every: int = 1                     # rounds between two evaluations; 0: never
     evaluate_scope: str = "global"              # or "per_client"
+    chart: dict[str, Any] | None = None         # the topology, for a scheme that knows it (`emul.network.terrain`)
     shards: list[list[int]] = []                # runs of nodes that hold data: [first node, its shard, how many]
     holders: int = 0                            # shards that there are
     attacks: dict[int, list[Planned]] = {}      # node -> what it does to its data, prototypes and updates
@@ -93,6 +94,15 @@ class Timing(Struct, array_like=True, gc=False):
 _FRESH = Memory()                   # what a node keeps that has not done anything
 
 
+def _terrain(chart: dict[str, Any] | None) -> Terrain | None:
+    if chart is None:
+        return None
+    # here, since few schemes need it and a worker has nothing of the network otherwise
+    from emul.network import terrain
+
+    return terrain.Terrain(chart)
+
+
 class Core:
     """The nodes of one worker in one run."""
 
@@ -108,7 +118,7 @@ class Core:
         self._types = message_types(module)
         self._deterministic = schemes.deterministic(module, self._params)
         self._world = World(setup.scheme, setup.seed, setup.names, setup.roles, setup.speeds, self._deterministic,
-                            setup.task or {})
+                            setup.task or {}, schemes.root(module, setup.roles), _terrain(setup.chart))
         self._costs = Costs(setup.cost_mode, setup.scheme, setup.profile, setup.recorded,   # type: ignore[arg-type]
                             setup.slowdowns, setup.held, setup.held_beyond)
         self._role_of = [""] * len(setup.names)

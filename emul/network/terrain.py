@@ -1,0 +1,152 @@
+"""What nodes may know of the topology they are in: who is next to whom, who is nearest, how far it is.
+
+The coordinator draws a chart, plain values that a worker is told (`chart`); both sides read it (`Terrain`). What is
+asked is computed when it is first asked for. Latencies are those by which routes are chosen: medians, as built, without
+what faults do to them; transmission and queues come on top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from heapq import heappop, heappush
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from emul.base.errors import NetworkError
+from emul.network.graph.routing import ShortestPaths
+from emul.network.graph.topology import Generated
+from emul.network.models.latency import typical_ns
+from emul.network.network import Network
+
+
+def chart(network: Network, vertices: Sequence[int]) -> dict[str, Any]:
+    """The topology as plain values. vertices: node -> vertex.
+
+    hubs, mesh: of a topology that lists no links. links: of one that does: source, target and latency of each.
+    said: bit of a rule -> latency that it says, ns. masks: the pairs of masks that occur; classes: vertex -> its pair.
+    """
+    topology = network.topology
+    pairs, said = network.latency_rules()
+    distinct = {pair: number for number, pair in enumerate(dict.fromkeys(pairs))}
+    found = {"vertices": _packed(vertices), "classes": _packed([distinct[pair] for pair in pairs]),
+             "masks": [[format(mask, "x") for mask in pair] for pair in distinct], "said": said}
+    if isinstance(topology, Generated):
+        return found | {"hubs": topology.hubs, "mesh": topology.mesh}
+    links = [(u, v, typical_ns(topology.given(u, v).latency_ns))
+             for u in range(len(network.names)) for v in topology.neighbours(u)]
+    return found | {"links": [_packed([link[i] for link in links]) for i in range(3)]}
+
+
+def _packed(values: Sequence[int]) -> bytes:
+    return np.asarray(values, "<i8").tobytes()
+
+
+def _unpacked(data: bytes) -> list[int]:
+    found: list[int] = np.frombuffer(data, "<i8").tolist()
+    return found
+
+
+class Terrain:
+    """Answers by the numbers of nodes. Raises NetworkError where no links lead."""
+
+    def __init__(self, chart: Mapping[str, Any]):
+        self._vertices = _unpacked(chart["vertices"])                   # node -> vertex
+        self._node_at = {vertex: node for node, vertex in enumerate(self._vertices)}
+        self._classes = _unpacked(chart["classes"])
+        self._masks = [(int(source, 16), int(target, 16)) for source, target in chart["masks"]]
+        self._said: dict[int, int] = {int(bit): ns for bit, ns in chart["said"].items()}
+        self._saying = sum(1 << bit for bit in self._said)              # bits of the rules that say a latency
+        self._given: dict[tuple[int, int], int] = {}
+        self._links: list[list[int]] = []
+        self._stars: Generated | None = None
+        self._nearest: dict[tuple[int, ...], dict[int, int]] = {}
+        if "links" in chart:
+            self._links = [[] for _ in self._classes]
+            for u, v, given in zip(*map(_unpacked, chart["links"]), strict=True):
+                self._links[u].append(v)
+                self._given[u, v] = given
+        else:
+            self._stars = Generated([""] * len(self._classes), {}, chart["hubs"], chart["mesh"])
+        self._paths = ShortestPaths(len(self._classes), self._neighbours, self._latency_ns)
+
+    def neighbours(self, node: int) -> list[int]:
+        """The nodes to which a way leads on which no other node lies, ascending."""
+        begin = self._vertices[node]
+        seen, waiting, found = {begin}, [begin], []
+        while waiting:
+            for v in self._neighbours(waiting.pop()):
+                if v in seen:
+                    continue
+                seen.add(v)
+                if v in self._node_at:
+                    found.append(self._node_at[v])
+                else:
+                    waiting.append(v)
+        return sorted(found)
+
+    def latency_ns(self, node: int, other: int) -> int:
+        """Of the route from node to other."""
+        return sum(self._latency_ns(u, v) for u, v in pairwise(self._route(node, other)))
+
+    def hops(self, node: int, other: int) -> int:
+        """The links of the route."""
+        return len(self._route(node, other)) - 1
+
+    def towards(self, node: int, other: int) -> int:
+        """The first node on the route to another one: that one itself, if none lies between."""
+        return next(self._node_at[v] for v in self._route(node, other)[1:] if v in self._node_at)
+
+    def nearest(self, node: int, others: Sequence[int]) -> int:
+        """Of `others` the one of the least latency from `node`, then of the fewest hops, then of the lowest number."""
+        if self._stars is not None:
+            return min(others, key=lambda other: (self.latency_ns(node, other), self.hops(node, other), other))
+        key = tuple(others)
+        if key not in self._nearest:
+            self._nearest[key] = self._regions(key)
+        found = self._nearest[key].get(self._vertices[node])
+        if found is None:
+            raise NetworkError(f"no links lead from node {node} to any of {list(others[:10])}")
+        return found
+
+    def _regions(self, others: Sequence[int]) -> dict[int, int]:
+        """Vertex -> the nearest of `others`: one search from all of them, against the direction of the links."""
+        into = self._links_into()
+        found: dict[int, int] = {}
+        heap = [(0, 0, other, self._vertices[other]) for other in sorted(others)]
+        while heap:
+            latency, hops, other, v = heappop(heap)
+            if v in found:
+                continue
+            found[v] = other
+            for u in into[v]:
+                if u not in found:
+                    heappush(heap, (latency + self._latency_ns(u, v), hops + 1, other, u))
+        return found
+
+    @cache      # noqa: B019 - a terrain lives as long as its run
+    def _links_into(self) -> list[list[int]]:
+        into: list[list[int]] = [[] for _ in self._links]
+        for u, targets in enumerate(self._links):
+            for v in targets:
+                into[v].append(u)
+        return into
+
+    def _route(self, node: int, other: int) -> tuple[int, ...]:
+        u, v = self._vertices[node], self._vertices[other]
+        if self._stars is not None:
+            return self._stars.route(u, v, self._latency_ns)
+        route = self._paths.route(u, v)
+        if route is None:
+            raise NetworkError(f"no links lead from node {node} to node {other}")
+        return route
+
+    def _neighbours(self, u: int) -> Sequence[int] | Iterator[int]:
+        return self._links[u] if self._stars is None else self._stars.neighbours(u)
+
+    def _latency_ns(self, u: int, v: int) -> int:
+        """What the last of the rules says that matches the link, else the topology: as `Network` has it."""
+        saying = self._masks[self._classes[u]][0] & self._masks[self._classes[v]][1] & self._saying
+        return self._said[saying.bit_length() - 1] if saying else self._given.get((u, v), 0)

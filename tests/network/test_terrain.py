@@ -1,0 +1,116 @@
+"""What nodes know of the topology, against the network itself and against slow and obvious searches."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import networkx as nx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from emul.base.errors import RoleError
+from emul.network import LinkRule, Network, RoleRule, TopologySpec, build
+from emul.network.terrain import Terrain, chart
+from emul.roles import World
+
+MS = 1_000_000
+
+
+def terrain(network: Network, vertices: list[int]) -> Terrain:
+    """As a worker has it."""
+    return Terrain(msgspec.msgpack.decode(msgspec.msgpack.encode(chart(network, vertices))))
+
+
+def random_network(draw: Any) -> tuple[Network, list[int]]:
+    """A network and the vertices of nodes; others only route."""
+    rules = [LinkRule("*", latency_ns=10 * MS)]
+    if draw(st.booleans()):
+        size = draw(st.integers(2, 7))
+        rules += [LinkRule("client2<->server1", latency_ns=3 * MS), LinkRule("server*->client1", latency_ns=7)]
+        network = build(TopologySpec(generator=draw(st.sampled_from(["star", "star_mesh"])), clients=size, servers=2),
+                        rules, 0)
+    else:
+        graph = nx.connected_watts_strogatz_graph(draw(st.integers(5, 10)), 2, 0.5, seed=draw(st.integers(0, 999)))
+        for u, v in graph.edges:
+            graph.edges[u, v]["latency"] = f"{draw(st.integers(1, 5))} ms"
+        nx.set_node_attributes(graph, {i: f"v{i}" for i in graph}, "name")
+        rules = draw(st.sampled_from([[], [LinkRule("v1->*", latency_ns=2 * MS)],
+                                      [LinkRule("v*<->v2", latency_ns=MS)]]))
+        network = build(TopologySpec(graph=graph, roles={"peer": RoleRule("all")}), rules, 0)
+    count = len(network.names)
+    vertices = sorted(draw(st.sets(st.integers(0, count - 1), min_size=2, max_size=count)))
+    return network, vertices
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_ways_are_those_of_the_network(data: Any) -> None:
+    network, vertices = random_network(data.draw)
+    known, nodes = terrain(network, vertices), range(len(vertices))
+    for i in nodes:
+        for j in nodes:
+            if i == j:
+                continue
+            route = network.route(vertices[i], vertices[j])
+            assert known.hops(i, j) == len(route) - 1
+            assert known.latency_ns(i, j) == sum(network.latency_ns(u, v) for u, v in pairwise(route))
+            assert vertices[known.towards(i, j)] == next(v for v in route[1:] if v in vertices)
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_the_nearest_and_the_neighbours_are_those_of_an_obvious_search(data: Any) -> None:
+    network, vertices = random_network(data.draw)
+    known, nodes = terrain(network, vertices), range(len(vertices))
+    others = sorted(data.draw(st.sets(st.sampled_from(nodes), min_size=1)))
+    linked = nx.DiGraph((u, v) for u in range(len(network.names)) for v in network.topology.neighbours(u))
+    for i in nodes:
+        assert known.nearest(i, others) == min(others, key=lambda j: (known.latency_ns(i, j), known.hops(i, j), j))
+        for j in nodes:
+            between = set(vertices) - {vertices[i], vertices[j]}
+            beside = i != j and nx.has_path(linked.subgraph(set(linked) - between), vertices[i], vertices[j])
+            assert (j in known.neighbours(i)) is beside
+
+
+def world(network: Network, vertices: list[int], roles: dict[str, list[int]], root: int = 0) -> World:
+    return World("s", 0, [network.names[v] for v in vertices], roles, [1.0] * len(vertices), root=root,
+                 terrain=terrain(network, vertices))
+
+
+def test_parents_lead_to_the_root_and_children_are_their_inverse() -> None:
+    graph = nx.balanced_tree(2, 3)                  # 0; 1, 2; 3 .. 6; 7 .. 14
+    nx.set_node_attributes(graph, {i: f"v{i}" for i in graph}, "name")
+    network = build(TopologySpec(graph=graph, roles={"peer": RoleRule("all")}), [LinkRule("*", latency_ns=MS)], 0)
+    vertices = [0, 1, 2, *range(7, 15)]             # the places between edges and clients have no nodes
+    facts = world(network, vertices, {"server": [0], "edge": [1, 2], "client": list(range(3, 11))})
+    assert [facts.parent(node) for node in range(11)] == [None, 0, 0, *[1] * 4, *[2] * 4]
+    assert [facts.children(node) for node in (0, 1, 2, 3)] == [[1, 2], [3, 4, 5, 6], [7, 8, 9, 10], []]
+    assert [facts.nearest(node, "edge") for node in (3, 10)] == [1, 2]
+    assert facts.neighbours(3) == [1, 4]            # a place without a node lets through
+    assert (facts.hops(3, 10), facts.latency_s(3, 10)) == (6, pytest.approx(0.006))
+    with pytest.raises(RoleError, match=r"^no node has the role cloud$"):
+        facts.nearest(3, "cloud")
+
+
+def test_a_scheme_that_does_not_say_that_it_knows_the_topology_is_told_how() -> None:
+    with pytest.raises(RoleError, match=r"^s does not know the topology: it has to say KNOWS_TOPOLOGY = True$"):
+        World("s", 0, ["a", "b"], {"peer": [0, 1]}, [1.0, 1.0]).neighbours(0)
+
+
+def test_the_nearest_edge_of_many_clients_takes_one_search() -> None:
+    edges, clients = 100, 20_000
+    graph = nx.Graph((0, 1 + i) for i in range(edges))
+    graph.add_edges_from((1 + i % edges, 1 + edges + i) for i in range(clients))
+    nx.set_node_attributes(graph, {i: f"v{i}" for i in graph}, "name")
+    network = build(TopologySpec(graph=graph, roles={"peer": RoleRule("all")}), [LinkRule("*", latency_ns=MS)], 0)
+    known = terrain(network, list(range(1 + edges + clients)))
+    asked = []
+    measure = known._latency_ns
+    known._latency_ns = lambda u, v: asked.append(u) or measure(u, v)       # type: ignore[method-assign, func-returns-value]
+    some = range(1 + edges, 1 + edges + clients)
+    assert [known.nearest(node, range(1, 1 + edges)) for node in some] == [1 + i % edges for i in range(clients)]
+    assert len(asked) < 3 * (edges + clients)
+    assert known.towards(some[-1], 0) == known.nearest(some[-1], range(1, 1 + edges))
