@@ -54,6 +54,7 @@ from emul.roles.events import (
     NextRound,
     Observation,
     Ready,
+    Reject,
     Reply,
     RoleEvent,
     Start,
@@ -67,7 +68,7 @@ from emul.roles.node import Memory
 from emul.roles.trampoline import Role, RoleFunction
 from emul.roles.world import World as Facts
 from emul.scenario import Compute as ComputeMode
-from emul.scenario import Crash, Evaluation, Fuse, Scenario, Stop, load, loads
+from emul.scenario import Crash, Evaluation, Fuse, Limits, Scenario, Stop, load, loads
 from emul.scenario.params import scenario_keys
 from emul.wire import Encoded, decode, encode
 from emul.workers.attacking import Note
@@ -104,6 +105,9 @@ class Driven:
         self._wait: Wait | None = None
         self._following: NextRound | None = None
         self._got: dict[int, Message] = {}
+        self._handed: set[int] = set()              # of this wait, accepted by the role
+        self._asked: Wait | None = None             # the wait that the last event has ended,
+        self._outcome = WaitEnd.COMPLETE            # and how
         self._inbox: deque[tuple[int, Message]] = deque()
         self._fetched: list[Message] = []
         self._kept: list[tuple[list[int], Message]] = []
@@ -142,6 +146,12 @@ class Driven:
     def abstained(self, kind: type[Message]) -> list[int]:
         """To whom the role has said that no such message comes, ascending."""
         return sorted({t for a in self.actions if type(a) is Abstain and kind.__name__ in a.kinds for t in a.to})
+
+    @property
+    def rejected(self) -> dict[int, str]:
+        """{sender: the newest reason for which the role's `accept` has refused a message of it}."""
+        return {source: reason for action in self.actions if type(action) is Reject
+                for source, reason in zip(action.sources, action.reasons, strict=True)}
 
     # --- what happens to it ---------------------------------------------------------------------------------------
 
@@ -202,7 +212,12 @@ class Driven:
                 return Entered(node, self._now, following if following <= self._rounds else 0)
             self._following = last
         elif type(last) is Wait:
-            self._wait, self._got = last, {}
+            self._wait, self._got, self._handed = last, {}, set()
+        elif type(last) is Reject:
+            self._wait = self._asked
+            self._handed -= set(last.sources)
+            if self._outcome != WaitEnd.COMPLETE:
+                return self._ready(self._outcome)
         else:
             assert type(last) is Finish
             self._end = last
@@ -221,7 +236,7 @@ class Driven:
                 return Entered(self.node.id, self._now, self.node.round + 1)
         elif self._wait is not None:
             self._take()
-            if len(self._got) >= self._wait.need:
+            if len(self._got) + len(self._handed) >= self._wait.need:
                 return self._ready(WaitEnd.COMPLETE)
         return None
 
@@ -229,7 +244,7 @@ class Driven:
         wait = self._wait
         assert wait is not None
         for sender, message in list(self._inbox):
-            if (len(self._got) < wait.need and sender not in self._got
+            if (len(self._got) + len(self._handed) < wait.need and sender not in self._got.keys() | self._handed
                     and (wait.sources is None or sender in wait.sources)
                     and (not wait.kinds or type(message).__name__ in wait.kinds)):
                 self._got[sender] = message
@@ -239,7 +254,9 @@ class Driven:
         self._go(self._ready(outcome))
 
     def _ready(self, outcome: WaitEnd) -> Ready:
+        self._handed |= self._got.keys()
         self._fetched, self._got = list(self._got.values()), {}
+        self._asked, self._outcome = self._wait, outcome
         return Ready(self.node.id, self._now, [], int(outcome))
 
     def _fetch(self, event: Ready) -> list[Message]:
@@ -333,7 +350,7 @@ def _closed(world: World) -> MemoryJournal:
 
 def _whose(row: Row, target: Mapping[tuple[int, int], int]) -> int:
     """The node to which a row belongs; -1: to a link."""
-    if row[0] in (R.DELIVER, R.LOST, R.LATE, R.UNREAD, R.RESENT, R.DECLARED):
+    if row[0] in (R.DELIVER, R.LOST, R.LATE, R.UNREAD, R.RESENT, R.DECLARED, R.REJECT):
         return target[row[2], row[3]]
     return -1 if row[0] in (R.HOP, R.LINK) else int(row[2])
 
@@ -343,7 +360,8 @@ def run_world(roles: Roles, *, clients: int = 3, servers: int = 1, topology: Top
               stop: Stop | None = None, seed: int = 7, params: Mapping[str, Any] | None = None,
               costs: Mapping[str, float] | engine.CostSource | None = None, task: Mapping[str, Any] | None = None,
               decides: str | Sequence[str] | None = None, speeds: Sequence[Any] = (), evaluate_every: int = 1,
-              pool: Any = None, lookahead: bool = True, fuse: Fuse | None = None) -> World:
+              pool: Any = None, lookahead: bool = True, fuse: Fuse | None = None,
+              limits: Limits | None = None) -> World:
     """Run roles over a small network, by default a star with a latency of 10 ms and infinite bandwidth.
 
     roles: {role: coroutine function}, or a module as a scheme is one. Their messages are those
@@ -351,7 +369,7 @@ def run_world(roles: Roles, *, clients: int = 3, servers: int = 1, topology: Top
     faults: `emul.scenario` Crash, LinkDown. stop: `emul.scenario.Stop`, by default one round.
     params: as in a scenario file, for a module. costs: {label: seconds} of computations; None: they cost nothing.
     pool: an in-process one (`Twin`, `Shuffled`); only with a module that can be imported, one of processes.
-    fuse: `emul.scenario.Fuse`: computations called "train" are done together.
+    fuse: `emul.scenario.Fuse`: computations called "train" are done together. limits: of what a peer sends.
     lookahead: False takes one event at a time, the slow and obvious order; the run must be the same.
     Raises RunError.
     """
@@ -361,7 +379,8 @@ def run_world(roles: Roles, *, clients: int = 3, servers: int = 1, topology: Top
     scenario = Scenario(
         name="test", seed=seed, topology=spec, link_rules=list(links), node_speeds=list(speeds), faults=list(faults),
         task=dict(task or {}), attacks=[], compute=ComputeMode("zero"), schemes=[(name, dict(params or {}))],
-        stop=stop or Stop(rounds=1), evaluation=Evaluation(evaluate_every), fuse=fuse)
+        stop=stop or Stop(rounds=1), evaluation=Evaluation(evaluate_every), fuse=fuse,
+        limits=limits or Limits())
     if not isinstance(costs, engine.CostSource):
         costs = engine.CostSource("zero") if costs is None else engine.CostSource(
             "profile", {f"{name}/{role}/{label}": [seconds, 0.0] for role in module.ROLES
@@ -667,6 +686,10 @@ class _Check:
 
     def sound(self, world: World) -> None:
         """The invariants hold, and three counts of the bytes agree."""
+        refused = world.summary["violations"]
+        if refused:
+            raise AssertionError(f"{self._who}: honest roles sent what was rejected: " + "; ".join(
+                "{count} {type} from {sender}: {reason}".format(**one) for one in refused[:5]))
         broken = world.invariants.violations
         if broken:
             raise AssertionError(f"{self._who}: invariant violated: "

@@ -32,7 +32,9 @@ import numpy as np
 from emul.base.errors import WireError
 
 ENVELOPE_BYTES = 16                 # source, destination, round, sequence number: 4 bytes each, on every copy
-MAX_HEADER_BYTES = 64 << 20
+MAX_HEADER_BYTES = 1 << 30
+MAX_VALUES = 1 << 20                # in a header: each becomes a Python object
+MAX_COLLISIONS = 100                # of big integers, whose hashes a sender can choose
 MAX_BUFFERS = 1 << 16
 ALIGNMENT = 64
 MAX_DECLARED = 1 << 53              # bytes that one field may stand for
@@ -46,7 +48,21 @@ _MAX_DIMENSIONS = 32
 _LEAVES = (type(None), bool, int, float, str, bytes, bytearray, memoryview, np.ndarray, np.number, np.bool_, enum.Enum)
 _SCALARS = (bool, int, float, str, bytes)      # not what an extended float or a date would turn into
 
-Vector = np.ndarray                 # (d,) float32: parameters, updates
+@dataclasses.dataclass(frozen=True)
+class Holds:
+    """What the numbers of a field are, beside its type: `Annotated[np.ndarray, Holds("uint32", 1)]`.
+
+    dtype, ndim: of an array; None: any. finite: neither NaN nor infinite, as a field without `Holds` is, too;
+    `Annotated[float, Holds(finite=False)]` may be. `emul.verdicts` judges by it when a message is sent.
+    """
+
+    dtype: str | None = None
+    ndim: int | None = None
+    finite: bool = True
+
+
+Vector: typing.TypeAlias = typing.Annotated[np.ndarray, Holds("float32", 1)]    # (d,): parameters, updates
+Matrix: typing.TypeAlias = typing.Annotated[np.ndarray, Holds("float32", 2)]
 
 
 class Message:
@@ -262,6 +278,9 @@ def encode(message: Message) -> Encoded:
         header = _encoding.header([cls.__name__, *[getattr(message, name) for name in plan.names]])
     except (TypeError, ValueError, OverflowError, RuntimeError) as e:
         raise WireError(f"{cls.__name__} cannot be encoded: {e}") from None
+    if len(header) > MAX_HEADER_BYTES:
+        raise WireError(f"{cls.__name__} cannot be encoded: {len(header)} bytes beside its arrays, at most "
+                        f"{MAX_HEADER_BYTES} are accepted")
     arrays, _encoding.arrays = _encoding.arrays, []
     return Encoded(header, _arena(arrays) if arrays else [], _encoding.declared)
 
@@ -345,10 +364,17 @@ def decode(encoded: Encoded, types: Mapping[str, type[Message]]) -> Message:
     """The message in `encoded`; its arrays are read-only views. Raises WireError if the frames do not fit `types`."""
     buffers = encoded.buffers
     used: list[int] = []                # 0, 1, 2, ...: arrays come in the order of their buffers
+    hashes: dict[int, tuple[int, int]] = {}     # of big integers: the first one with it, and how many others
 
     def ext(code: int, data: memoryview) -> Any:
         if code == _EXT_INT:
-            return int.from_bytes(data, "little", signed=True)
+            number = int.from_bytes(data, "little", signed=True)
+            twin, collisions = hashes.setdefault(hash(number), (number, 0))
+            if twin != number:
+                if collisions >= MAX_COLLISIONS:
+                    raise WireError("big integers of one hash: a dictionary of them would take for ever")
+                hashes[hash(number)] = twin, collisions + 1
+            return number
         if code in (_EXT_ARRAY, _EXT_TENSOR):
             array = _view(data, buffers, used)
             if code == _EXT_ARRAY:
@@ -358,6 +384,8 @@ def decode(encoded: Encoded, types: Mapping[str, type[Message]]) -> Message:
         raise WireError(f"unknown extension {code} in a header")
 
     try:
+        if len(encoded.header) > MAX_VALUES:
+            _count_values(encoded.header)
         values = msgspec.msgpack.decode(encoded.header, ext_hook=ext)
     except WireError:
         raise
@@ -381,6 +409,30 @@ def decode(encoded: Encoded, types: Mapping[str, type[Message]]) -> Message:
         return cls(*fields)
     except Exception as e:          # a message may check itself in __post_init__; what it refuses came from outside
         raise WireError(f"{cls.__name__} refuses its fields: {e}") from None
+
+
+_SIZES = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}     # bin, ext, str
+_FIXED = {0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8,
+          0xD4: 2, 0xD5: 3, 0xD6: 5, 0xD7: 9, 0xD8: 17}                                        # numbers, short exts
+_LENGTHS = {0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}                                                # lists, dictionaries
+
+
+def _count_values(header: bytes) -> None:
+    """Raise WireError if a large header has more than `MAX_VALUES` values. Text and bytes are stepped over."""
+    place, count, end = 0, 0, len(header)
+    while place < end:
+        code = header[place]
+        place += 1
+        count += 1
+        if count > MAX_VALUES:
+            raise WireError(f"more than {MAX_VALUES:,} values in a header: send arrays")
+        if code in _SIZES:
+            width = _SIZES[code]
+            place += width + int.from_bytes(header[place:place + width]) + (0xC7 <= code <= 0xC9)
+        elif 0xA0 <= code <= 0xBF:
+            place += code & 0x1F
+        else:
+            place += _FIXED.get(code) or _LENGTHS.get(code, 0)
 
 
 def _view(described: memoryview, buffers: list[memoryview], used: list[int]) -> np.ndarray:

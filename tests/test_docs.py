@@ -43,7 +43,8 @@ SECTIONS = {"Top level": ["Document"], "topology": ["Topology"], "roles of a top
             "laws of durations": ["LawRule", "WeibullLaw", "LogNormalLaw"], "diurnal": ["DiurnalRule"],
             "group": ["GroupRule"], "bandwidth": ["BandwidthTrace"],
             "attacks": ["AttackRule", "AttackedShare"], "compute": ["Compute"], "fuse": ["Fuse"], "stop": ["Stop"],
-            "evaluation": ["Evaluation"], "workers": ["Workers"], "network": ["NetworkRule"], "sweep": ["SweepRule"]}
+            "evaluation": ["Evaluation"], "workers": ["Workers"], "network": ["NetworkRule"], "sweep": ["SweepRule"],
+            "limits": ["LimitsRule"]}
 
 
 def text(name: str) -> str:

@@ -526,6 +526,10 @@ BOMBS: dict[str, Callable[[], list[bytes]]] = {
     "extension of 4 G": lambda: [b"\x94\xa5Loose\xc9\xff\xff\xff\xff\x01"],
     "many dimensions": lambda: [header("Array", array(shape=[1] * 1_000_000)), bytes(4)],
     "many huge dimensions": lambda: [header("Array", array(shape=[1 << 62] * 100_000)), bytes(4)],
+    "empty lists": lambda: [b"\x94\xa5Loose\xdd\x03\x93\x87\x00" + b"\x90" * 60_000_000 + b"\xc0\xc0"],
+    "keys that collide": lambda: [header("Loose", None, [], None)[:-1] + b"\xde\x4e\x20" + b"".join(
+        msgspec.msgpack.encode(Ext(3, ((2**61 - 1) * (2**64 + k)).to_bytes(17, "little"))) + b"\x00"
+        for k in range(20_000))],
     "header too long": lambda: [bytes(MAX_HEADER_BYTES + 1)],
     "buffers too many": lambda: [header("Number", 1), *[b""] * (MAX_BUFFERS + 1)],
     "all buffers": lambda: [header("Loose", None, [array(shape=(0,), index=i) for i in range(MAX_BUFFERS)], None),

@@ -6,7 +6,7 @@ EmulError
     WireError            a frame is not what a peer of ours would have sent
     SchemeError          a scheme cannot go on
         ProtocolFailure      an outcome of the round (too few clients, not decodable), not a bug
-            TooFewClients, NotDecodable, NothingToReceive, TimedOut
+            TooFewClients, NotDecodable, NothingToReceive, TimedOut, NotSendable
         ProtocolViolation    a peer sent what the protocol forbids
         RoleError            a role broke the rules of the trampoline
     RunError             the run ends
@@ -82,8 +82,12 @@ class TimedOut(ProtocolFailure):
     """A `recv` with a timeout that saw no message in time."""
 
 
+class NotSendable(ProtocolFailure):
+    """A value of one's own that no message may hold: training has diverged, or a quantiser overflows."""
+
+
 class ProtocolViolation(SchemeError):
-    """A peer sent what the protocol forbids."""
+    """A peer sent what the protocol forbids. Raised by `accept`, it costs that peer its message; see `Node.gather`."""
 
 
 class RoleError(SchemeError):

@@ -34,6 +34,7 @@ BACK = 19           # time, node
 RESENT = 20         # time, source, seq, bytes, vertex, next vertex             what a reliable link sent again
 DECLARED = 21       # time, source, seq, bytes                                  of a copy: counted, but not carried
 STATED = 22         # time, node                 the cost of the computation in the row before was stated by the scheme
+REJECT = 23         # time, source, seq, reason                                 at its arrival, or when it was read
 
 INBOX, DELIVERED_LATE, TO_ENDED = 0, 1, 2       # fates in a DELIVER row
 
@@ -61,4 +62,5 @@ NAMES = {
     RESENT: ("resent", "time_ns", "source", "seq", "bytes", "vertex", "next"),
     DECLARED: ("declared", "time_ns", "source", "seq", "bytes"),
     STATED: ("stated", "time_ns", "node"),
+    REJECT: ("reject", "time_ns", "source", "seq", "reason"),
 }

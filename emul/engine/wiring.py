@@ -75,7 +75,8 @@ def _plan(parts: Parts, worker_of: Sequence[int], lanes: Sequence[int]) -> Plan:
         deciders=[node for node in schemes.deciders(parts.module, placed.roles) if node not in faulty],
         stop=StopRule(stop.rounds, stop.accuracy, stop.virtual_time_ns),
         faults=change.faults, streams=change.streams, evaluate_every=scenario.evaluation.every,
-        fuse=None if fuse is None else Fusing(FUSED, fuse.clients, lanes))
+        fuse=None if fuse is None else Fusing(FUSED, fuse.clients, lanes),
+        max_message=scenario.limits.max_message, max_unread=scenario.limits.max_unread)
 
 
 # --- warnings -------------------------------------------------------------------------------------------------------

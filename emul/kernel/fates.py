@@ -38,7 +38,7 @@ def take_from_inbox(node: KNode, patience: Patience) -> bool:
             patience.open.discard(copy.source)
         else:
             rest.append(copy)
-    node.inbox = rest
+    node.inbox, node.unread = rest, None
     return len(patience.got) >= patience.need
 
 

@@ -102,7 +102,7 @@ def _crash(kernel: Kernel, time: int, node: KNode, fault: Crash, seq: int) -> No
     node.epoch += 1
     node.computing = False
     if node.patience is not None:
-        node.inbox = list(node.patience.got.values()) + node.inbox
+        node.inbox = node.patience.unread() + node.inbox
     node.patience = node.next = None
     node.in_round = False
     if node.round > node.left:                  # its round is over for it, whether it returns or not

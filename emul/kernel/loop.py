@@ -45,7 +45,7 @@ from emul.kernel.messages import arrive, enter_next, leave_link, offer_to, send,
 from emul.kernel.parts import Copy, KNode, Patience, Pipe
 from emul.kernel.rounds import finish, leave_round, next_round, plan_stop, report, stop_now, try_next_round
 from emul.kernel.state import HELD, Kernel
-from emul.kernel.waits import abstain, close_round, resume, wait
+from emul.kernel.waits import abstain, close_round, reject, resume, wait
 from emul.network import Tail
 from emul.roles.events import (
     Abstain,
@@ -54,6 +54,7 @@ from emul.roles.events import (
     Finish,
     LeaveRound,
     NextRound,
+    Reject,
     Report,
     Send,
     Start,
@@ -323,7 +324,7 @@ def _fuse_open(kernel: Kernel, node: KNode) -> None:
 
 _ACT: dict[type, Callable[[Kernel, KNode, Any], None]] = {
     Send: send, Wait: wait, NextRound: next_round, LeaveRound: leave_round, Abstain: abstain, Compute: _compute,
-    Report: report, Finish: finish}
+    Report: report, Finish: finish, Reject: reject}
 
 
 def _time(row: rows.Row) -> int:

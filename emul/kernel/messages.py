@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from sys import intern
 
 from emul.base import rows
@@ -14,6 +15,7 @@ from emul.network import HERE, FlowLink, Tail
 from emul.roles.events import Drop, Send
 from emul.wire import ENVELOPE_BYTES
 
+_REFUSALS = 8                       # kept of a source, for waits that know fates: a flood must not fill the memory
 _ABSTENTIONS = 1000                 # kept of a node, before those of old rounds are forgotten
 
 
@@ -22,7 +24,10 @@ def send(kernel: Kernel, node: KNode, action: Send) -> None:
     time, source, seq, kind, round_ = node.time, node.id, action.first, intern(action.kind), action.round
     size = action.size + ENVELOPE_BYTES
     nodes, log, away = kernel.nodes, kernel.log, node.away
-    payload = Payload(source, seq, node.worker)
+    reason = action.reason
+    if size > kernel.plan.max_message and not reason:
+        reason = "larger than max_message"
+    payload = Payload(source, seq, node.worker, reason)
     for target in action.to:
         payload.expect(nodes[target].worker)
     for target in action.to:
@@ -133,7 +138,7 @@ def _decide(kernel: Kernel, copy: Copy, delivered: bool) -> None:
         return
     copy.decided = True
     payload.undecided -= 1
-    if delivered and payload.ship(worker):
+    if delivered and not payload.reason and payload.ship(worker):
         kernel.port.ship(payload.source, payload.first, payload.home, worker)
     if not payload.undecided:
         kernel.port.forget(payload.source, payload.first, payload.home)
@@ -222,6 +227,13 @@ def arrive(kernel: Kernel, time: int, copy: Copy, delivered: bool, tail: Tail, r
         kernel.log((rows.DELIVER, time, copy.source, copy.seq, rows.DELIVERED_LATE))
         _unread(kernel, copy)
         return None
+    reason = copy.payload.reason
+    if not reason and len(receiver.inbox) >= kernel.plan.max_unread:
+        reason = _flooding(kernel, receiver, copy.source)
+    if reason:
+        kernel.log((rows.REJECT, time, copy.source, copy.seq, reason))
+        _unread(kernel, copy)
+        return _know_loss(kernel, time, receiver, copy)
     kernel.log((rows.DELIVER, time, copy.source, copy.seq, rows.INBOX))
     if copy.round and copy.round > receiver.reached.get(copy.source, 0):
         if not receiver.reached:
@@ -234,16 +246,27 @@ def arrive(kernel: Kernel, time: int, copy: Copy, delivered: bool, tail: Tail, r
         patience.open.discard(copy.source)
     elif receiver.inbox:
         receiver.inbox.append(copy)
+        if receiver.unread is not None:
+            receiver.unread[copy.source] = receiver.unread.get(copy.source, 0) + 1
     else:
         receiver.inbox = [copy]
     return receiver
+
+
+def _flooding(kernel: Kernel, receiver: KNode, source: int) -> str:
+    """Why nothing more of `source` is taken; "": it is. Counted where an inbox is large only, and then kept."""
+    counts = receiver.unread
+    if counts is None:
+        counts = receiver.unread = Counter(copy.source for copy in receiver.inbox)
+    return "more than max_unread messages unread" if counts.get(source, 0) >= kernel.plan.max_unread else ""
 
 
 def _know_loss(kernel: Kernel, time: int, receiver: KNode, copy: Copy) -> KNode | None:
     _miss_round(kernel, time, receiver, copy)
     if not receiver.alive or receiver.finished or (copy.round and copy.round <= receiver.left):
         return None
-    receiver.losses = [*receiver.losses, copy]
+    if not copy.payload.reason or sum(c.source == copy.source for c in receiver.losses) < _REFUSALS:
+        receiver.losses = [*receiver.losses, copy]
     return receiver if settle(kernel.nodes, kernel.network, receiver, copy.source, time) else None
 
 
@@ -271,7 +294,7 @@ def discard_late(kernel: Kernel, node: KNode) -> None:
                 _unread(kernel, copy)
             else:
                 keep.append(copy)
-        node.inbox = keep
+        node.inbox, node.unread = keep, None
     if node.losses:
         node.losses = [c for c in node.losses if not c.round or c.round > left]
     if len(node.abstained) > _ABSTENTIONS:      # old ones: the word of all of them has arrived
@@ -283,5 +306,5 @@ def empty_inbox(kernel: Kernel, node: KNode) -> None:
     for copy in node.inbox:
         kernel.log((rows.UNREAD, node.time, copy.source, copy.seq))
         _unread(kernel, copy)
-    node.inbox = []
+    node.inbox, node.unread = [], None
     node.losses = []

@@ -43,6 +43,9 @@ class LinkChange:
     told: Mapping[str, Any] | None = None
 
 
+MAX_MESSAGE = 1 << 30
+MAX_UNREAD = 1000
+
 Fault: TypeAlias = Crash | Leave | LinkChange
 
 
@@ -81,6 +84,8 @@ class Plan:
     streams: Sequence[Iterator[Fault]] = field(default_factory=tuple)    # each in the order of time, maybe endless
     evaluate_every: int = 1                             # rounds between two evaluations, for a stop on accuracy
     fuse: Fusing | None = None
+    max_message: int = MAX_MESSAGE                      # bytes of a message; what is larger is rejected
+    max_unread: int = MAX_UNREAD                        # of one sender in one inbox; what is beyond is rejected
 
 
 class Port(Protocol):
@@ -103,12 +108,13 @@ class Recorder(Protocol):
 class Payload:
     """The frames of one message: where they lie and who still needs them."""
 
-    __slots__ = ("first", "here", "home", "more", "other", "other_has", "other_left", "source", "undecided")
+    __slots__ = ("first", "here", "home", "more", "other", "other_has", "other_left", "reason", "source", "undecided")
 
-    def __init__(self, source: int, first: int, home: int):
+    def __init__(self, source: int, first: int, home: int, reason: str = ""):
         self.source = source
         self.first = first
         self.home = home                        # the worker of the sender
+        self.reason = reason                    # why its copies will be rejected; "": they will not
         self.here = 0                           # copies that may still be read in that worker
         self.undecided = 0                      # copies for other workers whose delivery is not decided
         self.other = -1                         # the first other worker that is sent to: most messages have only one
@@ -217,7 +223,7 @@ _EMPTY: list[Any] = []
 class Patience:
     """A wait of a node: what it has got, and whose fate is still open."""
 
-    __slots__ = ("fates", "got", "kinds", "need", "open", "since", "sources", "wait")
+    __slots__ = ("fates", "got", "handed", "kinds", "need", "open", "since", "sources", "wait")
 
     def __init__(self, wait: Wait, since: int):
         self.wait = wait
@@ -230,7 +236,13 @@ class Patience:
         self.need = wait.need
         self.fates = wait.deadline == NEVER and sources is not None     # a wait with a timeout cannot know fates
         self.got: dict[int, Copy] = {}
+        self.handed: Container[int] = ()        # sources whose copies the role has, from before it refused others
         self.open: set[int] = set(sources) if self.fates and sources else _NONE
+
+
+    def unread(self) -> list[Copy]:
+        """What it has got and the role has not."""
+        return [copy for source, copy in self.got.items() if source not in self.handed]
 
 
 class KNode:
@@ -239,8 +251,8 @@ class KNode:
     __slots__ = ("abstained", "activations_here", "alive", "away", "coming", "computing", "departures", "downs",
                  "entered_here", "epoch", "finished", "finished_at", "followed_at", "following", "group", "id",
                  "implied", "in_round", "inbox", "leaders", "left", "local_seq", "losses", "name", "next", "open_index",
-                 "out_latency", "parked", "patience", "quorum", "reached", "role", "round", "time", "uncharged",
-                 "uncharged_most", "vertex", "watchers", "ways", "worker")
+                 "out_latency", "parked", "patience", "quorum", "reached", "refusable", "role", "round", "time",
+                 "uncharged", "uncharged_most", "unread", "vertex", "watchers", "ways", "worker")
 
     def __init__(self, id: int, name: str, role: str, vertex: int, worker: int, out_latency: int):
         self.id, self.name, self.role, self.vertex, self.worker = id, name, role, vertex, worker
@@ -269,7 +281,9 @@ class KNode:
         self.entered_here = 0                   # with so many rounds entered by deciders
         self.quorum = 1
         self.reached: dict[int, int] = _NOTHING     # leader or mate -> newest round a message of theirs has shown
+        self.refusable: Patience | None = None  # its last wait, if what that brought may be refused
         self.inbox: list[Copy] = _EMPTY         # delivered, unread
+        self.unread: dict[int, int] | None = None   # source -> how many in the inbox; None: to be counted
         self.coming: dict[int, list[Copy]] = _NOTHING       # source -> copies under way to this node
         self.losses: list[Copy] = _EMPTY        # known to be lost, not yet used by a wait
         self.departures: list[tuple[int, int]] = _EMPTY     # (every round up to this one is left, since when)

@@ -9,7 +9,7 @@ from emul.kernel.calendar import DEADLINE, FATE, LOOK, TIMER
 from emul.kernel.fates import departure_known_at, is_coming, round_is_over, settle, take_from_inbox
 from emul.kernel.parts import KNode, Patience
 from emul.kernel.state import Kernel
-from emul.roles.events import Abstain, Ready, Ref, Wait, WaitEnd
+from emul.roles.events import Abstain, Ready, Ref, Reject, Wait, WaitEnd
 
 _NOBODY: frozenset[int] = frozenset()
 
@@ -17,13 +17,17 @@ _NOBODY: frozenset[int] = frozenset()
 def wait(kernel: Kernel, node: KNode, action: Wait) -> None:
     """The node waits: for what its inbox may hold already, and for fates that may be known already."""
     action.where = intern(action.where)         # decoded anew for each wait, and kept by every node that waits
-    patience = node.patience = Patience(action, node.time)
+    _go_on(kernel, node, Patience(action, node.time))
+
+
+def _go_on(kernel: Kernel, node: KNode, patience: Patience) -> None:
+    action, node.patience = patience.wait, patience
     node.epoch += 1
     if node.in_round and round_is_over(node):
         kernel.later(node, node.time, LOOK, node)
         return
     if action.deadline >= 0:
-        kernel.later(node, action.deadline, DEADLINE, (node, node.epoch), TIMER)
+        kernel.later(node, max(action.deadline, node.time), DEADLINE, (node, node.epoch), TIMER)
     satisfied = take_from_inbox(node, patience) if node.inbox else not patience.need
     if patience.fates:
         for source in sorted(patience.open):
@@ -54,17 +58,39 @@ def resume(kernel: Kernel, time: int, node: KNode, outcome: WaitEnd) -> None:
     assert patience is not None
     node.patience = None
     node.epoch += 1
-    got = list(patience.got.values())
+    got = patience.unread() if patience.handed else list(patience.got.values())
     if outcome == WaitEnd.ROUND_OVER:
-        node.inbox = got + node.inbox           # unread: late once the round is left
+        node.inbox, node.unread = got + node.inbox, None        # unread: late once the round is left
         close_round(kernel, time, node)
         return
+    if patience.wait.accepts:
+        node.refusable = patience
     refs = []
     for copy in got:
         payload = copy.payload
+        if patience.sources is None and copy.source != node.id:
+            node.activations_here -= 1          # whoever reads one by one what others sent is in no endless loop
         refs.append(Ref(payload.source, payload.first, payload.settle(node.worker)))
     kernel.log((rows.RESUME, time, node.id, int(outcome), len(refs)))
     kernel.open_activation(node, Ready(node.id, time, refs, outcome))
+
+
+def reject(kernel: Kernel, node: KNode, action: Reject) -> None:
+    """The role refuses some of what its wait has brought: the wait goes on, with its deadline, sources and beginning.
+
+    To a wait without a timeout they count as lost; one that needs so many waits for others.
+    """
+    patience = node.refusable
+    assert patience is not None
+    for source, reason in zip(action.sources, action.reasons, strict=True):
+        copy = patience.got.pop(source)
+        kernel.log((rows.REJECT, node.time, copy.source, copy.seq, reason))
+        if patience.fates:
+            patience.open.add(source)
+            node.losses = [*node.losses, copy]
+    patience.handed = set(patience.got)
+    node.activations_here -= 1                  # as often as others have sent to it: no endless loop
+    _go_on(kernel, node, patience)
 
 
 def close_round(kernel: Kernel, time: int, node: KNode) -> None:

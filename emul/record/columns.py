@@ -17,7 +17,7 @@ from emul.base import rows
 from emul.base.rows import Row
 from emul.record.journal import Reading, RecordError
 
-_TEXTS = {"type", "label", "why"}                   # few different ones: coded
+_TEXTS = {"type", "label", "why", "reason"}                   # few different ones: coded
 _OBJECTS = {"values", "digest", "changes", "targets", "types"}
 _FLOATS = {"work"}
 _INDEX = "index"                                    # of a row in the journal: a column like the others
@@ -39,8 +39,8 @@ class _Codes(dict[str, int]):
 class Columns:
     """Columns of all rows of one kind; `columns["time_ns"]`. Field names as in `emul.base.rows.NAMES`.
 
-    Integers: (n,) int64. type, label, why: (n,) int64 codes into `texts[field]`. work: (n,) float64. Others: lists.
-    `index`: (n,) int64, the row's place in the journal.
+    Integers: (n,) int64. type, label, why, reason: (n,) int64 codes into `texts[field]`. work: (n,) float64.
+    Others: lists. `index`: (n,) int64, the row's place in the journal.
     """
 
     def __init__(self, kind: int):

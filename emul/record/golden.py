@@ -66,6 +66,7 @@ class _Log:
             rows.BACK: lambda row: f"{self._node(row)} is back",
             rows.DECLARED: lambda row: f"{row[4]} B of {self._copy(row)} are declared",
             rows.STATED: lambda row: f"{self._node(row)} has stated that cost",
+            rows.REJECT: lambda row: f"{self._copy(row)} is rejected: {row[4]}",
             rows.RESENT: lambda row: f"{row[4]} B of {self._copy(row)} were sent again on {self._link(row[5], row[6])}",
         }
 

@@ -20,7 +20,8 @@ from emul.wire import ENVELOPE_BYTES
 _NEVER = np.iinfo(np.int64).max
 _ACTIVATIONS = (rows.START, rows.RESUME, rows.ENTER, rows.COMPUTED)
 # rows of a copy, but for the one in which it is sent
-_OF_COPIES = (rows.HOP, rows.DELIVER, rows.LOST, rows.LATE, rows.UNREAD, rows.RESENT, rows.DECLARED)
+_OF_COPIES = (rows.HOP, rows.DELIVER, rows.LOST, rows.LATE, rows.UNREAD, rows.RESENT, rows.DECLARED,
+              rows.REJECT)
 _ACTIONS = (rows.SEND, rows.COMPUTE, rows.LEAVE, rows.REPORT, rows.FINISH, rows.ABSTAIN)
 
 
@@ -63,7 +64,7 @@ def check_columns(table: Table, header: Mapping[str, Any], latencies: Mapping[tu
     run = _Run(table, header, latencies or {}, unordered)
     return Report([_one_fate(run), _unbroken_routes(run), _bytes_conserved(run), _latency_kept(run), _link_order(run),
                    _activations_in_order(run), _actions_at_activations(run), _silence(run),
-                   _deliveries_to_the_living(run), _rounds_grow(run)])
+                   _deliveries_to_the_living(run), _rejected_once(run), _rounds_grow(run)])
 
 
 class _Run:
@@ -107,7 +108,7 @@ class _Run:
         """For every copy: the kind, time and row of its first outcome; -1 while in flight."""
         n = len(self.keys)
         self.outcome, self.outcome_time, self.outcome_row = (np.full(n, -1, np.int64) for _ in range(3))
-        for kind in (rows.LOST, rows.DELIVER):
+        for kind in (rows.LOST, rows.REJECT, rows.DELIVER):     # what is rejected when it is read was delivered before
             copy = self.copy_of[kind]
             known = copy >= 0
             self.outcome[copy[known]] = kind
@@ -158,18 +159,20 @@ def _one_fate(run: _Run) -> Invariant:
         part = run.table[kind]
         keys = copy_keys(part["source"], part["seq"])
         note(run.copy_of[kind] < 0, f"has a {rows.NAMES[kind][0]} row but was never sent", keys)
-    ends = np.concatenate([run.copy_of[rows.DELIVER], run.copy_of[rows.LOST]])
-    note(np.bincount(ends[ends >= 0], minlength=n) > 1, "has more than one outcome", run.keys)
     inbox = np.zeros(n, bool)
-    delivered = run.copy_of[rows.DELIVER]
+    delivered, rejected = run.copy_of[rows.DELIVER], run.copy_of[rows.REJECT]
     inbox[delivered[(delivered >= 0) & (run.table[rows.DELIVER]["fate"] == rows.INBOX)]] = True
-    gone = np.concatenate([run.copy_of[rows.LATE], run.copy_of[rows.UNREAD]])
+    rejected = rejected[rejected >= 0]
+    ends = np.concatenate([delivered, run.copy_of[rows.LOST], rejected[~inbox[rejected]]])
+    note(np.bincount(ends[ends >= 0], minlength=n) > 1, "has more than one outcome", run.keys)
+    gone = np.concatenate([run.copy_of[rows.LATE], run.copy_of[rows.UNREAD], rejected[inbox[rejected]]])
     gone = gone[gone >= 0]
     note(np.bincount(gone, minlength=n) > 1, "is discarded twice", run.keys)
     note(~inbox[gone], "is discarded but never came to an inbox", run.keys[gone])
-    arrived, lost = (int((run.outcome == kind).sum()) for kind in (rows.DELIVER, rows.LOST))
+    arrived, lost, refused = (int((run.outcome == kind).sum()) for kind in (rows.DELIVER, rows.LOST, rows.REJECT))
     return _result("every message has one fate", cases, count,
-                   f"{n} sent = {arrived} delivered, late or to ended + {lost} lost + {n - arrived - lost} in flight")
+                   f"{n} sent = {arrived} delivered, late or to ended + {lost} lost"
+                   + (f" + {refused} rejected" if refused else "") + f" + {n - arrived - lost - refused} in flight")
 
 
 def _repeated(keys: np.ndarray) -> np.ndarray:
@@ -178,6 +181,11 @@ def _repeated(keys: np.ndarray) -> np.ndarray:
     again = np.zeros(len(keys), bool)
     again[order[1:]] = keys[order[1:]] == keys[order[:-1]]
     return again
+
+
+def _come(outcome: np.ndarray) -> np.ndarray:
+    """(n,) bool: whether the copy came to its target, be it to be rejected there."""
+    return (outcome == rows.DELIVER) | (outcome == rows.REJECT)
 
 
 def _unbroken_routes(run: _Run) -> Invariant:
@@ -190,7 +198,7 @@ def _unbroken_routes(run: _Run) -> Invariant:
     wrong_start = known & (run.src != start)
     last = known & ~run.has_next
     kind = np.where(known, run.outcome[run.copy], -1) if len(run.keys) else np.full(len(run.copy), -1)
-    arrived = last & (kind == rows.DELIVER)
+    arrived = last & _come(kind)
     wrong_end = np.zeros(len(run.copy), bool)
     wrong_end[arrived] = run.dst[arrived] != run.at[sent["target"][run.copy[arrived]]]
     lost = np.flatnonzero(last & (kind == rows.LOST))
@@ -224,7 +232,7 @@ def _bytes_conserved(run: _Run) -> Invariant:
     np.add.at(offered, place, run.wire)
     last = known & ~run.has_next
     kind = np.where(known, run.outcome[run.copy], -1) if len(run.keys) else np.full(len(run.copy), -1)
-    passed = run.has_next | (last & (kind == rows.DELIVER))
+    passed = run.has_next | (last & _come(kind))
     np.add.at(left, place[passed], run.wire[passed])
     np.add.at(flying, place[last & (kind < 0)], run.wire[last & (kind < 0)])
     # lost bytes are looked up from the LOST row's own link
@@ -390,6 +398,25 @@ def _deliveries_to_the_living(run: _Run) -> Invariant:
         cases.append(f"{run.name(run.keys[copy[i]])} to {run.node(int(target[i]))} is delivered "
                      + ("to the dead" if dead[i] else "as if its receiver had ended"))
     return _result("only the living receive", cases, int(wrong.sum()), f"{len(copy)} deliveries")
+
+
+def _rejected_once(run: _Run) -> Invariant:
+    """A copy is rejected for a reason: at its arrival, or by its receiver, when a wait has just handed it over."""
+    part, sent, read = run.table[rows.REJECT], run.table[rows.SEND], run.table[rows.RESUME]
+    copy = run.copy_of[rows.REJECT]
+    known = copy >= 0                   # others are told of among the fates
+    target = np.full(len(copy), -1, np.int64)
+    target[known] = sent["target"][copy[known]]
+    later = known & (run.outcome[copy] == rows.DELIVER) if len(run.keys) else known
+    moments = set(zip(read["node"].tolist(), read["time_ns"].tolist(), strict=True)) if later.any() else set()
+    asleep = np.array([bool(at) and (node, time) not in moments for at, node, time in
+                       zip(later.tolist(), target.tolist(), part["time_ns"].tolist(), strict=True)], bool)
+    mute = np.array([not part.texts["reason"][code] for code in part["reason"].tolist()], bool)
+    wrong = asleep | mute
+    cases = [f"{run.name(run.keys[copy[i]])} is rejected by {run.node(int(target[i]))} "
+             + ("without a reason" if mute[i] else "while it does nothing")
+             for i in ([_first(wrong)] if wrong.any() else [])]
+    return _result("rejections have a reason", cases, int(wrong.sum()), f"{len(copy)} rejections")
 
 
 def _rounds_grow(run: _Run) -> Invariant:

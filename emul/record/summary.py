@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import platform
 import sys
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -24,9 +25,11 @@ from emul.record.realised import LinkRow, costs_not_held
 from emul.record.rundir import SUMMARY, RunDirectory, write_json
 from emul.record.tables import (
     DELIVERED,
+    FATES,
     IN_FLIGHT,
     LATE,
     LOST,
+    REJECTED,
     TO_ENDED,
     Computations,
     Derived,
@@ -39,6 +42,7 @@ from emul.record.tables import (
 )
 
 _TOP_LINKS = 10
+_MOST_VIOLATIONS = 100
 _PACKAGES = ("emul", "torch", "numpy", "simpy", "networkx", "pyzmq", "msgspec", "pandas", "pyarrow", "scikit-learn",
              "cryptography")
 
@@ -69,7 +73,7 @@ class Facts:
 def summarise(run: Derived, facts: Facts, report: Report | None = None) -> dict[str, Any]:
     """The summary as plain values, ready for JSON."""
     m = run.messages
-    fates = np.bincount(m.fate, minlength=IN_FLIGHT + 1).tolist()
+    fates = np.bincount(m.fate, minlength=len(FATES)).tolist()
     entered = {row["round"] for row in run.rounds}
     completed = {row["round"] for row in run.rounds if row["completed"]}
     model = digest_model(run.table)
@@ -102,6 +106,8 @@ def summarise(run: Derived, facts: Facts, report: Report | None = None) -> dict[
         "messages_late": fates[LATE],
         "messages_to_ended": fates[TO_ENDED],
         "messages_in_flight": fates[IN_FLIGHT],
+        "messages_rejected": fates[REJECTED],
+        "violations": violations(run),
         "messages_unread": int(m.unread.sum()),
         "compute_virtual_seconds": compute_seconds(run.computations, run.header["roles"], facts.virtual_ns),
         "seconds_declared": compute_seconds(run.computations, run.header["roles"], facts.virtual_ns,
@@ -233,6 +239,21 @@ def bytes_declared(m: Messages, roles: Sequence[str]) -> dict[str, dict[str, int
         types = found.setdefault(roles[node], {})
         types[m.kinds[kind]] = types.get(m.kinds[kind], 0) + size
     return {role: dict(sorted(types.items())) for role, types in sorted(found.items())}
+
+
+def violations(run: Derived) -> list[dict[str, Any]]:
+    """What peers sent that was rejected: role (of who rejected it), type, sender, reason, count.
+
+    The most frequent first, at most `_MOST_VIOLATIONS` of them; `messages_rejected` counts all.
+    """
+    m = run.messages
+    some = np.flatnonzero(m.fate == REJECTED)
+    roles, names = run.header["roles"], run.header["names"]
+    found = Counter((roles[target], m.kinds[kind], names[source], m.reasons[reason]) for target, kind, source, reason in
+                    zip(*(part[some].tolist() for part in (m.target, m.kind, m.source, m.reason)), strict=True))
+    return [{"role": role, "type": kind, "sender": sender, "reason": reason, "count": count}
+            for (role, kind, sender, reason), count in
+            sorted(found.items(), key=lambda item: (-item[1], item[0]))[:_MOST_VIOLATIONS]]
 
 
 def compute_seconds(c: Computations, roles: Sequence[str], virtual_ns: int, which: np.ndarray | None = None,

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-DELIVERED, LATE, LOST, TO_ENDED, IN_FLIGHT = range(5)
-FATES = ("delivered", "late", "lost", "to_ended", "in_flight")
+DELIVERED, LATE, LOST, TO_ENDED, IN_FLIGHT, REJECTED = range(6)
+FATES = ("delivered", "late", "lost", "to_ended", "in_flight", "rejected")
 
 Observed = Sequence[tuple[int, int, Mapping[str, float]]]       # (node, round, {name: value}), off-clock
 Timed = Sequence[tuple[int, str, float, int]]                   # (node, label, work, CPU ns)
@@ -47,15 +47,17 @@ COLUMNS: dict[str, dict[str, str]] = {
         "retransmitted_bytes": "of these what reliable links sent again",
         "hops": "links that it was offered to; 0 to oneself",
         "sent_ns": "when it was sent",
-        "arrived_ns": "when it was delivered, late and to_ended included; null: lost or in flight",
+        "arrived_ns": "when it was delivered, late, to_ended and rejected included; null: lost or in flight",
         "fate": "delivered: to the inbox, in time; late: its round was over for the receiver, at the delivery or "
                 "before it was read; lost: on a link, or because its sender or receiver was away; to_ended: the "
-                "receiver had crashed or ended; in_flight: under way when the run ended",
+                "receiver had crashed or ended; in_flight: under way when the run ended; rejected: it is not what "
+                "its type or the protocol says, or beyond a limit",
         "lost_ns": "when its loss became known: when the losing link would have delivered it",
         "lost_vertex": "where the losing link begins; null unless lost on a link",
         "lost_next": "where the losing link ends",
         "unread": "delivered, but still in the inbox when its receiver crashed or ended; what lay in an inbox when "
                   "the run ended is not marked",
+        "reason": "why it was rejected; null: it was not",
     },
     "rounds": {                         # one row for each round that a deciding node entered
         "round": "its number, from 1",
@@ -132,6 +134,8 @@ class Messages:
     lost_vertex: np.ndarray
     lost_next: np.ndarray
     unread: np.ndarray                  # bool
+    reason: np.ndarray                  # of a rejection: codes into `reasons`; -1: none
+    reasons: list[str]
 
 
 def messages_of(table: Table) -> Messages:
@@ -166,11 +170,16 @@ def messages_of(table: Table) -> Messages:
     lost_ns[lost] = table[rows.LOST]["time_ns"]
     lost_vertex[lost], lost_next[lost] = table[rows.LOST]["vertex"], table[rows.LOST]["next"]
     fate[places(rows.LATE)] = LATE
+    rejected, refused = places(rows.REJECT), table[rows.REJECT]
+    fate[rejected] = REJECTED
+    arrived[rejected] = np.where(arrived[rejected] < 0, refused["time_ns"], arrived[rejected])
+    reason = np.full(n, -1, np.int64)
+    reason[rejected] = refused["reason"]
     unread = np.zeros(n, bool)
     unread[places(rows.UNREAD)] = True
     return Messages(source, seq, sent["target"][order], sent["type"][order], sent.texts["type"], sent["round"][order],
                     sent["size"][order], declared, wire, resent, hops, sent["time_ns"][order], arrived, fate, lost_ns,
-                    lost_vertex, lost_next, unread)
+                    lost_vertex, lost_next, unread, reason, refused.texts["reason"])
 
 
 @dataclass(frozen=True)
@@ -307,7 +316,7 @@ def messages_table(m: Messages, header: Mapping[str, Any]) -> pa.Table:
         "retransmitted_bytes": m.retransmitted_bytes, "hops": m.hops,
         "sent_ns": m.sent_ns, "arrived_ns": _nullable(m.arrived_ns), "fate": _named(m.fate, FATES),
         "lost_ns": _nullable(m.lost_ns), "lost_vertex": _named(m.lost_vertex, vertices),
-        "lost_next": _named(m.lost_next, vertices), "unread": m.unread})
+        "lost_next": _named(m.lost_next, vertices), "unread": m.unread, "reason": _named(m.reason, m.reasons)})
 
 
 def computations_table(c: Computations, header: Mapping[str, Any]) -> pa.Table:

@@ -104,6 +104,7 @@ class Send(Struct, array_like=True, tag=0, gc=False):
     first: int
     round: int                      # of the sender; 0: outside, or of an unscoped type
     declared: int = 0               # of the size, what is declared and not carried
+    reason: str = ""                # why no receiver will take it; "": it is what its type says
 
 
 class Wait(Struct, array_like=True, tag=1, gc=False):
@@ -114,6 +115,7 @@ class Wait(Struct, array_like=True, tag=1, gc=False):
     need: int                       # messages, at most one a source
     deadline: int                   # or NEVER: then the fates decide, where sources are named
     where: str                      # file:line of the role
+    accepts: bool = False           # what comes is judged: the answer may be Reject
 
 
 class NextRound(Struct, array_like=True, tag=2, gc=False):
@@ -161,7 +163,14 @@ class Finish(Struct, array_like=True, tag=7, gc=False):
     why: str = ""                   # "": returned; else the failure of its protocol that ended it
 
 
-Action: TypeAlias = Send | Wait | NextRound | LeaveRound | Abstain | Compute | Report | Finish
+class Reject(Struct, array_like=True, tag=8, gc=False):
+    """What these sources sent is refused: the wait that has just ended goes on as if it had been lost."""
+
+    sources: list[int]
+    reasons: list[str]              # of each
+
+
+Action: TypeAlias = Send | Wait | NextRound | LeaveRound | Abstain | Compute | Report | Finish | Reject
 
 
 class Reply(Struct, array_like=True, gc=False):

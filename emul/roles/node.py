@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter_ns
 from types import CodeType, TracebackType
@@ -17,7 +17,15 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from emul.base.clock import cpu_ns
-from emul.base.errors import NothingToReceive, ProtocolFailure, RoleError, TimedOut
+from emul.base.errors import (
+    NothingToReceive,
+    NotSendable,
+    ProtocolFailure,
+    ProtocolViolation,
+    RoleError,
+    TimedOut,
+    WireError,
+)
 from emul.base.streams import generator
 from emul.roles.costs import Costs
 from emul.roles.events import (
@@ -30,6 +38,7 @@ from emul.roles.events import (
     LeaveRound,
     NextRound,
     Ready,
+    Reject,
     Report,
     RoleEvent,
     Send,
@@ -37,11 +46,13 @@ from emul.roles.events import (
     WaitEnd,
 )
 from emul.roles.world import World
+from emul.verdicts import judge
 from emul.wire import Encoded, Message, Vector, encode
 
 M = TypeVar("M", bound=Message)
 R = TypeVar("R")
 S = TypeVar("S")
+Accept = Callable[[M], None]                            # of what came; raises ProtocolViolation
 Evaluate = Callable[[Vector], Mapping[str, float]]      # of reported parameters, off the clock
 Received = Mapping[type[Message], Any]                  # for `HONEST`: the newest message of each type in a round
 
@@ -124,16 +135,40 @@ def _nothing() -> None:
 
 
 class Await(Generic[R]):
-    """One suspension: the action that goes out, and how the answering event becomes a value."""
+    """One suspension: the action that goes out, and how the answering event becomes a value, or is refused."""
 
     __slots__ = ("action", "finish")
 
-    def __init__(self, action: Action, finish: Callable[[RoleEvent], R]):
+    def __init__(self, action: Action, finish: Callable[[RoleEvent], R | Reject]):
         self.action = action
         self.finish = finish
 
     def __await__(self) -> Generator[Await[R], RoleEvent, R]:
-        return self.finish((yield self))
+        while True:
+            found = self.finish((yield self))
+            if found.__class__ is not Reject:
+                return found                    # type: ignore[return-value]
+            self.action = found
+
+
+class Guard(Generic[M]):
+    """What a wait with `accept` has brought: those that it accepts, over all its parts, or the refusal of others."""
+
+    def __init__(self, node: Node, accept: Accept[M]):
+        self._node, self._accept = node, accept
+        self._accepted: list[M] = []
+
+    def __call__(self, event: RoleEvent) -> list[M] | Reject:
+        refused = Reject([], [])
+        for message in self._node._received(event):
+            try:
+                self._accept(message)
+            except ProtocolViolation as e:
+                refused.sources.append(message.sender)
+                refused.reasons.append(str(e)[:_REASON])
+            else:
+                self._accepted.append(message)
+        return refused if refused.sources else self._accepted
 
 
 class Round(int):
@@ -190,6 +225,8 @@ def _entered(event: RoleEvent) -> int:
     return event.round
 
 
+_REASON = 200                       # characters of a reason that are kept
+
 _places: dict[tuple[CodeType, int], str] = {}
 _names: dict[tuple[type[Message], ...], list[str]] = {}         # types -> their names, for waits
 
@@ -210,13 +247,14 @@ class Node:
     Times are seconds of virtual time where a name ends in `_s`, integers of nanoseconds where it ends in `_ns`.
     """
 
-    __slots__ = ("_actions", "_costs", "_excused_ns", "_fetch", "_in_round", "_job", "_keep", "_memory", "_observe",
-                 "_offered", "_offers", "_sends", "_unawaited", "id", "name", "now_ns", "role", "task", "world")
+    __slots__ = ("_actions", "_costs", "_deviates", "_excused_ns", "_fetch", "_in_round", "_job", "_keep", "_memory",
+                 "_observe", "_offered", "_offers", "_types", "_unawaited", "id", "name", "now_ns", "role", "task",
+                 "world")
 
     def __init__(self, id: int, role: str, world: World, memory: Memory, costs: Costs,
                  task: Any = None, keep: Callable[[int, Encoded, int, list[int]], None] | None = None,
                  observe: Callable[[int, int, Vector, Evaluate | None], str] | None = None,
-                 sends: Collection[str] | None = None):
+                 types: Mapping[str, type[Message]] | None = None, deviates: bool = False):
         self.id = id
         self.role = role
         self.name = world.names[id]
@@ -227,7 +265,8 @@ class Node:
         self._costs = costs
         self._keep = keep or _keep_nothing
         self._observe = observe or _observe_nothing
-        self._sends = sends                         # names of the types of messages that it may send; None: any
+        self._types = types                         # of messages that the scheme's nodes know; None: any
+        self._deviates = deviates                   # a BEHAVIOUR: what it sends is nobody's programming error
         self._actions: list[Action] = []
         self._in_round = False
         self._job: Job | None = None
@@ -354,11 +393,16 @@ class Node:
     # --- what never suspends --------------------------------------------------------------------------------------
 
     def send(self, target: int, message: Message) -> None:
-        """Send to one node. The bytes are taken now. To oneself: a local delivery without bytes or latency."""
+        """Send to one node. The bytes are taken now. To oneself: a local delivery without bytes or latency.
+
+        Raises NotSendable, an outcome of the round, if a number in it is not finite and its field does not say that it
+        may be; WireError if the message is not what its annotations say. What a BEHAVIOUR sends travels all the same,
+        and is rejected where it arrives.
+        """
         self._send([target], message)
 
     def broadcast(self, targets: Iterable[int], message: Message) -> None:
-        """Send to many nodes: encoded once, one copy each on its own links."""
+        """Send to many nodes: encoded once, one copy each on its own links. Raises as `send` does."""
         to = list(targets)
         if to:
             self._send(to, message)
@@ -369,11 +413,7 @@ class Node:
             raise RoleError(f"{caller(2)}: there is no node {max(to) if min(to) >= 0 else min(to)}: nodes are 0 to "
                             f"{len(self.world.names) - 1}")
         begin = perf_counter_ns()
-        kind = type(message).__name__
-        if self._sends is not None and kind not in self._sends:
-            raise RoleError(f"{caller(2)}: {kind} is not in MESSAGES of the scheme, so that nobody could read it: "
-                            f"write MESSAGES = ({', '.join([*self._sends, kind])},)")
-        encoded = encode(message)
+        encoded, reason = self._encoded(message)
         if self._offered:
             encoded.aside = encode(Offered(self._offered))
         first = memory.sent
@@ -381,7 +421,29 @@ class Node:
         self._keep(self.id, encoded, first, to)
         self._excused_ns += perf_counter_ns() - begin
         round_ = 0 if message.unscoped else memory.round
-        self._actions.append(Send(to, kind, encoded.size, first, round_, encoded.declared))
+        self._actions.append(Send(to, type(message).__name__, encoded.size, first, round_, encoded.declared, reason))
+
+    def _encoded(self, message: Message) -> tuple[Encoded, str]:
+        """The frames, and why no receiver will take them; "": they are what the message's annotations say."""
+        kind = type(message).__name__
+        if not isinstance(message, Message):
+            raise RoleError(f"{caller(3)}: a {kind} cannot be sent: it is no Message")
+        if self._types is not None and kind not in self._types and not self._deviates:
+            raise RoleError(f"{caller(3)}: {kind} is not in MESSAGES of the scheme, so that nobody could read it: "
+                            f"write MESSAGES = ({', '.join([*self._types, kind])},)")
+        try:
+            encoded = encode(message)
+        except WireError as e:
+            if not self._deviates:
+                raise
+            return Encoded(b"", []), str(e)[:_REASON]
+        found = judge(message, encoded, self._types)
+        if found is None:
+            return encoded, ""
+        if self._deviates:
+            return encoded, found.reason[:_REASON]
+        text = f"{kind}: {found.reason}"
+        raise NotSendable(text) if found.diverged else WireError(text)
 
     def abstain(self, targets: int | Iterable[int], *kinds: type[Message]) -> None:
         """Say that no message of `kinds` goes to `targets` in this round, so that nobody waits for it."""
@@ -414,14 +476,19 @@ class Node:
 
     # --- what suspends --------------------------------------------------------------------------------------------
 
-    def recv(self, kind: type[M], source: int, timeout_s: float | None = None) -> Await[M]:
+    def recv(self, kind: type[M], source: int, timeout_s: float | None = None, *,
+             accept: Accept[M] | None = None) -> Await[M]:
         """The next message of a type from one node.
 
         Without a timeout, raises NothingToReceive once it is known that it is lost or will never be sent; with one,
-        raises TimedOut.
+        raises TimedOut. accept: as for `gather`.
         """
-        def finish(event: RoleEvent) -> M:
-            messages = self._received(event)
+        received = self._received if accept is None else Guard(self, accept)
+
+        def finish(event: RoleEvent) -> M | Reject:
+            messages = received(event)
+            if isinstance(messages, Reject):
+                return messages
             if messages:
                 return messages[0]
             text = f"{kind.__name__} from {self.world.names[source]}"
@@ -429,35 +496,50 @@ class Node:
             if event.outcome == WaitEnd.TIMEOUT:
                 raise TimedOut(f"no {text} within {timeout_s} s")
             raise NothingToReceive(f"{text} is lost or will not be sent")
-        return self._wait((kind,), [source], 1, timeout_s, finish)
+        return self._wait((kind,), [source], 1, timeout_s, finish, accept)
 
     def gather(self, kinds: type[M] | tuple[type[M], ...], sources: Iterable[int], timeout_s: float | None = None,
-               need: int | None = None) -> Await[dict[int, M]]:
+               need: int | None = None, *, accept: Accept[M] | None = None) -> Await[dict[int, M]]:
         """One message from each of `sources`: {source: message}, ascending by source.
 
         Returns when all are there (or `need` of them), when the timeout comes, or, without one, when the fate of
         every message is known: with what has arrived.
+
+        accept: judges each message by what the receiver knows (dimensions, thresholds, earlier messages); it raises
+        ProtocolViolation for one that the protocol forbids, and nothing else. That message is rejected, counted with
+        its sender and the reason, and the wait goes on until the same deadline: `need` counts the others. Without a
+        timeout the message counts as lost.
         """
         nodes = sorted(set(sources))
         wanted = len(nodes) if need is None else need
         if wanted > len(nodes):
             raise RoleError(f"{caller(1)}: gather(need={need}) of {len(nodes)} sources cannot be met")
 
-        def finish(event: RoleEvent) -> dict[int, M]:
-            return {m.sender: m for m in sorted(self._received(event), key=_sender)}
-        return self._wait(kinds if isinstance(kinds, tuple) else (kinds,), nodes, wanted, timeout_s, finish)
+        received = self._received if accept is None else Guard(self, accept)
 
-    def recv_any(self, *kinds: type[M], timeout_s: float | None = None) -> Await[M]:
+        def finish(event: RoleEvent) -> dict[int, M] | Reject:
+            messages = received(event)
+            if isinstance(messages, Reject):
+                return messages
+            return {m.sender: m for m in sorted(messages, key=_sender)}
+        return self._wait(kinds if isinstance(kinds, tuple) else (kinds,), nodes, wanted, timeout_s, finish, accept)
+
+    def recv_any(self, *kinds: type[M], timeout_s: float | None = None, accept: Accept[M] | None = None) -> Await[M]:
         """The next message of any of `kinds` (none named: any at all) from anybody; `.sender` says from whom.
 
-        Raises TimedOut. Never uses fates: a real node cannot know them.
+        Raises TimedOut. Never uses fates: a real node cannot know them. accept: as for `gather`; after a message that
+        it refuses the next one is taken.
         """
-        def finish(event: RoleEvent) -> M:
-            messages = self._received(event)
+        received = self._received if accept is None else Guard(self, accept)
+
+        def finish(event: RoleEvent) -> M | Reject:
+            messages = received(event)
+            if isinstance(messages, Reject):
+                return messages
             if not messages:
                 raise TimedOut(f"no message within {timeout_s} s")
             return messages[0]
-        return self._wait(kinds, None, 1, timeout_s, finish)
+        return self._wait(kinds, None, 1, timeout_s, finish, accept)
 
     def sleep(self, seconds: float) -> Await[None]:
         """Do nothing for a time."""
@@ -525,14 +607,14 @@ class Node:
     # --- the engine's side ----------------------------------------------------------------------------------------
 
     def _wait(self, kinds: tuple[type[Message], ...], sources: list[int] | None, need: int, timeout_s: float | None,
-              finish: Callable[[Any], R]) -> Await[R]:
+              finish: Callable[[Any], R | Reject], accept: Any = None) -> Await[R]:
         deadline = NEVER if timeout_s is None else self.now_ns + max(0, round(timeout_s * 1e9))
         names = _names.get(kinds)
         if names is None:
             names = _names[kinds] = [k.__name__ for k in kinds]
         place = caller(2)
         self._unawaited.append(place)
-        return Await(Wait(names, sources, need, deadline, place), finish)
+        return Await(Wait(names, sources, need, deadline, place, accept is not None), finish)
 
     def _received(self, event: RoleEvent) -> list[Any]:
         assert isinstance(event, Ready)

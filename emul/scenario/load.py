@@ -19,6 +19,7 @@ from emul.scenario.attacks import attack_values
 from emul.scenario.checks import check_world
 from emul.scenario.edits import apply_set, normalise, override
 from emul.scenario.faults import NodeSpeed, fault_values
+from emul.scenario.limits import Limits
 from emul.scenario.links import link_rules
 from emul.scenario.models import Document
 from emul.scenario.network import network_value
@@ -197,6 +198,7 @@ _CONVERSIONS: dict[str, tuple[str, Any]] = {
     "workers": ("workers", lambda w, base: plain.Workers(w.timeout / 1e9)),
     "sweep": ("sweep", sweep_values),
     "network": ("network", network_value),
+    "limits": ("limits", lambda rule, base: Limits(rule.max_message, rule.max_unread)),
 }
 
 

@@ -15,6 +15,7 @@ from emul.roles.places import wrong_place
 from emul.scenario.attacks import AttackRule
 from emul.scenario.faults import FaultRule, NodeRule
 from emul.scenario.labels import with_labels
+from emul.scenario.limits import LimitsRule
 from emul.scenario.links import Link
 from emul.scenario.network import NetworkRule
 from emul.scenario.sections import MISSING, Section, given
@@ -164,6 +165,7 @@ class Document(Section):
     workers: Workers = Workers()
     sweep: SweepRule | None = None
     network: NetworkRule = NetworkRule()
+    limits: LimitsRule = LimitsRule()
 
     def wrong(self) -> list[Finding]:
         if self.fuse is not None and self.compute.mode == "measured":

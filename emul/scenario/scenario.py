@@ -13,6 +13,7 @@ from emul.base.units import format_duration
 from emul.network import LinkRule, TopologySpec
 from emul.scenario.attacks import Attack, attack_document
 from emul.scenario.faults import Fault, NodeSpeed, fault_document
+from emul.scenario.limits import Limits, limits_document
 from emul.scenario.links import link_document
 from emul.scenario.network import NetworkUse, network_document
 from emul.scenario.sections import duration_text, without_none
@@ -87,6 +88,7 @@ class Scenario:
     evaluation: Evaluation = field(default_factory=Evaluation)
     workers: Workers = field(default_factory=Workers)
     network: NetworkUse = field(default_factory=NetworkUse)
+    limits: Limits = field(default_factory=Limits)
     fuse: Fuse | None = None
     sweep: Sweep | None = field(default=None, compare=False)
     path: Path | None = field(default=None, compare=False)
@@ -137,5 +139,6 @@ def _document(s: Scenario) -> dict[str, Any]:
         "evaluation": {"every": s.evaluation.every, "scope": s.evaluation.scope},
         "workers": {"timeout": format_duration(round(s.workers.timeout_s * 1e9))},
         "network": network_document(s.network),
+        "limits": limits_document(s.limits),
     }
     return {key: value for key, value in document.items() if value not in ([], None)}

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from operator import itemgetter
 from pathlib import Path
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
+import msgspec
 import numpy as np
 from msgspec import Struct
 
@@ -91,6 +92,8 @@ class Timing(Struct, array_like=True, gc=False):
     cpu_ns: int
 
 
+P = TypeVar("P")
+
 _FRESH = Memory()                   # what a node keeps that has not done anything
 
 
@@ -101,6 +104,17 @@ def _terrain(chart: dict[str, Any] | None) -> Terrain | None:
     from emul.network import terrain
 
     return terrain.Terrain(chart)
+
+
+def as_declared(params: type[P], given: dict[str, Any]) -> P:
+    """Parameters as their annotations say, in a worker process and in the twin: on the way to a process a tuple becomes
+    a list."""
+    values = msgspec.msgpack.decode(msgspec.msgpack.encode(given))
+    hints = get_type_hints(params)
+    for name, value in values.items():
+        if isinstance(value, (list, dict)):
+            values[name] = msgspec.convert(value, hints[name])
+    return params(**values)
 
 
 class Core:
@@ -114,7 +128,7 @@ class Core:
         self.keeps_roles = False                # tests: no role is ended while it waits for a round
         self._setup = setup
         self._module = module = schemes.find(setup.scheme, setup.plugins)
-        self._params = module.Params(**setup.params)
+        self._params = as_declared(module.Params, setup.params)
         self._types = message_types(module)
         self._deterministic = schemes.deterministic(module, self._params)
         self._world = World(setup.scheme, setup.seed, setup.names, setup.roles, setup.speeds, self._deterministic,
@@ -233,8 +247,8 @@ class Core:
                 task = self._tasks[node] = self._task.for_node(self._setup.names[node], index, lambda: memory.round,
                                                                None if attacking is None else attacking.of(node))
         # a faulty one may send what it likes: to those who receive it, it is what has come from a peer
-        sends = None if node in self._setup.behaviours else self._types
-        made = Node(node, name, self._world, memory, self._costs, task, self._keep, self._observe, sends)
+        made = Node(node, name, self._world, memory, self._costs, task, self._keep, self._observe, self._types,
+                    node in self._setup.behaviours)
         made._fetch = self._fetch
         made._offers = attacking is not None and attacking.knowing
         function = self._function(node, memory.round if round is None else round)

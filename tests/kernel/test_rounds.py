@@ -280,8 +280,8 @@ def test_a_run_in_which_no_round_ends_says_so_while_it_goes_on(monkeypatch: pyte
     seen: list[tuple[int, int, bool]] = []
     real = testing.engine.execute
 
-    def watched(wiring: Any, pool: Any, journal: Any, progress: Any = None) -> Any:
-        return real(wiring, pool, journal, lambda k: seen.append((k.entered, k.ended_ns, k.round_ended)))
+    def watched(wiring: Any, pool: Any, journal: Any, progress: Any = None, *rest: Any) -> Any:
+        return real(wiring, pool, journal, lambda k: seen.append((k.entered, k.ended_ns, k.round_ended)), *rest)
 
     async def server(node: Node, p: Any) -> None:
         async for t in node.rounds():

@@ -17,12 +17,17 @@ class Payload(Message):
 
 
 @dataclass(frozen=True)
+class Blob(Message):
+    data: bytes
+
+
+@dataclass(frozen=True)
 class Passed(Message):
     data: Vector
     total: float
 
 
-MESSAGES = (Payload, Passed)
+MESSAGES = (Blob, Payload, Passed)
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,8 @@ class Params:
     length: int = 8                 # numbers in a payload
     fault: str = ""                 # raise: in a client; setup: workers cannot begin; exit: a client ends its process
     busy_s: float = 0.0             # real time of a client's computation
+    pair: tuple[int, ...] = (1, 2)  # reported by the server, as it is
+    blob_bytes: int = 0             # of text that the server sends besides
 
     def __post_init__(self) -> None:
         if self.fault == "setup" and multiprocessing.parent_process() is not None:
@@ -45,14 +52,19 @@ async def server(node: Node, p: Params) -> None:
     async for round_ in node.rounds():
         with round_:
             node.broadcast(node.clients, Payload(node.rng.standard_normal(p.length).astype(np.float32)))
+            if p.blob_bytes:
+                node.broadcast(node.clients, Blob(bytes(p.blob_bytes)))
             answers = await node.gather(Passed, node.clients)
-            node.report(parameters=sum(a.data for a in answers.values()), total=sum(a.total for a in answers.values()))
+            node.report(parameters=sum(a.data for a in answers.values()), total=sum(a.total for a in answers.values()),
+                        pair=repr(p.pair))
 
 
 async def client(node: Node, p: Params) -> None:
     async for round_ in node.rounds(of=node.server):
         with round_:
             payload = await node.recv(Payload, node.server)
+            if p.blob_bytes:
+                assert len((await node.recv(Blob, node.server)).data) == p.blob_bytes
             if p.fault == "raise" and round_ == 2 and node.index == 1:
                 raise LookupError("a bug of this role")
             total = await node.compute("sum", work, p, payload.data)

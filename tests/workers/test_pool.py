@@ -338,3 +338,11 @@ def test_set_up_survives_the_wire_that_workers_are_told_by() -> None:
     scenario = load(SKELETON)
     setup = engine.wire(scenario, *scenario.schemes[0], workers=2).setups[1]
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(setup), type=Setup) == setup
+
+
+@pytest.mark.parametrize("params", [{"pair": "[3, 4]"}, {"blob": "65 MiB"}])
+def test_parameters_and_large_messages_are_the_same_in_processes_and_in_the_twin(
+        params: dict[str, str], pools: list[Workers]) -> None:
+    scenario = dataclasses.replace(echo("stop.rounds=1", **params))
+    one = digests(scenario, Twin(), PLUGINS)
+    assert digests(scenario, pools[1], PLUGINS) == one

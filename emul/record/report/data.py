@@ -18,7 +18,7 @@ from emul.base import rows as R
 from emul.record import rundir
 from emul.record.columns import Finder, Table, columns, copy_keys
 from emul.record.journal import RecordError, read
-from emul.record.tables import LATE, LOST, TO_ENDED, Computations, Messages, computations_of, messages_of
+from emul.record.tables import LATE, LOST, REJECTED, TO_ENDED, Computations, Messages, computations_of, messages_of
 from emul.roles.events import WaitEnd
 
 KINDS = ("first", "retransmitted", "wasted", "lost")
@@ -144,14 +144,14 @@ def traffic(run: Run) -> pd.DataFrame:
     """Bytes by link, type, direction (role to role, end to end) and kind: from, to, type, direction, kind, bytes.
 
     kind: `retransmitted`: sent again by a reliable link; of what was sent once `lost` if the copy was lost on any
-    hop, `wasted` if it came late, came to a node that had ended, or was never read, and else `first`. Its sum is that
-    of `wire_bytes`.
+    hop, `wasted` if it came late, came to a node that had ended, or was rejected or never read, and else `first`. Its
+    sum is that of `wire_bytes`.
     """
     m, o, again = run.messages, offers(run), resent(run)
     roles = list(dict.fromkeys(run.roles))
     role = np.array([roles.index(r) for r in run.roles] or [0])
     fate = np.zeros(len(m.fate), np.int64)
-    fate[(m.fate == LATE) | (m.fate == TO_ENDED) | m.unread] = KINDS.index("wasted")
+    fate[(m.fate == LATE) | (m.fate == TO_ENDED) | (m.fate == REJECTED) | m.unread] = KINDS.index("wasted")
     fate[m.fate == LOST] = KINDS.index("lost")
     copy, vertex, following, size = (np.concatenate([getattr(o, f), getattr(again, f)])
                                      for f in ("copy", "vertex", "next", "wire"))

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from emul.record.report.data import STATES, Run, Waits, absences, busy_until
-from emul.record.tables import DELIVERED, IN_FLIGHT, LATE, LOST, TO_ENDED
+from emul.record.tables import DELIVERED, IN_FLIGHT, LATE, LOST, REJECTED, TO_ENDED
 
 LANES = 32
 MESSAGES = 1000
@@ -121,8 +121,8 @@ class _Builder:
         m = run.messages
         self._done = np.where(m.arrived_ns >= 0, m.arrived_ns, m.lost_ns)
         self._fate = np.select(
-            [m.unread & (m.fate == DELIVERED), m.fate == DELIVERED, m.fate == LATE, m.fate == LOST, m.fate == TO_ENDED,
-             m.fate == IN_FLIGHT],
+            [m.unread & (m.fate == DELIVERED) | (m.fate == REJECTED), m.fate == DELIVERED, m.fate == LATE,
+             m.fate == LOST, m.fate == TO_ENDED, m.fate == IN_FLIGHT],
             [FATES.index(f) for f in ("never read", "delivered", "late", "lost", "receiver ended", "in flight")])
         self._windows = self._find_windows()
         self._unscoped = bool((m.round == 0).any())
