@@ -25,6 +25,7 @@ from emul.network.models.outages import OutageSpec
 from emul.primitives.codes import network_coding
 from emul.primitives.codes.gradient_coding import cyclic_mds
 from emul.primitives.crypto.keys import mask_seed
+from emul.primitives.privacy import ldp
 from emul.primitives.privacy.mechanism import noisy
 from emul.protocols.seccogc import keys
 from emul.protocols.seccogc.group import key_generator
@@ -472,6 +473,8 @@ def test_analysis_of_the_papers_setting() -> None:
     assert found["lmip_server_bits"] == pytest.approx(0.15623, abs=1e-4)
     assert found["ldp_outsider_epsilon"] == pytest.approx(91.82, abs=0.01)
     assert found["ldp_peer_epsilon"] > found["ldp_outsider_epsilon"]        # it shares a component of the key
+    assert found["ldp_outsider_run_epsilon"] == pytest.approx(ldp.epsilon(1e-5, 10 * ldp.peer_mu(0.5, 0.1)))
+    assert found["ldp_server_epsilon"] == math.inf                          # the exact mean, whatever the keys
     gc = schemes.find("gc")
     assert gc.analysis(gc.Params(s=7), setting())["outage_probability"][0] == pytest.approx(0.001590, abs=1e-6)
     assert "lmip_peer_bits" not in gc.analysis(gc.Params(s=7), setting())

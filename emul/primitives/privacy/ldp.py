@@ -80,11 +80,6 @@ def mixture_epsilon(delta_: float, mixture: Iterable[tuple[float, float]]) -> fl
     return high
 
 
-def classical_epsilon(delta_: float, mu: float) -> float:
-    """mu sqrt(2 ln(1.25 / delta)), as the paper prints it. Proven for eps < 1 only; too small from 8.4 on at 1e-5."""
-    return mu * math.sqrt(2 * math.log(1.25 / delta_))
-
-
 def peer_mu(R: float, std: float) -> float:
     """mu of one masked message, Theorem VI.1: 2 R over the noise left to the observer: lambda to an outsider, less to a
     peer that knows its own key (`lmip.peer_view`)."""
@@ -106,51 +101,6 @@ def relay_mixture(row: Matrix, Sigma: Matrix, connected: Sequence[float], j: int
     return found
 
 
-def partial_sum_noise(row: Matrix, Sigma: Matrix, connected: Sequence[float], without: int | None = None) -> float:
-    """E[nu] = sum_m p_m (1 - p_m) g_m^2 Sigma_mm + E[Lambda] Sigma E[Lambda]^T, the mean noise of one partial sum.
-
-    without: a client left out, as if it took no part.
-    """
-    c = np.asarray(connected, float)
-    kept = np.ones(len(row)) if without is None else (np.arange(len(row)) != without).astype(float)
-    mean = c * row * kept
-    return float((c * (1 - c) * row**2 * np.diag(Sigma) * kept).sum() + mean @ Sigma @ mean)
-
-
-def combination_noise(rows: Matrix, b: Matrix, Sigma: Matrix, connected: Matrix, uplinks: Matrix) -> float:
-    """E[nu] of sum_k b_k tau_k S_k over all link states, eq. 130 corrected. connected: (n, K), uplinks: (n,).
-
-    E = sum_{k1,k2} b_k1 b_k2 E[tau_k1 tau_k2] E[Lambda_k1 Sigma Lambda_k2^T]; different relays use different links.
-    """
-    mean = (b * uplinks)[:, None] * connected * rows
-    total = mean.sum(axis=0)
-    cross = total @ Sigma @ total - sum(float(m @ Sigma @ m) for m in mean)
-    alone = sum(float(b[k] ** 2 * uplinks[k]) * partial_sum_noise(rows[k], Sigma, connected[k].tolist())
-                for k in range(len(b)))
-    return float(cross + alone)
-
-
-def combination_mu(rows: Matrix, b: Matrix, Sigma: Matrix, heard: Matrix, j: int, R: float) -> float:
-    """mu of a failed combination, Theorem VI.4: 2 R |sum_k b_k tau_kj g_kj| / sqrt(nu), rows that arrived only.
-
-    heard: (n, K) 0 or 1. inf where the noise cancels but client j does not: the exact sum hides nothing under LDP.
-    """
-    coefficients = b @ (rows * heard)
-    nu = float(coefficients @ Sigma @ coefficients)
-    shift = 2 * R * abs(float(coefficients[j]))
-    floor = 1e-20 * float(coefficients @ coefficients) * float(np.trace(Sigma))
-    return 0.0 if shift == 0 else shift / math.sqrt(nu) if nu > floor else math.inf
-
-
-def reach_probability(G: Matrix, b: Matrix, connected: Matrix, uplinks: Sequence[float], j: int) -> float:
-    """Probability that client j's data reach the combination b: 1 - prod_{k: b_k g_kj != 0} (1 - c_k c_kj).
-
-    connected: (K, K), [k, j] = relay k hears j, 1 on the diagonal.
-    """
-    used = np.flatnonzero((np.asarray(b) != 0) & (G[:, j] != 0))
-    return 1.0 - math.prod(1.0 - uplinks[k] * float(connected[k, j]) for k in used.tolist())
-
-
 def joint_mu(M: Matrix, Sigma: Matrix, j: int, R: float) -> float:
     """mu of an observer of all rows of M together: 2 R sqrt(m_j^T (M Sigma M^T)^-1 m_j), m_j column j of M.
 
@@ -163,27 +113,6 @@ def joint_mu(M: Matrix, Sigma: Matrix, j: int, R: float) -> float:
     if float(onto[~noisy] @ onto[~noisy]) > 1e-16 * max(float(M[:, j] @ M[:, j]), 1e-300):
         return math.inf
     return 2 * R * math.sqrt(float((onto[noisy] ** 2 / values[noisy]).sum()))
-
-
-def presence_kl(nu: float, nu_without: float, D: int) -> float:
-    """Expected privacy loss, nats, of a client's presence: D/2 (rho - 1 - ln rho), rho = nu without it / nu.
-
-    Theorems VI.2 and VI.4 treat the key of j as a shift; the two laws differ in variance, so that in D dimensions
-    they are told apart by their energy and no useful eps exists.
-    """
-    if nu <= 0 or nu_without <= 0:
-        return math.inf
-    rho = nu_without / nu
-    return D / 2 * (rho - 1 - math.log(rho))
-
-
-def global_model_mu(K: int, D: int, excess: float, data: bool = False) -> tuple[float, float]:
-    """(mu, probability that it holds) of the exact mean, with the others' updates as noise, Theorem VI.5.
-
-    mu = sqrt(D (1 + d0) / (K - 1)) for presence, twice that for data; holds with 1 - exp(-D/2 (d0 - ln(1 + d0))).
-    """
-    mu = math.sqrt(D * (1 + excess) / (K - 1)) * (2 if data else 1)
-    return mu, 1 - math.exp(-D / 2 * (excess - math.log1p(excess)))
 
 
 def composed(mus: Iterable[float]) -> float:

@@ -12,6 +12,7 @@ from emul.primitives.privacy import ldp, lmip
 from emul.protocols.seccogc.group import Design, gradient_code, key_generator
 from emul.roles import Analysis, Setting
 
+OBSERVERS = ("outsider", "peer", "partial_sum", "server", "outsider_run", "peer_run")      # of one round, or of all
 ANALYSED_CLIENTS = 100              # beyond, the analysis leaves out what grows with their square and more
 
 
@@ -81,7 +82,8 @@ def privacy(design: Design, setting: Setting, *, zeta: float | None, clip: float
 
     zeta: standard deviation of an update per coordinate; None: that of a key. The peer is client 0, which hears its
     right neighbour or everybody; the relay is client 0, and what is asked about there is the client with its largest
-    coefficient. The server sees all sums of a success. Above ANALYSED_CLIENTS: nothing.
+    coefficient. The server sees all sums of a success. `_run`: an observer who hears that client in every round, each
+    with fresh keys. Above ANALYSED_CLIENTS: nothing.
     """
     K = len(setting.roles["client"])
     if not design.lambda_ or K > ANALYSED_CLIENTS:
@@ -101,11 +103,11 @@ def privacy(design: Design, setting: Setting, *, zeta: float | None, clip: float
         "lmip_mean_bits": lmip.exact_mean(K),
     }
     if clip is None:
-        return found | dict.fromkeys(("ldp_outsider_epsilon", "ldp_peer_epsilon", "ldp_partial_sum_epsilon"),
-                                     "unbounded")
+        return found | dict.fromkeys((f"ldp_{who}_epsilon" for who in OBSERVERS), "unbounded")
     peer = math.sqrt(max(0.0, float(lmip.peer_view(A, 0, knows)[1, 1])))
-    return found | {
-        "ldp_outsider_epsilon": ldp.epsilon(delta, ldp.peer_mu(clip, math.sqrt(Sigma[j, j]))),
-        "ldp_peer_epsilon": ldp.epsilon(delta, ldp.peer_mu(clip, peer)),
+    mu = {"outsider": ldp.peer_mu(clip, math.sqrt(Sigma[j, j])), "peer": ldp.peer_mu(clip, peer)}
+    rounds = max(1, setting.rounds)
+    return found | {f"ldp_{who}_epsilon": ldp.epsilon(delta, value) for who, value in mu.items()} | {
         "ldp_partial_sum_epsilon": ldp.mixture_epsilon(delta, ldp.relay_mixture(G[0], Sigma, hears, j, clip)),
-    }
+        "ldp_server_epsilon": ldp.epsilon(delta, ldp.joint_mu(G, Sigma, j, clip))} | {
+        f"ldp_{who}_run_epsilon": ldp.epsilon(delta, ldp.composed([value] * rounds)) for who, value in mu.items()}
