@@ -6,13 +6,14 @@ the parameters of the route's, so that framing, switching, transports and traces
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from math import inf
 
 from emul.network.links.fifo import fifo_link, needs_all_full
-from emul.network.links.link import HERE
+from emul.network.links.flows import FlowTcp, tcp_of
+from emul.network.links.link import HERE, Tail
 from emul.network.links.tcp import MSS_BYTES
 from emul.network.links.transport import UNLIMITED_RETRIES, Arq, TcpCap
 from emul.network.models.chains import RoundChain
@@ -22,6 +23,8 @@ from emul.network.models.profiles import NEVER
 from emul.network.models.traces import TraceSpec
 from emul.network.network import Network
 from emul.network.rules import LinkParameters, LinkRule
+
+Ends = tuple[int, int]              # the vertices of a link, from and to
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +89,10 @@ class Outlook:
     def route(self, u: int, v: int) -> Route:
         """What a message meets from u to v, two vertices. Raises NetworkError if there is no way there and back."""
         way, back = list(pairwise(self._network.route(u, v))), pairwise(self._network.route(v, u))
-        hops = tuple(self._hop(*ends) for ends in way)
+        tcp = self._flow_tcp(way, self._network.latency_ns(u, v))
+        hops = tuple(self._under(self._hop(*ends), tcp.get(ends)) for ends in way)
         rtt = sum(hop.latency_ns for hop in hops) + sum(self._latency_ns(*ends) for ends in back)
-        return Route(u, v, hops, rtt, self._time_ns(way))
+        return Route(u, v, hops, rtt, self._time_ns(way, tcp))
 
     def _latency_ns(self, u: int, v: int) -> int:
         return typical_ns(self._network.parameters(u, v).latency_ns)
@@ -101,41 +105,87 @@ class Outlook:
         if hop is None:
             p = self._network.parameters(u, v)
             model = self._model(u, v, p)
-            rate = inf if p.bandwidth_bps is None else float(p.bandwidth_bps)
+            rate = _rate(p)
             if isinstance(p.transport, TcpCap):
-                loss = 0.0 if model is None else model.mean_loss(1)
-                rate = min(rate, p.transport.rate_bps(loss, 2 * typical_ns(p.latency_ns)))
+                rate = min(rate, p.transport.rate_bps(_loss(model), 2 * typical_ns(p.latency_ns)))
             hop = self._hops[u, v] = Hop(u, v, typical_ns(p.latency_ns), rate, *_expected(p, model, self._size))
         return hop
 
-    def _time_ns(self, way: Sequence[tuple[int, int]]) -> int | None:
-        links = [self._network.parameters(*ends) for ends in way]
-        if links and links[0].sharing != "fifo":
-            return self._shared_ns(way, links)
+    def _time_ns(self, way: Sequence[Ends], tcp: Mapping[Ends, FlowTcp]) -> int | None:
         now, tail = 0, HERE
-        for i, ((u, v), p) in enumerate(zip(way, links, strict=True)):
+        left = len(way)
+        for shared, row in groupby(way, self._is_shared):
+            links = list(row)
+            left -= len(links)
+            if shared:
+                now, tail = self._through_row(links, max(now, tail.end_ns), tcp.get(links[0])), HERE
+            else:
+                now, tail = self._through_queues(links, now, tail, not left)
+            if now >= NEVER:
+                return None
+        return now
+
+    def _through_queues(self, way: Sequence[Ends], now: int, tail: Tail, ends_here: bool) -> tuple[int, Tail]:
+        """When it has crossed links of first in, first out, and when its tail follows; NEVER: it does not."""
+        for i, (u, v) in enumerate(way):
+            p = self._network.parameters(u, v)
             lost = self._model(u, v, p) if isinstance(p.transport, TcpCap) else None     # it says how fast TCP is
             profile = p.bandwidth_bps.service() if isinstance(p.bandwidth_bps, TraceSpec) else None
             link = fifo_link(u, v, (self._network.names[u], self._network.names[v]), replace(p, queue=None), lost,
                              typical_ns(p.latency_ns), self._seed, profile=profile, full=self._all_full)
-            link.offer(now, None, self._size, 0, i == len(way) - 1, tail)
+            link.offer(now, None, self._size, 0, ends_here and i == len(way) - 1, tail)
             left = link.next_change()
             if left is None or left >= NEVER:
-                return None
+                return NEVER, HERE
             now = left
             (_, _, tail, _), = link.advance(now)
-        return now
+        return now, tail
 
-    def _shared_ns(self, way: Sequence[tuple[int, int]], links: Sequence[LinkParameters]) -> int | None:
-        """Alone on links that share: the latencies, then all at once at the rate of the slowest."""
-        begin, last = sum(typical_ns(p.latency_ns) for p in links), 0
-        for ends, p in zip(way, links, strict=True):
-            size = self._network.link(*ends).wire_bytes(self._size)
-            if isinstance(p.bandwidth_bps, TraceSpec):
-                last = max(last, p.bandwidth_bps.service().finish(begin, size) - begin)
-            elif p.bandwidth_bps is not None:
-                last = max(last, -round(-size * 8e9 // p.bandwidth_bps))
-        return None if begin + last >= NEVER else begin + last
+    def _through_row(self, row: Sequence[Ends], now: int, tcp: FlowTcp | None) -> int:
+        """Alone on links that share: the latencies, then all at once at the rate of the slowest, or TCP's."""
+        begin, last = now + sum(self._latency_ns(*ends) for ends in row), 0
+        size = max(self._network.link(*ends).wire_bytes(self._size) for ends in row)
+        rates = [self._network.parameters(*ends).bandwidth_bps for ends in row]
+        for rate in [*rates, None if tcp is None or tcp.wire_bps == inf else tcp.wire_bps]:
+            if isinstance(rate, TraceSpec):
+                last = max(last, rate.service().finish(begin, size) - begin)
+            elif rate is not None:
+                last = max(last, -round(-size * 8e9 // rate))
+        return begin + last
+
+    def _is_shared(self, ends: Ends) -> bool:
+        return self._network.parameters(*ends).sharing != "fifo"
+
+    def _flow_tcp(self, way: Sequence[Ends], latency_ns: int) -> dict[Ends, FlowTcp]:
+        """For each link of a row that shares and has TCP: what that makes of the flow over the whole row."""
+        found: dict[Ends, FlowTcp] = {}
+        for shared, row in groupby(way, self._is_shared):
+            if shared:
+                links = [(ends, self._network.parameters(*ends)) for ends in row]
+                tcp = tcp_of([(p.transport if isinstance(p.transport, TcpCap) else None,
+                               _loss(self._model(*ends, p)), p.overhead_bytes) for ends, p in links], latency_ns)
+                if tcp is not None:
+                    found |= {ends: tcp for ends, _ in links}
+        return found
+
+    def _under(self, hop: Hop, tcp: FlowTcp | None) -> Hop:
+        """The hop in a flow of TCP: no faster than that, and each link of the row carries what is sent again."""
+        if tcp is None:
+            return hop
+        again = inf if tcp.loss >= 1 else _packets(self._size, tcp.mss) * tcp.loss / (1 - tcp.loss)
+        p = self._network.parameters(hop.source, hop.destination)
+        lost = 0.0 if isinstance(p.transport, TcpCap) else hop.loss
+        return replace(hop, bandwidth_bps=min(_rate(p), tcp.payload_bps), loss=lost, retransmissions=again)
+
+
+def _rate(p: LinkParameters) -> float:
+    """The link's own, in bit/s: the mean of a trace, inf without a limit."""
+    return inf if p.bandwidth_bps is None else float(p.bandwidth_bps)
+
+
+def _loss(model: Outage | None) -> float:
+    """Of a packet."""
+    return 0.0 if model is None else model.mean_loss(1)
 
 
 def _packets(size_bytes: int, mtu: int | None) -> int:
@@ -146,7 +196,7 @@ def _expected(p: LinkParameters, model: Outage | None, size_bytes: int) -> tuple
     """(share of messages lost, expected retransmissions) of a link, by the closed forms of its transport."""
     packets = _packets(size_bytes, p.mtu)
     if isinstance(p.transport, TcpCap):         # nothing is lost; a packet is sent 1 / (1 - p) times
-        loss = 0.0 if model is None else model.mean_loss(1)
+        loss = _loss(model)
         return 0.0, inf if loss >= 1 else _packets(size_bytes, p.transport.mss) * loss / (1 - loss)
     if not isinstance(p.transport, Arq):
         return (0.0 if model is None else model.mean_loss(packets)), 0.0

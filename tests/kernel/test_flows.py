@@ -9,9 +9,10 @@ import networkx as nx
 import pytest
 
 from emul.base import rows as R
-from emul.network import LinkRule, OutageSpec, TopologySpec
+from emul.network import LinkRule, OutageSpec, TopologySpec, build
 from emul.network.links.tcp import mathis_bps
 from emul.network.links.transport import TcpCap
+from emul.network.outlook import Outlook
 from emul.roles import Message, Node
 from emul.scenario import LinkDown
 from emul.testing import MS, Shuffled, World, run_world
@@ -192,3 +193,25 @@ def test_tcp_caps_a_flow_by_the_loss_and_the_round_trip_of_its_whole_route() -> 
     again = {row[2]: row[4] for row in world.rows if row[0] == R.RESENT}
     assert again == {n: size * 2 // 98 for n, size in enumerate(sizes(world), 1)}
     assert world.summary["bytes_retransmitted"] == sum(again.values()) * 3     # on each of its three links
+
+
+@pytest.mark.parametrize("rules", [
+    [LinkRule("*", latency_ns=20 * MS, bandwidth_bps=100 * 10**6, outage=OutageSpec(0.01, "packet"), mtu=1448,
+              overhead_bytes=52, transport=TcpCap("mathis"))],
+    [LinkRule("*", latency_ns=20 * MS, bandwidth_bps=100 * 10**6),
+     LinkRule("left->right", outage=OutageSpec(0.01, "packet"), transport=TcpCap("mathis"))],
+    [LinkRule("*", latency_ns=1 * MS, bandwidth_bps=10**6), LinkRule("client1->left", sharing="fifo"),
+     LinkRule("right->server", bandwidth_bps=10**5)],
+])
+def test_what_is_foretold_of_a_flow_is_what_the_run_takes(rules: list[LinkRule]) -> None:
+    """M4: TCP's rate and what is sent again are those of the loss of all links of the row, on each of them."""
+    rules = [LinkRule("*", sharing="maxmin"), *rules]
+    spec = dumbbell(1)
+    world = run_world({"server": server, "client": client}, topology=spec, links=rules)
+    network = build(spec, rules, 0)
+    (size,) = sizes(world)
+    route = Outlook(network, rules, 0, size).route(network.names.index("client1"), network.names.index("server"))
+    assert arrivals(world)[1] == pytest.approx(route.time_ns, abs=2)
+    packets = -(-size // 1448)
+    assert world.summary["bytes_retransmitted"] == pytest.approx(route.retransmissions / packets * max(
+        network.link(hop.source, hop.destination).wire_bytes(size) for hop in route.hops), abs=3)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import inf, prod
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from emul.base.errors import NetworkError
 from emul.network.links.features import Delay
@@ -115,6 +115,29 @@ class FlowLink:
         return self._fluid.flows_on(self.number)
 
 
+class FlowTcp(NamedTuple):
+    """What TCP makes of a flow: bit/s of payload and on the wire, inf without a limit; loss a packet, end to end."""
+
+    payload_bps: float
+    wire_bps: float
+    loss: float
+    mss: int
+
+
+def tcp_of(links: Sequence[tuple[TcpCap | None, float, int]], latency_ns: int) -> FlowTcp | None:
+    """Of a flow over `links`, each (its TCP if it has one, loss a packet, overhead bytes); None: no TCP.
+
+    The first link's formula, for the loss of all links with TCP together. latency_ns: one way, of the whole route.
+    """
+    first = next(((tcp, overhead) for tcp, _, overhead in links if tcp is not None), None)
+    if first is None:
+        return None
+    tcp, overhead = first
+    loss = 1 - prod(1 - p for other, p, _ in links if other is not None)
+    rate = tcp.rate_bps(loss, 2 * latency_ns)
+    return FlowTcp(rate, rate * (1 + overhead / tcp.mss), loss, tcp.mss)
+
+
 class Flows:
     """All flows of a network, with the interface by which the kernel looks at a link."""
 
@@ -140,17 +163,14 @@ class Flows:
         if not delivered:
             self._doomed[item] = None
         size = max(link.wire_bytes(size_bytes) for link in links)
-        again, cap = 0, None
-        tcp = next((link for link in links if link.tcp is not None), None)
-        if tcp is not None and tcp.tcp is not None:
-            loss = 1 - prod(1 - link.packet_loss for link in links if link.tcp is not None)
-            rate = tcp.tcp.rate_bps(loss, 2 * latency_ns) * (1 + tcp.overhead_bytes / tcp.tcp.mss)
-            cap = rate if rate < inf else None
-            part, whole = tcp.tcp.resent_share(loss)
-            again = size * part // whole
+        tcp = tcp_of([(link.tcp, link.packet_loss, link.overhead_bytes) for link in links], latency_ns)
+        cap = None if tcp is None or tcp.wire_bps == inf else tcp.wire_bps
         # the formula gives the rate of what arrives: what is sent again is counted, and does not slow the flow more
         self.fluid.start(now, item, size, [link.number for link in links], rtt_ns=2 * latency_ns, cap_bps=cap)
-        return again
+        if tcp is None:
+            return 0
+        part, whole = TcpCap.resent_share(tcp.loss)
+        return size * part // whole
 
     def doom(self, now: int, link: int) -> None:
         """What is on a link at `now` will be lost. What has ended by then is through."""
