@@ -12,6 +12,7 @@ from emul.base.errors import ScenarioError
 from emul.cli import app
 from emul.network.models.churn import read_availability
 from emul.network.models.traces import read_trace
+from emul.network.models.tracetools import MODELS, explained
 
 runner = CliRunner()
 
@@ -56,3 +57,26 @@ def test_a_bad_file_is_told_with_its_line(tmp_path: Path) -> None:
     done = runner.invoke(app, ["trace", "summary", str(tmp_path / "bad.up")])
     assert isinstance(done.exception, ScenarioError)
     assert "line 2" in str(done.exception)
+
+
+def test_a_csv_file_has_its_units_in_the_header(tmp_path: Path) -> None:
+    emul("generate", "constant", "rate=4266623 bit/s", "length=1500 ms", "-o", str(tmp_path / "x.csv"))
+    assert (tmp_path / "x.csv").read_text() == "t_s,bandwidth_mbps\n0,4.266623\n1.5,4.266623\n"
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_help_names_every_parameter_and_what_it_takes_if_nothing_is_said(model: str) -> None:
+    line = next(line for line in emul("generate", "--help").replace("│", " ").splitlines()
+                if line.split()[:1] == [model])
+    needed, _, others = line.strip().removeprefix(model).partition(";")
+    parameters = MODELS[model]
+    assert needed.replace(",", " ").split() == [name for name, p in parameters.items() if p.default is None]
+    assert dict(part.strip().split("=") for part in others.split(",")) == {
+        name: p.default for name, p in parameters.items() if p.default is not None}
+
+
+def test_a_wrong_parameter_is_told_with_all_that_there_are(tmp_path: Path) -> None:
+    told = emul("generate", "markov", "-o", str(tmp_path / "x.csv"), code=2)
+    for line in explained("markov"):
+        assert line in told
+    assert "hold: mean time in one, such as 2 s [needed]" in told

@@ -13,7 +13,7 @@ from emul.base.errors import Problem, ScenarioError
 from emul.cli.options import Json, app
 
 if TYPE_CHECKING:
-    from emul.network.models.traces import Trace
+    from emul.network.models.traceformats import Trace
 
 trace = typer.Typer(no_args_is_help=True, help="Traces of bandwidth: csv, mahimahi, simgrid.")
 app.add_typer(trace, name="trace")
@@ -85,7 +85,18 @@ def generate(model: Annotated[str, typer.Argument(help="constant, on_off, random
              parameters: Annotated[list[str] | None, typer.Argument(
                  metavar="NAME=VALUE...", help='such as high="20 Mbit/s" down="2 s" length="10 min"')] = None,
              to: To = None, seed: Annotated[int, typer.Option(min=0, help="of the model's draws")] = 0) -> None:
-    """Write a trace made by a model."""
+    """Write a trace made by a model. A parameter that is wrong: all of them are told.
+
+    \b
+    constant     rate; length=10 min
+    on_off       high, up, down; low=0, length=10 min
+    random_walk  mean; sigma=0.1, range=4, step=1 s, length=10 min
+    markov       rates, hold; length=10 min
+    sine         mean, amplitude; period=24 h, step=10 min, length=24 h
+    poisson      mean; length=10 min
+
+    Before the semicolon is what a model needs, after it what it takes if nothing is said.
+    """
     from emul.network.models import tracetools
 
     if model not in tracetools.MODELS:
@@ -99,12 +110,14 @@ def generate(model: Annotated[str, typer.Argument(help="constant, on_off, random
     try:
         made = tracetools.generate(model, given, seed)
     except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+        known = "".join(f"\n  {line}" for line in tracetools.explained(model))
+        raise typer.BadParameter(f"{error}\n{model} has{known}") from None
     _write_trace(made, out, to)
 
 
 def _write_trace(made: Trace, out: Path, to: str | None) -> None:
-    from emul.network.models.traces import FORMATS, format_of, formatted
+    from emul.network.models.traceformats import FORMATS, formatted
+    from emul.network.models.traces import format_of
 
     kind = to or format_of(out)
     if kind not in FORMATS:

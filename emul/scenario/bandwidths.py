@@ -8,7 +8,8 @@ from typing import Annotated, Any, cast
 from pydantic import PlainValidator
 
 from emul.base.units import format_bandwidth
-from emul.network.models.traces import FORMATS, TraceSpec
+from emul.network.models.traceformats import FORMATS
+from emul.network.models.traces import TraceSpec
 from emul.scenario.sections import Section, absolute, duration_text, file_digest, without_none
 from emul.scenario.values import PositiveDuration, Text, bandwidth, one_of
 

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emul.base.errors import ScenarioError
-from emul.network.models.traces import FORMATS, TraceSpec, formatted, parse_trace, problem, read_trace
+from emul.network.models.traceformats import FORMATS, formatted, parse_trace
+from emul.network.models.traces import TraceSpec, problem, read_trace
 
 S = 10**9
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "traces" / "bandwidth"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emul.network.models.traces import Trace, formatted, parse_trace
+from emul.network.models.traceformats import Trace, formatted, parse_trace
 from emul.network.models.tracetools import MODELS, generate, resampled, summary
 
 S = 10**9

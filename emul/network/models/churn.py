@@ -27,7 +27,7 @@ from emul.base.errors import Problem, ScenarioError
 from emul.base.streams import generator, key64, uniform_at
 from emul.network.models import csvfile
 from emul.network.models.profiles import NEVER
-from emul.network.models.traces import few, shown
+from emul.network.models.traceformats import few, shown
 
 Absences: TypeAlias = Iterator[tuple[int, int | None]]
 

@@ -12,7 +12,7 @@ from numpy.random import Generator
 from emul.base import units
 from emul.base.streams import generator
 from emul.network.models.profiles import OPPORTUNITY_BYTES
-from emul.network.models.traces import Trace, parse_trace
+from emul.network.models.traceformats import Trace, parse_trace
 
 PERCENTILES = (5, 25, 50, 75, 95)
 MOST_PIECES = 10_000_000        # of a generated trace
@@ -74,9 +74,10 @@ def resampled(trace: Trace, step_ns: int) -> Trace:
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a model: how its text is read, and its default; None: it is needed."""
+    """One parameter of a model: how its text is read, what it is, and its default; None: it is needed."""
 
     parse: Callable[[str], object]
+    what: str
     default: str | None = None
 
 
@@ -101,20 +102,36 @@ def _positive(text: str) -> int:
     return value
 
 
-_ALL = {"length": Parameter(_positive, "10 min")}
-_STEP = {"step": Parameter(_positive, "1 s")}
+def _rate(what: str, default: str | None = None) -> Parameter:
+    return Parameter(units.bandwidth_bps, f"{what}, such as 5 Mbit/s", default)
+
+
+def _time(what: str, default: str | None = None) -> Parameter:
+    return Parameter(_positive, f"{what}, such as 2 s", default)
+
+
+_LENGTH = _time("of the trace, which then begins anew", "10 min")
 MODELS: dict[str, dict[str, Parameter]] = {
-    "constant": {"rate": Parameter(units.bandwidth_bps), **_ALL},
-    "on_off": {"high": Parameter(units.bandwidth_bps), "low": Parameter(units.bandwidth_bps, "0"),
-               "up": Parameter(_positive), "down": Parameter(_positive), **_ALL},
-    "random_walk": {"mean": Parameter(units.bandwidth_bps), "sigma": Parameter(_factor, "0.1"),
-                    "range": Parameter(_factor, "4"), **_STEP, **_ALL},
-    "markov": {"rates": Parameter(_rates), "hold": Parameter(_positive), **_ALL},
-    "sine": {"mean": Parameter(units.bandwidth_bps), "amplitude": Parameter(units.bandwidth_bps),
-             "period": Parameter(_positive, "24 h"), "step": Parameter(_positive, "10 min"),
-             "length": Parameter(_positive, "24 h")},
-    "poisson": {"mean": Parameter(units.bandwidth_bps), **_ALL},
+    "constant": {"rate": _rate("the bandwidth"), "length": _LENGTH},
+    "on_off": {"high": _rate("while up"), "low": _rate("while down", "0"), "up": _time("mean time up"),
+               "down": _time("mean time down"), "length": _LENGTH},
+    "random_walk": {"mean": _rate("in the middle"),
+                    "sigma": Parameter(_factor, "of the logarithm's steps, a number such as 0.1", "0.1"),
+                    "range": Parameter(_factor, "a number: it stays in mean / range .. mean * range", "4"),
+                    "step": _time("between steps", "1 s"), "length": _LENGTH},
+    "markov": {"rates": Parameter(_rates, "two or more, such as 1 Mbit/s,5 Mbit/s"), "hold": _time("mean time in one"),
+               "length": _LENGTH},
+    "sine": {"mean": _rate("in the middle"), "amplitude": _rate("at most the mean"),
+             "period": _time("of the sine", "24 h"), "step": _time("between changes", "10 min"),
+             "length": _time("of the trace, which then begins anew", "24 h")},
+    "poisson": {"mean": _rate("of packets of 1,500 bytes"), "length": _LENGTH},
 }
+
+
+def explained(model: str) -> list[str]:
+    """A line for each parameter of one of MODELS: name, what it is, its default or that it is needed."""
+    return [f"{name}: {parameter.what} [{'needed' if parameter.default is None else f'default: {parameter.default}'}]"
+            for name, parameter in MODELS[model].items()]
 
 
 def generate(model: str, given: Mapping[str, str], seed: int) -> Trace:
@@ -134,7 +151,7 @@ def generate(model: str, given: Mapping[str, str], seed: int) -> Trace:
     for name, parameter in known.items():
         text = given.get(name, parameter.default)
         if text is None:
-            raise ValueError(f"{name}: is needed by {model}")
+            raise ValueError(f"{name}: is needed by {model}: {parameter.what}")
         try:
             values[name] = parameter.parse(text)
         except ValueError as error:
