@@ -15,6 +15,7 @@ from emul import attacks, engine
 from emul.base import rows
 from emul.base.errors import ScenarioError
 from emul.learning import data, models, partition, solver
+from emul.primitives import robust
 from emul.record.journal import MemoryJournal
 from emul.record.summary import Facts, summarise
 from emul.record.tables import COLUMNS, columns, derive
@@ -144,6 +145,13 @@ def test_every_attack_is_explained_with_its_parameters() -> None:
             assert row, f"{kind} {name}"
             fields = {f.name for f in dataclasses.fields(attacks.parameters(attack))}
             assert fields <= set(re.findall(r"`(\w+)`", row)), f"{kind} {name}"
+
+
+def test_every_robust_rule_is_explained_with_its_parameters() -> None:
+    for name, rule in robust.RULES.items():
+        row = next((line for line in sections("docs/scenario.md")["aggregate"].splitlines()
+                    if line.startswith(f"| `{name}` |")), "")
+        assert {f.name for f in dataclasses.fields(rule.params)} <= set(re.findall(r"`(\w+)`", row)), name
 
 
 def test_other_names_of_bandwidth_are_all_told() -> None:

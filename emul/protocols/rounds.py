@@ -40,16 +40,21 @@ MESSAGES = (Model, Update)
 Train = Callable[[Vector], Awaitable[tuple[Vector, int]]]               # w -> (Delta_k, n_k)
 Aggregate = Callable[[Vector, dict[int, Update]], Awaitable[Vector]]    # w, {client: its update} -> w of the next round
 
+Prepare = Callable[[Vector], Awaitable[None]]                           # w
+
 
 @dataclass
 class State:
     model: Vector
+    rule: Any = None                # what a robust rule wants back in the next round
 
 
 async def synchronous_server(node: Node, aggregate: Aggregate, *, fraction: float | None = None,
-                             deadline_s: float | None = None, finish_at: int | None = None) -> None:
+                             deadline_s: float | None = None, finish_at: int | None = None,
+                             prepare: Prepare | None = None) -> None:
     """Rounds of the server, from the task's initial parameters.
 
+    prepare: what it does with the model before it sends it.
     fraction: of the clients, drawn each round; None: all of them. deadline_s: how long to wait for updates; None: until
     the fate of every one is known. finish_at: end with this round; None: where the scenario says.
     """
@@ -57,6 +62,8 @@ async def synchronous_server(node: Node, aggregate: Aggregate, *, fraction: floa
     async for round_ in node.rounds():
         with round_:
             cohort = node.clients if fraction is None else node.sample(node.clients, fraction)
+            if prepare is not None:
+                await prepare(s.model)
             node.offer("cohort", cohort)
             node.broadcast(cohort, Model(s.model))
             updates = await node.gather(Update, cohort, timeout_s=deadline_s)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter_ns
 from types import CodeType, TracebackType
@@ -247,9 +247,9 @@ class Node:
     Times are seconds of virtual time where a name ends in `_s`, integers of nanoseconds where it ends in `_ns`.
     """
 
-    __slots__ = ("_actions", "_costs", "_deviates", "_excused_ns", "_fetch", "_in_round", "_job", "_keep", "_memory",
-                 "_observe", "_offered", "_offers", "_types", "_unawaited", "id", "name", "now_ns", "role", "task",
-                 "world")
+    __slots__ = ("_actions", "_attackers", "_costs", "_deviates", "_excused_ns", "_fetch", "_in_round", "_job", "_keep",
+                 "_memory", "_observe", "_offered", "_offers", "_types", "_unawaited", "id", "name", "now_ns", "role",
+                 "task", "world")
 
     def __init__(self, id: int, role: str, world: World, memory: Memory, costs: Costs,
                  task: Any = None, keep: Callable[[int, Encoded, int, list[int]], None] | None = None,
@@ -272,6 +272,7 @@ class Node:
         self._job: Job | None = None
         self._fetch: Callable[[Ready], list[Message]] = _fetch_nothing
         self._unawaited: list[str] = []             # places of suspensions asked for in this step
+        self._attackers: Callable[[int], set[int] | None] = _no_attackers      # in a round, for the observer
         self._offers = False                        # somebody wants to know what is offered
         self._offered: dict[str, Any] = {}          # in this round
         self._excused_ns = 0                        # CPU time of encoding and digests: the engine's, not the role's
@@ -465,6 +466,25 @@ class Node:
         self._actions.append(Report(self.round, plain, digest))
         self._excused_ns += perf_counter_ns() - begin
 
+    def judged(self, clients: Collection[int], kept: Collection[int], weights: Mapping[int, float] | None = None,
+               ) -> None:
+        """Tell the observer whose updates a rule has judged in this round, and of whom it `kept` something.
+
+        Reports `judged` and `kept`, how many; in a run with attackers, which a role cannot know, also how many of them
+        were attackers (`attackers_judged`, `attackers_kept`) and, of a rule that gives weights, the share of their
+        absolute sum that attackers have (`attackers_weight`).
+        """
+        values: dict[str, Any] = {"judged": len(clients), "kept": len(kept)}
+        attackers = self._attackers(self.round)
+        if attackers is not None:
+            values |= {"attackers_judged": len(attackers.intersection(clients)),
+                       "attackers_kept": len(attackers.intersection(kept))}
+            total = sum(map(abs, weights.values())) if weights is not None else 0.0
+            if weights is not None:
+                theirs = sum(abs(weight) for node, weight in weights.items() if node in attackers)
+                values["attackers_weight"] = theirs / total if total else 0.0
+        self.report(**values)
+
     def offer(self, name: str, value: Any) -> None:
         """Make a value known to attackers, off the clock and the wire: numbers, arrays or lists of them.
 
@@ -650,6 +670,10 @@ def _keep_nothing(source: int, encoded: Encoded, first: int, to: list[int]) -> N
 
 def _observe_nothing(node: int, round: int, parameters: Vector, evaluate: Evaluate | None) -> str:
     return ""
+
+
+def _no_attackers(round: int) -> set[int] | None:
+    return None
 
 
 def _fetch_nothing(event: Ready) -> list[Message]:

@@ -3,17 +3,19 @@
     client k    Delta_k = w_k - w, w_k: local training from w
     server      w <- w + sum_{k in S_t} n_k Delta_k / sum_{k in S_t} n_k       S_t: those drawn that have answered
 
-Deviation: the server averages updates (differences) instead of models, which is the same sum.
+`aggregate` puts a robust rule in the place of that mean. Deviation: the server averages updates (differences) instead
+of models, which is the same sum.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from emul.protocols import rounds
-from emul.protocols.rounds import Update, synchronous_client, synchronous_server, train_once
+from emul.protocols.robust import MEAN, robust_server, wrong_rule
+from emul.protocols.rounds import Update, synchronous_client, train_once
 from emul.roles import Node, Vector, World, checks, weighted_mean
 
 
@@ -21,14 +23,15 @@ from emul.roles import Node, Vector, World, checks, weighted_mean
 class Params:
     deadline_s: float | None = None     # None: wait until the fate of every update is known
     fraction: float = 1.0               # C: of the clients, drawn each round
-    weights: Literal["samples", "uniform"] = "samples"      # n_k / n, or 1 / K
+    weights: Literal["samples", "uniform"] = "samples"      # n_k / n, or 1 / K; of the mean
+    aggregate: str | dict[str, Any] = MEAN      # or a rule of emul.primitives.robust: median, {krum: {f: 2}}
 
 
 async def server(node: Node, p: Params) -> None:
-    async def aggregate(model: Vector, updates: dict[int, Update]) -> Vector:
+    async def mean(model: Vector, updates: dict[int, Update]) -> Vector:
         return await node.compute("aggregate", weighted_mean, model, updates, p.weights)
 
-    await synchronous_server(node, aggregate, fraction=p.fraction, deadline_s=p.deadline_s)
+    await robust_server(node, p.aggregate, mean, fraction=p.fraction, deadline_s=p.deadline_s)
 
 
 async def client(node: Node, p: Params) -> None:
@@ -43,7 +46,8 @@ STATELESS = ("client",)
 
 def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
-    return checks.fractions(fraction=params.fraction) + checks.times(deadline=params.deadline_s)
+    return (checks.fractions(fraction=params.fraction) + checks.times(deadline=params.deadline_s)
+            + wrong_rule(params.aggregate, params.fraction, world))
 
 
 EXAMPLE = """

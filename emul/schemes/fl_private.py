@@ -12,10 +12,12 @@ Bytes of the arrays in each message, without its header: Model 4 d, Update 4 d.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from emul.primitives.privacy.mechanism import noisy, told_by_update
 from emul.protocols import rounds
-from emul.protocols.rounds import Update, synchronous_client, synchronous_server, train_once
+from emul.protocols.robust import MEAN, robust_server, wrong_rule
+from emul.protocols.rounds import Update, synchronous_client, train_once
 from emul.roles import Analysis, Node, Setting, Vector, World, checks, weighted_mean
 
 
@@ -26,14 +28,15 @@ class Params:
     uplink_s: float | None = None       # the server waits that long; None: until the fate of every update is known
     finish_at: int | None = None        # T: the run ends with this round; None: where the scenario says
     ldp_delta: float = 1e-5             # of the analysis
+    aggregate: str | dict[str, Any] = MEAN      # or a rule of emul.primitives.robust: median, {krum: {f: 2}}
 
 
 async def server(node: Node, p: Params) -> None:
-    async def aggregate(model: Vector, updates: dict[int, Update]) -> Vector:                             # over S
+    async def mean(model: Vector, updates: dict[int, Update]) -> Vector:                                  # over S
         return await node.compute("aggregate", weighted_mean, model, updates, "uniform",
                                   work=len(updates) * model.size)
 
-    await synchronous_server(node, aggregate, deadline_s=p.uplink_s, finish_at=p.finish_at)
+    await robust_server(node, p.aggregate, mean, deadline_s=p.uplink_s, finish_at=p.finish_at)
 
 
 async def client(node: Node, p: Params) -> None:
@@ -57,7 +60,7 @@ def check(params: Params, world: World) -> list[str]:
     p = params
     return (checks.not_negative(lambda_=p.lambda_) + checks.positive(clip=p.clip) + checks.times(uplink=p.uplink_s)
             + checks.at_least(1, "a round, 1 or above", finish_at=p.finish_at)
-            + checks.probabilities(ldp_delta=p.ldp_delta))
+            + checks.probabilities(ldp_delta=p.ldp_delta) + wrong_rule(p.aggregate, 1.0, world))
 
 
 def analysis(params: Params, setting: Setting) -> Analysis:

@@ -250,7 +250,8 @@ class Core:
         made = Node(node, name, self._world, memory, self._costs, task, self._keep, self._observe, self._types,
                     node in self._setup.behaviours)
         made._fetch = self._fetch
-        made._offers = attacking is not None and attacking.knowing
+        if attacking is not None:
+            made._offers, made._attackers = attacking.knowing, attacking.attackers
         function = self._function(node, memory.round if round is None else round)
         self._running[node] = Role(made, function, self._params)
 

@@ -1,0 +1,83 @@
+"""A server of synchronous rounds that aggregates by a robust rule, or by the mean.
+
+    w <- w + A(Delta_1, ..., Delta_n)       A: a rule of `emul.primitives.robust`, over the updates that have come
+
+A scheme has a parameter `aggregate`, as a scenario writes it: `mean`, `median`, `{krum: {f: 2}}`. The default is the
+mean, weighted as the scheme says. What a rule keeps from round to round is part of the server's state. FLTrust's root
+data is what the task holds out. Deviation from Cao et al., NDSS 2021, Algorithm 2: the server trains its reference
+before it sends the model, and not while the clients train, so that it can offer it to attackers that know all; a round
+lasts longer by that training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from emul.primitives import robust
+from emul.primitives.robust import Aggregation, Given
+from emul.protocols.rounds import Aggregate, State, Update, synchronous_server
+from emul.roles import Node, Vector, World
+
+MEAN = "mean"
+Written = str | dict[str, Any]          # a rule as a scenario writes it
+
+
+async def robust_server(node: Node, written: Written, mean: Aggregate, *, fraction: float | None = None,
+                        deadline_s: float | None = None, finish_at: int | None = None) -> None:
+    """`synchronous_server` that aggregates by the rule `written`, or as `mean` does."""
+    if written == MEAN:
+        await synchronous_server(node, mean, fraction=fraction, deadline_s=deadline_s, finish_at=finish_at)
+        return
+    rule = robust.choose(written)
+    reference: list[Vector] = []        # of this round
+
+    async def aggregate(model: Vector, updates: dict[int, Update]) -> Vector:
+        if not updates:
+            return model
+        s = node.state(State(model))
+        found = await node.compute("aggregate", apply, rule, updates, reference, s.rule, work=len(updates) * model.size)
+        s.rule = found.state
+        _tell(node, sorted(updates), found)
+        return (model + found.aggregate).astype(np.float32)
+
+    async def prepare(model: Vector) -> None:
+        update, _ = await node.compute("reference", node.task.local_update, model)
+        reference[:] = [update]
+        node.offer("reference", update)
+
+    await synchronous_server(node, aggregate, fraction=fraction, deadline_s=deadline_s, finish_at=finish_at,
+                             prepare=prepare if rule.rule.reference else None)
+
+
+def apply(rule: robust.Chosen, updates: Mapping[int, Update], reference: list[Vector], state: Any) -> Aggregation:
+    """The rule on updates in the order of their clients. Raises what the rule raises, such as TooManyByzantine."""
+    clients = sorted(updates)
+    given = Given(tuple(clients), np.array([updates[k].samples for k in clients]),
+                  reference[0] if reference else None, state)
+    return rule([updates[k].delta for k in clients], given)
+
+
+def _tell(node: Node, clients: list[int], found: Aggregation) -> None:
+    kept = [clients[row] for row in found.kept]
+    weights = None if found.weights is None else dict(zip(clients, found.weights.tolist(), strict=True))
+    node.judged(clients, kept, weights)
+
+
+def wrong_rule(written: Written, fraction: float, world: World) -> list[str]:
+    """What is wrong with a rule, for a scheme's `check`. fraction: of the clients, drawn each round."""
+    if written == MEAN:
+        return []
+    try:
+        rule = robust.choose(written)
+    except ValueError as error:
+        return [f"aggregate = {written if isinstance(written, str) else next(iter(written), written)}: {error}"]
+    said, errors = f"aggregate = {rule.name}", []
+    expected = max(1, round(fraction * world.clients))
+    if rule.least > expected:
+        errors.append(f"{said}: needs {rule.least} updates, {expected} clients take part in a round")
+    if rule.rule.reference and not (world.task.get("data") or {}).get("held_out"):
+        errors.append(f"{said}: needs root data at the server: held_out of the task's data, the number of its samples")
+    return errors
