@@ -7,18 +7,16 @@ it is the same on every machine. `golden/digests.json` has the digests of journa
 
 from __future__ import annotations
 
-import hashlib
 import json
-import platform
 import re
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from emul import engine, schemes
+from emul.base.machine import processor
 from emul.record.columns import columns
 from emul.record.golden import golden_text
 from emul.record.journal import MemoryJournal
@@ -81,17 +79,6 @@ def test_the_log_is_the_golden_one(name: str, request: pytest.FixtureRequest) ->
     if request.config.getoption("--golden-rewrite"):
         path.write_text(log)
     assert log == path.read_text()
-
-
-@cache
-def processor() -> str:
-    """What last bits depend on: the same models come out on machines that agree in this."""
-    name, flags = platform.machine(), ""
-    if platform.system() == "Linux":
-        told = dict(re.findall(r"^(model name|flags)\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE))
-        name, flags = told.get("model name", name), told.get("flags", "")
-    features = hashlib.blake2b(flags.encode(), digest_size=4).hexdigest()
-    return f"{name} {features}, {torch.backends.cpu.get_cpu_capability()}, torch {torch.__version__}"
 
 
 def digests(name: str) -> dict[str, str]:

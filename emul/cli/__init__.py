@@ -12,7 +12,7 @@ import typer
 
 from emul import __version__
 from emul.base.errors import EmulError, ScenarioError
-from emul.cli import export, network, report, runs, schemes, study, traces, tune  # noqa: F401
+from emul.cli import export, network, report, runs, schemes, store, study, traces, tune  # noqa: F401
 from emul.cli.options import BAD_INPUT, FAILED, INTERRUPTED, OK, app
 
 
@@ -27,11 +27,12 @@ def _about_input(error: EmulError) -> bool:
     """Whether it says that something does not exist, or cannot be used, that the command line names."""
     from emul.record.export import ExportError
     from emul.record.journal import RecordError
+    from emul.store import StoreError
     from emul.study.directory import StudyError
     from emul.study.ray_engine import RayMissing
     from emul.templates import TemplateError
 
-    return isinstance(error, (ExportError, RecordError, RayMissing, StudyError, TemplateError))
+    return isinstance(error, (ExportError, RecordError, RayMissing, StoreError, StudyError, TemplateError))
 
 
 def main() -> None:

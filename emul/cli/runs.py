@@ -28,10 +28,17 @@ def run(scenario: ScenarioFile,
         beyond: Annotated[str | None, typer.Option(
             help="with --network, what a link does that the record has no draw for: stream (its own model), repeat "
             "or error [default: stream]")] = None,
+        store: Annotated[Path | None, typer.Option(
+            metavar="DIR", help="a store of trainings that runs share, or none at all [default: $EMUL_STORE, else each "
+            "run's own, in its directory until it is complete]")] = None,
+        keep_trainings: Annotated[bool, typer.Option("--keep-trainings", help="keep the run's own for longer")] = False,
+        what_if: Annotated[Path | None, typer.Option(
+            metavar="RUN", help="take the trainings of that run where they are the same; say how many were")] = None,
         as_json: Json = False) -> None:
     """Run every scheme of a scenario over the same network, and compare them."""
     from emul import engine
     from emul import scenario as scenarios
+    from emul.engine.keeping import shared_store, trainings_of, unfinished_like
     from emul.record.progress import table
 
     if beyond is not None and network is None:
@@ -39,7 +46,12 @@ def run(scenario: ScenarioFile,
     record = [] if network is None else [f"network={{replay: {json.dumps(str(network.absolute()))}, "
                                          f"beyond: {json.dumps(beyond or 'stream')}}}"]
     plan = scenarios.load(scenario, sets=[*(sets or ()), *record], seed=seed, plugins=plugin or ())
-    results = engine.run(plan, scheme=scheme, workers=workers, out=out, plugins=plugin or (), quiet=quiet)
+    keeping = engine.Keeping(None if str(store) == "none" else store or shared_store(), keep_trainings,
+                             [] if what_if is None else [trainings_of(what_if)], on=str(store) != "none")
+    for unfinished in unfinished_like(out, plan):
+        print(f"unfinished run of this scenario: emul resume {unfinished}", file=sys.stderr)
+    results = engine.run(plan, scheme=scheme, workers=workers, out=out, plugins=plugin or (), quiet=quiet,
+                         keeping=keeping)
     for warning in sorted({w for r in results for w in r.warnings}):
         print(f"warning: {warning}", file=sys.stderr)
     summaries = [r.summary for r in results if r.summary is not None]
@@ -50,6 +62,8 @@ def run(scenario: ScenarioFile,
     for result in results:
         if result.directory is not None and not as_json:
             print(f"{result.scheme}: {result.directory}")
+            if what_if is not None and result.summary is not None:
+                print(f"{result.scheme}: {_share_found(result.summary['real_store'])}")
         if result.error is not None:
             print(f"{result.scheme} failed: {result.error}", file=sys.stderr)
         for violation in result.violations:
@@ -58,6 +72,14 @@ def run(scenario: ScenarioFile,
         raise typer.Exit(VIOLATED)
     if any(r.error is not None for r in results):
         raise typer.Exit(FAILED)
+
+
+def _share_found(use: dict[str, Any]) -> str:
+    """What a run on another network has found of the trainings of an earlier one."""
+    asked = use["found"] + use["missed"]
+    if asked and not use["missed"]:
+        return f"all {asked:,} trainings and evaluations were found: the curve over rounds is identical"
+    return f"{use['found']:,} of {asked:,} trainings and evaluations were found, {use['missed']:,} differ"
 
 
 def _document(result: Result) -> dict[str, Any]:

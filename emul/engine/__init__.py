@@ -6,12 +6,14 @@
 
 from emul.engine.costs import CostSource, load_costs, read_profile
 from emul.engine.findings import drawn, facts, header, latencies, observed, timed
+from emul.engine.keeping import Keeping
 from emul.engine.profiling import fit, profile
 from emul.engine.replaying import replay
+from emul.engine.resuming import ResumeMismatch, resume
 from emul.engine.running import Finished, Result, Watch, execute, pool_of, run
 from emul.engine.theory import analysis
 from emul.engine.wiring import Wiring, wire
 
-__all__ = ["CostSource", "Finished", "Result", "Watch", "Wiring", "analysis", "drawn", "execute", "facts", "fit",
-           "header", "latencies", "load_costs", "observed", "pool_of", "profile", "read_profile", "replay", "run",
-           "timed", "wire"]
+__all__ = ["CostSource", "Finished", "Keeping", "Result", "ResumeMismatch", "Watch", "Wiring", "analysis", "drawn",
+           "execute", "facts", "fit", "header", "latencies", "load_costs", "observed", "pool_of", "profile",
+           "read_profile", "replay", "resume", "run", "timed", "wire"]

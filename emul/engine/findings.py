@@ -15,6 +15,7 @@ from emul.record.summary import Facts
 if TYPE_CHECKING:
     from emul.engine.running import Finished
     from emul.engine.wiring import Wiring
+    from emul.workers.core import StoreUse
 
 
 def header(wiring: Wiring) -> dict[str, Any]:
@@ -31,10 +32,16 @@ def facts(finished: Finished, digest_journal: str) -> Facts:
     kernel, wiring = finished.kernel, finished.wiring
     return Facts(scheme=wiring.scheme, label=wiring.label, parameters=wiring.setups[0].params,
                  given=wiring.given, virtual_ns=kernel.end_ns, real_seconds=finished.real_seconds,
+                 store=_stored(finished.store),
                  digest_journal=digest_journal, activations=kernel.activations, oracle_waits=kernel.oracle_waits,
                  rounds_missed=kernel.rounds_missed, uncharged=kernel.uncharged, **_beyond(finished),
                  poisoned=_poisoned_names(wiring), idle=wiring.idle,
                  attackers_knew=knowledge(finished.notes, kernel.end_ns), analysis=analysis(wiring, kernel.entered))
+
+
+def _stored(use: StoreUse | None) -> dict[str, Any] | None:
+    return None if use is None else {"found": use.found, "missed": use.missed, "stored": use.stored,
+                                     "saved_s": use.saved_ns / 1e9, "failure": use.failure or None}
 
 
 def _poisoned_names(wiring: Wiring) -> list[str]:

@@ -16,6 +16,7 @@ from msgspec import structs
 from emul.base.errors import RunError, WorkerDied
 from emul.engine.costs import load_costs
 from emul.engine.findings import drawn, facts, header, latencies, observed, timed
+from emul.engine.keeping import Command, Keeping, command_of
 from emul.engine.wiring import Wiring, wire
 from emul.kernel import Kernel, Recorder, run_to_end
 from emul.record import rundir
@@ -23,10 +24,10 @@ from emul.record.journal import Journal
 from emul.record.progress import Progress
 from emul.record.summary import write_results
 from emul.roles.events import Observation
-from emul.scenario import Scenario, chosen, label_of
+from emul.scenario import Scenario, chosen
 from emul.workers.attacking import Note
 from emul.workers.collections import rare_collections
-from emul.workers.core import Timing
+from emul.workers.core import StoreUse, Timing
 from emul.workers.pool import Workers
 from emul.workers.twin import Twin
 
@@ -42,6 +43,7 @@ class Finished:
     timings: list[Timing]
     notes: list[Note]
     real_seconds: float
+    store: StoreUse | None                  # what a store of trainings did; None: there was none
     wiring: Wiring = field(repr=False)
 
 
@@ -76,38 +78,57 @@ def execute(wiring: Wiring, pool: Any, journal: Recorder, progress: Callable[[Ke
     except Exception:                   # not at an interrupt: closing the pool must not wait for a computation
         pool.abort()
         raise
-    return Finished(kernel, observations, timings, pool.notes, time.perf_counter() - begin, wiring)
+    used = pool.store_use if wiring.setups[0].store or wiring.setups[0].stored else None
+    return Finished(kernel, observations, timings, pool.notes, time.perf_counter() - begin, used, wiring)
 
 
 def run(scenario: Scenario, *, scheme: str | None = None, workers: int | Workers | Twin | None = None,
         out: Path = Path("runs"), plugins: Sequence[str] = (), quiet: bool = True,
-        watch: Watch | None = None) -> list[Result]:
+        watch: Watch | None = None, keeping: Keeping | None = None, command: Command | None = None,
+        places: Sequence[int] | None = None) -> list[Result]:
     """Run the schemes of a scenario, a directory each; one that fails does not stop the others.
 
     scheme: the label of the only one to run, or a name: all entries of that scheme.
     workers: a number of processes (0: none; None: one a core) or an open pool. watch: told (round, virtual ns, newest
-    accuracy) at the end of every round of a deciding node, in place of the progress line. Raises ScenarioError before
-    anything runs if something is wrong with the files.
+    accuracy) at the end of every round of a deciding node, in place of the progress line. keeping: where trainings are
+    kept. command, places: of one that is gone on with, and which of its schemes. Raises ScenarioError before anything
+    runs if something is wrong with the files.
     """
     entries = chosen(scenario.schemes, scheme, str(scenario.path or scenario.name))
+    keeping = keeping or (Keeping() if command is None else command.keeping)
+    command = command or command_of(keeping, dataclasses.replace(scenario, schemes=entries).resolved(), plugins)
+    places = range(len(entries)) if places is None else places
+    entries = [entries[place] for place in places]
     count, size = number_of_workers(workers)
     costs = load_costs(scenario)
     wirings = [wire(scenario, name, raw, size, plugins, costs) for name, raw in entries]
     results: list[Result] = []
     while len(results) < len(wirings):          # once, unless a pool of ours loses a worker: then a new one goes on
         with pool_of(count, scenario.workers.timeout_s) as pool:
-            for wiring in wirings[len(results):]:
-                results.append(_run_one(scenario, wiring, pool, out, quiet, watch))
+            for place, entry, wiring in list(zip(places, entries, wirings, strict=True))[len(results):]:
+                one = dataclasses.replace(scenario, schemes=[entry])
+                results.append(_run_one(one, wiring, pool, out, dataclasses.replace(command, place=place), keeping,
+                                        quiet, watch))
                 if isinstance(count, int) and results[-1].worker_died:
                     break
     return results
 
 
-def _run_one(scenario: Scenario, wiring: Wiring, pool: Any, out: Path, quiet: bool,
-             watch: Watch | None = None) -> Result:
+def _run_one(scenario: Scenario, wiring: Wiring, pool: Any, out: Path, command: Command, keeping: Keeping,
+             quiet: bool, watch: Watch | None) -> Result:
     directory = rundir.create(out, scenario.name, wiring.label)
-    only = dataclasses.replace(scenario, schemes=[s for s in scenario.schemes if label_of(*s) == wiring.label])
-    directory.write(rundir.SCENARIO, only.resolved())
+    directory.write(rundir.SCENARIO, scenario.resolved())
+    command.write(directory)
+    with directory.claimed():
+        return run_into(directory, scenario, wiring, pool, Journal(directory.journal, header(wiring)), keeping, quiet,
+                        watch)
+
+
+def run_into(directory: rundir.RunDirectory, scenario: Scenario, wiring: Wiring, pool: Any, journal: Journal,
+             keeping: Keeping, quiet: bool = True, watch: Watch | None = None,
+             ended: Callable[[], None] = lambda: None, recalled: Path | None = None) -> Result:
+    """Run what is wired, with `journal`, and write what it left into `directory`. ended: called before tables are made
+    of the journal of a run that came to its end. recalled: the directory with its volatile results, if it has some."""
     progress = Progress(wiring.label, scenario.stop.rounds, scenario.stop.virtual_time_ns, quiet)
 
     def tell(kernel: Kernel) -> None:
@@ -116,9 +137,8 @@ def _run_one(scenario: Scenario, wiring: Wiring, pool: Any, out: Path, quiet: bo
         elif watch is None:
             progress.silent(kernel.entered, kernel.now)
 
-    journal = Journal(directory.journal, header(wiring))
     try:
-        finished = execute(wiring, pool, journal, tell, directory.path)
+        finished = execute(keeping.applied(wiring, directory.path), pool, journal, tell, directory.path, recalled)
     except RunError as e:
         journal.close(complete=False)
         directory.write("error.txt", f"{type(e).__name__}: {e}\n")
@@ -129,9 +149,12 @@ def _run_one(scenario: Scenario, wiring: Wiring, pool: Any, out: Path, quiet: bo
         raise
     finally:
         progress.done()
-    summary, report = write_results(directory, facts(finished, journal.close()), observed(finished), timed(finished),
+    digest = journal.close()
+    ended()
+    summary, report = write_results(directory, facts(finished, digest), observed(finished), timed(finished),
                                     latencies(wiring.network), wiring.network.unordered(),
                                     drawn(finished) if scenario.network.record else ())
+    keeping.completed(directory.path)
     return Result(wiring.label, directory.path, summary,
                   tuple(f"{v.name}: {v.detail}" for v in report.violations), warnings=tuple(wiring.warnings))
 

@@ -9,13 +9,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from emul.learning.device import gpus
     from emul.learning.node_task import NodeTask, TaskError
     from emul.learning.task import Task
 
 __all__ = ["NodeTask", "Task", "TaskError", "gpus"]
 
-_HOME = {"NodeTask": "node_task", "Task": "task", "TaskError": "node_task", "gpus": "device"}
+_HOME = {"NodeTask": "node_task", "Task": "task", "TaskError": "node_task"}
+
+
+def gpus() -> int:
+    """How many GPUs torch can use. Imports torch."""
+    import torch
+
+    return int(torch.cuda.device_count())
 
 
 def __getattr__(name: str) -> Any:

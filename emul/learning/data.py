@@ -15,7 +15,8 @@ import os
 import tempfile
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 from hashlib import blake2b
 from importlib.metadata import version
 from math import prod
@@ -28,6 +29,7 @@ from emul.base.streams import generator
 from emul.learning import images
 from emul.learning.images import DataError
 from emul.learning.names import plugin, plugin_names, unknown
+from emul.store import Keys
 
 _log = logging.getLogger(__name__)
 
@@ -82,6 +84,11 @@ class DataSet:
     scale: float = 1.0              # stored value / scale is in [0, 1] where the set has pixels
     mean: Level = 0.0               # normalisation, after the scaling
     std: Level = 1.0
+
+    @cached_property
+    def content_key(self) -> bytes:
+        """In keys of results: a hash of all fields, made once."""
+        return Keys().key([getattr(self, f.name) for f in fields(self)])
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -21,11 +21,6 @@ class DeviceError(EmulError):
     """There is no such device here."""
 
 
-def gpus() -> int:
-    """How many GPUs torch can use."""
-    return torch.cuda.device_count()
-
-
 class Device:
     """`name`: "cpu", "cuda" or "cuda:1". A GPU's stream becomes that of the thread which makes this object, and which
     alone may compute on it."""

@@ -154,18 +154,29 @@ class NodeTask:
                          ) -> tuple[Vector, dict[int, Vector], dict[int, int]]:
         """Train from `parameters` as `minimise` does, then make the own prototypes of what comes after: (after (d,),
         {class: mean pooled feature (n',) over all local samples}, {class: samples})."""
-        from emul.learning import prototypes
-
-        samples, model = self._samples(), self._cut()
+        self._cut()
+        samples = self._samples()
         after = self._train(self._local(np.asarray(parameters, dtype=np.float32), samples, self._task.solver,
                                         self._stream(), objective))
-        model.load(after)                               # if it was trained with others, it is in another state
-        with self._task.device.timed():
-            own, counts = prototypes.of_samples(model, samples, pool)
+        own, counts = self._prototypes(after, samples, pool)
         tamper = None if self._attack is None else self._attack.tamper(self._round_of())
         if tamper is not None:
             own = tamper(own, generator(self._task.seed, "tamper", self._name, self._round_of()))
         return after, own, counts
+
+    def _prototypes(self, parameters: Vector, samples: Samples, pool: Pool) -> tuple[dict[int, Vector], dict[int, int]]:
+        """{class: mean pooled feature (n',) of a model over the samples}, {class: samples}."""
+        from emul.learning import prototypes
+
+        def compute() -> list[np.ndarray]:
+            model = self._cut()
+            model.load(parameters)                      # if it was trained with others, it is in another state
+            own, counts = prototypes.of_samples(model, samples, pool)
+            return [np.array(list(own), np.int64), np.array(list(counts.values()), np.int64), *own.values()]
+
+        classes, counts, *means = self._task.result("prototypes", (parameters, samples, pool), compute)
+        held = classes.tolist()
+        return dict(zip(held, means, strict=True)), dict(zip(held, counts.tolist(), strict=True))
 
     def evaluate_own(self, parameters: Vector) -> dict[str, float]:
         """{"accuracy", "loss"} of a personal model on this client's own test samples; another node: on all."""
@@ -178,10 +189,16 @@ class NodeTask:
         from emul.learning import prototypes
 
         assert self._client is not None
-        own = self._task._own_test(self._client) or self._task.data
-        model = self._cut()
-        model.load(np.asarray(parameters, dtype=np.float32))
-        return prototypes.nearest(model, own, means, pool, set(self.own_classes()))
+        task, client, model, among = self._task, self._client, self._cut(), self.own_classes()
+        at = np.asarray(parameters, dtype=np.float32)
+
+        def compute() -> list[np.ndarray]:
+            model.load(at)
+            return [np.array(list(prototypes.nearest(model, task.own_test(client), means, pool, set(among)).values()))]
+
+        inputs = (at, task.data, task.test_indices(client), means, pool, among)
+        found = task.result("nearest", inputs, compute, on_clock=False)[0]
+        return dict(zip(("accuracy",), found.tolist(), strict=False))       # none where there is no prototype
 
     def _cut(self) -> FlatModule:
         """The model, of which features can be taken. Raises TaskError if it is not cut."""
@@ -195,10 +212,14 @@ class NodeTask:
         """Gradient of the objective at `parameters` on one batch: ((d,) float32, 0 in buffers; number of samples)."""
         from emul.learning.training import mean_gradient
 
-        samples, model, stream = self._samples(), self._task._model, self._stream()
-        model.load(np.asarray(parameters, dtype=np.float32))
-        with self._task.device.timed():
-            own = mean_gradient(model, samples, self._task.solver, stream, objective or self.objective)
+        samples, model, solver, stream = self._samples(), self._task._model, self._task.solver, self._stream()
+        at, chosen = np.asarray(parameters, dtype=np.float32), objective or self.objective
+
+        def compute() -> list[np.ndarray]:
+            model.load(at)
+            return [mean_gradient(model, samples, solver, stream, chosen)]
+
+        own = self._task.result("gradient", (at, samples, solver, stream, chosen), compute)[0]
         return own if self._attack is None else self._attack.update(own, stream), len(samples)
 
     def evaluate(self, parameters: Vector) -> dict[str, float]:

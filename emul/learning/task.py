@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from emul.learning.local import Local
     from emul.learning.objectives import Objective
     from emul.learning.parameters import FlatModule
+    from emul.learning.results import Results
     from emul.learning.together import Together
     from emul.learning.training import Samples
+    from emul.store import Store
 
 
 class Task:
@@ -43,8 +45,10 @@ class Task:
     `emul.scenario.task` has found sound is expected; makers of its parts raise errors of their own on first use.
     """
 
-    def __init__(self, spec: dict[str, Any], clients: int, seed: int, device: str = "cpu"):
+    def __init__(self, spec: dict[str, Any], clients: int, seed: int, device: str = "cpu",
+                 store: Store | None = None, plugins: Sequence[str] = ()):
         self.spec, self.clients, self.seed, self._device = spec, clients, seed, device
+        self._store, self._plugins = store, plugins
         self.solver = solver.make(spec["solver"])
         self.poisoned: dict[tuple[str, int | None, int], Samples] = {}  # by node, whose samples, number of the attack
         self._last_scores: tuple[bytes, Scores] | None = None
@@ -66,6 +70,24 @@ class Task:
         from emul.learning.objectives import CROSS_ENTROPY
 
         return CROSS_ENTROPY
+
+    @cached_property
+    def results(self) -> Results:
+        """What was computed before, if there is a store; `results.credit_ns` counts the CPU time that it saved."""
+        from emul.learning.results import Results, place_of
+
+        place = None if self._store is None else place_of(
+            self.spec["model"], self.data.input_shape, self.data.classes, self.seed, self._device, self._plugins)
+        return Results(self._store, place)
+
+    def result(self, what: str, inputs: Any, compute: Callable[[], list[np.ndarray]], *,
+               on_clock: bool = True) -> list[np.ndarray]:
+        """What `compute` gives, which depends on the model and `inputs` alone; see `Results.of`."""
+        def timed() -> list[np.ndarray]:
+            with self.device.timed() if on_clock else contextlib.nullcontext():
+                return compute()
+
+        return self.results.of(what, inputs, timed, lambda: self.device.busy_ns)
 
     @cached_property
     def _pools(self) -> tuple[np.ndarray, np.ndarray]:
@@ -159,27 +181,39 @@ class Task:
 
     def _scores(self, vector: Vector) -> Scores:
         """Scores of the vector; those of the last one are kept, since clients are asked about the same vector."""
-        from emul.learning.evaluation import scores
-
         key = blake2b(np.ascontiguousarray(vector).data, digest_size=16).digest()
         if self._last_scores is None or self._last_scores[0] != key:
-            self._last_scores = key, scores(self._model, vector, self.data)
+            self._last_scores = key, self._scores_on(vector)
         return self._last_scores[1]
+
+    def _scores_on(self, vector: Vector, client: int | None = None) -> Scores:
+        """On the whole test set, or on what the partition gives the client of it."""
+        from emul.learning.evaluation import Scores, scores
+
+        def compute() -> list[np.ndarray]:
+            found = scores(self._model, vector, self.data if client is None else self.own_test(client))
+            return [found.count, found.correct, found.loss]
+
+        return Scores(*self.result("scores", (vector, self.data, self.test_indices(client)), compute, on_clock=False))
 
     def evaluate_own(self, client: int, vector: Vector) -> dict[str, float]:
         """{"accuracy", "loss"} of a personal model on the client's own test samples: those that its partition gives it,
         else as `evaluate_client`. Changes no state and no stream."""
-        from emul.learning.evaluation import scores
+        own = self.test_indices(client) is not None
+        return self._scores_on(vector, client).overall() if own else self.evaluate_client(client, vector)
 
-        own = self._own_test(client)
-        return self.evaluate_client(client, vector) if own is None else scores(self._model, vector, own).overall()
-
-    def _own_test(self, client: int) -> data_sets.DataSet | None:
-        """The data with the client's own test samples in place of all; None: the partition gives it none."""
-        self._require(client)
-        if not isinstance(self._partition, partition.ClassSpace):
+    def test_indices(self, client: int | None) -> np.ndarray | None:
+        """The client's own test samples, indices into the test set; None: the partition gives it none."""
+        if client is None or not isinstance(self._partition, partition.ClassSpace):
             return None
-        chosen = self._partition.test_indices(client, self.data.test_y)
+        self._require(client)
+        return self._partition.test_indices(client, self.data.test_y)
+
+    def own_test(self, client: int) -> data_sets.DataSet:
+        """The data with the client's own test samples, where it has some, in place of all."""
+        chosen = self.test_indices(client)
+        if chosen is None:
+            return self.data
         return replace(self.data, test_x=self.data.test_x[chosen], test_y=self.data.test_y[chosen])
 
     @cached_property
@@ -199,14 +233,12 @@ class Task:
             return self._train_fused([local])[0]
         from emul.learning.local import train_alone
 
-        with self.device.timed():
-            return train_alone(self._model, local)
+        return self.result("train", local, lambda: [train_alone(self._model, local)])[0]
 
     def _train_fused(self, locals_: Sequence[Local]) -> list[Vector]:
         from emul.learning.fused import train_fused
 
-        with self.device.timed():
-            return train_fused(self._model, locals_)
+        return self.result("train as one", tuple(locals_), lambda: train_fused(self._model, locals_))
 
     @cached_property
     def _masks_on_cpu(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import itertools
 import json
@@ -20,6 +21,7 @@ JOURNAL = "journal"
 SUMMARY = "summary.json"
 SCENARIO = "scenario.resolved.yaml"
 INCOMPLETE = "INCOMPLETE"
+TRAININGS = "trainings"             # a store of its own, until it is complete
 SEAL = "seal.json"                  # size and digest of every other file of a run that ended
 
 _MARK = "This run has not ended, or was killed. Its journal holds what it did until then.\n"
@@ -44,6 +46,25 @@ class RunDirectory:
         with write_atomically(self.path / name) as path:
             path.write_text(text, encoding="utf-8")
 
+    @property
+    def running(self) -> bool:
+        """Whether a process writes this run now."""
+        try:
+            with self.claimed():
+                return False
+        except RecordError:
+            return True
+
+    @contextlib.contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Inside the block no other process may write this run. Raises RecordError if one does."""
+        with (self.path / INCOMPLETE).open("a") as mark:
+            try:
+                fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RecordError(f"{self.path}: this run is running, in another process") from None
+            yield
+
     def finish(self) -> None:
         """Everything is written: seal it, and remove the mark."""
         write_json(self.path / SEAL, {"files": fingerprints(self.path)})
@@ -51,9 +72,11 @@ class RunDirectory:
 
 
 def fingerprints(path: Path) -> dict[str, dict[str, Any]]:
-    """name -> bytes and digest of every file in a run directory and below it but mark, seal and temporary files."""
+    """name -> bytes and digest of every file in a run directory and below it but mark, seal, temporary files and
+    trainings, which are no part of the record: they can be computed again."""
     return {file.relative_to(path).as_posix(): fingerprint(file) for file in sorted(path.rglob("*"))
-            if file.is_file() and file.name not in (INCOMPLETE, SEAL) and not file.name.startswith(".")}
+            if file.is_file() and file.name not in (INCOMPLETE, SEAL) and not file.name.startswith(".")
+            and path / TRAININGS not in file.parents}
 
 
 def fingerprint(file: Path) -> dict[str, Any]:

@@ -64,6 +64,7 @@ class Facts:
     poisoned: Sequence[str] = ()                        # nodes that an attack of the scenario has poisoned
     attackers_knew: Mapping[str, Any] | None = None     # what was computed again; None: they knew nothing of others
     idle: Sequence[str] = ()                            # nodes of the topology that have no role in this scheme
+    store: Mapping[str, Any] | None = None              # what a store of trainings did; None: there was none
     analysis: Mapping[str, Any] = field(default_factory=dict)       # name -> theory, or (theory, what measures it)
     label: str = ""                                     # what the entry of the scenario is called; "": as the scheme
     parameters: Mapping[str, Any] = field(default_factory=dict)     # of the scheme, by the field of its Params
@@ -124,6 +125,7 @@ def summarise(run: Derived, facts: Facts, report: Report | None = None) -> dict[
         "digest_journal": facts.digest_journal,
         "digest_model": model,
         "real_seconds": facts.real_seconds,
+        "real_store": None if facts.store is None else dict(facts.store),
         "real_uncharged": {role: {"total_s": total / 1e9, "max_ms": largest / 1e6}
                            for role, (total, largest) in sorted(facts.uncharged.items())},
         "versions": versions(),

@@ -24,7 +24,8 @@ class Costs:
     """Virtual cost of `compute` in nanoseconds.
 
     profile: {"scheme/role/label": (a, b)}, seconds at speed 1 = a + b * work.
-    recorded: {node: costs in the order of that node's computations}, from the run that is replayed.
+    recorded: {node: costs in the order of that node's computations}, from the run that is replayed, or, with mode
+    "measured", from the part of a run that is gone on with; after the last of them is measured again.
     slowdowns: {node: how slow it is from when on}, ascending; before the first it has its own speed.
     held: {node: {label: costs in their order}}, from the record of a network; they go before the mode, but for
     "recorded". beyond: after the last of them the mode decides ("stream"), they begin anew ("repeat"), or "error".
@@ -49,7 +50,7 @@ class Costs:
         if self.mode == "zero":
             return 0
         if self.mode == "measured":
-            return None
+            return self._measured_before(node, count)
         if self.mode == "recorded":
             costs = self.recorded.get(node, ())
             if count >= len(costs):
@@ -69,6 +70,15 @@ class Costs:
         if self.held:
             self._asked[node, label] += 1
         return round(cost_s * 1e9 / speed)
+
+    def _measured_before(self, node: int, count: int) -> int | None:
+        """What a run that is gone on with had measured; None: it had not got there."""
+        costs = self.recorded.get(node, ())
+        self._whole.discard(node)
+        if count >= len(costs):
+            return None
+        self._whole.add(node)
+        return int(costs[count])
 
     def _held_cost(self, node: int, label: str) -> int | None:
         """The next cost of this label at this node in the record; None: it has none."""

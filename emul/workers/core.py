@@ -47,6 +47,7 @@ from emul.workers.volatile import Volatile
 
 if TYPE_CHECKING:
     from emul.learning import Task
+    from emul.store import Store
 
 
 class Setup(Struct):
@@ -80,7 +81,24 @@ class Setup(Struct):
     device: str = "cpu"                         # where models are trained and evaluated
     directory: str = ""                         # of the run, absolute; "": nothing is written
     recalled: str = ""                          # directory of the run whose volatile results are taken; "": none are
+    store: str = ""                             # folder of a store that trainings are written to; "": none are
+    stored: list[str] = []                      # folders of stores that are only read
+    store_limit: int | None = None              # bytes of `store`
     delays: list[float] = []                    # tests: seconds slept before an activation, in turn
+
+
+class StoreUse(Struct, array_like=True, gc=False):
+    """What the store of trainings did for one worker, or, added up, for a run."""
+
+    found: int = 0                              # results
+    missed: int = 0
+    stored: int = 0
+    saved_ns: int = 0                           # CPU time that the results found had taken
+    failure: str = ""                           # why nothing more was stored
+
+    def __add__(self, other: StoreUse) -> StoreUse:
+        return StoreUse(self.found + other.found, self.missed + other.missed, self.stored + other.stored,
+                        self.saved_ns + other.saved_ns, self.failure or other.failure)
 
 
 class Timing(Struct, array_like=True, gc=False):
@@ -142,7 +160,7 @@ class Core:
         self._task: Task | None = None
         if setup.task is not None:
             from emul.learning import Task
-            self._task = Task(setup.task, setup.holders, setup.seed, setup.device)
+            self._task = Task(setup.task, setup.holders, setup.seed, setup.device, _store(setup), setup.plugins)
             self._task.prepare()                    # before the clock starts
         self._attacking: Attacking | None = None
         if setup.attacks and self._task is not None:
@@ -232,6 +250,14 @@ class Core:
     def notes(self) -> list[Note]:
         """What nodes' trainings gave and what attackers computed again of them, for who compares them."""
         return [] if self._attacking is None else self._attacking.notes
+
+    def close(self) -> StoreUse:
+        """The run is over, however it ended: what waits to be stored is written."""
+        if self._task is None:
+            return StoreUse()
+        results = self._task.results
+        results.close()
+        return StoreUse(*results.counts, results.saved_ns, results.failure)
 
     # --- roles ----------------------------------------------------------------------------------------------------
 
@@ -499,6 +525,15 @@ class Core:
         else:
             values = spread(task.evaluate_each(vector))
         self.observations.append(Observation(node, round, values | success))
+
+
+def _store(setup: Setup) -> Store | None:
+    """Where results of trainings are kept and looked for. Raises StoreError."""
+    if not setup.store and not setup.stored:
+        return None
+    from emul.store import Store
+
+    return Store(Path(setup.store) if setup.store else None, [Path(p) for p in setup.stored], setup.store_limit)
 
 
 def spread(results: list[dict[str, float]]) -> dict[str, float]:

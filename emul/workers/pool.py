@@ -26,7 +26,7 @@ import zmq
 from emul.base.errors import RoleFailed, WorkerDied
 from emul.roles.events import Close, Drop, Event, Fuse, Observation, Reply
 from emul.workers.attacking import Note
-from emul.workers.core import Setup, Timing
+from emul.workers.core import Setup, StoreUse, Timing
 
 _BATCH = 48                         # events sent to a worker at once while the kernel goes on,
 _FIRST = 8                          # and to one that has nothing to do
@@ -49,7 +49,7 @@ class Workers:
         self._encoder = msgspec.msgpack.Encoder()
         self._replies: dict[int, Reply] = {}
         self._observations: dict[tuple[int, int], Observation] = {}
-        self._done: list[tuple[list[Observation], list[Timing], list[Note]]] = []
+        self._done: list[tuple[list[Observation], list[Timing], list[Note], StoreUse]] = []
         self._events: list[list[Event]] = [[] for _ in range(n)]
         self._ships: list[list[tuple[int, int, int]]] = [[] for _ in range(n)]
         self._forgets: list[list[tuple[int, int]]] = [[] for _ in range(n)]
@@ -160,16 +160,21 @@ class Workers:
         self._flush()
         self._flush_commands()
         self._end(b"F")
-        for observations, _, _ in self._done:
+        for observations, *_ in self._done:
             for seen in observations:
                 self._observations[seen.node, seen.round] = seen
-        timings = [timing for _, timings, _ in self._done for timing in timings]
+        timings = [timing for _, timings, *_ in self._done for timing in timings]
         return sorted(self._observations.values(), key=lambda o: (o.round, o.node)), timings
 
     @property
     def notes(self) -> list[Note]:
         """Of the run that has ended: what was computed again of what others computed, in no order that counts."""
-        return [note for _, _, notes in self._done for note in notes]
+        return [note for _, _, notes, _ in self._done for note in notes]
+
+    @property
+    def store_use(self) -> StoreUse:
+        """Of the run that has ended last."""
+        return sum((used for *_, used in self._done), StoreUse())
 
     def abort(self) -> None:
         """End a run that failed, so that the pool can take the next one."""

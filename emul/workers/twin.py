@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from emul.roles.events import Event, Observation, Reply
 from emul.workers.attacking import Note
-from emul.workers.core import Core, Setup, Timing
+from emul.workers.core import Core, Setup, StoreUse, Timing
 from emul.workers.pool import newest_accuracy
 
 
@@ -26,6 +26,7 @@ class Twin:
         self._observations: dict[tuple[int, int], Observation] = {}
         self._threads: contextlib.ExitStack | None = None
         self.notes: list[Note] = []             # of the run that has ended
+        self.store_use = StoreUse()             # of the run that has ended last
 
     def __enter__(self) -> Twin:
         return self
@@ -86,6 +87,8 @@ class Twin:
 
     def abort(self) -> None:
         """Forget the run that was under way, if any."""
+        if self._core is not None:
+            self.store_use = self._core.close()
         self._core = None
         if self._threads is not None:
             self._threads.close()

@@ -1,6 +1,7 @@
 """What cannot repeat itself: results of `compute(..., volatile=True)`, on disk as they come, and read back.
 
-    file      entry*                            one a worker, `volatile-<worker>` in the run directory, append-only
+    file      entry*                            one a worker, `volatile-<worker>` in the run directory, append-only;
+                                                of a run that was gone on with also `volatile-<worker>.<n>`
     entry     8 bytes length n, 16 bytes BLAKE2b of the n bytes that follow (length little-endian)
               4 bytes number of frames, 8 bytes the length of each, the frames of a `Result`
 
@@ -12,6 +13,7 @@ goes on bit by bit as the one that wrote it.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -91,7 +93,11 @@ def types_of(module: ModuleType) -> dict[str, type]:
 
 
 def file_of(directory: str, worker: int) -> Path | None:
-    return Path(directory) / f"volatile-{worker}" if directory else None
+    """A new one: a run that was killed and is gone on with has those of before beside it. None: nothing is written."""
+    if not directory:
+        return None
+    names = itertools.chain([f"volatile-{worker}"], (f"volatile-{worker}.{n}" for n in itertools.count(1)))
+    return next(path for name in names if not (path := Path(directory) / name).exists())
 
 
 def read(directory: Path) -> dict[Key, Any]:

@@ -1,0 +1,130 @@
+"""Where a run keeps its trainings, and what else it leaves behind so that it can be gone on with."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from emul.engine.wiring import Wiring
+from emul.record.journal import RecordError
+from emul.record.rundir import INCOMPLETE, SCENARIO, TRAININGS, RunDirectory
+from emul.scenario import Scenario
+from emul.store import LIMIT_BYTES
+
+COMMAND = "command.json"
+VARIABLE = "EMUL_STORE"             # of the environment: a store that all runs share
+
+
+def shared_store() -> Path | None:
+    """The folder that the environment names."""
+    named = os.environ.get(VARIABLE)
+    return Path(named) if named else None
+
+
+def trainings_of(run: Path) -> Path:
+    """Where a run has its trainings. Raises RecordError: it has not kept them."""
+    for place in (run / TRAININGS, *([Path(command.store)] if (command := _known(run)) and command.store else [])):
+        if place.is_dir():
+            return place
+    raise RecordError(f"{run}: it has kept no trainings: run it with --keep-trainings or with --store")
+
+
+def _known(run: Path) -> Command | None:
+    return read_command(run) if (run / COMMAND).is_file() else None
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """Where trainings are kept, and where those of earlier runs are looked for.
+
+    store: a folder that runs share; None: each keeps its own, in its directory, until it is complete. keep: for longer.
+    what_if: folders of stores that are only read. on: False keeps nothing and looks for nothing.
+    """
+
+    store: Path | None = None
+    keep: bool = False
+    what_if: Sequence[Path] = ()
+    limit_bytes: int = LIMIT_BYTES
+    on: bool = True
+
+    def applied(self, wiring: Wiring, directory: Path) -> Wiring:
+        """The wiring, with workers that know where trainings are kept."""
+        if not self.on:
+            return wiring
+        place = self.store or directory / TRAININGS
+        setups = [msgspec.structs.replace(setup, store=str(place.absolute()), store_limit=self.limit_bytes,
+                                          stored=[str(folder.absolute()) for folder in self.what_if])
+                  for setup in wiring.setups]
+        return dataclasses.replace(wiring, setups=setups)
+
+    def completed(self, directory: Path) -> None:
+        """The run is whole: its own trainings go."""
+        if not self.keep:
+            shutil.rmtree(directory / TRAININGS, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Command:
+    """What was asked for: several schemes, of which this run is one; stands beside the scenario of each run."""
+
+    scenario: str                   # resolved, with all schemes that were to run
+    place: int = 0                  # of this run's scheme among them
+    plugins: Sequence[str] = ()
+    store: str = ""                 # shared; "": its own
+    keep: bool = False
+    what_if: Sequence[str] = ()
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+
+    def write(self, directory: RunDirectory) -> None:
+        directory.write(COMMAND, json.dumps(dataclasses.asdict(self), indent=1) + "\n")
+
+    @property
+    def keeping(self) -> Keeping:
+        return Keeping(Path(self.store) if self.store else None, self.keep, [Path(p) for p in self.what_if])
+
+
+def read_command(directory: Path) -> Command:
+    """What the run in `directory` was part of. Raises RecordError."""
+    path = directory / COMMAND
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Command)
+    except FileNotFoundError:
+        raise RecordError(f"{directory}: no run that can be gone on with: {COMMAND} is missing") from None
+    except (OSError, msgspec.MsgspecError) as e:
+        raise RecordError(f"{path}: {e}") from None
+
+
+def command_of(keeping: Keeping, scenario: str, plugins: Sequence[str]) -> Command:
+    """For all runs of one call."""
+    return Command(scenario, 0, tuple(plugins), "" if keeping.store is None else str(keeping.store.absolute()),
+                   keeping.keep, tuple(str(p.absolute()) for p in keeping.what_if))
+
+
+def unfinished_like(out: Path, scenario: Scenario) -> list[Path]:
+    """Runs in `out` that have not ended, of a scheme of this very scenario, and that no process is running."""
+    ours = {dataclasses.replace(scenario, schemes=[entry]).resolved() for entry in scenario.schemes}
+    found = [path.parent for path in sorted(out.glob(f"*/{INCOMPLETE}"))
+             if (path.parent / COMMAND).is_file() and (path.parent / SCENARIO).is_file()]
+    return [path for path in found if (path / SCENARIO).read_text() in ours and not RunDirectory(path).running]
+
+
+def begun(out: Path, command: Command) -> set[int]:
+    """Places of the schemes of a command that have a run in `out`, whatever has become of it."""
+    found: set[int] = set()
+    for path in out.glob(f"*/{COMMAND}"):
+        try:
+            other: Any = read_command(path.parent)
+        except RecordError:
+            continue
+        if other.id == command.id:
+            found.add(other.place)
+    return found

@@ -1,0 +1,106 @@
+"""Go on with a run that was interrupted or killed: run it again with the trainings that it has kept.
+
+Its journal is written anew beside the old one and takes its name once the run has ended. Every row that had survived
+must be in it: a resumed run is the run that would have been.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from emul.base.errors import EmulError
+from emul.base.rows import Row
+from emul.engine.costs import CostSource
+from emul.engine.findings import header
+from emul.engine.keeping import begun, read_command
+from emul.engine.running import Result, Watch, number_of_workers, pool_of, run, run_into
+from emul.engine.wiring import wire
+from emul.record import rundir
+from emul.record.compare import first_difference
+from emul.record.journal import Journal, RecordError, read
+from emul.record.tables import recorded_costs
+from emul.scenario import load, loads
+from emul.workers.pool import Workers
+from emul.workers.twin import Twin
+
+RESUMED = "journal.resumed"
+
+
+class ResumeMismatch(EmulError):
+    """A run did otherwise when it was gone on with: the code, the data or the machine is another one."""
+
+
+def resume(directory: Path, workers: int | Workers | Twin | None = None, plugins: Sequence[str] | None = None,
+           quiet: bool = True, watch: Watch | None = None) -> list[Result]:
+    """Go on with the run in `directory`, then with the schemes that its command had not begun.
+
+    plugins: in place of the command's own. Raises RecordError: there is no such run, it has ended, or is running;
+    ResumeMismatch: it did otherwise than before, and both journals are left.
+    """
+    if not (directory / rundir.JOURNAL).is_file():
+        raise RecordError(f"{directory}: no directory of a run: it has no journal")
+    command = read_command(directory)
+    there = rundir.RunDirectory(directory)
+    if there.complete:
+        raise RecordError(f"{directory}: the run has ended; there is nothing to go on with")
+    modules = list(command.plugins if plugins is None else plugins)
+    with there.claimed():
+        results = [_go_on(there, workers, modules, quiet, watch)]
+    rest = loads(command.scenario, str(directory / "command.json"), plugins=modules)
+    for place in sorted({*range(command.place, len(rest.schemes))} - begun(directory.parent, command)):
+        results += run(rest, workers=workers, out=directory.parent, plugins=modules, quiet=quiet, watch=watch,
+                       command=command, places=[place])
+    return results
+
+
+def _go_on(there: rundir.RunDirectory, workers: int | Workers | Twin | None, plugins: Sequence[str], quiet: bool,
+           watch: Watch | None) -> Result:
+    scenario = load(there.path / rundir.SCENARIO, plugins=plugins)
+    name, raw = scenario.schemes[0]
+    costs = None
+    if scenario.compute.mode == "measured":         # what had been measured, then what is measured now
+        costs = CostSource("measured", recorded=recorded_costs(there.path))
+    count, size = number_of_workers(workers)
+    wiring = wire(scenario, name, raw, size, plugins, costs)
+    path = there.path / RESUMED
+    path.unlink(missing_ok=True)                    # of a resumption that was killed in its turn
+
+    def ended() -> None:
+        _require_survived(there.journal, path)
+        os.replace(path, there.journal)
+
+    with pool_of(count, scenario.workers.timeout_s) as pool:
+        return run_into(there, scenario, wiring, pool, Journal(path, header(wiring)), read_command(there.path).keeping,
+                        quiet, watch, ended, there.path)
+
+
+def _require_survived(old: Path, new: Path) -> None:
+    """Every row of the old journal is in the new one. Raises ResumeMismatch with the first that is not.
+
+    Up to the last time before which nothing was open they are its first rows; a worker that died leaves rows beyond it,
+    of nodes that were ahead of others.
+    """
+    surviving, fresh = read(old), read(new)
+    ahead: list[Row] = []
+    rest: list[Row] = []
+    for row in surviving:
+        other = next(fresh, None)
+        if other is None or list(row) != list(other):
+            ahead = [row, *surviving]
+            rest = [*([] if other is None else [other]), *fresh]
+            break
+    missing = _encoded(ahead)
+    missing.subtract(_encoded(rest))
+    if any(count > 0 for count in missing.values()):
+        again = read(old)
+        raise ResumeMismatch(f"{old.parent}: it did otherwise than before (the new journal is {new.name}): "
+                             f"{first_difference(again, read(new), again.header)}")
+
+
+def _encoded(rows: Iterable[Row]) -> Counter[bytes]:
+    return Counter(msgspec.msgpack.encode(row) for row in rows)

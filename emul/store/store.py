@@ -1,0 +1,273 @@
+"""A folder of segments: what is known by key, what is written in the background, what goes when there is too much."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from emul.base.errors import EmulError
+from emul.store.segments import SUFFIX, Damage, Segment, SegmentWriter
+
+LIMIT_BYTES = 20 * 10**9            # of a store, before what was not used for longest goes
+_SEGMENT_BYTES = 64 * 2**20         # from so many on a new segment begins: whole segments are evicted
+_WAITING_BYTES = 64 * 2**20         # of entries not yet written; `put` waits beyond
+_TOGETHER_BYTES = 2**20            # written at once, or what has come within
+_HELD_S = 0.05
+_TOGETHER = 256                     # entries at most
+_TOUCHED_S = 30.0                   # a segment's time of use is as old as that at most
+
+
+class StoreError(EmulError):
+    """A store cannot be opened: its folder is none, or may not be read or made."""
+
+
+Place = tuple[Segment, int, int]    # of an entry: its segment, offset and length of the payload
+
+
+class Store:
+    """Entries by key. `own` is written to, `others` are only read.
+
+    A failure to write (disk full) is no error of the caller's: storing ends, and `failure` says why. limit_bytes: of
+    `own`, when it is opened; None: whatever there is. Not for several threads. Raises StoreError.
+    """
+
+    def __init__(self, own: Path | None, others: Sequence[Path] = (), limit_bytes: int | None = None):
+        self.found = self.missed = self.stored = 0          # entries
+        self._own, self._others = own, list(others)
+        self._segments: dict[Path, Segment] = {}
+        self._touched: dict[Path, float] = {}
+        self._entries: dict[bytes, Place] = {}
+        self._writer = None if own is None else _Writer(own, self._entries)
+        if own is not None:
+            try:
+                own.mkdir(parents=True, exist_ok=True)
+            except OSError as e:
+                raise StoreError(f"{own}: no folder for a store: {e.strerror}") from None
+            if limit_bytes is not None:
+                clean(own, limit_bytes)
+        self.refresh()
+
+    @property
+    def failure(self) -> str:
+        """Why nothing more is stored; "" while all is well."""
+        return "" if self._writer is None else self._writer.failure
+
+    def refresh(self) -> None:
+        """Look for what other processes have written since."""
+        for folder in [*self._others, *([] if self._own is None else [self._own])]:
+            for path in _segments(folder):
+                with contextlib.suppress(OSError):          # evicted by another process in this moment
+                    segment = self._segments.get(path) or Segment(path)
+                    self._segments[path] = segment
+                    for key, offset, length in segment.scan():
+                        self._entries[key] = segment, offset, length
+
+    def get(self, key: bytes) -> bytes | None:
+        """The payload, or None: it is not there, or damaged."""
+        payload = None if self._writer is None else self._writer.waiting.get(key)
+        if payload is None:
+            payload = self._read(key)
+        if payload is None:
+            self.missed += 1
+        else:
+            self.found += 1
+        return payload
+
+    def _read(self, key: bytes) -> bytes | None:
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        segment, offset, length = entry
+        payload = segment.read(key, offset, length)
+        if payload is None:
+            del self._entries[key]
+            return None
+        now = time.monotonic()
+        if now - self._touched.get(segment.path, -_TOUCHED_S) >= _TOUCHED_S:
+            self._touched[segment.path] = now
+            with contextlib.suppress(OSError):              # a store that may only be read
+                segment.touch()
+        return payload
+
+    def put(self, key: bytes, payload: bytes) -> None:
+        """Keep it, unless it is there. Written by a thread; waits where that is behind."""
+        if self._writer is not None and key not in self._entries and self._writer.put(key, payload):
+            self.stored += 1
+
+    def close(self) -> None:
+        """Write what waits. The store can only be thrown away afterwards."""
+        if self._writer is not None:
+            self._writer.close()
+        for segment in self._segments.values():
+            segment.close()
+        self._segments.clear()
+        self._entries.clear()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+
+class _Writer:
+    """Writes entries in their order, in a thread that begins with the first one; `entries` learns where they are."""
+
+    def __init__(self, folder: Path, entries: dict[bytes, Place]):
+        self.failure = ""
+        self.waiting: dict[bytes, bytes] = {}       # in their order; an entry goes once `entries` has it
+        self._folder, self._entries = folder, entries
+        self._changed = threading.Condition()
+        self._bytes = 0                             # waiting
+        self._closing = False
+        self._thread: threading.Thread | None = None
+        self._readers: list[Segment] = []           # of what it has written
+
+    def put(self, key: bytes, payload: bytes) -> bool:
+        """Whether it will be written: not if it waits already, nor after a failure."""
+        with self._changed:
+            while self._bytes > _WAITING_BYTES and not self.failure:
+                self._changed.wait()
+            if self.failure or key in self.waiting:
+                return False
+            idle = not self.waiting
+            self.waiting[key] = payload
+            self._bytes += len(payload)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._write, name="emul-store", daemon=True)
+                self._thread.start()
+            if idle or self._bytes > _TOGETHER_BYTES:       # else it will look by itself: to wake it costs 20 us
+                self._changed.notify_all()
+        return True
+
+    def close(self) -> None:
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+        for reader in self._readers:
+            reader.close()
+
+    def _write(self) -> None:
+        with contextlib.ExitStack() as stack:
+            segment: SegmentWriter | None = None
+            try:
+                while entries := self._next():
+                    if segment is None or segment.size > _SEGMENT_BYTES:
+                        segment = SegmentWriter(self._folder / _name())
+                        stack.callback(segment.close)
+                        self._readers.append(Segment(segment.path))
+                    for (key, payload), offset in zip(entries, segment.append(entries), strict=True):
+                        self._entries[key] = self._readers[-1], offset, len(payload)
+                    self._written(entries)
+            except OSError as e:
+                self._fail(f"{self._folder}: {e.strerror or e}: nothing more is stored")
+
+    def _next(self) -> list[tuple[bytes, bytes]]:
+        """What waits, once it is worth a call or has waited long enough. None: there will be no more."""
+        with self._changed:
+            while not self.waiting and not self._closing:
+                self._changed.wait()
+            self._changed.wait_for(lambda: self._closing or self._bytes > _TOGETHER_BYTES, _HELD_S)
+            return list(itertools.islice(self.waiting.items(), _TOGETHER))
+
+    def _written(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
+        with self._changed:
+            for key, payload in entries:
+                del self.waiting[key]
+                self._bytes -= len(payload)
+            self._changed.notify_all()
+
+    def _fail(self, why: str) -> None:
+        with self._changed:
+            self.failure = why
+            self.waiting.clear()
+            self._bytes = 0
+            self._changed.notify_all()
+
+
+def _name() -> str:
+    """Of a new segment, unlike that of any process on any machine that shares the folder."""
+    return f"{time.time_ns():x}-{os.getpid()}-{secrets.token_hex(4)}{SUFFIX}"
+
+
+def _segments(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if path.suffix == SUFFIX)
+    except FileNotFoundError:
+        return []
+    except OSError as e:
+        raise StoreError(f"{folder}: cannot be read as a store: {e.strerror}") from None
+
+
+# --- what `emul store` asks -----------------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Summary:
+    segments: int
+    entries: int
+    size_bytes: int
+    oldest: float | None            # seconds since the epoch at which the segment that goes first was used; None: none
+
+
+def summary(folder: Path) -> Summary:
+    """What a store holds. Raises StoreError."""
+    entries = size = segments = 0
+    oldest: float | None = None
+    for segment in _opened(folder):
+        segments += 1
+        entries += sum(1 for _ in segment.scan())
+        size += segment.path.stat().st_size
+        oldest = segment.used_at if oldest is None else min(oldest, segment.used_at)
+    return Summary(segments, entries, size, oldest)
+
+
+def verify(folder: Path) -> Iterator[Damage]:
+    """Read every entry. Raises StoreError."""
+    for segment in _opened(folder):
+        yield from segment.verify()
+
+
+@dataclass(frozen=True)
+class Clean:
+    removed: int                    # segments
+    freed_bytes: int
+    left_bytes: int
+
+
+def clean(folder: Path, limit_bytes: int = LIMIT_BYTES) -> Clean:
+    """Remove whole segments, the least recently used first, until at most `limit_bytes` are left. Raises StoreError."""
+    found = sorted(((segment.used_at, segment.path.stat().st_size, segment.path) for segment in _opened(folder)),
+                   reverse=True)
+    left = removed = freed = 0
+    for _, size, path in found:
+        if left + size <= limit_bytes and not removed:
+            left += size
+        else:                                   # and all that were used before it
+            path.unlink(missing_ok=True)
+            removed, freed = removed + 1, freed + size
+    return Clean(removed, freed, left)
+
+
+def _opened(folder: Path) -> Iterator[Segment]:
+    if not folder.is_dir():
+        raise StoreError(f"{folder}: expected the folder of a store")
+    for path in _segments(folder):
+        try:
+            segment = Segment(path)
+        except FileNotFoundError:               # evicted meanwhile
+            continue
+        except OSError as e:
+            raise StoreError(f"{path}: {e.strerror}") from None
+        with contextlib.closing(segment):
+            yield segment

@@ -1,0 +1,191 @@
+"""The store on disk: what is put is found, by other processes too; what is damaged is not; old things go."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from emul import store as module
+from emul.store import SegmentWriter, Store, StoreError, clean, summary, verify
+
+
+def key(number: int) -> bytes:
+    return number.to_bytes(16, "little")
+
+
+def filled(folder: Path, count: int, size: int = 100) -> None:
+    with Store(folder) as store:
+        for i in range(count):
+            store.put(key(i), bytes([i % 256]) * size)
+
+
+def test_what_is_put_is_found_at_once_and_by_the_next(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        store.put(key(1), b"one")
+        store.put(key(2), b"")
+        assert store.get(key(1)) == b"one"
+        assert store.get(key(3)) is None
+    with Store(None, [tmp_path]) as other:
+        assert [other.get(key(i)) for i in (1, 2, 3)] == [b"one", b"", None]
+        assert (other.found, other.missed, other.stored) == (2, 1, 0)
+        other.put(key(3), b"three")                     # nowhere to put it
+        assert other.get(key(3)) is None
+
+
+def test_what_was_written_is_not_kept_in_memory(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        for i in range(50):
+            store.put(key(i), b"x" * 1000)
+        deadline = time.monotonic() + 10
+        while store._writer is not None and store._writer.waiting and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert store._writer is not None
+        assert not store._writer.waiting
+        assert all(store.get(key(i)) == b"x" * 1000 for i in range(50))
+
+
+def test_an_entry_that_is_known_is_not_written_twice(tmp_path: Path) -> None:
+    filled(tmp_path, 5)
+    filled(tmp_path, 6)
+    assert summary(tmp_path).entries == 6
+
+
+def test_another_process_finds_what_has_been_written_since(tmp_path: Path) -> None:
+    with Store(None, [tmp_path]) as reader:
+        filled(tmp_path, 3)
+        assert reader.get(key(0)) is None
+        reader.refresh()
+        assert reader.get(key(0)) is not None
+
+
+def test_processes_write_into_one_store_side_by_side(tmp_path: Path) -> None:
+    code = ("import sys; from pathlib import Path; from emul.store import Store\n"
+            "with Store(Path(sys.argv[1])) as s:\n"
+            "    for i in range(300):\n"
+            "        s.put((1000 * int(sys.argv[2]) + i).to_bytes(16, 'little'), sys.argv[2].encode() * 50)")
+    writers = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path), str(n)]) for n in range(3)]
+    assert [w.wait(60) for w in writers] == [0, 0, 0]
+    with Store(None, [tmp_path]) as store:
+        for n in range(3):
+            assert all(store.get(key(1000 * n + i)) == str(n).encode() * 50 for i in range(300))
+    assert list(verify(tmp_path)) == []
+
+
+def test_a_writer_that_is_killed_leaves_what_it_has_written(tmp_path: Path) -> None:
+    code = ("import sys; from pathlib import Path; from emul.store import Store\n"
+            "s = Store(Path(sys.argv[1])); i = 0\n"
+            "while True:\n"
+            "    s.put(i.to_bytes(16, 'little'), i.to_bytes(4, 'little') * 5000); i += 1")
+    writer = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)])
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and sum(p.stat().st_size for p in tmp_path.iterdir()) < 10**6:
+        time.sleep(0.01)
+    os.kill(writer.pid, signal.SIGKILL)
+    writer.wait()
+    with Store(tmp_path) as store:
+        count = summary(tmp_path).entries
+        assert count > 10
+        assert all(store.get(key(i)) == i.to_bytes(4, "little") * 5000 for i in range(count))
+        store.put(key(10**9), b"goes on")
+    with Store(None, [tmp_path]) as store:
+        assert store.get(key(10**9)) == b"goes on"
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 2000), st.integers(1, 255))
+def test_a_flipped_byte_costs_entries_and_never_gives_a_wrong_one(tmp_path_factory: pytest.TempPathFactory, place: int,
+                                                                 flip: int) -> None:
+    folder = tmp_path_factory.mktemp("store")
+    filled(folder, 10)
+    (path,) = folder.iterdir()
+    raw = bytearray(path.read_bytes())
+    raw[place % len(raw)] ^= flip
+    path.write_bytes(raw)
+    with Store(None, [folder]) as store:
+        found = [store.get(key(i)) for i in range(10)]
+    assert all(value in (None, bytes([i]) * 100) for i, value in enumerate(found))
+    assert None in found
+    assert list(verify(folder))
+
+
+@pytest.mark.parametrize("cut", [0, 1, 15, 16, 17, 60, 150, 700])
+def test_a_torn_end_costs_the_last_entry_alone(tmp_path: Path, cut: int) -> None:
+    filled(tmp_path, 10)
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:cut])
+    whole = max(0, (cut - 16) // 132)
+    with Store(tmp_path) as store:
+        assert [store.get(key(i)) is not None for i in range(10)] == [i < whole for i in range(10)]
+    assert bool(list(verify(tmp_path))) == (cut != 16)
+
+
+def test_damage_is_named_with_file_and_place(tmp_path: Path) -> None:
+    filled(tmp_path, 3)
+    (path,) = tmp_path.iterdir()
+    raw = bytearray(path.read_bytes())
+    raw[60] ^= 1
+    path.write_bytes(raw + b"torn")
+    (tmp_path / "other.segment").write_text("hello, world, this is no segment")
+    assert [str(d) for d in verify(tmp_path)] == [
+        f"{path}: byte 48: an entry of 100 bytes does not match its checksum",
+        f"{path}: byte 412: torn: 4 bytes are no whole entry",
+        f"{tmp_path / 'other.segment'}: byte 0: not a segment of a store"]
+
+
+def test_the_least_recently_used_segments_go_first(tmp_path: Path) -> None:
+    paths = []
+    for number in range(4):
+        path = tmp_path / f"{number}.segment"
+        segment = SegmentWriter(path)
+        segment.append([(key(number), b"x" * 1000)])
+        segment.close()
+        os.utime(path, (1000 + number, 1000 + number))
+        paths.append(path)
+    with Store(None, [tmp_path]) as store:
+        assert store.get(key(0)) is not None                # the oldest one is used now
+    one = paths[0].stat().st_size
+    result = clean(tmp_path, 2 * one + 10)
+    assert [p.name for p in sorted(tmp_path.iterdir())] == ["0.segment", "3.segment"]
+    assert (result.removed, result.freed_bytes, result.left_bytes) == (2, 2 * one, 2 * one)
+    with Store(tmp_path, limit_bytes=0) as store:
+        assert store.get(key(3)) is None
+
+
+def test_a_segment_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.store, "_SEGMENT_BYTES", 500)
+    monkeypatch.setattr(module.store, "_TOGETHER", 1)
+    monkeypatch.setattr(module.store, "_HELD_S", 0.0)
+    filled(tmp_path, 20)
+    assert summary(tmp_path).segments == 5
+    assert summary(tmp_path).entries == 20
+
+
+def test_a_full_disk_ends_storing_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: SegmentWriter, entries: object) -> list[int]:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(SegmentWriter, "append", full)
+    with Store(tmp_path) as store:
+        for i in range(5):
+            store.put(key(i), b"x")
+            time.sleep(0.03)
+        assert store.get(key(4)) is None
+    assert store.failure == f"{tmp_path}: No space left on device: nothing more is stored"
+
+
+def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match=r"file: no folder for a store: File exists$"):
+        Store(tmp_path / "file")
+    with pytest.raises(StoreError, match=r"nothing: expected the folder of a store$"):
+        summary(tmp_path / "nothing")
+    with Store(None, [tmp_path / "nothing"]) as store:
+        assert store.get(key(0)) is None
