@@ -30,6 +30,7 @@ from emul.record.progress import rounded_size
 from emul.record.tables import derive
 from emul.scenario import Compute, Evaluation, Scenario, Stop, chosen
 from emul.scenario.network import NetworkUse
+from emul.workers.twin import Twin
 
 EXACT = 2_000           # pairs of two roles that are all looked at
 _SAMPLE = 32            # nodes of each role in a sample: 32 * 32 pairs
@@ -154,6 +155,16 @@ def traffic(scenario: Scenario, scheme: str, raw: dict[str, Any], plugins: Seque
     return {"scheme": wiring.label, "seconds": finished.kernel.end_ns / 1e9,
             "set_up": _sum(rows, in_round=False), "round": _sum(rows, in_round=True),
             "memory": footprint.estimate(scenario, wiring.network, Counter(wiring.plan.roles), seen, workers)}
+
+
+def computations(scenario: Scenario, scheme: str, raw: dict[str, Any], plugins: Sequence[str] = ()) -> list[str]:
+    """"scheme/role/label" of every computation of a scheme's first round, as a profile calls them; [] if it fails."""
+    wiring = engine.wire(dry(scenario), scheme, raw, 1, plugins)
+    try:
+        finished = engine.execute(wiring, Twin(), MemoryJournal(engine.header(wiring)))
+    except RunError:
+        return []
+    return sorted({f"{scheme}/{wiring.plan.roles[timing.node]}/{timing.label}" for timing in finished.timings})
 
 
 def _sum(rows: dict[tuple[bool, str, str, str], list[int]], in_round: bool) -> dict[str, Any]:

@@ -147,7 +147,11 @@ def test_a_bad_file_exits_2_with_all_its_errors_in_the_house_form(emul: Shell) -
     (["run"], "Missing argument"),
     (["nonsense"], "No such command"),
     (["run", "small.yaml", "--set", "schemes=[failing]"], 'unknown scheme; '),
+    (["run", "small.yaml", "--set", "schemes=[failing]"], "; failing.py lies here: give --plugin failing"),
     (["run", "small.yaml", "--plugin", "no_such_module", "--set", "schemes=[no_such_module]"], "cannot be imported"),
+    (["run", "small.yaml", "--plugin", "no_such_module", "--set", "schemes=[no_such_module]"], "; a plug-in lies in /"),
+    (["schemes", "--plugin", "failing.py"], "--plugin failing.py: expected the name of a module, such as failing, and"),
+    (["check", "small.yaml", "--plugin", "./failing.py"], "expected the name of a module, such as failing, "),
     (["replay", "nowhere"], "nowhere: no directory of a run that ended"),
     (["new-scheme", "a-b"], 'scheme name "a-b": expected a Python identifier'),
 ], ids=lambda v: " ".join(v) if isinstance(v, list) else None)
@@ -156,6 +160,29 @@ def test_bad_input_exits_2_and_is_named_without_a_traceback(emul: Shell, args: l
     assert (said.code, said.out) == (2, ""), said
     assert text in said.err
     assert "Traceback" not in said.err
+
+
+def test_check_finds_what_a_profile_lacks(emul: Shell) -> None:
+    costs = {"fedavg/client/train": [0.01, 0.0], "fedavg/server/aggregate": [0.0, 1e-9]}
+    sets = ("--set", "compute={mode: profile, file: p.json}")
+    (emul.folder / "p.json").write_text(json.dumps({"emul_profile": 1, "costs": costs}))
+    assert emul("check", "small.yaml", *sets).code == 0
+    del costs["fedavg/server/aggregate"]
+    (emul.folder / "p.json").write_text(json.dumps({"emul_profile": 1, "costs": costs}))
+    said = emul("check", "small.yaml", *sets)
+    assert said.code == 2
+    assert "compute.file  fedavg/server/aggregate  is not in the profile" in said.err
+
+
+def test_a_variant_may_fix_nothing_and_names_a_scheme_that_there_is(emul: Shell) -> None:
+    (emul.folder / "bold.py").write_text('"""FedAvg by another name."""\n\nVARIANT_OF = "fedavg"\n')
+    assert emul.run("--plugin", "bold", "--set", "schemes=[bold]").code == 0
+    for other, said in (("fedavgg", 'VARIANT_OF: unknown scheme "fedavgg"; did you mean "fedavg"?'),
+                        ("wrong", 'VARIANT_OF = "wrong": expected another scheme')):
+        (emul.folder / f"wrong{other}.py").write_text(f'VARIANT_OF = "{other}"\n'.replace('"wrong"', '"wrongwrong"'))
+        name = f"wrong{other}"
+        assert said.replace('"wrong"', '"wrongwrong"') in emul(
+            "run", "small.yaml", "--plugin", name, "--set", f"schemes=[{name}]").err
 
 
 def test_a_violated_invariant_exits_3(emul: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,12 +27,14 @@ def _about_input(error: EmulError) -> bool:
     """Whether it says that something does not exist, or cannot be used, that the command line names."""
     from emul.record.export import ExportError
     from emul.record.journal import RecordError
+    from emul.schemes import NotAScheme, UnknownScheme
     from emul.store import StoreError
     from emul.study.directory import StudyError
     from emul.study.ray_engine import RayMissing
     from emul.templates import TemplateError
 
-    return isinstance(error, (ExportError, RecordError, RayMissing, StoreError, StudyError, TemplateError))
+    return isinstance(error, (ExportError, NotAScheme, RecordError, RayMissing, StoreError, StudyError, TemplateError,
+                              UnknownScheme))
 
 
 def main() -> None:

@@ -16,8 +16,7 @@ from emul.learning import gpus
 from emul.learning.data import DIRECTORY, NEED_FILES
 from emul.network.recorded import Realisation
 from emul.scenario import Behaviour
-from emul.scenario.faults import node_speeds
-from emul.scenario.placing import chart_for
+from emul.scenario.placing import chart_for, node_speeds
 from emul.workers.core import Setup
 
 FUSED = "train"                     # the label of computations that `fuse` does together
@@ -28,7 +27,8 @@ def setups(parts: Parts, worker_of: Sequence[int], workers: int, delays: Sequenc
     scenario, placed, costs = parts.scenario, parts.placed, parts.costs
     common = Setup(
         worker=0, scheme=parts.scheme, plugins=list(parts.plugins), params=_given(parts.params), seed=scenario.seed,
-        names=placed.names, roles=placed.roles, speeds=node_speeds(scenario.node_speeds, placed.names),
+        names=placed.names, roles=placed.roles,
+        speeds=node_speeds(scenario.node_speeds, scenario.seed, placed, parts.network),
         workers=list(worker_of), behaviours=behaviours(parts), chart=chart_for(parts.module, parts.network, placed),
         shards=placed.shards, holders=len(placed.holders), attacks=planned(scenario, placed, parts.plugins),
         slowdowns=parts.change.slowdowns, task=_located(scenario.task), cost_mode=costs.mode, profile=costs.profile,

@@ -6,7 +6,6 @@ Each part is looked at if what it needs is sound, so that one mistake does not h
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from types import ModuleType
 from typing import Any
 
@@ -21,11 +20,11 @@ from emul.network.terrain import Terrain
 from emul.roles import World
 from emul.scenario.attacks import Attack, Chosen
 from emul.scenario.churn import Availability
-from emul.scenario.faults import Fault, is_pattern, matches, node_speeds
+from emul.scenario.faults import Fault, Slow, is_pattern, matches
 from emul.scenario.labels import parameters as own_parameters
 from emul.scenario.network import NetworkUse
 from emul.scenario.params import check_params
-from emul.scenario.placing import Placed, chart_for, holders, placed_or_wrong
+from emul.scenario.placing import Placed, chart_for, holders, node_speeds, placed_or_wrong
 from emul.scenario.source import Path, Source, shown
 from emul.scenario.task import cannot_fuse, mistakes
 from emul.scenario.values import nearest
@@ -39,7 +38,7 @@ def check_world(parts: dict[str, Any], source: Source, plugins: Sequence[str] = 
     if "topology" in parts and "link_rules" in parts and _files(parts["link_rules"], source):
         network = _network(parts, source)
         if network is not None:
-            warnings = _names(parts, network.names, source)
+            warnings = [*_names(parts, network.names, source), *_no_effect(parts)]
     modules = _schemes(parts, network, source, plugins)
     _behaviours(parts.get("faults", []), modules, source)
     _attacks(parts.get("attacks", []), modules, source, plugins)
@@ -126,7 +125,17 @@ def _names(parts: dict[str, Any], names: list[str], source: Source) -> list[str]
             if name not in known:
                 source.problem(("attacks", i, "nodes", j), shown(name), "unknown node" + nearest(name, names))
     return [f'nodes[{i}] {shown(rule.match)} matches no node' for i, rule in enumerate(parts.get("node_speeds", []))
-            if not any(name == rule.match or fnmatchcase(name, rule.match) for name in names)]
+            if rule.match is not None and not any(matches(name, rule.match) for name in names)]
+
+
+def _no_effect(parts: dict[str, Any]) -> list[str]:
+    """What is said of speeds where computations cost what does not depend on them."""
+    compute = parts.get("compute")
+    if compute is None or compute.mode not in ("zero", "recorded"):
+        return []
+    said = ["nodes: speed"] * bool(parts.get("node_speeds")) + ["faults: slow"] * any(
+        isinstance(fault, Slow) for fault in parts.get("faults", []))
+    return [f"{what} has no effect with compute mode: {compute.mode}" for what in said]
 
 
 def _named(entry: dict[str, Any]) -> list[tuple[Path, str]]:
@@ -165,7 +174,7 @@ def _schemes(parts: dict[str, Any], network: Network | None, source: Source, plu
         try:
             module = schemes.find(name, plugins)
         except schemes.UnknownScheme:
-            expected = "unknown scheme" + nearest(name, schemes.known(plugins))
+            expected = "unknown scheme" + nearest(name, schemes.known(plugins)) + schemes.plugin_hint(name)
             source.problem(("schemes", i, "name"), shown(name), expected)
             continue
         except EmulError as error:
@@ -185,8 +194,9 @@ def _schemes(parts: dict[str, Any], network: Network | None, source: Source, plu
 
 def _world(scheme: str, module: ModuleType, placed: Placed, network: Network, parts: dict[str, Any]) -> World:
     known = chart_for(module, network, placed)
-    return World(scheme, parts.get("seed", 0), placed.names, placed.roles,
-                 node_speeds(parts.get("node_speeds", []), placed.names), task=parts.get("task", {}),
+    seed = parts.get("seed", 0)
+    speeds = node_speeds(parts.get("node_speeds", []), seed, placed, network)
+    return World(scheme, seed, placed.names, placed.roles, speeds, task=parts.get("task", {}),
                  root=schemes.root(module, placed.roles), terrain=None if known is None else Terrain(known))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -29,6 +28,7 @@ from emul.scenario.values import (
     Bandwidth,
     Duration,
     Finding,
+    Fraction,
     Positive,
     PositiveDuration,
     Rounds,
@@ -43,20 +43,14 @@ InFlight = Literal["drop", "pause", "deliver"]
 
 @dataclass(frozen=True)
 class NodeSpeed:
-    """Nodes whose name matches compute `speed` times as fast as the profile's machine; later rules win."""
+    """Nodes compute `speed` times as fast as the profile's machine; later rules win.
 
-    match: str
+    Those whose name matches; or, drawn by the seed, a `fraction`: of those that match, or of all that hold data.
+    """
+
+    match: str | None
     speed: float
-
-
-def node_speeds(rules: Sequence[NodeSpeed], names: Sequence[str]) -> list[float]:
-    """Node -> speed; 1 where no rule matches."""
-    speeds = [1.0] * len(names)
-    for rule in rules:
-        for node, name in enumerate(names):
-            if matches(name, rule.match):
-                speeds[node] = rule.speed
-    return speeds
+    fraction: float | None = None
 
 
 @dataclass(frozen=True)
@@ -157,8 +151,12 @@ def matches(name: str, pattern: str) -> bool:
 # --- models ---------------------------------------------------------------------------------------------------------
 
 class NodeRule(Section):
-    match: Text
+    match: Text | None = None
+    fraction: Fraction | None = None
     speed: Positive
+
+    def wrong(self) -> list[Finding]:
+        return [] if given(self, "match", "fraction") else [((), MISSING, "expected match, fraction or both")]
 
 
 _ENDS = 'expected "a->b" or "a<->b", each side a name or a pattern such as "client*"'

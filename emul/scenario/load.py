@@ -185,7 +185,7 @@ _CONVERSIONS: dict[str, tuple[str, Any]] = {
     "seed": ("seed", lambda seed, base: seed),
     "topology": ("topology", topology_spec),
     "links": ("link_rules", link_rules),
-    "nodes": ("node_speeds", lambda rules, base: [NodeSpeed(r.match, r.speed) for r in rules]),
+    "nodes": ("node_speeds", lambda rules, base: [NodeSpeed(r.match, r.speed, r.fraction) for r in rules]),
     "faults": ("faults", fault_values),
     "task": ("task", _task),
     "attacks": ("attacks", attack_values),

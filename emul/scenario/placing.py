@@ -16,9 +16,11 @@ from typing import Any
 
 from emul import schemes
 from emul.base.errors import Problem, ScenarioError
+from emul.base.streams import generator
 from emul.network import Network
 from emul.network.terrain import chart
 from emul.roles.places import terms
+from emul.scenario.faults import NodeSpeed, matches
 from emul.scenario.labels import PLACES as KEY
 from emul.scenario.source import place as place_of
 from emul.scenario.source import scenario_error, shown
@@ -130,6 +132,27 @@ def _runs(holding: Sequence[int], vertices: Sequence[int]) -> list[list[int]]:
         else:
             runs.append([node, shard, 1])
     return runs
+
+
+def node_speeds(rules: Sequence[NodeSpeed], seed: int, placed: Placed, network: Network) -> list[float]:
+    """Node -> speed; 1 where no rule says otherwise. A fraction is drawn from the topology's nodes, idle or not."""
+    node_at = {vertex: node for node, vertex in enumerate(placed.vertices)} if rules else {}
+    speeds = [1.0] * len(placed.names)
+    for number, rule in enumerate(rules):
+        for vertex in _chosen(rule, number, seed, network):
+            if vertex in node_at:
+                speeds[node_at[vertex]] = rule.speed
+    return speeds
+
+
+def _chosen(rule: NodeSpeed, number: int, seed: int, network: Network) -> list[int]:
+    """The vertices of the nodes that a rule is about."""
+    pool = holders(network) if rule.match is None else [
+        vertex for vertex in _hosts(network) if matches(network.names[vertex], rule.match)]
+    if rule.fraction is None:
+        return pool
+    drawn = generator(seed, "speed", number).choice(len(pool), round(rule.fraction * len(pool)), replace=False)
+    return [pool[i] for i in sorted(drawn)]
 
 
 def chart_for(module: ModuleType, network: Network, placed: Placed) -> dict[str, Any] | None:

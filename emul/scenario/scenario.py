@@ -126,7 +126,7 @@ def _document(s: Scenario) -> dict[str, Any]:
     document = {
         "emul": 1, "name": s.name, "seed": s.seed, "topology": topology_document(s.topology),
         "links": [link_document(rule) for rule in s.link_rules],
-        "nodes": [{"match": rule.match, "speed": rule.speed} for rule in s.node_speeds],
+        "nodes": [without_none(match=rule.match, fraction=rule.fraction, speed=rule.speed) for rule in s.node_speeds],
         "faults": [fault_document(fault) for fault in s.faults],
         "task": s.task,
         "attacks": [attack_document(a) for a in s.attacks],

@@ -24,6 +24,7 @@ import typing
 from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.metadata import entry_points
+from pathlib import Path
 from types import ModuleType
 
 from emul.base.errors import EmulError
@@ -41,7 +42,12 @@ class UnknownScheme(EmulError):
         close = difflib.get_close_matches(name, known, 1)
         self.nearest = close[0] if close else None
         hint = f'; did you mean "{self.nearest}"?' if self.nearest else f"; known: {', '.join(known)}"
-        super().__init__(f'unknown scheme "{name}"{hint}')
+        super().__init__(f'unknown scheme "{name}"{hint}{plugin_hint(name)}')
+
+
+def plugin_hint(name: str) -> str:
+    """What to say of a name that may be that of a module of the user; "" where no such file lies here."""
+    return f"; {name}.py lies here: give --plugin {name}" if Path(f"{name}.py").is_file() else ""
 
 
 class NotAScheme(EmulError):
@@ -49,7 +55,14 @@ class NotAScheme(EmulError):
 
 
 def known(plugins: Sequence[str] = ()) -> dict[str, str]:
-    """Name -> module of every scheme: ours, those of entry points, those of plug-ins (named by their last part)."""
+    """Name -> module of every scheme: ours, those of entry points, those of plug-ins (named by their last part).
+
+    Raises NotAScheme for a plug-in that is the name of a file.
+    """
+    for plugin in plugins:
+        if not all(part.isidentifier() for part in plugin.split(".")) or plugin.endswith(".py"):
+            module = plugin.removesuffix(".py").replace("/", ".").strip(".")
+            raise NotAScheme(f"--plugin {plugin}: expected the name of a module, such as {module}, and no file")
     found = {m.name: f"{__name__}.{m.name}" for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")}
     found |= _installed()
     found |= {module.rpartition(".")[2]: module for module in plugins}
@@ -72,9 +85,10 @@ def find(name: str, plugins: Sequence[str] = ()) -> ModuleType:
     try:
         module = importlib.import_module(modules[name])
     except ImportError as e:
-        raise NotAScheme(f'scheme "{name}" ({modules[name]}) cannot be imported: {e}') from e
+        where = f"; a plug-in lies in {Path.cwd()}, or is installed" if modules[name] in plugins else ""
+        raise NotAScheme(f'scheme "{name}" ({modules[name]}) cannot be imported: {e}{where}') from e
     if hasattr(module, "VARIANT_OF"):
-        return _variant(module, find(module.VARIANT_OF, plugins))
+        return _variant(module, _base(name, module, plugins))
     missing = [n for n in _NEEDED if not hasattr(module, n)]
     if missing:
         raise NotAScheme(f'scheme "{name}" ({modules[name]}) lacks {" and ".join(missing)}')
@@ -113,10 +127,21 @@ def _wrong_messages(module: ModuleType) -> str:
     return ""
 
 
+def _base(name: str, module: ModuleType, plugins: Sequence[str]) -> ModuleType:
+    """The scheme that a variant is one of. Raises NotAScheme."""
+    where = f'scheme "{name}" ({module.__name__}): VARIANT_OF'
+    if name == module.VARIANT_OF:
+        raise NotAScheme(f'{where} = "{name}": expected another scheme')
+    try:
+        return find(module.VARIANT_OF, plugins)
+    except UnknownScheme as e:
+        raise NotAScheme(f"{where}: {e}") from None
+
+
 @cache
 def _variant(module: ModuleType, base: ModuleType) -> ModuleType:
     """The scheme `base` under the parameters that `module` fixes, with whatever else `module` defines in its place."""
-    fixed, defaults = module.FIXED, getattr(module, "DEFAULTS", {})
+    fixed, defaults = getattr(module, "FIXED", {}), getattr(module, "DEFAULTS", {})
     hints = typing.get_type_hints(base.Params, include_extras=True)
     unknown = sorted({*fixed, *defaults} - {f.name for f in dataclasses.fields(base.Params) if f.init})
     if unknown:

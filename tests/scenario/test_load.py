@@ -315,7 +315,7 @@ def test_a_missing_topology_file_is_told_at_the_topology(tmp_path):
 
 def test_a_node_rule_that_matches_nothing_is_a_warning():
     s = read(small(nodes='[{match: "peer*", speed: 2}, {match: "client*", speed: 2}]'), check=True)
-    assert s.warnings == ['nodes[0] "peer*" matches no node']
+    assert s.warnings == ['nodes[0] "peer*" matches no node', "nodes: speed has no effect with compute mode: zero"]
 
 
 def test_reading_a_scenario_imports_neither_torch_nor_sklearn():

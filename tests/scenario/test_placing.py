@@ -162,12 +162,13 @@ def test_faults_and_attacks_on_idle_nodes_are_noted_and_ignored() -> None:
               "  - churn: {match: server2, up: 1 s, down: 1 s}\n  - {node: server2, behave: equivocating}\n"
               "attacks: [{nodes: [server2], data: label_flip}]\n")
     both = "[fedavg, {name: fedrfq, faults: 0, places: {server: [server1, server2]}}]"
-    scenario = loads(TEXT.replace("[fedavg]", both).replace("logistic", "digits_classic") + faults)
+    scenario = loads(TEXT.replace("[fedavg]", both).replace("logistic", "digits_classic").replace("zero", "measured")
+                     + faults)
     wiring = engine.wire(scenario, "fedavg", {})
     assert wiring.plan.faults == []
     assert list(wiring.plan.streams) == []
     assert wiring.setups[0].slowdowns == {0: [[10**9, 2, 1]]}
-    assert wiring.setups[0].behaviours == wiring.setups[0].poisons == {}
+    assert wiring.setups[0].behaviours == wiring.setups[0].attacks == {}
     assert wiring.warnings == [
         "attacks: server2 is idle in fedavg, it attacks nobody",
         "faults[0].node: server2 is idle in fedavg, nothing happens to it",
@@ -206,7 +207,7 @@ def test_shards_and_attackers_follow_the_kinds_whatever_the_roles_are() -> None:
     assert told[1] == told[0]
     assert told[2] == {"client2": 1, "client4": 3, "client9": 8}
     assert [wiring.setups[0].holders for wiring in every] == [10, 10, 10]
-    attackers = [{wiring.plan.names[node] for node in wiring.setups[0].poisons} for wiring in every]
+    attackers = [{wiring.plan.names[node] for node in wiring.setups[0].attacks} for wiring in every]
     assert len(attackers[0]) == 4
     assert attackers == [attackers[0], attackers[0], attackers[0] & {"client2", "client4", "client9"}]
 
@@ -214,3 +215,38 @@ def test_shards_and_attackers_follow_the_kinds_whatever_the_roles_are() -> None:
 def test_without_clients_every_node_holds_data() -> None:
     network = build(TopologySpec(generator="complete", peers=3), [LinkRule("*", latency_ns=1)], 0)
     assert holders(network) == [0, 1, 2]
+
+
+# --- how fast nodes are -----------------------------------------------------------------------------------------------
+
+def test_a_fraction_of_the_nodes_is_drawn_by_the_seed_whatever_their_roles_are() -> None:
+    text = TEXT.replace("clients: 4", "clients: 20").replace("mode: zero", "mode: measured") + "nodes:\n" + (
+        "  - {fraction: 0.25, speed: 0.1}\n  - {match: 'client1*', fraction: 0.5, speed: 3}\n"
+        "  - {match: server2, speed: 7}\n")
+    both = "[fedavg, {name: local, places: {client: [client1, client2, client3, client4]}}]"
+    scenario = loads(text.replace("[fedavg]", both))
+    assert loads(scenario.resolved()) == scenario
+    assert scenario.warnings == []
+    fedavg, local = (engine.wire(scenario, name, raw) for name, raw in scenario.schemes)
+    speeds = dict(zip(fedavg.plan.names, fedavg.setups[0].speeds, strict=True))
+    fast = {name for name, speed in speeds.items() if speed == 3}
+    assert len(fast) == 6                                       # round(0.5 * 11): client1, client10 .. client19
+    assert all(name.startswith("client1") for name in fast)
+    assert 5 - len(fast) <= sum(speed == 0.1 for speed in speeds.values()) <= 5
+    assert speeds["server1"] == 1
+    assert dict(zip(local.plan.names, local.setups[0].speeds, strict=True)) == {
+        name: speeds[name] for name in local.plan.names}
+    other = engine.wire(loads(text, seed=8), "fedavg", {}).setups[0].speeds
+    assert other != fedavg.setups[0].speeds
+
+
+def test_a_rule_for_nodes_says_which() -> None:
+    with pytest.raises(ScenarioError, match=r"nodes\[0\] +missing +expected match, fraction or both$"):
+        loads(TEXT + "nodes: [{speed: 2}]\n")
+
+
+def test_a_speed_without_an_effect_is_a_warning() -> None:
+    more = "nodes: [{fraction: 0.5, speed: 2}]\nfaults: [{at: 1 s, node: client1, slow: 2}]\n"
+    assert loads(TEXT + more).warnings == ["nodes: speed has no effect with compute mode: zero",
+                                           "faults: slow has no effect with compute mode: zero"]
+    assert loads(TEXT.replace("mode: zero", "mode: measured") + more).warnings == []
