@@ -9,7 +9,7 @@ from emul import schemes
 from emul.engine.attackers import knowledge
 from emul.engine.theory import analysis
 from emul.network import Network
-from emul.network.recorded import Row
+from emul.network.linkrecord import Row
 from emul.record.summary import Facts
 
 if TYPE_CHECKING:

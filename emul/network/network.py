@@ -19,6 +19,7 @@ from emul.network.graph.topology import (
     generated,
     unknown,
 )
+from emul.network.linkrecord import Row
 from emul.network.links import fifo
 from emul.network.links.flows import FlowLink, Flows, refuse_mixture
 from emul.network.links.link import Link
@@ -28,7 +29,8 @@ from emul.network.models.loss import Outage, Timed, outage
 from emul.network.models.profiles import Service
 from emul.network.models.traces import TraceSpec
 from emul.network.realisation import by_packet, realised
-from emul.network.recorded import Realisation, RecordedLatency, Row
+from emul.network.recorded import Realisation
+from emul.network.recordedmodels import RecordedLatency
 from emul.network.rules import LinkParameters, LinkRule, Resolver, rule_problems
 
 NEVER = 2**62       # ns, 146 years: the latency to where nothing leads

@@ -15,21 +15,14 @@ from typing import Any, TypeAlias, TypeVar
 
 from emul.base.errors import Problem, ScenarioError
 from emul.base.units import LARGEST
+from emul.network.linkrecord import Beyond, BeyondRecord, LinkRecord, Row
 from emul.network.models import csvfile
 from emul.network.models.chains import PacketChain, RoundChain
 from emul.network.models.latency import Latency
 from emul.network.models.loss import Outage, PerPacket, PerRound, Timed, TracedLoss
 from emul.network.models.profiles import Service
-from emul.network.recorded import (
-    Beyond,
-    BeyondRecord,
-    LinkRecord,
-    Realisation,
-    RecordedFates,
-    RecordedLatency,
-    RecordedPackets,
-    Row,
-)
+from emul.network.recorded import Realisation
+from emul.network.recordedmodels import RecordedFates, RecordedLatency, RecordedPackets
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import PlainValidator
 
-from emul.network.recorded import BEYOND
+from emul.network.linkrecord import BEYOND
 from emul.scenario.sections import Section, absolute, without_none
 from emul.scenario.values import Finding, Text, one_of
 

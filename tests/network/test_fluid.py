@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emul.base.errors import NetworkError
-from emul.network.links.fluid import Completion, Fluid, _Hub, _Mesh
+from emul.network.links.fluid import Completion, Fluid
+from emul.network.links.hub import Hub
+from emul.network.links.mesh import Mesh
 
 MS = 10**6
 S = 10**9
@@ -343,7 +345,7 @@ def test_a_star_is_a_hub_and_exact(star):
         fluid.start(now, client, size, [client, 0])
         exact.start(now, client, size, [client, 0])
         fluid.next_change()
-        assert lone(fluid) or all(isinstance(flow.group, _Hub) for flow in fluid._flows.values())
+        assert lone(fluid) or all(isinstance(flow.group, Hub) for flow in fluid._flows.values())
     found += run_out(fluid)
     exact.advance(FOREVER)
     assert_completed(found, exact)
@@ -519,7 +521,7 @@ def test_a_thousand_uploads_through_one_server_need_no_mesh_and_end_as_processor
     sizes_of = [1000 + 7 * k for k in range(1000)]
     for k in reversed(range(1000)):
         fluid.start(0, k, sizes_of[k], [0])
-    assert isinstance(next(iter(fluid._flows.values())).group, _Hub)
+    assert isinstance(next(iter(fluid._flows.values())).group, Hub)
     found = run_out(fluid)
     total = 0
     for k, completion in enumerate(found):
@@ -534,12 +536,12 @@ def test_groups_form_fall_apart_and_become_hubs_again():
         fluid.start(0, item, 10**6, [item % 2])
     assert len({id(f.group) for f in fluid._flows.values()}) == 2
     fluid.start(0, "bridge", 10**6, [0, 1])
-    assert {type(f.group) for f in fluid._flows.values()} == {_Mesh}
+    assert {type(f.group) for f in fluid._flows.values()} == {Mesh}
     assert len({id(f.group) for f in fluid._flows.values()}) == 1
     fluid.remove(5, ["bridge"])
     fluid.remove(5, [0])
     fluid.start(6, "elsewhere", 10**6, [2])
-    assert [type(f.group) for f in fluid._flows.values()] == [_Hub] * 9 + [_Mesh]
+    assert [type(f.group) for f in fluid._flows.values()] == [Hub] * 9 + [Mesh]
     assert len({id(f.group) for f in fluid._flows.values()}) == 3
 
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from emul.base.errors import NetworkError
 from emul.network import RoleRule, TopologyError, TopologySpec, build
-from emul.network.graph.readers import FORMATS, LINE, read_graph
+from emul.network.graph.readers import FORMATS, read_graph
+from emul.network.graph.reading import LINE
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared" / "data" / "topologies"

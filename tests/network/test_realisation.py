@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from emul.base.errors import ScenarioError
 from emul.network import HERE, LinkRule, TopologySpec, build
+from emul.network.linkrecord import BeyondRecord, LinkRecord
 from emul.network.models.latency import JitterSpec, LognormalSpec, latency
 from emul.network.models.loss import Timed, TracedLoss, outage
 from emul.network.models.outages import FadingSpec, GilbertSpec, LossTraceSpec, OnOffSpec, OutageSpec
 from emul.network.models.profiles import PiecewiseConstant
 from emul.network.realisation import COLUMNS, MOST_RATES, read, realised
-from emul.network.recorded import BeyondRecord, LinkRecord, Realisation
+from emul.network.recorded import Realisation
 
 MS = 10**6
 END = 100_000

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from emul.base.errors import NetworkError
 from emul.base.streams import key64
 from emul.network import HERE, Arq, FullLink, OutageSpec, Switching, Tail, TcpCap
+from emul.network.linkrecord import LinkRecord
 from emul.network.links.tcp import mathis_bps, pftk_bps
 from emul.network.links.transport import UNLIMITED_RETRIES
 from emul.network.models.loss import outage
 from emul.network.models.outages import FadingSpec, GilbertSpec, OnOffSpec
-from emul.network.recorded import LinkRecord, Realisation
+from emul.network.recorded import Realisation
 
 BYTE_A_NS = 8 * 10**9
 KEY = key64(7, "transport", "a", "b")

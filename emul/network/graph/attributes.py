@@ -18,7 +18,7 @@ from typing import Any
 from emul.base import units
 from emul.base.errors import Problem
 from emul.network.graph.geo import LENGTH_ATTRIBUTES, PLACE_ATTRIBUTES
-from emul.network.graph.readers import LINE
+from emul.network.graph.reading import LINE
 from emul.network.graph.topology import Capacity, unknown
 from emul.network.models.latency import JitterSpec
 from emul.network.models.outages import SPECS, AnyOutage, OutageSpec, OutageUnit

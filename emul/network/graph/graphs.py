@@ -20,7 +20,8 @@ from emul.base.errors import NetworkError, Problem
 from emul.network.graph.attributes import DESCRIPTIVE, Attributes
 from emul.network.graph.generators import shape
 from emul.network.graph.geo import LENGTH_ATTRIBUTES, PLACE_ATTRIBUTES, Positions, positions
-from emul.network.graph.readers import LINE, read_graph
+from emul.network.graph.readers import read_graph
+from emul.network.graph.reading import LINE
 from emul.network.graph.roles import Roles
 from emul.network.graph.topology import DIALECTS, Access, Mentioned, TopologyError, TopologySpec, shortened, unknown
 from emul.network.rules import LinkParameters

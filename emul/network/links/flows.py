@@ -15,8 +15,9 @@ from typing import Any, Literal, NamedTuple
 
 from emul.base.errors import NetworkError
 from emul.network.links.features import Delay
-from emul.network.links.fluid import Fluid, RateProfile, Sharing
+from emul.network.links.fluid import Fluid, Sharing
 from emul.network.links.link import HERE, InFlight, Left
+from emul.network.links.shares import RateProfile
 from emul.network.links.transport import TcpCap
 from emul.network.models.loss import Outage
 

@@ -1,0 +1,44 @@
+"""What a record of a network says of one link: rows by kind and index, and what is to be done beyond them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, get_args
+
+from emul.base.errors import RunError
+
+Beyond = Literal["stream", "repeat", "error"]
+BEYOND: tuple[str, ...] = get_args(Beyond)
+Row: TypeAlias = tuple[str, str, str, int | None, int | None, int | None, int | None, float | None]
+
+
+class BeyondRecord(RunError):
+    """The run asked for a draw that its record does not hold, with beyond: error."""
+
+
+@dataclass
+class LinkRecord:
+    """The rows of one link, by kind. Of `fates`, `packets`, `draws` and `states` a link has one at most."""
+
+    name: str = ""                                                                  # source -> destination, for errors
+    fates: dict[tuple[int, int | None], bool] = field(default_factory=dict)         # (round, k), (round, None)
+    packets: dict[tuple[int, int | None], int | None] = field(default_factory=dict)
+    draws: dict[tuple[int, int | None], float] = field(default_factory=dict)
+    states: list[tuple[int, int | None, bool]] = field(default_factory=list)        # start, end, up; end to end from 0
+    latencies: dict[tuple[int, int | None], int] = field(default_factory=dict)
+    rates: list[tuple[int, int | None, int]] = field(default_factory=list)          # start, end, bit/s; as `states`
+
+    def holds(self, what: str, round: int | None, k: int | None, start_ns: int | None) -> bool:
+        """Whether a draw of a run was in the record."""
+        if what in ("up", "rate_bps"):
+            pieces: list[Any] = self.states if what == "up" else self.rates
+            end = pieces[-1][1] if pieces else None if what == "rate_bps" else 0    # a rate is no draw of a model
+            return end is None or (start_ns or 0) < end
+        held: dict[str, Mapping[Any, Any]] = {"lost": self.fates, "first_lost_packet": self.packets,
+                                              "draw": self.draws, "latency_ns": self.latencies}
+        return (round, k) in held[what] or (round, None) in held[what]
+
+    @property
+    def least_latency_ns(self) -> int | None:
+        return min(self.latencies.values(), default=None)
