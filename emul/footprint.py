@@ -90,7 +90,7 @@ class Weighing(Twin):
             if memory.round or memory.sent or memory.computed:
                 role = core._role_of[node]
                 seen.active[role] += 1
-                seen.kept[role] += held(memory.state, counted)
+                seen.kept[role] += held(memory.state, counted) + core.kept_bytes(node)
         seen.running = sum(not role.ended for role in core._running.values())
         if core._task is not None:
             arrays = [core._task.data.train_x, core._task.data.test_x]

@@ -73,6 +73,7 @@ from emul.scenario.params import scenario_keys
 from emul.wire import Encoded, decode, encode
 from emul.workers.attacking import Note
 from emul.workers.core import Core, Setup, Timing
+from emul.workers.keeping import Kept
 from emul.workers.twin import Twin, one_thread
 
 M = TypeVar("M", bound=Message)
@@ -98,6 +99,7 @@ class Driven:
         self.actions: list[Action] = []             # all so far, in order
         self.computed: list[str] = []               # labels of the computations
         self.reports: list[dict[str, Any]] = []
+        self.kept: dict[str, Any] = {}              # arrays, by name
         self._role = role
         self._types = types
         self._rounds = rounds
@@ -114,6 +116,7 @@ class Driven:
         self._error = ""
         self._end: Finish | None = None
         role.node._fetch = self._fetch
+        role.node._artefact = lambda _, name, round_, array: self.kept.update({name: array})
         role.node._keep = self._keep
         self._go(Start(role.node.id, 0, 0))
 
@@ -428,6 +431,7 @@ class Shuffled:
         self._replies: dict[int, Reply] = {}
         self._observations: dict[tuple[int, int], Observation] = {}
         self._threads = contextlib.ExitStack()
+        self.kept: list[Kept] = []
 
     def open(self, setups: Sequence[Setup]) -> None:
         self._threads.enter_context(one_thread())
@@ -463,9 +467,10 @@ class Shuffled:
 
     def finish(self) -> tuple[list[Observation], list[Timing]]:
         for core in self._cores:
-            core.finish_evaluations()
+            core.finish()
             self._collect(core)
         timings = [timing for core in self._cores for timing in core.timings]
+        self.kept = sorted((one for core in self._cores for one in core.kept), key=lambda k: (k.node, k.name))
         self.abort()
         return sorted(self._observations.values(), key=lambda o: (o.round, o.node)), timings
 

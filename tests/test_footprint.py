@@ -97,7 +97,7 @@ def test_a_round_is_weighed_as_it_is_sent_and_kept() -> None:
     assert 3 * 11 * size < seen.encoded < 3 * 11 * (size + 100)         # one model for all, ten updates
     assert seen.active["server"] == 1
     assert 10 <= seen.active["client"] <= 20
-    assert seen.kept == Counter(server=size, client=0)
+    assert seen.kept == Counter(server=2 * size, client=0)              # in its state, and as what it reported last
     assert seen.running == 0                                            # the server's has ended, the clients' rest
     assert seen.data == 1_797 * 64
     assert seen.data_mapped

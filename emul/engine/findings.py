@@ -36,7 +36,21 @@ def facts(finished: Finished, digest_journal: str) -> Facts:
                  digest_journal=digest_journal, activations=kernel.activations, oracle_waits=kernel.oracle_waits,
                  rounds_missed=kernel.rounds_missed, uncharged=kernel.uncharged, **_beyond(finished),
                  poisoned=_poisoned_names(wiring), idle=wiring.idle,
-                 attackers_knew=knowledge(finished.notes, kernel.end_ns), analysis=analysis(wiring, kernel.entered))
+                 attackers_knew=knowledge(finished.notes, kernel.end_ns), analysis=analysis(wiring, kernel.entered),
+                 **_kept(finished))
+
+
+def _kept(finished: Finished) -> dict[str, Any]:
+    """What nodes left in the run directory, by their names."""
+    models: dict[str, int] = {}
+    artefacts: dict[str, dict[str, str]] = {}
+    for one in finished.kept:
+        node = finished.wiring.plan.names[one.node]
+        if one.name:
+            artefacts.setdefault(node, {})[one.name] = one.digest
+        else:
+            models[node] = one.round
+    return {"models": models, "artefacts": artefacts}
 
 
 def _stored(use: StoreUse | None) -> dict[str, Any] | None:

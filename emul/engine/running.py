@@ -28,6 +28,7 @@ from emul.scenario import Scenario, chosen
 from emul.workers.attacking import Note
 from emul.workers.collections import rare_collections
 from emul.workers.core import StoreUse, Timing
+from emul.workers.keeping import Kept
 from emul.workers.pool import Workers
 from emul.workers.twin import Twin
 
@@ -42,6 +43,7 @@ class Finished:
     observations: list[Observation]
     timings: list[Timing]
     notes: list[Note]
+    kept: list[Kept]
     real_seconds: float
     store: StoreUse | None                  # what a store of trainings did; None: there was none
     wiring: Wiring = field(repr=False)
@@ -79,7 +81,7 @@ def execute(wiring: Wiring, pool: Any, journal: Recorder, progress: Callable[[Ke
         pool.abort()
         raise
     used = pool.store_use if wiring.setups[0].store or wiring.setups[0].stored else None
-    return Finished(kernel, observations, timings, pool.notes, time.perf_counter() - begin, used, wiring)
+    return Finished(kernel, observations, timings, pool.notes, pool.kept, time.perf_counter() - begin, used, wiring)
 
 
 def run(scenario: Scenario, *, scheme: str | None = None, workers: int | Workers | Twin | None = None,

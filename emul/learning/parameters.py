@@ -71,6 +71,13 @@ class FlatModule:
         if vector.shape != (self.dimension,):
             raise ParameterError(f"expected parameters of shape ({self.dimension},), found {vector.shape}")
 
+    def named(self, vector: np.ndarray) -> dict[str, np.ndarray]:
+        """The parts of `vector`, (d,), by their names in the module's `state_dict`: views in their shapes, in the order
+        of the vector; integer buffers as floats, too. Raises ParameterError if its shape is another."""
+        self.require(vector)
+        name_of = {id(t): name for name, t in (*self.module.named_parameters(), *self.module.named_buffers())}
+        return {name_of[id(tensor)]: vector[place].reshape(tuple(tensor.shape)) for tensor, place in self.places}
+
     def load(self, vector: np.ndarray) -> None:
         """Make the module's state equal to `vector`, (d,). Raises ParameterError if its shape is another."""
         self.require(vector)

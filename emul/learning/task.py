@@ -126,6 +126,10 @@ class Task:
         """d, the length of every vector: parameters and buffers of the model."""
         return self._model.dimension
 
+    def named(self, vector: Vector) -> dict[str, np.ndarray]:
+        """A model's (d,) parameters by the names of its parts; of another vector all of it as `parameters`."""
+        return self._model.named(vector) if vector.shape == (self.dimension,) else {"parameters": vector}
+
     def prepare(self) -> None:
         """Load the data and build the model now: neither is to fall into what a role does first."""
         _ = self._initial, self._model

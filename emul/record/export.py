@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from emul.base.errors import EmulError
+from emul.base.files import write_atomically
 from emul.record.journal import header
-from emul.record.rundir import JOURNAL, SCENARIO, SUMMARY, write_atomically
+from emul.record.rundir import JOURNAL, SCENARIO, SUMMARY
 from emul.record.tables import COLUMNS, FATES, LOST, RunTables, load_run
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ import hashlib
 import itertools
 import json
 import math
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from emul.base.files import write_atomically
 from emul.record.journal import RecordError
 
 JOURNAL = "journal"
@@ -99,17 +99,6 @@ def create(out: Path, name: str, scheme: str) -> RunDirectory:
         break
     (path / INCOMPLETE).write_text(_MARK, encoding="utf-8")
     return RunDirectory(path)
-
-
-@contextlib.contextmanager
-def write_atomically(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path`; it takes the place of `path` if the block ends well, and goes if not."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -43,8 +43,8 @@ from emul.record.tables import (
 
 _TOP_LINKS = 10
 _MOST_VIOLATIONS = 100
-_PACKAGES = ("emul", "torch", "numpy", "simpy", "networkx", "pyzmq", "msgspec", "pandas", "pyarrow", "scikit-learn",
-             "cryptography")
+_PACKAGES = ("emul", "torch", "numpy", "simpy", "networkx", "pyzmq", "safetensors", "msgspec", "pandas", "pyarrow",
+             "scikit-learn", "cryptography")
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,8 @@ class Facts:
     uncharged: Mapping[str, Sequence[int]] = field(default_factory=dict)            # role -> [total, largest] CPU ns
     network_beyond: Mapping[str, int] | None = None     # what -> draws that a record did not hold; None: no record
     computations_held: Mapping[tuple[str, str], int] = field(default_factory=dict)  # (node, label) -> costs it holds
+    models: Mapping[str, int] = field(default_factory=dict)         # node -> round of the last model that it reported
+    artefacts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)        # node -> name of an array -> digest
     poisoned: Sequence[str] = ()                        # nodes that an attack of the scenario has poisoned
     attackers_knew: Mapping[str, Any] | None = None     # what was computed again; None: they knew nothing of others
     idle: Sequence[str] = ()                            # nodes of the topology that have no role in this scheme
@@ -94,6 +96,8 @@ def summarise(run: Derived, facts: Facts, report: Report | None = None) -> dict[
         "poisoned": list(facts.poisoned),
         "attackers_knew": None if facts.attackers_knew is None else dict(facts.attackers_knew),
         "idle": list(facts.idle),
+        "models": dict(facts.models),
+        "artefacts": {node: dict(names) for node, names in facts.artefacts.items()},
         "virtual_seconds": facts.virtual_ns / 1e9,
         "bytes_total": int(m.wire_bytes.sum()),
         "bytes_payload": int(m.payload_bytes[m.hops > 0].sum()),

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from emul.base import rows
+from emul.base import kept, rows
+from emul.base.files import write_atomically
 from emul.record.columns import Finder, Table, columns, copy_keys
 from emul.record.journal import RecordError, read
 from emul.record.realised import LinkRow, network_table
-from emul.record.rundir import JOURNAL, write_atomically
+from emul.record.rundir import JOURNAL
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -415,7 +416,7 @@ def write_tables(folder: Path, run: Derived, timed: Timed = (), drawn: Iterable[
 
 @dataclass(frozen=True)
 class RunTables:
-    """The tables of a finished run, as pandas frames."""
+    """The tables of a finished run, as pandas frames, and what its nodes left: models and arrays."""
 
     path: Path
     summary: dict[str, Any]
@@ -424,6 +425,33 @@ class RunTables:
     computations: pd.DataFrame
     timings: pd.DataFrame
     network: pd.DataFrame
+
+    @property
+    def models(self) -> list[str]:
+        """The nodes that left a model, by name."""
+        return kept.models(self.path)
+
+    def model(self, node: str | None = None) -> kept.Model:
+        """The last parameters that a node reported; None: of the only deciding node, or the only node at all.
+
+        Raises KeptError: it left none, its file is damaged, or it is not clear whose is meant.
+        """
+        names = self.models
+        if node is None:
+            deciding = sorted({str(name) for name in self.rounds.node_name} & set(names)) or names
+            if len(deciding) != 1:
+                raise kept.KeptError(f"{self.path}: {len(deciding)} deciding nodes left a model: say whose")
+            node = deciding[0]
+        return kept.read_model(self.path, node)
+
+    @property
+    def artefacts(self) -> dict[str, list[str]]:
+        """node -> names of the arrays that it kept."""
+        return kept.artefacts(self.path)
+
+    def artefact(self, node: str, name: str) -> np.ndarray:
+        """An array that a node kept. Raises KeptError."""
+        return kept.read_array(self.path, node, name)
 
 
 def load_run(path: str | os.PathLike[str]) -> RunTables:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 _REAL = ("real_", "versions")           # keys of a summary that differ from run to run
 _REAL_TABLES = ("timings",)             # what a machine took: told by the seal alone
-_VALUES = ("accuracy", "accuracy_of_clients", "analysis", "digest_model")   # of a summary: what values come to
+# of a summary: what values come to
+_VALUES = ("accuracy", "accuracy_of_clients", "analysis", "artefacts", "digest_model")
 
 
 @dataclass(frozen=True)

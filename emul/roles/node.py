@@ -247,9 +247,9 @@ class Node:
     Times are seconds of virtual time where a name ends in `_s`, integers of nanoseconds where it ends in `_ns`.
     """
 
-    __slots__ = ("_actions", "_attackers", "_costs", "_deviates", "_excused_ns", "_fetch", "_in_round", "_job", "_keep",
-                 "_memory", "_observe", "_offered", "_offers", "_types", "_unawaited", "id", "name", "now_ns", "role",
-                 "task", "world")
+    __slots__ = ("_actions", "_artefact", "_attackers", "_costs", "_deviates", "_excused_ns", "_fetch", "_in_round",
+                 "_job", "_keep", "_memory", "_observe", "_offered", "_offers", "_types", "_unawaited", "id", "name",
+                 "now_ns", "role", "task", "world")
 
     def __init__(self, id: int, role: str, world: World, memory: Memory, costs: Costs,
                  task: Any = None, keep: Callable[[int, Encoded, int, list[int]], None] | None = None,
@@ -271,6 +271,7 @@ class Node:
         self._in_round = False
         self._job: Job | None = None
         self._fetch: Callable[[Ready], list[Message]] = _fetch_nothing
+        self._artefact: Callable[[int, str, int, object], None] = _leave_nothing
         self._unawaited: list[str] = []             # places of suspensions asked for in this step
         self._attackers: Callable[[int], set[int] | None] = _no_attackers      # in a round, for the observer
         self._offers = False                        # somebody wants to know what is offered
@@ -494,6 +495,16 @@ class Node:
         if self._offers:
             self._offered[name] = value.copy() if isinstance(value, np.ndarray) else value
 
+    def keep(self, name: str, array: np.ndarray | Sequence[float] | float) -> None:
+        """Leave an array of numbers in the run directory: `artefacts/<node>/<name>.npy`. Costs no virtual time and
+        changes nothing. What was kept under this name before goes: say the round in it to keep one each.
+
+        Models need no such call: the last parameters that a node reports are kept always. Raises RoleError.
+        """
+        begin = perf_counter_ns()
+        self._artefact(self.id, name, self.round, array)
+        self._excused_ns += perf_counter_ns() - begin
+
     # --- what suspends --------------------------------------------------------------------------------------------
 
     def recv(self, kind: type[M], source: int, timeout_s: float | None = None, *,
@@ -665,6 +676,10 @@ def _sender(message: Message) -> int:
 
 
 def _keep_nothing(source: int, encoded: Encoded, first: int, to: list[int]) -> None:
+    return None
+
+
+def _leave_nothing(node: int, name: str, round: int, array: object) -> None:
     return None
 
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emul.base.errors import EmulError
-from emul.record.rundir import INCOMPLETE, SUMMARY, write_atomically, write_json
+from emul.base.files import write_atomically
+from emul.record.rundir import INCOMPLETE, SUMMARY, write_json
 from emul.study.cells import Cell
 from emul.study.job import CELLS
 

@@ -5,7 +5,6 @@ The pool's worker process and the in-process twin both drive this one class, so 
 
 from __future__ import annotations
 
-import hashlib
 import heapq
 from bisect import bisect_right
 from collections import deque
@@ -22,6 +21,7 @@ from msgspec import Struct
 from emul import schemes
 from emul.attacks import Planned
 from emul.base.errors import RoleError, RunError
+from emul.base.kept import digest_of
 from emul.roles.costs import Costs
 from emul.roles.events import (
     Close,
@@ -43,6 +43,7 @@ from emul.roles.world import Terrain, World
 from emul.wire import Encoded, Message, Vector, decode, message_types
 from emul.workers import volatile
 from emul.workers.attacking import Attacking, Note
+from emul.workers.keeping import Keeper, Kept
 from emul.workers.volatile import Volatile
 
 if TYPE_CHECKING:
@@ -143,6 +144,7 @@ class Core:
         self.replies: list[Reply] = []
         self.observations: list[Observation] = []
         self.timings: list[Timing] = []
+        self.kept: list[Kept] = []              # known once the run has ended
         self.keeps_roles = False                # tests: no role is ended while it waits for a round
         self._setup = setup
         self._module = module = schemes.find(setup.scheme, setup.plugins)
@@ -183,6 +185,7 @@ class Core:
         self._outbox = outbox                                   # payloads for nodes of others
         self._missing = missing
         self._delays = deque(setup.delays)
+        self._keeper = Keeper(setup.directory, setup.names, None if self._task is None else self._task.named)
         self._volatile: Volatile | None = None                  # of a scheme that has results which cannot repeat
         if not self._deterministic:
             known = volatile.read(Path(setup.recalled)) if setup.recalled else {}
@@ -234,15 +237,21 @@ class Core:
     def idle(self) -> bool:
         return not (self._deferred or self._jobs or self._evaluations)
 
+    def kept_bytes(self, node: int) -> int:
+        """Of the node's last model, which is held until the run ends."""
+        return self._keeper.sizes.get(node, 0)
+
     @property
     def awaited(self) -> bool:
         """Whether some of the real work is to be done for an answer that the coordinator has asked for."""
         return bool(self._deferred)
 
-    def finish_evaluations(self) -> None:
-        """The run has ended: what is still to be evaluated is; computations that nobody awaits are not run."""
+    def finish(self) -> None:
+        """The run has ended: what is still to be evaluated is, and models are kept; computations that nobody awaits
+        are not run."""
         while self._evaluations:
             self._evaluate(*self._evaluations.popleft())
+        self.kept = self._keeper.finish()
         if self._volatile is not None:
             self._volatile.close()
 
@@ -278,6 +287,7 @@ class Core:
         made._fetch = self._fetch
         if attacking is not None:
             made._offers, made._attackers = attacking.knowing, attacking.attackers
+        made._artefact = self._keeper.array
         function = self._function(node, memory.round if round is None else round)
         self._running[node] = Role(made, function, self._params)
 
@@ -507,7 +517,9 @@ class Core:
         every = self._setup.evaluate_every
         if (self._task is not None or evaluate is not None) and every and round % every == 0:
             self._evaluations.append((node, round, vector, evaluate))
-        return hashlib.sha256(vector.data).hexdigest()
+        digest = digest_of(vector)
+        self._keeper.model(node, round, vector, digest)
+        return digest
 
     def _evaluate(self, node: int, round: int, vector: Vector, evaluate: Evaluate | None) -> None:
         task, attacking, values = self._task, self._attacking, {}

@@ -27,6 +27,7 @@ from emul.base.errors import RoleFailed, WorkerDied
 from emul.roles.events import Close, Drop, Event, Fuse, Observation, Reply
 from emul.workers.attacking import Note
 from emul.workers.core import Setup, StoreUse, Timing
+from emul.workers.keeping import Kept
 
 _BATCH = 48                         # events sent to a worker at once while the kernel goes on,
 _FIRST = 8                          # and to one that has nothing to do
@@ -49,7 +50,7 @@ class Workers:
         self._encoder = msgspec.msgpack.Encoder()
         self._replies: dict[int, Reply] = {}
         self._observations: dict[tuple[int, int], Observation] = {}
-        self._done: list[tuple[list[Observation], list[Timing], list[Note], StoreUse]] = []
+        self._done: list[tuple[list[Observation], list[Timing], list[Note], list[Kept], StoreUse]] = []
         self._events: list[list[Event]] = [[] for _ in range(n)]
         self._ships: list[list[tuple[int, int, int]]] = [[] for _ in range(n)]
         self._forgets: list[list[tuple[int, int]]] = [[] for _ in range(n)]
@@ -169,12 +170,17 @@ class Workers:
     @property
     def notes(self) -> list[Note]:
         """Of the run that has ended: what was computed again of what others computed, in no order that counts."""
-        return [note for _, _, notes, _ in self._done for note in notes]
+        return [note for _, _, notes, *_ in self._done for note in notes]
 
     @property
     def store_use(self) -> StoreUse:
         """Of the run that has ended last."""
         return sum((used for *_, used in self._done), StoreUse())
+
+    @property
+    def kept(self) -> list[Kept]:
+        """Of the run that has ended: what its nodes left in the run directory, by node and name."""
+        return sorted((one for _, _, _, kept, _ in self._done for one in kept), key=lambda one: (one.node, one.name))
 
     def abort(self) -> None:
         """End a run that failed, so that the pool can take the next one."""

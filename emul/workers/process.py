@@ -35,6 +35,7 @@ from emul.wire import Encoded, from_frames
 from emul.workers.attacking import Note
 from emul.workers.collections import rare_collections
 from emul.workers.core import Core, Setup, StoreUse, Timing
+from emul.workers.keeping import Kept
 
 BEAT_S = 0.5                        # between two heartbeats
 CHUNK = 64                          # activations answered at once
@@ -45,7 +46,7 @@ Key = tuple[int, int]               # (source, first)
 events_decoder = msgspec.msgpack.Decoder(list[Event])
 replies_decoder = msgspec.msgpack.Decoder(list[Reply])
 observations_decoder = msgspec.msgpack.Decoder(list[Observation])
-done_decoder = msgspec.msgpack.Decoder(tuple[list[Observation], list[Timing], list[Note], StoreUse])
+done_decoder = msgspec.msgpack.Decoder(tuple[list[Observation], list[Timing], list[Note], list[Kept], StoreUse])
 setup_decoder = msgspec.msgpack.Decoder(Setup)
 commands_decoder = msgspec.msgpack.Decoder(tuple[list[tuple[int, int, int]], list[Key]])
 payloads_decoder = msgspec.msgpack.Decoder(tuple[int, list[tuple[int, int, int]]])
@@ -234,15 +235,15 @@ class Loop:
                 self._open(body[0], int(body[1]))
             elif tag == b"F":
                 assert core is not None
-                core.finish_evaluations()
+                core.finish()
                 used = core.close()
                 self._end()
-                left = core.observations, core.timings, core.notes, used
+                left = core.observations, core.timings, core.notes, core.kept, used
                 self._control.send_multipart([b"D", encoder.encode(left)])
             elif tag == b"A":
                 used = StoreUse() if core is None else core.close()
                 self._end()
-                self._control.send_multipart([b"D", encoder.encode(([], [], [], used))])
+                self._control.send_multipart([b"D", encoder.encode(([], [], [], [], used))])
             elif tag == b"Q":
                 return
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from emul.roles.events import Event, Observation, Reply
 from emul.workers.attacking import Note
 from emul.workers.core import Core, Setup, StoreUse, Timing
+from emul.workers.keeping import Kept
 from emul.workers.pool import newest_accuracy
 
 
@@ -24,6 +25,7 @@ class Twin:
         self._core: Core | None = None
         self._replies: dict[int, Reply] = {}
         self._observations: dict[tuple[int, int], Observation] = {}
+        self.kept: list[Kept] = []              # what nodes left in the run directory, once the run has ended
         self._threads: contextlib.ExitStack | None = None
         self.notes: list[Note] = []             # of the run that has ended
         self.store_use = StoreUse()             # of the run that has ended last
@@ -79,9 +81,10 @@ class Twin:
         """End the run: all observations and timings, in an order that does not depend on real time."""
         core = self._core
         assert core is not None
-        core.finish_evaluations()
+        core.finish()
         self._collect(core)
         timings, self.notes = core.timings, core.notes
+        self.kept = core.kept
         self.abort()
         return sorted(self._observations.values(), key=lambda o: (o.round, o.node)), timings
 

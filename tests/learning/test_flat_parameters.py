@@ -87,3 +87,18 @@ class Own(nn.ReLU):
     (nn.LSTM(2, 2), False), (nn.MultiheadAttention(2, 1, dropout=0.1), True), (Own(), True)])
 def test_a_module_is_known_to_draw_by_its_layers_and_own_code_is_taken_to(module, draws):
     assert FlatModule(module).draws is draws
+
+
+def test_the_parts_of_a_vector_have_the_modules_names_and_load_into_one_like_it() -> None:
+    def module() -> nn.Module:
+        return nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2), nn.Linear(2, 1))
+
+    flat = FlatModule(module())
+    vector = np.arange(flat.dimension, dtype=np.float32)
+    parts = flat.named(vector)
+    assert np.array_equal(np.concatenate([p.reshape(-1) for p in parts.values()]), vector)
+    other = module()
+    other.load_state_dict({name: torch.from_numpy(p.copy()) for name, p in parts.items()})
+    assert np.array_equal(FlatModule(other).read(), vector)
+    with pytest.raises(ParameterError, match="expected parameters of shape"):
+        flat.named(vector[1:])

@@ -3,6 +3,7 @@ import json
 import pandas as pd
 import pytest
 
+from emul.base import files
 from emul.base import rows as R
 from emul.base.errors import EmulError
 from emul.record import rundir
@@ -208,7 +209,7 @@ def test_the_mark_goes_when_everything_is_written(tmp_path, run):
 def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path):
     path = tmp_path / "f"
     path.write_text("old")
-    with pytest.raises(OSError, match="full"), rundir.write_atomically(path) as temporary:  # noqa: PT012
+    with pytest.raises(OSError, match="full"), files.write_atomically(path) as temporary:  # noqa: PT012
         temporary.write_text("half")
         raise OSError("full")
     assert [p.read_text() for p in tmp_path.iterdir()] == ["old"]

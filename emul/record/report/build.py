@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from emul.base.files import write_atomically
 from emul.record.journal import RecordError
 from emul.record.report import data, figures, page, palette, spacetime, study
 from emul.record.report.data import Run
@@ -19,7 +20,6 @@ from emul.record.report.figures import Figure
 from emul.record.report.page import Part
 from emul.record.report.study import Member, Study
 from emul.record.report.topology import network_map
-from emul.record.rundir import write_atomically
 from emul.record.summary import parameter_columns
 
 SPACE_TIME_ROWS = 100_000       # of all space-time diagrams of a page together: about 3 MB
@@ -192,8 +192,23 @@ def _provenance(run: Run, prefix: str) -> list[Part]:
     if waits:
         tables.insert(2, ("Waits that ended because fates were known, which a real node could not know",
                           pd.DataFrame(list(waits.items()), columns=["role@file:line", "waits"])))
+    left = left_behind(s)
+    if len(left):
+        tables.append(("Left in the run directory", left))
     part = Part("provenance", "Scenario, versions, digests", tables=tables, source=run.scenario_text)
     return [_prefixed(part, prefix)]
+
+
+def left_behind(summary: Mapping[str, Any], most: int = 200) -> pd.DataFrame:
+    """The models and arrays that nodes left, one a row; how many more there are than `most`.
+
+    >>> left_behind({"models": {"server": 3}, "artefacts": {"a": {"noise": "0f"}}}).to_dict("list")
+    {'what': ['model of round 3', 'array noise'], 'node': ['server', 'a']}
+    """
+    found = [(f"model of round {number}", node) for node, number in summary.get("models", {}).items()]
+    found += [(f"array {name}", node) for node, names in summary.get("artefacts", {}).items() for name in names]
+    more = [(f"{len(found) - most:,} more", "")] if len(found) > most else []
+    return pd.DataFrame([*found[:most], *more], columns=["what", "node"])
 
 
 # --- several runs ---------------------------------------------------------------------------------------------------

@@ -1,0 +1,127 @@
+"""What a run leaves beside its record: arrays that nodes keep, and their last models.
+
+    artefacts/<node>/<name>.npy         NumPy's format, without pickle
+    models/<node>.safetensors           float32 tensors by their names in the model; one key of metadata
+
+Names of nodes and arrays are names of files as `emul.base.files.as_file_name` makes them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from emul.base.errors import EmulError
+from emul.base.files import as_file_name, from_file_name, write_atomically
+
+ARTEFACTS, MODELS = "artefacts", "models"
+_METADATA = "emul"                  # one key: the order of several is not the same twice
+
+
+class KeptError(EmulError):
+    """An array cannot be kept, or a file of one is not what emul wrote; the text says which."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """The last parameters that a node reported. `tensors` in the order of the vector that it reported."""
+
+    node: str
+    round: int
+    digest: str                         # of the vector, as in the journal's `report` row
+    tensors: Mapping[str, np.ndarray]
+
+    def vector(self) -> np.ndarray:
+        """(d,) float32, as it was reported."""
+        parts = [tensor.reshape(-1) for tensor in self.tensors.values()]
+        return np.concatenate(parts) if parts else np.zeros(0, np.float32)
+
+
+def array_bytes(array: Any) -> bytes:
+    """An array as NumPy's file. Raises KeptError for what is none of plain numbers or text of fixed length."""
+    found = np.asarray(array)
+    if found.dtype.hasobject:
+        raise KeptError(f"an array of {type(array).__name__} objects cannot be kept: plain numbers only")
+    out = io.BytesIO()
+    np.lib.format.write_array(out, found, allow_pickle=False)
+    return out.getvalue()
+
+
+def write_array(directory: Path, node: str, name: str, content: bytes) -> None:
+    """Leave what `array_bytes` gave, whole or not at all; in place of what was there under this name."""
+    folder = directory / ARTEFACTS / as_file_name(node)
+    folder.mkdir(parents=True, exist_ok=True)
+    with write_atomically(folder / f"{as_file_name(name)}.npy") as path:
+        path.write_bytes(content)
+
+
+def read_array(directory: Path, node: str, name: str) -> np.ndarray:
+    """An array that `node` kept. Raises KeptError: there is none, or its file is damaged."""
+    path = directory / ARTEFACTS / as_file_name(node) / f"{as_file_name(name)}.npy"
+    try:
+        with path.open("rb") as file:
+            array: np.ndarray = np.lib.format.read_array(file, allow_pickle=False)
+            rest = file.read(1)
+    except FileNotFoundError:
+        raise KeptError(f"{path}: {node} kept no array {name!r}") from None
+    except (OSError, ValueError, EOFError, SyntaxError, MemoryError) as e:
+        raise KeptError(f"{path}: no array: {' '.join(str(e).split())[:200]}") from None
+    if rest:
+        raise KeptError(f"{path}: bytes stand after the array")
+    return array
+
+
+def write_model(directory: Path, model: Model) -> None:
+    """Leave a node's model, whole or not at all."""
+    from safetensors.numpy import save
+
+    folder = directory / MODELS
+    folder.mkdir(exist_ok=True)
+    told = {"round": model.round, "digest": model.digest, "order": list(model.tensors)}
+    content = save({name: np.ascontiguousarray(t) for name, t in model.tensors.items()}, {_METADATA: json.dumps(told)})
+    with write_atomically(folder / f"{as_file_name(model.node)}.safetensors") as path:
+        path.write_bytes(content)
+
+
+def read_model(directory: Path, node: str) -> Model:
+    """The model that `node` left. Raises KeptError: there is none, its file is damaged, or is another vector's."""
+    from safetensors import SafetensorError, safe_open
+
+    path = directory / MODELS / f"{as_file_name(node)}.safetensors"
+    if not path.is_file():
+        raise KeptError(f"{path}: {node} left no model")
+    try:
+        with safe_open(path, "numpy") as file:
+            told = json.loads((file.metadata() or {})[_METADATA])
+            found = Model(node, int(told["round"]), str(told["digest"]),
+                          {name: file.get_tensor(name) for name in told["order"]})
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as e:
+        raise KeptError(f"{path}: no model of emul: {' '.join(str(e).split())[:200]}") from None
+    if digest_of(found.vector()) != found.digest:
+        raise KeptError(f"{path}: the model has not the digest {found.digest} that it was written with")
+    return found
+
+
+def digest_of(vector: np.ndarray) -> str:
+    """Of (d,) float32, C order: what a `report` row has."""
+    return hashlib.sha256(vector.data).hexdigest()
+
+
+def models(directory: Path) -> list[str]:
+    """The nodes that left a model, by name."""
+    return sorted(from_file_name(path.stem) for path in (directory / MODELS).glob("*.safetensors"))
+
+
+def artefacts(directory: Path) -> dict[str, list[str]]:
+    """node -> names of the arrays that it kept."""
+    found: dict[str, list[str]] = {}
+    for path in (directory / ARTEFACTS).glob("*/*.npy"):
+        found.setdefault(from_file_name(path.parent.name), []).append(from_file_name(path.stem))
+    return {node: sorted(names) for node, names in sorted(found.items())}

@@ -1,0 +1,66 @@
+"""What the nodes of one worker leave in the run directory: arrays as they are kept, last models at the end."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+from msgspec import Struct
+
+from emul.base import kept
+from emul.base.errors import RoleError
+from emul.wire import Vector
+
+
+class Kept(Struct, array_like=True, gc=False):
+    """One thing that a node has left: an array by its name, or, under the name "", its last model."""
+
+    node: int
+    name: str
+    round: int
+    digest: str
+
+
+class Keeper:
+    """Writes below `directory` ("": nowhere, but says what it would have been). Holds one model a node that reports.
+
+    names: of nodes. tensors: a model's vector by the names of its parts; None: the run has no task.
+    """
+
+    def __init__(self, directory: str, names: list[str], tensors: Callable[[Vector], Mapping[str, np.ndarray]] | None):
+        self._home = Path(directory) if directory else None
+        self._names, self._tensors = names, tensors
+        self._kept: dict[tuple[int, str], Kept] = {}
+        self._models: dict[int, Vector] = {}
+        self.sizes: dict[int, int] = {}             # node -> bytes of its last model, held until the end
+
+    def array(self, node: int, name: str, round_: int, array: object) -> None:
+        """Leave an array, in place of an earlier one of that name. Raises RoleError."""
+        if not isinstance(name, str) or not name:
+            raise RoleError(f"keep({name!r}): expected a name")
+        try:
+            content = kept.array_bytes(array)
+        except kept.KeptError as e:
+            raise RoleError(f"keep({name!r}): {e}") from None
+        self._kept[node, name] = Kept(node, name, round_, hashlib.blake2b(content, digest_size=16).hexdigest())
+        if self._home is not None:
+            kept.write_array(self._home, self._names[node], name, content)
+
+    def model(self, node: int, round_: int, vector: Vector, digest: str) -> None:
+        """The node has reported parameters: the last ones so far. `vector` must not be changed any more."""
+        self._kept[node, ""] = Kept(node, "", round_, digest)
+        self.sizes[node] = vector.nbytes
+        if self._home is not None:
+            self._models[node] = vector
+
+    def finish(self) -> list[Kept]:
+        """The run has ended: write the models. All that was left, by node and name."""
+        for node, vector in self._models.items():
+            assert self._home is not None
+            found = self._kept[node, ""]
+            parts = {"parameters": vector} if self._tensors is None else self._tensors(vector)
+            kept.write_model(self._home, kept.Model(self._names[node], found.round, found.digest, parts))
+        self._models.clear()
+        return [found for _, found in sorted(self._kept.items())]
