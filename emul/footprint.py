@@ -18,7 +18,6 @@ import numpy as np
 from emul.base import rows
 from emul.base.rows import Row
 from emul.base.streams import torch_stream
-from emul.learning import models
 from emul.network import Network
 from emul.record.journal import encode
 from emul.roles.events import Observation
@@ -93,13 +92,14 @@ class Weighing(Twin):
                 seen.kept[role] += held(memory.state, counted) + core.kept_bytes(node)
         seen.running = sum(not role.ended for role in core._running.values())
         if core._task is not None:
-            arrays = [core._task.data.train_x, core._task.data.test_x]
+            arrays = [array for x in (core._task.data.train_x, core._task.data.test_x)
+                      for array in (x.values() if isinstance(x, dict) else [x])]
             seen.data = sum(array.nbytes for array in arrays)
             seen.data_mapped = all(map(_mapped, arrays))
             seen.dimension = core._task.dimension
             samples = core._task.samples(0)
-            seen.activations = activations(core._task.spec["model"], core._task.data.input_shape,
-                                           core._task.data.classes, min(core._task.solver.batch or samples, samples))
+            seen.activations = activations(core._task.module(), core._task.examples(1).x,
+                                           min(core._task.solver.batch or samples, samples))
 
 
 def _mapped(array: Any) -> bool:
@@ -131,9 +131,9 @@ def held(value: Any, counted: set[int]) -> int:
     return 0
 
 
-def activations(model: str, input_shape: tuple[int, ...], classes: int, batch: int) -> int:
-    """Bytes of what the layers of a model put out: for a training batch twice, with its gradients; or, if that is more,
-    the two largest of an evaluation."""
+def activations(module: Any, x: Any, batch: int) -> int:
+    """Bytes of what the layers of a module put out: for a training batch twice, with its gradients; or, if that is
+    more, the two largest of an evaluation. x: the inputs of one sample."""
     import torch
 
     outputs: list[int] = []
@@ -143,11 +143,11 @@ def activations(model: str, input_shape: tuple[int, ...], classes: int, batch: i
             outputs.append(output.numel() * output.element_size())
 
     with torch_stream(0, "footprint"), torch.no_grad():
-        module = models.create(model, input_shape, classes, 0).eval()
+        module.eval()
         for part in module.modules():
             if not list(part.children()):
                 part.register_forward_hook(note)
-        module(torch.zeros(1, *input_shape))
+        module(x)
     return max(2 * sum(outputs) * batch, 2 * max(outputs, default=0) * _EVALUATED)
 
 

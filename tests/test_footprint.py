@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from benchmarks.common import python, run
 from emul import engine
 from emul.explain import explain, tables
 from emul.footprint import Seen, Weighing, activations, estimate, held, journal_bytes
+from emul.learning import models
 from emul.record.journal import MemoryJournal
 from emul.record.progress import rounded_size
 from emul.scenario import loads
@@ -60,8 +62,9 @@ def test_a_state_weighs_what_its_arrays_do_and_what_is_shared_weighs_once() -> N
 
 def test_activations_are_those_of_the_layers_on_a_batch() -> None:
     # 8 x 8 inputs, flattened (64), and 10 classes: outputs of 64 and 10 floats, each with its gradient
-    assert activations("logistic", (1, 8, 8), 10, 1000) == 2 * 1000 * 4 * (64 + 10)
-    assert activations("logistic", (1, 8, 8), 10, 1) == 2 * 250 * 4 * 64       # evaluating takes more
+    module, x = models.create("logistic", (1, 8, 8), 10, 0), torch.zeros(1, 1, 8, 8)
+    assert activations(module, x, 1000) == 2 * 1000 * 4 * (64 + 10)
+    assert activations(module, x, 1) == 2 * 250 * 4 * 64       # evaluating takes more
 
 
 def test_a_journal_is_its_header_and_its_rows() -> None:

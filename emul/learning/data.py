@@ -3,8 +3,9 @@
 Arrays are stored as unsigned bytes and become float32 batch by batch, those of the built-in sets standardised: mean 0
 and standard deviation 1 over the training images, of each channel. The decoded arrays are written once as .npy into
 `$XDG_CACHE_HOME/emul/data` (or `~/.cache/emul/data`), under a key made of the sources' sizes and times, and mapped
-from there: the pages are shared by all workers of a machine. Data sets of users come by entry points of the group
-`emul.data`, callables `(spec) -> {"train_x", "train_y", "test_x", "test_y"}`; they are not cached.
+from there: the pages are shared by all workers of a machine. Data sets of users (`emul.learning.names`) are functions
+`(spec) -> {"train_x", "train_y", "test_x", "test_y"}`, see `emul.learning.own_data`; they
+are not cached.
 """
 
 from __future__ import annotations
@@ -14,9 +15,8 @@ import logging
 import os
 import tempfile
 import zlib
-from collections.abc import Callable
-from dataclasses import dataclass, fields
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from importlib.metadata import version
 from math import prod
@@ -26,23 +26,20 @@ from typing import IO, Any
 import numpy as np
 
 from emul.base.streams import generator
-from emul.learning import images
-from emul.learning.images import DataError
-from emul.learning.names import plugin, plugin_names, unknown
-from emul.store import Keys
+from emul.learning import images, own_data
+from emul.learning.dataset import PARTS, DataError, DataSet, Level, levels_of, mapped, views
+from emul.learning.names import DATA, unknown
+from emul.learning.names import names as names_of
 
 _log = logging.getLogger(__name__)
 
-PLUGINS = "emul.data"
-PARTS = ("train_x", "train_y", "test_x", "test_y")
 _FORMAT = 1                         # of the cached arrays: raise it when what is stored changes
 _DIGITS_TRAIN = 1500                # of 1797; the rest is the test set
 _UNSIGNED_BYTE = 8                  # the type code of an IDX file
 
 Arrays = dict[str, np.ndarray]
-Level = float | tuple[float, ...]   # of all pixels, or of each channel
 
-__all__ = ["BUILT_IN", "DataError", "DataSet", "Known", "load", "missing", "names"]
+__all__ = ["BUILT_IN", "DataError", "DataSet", "Known", "load", "mapped", "missing", "names"]
 
 
 @dataclass(frozen=True)
@@ -71,53 +68,12 @@ _IDX_FILES = {"train_x": ("train-images-idx3-ubyte", 3), "train_y": ("train-labe
               "test_x": ("t10k-images-idx3-ubyte", 3), "test_y": ("t10k-labels-idx1-ubyte", 1)}
 
 
-@dataclass(frozen=True)
-class DataSet:
-    """Four read-only arrays and how to make network inputs of them."""
-
-    name: str
-    train_x: np.ndarray             # (n, *input_shape) uint8 or float32
-    train_y: np.ndarray             # (n,) integer labels, 0 <= y < classes
-    test_x: np.ndarray
-    test_y: np.ndarray
-    classes: int
-    scale: float = 1.0              # stored value / scale is in [0, 1] where the set has pixels
-    mean: Level = 0.0               # normalisation, after the scaling
-    std: Level = 1.0
-
-    @cached_property
-    def content_key(self) -> bytes:
-        """In keys of results: a hash of all fields, made once."""
-        return Keys().key([getattr(self, f.name) for f in fields(self)])
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        return tuple(self.train_x.shape[1:])
-
-    def inputs(self, raw: np.ndarray) -> np.ndarray:
-        """(raw / scale - mean) / std as a fresh float32 array of the same shape."""
-        x = raw.astype(np.float32)
-        if self.scale != 1.0:
-            x /= np.float32(self.scale)
-        if self.mean != 0.0:
-            x -= _over_channels(self.mean)
-        if self.std != 1.0:
-            x /= _over_channels(self.std)
-        return x
-
-
-def _over_channels(level: Level) -> np.ndarray:
-    """As float32: a scalar, or (channels, 1, 1)."""
-    value = np.asarray(level, dtype=np.float32)
-    return value.reshape(-1, 1, 1) if value.ndim else value
-
-
-def names() -> list[str]:
+def names(plugins: Sequence[str] = ()) -> list[str]:
     """Every data set that can be asked for."""
-    return sorted({*BUILT_IN, FOLDER, *plugin_names(PLUGINS)})
+    return names_of(DATA, (*BUILT_IN, FOLDER), plugins)
 
 
-def load(spec: dict[str, Any]) -> DataSet:
+def load(spec: dict[str, Any], plugins: Sequence[str] = ()) -> DataSet:
     """The data set of `spec`: {"set": name, "directory": path or None, "normalise": {"mean": m, "std": s} or None}.
 
     Its inputs are (stored value / scale - mean) / std. Without `normalise`, mean and std are those of the training
@@ -125,30 +81,16 @@ def load(spec: dict[str, Any]) -> DataSet:
     has one number for each channel. Raises DataError if it is unknown, missing or garbled.
     """
     name = spec["set"]
-    mean: Level = 0.0
-    std: Level = 1.0
-    if name == FOLDER:
-        arrays = _cached(name, *_source(name, spec.get("directory")))
-        classes, scale = int(arrays["train_y"].max()) + 1, 255.0
-    elif name in BUILT_IN:
-        known = BUILT_IN[name]
-        mean, std = known.mean, known.std
-        arrays = _cached(name, *_source(name, spec.get("directory")))
-        classes, scale = known.classes, known.scale
-    else:
-        arrays, classes, scale = _from_user(name, spec)
-    _check(name, arrays, classes)
-    views = {part: np.asarray(arrays[part]).view() for part in PARTS}   # asarray: np.memmap indexes far slower
-    for view in views.values():
-        view.flags.writeable = False
-    normalise = {"mean": mean, "std": std} | (spec.get("normalise") or {})
-    levels = [tuple(map(float, v)) if isinstance(v, (list, tuple)) else float(v)
-              for v in (normalise["mean"], normalise["std"])]
-    for level in levels:
-        if isinstance(level, tuple) and len(level) != views["train_x"].shape[1]:
-            raise DataError(f'data set "{name}": expected {views["train_x"].shape[1]} numbers to normalise with, one '
-                            f"for each channel, found {len(level)}")
-    return DataSet(name, **views, classes=classes, scale=scale, mean=levels[0], std=levels[1])
+    if name != FOLDER and name not in BUILT_IN:
+        found = own_data.load(name, spec, plugins)
+        if found is None:
+            raise DataError(unknown("data set", names(plugins), name))
+        return found
+    arrays = _cached(name, *_source(name, spec.get("directory")))
+    known = BUILT_IN.get(name) or Known((), int(arrays["train_y"].max()) + 1, len(arrays["train_y"]), 255.0, 0.0, 1.0)
+    _check(name, arrays, known.classes)
+    mean, std = levels_of(name, spec, arrays, known.mean, known.std)
+    return DataSet(name, **views(arrays), classes=known.classes, scale=known.scale, mean=mean, std=std)
 
 
 def missing(spec: dict[str, Any]) -> str | None:
@@ -209,34 +151,19 @@ def _digits() -> Arrays:
             "test_x": x[_DIGITS_TRAIN:], "test_y": y[_DIGITS_TRAIN:]}
 
 
-def _from_user(name: str, spec: dict[str, Any]) -> tuple[Arrays, int, float]:
-    make = plugin(PLUGINS, name)
-    if make is None:
-        raise DataError(unknown("data set", names(), name))
-    arrays = make(spec)
-    absent = [part for part in PARTS if part not in arrays]
-    if absent:
-        raise DataError(f'data set "{name}": expected the arrays {", ".join(PARTS)}, {", ".join(absent)} not given')
-    if len(arrays["train_y"]) == 0:
-        raise DataError(f'data set "{name}": expected training samples, found none')
-    classes = int(max(part.max() for part in (arrays["train_y"], arrays["test_y"]) if len(part))) + 1
-    return arrays, classes, 255.0 if arrays["train_x"].dtype == np.uint8 else 1.0
-
-
-def _check(name: str, arrays: Arrays, classes: int) -> None:
+def _check(name: str, arrays: Mapping[str, Any], classes: int) -> None:
     """Raise DataError unless images and labels fit each other and the number of classes."""
     for kind in ("train", "test"):
         x, y = arrays[f"{kind}_x"], arrays[f"{kind}_y"]
-        if y.ndim != 1 or len(x) != len(y):
+        if y.ndim != 1 or (not isinstance(x, dict) and len(x) != len(y)):
             raise DataError(f'data set "{name}": expected one label per {kind} sample, '
                             f"found {len(x)} samples and labels of shape {y.shape}")
-        if y.dtype.kind not in "iu" or x.dtype not in (np.uint8, np.float32):
-            raise DataError(f'data set "{name}": expected uint8 or float32 samples and integer labels for {kind}, '
-                            f"found {x.dtype} and {y.dtype}")
+        if y.dtype.kind not in "iu":
+            raise DataError(f'data set "{name}": expected integer labels for {kind}, found {y.dtype}')
         if len(y) and not 0 <= int(y.min()) <= int(y.max()) < classes:
             raise DataError(f'data set "{name}": expected {kind} labels in 0..{classes - 1}, '
                             f"found {int(y.min())}..{int(y.max())}")
-        if x.shape[1:] != arrays["train_x"].shape[1:]:
+        if not isinstance(x, dict) and x.shape[1:] != arrays["train_x"].shape[1:]:
             raise DataError(f'data set "{name}": expected {kind} samples of shape {arrays["train_x"].shape[1:]}, '
                             f"found {x.shape[1:]}")
 

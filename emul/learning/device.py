@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from emul.base.errors import EmulError
-from emul.learning.data import DataSet, Level
+from emul.learning.dataset import DataSet, Level, is_token
 
 
 class DeviceError(EmulError):
@@ -79,16 +79,20 @@ class Device:
         return staged
 
     def inputs(self, data: DataSet, rows: np.ndarray) -> torch.Tensor:
-        """Inputs of these training samples, (*rows.shape, *input_shape) float32: those of `DataSet.inputs`.
+        """Inputs of these training samples, (*rows.shape, *input_shape): those of `DataSet.inputs`, of one tensor.
 
         A GPU keeps the stored values of all samples, from when it is first asked.
         """
+        assert isinstance(data.train_x, np.ndarray)
         if self.on_cpu:
             return torch.from_numpy(data.inputs(data.train_x[rows]))
         if id(data) not in self._raw:
             self._raw[id(data)] = data, self.put(data.train_x)
-        x = self._raw[id(data)][1][self.put(rows)].to(torch.float32)
-        if data.scale != 1.0:
+        stored = self._raw[id(data)][1][self.put(rows)]
+        if is_token(data.train_x.dtype):
+            return stored.to(torch.int64)
+        x = stored.to(torch.float32)
+        if data.scale != 1.0 and stored.dtype == torch.uint8:
             x /= data.scale
         if data.mean != 0.0:
             x -= self._over_channels(data.mean)

@@ -8,74 +8,96 @@ out and p is renormalised.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
-from torch.nn.functional import cross_entropy
 
 from emul.base.streams import torch_stream
-from emul.learning.data import DataSet
+from emul.learning.dataset import DataSet, mapped
+from emul.learning.objectives import CROSS_ENTROPY, Batch, Objective, Outputs, equal_weights
 from emul.learning.parameters import FlatModule
-from emul.learning.training import aligned, laid_out
+from emul.learning.training import Samples, forward_of, laid_out
 
 _CHUNK = 250                        # test samples at once: what one layer of a convolution makes stays in the cache
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Sums over the test samples of each class, (C,) float64."""
+    """Sums over the test samples of each class, (C,) float64; where targets are no labels, all are of one class."""
 
     count: np.ndarray
-    correct: np.ndarray
-    loss: np.ndarray
+    sums: dict[str, np.ndarray]             # what is measured -> (C,): "loss", and "accuracy" where there is one
 
     def overall(self) -> dict[str, float]:
         """Mean over all test samples; nan without any."""
         n = self.count.sum()
-        if n == 0:
-            return {"accuracy": float("nan"), "loss": float("nan")}
-        return {"accuracy": float(self.correct.sum() / n), "loss": float(self.loss.sum() / n)}
+        return {name: float(value.sum() / n) if n else float("nan") for name, value in self.sums.items()}
 
     def under(self, distribution: np.ndarray) -> dict[str, float]:
         """Mean under a label distribution, (C,); nan if it has no class that the test set has."""
         p = np.where(self.count > 0, distribution, 0.0)
         if p.sum() == 0:
-            return {"accuracy": float("nan"), "loss": float("nan")}
+            return dict.fromkeys(self.sums, float("nan"))
         held = np.flatnonzero(p)                # others may have an infinite or undefined loss: 0 * inf is nan
         p = p[held] / p.sum()
-        return {"accuracy": float(p @ (self.correct[held] / self.count[held])),
-                "loss": float(p @ (self.loss[held] / self.count[held]))}
+        return {name: float(p @ (value[held] / self.count[held])) for name, value in self.sums.items()}
 
 
-def scores(model: FlatModule, vector: np.ndarray, data: DataSet) -> Scores:
+def scores(model: FlatModule, vector: np.ndarray, data: DataSet, objective: Objective = CROSS_ENTROPY) -> Scores:
     """Evaluate parameters `vector`, (d,), on the test set. The model is used as a place to compute only."""
-    n = len(data.test_y)
-    correct, loss = np.zeros(n), np.zeros(n)
+    each = measured(model, vector, Samples(data.testing, np.arange(len(data.test_y))), objective)
+    labels = data.test_y if data.labelled else np.zeros(len(data.test_y), np.int64)
+    classes = data.classes if data.labelled else 1
+    return Scores(np.bincount(labels, minlength=classes).astype(np.float64),
+                  {name: np.bincount(labels, weights=value, minlength=classes) for name, value in each.items()})
+
+
+def measured(model: FlatModule, vector: np.ndarray, samples: Samples, objective: Objective) -> dict[str, np.ndarray]:
+    """Of each sample the loss, and what the objective measures beside it: {name: (n,) float64}, "loss" last."""
+    own = objective.bound({name: torch.from_numpy(value) for name, value in objective.arrays().items()})
+    found: dict[str, list[np.ndarray]] = {}
+    for outputs, batch in passes(model, vector, samples, objective.on_features):
+        for name, value in own.metrics(outputs, batch).items():
+            found.setdefault(name, []).append(value.double().numpy())
+        found.setdefault("loss", []).append(own(outputs, batch, equal_weights(batch.y)).double().numpy())
+    names = sorted(found, key=lambda name: name == "loss") or ["loss"]
+    return {name: np.concatenate([np.zeros(0), *found.get(name, [])]) for name in names}
+
+
+def features(model: FlatModule, vector: np.ndarray, samples: Samples) -> np.ndarray:
+    """C of each sample, (n, f) float32, dropout off."""
+    found = [outputs.features.numpy() for outputs, _ in passes(model, vector, samples, True)]     # type: ignore
+    return np.concatenate(found) if found else np.zeros((0, 0), np.float32)
+
+
+def passes(model: FlatModule, vector: np.ndarray, samples: Samples, on_features: bool = False,
+           ) -> Iterator[tuple[Outputs, Batch]]:
+    """Forward passes over the samples, in their order and without gradients, dropout off: all on the CPU."""
     model.load(vector)
+    forward, fetch = forward_of(model, on_features), model.device.fetch
     was_training = model.module.training
     model.module.eval()
     try:
-        with torch.no_grad():
-            for start in range(0, n, _CHUNK):
-                part = slice(start, start + _CHUNK)
-                output = model.device.fetch(_forward(model, data, part))
-                labels = torch.from_numpy(data.test_y[part].astype(np.int64))
-                correct[part] = (output.argmax(1) == labels).numpy()
-                loss[part] = cross_entropy(output, labels, reduction="none").numpy()
+        for start in range(0, len(samples), _CHUNK):
+            batch = samples.take(np.arange(start, min(start + _CHUNK, len(samples))))
+            with torch.no_grad():
+                outputs = _forward(model, forward, batch.x, len(batch.y), start)
+                found = Outputs(fetch(outputs.logits), None if outputs.features is None else fetch(outputs.features),
+                                outputs.forward)
+                yield found, batch
     finally:
         model.module.train(was_training)
-    by_class = [np.bincount(data.test_y, weights=w, minlength=data.classes) for w in (np.ones(n), correct, loss)]
-    return Scores(*by_class)
 
 
-def _forward(model: FlatModule, data: DataSet, part: slice) -> torch.Tensor:
-    x = aligned(data.inputs(data.test_x[part]))
-    x = laid_out(x, len(x)).to(model.device.kind)
+def _forward(model: FlatModule, forward: Callable[[Any], Outputs], x: Any, n: int, start: int) -> Outputs:
+    x = mapped(lambda part: part.to(model.device.kind), laid_out(x, n))
     if not model.draws:
-        return model.module(x)
-    with torch_stream(0, "evaluate", part.start):     # layers of users may draw even here: never from a node's stream
-        return model.module(x)
+        return forward(x)
+    with torch_stream(0, "evaluate", start):            # layers of users may draw even here: never from a node's stream
+        return forward(x)
 
 
 def label_distribution(labels: np.ndarray, classes: int) -> np.ndarray:

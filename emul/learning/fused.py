@@ -39,13 +39,14 @@ def key(local: Local) -> Hashable:
             None if local.only is None else blake2b(local.only.data, digest_size=16).digest())
 
 
-def refusal(module: nn.Module, input_shape: tuple[int, ...]) -> str | None:
-    """Why trainings of the module cannot be fused; None if they can. Parts that are not known are tried on a copy."""
+def refusal(module: nn.Module, x: Tensor) -> str | None:
+    """Why trainings of the module cannot be fused; None if they can. Parts that are not known are tried on a copy, with
+    the inputs x of three samples, (3, *input_shape)."""
     try:
         stack = Stack(module)
     except FuseError as error:
         return str(error)
-    return trial(module, input_shape) if stack.unknown else None
+    return trial(module, x) if stack.unknown else None
 
 
 def train_fused(model: FlatModule, asked: Sequence[Local]) -> list[np.ndarray]:
@@ -86,6 +87,8 @@ class _Fused:
         self._model = model
         self._stack = Stack(model.module)
         self._before = [local.before for local in locals_]
+        if any(isinstance(local.samples.data.train_x, dict) for local in locals_):
+            raise FuseError("samples of several tensors")
         self._batches = _Batches([local.samples for local in locals_], plans, model.device, self._stack.on_maps)
         self._masks = _Masks(locals_, plans, model.device)
         first = locals_[0]
@@ -96,6 +99,8 @@ class _Fused:
         places, only, device = self._model.places, self._only, self._model.device
         state = device.models(self._before)                                                         # (G, d)
         stacked = {id(t): state[:, place].reshape(len(state), *t.shape).to(t.dtype, copy=True) for t, place in places}
+        frozen = {id(p): p.detach().expand(len(state), *p.shape)
+                  for p in self._model.module.parameters() if not p.requires_grad}
         trained = [(t, place) for t, place in places if t.requires_grad and (only is None or only[place].any())]
         weights = [stacked[id(t)] for t, _ in trained]
         masks = None if only is None else [device.put(only[place].reshape(t.shape)) for t, place in trained]
@@ -105,7 +110,7 @@ class _Fused:
             if active != self._batches.active(s):
                 active = self._batches.active(s)
                 leaves = [w[:active].detach().requires_grad_() for w in weights]                    # the same memory
-                values = {k: v[:active] for k, v in stacked.items()}
+                values = {k: v[:active] for k, v in (*stacked.items(), *frozen.items())}
                 values.update((id(t), leaf) for (t, _), leaf in zip(trained, leaves, strict=True))
                 step.narrow(active)
             step(self._gradients(self._batches[s], values, leaves))
@@ -214,7 +219,7 @@ class _Step(NamedTuple):
     """One step of g clients, B samples each, those that a client has not got repeated from its first."""
 
     x: Hidden
-    y: Tensor               # (g, B) int64
+    y: Tensor               # (g, B, ...) int64 or float32
     share: Tensor           # (g, B) float32: of a sample in its client's mean, 0 for those repeated
     sizes: np.ndarray       # (g,) how many are not
 
@@ -254,13 +259,16 @@ class _Batches:
         """Inputs and labels of these samples, rows (g, B), each client's from its own data."""
         if len(self._data) == 1:
             data, _ = self._data[0]
-            x, y = self._device.inputs(data, rows), data.train_y[rows].astype(np.int64)
+            x, y = self._device.inputs(data, rows), data.targets(data.train_y[rows])
         else:
-            x = torch.empty((*rows.shape, *self._data[0][0].input_shape), device=self._device.kind)
-            y = np.empty(rows.shape, np.int64)
+            first = self._data[0][0]
+            y = np.empty((*rows.shape, *first.train_y.shape[1:]), first.targets(first.train_y[:0]).dtype)
+            x = torch.empty((*rows.shape, *first.input_shape), device=self._device.kind,
+                            dtype=self._device.inputs(first, rows[:0]).dtype)
             for data, members in self._data:
                 own = members[members < len(rows)]
-                x[self._device.put(own)], y[own] = self._device.inputs(data, rows[own]), data.train_y[rows[own]]
+                x[self._device.put(own)] = self._device.inputs(data, rows[own])
+                y[own] = data.targets(data.train_y[rows[own]])
         return Hidden.rows(x).as_maps() if self._on_maps else Hidden.rows(x.clone()), y         # aligned, both
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from emul.base.errors import EmulError
+from emul.learning.dataset import DataError
 
 CIFAR_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 CIFAR_BATCHES = {"train": [f"data_batch_{i}.bin" for i in range(1, 6)], "test": ["test_batch.bin"]}
@@ -23,10 +23,6 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp")
 _RECORD = 1 + 3 * 32 * 32                   # of a batch: a label, then red, green and blue rows
 
 Arrays = dict[str, np.ndarray]
-
-
-class DataError(EmulError):
-    """A data set is missing or is not what it should be; the text names the file and what was expected."""
 
 
 # --- CIFAR-10 -----------------------------------------------------------------------------------------------------

@@ -1,9 +1,8 @@
-"""Models by name. Each is a function (input_shape, classes) -> torch.nn.Module, which imports torch when called.
+"""Models by name. Each is a function (input_shape, outputs) -> torch.nn.Module, which imports torch when called.
 
 The MNIST nets are those of the Fair-SecCoGC experiments: `mnist_printed` as the paper prints it (no activation, no
 pooling: a linear map), `mnist_pooled` with ReLU and pooling added, `mnist_classic` the widely used net of 5 x 5
-convolutions; `cinic_cnn` is the paper's net for CINIC-10. Models of users come by entry points of the group
-`emul.models`.
+convolutions; `cinic_cnn` is the paper's net for CINIC-10. Models of users are looked up by `emul.learning.names`.
 
 Prototype methods cut a model in two: the *representation*, whose output is the feature vector C of a sample, and the
 *decision* on it. A model that can be cut is an nn.Sequential with the number of modules before the cut; `convolutions`
@@ -13,21 +12,21 @@ module: `features` (the length of C), `features_at`, `convolutions_at`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from emul.base.errors import EmulError
 from emul.base.streams import torch_stream
-from emul.learning.names import plugin, plugin_names, unknown
+from emul.learning.names import MODEL, find, unknown
+from emul.learning.names import names as names_of
 
 if TYPE_CHECKING:
     from torch import nn
 
-PLUGINS = "emul.models"
 Shape = tuple[int, ...]
-Build = Callable[[Shape, int], "nn.Module"]
+Build = Callable[[Any, int], "nn.Module"]
 
 
 class ModelError(EmulError):
@@ -184,32 +183,34 @@ BUILT_IN = {
 }
 
 
-def names() -> list[str]:
+def names(plugins: Sequence[str] = ()) -> list[str]:
     """Every model that can be asked for."""
-    return sorted({*BUILT_IN, *plugin_names(PLUGINS)})
+    return names_of(MODEL, BUILT_IN, plugins)
 
 
-def misfit(name: str, input_shape: Shape) -> str | None:
+def misfit(name: str, input_shape: Any) -> str | None:
     """What a built-in model expects if it cannot take samples of that shape; None if it can, or nobody knows."""
     wanted = BUILT_IN[name].input_shape if name in BUILT_IN else None
-    if wanted is None or wanted == tuple(input_shape):
+    if wanted is None or wanted == input_shape:
         return None
-    return f"{name} takes samples of shape {wanted}, the data have {tuple(input_shape)}"
+    return f"{name} takes samples of shape {wanted}, the data have {input_shape}"
 
 
-def create(name: str, input_shape: Shape, classes: int, seed: int) -> nn.Module:
+def create(name: str, input_shape: Any, outputs: int, seed: int, plugins: Sequence[str] = ()) -> nn.Module:
     """Build the model with its first weights: equal for everybody who gives the same arguments.
 
-    Weights come from the stream (seed, "init", name). Raises ModelError if the name is unknown or the shape wrong.
+    input_shape: of a sample; {name: shape} where it has several tensors. outputs: the number of classes, or of what is
+    predicted. Weights come from the stream (seed, "init", name). Raises ModelError if the name is unknown or the shape
+    wrong.
     """
-    build = BUILT_IN[name].build if name in BUILT_IN else plugin(PLUGINS, name)
+    build = BUILT_IN[name].build if name in BUILT_IN else find(MODEL, name, plugins)
     if build is None:
-        raise ModelError(unknown("model", names(), name))
+        raise ModelError(unknown("model", names(plugins), name))
     reason = misfit(name, input_shape)
     if reason:
         raise ModelError(reason)
     with torch_stream(seed, "init", name):
-        module = build(tuple(input_shape), classes)
+        module = build(input_shape, outputs)
     cut = BUILT_IN.get(name)
     for said in ("features", "features_at", "convolutions_at") if cut is not None and cut.features_at else ():
         setattr(module, said, getattr(cut, said))

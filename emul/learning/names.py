@@ -1,12 +1,48 @@
-"""Names of data sets, models and partitions: look-up of the built-in ones and of users', and the nearest name."""
+"""Data sets, partitions, models and objectives by name: those that come along, and those of users.
+
+A user's stand in a module that is given with `--plugin`, in a dictionary {name: function}, or are entry points of an
+installed package:
+
+    DATA        `emul.data`         (options of the scenario) -> arrays
+    PARTITIONS  `emul.partitions`   (targets, columns, clients, value, rng) -> an array of indices for each client
+    MODELS      `emul.models`       (input_shape, outputs) -> torch.nn.Module
+    OBJECTIVES  `emul.objectives`   (**options) -> Objective
+
+docs/own-task.md explains each with an example.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import importlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import entry_points
+from types import ModuleType
 from typing import Any
+
+from emul.base.errors import EmulError
+
+
+class PluginError(EmulError):
+    """A module that is given with `--plugin` cannot be imported, or what it offers is not what it should be."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of things that users may bring."""
+
+    what: str                               # as an error names it
+    attribute: str                          # of a module
+    group: str                              # of entry points
+
+
+DATA = Kind("data set", "DATA", "emul.data")
+PARTITION = Kind("partition", "PARTITIONS", "emul.partitions")
+MODEL = Kind("model", "MODELS", "emul.models")
+OBJECTIVE = Kind("objective", "OBJECTIVES", "emul.objectives")
+KINDS = (DATA, PARTITION, MODEL, OBJECTIVE)
 
 
 def unknown(what: str, known: Iterable[str], name: str, show_name: bool = True) -> str:
@@ -23,16 +59,43 @@ def unknown(what: str, known: Iterable[str], name: str, show_name: bool = True) 
     return f"{said}; known are {', '.join(known)}"
 
 
+def names(kind: Kind, built_in: Iterable[str], plugins: Sequence[str] = ()) -> list[str]:
+    """Every name that a scenario may use. Plug-ins are imported, entry points are not. Raises PluginError."""
+    found = {*built_in, *_entry_points(kind.group)}
+    for module in plugins:
+        found |= set(offered(kind, module))
+    return sorted(found)
+
+
+def find(kind: Kind, name: str, plugins: Sequence[str] = ()) -> Callable[..., Any] | None:
+    """What a plug-in or else an installed package offers as `name`; None: nobody does. Raises PluginError."""
+    for module in plugins:
+        if name in (own := offered(kind, module)):
+            return own[name]
+    points = sorted(entry_points(group=kind.group, name=name), key=lambda point: point.value)
+    return points[0].load() if points else None
+
+
+def offered(kind: Kind, module: str) -> dict[str, Callable[..., Any]]:
+    """What a module given with `--plugin` offers of a kind: {name: function}. Raises PluginError."""
+    own = getattr(imported(module), kind.attribute, {})
+    if not isinstance(own, dict) or not all(isinstance(name, str) and callable(made) for name, made in own.items()):
+        raise PluginError(f'plug-in "{module}": expected {kind.attribute} = {{"name": function}}, found '
+                          f"{own!r}"[:300])
+    return own
+
+
+def imported(module: str) -> ModuleType:
+    """The module of a plug-in. Raises PluginError if it cannot be imported."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        hint = f"; expected the name of a module, such as {module[:-3]}" if module.endswith(".py") else \
+            "; it is looked for in the folder that emul is started in, and among installed packages"
+        raise PluginError(f'plug-in "{module}" cannot be imported: {error}{hint}') from error
+
+
 @cache
-def plugin_names(group: str) -> tuple[str, ...]:
-    """Names that installed packages offer in the entry point group, in order; nothing is imported.
-
-    Looked up once: it takes 10 ms, and every task of every worker asks.
-    """
-    return tuple(sorted({entry.name for entry in entry_points(group=group)}))
-
-
-def plugin(group: str, name: str) -> Callable[..., Any] | None:
-    """Import what an installed package offers as `name`; None if there is no such entry point."""
-    found = sorted(entry_points(group=group, name=name), key=lambda entry: entry.value)
-    return found[0].load() if found else None
+def _entry_points(group: str) -> tuple[str, ...]:
+    """Names that installed packages offer; nothing is imported. Looked up once: it takes 10 ms."""
+    return tuple(sorted({point.name for point in entry_points(group=group)}))

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
 from emul.base.errors import EmulError
 from emul.base.streams import generator
 from emul.learning import models
+from emul.learning.dataset import mapped
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from emul.learning.attack import Attack
+    from emul.learning.functional import Forward, Scalars
     from emul.learning.local import Local
-    from emul.learning.objectives import Objective
+    from emul.learning.objectives import Batch, Objective, Outputs
     from emul.learning.parameters import FlatModule
     from emul.learning.pooling import Pool
     from emul.learning.solver import Solver
@@ -137,7 +141,7 @@ class NodeTask:
         return np.arange(self.dimension) if name == "all" else places(self._cut(), name)
 
     @property
-    def features(self) -> int:
+    def feature_size(self) -> int:
         """n, the length of a sample's feature vector C."""
         return int(cast(Any, self._cut().module).features)
 
@@ -208,6 +212,70 @@ class NodeTask:
                             f"such as {', '.join(n for n, m in models.BUILT_IN.items() if m.features_at)}")
         return model
 
+    def loss(self, parameters: Vector, on: Literal["train", "test"] = "train", each: bool = False,
+             objective: Objective | None = None) -> Any:
+        """Mean loss at `parameters`, dropout off; each: that of every sample, (n,) float64. nan without samples.
+
+        on: "train", this node's samples; "test", its own test samples, or all where its partition gives it none.
+        objective: by default the task's own. Changes no stream.
+        """
+        from emul.learning.evaluation import measured
+
+        task, samples, chosen = self._task, self._samples_on(on), objective or self.objective
+        at = np.asarray(parameters, dtype=np.float32)
+        found, = task.result("losses", (at, samples, chosen), lambda: [
+            measured(task._model, at, samples, chosen)["loss"]])
+        return found if each else float(found.mean()) if len(found) else float("nan")
+
+    def features(self, parameters: Vector, on: Literal["train", "test"] = "train") -> tuple[np.ndarray, np.ndarray]:
+        """(features C of this node's samples (n, f) float32, their targets), dropout off; `on` as in `loss`."""
+        from emul.learning import evaluation
+
+        samples, model = self._samples_on(on), self._cut()
+        at = np.asarray(parameters, dtype=np.float32)
+        found, = self._task.result("features", (at, samples), lambda: [evaluation.features(model, at, samples)])
+        return found, samples.data.targets(samples.data.train_y[samples.indices])
+
+    def batch(self) -> Batch:
+        """The next batch of this node's samples, as the solver would draw it: tensors on the CPU."""
+        from emul.learning.training import first_batch
+
+        samples = self._samples()
+        positions, = first_batch(len(samples), self._task.solver, self._stream())
+        return samples.take(positions)
+
+    def forward(self, parameters: Vector | Tensor, x: Any, training: bool = False) -> Outputs:
+        """The model as a function of (d,) parameters and inputs (B, *input_shape): outputs that are differentiable by
+        both. training: with dropout, from torch's generator, and with the statistics of the batch. CPU only."""
+        import torch
+
+        from emul.learning import functional
+
+        vector = torch.from_numpy(parameters.copy()) if isinstance(parameters, np.ndarray) else parameters
+        return functional.forward(self._task._model, vector, x, training)
+
+    def gradients(self, parameters: Vector, scalars: Scalars, *, batch: Batch | None = None,
+                  forward: Forward | None = None) -> tuple[np.ndarray, int]:
+        """Gradients of several scalars of one forward pass: ((S, d) of the type of `parameters`, 0 in buffers; number
+        of samples). One batched reverse pass, see `emul.learning.functional`.
+
+        scalars: (outputs, batch, weights (B,)) -> (S,). batch: by default the next one. forward: in place of the
+        model's own pass, ({name: tensor}, inputs) -> outputs. Arrays may be float32 or float64.
+        """
+        from emul.learning import functional
+        from emul.learning.training import drawing
+
+        stream = self._stream()
+        samples = self._samples()
+        if batch is None:
+            from emul.learning.training import first_batch
+
+            batch = samples.take(first_batch(len(samples), self._task.solver, stream)[0])
+        model = self._task._model
+        with drawing(model, len(batch.y), stream), self._task.device.timed():
+            found = functional.gradients(model, model.device.put(np.array(parameters)), batch, scalars, forward)
+            return model.device.fetch(found).numpy(), len(samples)
+
     def gradient(self, parameters: Vector, objective: Objective | None = None) -> tuple[Vector, int]:
         """Gradient of the objective at `parameters` on one batch: ((d,) float32, 0 in buffers; number of samples)."""
         from emul.learning.training import mean_gradient
@@ -237,6 +305,16 @@ class NodeTask:
         self._calls += 1
         return Stream(self._task.seed, self._name, now, self._calls - 1)
 
+    def _samples_on(self, on: Literal["train", "test"]) -> Samples:
+        """This node's samples, or its own test samples: all where its partition gives it none."""
+        from emul.learning.training import Samples
+
+        if on == "train":
+            return self._samples()
+        task = self._task
+        chosen = task.test_indices(self._client)
+        return Samples(task.data.testing, np.arange(len(task.data.test_y)) if chosen is None else chosen)
+
     def _samples(self, share: int | None = None) -> Samples:
         from emul.learning.training import Samples
 
@@ -251,9 +329,16 @@ class NodeTask:
         number, transform = poison
         key = (self._name, whose, number)
         if key not in task.poisoned:
-            x, y = transform(task.data.inputs(task.data.train_x[indices]), task.data.train_y[indices].astype(np.int64),
+            raw = mapped(lambda part: part[indices], task.data.train_x)
+            x, y = transform(task.data.inputs(raw), task.data.targets(task.data.train_y[indices]),
                              generator(task.seed, "poison", self._name))
-            own = replace(task.data, train_x=np.asarray(x, dtype=np.float32), train_y=np.asarray(y),
+            own = replace(task.data, train_x=mapped(_as_inputs, x), train_y=np.asarray(y), columns={},
                           scale=1.0, mean=0.0, std=1.0)     # what it was given were network inputs already
             task.poisoned[key] = Samples(own, np.arange(len(own.train_y)))
         return task.poisoned[key]
+
+
+def _as_inputs(x: Any) -> np.ndarray:
+    """What a transform gave as inputs that are stored: floats as float32, tokens as int64."""
+    found = np.asarray(x)
+    return found.astype(np.int64 if found.dtype.kind in "iu" else np.float32)

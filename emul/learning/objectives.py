@@ -15,13 +15,16 @@ shape that depends on them. What cannot be mapped is trained alone. Objectives a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
+from emul.base.errors import EmulError
+from emul.learning.names import OBJECTIVE, find, unknown
+from emul.learning.names import names as names_of
 from emul.learning.pooling import Pool
 
 if TYPE_CHECKING:
@@ -384,6 +387,45 @@ def _table(means: Mapping[int, np.ndarray], classes: int) -> tuple[np.ndarray, n
 
 # what a scenario may ask for; the others need what only a scheme knows
 BUILT_IN: dict[str, Callable[..., Objective]] = {"cross_entropy": CrossEntropy, "squared_error": SquaredError}
+
+
+class ObjectiveError(EmulError):
+    """An objective is unknown, or an option is not what it should be."""
+
+
+def names(plugins: Sequence[str] = ()) -> list[str]:
+    """Every objective that a scenario may ask for."""
+    return names_of(OBJECTIVE, BUILT_IN, plugins)
+
+
+def parse(spec: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Name and options of an objective as a scenario writes it. Raises ObjectiveError.
+
+    >>> parse("cross_entropy"), parse({"squared_error": {"factor": 0.5}})
+    (('cross_entropy', {}), ('squared_error', {'factor': 0.5}))
+    """
+    if isinstance(spec, str):
+        return spec, {}
+    if isinstance(spec, Mapping) and len(spec) == 1:
+        (name, options), = spec.items()
+        if isinstance(name, str) and isinstance(options, Mapping | None):
+            return name, dict(options or {})
+    raise ObjectiveError("expected one objective such as squared_error or {squared_error: {factor: 0.5}}")
+
+
+def make(spec: str | Mapping[str, Any], plugins: Sequence[str] = ()) -> Objective:
+    """The objective of `spec`: a name, or {name: options}. Raises ObjectiveError."""
+    name, options = parse(spec)
+    build = BUILT_IN.get(name) or find(OBJECTIVE, name, plugins)
+    if build is None:
+        raise ObjectiveError(unknown("objective", names(plugins), name))
+    try:
+        found = build(**options)
+    except TypeError as error:
+        raise ObjectiveError(f"objective {name}: {error}") from error
+    if not isinstance(found, Objective):
+        raise ObjectiveError(f"objective {name}: expected an Objective, found {type(found).__name__}")
+    return found
 
 
 def equal_weights(y: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""A module's state as one flat float32 vector: trained parameters first, then frozen ones and buffers.
+"""A module's state as one flat float32 vector: trained parameters first, then buffers.
 
 Parameters are views on the vector, so that loading a vector is one copy and reading it is one copy; gradients are
 views on a second one, so that a step of SGD is one operation whatever the number of layers.
@@ -23,10 +23,11 @@ class ParameterError(EmulError):
 
 
 class FlatModule:
-    """A module whose whole state is `vector`, (d,) float32, in this order: trained parameters (as the module names
-    them), frozen parameters, persistent buffers. Integer buffers (BatchNorm's step counter) are carried as floats,
-    exact below 2**24. The module belongs to this object from now on: nothing else may replace its parameters. It moves
-    to the device; arrays come from and go to the host's memory.
+    """A module whose state is `vector`, (d,) float32, in this order: trained parameters (as the module names them),
+    persistent buffers. Frozen parameters (`requires_grad=False`) are no part of it: they stay as the module was built,
+    so that of a model that is fine-tuned only what is tuned is trained, sent and averaged. Integer buffers (BatchNorm's
+    step counter) are carried as floats, exact below 2**24. The module belongs to this object from now on: nothing else
+    may replace its parameters. It moves to the device; arrays come from and go to the host's memory.
     """
 
     def __init__(self, module: nn.Module, device: Device | None = None):
@@ -35,7 +36,7 @@ class FlatModule:
         self.draws = _draws(module)                                  # whether a forward pass may draw at random
         trained = [p for p in module.parameters() if p.requires_grad]
         self._integers: list[tuple[slice, torch.Tensor]] = []        # (place in vector, buffer)
-        rest = [*(p for p in module.parameters() if not p.requires_grad), *_persistent_buffers(module)]
+        rest = list(_persistent_buffers(module))
         self.trained = sum(p.numel() for p in trained)               # entries of `vector` that are trained
         self.dimension = self.trained + sum(t.numel() for t in rest)
         self.vector = torch.empty(self.dimension, device=self.device.kind)
@@ -65,6 +66,10 @@ class FlatModule:
     def _read_integers(self) -> None:
         for place, buffer in self._integers:
             self.vector[place] = buffer.reshape(-1).to(torch.float32)
+
+    def frozen(self) -> list[np.ndarray]:
+        """The parameters that are no part of the vector."""
+        return [p.detach().cpu().numpy() for p in self.module.parameters() if not p.requires_grad]
 
     def require(self, vector: np.ndarray) -> None:
         """Raise ParameterError unless it is (d,)."""

@@ -5,11 +5,15 @@
 `class_space: {avg: a, std: s, shots: n, test_shots: m}`   n samples of each of max(2, a - s) .. a + s classes
 `classes: c`    every client holds c classes; a class is shared equally by those that hold it
 `bootstrap: n`  n samples with replacement, from the client's own stream: no memory per client, any number of them
+`by: column`    natural: all samples with the same value of a column, such as their writer, are with one client
+
+Those of users (`emul.learning.names`) are functions (targets, columns, clients, value, rng) -> a list with an array of
+indices for each client.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,7 +21,10 @@ import numpy as np
 
 from emul.base.errors import EmulError
 from emul.base.streams import generator
-from emul.learning.names import unknown
+from emul.learning.names import PARTITION, find, unknown
+from emul.learning.names import names as names_of
+
+Columns = Mapping[str, np.ndarray]          # what else is known of each sample: {name: (n,)}
 
 
 class PartitionError(EmulError):
@@ -32,6 +39,10 @@ class Partition(Protocol):
 
     def indices(self, client: int) -> np.ndarray:
         """Indices of the client's samples, (size,) int64."""
+
+    def test_indices(self, client: int, targets: np.ndarray, columns: Columns) -> np.ndarray | None:
+        """Indices of the client's own test samples, from targets and columns of the test set; None: it has none of its
+        own, and is evaluated by its labels."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +67,9 @@ class Shards:
     def indices(self, client: int) -> np.ndarray:
         return self.order[self.bounds[client]:self.bounds[client + 1]]
 
+    def test_indices(self, client: int, targets: np.ndarray, columns: Columns) -> np.ndarray | None:
+        return None
+
 
 @dataclass(frozen=True)
 class Bootstrap:
@@ -71,18 +85,34 @@ class Bootstrap:
     def indices(self, client: int) -> np.ndarray:
         return generator(self.seed, "partition", "bootstrap", client).integers(0, self.n, self.draws)
 
+    def test_indices(self, client: int, targets: np.ndarray, columns: Columns) -> np.ndarray | None:
+        return None
 
-def make(spec: str | dict[str, Any], labels: np.ndarray, clients: int, seed: int) -> Partition:
-    """The partition of `spec`: "iid", {"dirichlet": alpha}, {"classes": c} or {"bootstrap": n}.
 
-    labels: (n,) of the training set. Raises PartitionError if the name is unknown or the samples do not suffice.
+def make(spec: str | dict[str, Any], targets: np.ndarray, clients: int, seed: int, columns: Columns | None = None,
+         plugins: Sequence[str] = ()) -> Partition:
+    """The partition of `spec`: "iid", {"dirichlet": alpha}, {"classes": c}, {"by": column} and so on.
+
+    targets: (n, ...) of the training set. columns: what else is known of its samples, {name: (n,)}. Raises
+    PartitionError if the name is unknown, the samples do not suffice, or a rule needs labels where there are none.
     """
     name, value = parse(spec)
+    columns = columns or {}
+    if name == "by":
+        return by(columns, clients, str(value), seed)
     if name not in RULES:
-        raise PartitionError(unknown("partition", RULES, name))
-    if name != "bootstrap" and clients > len(labels):
-        raise PartitionError(too_many(name, clients, len(labels)))
-    return RULES[name](labels, clients, value, seed)
+        return _of_user(name, value, targets, columns, clients, seed, plugins)
+    if name != "bootstrap" and clients > len(targets):
+        raise PartitionError(too_many(name, clients, len(targets)))
+    if name in BY_LABELS and (targets.ndim != 1 or targets.dtype.kind not in "iu"):
+        raise PartitionError(f"{name}: expected a label for each sample, found targets of {targets.dtype} of shape "
+                             f"{targets.shape}; use iid, bootstrap or by")
+    return RULES[name](targets, clients, value, seed)
+
+
+def names(plugins: Sequence[str] = ()) -> list[str]:
+    """Every partition that can be asked for."""
+    return names_of(PARTITION, (*RULES, "by"), plugins)
 
 
 def parse(spec: str | dict[str, Any]) -> tuple[str, Any]:
@@ -187,12 +217,12 @@ class ClassSpace:
     def indices(self, client: int) -> np.ndarray:
         return self.shards.indices(client)
 
-    def test_indices(self, client: int, labels: np.ndarray) -> np.ndarray:
-        """The client's own test samples, from the labels of the test set: of each of its classes `test_shots` without
-        repetition, all where there are fewer. Clients draw on their own, so they may share some."""
+    def test_indices(self, client: int, targets: np.ndarray, columns: Columns) -> np.ndarray | None:
+        """Of each of the client's classes `test_shots` without repetition, all where there are fewer. Clients draw on
+        their own, so they may share some."""
         drawn = []
         for c in self.held[client].tolist():
-            pool = np.flatnonzero(labels == c)
+            pool = np.flatnonzero(targets == c)
             rng = generator(self.seed, "partition", "class_space", "test", client, c)
             drawn.append(np.sort(rng.permutation(pool)[:self.test_shots]))
         return np.concatenate(drawn)
@@ -229,6 +259,64 @@ def class_space(labels: np.ndarray, clients: int, spec: dict[str, int], seed: in
     return ClassSpace(held, Shards.of([np.concatenate(part) for part in parts]), spec.get("test_shots", 40), seed)
 
 
+# --- by a column --------------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Groups:
+    """Clients that hold whole groups: all samples with one value of a column."""
+
+    shards: Shards
+    column: str
+    held: list[np.ndarray]              # client -> its values of the column
+
+    def size(self, client: int) -> int:
+        return self.shards.size(client)
+
+    def indices(self, client: int) -> np.ndarray:
+        return self.shards.indices(client)
+
+    def test_indices(self, client: int, targets: np.ndarray, columns: Columns) -> np.ndarray | None:
+        """The test samples of the client's groups, where the test set has the column."""
+        if self.column not in columns:
+            return None
+        return np.flatnonzero(np.isin(columns[self.column], self.held[client]))
+
+
+def by(columns: Columns, clients: int, column: str, seed: int) -> Groups:
+    """Natural partition: the values of a column are dealt to the clients in a random order, so that the numbers of
+    values differ by one at most. Raises PartitionError if there is no such column, or fewer values than clients."""
+    if column not in columns:
+        raise PartitionError(unknown("column", columns, column) if columns else
+                             f'by: unknown column "{column}"; the data have none')
+    values = np.unique(columns[column])
+    if clients > len(values):
+        raise PartitionError(f'by: {clients} clients cannot share the {len(values)} values of "{column}"')
+    order = generator(seed, "partition", "by", column).permutation(len(values))
+    held = [np.sort(values[part]) for part in np.array_split(order, clients)]
+    return Groups(Shards.of([np.flatnonzero(np.isin(columns[column], own)) for own in held]), column, held)
+
+
+def _of_user(name: str, value: Any, targets: np.ndarray, columns: Columns, clients: int, seed: int,
+             plugins: Sequence[str]) -> Partition:
+    rule = find(PARTITION, name, plugins)
+    if rule is None:
+        raise PartitionError(unknown("partition", names(plugins), name))
+    shards = [np.asarray(shard) for shard in rule(targets, columns, clients, value,
+                                                  generator(seed, "partition", name))]
+    if len(shards) != clients:
+        raise PartitionError(f'partition "{name}": expected an array of indices for each of {clients} clients, '
+                             f"found {len(shards)}")
+    for client, shard in enumerate(shards):
+        if shard.ndim != 1 or (shard.size and (shard.dtype.kind not in "iu" or not 0 <= shard.min() <= shard.max()
+                                               < len(targets))):
+            raise PartitionError(f'partition "{name}": client {client}: expected indices in 0..{len(targets) - 1}, '
+                                 f"found {shard.dtype} of shape {shard.shape}")
+    return Shards.of([shard.astype(np.int64) for shard in shards])
+
+
+# --- by name ------------------------------------------------------------------------------------------------------
+
+BY_LABELS = ("dirichlet", "classes", "class_space")
 RULES: dict[str, Callable[[np.ndarray, int, Any, int], Partition]] = {
     "iid": lambda labels, clients, _, seed: Shards.of(iid(len(labels), clients, seed)),
     "dirichlet": lambda labels, clients, alpha, seed: Shards.of(dirichlet(labels, clients, float(alpha), seed)),

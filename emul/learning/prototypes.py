@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from emul.learning.data import DataSet
+from emul.learning.dataset import DataSet, mapped
 from emul.learning.parameters import FlatModule, parts
 from emul.learning.pooling import Pool
-from emul.learning.training import Samples, aligned, laid_out
+from emul.learning.training import Samples, laid_out
 
 _CHUNK = 500
 
@@ -25,29 +25,22 @@ def places(model: FlatModule, name: str) -> np.ndarray:
     module: Any = model.module
     cut = module.features_at if name in ("representation", "decision") else module.convolutions_at
     front = {id(t) for part in module[:cut] for t in (*part.parameters(), *part.buffers())}
-    parameters = list(module.parameters())
-    order = [*(p for p in parameters if p.requires_grad), *(p for p in parameters if not p.requires_grad),
-             *module.buffers()]
-    found, at = [], 0
-    for tensor in order:
-        if (id(tensor) in front) != (name == "decision"):
-            found.append(np.arange(at, at + tensor.numel()))
-        at += tensor.numel()
-    assert at == model.dimension, "a buffer that is not part of the state"
-    return np.concatenate(found)
+    chosen = [np.arange(place.start, place.stop) for tensor, place in model.places
+              if (id(tensor) in front) != (name == "decision")]
+    return np.concatenate([np.empty(0, np.int64), *chosen])
 
 
-def _pooled(model: FlatModule, x: np.ndarray, data: DataSet, pool: Pool) -> np.ndarray:
-    """Pooled features of raw inputs, (len(x), n') float32, dropout off."""
+def _pooled(model: FlatModule, samples: Samples, pool: Pool) -> np.ndarray:
+    """Pooled features of samples, (n, n') float32, dropout off."""
     representation, _ = parts(model.module)
     was_training = model.module.training
     model.module.eval()
     found = []
     try:
         with torch.no_grad():
-            for i in range(0, len(x), _CHUNK):
-                inputs = aligned(data.inputs(x[i:i + _CHUNK]))
-                features = representation(laid_out(inputs, len(inputs)).to(model.device.kind))
+            for i in range(0, len(samples), _CHUNK):
+                x, y = samples.take(np.arange(i, min(i + _CHUNK, len(samples))))
+                features = representation(mapped(lambda part: part.to(model.device.kind), laid_out(x, len(y))))
                 found.append(model.device.fetch(pool(features)).numpy())
     finally:
         model.module.train(was_training)
@@ -59,7 +52,7 @@ def of_samples(model: FlatModule, samples: Samples, pool: Pool) -> tuple[dict[in
     if not len(samples):
         return {}, {}
     labels = samples.data.train_y[samples.indices]
-    p = _pooled(model, samples.data.train_x[samples.indices], samples.data, pool)
+    p = _pooled(model, samples, pool)
     held = np.unique(labels).tolist()
     return ({j: p[labels == j].mean(0, dtype=np.float64).astype(np.float32) for j in held},
             {j: int((labels == j).sum()) for j in held})
@@ -75,7 +68,7 @@ def nearest(model: FlatModule, data: DataSet, means: Mapping[int, np.ndarray], p
     chosen = np.flatnonzero(np.isin(data.test_y, sorted(among)))
     if not known or not len(chosen):
         return {}
-    p = _pooled(model, data.test_x[chosen], data, pool)
+    p = _pooled(model, Samples(data.testing, chosen), pool)
     table = np.stack([np.asarray(means[j], np.float32) for j in known])
     distance = ((p[:, None, :] - table[None]) ** 2).sum(2)                      # (m, J')
     return {"accuracy": float((np.array(known)[distance.argmin(1)] == data.test_y[chosen]).mean())}

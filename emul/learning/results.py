@@ -92,15 +92,16 @@ def _unpacked(payload: bytes) -> tuple[int, Arrays]:
 _head = msgspec.msgpack.Decoder(tuple[int, list[tuple[str, tuple[int, ...]]]])
 
 
-def place_of(model: str, shape: tuple[int, ...], classes: int, seed: int, device: str,
-             plugins: Sequence[str]) -> tuple[Any, ...]:
-    """What every result depends on besides its inputs: the code that computes it, the libraries, the processor, and the
-    model, whose parts that no vector holds come from `seed`."""
+def place_of(model: str, shape: Any, outputs: int, seed: int, device: str, modules: Sequence[str],
+             frozen: Sequence[np.ndarray] = ()) -> tuple[Any, ...]:
+    """What every result depends on besides its inputs: the code that computes it, that of the user's `modules`, the
+    libraries, the processor, and the model with what no vector holds: its `frozen` parameters, what comes from `seed`.
+    """
     import torch
 
     gpu = torch.cuda.get_device_name(device) if device.startswith("cuda") else ""
-    return (sources(), tuple(source_of(name) for name in plugins), processor(), gpu, np.__version__,
-            torch.get_num_threads(), model, shape, classes, seed)
+    return (sources(), tuple(source_of(name) for name in modules), processor(), gpu, np.__version__,
+            torch.get_num_threads(), model, shape, outputs, seed, tuple(frozen))
 
 
 @cache

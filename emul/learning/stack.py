@@ -104,13 +104,12 @@ class Stack:
         return logits if self._cut == len(self._steps) else features, logits
 
 
-def trial(module: nn.Module, input_shape: tuple[int, ...]) -> str | None:
+def trial(module: nn.Module, x: Tensor) -> str | None:
     """What is wrong with a module of which parts are not known: tried on a copy, for three samples and two clients."""
     copy = deepcopy(module).cpu().train()
     for layer in _flat(copy):
         if _kind(layer) in _DROPOUTS:
             layer.eval()                                        # whose masks are not the question
-    x = torch.randn(3, *input_shape, generator=torch.Generator().manual_seed(0))
     buffers = {name: buffer.clone() for name, buffer in copy.named_buffers()}
     values = {id(t): torch.stack([t.detach()] * 2) for t in (*copy.parameters(), *copy.buffers())}
     try:
@@ -135,6 +134,11 @@ def _flat(module: Any) -> list[nn.Module]:
 
 def _is_sequence(module: nn.Module) -> bool:
     return type(module) is nn.Sequential and not _has_hooks(module)
+
+
+def probe(input_shape: tuple[int, ...]) -> Tensor:
+    """Three samples to try a module on, (3, *input_shape) float32, where there are none yet."""
+    return torch.randn(3, *input_shape, generator=torch.Generator().manual_seed(0))
 
 
 def _cut(module: Any) -> int | None:

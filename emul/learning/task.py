@@ -6,7 +6,8 @@ Everything is loaded on first use, from plain data (`spec`), so that a task cros
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+import logging
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from hashlib import blake2b
@@ -18,14 +19,19 @@ from emul.base.clock import off_the_clock
 from emul.base.streams import generator
 from emul.learning import data as data_sets
 from emul.learning import models, partition, solver
+from emul.learning.names import MODEL, find
 from emul.learning.node_task import NodeTask, TaskError, Vector
 
+_log = logging.getLogger(__name__)
+
 if TYPE_CHECKING:
+    from torch import nn
+
     from emul.learning.attack import Attack
     from emul.learning.device import Device
     from emul.learning.evaluation import Scores
     from emul.learning.local import Local
-    from emul.learning.objectives import Objective
+    from emul.learning.objectives import Batch, Objective
     from emul.learning.parameters import FlatModule
     from emul.learning.results import Results
     from emul.learning.together import Together
@@ -37,25 +43,29 @@ class Task:
     """Data, partition, model and solver of a run, the same for everybody who gives the same arguments.
 
     spec: {"data": {"set": name, "directory": path, "normalise": {"mean": m, "std": s}, "held_out": n},
-           "partition": "iid", "model": name, "solver": {"sgd": {"lr": 0.1, "steps": 5, "batch": 32}}};
-    all of `data` but `set` is optional, `partition` is `iid` by default. Inputs of a built-in set are standardised by
-    the mean and std of its training images; `normalise` gives others, on pixels in [0, 1]. `held_out` training samples
-    are kept from the clients, for nodes that are none (the root data of a server). One model is reused by all calls:
-    not for several threads. device: where it trains and evaluates, "cpu", "cuda" or "cuda:1". A spec that
-    `emul.scenario.task` has found sound is expected; makers of its parts raise errors of their own on first use.
+           "partition": "iid", "model": name, "solver": {"sgd": {"lr": 0.1, "steps": 5, "batch": 32}},
+           "objective": name or {name: options}};
+    all of `data` but `set` is optional; `partition` is `iid` by default, `objective` the cross entropy where targets
+    are integers, else the squared error. Inputs of a built-in set are standardised by the mean and std of its training
+    images; `normalise` gives others, on pixels in [0, 1]. `held_out` training samples are kept from the clients, for
+    nodes that are none (the root data of a server). device: where it trains and evaluates, "cpu", "cuda" or "cuda:1".
+    plugins: modules of users that offer data sets, partitions, models or objectives. One model is reused by all calls:
+    not for several threads. A spec that `emul.scenario.task` has found sound is expected; makers of its parts raise
+    errors of their own on first use.
     """
 
     def __init__(self, spec: dict[str, Any], clients: int, seed: int, device: str = "cpu",
                  store: Store | None = None, plugins: Sequence[str] = ()):
         self.spec, self.clients, self.seed, self._device = spec, clients, seed, device
-        self._store, self._plugins = store, plugins
+        self._store, self._plugins = store, tuple(plugins)
         self.solver = solver.make(spec["solver"])
         self.poisoned: dict[tuple[str, int | None, int], Samples] = {}  # by node, whose samples, number of the attack
         self._last_scores: tuple[bytes, Scores] | None = None
+        self._alone: set[Hashable] = set()              # settings of objectives that cannot be fused
 
     @cached_property
     def data(self) -> data_sets.DataSet:
-        return data_sets.load(self.spec["data"])
+        return data_sets.load(self.spec["data"], self._plugins)
 
     @cached_property
     def device(self) -> Device:
@@ -67,9 +77,10 @@ class Task:
     @cached_property
     def objective(self) -> Objective:
         """What clients minimise unless their scheme says otherwise, and what evaluations tell as the loss."""
-        from emul.learning.objectives import CROSS_ENTROPY
+        from emul.learning import objectives
 
-        return CROSS_ENTROPY
+        by_default = "cross_entropy" if self.data.classes else "squared_error"
+        return objectives.make(self.spec.get("objective") or by_default, self._plugins)
 
     @cached_property
     def results(self) -> Results:
@@ -77,8 +88,14 @@ class Task:
         from emul.learning.results import Results, place_of
 
         place = None if self._store is None else place_of(
-            self.spec["model"], self.data.input_shape, self.data.classes, self.seed, self._device, self._plugins)
+            self.spec["model"], self.data.input_shape, self.data.outputs, self.seed, self._device,
+            (*self._plugins, *self._homes()), self._model.frozen())
         return Results(self._store, place)
+
+    def _homes(self) -> list[str]:
+        """The modules that a user's model and objective come from."""
+        found = (find(MODEL, self.spec["model"], self._plugins), type(self.objective))
+        return sorted({made.__module__ for made in found if made is not None and made.__module__ is not None})
 
     def result(self, what: str, inputs: Any, compute: Callable[[], list[np.ndarray]], *,
                on_clock: bool = True) -> list[np.ndarray]:
@@ -102,22 +119,32 @@ class Task:
 
     @cached_property
     def _partition(self) -> partition.Partition:
-        labels = self.data.train_y[self._pools[1]]
-        return partition.make(self.spec.get("partition") or "iid", labels, self.clients, self.seed)
+        pool = self._pools[1]
+        columns = {name: column.train[pool] for name, column in self.data.columns.items()}
+        return partition.make(self.spec.get("partition") or "iid", self.data.train_y[pool], self.clients, self.seed,
+                              columns, self._plugins)
 
     @cached_property
     def _model(self) -> FlatModule:
         from emul.learning.parameters import FlatModule
 
-        module = models.create(self.spec["model"], self.data.input_shape, self.data.classes, self.seed)
-        return FlatModule(module, self.device)
+        return FlatModule(self.module(), self.device)
+
+    def examples(self, n: int) -> Batch:
+        """The first n training samples, as the model takes them; repeated where there are fewer."""
+        from emul.learning.training import Samples
+
+        return Samples(self.data, np.resize(np.arange(len(self.data.train_y)), n)).take(np.arange(n))
+
+    def module(self) -> nn.Module:
+        """The model with its first weights, made anew."""
+        return models.create(self.spec["model"], self.data.input_shape, self.data.outputs, self.seed, self._plugins)
 
     @cached_property
     def _initial(self) -> Vector:
         from emul.learning.parameters import FlatModule
 
-        module = models.create(self.spec["model"], self.data.input_shape, self.data.classes, self.seed)
-        initial = FlatModule(module).read()             # a module of its own: _model may have been trained by now
+        initial = FlatModule(self.module()).read()      # a module of its own: _model may have been trained by now
         initial.flags.writeable = False
         return initial
 
@@ -153,7 +180,8 @@ class Task:
         return self._pools[0]
 
     def evaluate(self, vector: Vector) -> dict[str, float]:
-        """{"accuracy", "loss"}: means over the test set. Changes no state and no stream."""
+        """{"accuracy", "loss"}: means over the test set; no accuracy where targets are floats. Changes no state and no
+        stream."""
         return self._scores(vector).overall()
 
     def evaluate_client(self, client: int, vector: Vector) -> dict[str, float]:
@@ -173,9 +201,11 @@ class Task:
         return [scores.under(p) for p in self._distributions]
 
     def label_distribution(self, client: int) -> np.ndarray:
-        """Share of each class among the client's training samples, (C,) float64."""
+        """Share of each class among the client's training samples, (C,) float64; [1.0] where targets are no labels."""
         from emul.learning.evaluation import label_distribution
 
+        if not self.data.labelled:
+            return np.ones(1)
         return label_distribution(self.data.train_y[self.indices(client)], self.data.classes)
 
     @cached_property
@@ -195,10 +225,12 @@ class Task:
         from emul.learning.evaluation import Scores, scores
 
         def compute() -> list[np.ndarray]:
-            found = scores(self._model, vector, self.data if client is None else self.own_test(client))
-            return [found.count, found.correct, found.loss]
+            found = scores(self._model, vector, self.data if client is None else self.own_test(client), self.objective)
+            return [np.array(list(found.sums)), found.count, *found.sums.values()]
 
-        return Scores(*self.result("scores", (vector, self.data, self.test_indices(client)), compute, on_clock=False))
+        inputs = (vector, self.data, self.test_indices(client), self.objective)
+        names, count, *sums = self.result("scores", inputs, compute, on_clock=False)
+        return Scores(count, dict(zip(names.tolist(), sums, strict=True)))
 
     def evaluate_own(self, client: int, vector: Vector) -> dict[str, float]:
         """{"accuracy", "loss"} of a personal model on the client's own test samples: those that its partition gives it,
@@ -208,17 +240,19 @@ class Task:
 
     def test_indices(self, client: int | None) -> np.ndarray | None:
         """The client's own test samples, indices into the test set; None: the partition gives it none."""
-        if client is None or not isinstance(self._partition, partition.ClassSpace):
+        if client is None:
             return None
         self._require(client)
-        return self._partition.test_indices(client, self.data.test_y)
+        return self._partition.test_indices(client, self.data.test_y, {
+            name: column.test for name, column in self.data.columns.items() if column.test is not None})
 
     def own_test(self, client: int) -> data_sets.DataSet:
         """The data with the client's own test samples, where it has some, in place of all."""
         chosen = self.test_indices(client)
         if chosen is None:
             return self.data
-        return replace(self.data, test_x=self.data.test_x[chosen], test_y=self.data.test_y[chosen])
+        return replace(self.data, test_x=data_sets.mapped(lambda x: x[chosen], self.data.test_x),
+                       test_y=self.data.test_y[chosen], columns={})
 
     @cached_property
     def together(self) -> Together[Local, Vector]:
@@ -240,17 +274,41 @@ class Task:
         return self.result("train", local, lambda: [train_alone(self._model, local)])[0]
 
     def _train_fused(self, locals_: Sequence[Local]) -> list[Vector]:
-        from emul.learning.fused import train_fused
+        """The state after each of them: as one where model, data and objective let that be, else one after the other,
+        which is said once."""
+        from emul.learning.fused import FuseError, train_fused
+        from emul.learning.local import train_alone
 
-        return self.result("train as one", tuple(locals_), lambda: train_fused(self._model, locals_))
+        def compute() -> list[np.ndarray]:
+            if self._refusal is None and objective.settings not in self._alone:
+                try:
+                    return train_fused(self._model, locals_)
+                except FuseError as error:
+                    self._alone.add(objective.settings)
+                    _log.warning("clients are trained one after the other: %s", error)
+            return [train_alone(self._model, local) for local in locals_]
+
+        objective = locals_[0].objective
+        return self.result("train as one", tuple(locals_), compute)
+
+    @cached_property
+    def _refusal(self) -> str | None:
+        """Why the model's trainings cannot be computed as one; None: they can."""
+        from emul.learning import fused
+
+        if isinstance(self.data.train_x, dict):
+            reason: str | None = "samples of several tensors"
+        else:
+            reason = fused.refusal(self._model.module, self.examples(3).x)
+        if reason is not None:
+            _log.warning("clients are trained one after the other: %s: %s", self.spec["model"], reason)
+        return reason
 
     @cached_property
     def _masks_on_cpu(self) -> bool:
         """Whether a lone training goes through the code of fused ones, which draws dropout masks where a CPU's would:
         on a GPU, if the model lets it."""
-        from emul.learning import fused
-
-        return not self.device.on_cpu and fused.refusal(self._model.module, self.data.input_shape) is None
+        return not self.device.on_cpu and self._refusal is None
 
     def for_node(self, name: str, client: int | None, round_of: Callable[[], int],
                  attack: Attack | None = None) -> NodeTask:
@@ -281,8 +339,8 @@ class Task:
         """{"accuracy", "loss"} on the network inputs x (n, ...) float32 with the labels y (n,). Changes no state."""
         from emul.learning.evaluation import scores
 
-        samples = replace(self.data, test_x=x, test_y=y, scale=1.0, mean=0.0, std=1.0)
-        return scores(self._model, vector, samples).overall()
+        samples = replace(self.data, test_x=x, test_y=y, scale=1.0, mean=0.0, std=1.0, columns={})
+        return scores(self._model, vector, samples, self.objective).overall()
 
     def _require(self, client: int) -> None:
         if not 0 <= client < self.clients:

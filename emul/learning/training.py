@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from emul.base.streams import generator, key64, torch_stream
-from emul.learning.data import DataSet
+from emul.learning.dataset import DataSet, mapped
 from emul.learning.objectives import CROSS_ENTROPY, Batch, Objective, Outputs, split
 from emul.learning.parameters import FlatModule, parts
 from emul.learning.solver import Adam, Sgd, Solver
@@ -37,11 +37,11 @@ class Samples:
     def __len__(self) -> int:
         return len(self.indices)
 
-    def take(self, order: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """Inputs (len(order), *input_shape) float32 and labels (len(order),) int64 of these samples."""
+    def take(self, order: np.ndarray) -> Batch:
+        """Inputs and targets of these samples, as the model takes them, on the CPU."""
         rows = self.indices[order]
-        x, y = self.data.inputs(self.data.train_x[rows]), self.data.train_y[rows]
-        return aligned(x), torch.from_numpy(y.astype(np.int64))
+        x = self.data.inputs(mapped(lambda part: part[rows], self.data.train_x))
+        return Batch(mapped(aligned, x), torch.from_numpy(self.data.targets(self.data.train_y[rows])))
 
 
 @dataclass(frozen=True)
@@ -92,9 +92,9 @@ def train(model: FlatModule, samples: Samples, solver: Solver, stream: Stream, o
     step, gradient = _stepper(solver, model, only), model.gradient
     descend = _gradient(model, objective or CROSS_ENTROPY)
     with _training(model, plan, stream):
-        for x, y in _load(samples, plan, model.device.kind):
+        for batch in _load(samples, plan, model.device.kind):
             gradient.zero_()
-            descend(Batch(x, y))
+            descend(batch)
             step()
 
 
@@ -105,9 +105,9 @@ def mean_gradient(model: FlatModule, samples: Samples, solver: Solver, stream: S
     if len(samples):
         plan = first_batch(len(samples), solver, stream)
         with _training(model, plan, stream):
-            (x, y), = _load(samples, plan, model.device.kind)
+            batch, = _load(samples, plan, model.device.kind)
             model.gradient.zero_()
-            _gradient(model, objective or CROSS_ENTROPY)(Batch(x, y))
+            _gradient(model, objective or CROSS_ENTROPY)(batch)
         result[: model.trained] = model.gradient
     return model.device.fetch(result).clone().numpy()
 
@@ -154,11 +154,18 @@ def forward_of(model: FlatModule, features: bool) -> Callable[[Any], Outputs]:
 
 @contextlib.contextmanager
 def _training(model: FlatModule, plan: list[np.ndarray], stream: Stream) -> Iterator[None]:
-    """Training mode, the convolutions that suit the batch, and a stream for dropout where the model draws."""
+    """Training mode, and `drawing`."""
     if not model.module.training:
         model.module.train()
+    with drawing(model, len(plan[0]) if plan else NATIVE_BELOW, stream):
+        yield
+
+
+@contextlib.contextmanager
+def drawing(model: FlatModule, batch: int, stream: Stream) -> Iterator[None]:
+    """The convolutions that suit batches of that size, and a stream for dropout where the model draws."""
     with contextlib.ExitStack() as stack:
-        if plan and len(plan[0]) < NATIVE_BELOW:        # by the batch, never by a measurement: bits depend on it
+        if batch < NATIVE_BELOW:                        # by the batch, never by a measurement: bits depend on it
             stack.enter_context(native_convolutions())
         if model.draws:
             names = ("dropout", stream.node, stream.round, stream.call)
@@ -184,23 +191,34 @@ def channels_last(batch: int, input_shape: tuple[int, ...]) -> bool:
     return len(input_shape) == 3 and batch >= NATIVE_BELOW and batch * prod(input_shape) >= _CHANNELS_LAST_FROM
 
 
-def laid_out(x: torch.Tensor, batch: int) -> torch.Tensor:
+def laid_out(x: Any, batch: int) -> Any:
     """Inputs (n, ...) in the layout that suits batches of that size."""
-    return x.to(memory_format=torch.channels_last) if channels_last(batch, tuple(x.shape[1:])) else x
+    return mapped(lambda part: part.to(memory_format=torch.channels_last)
+                  if channels_last(batch, tuple(part.shape[1:])) else part, x)
 
 
-def _load(samples: Samples, plan: list[np.ndarray], where: torch.device) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Inputs and labels of each batch, converted several batches at a time; the batches are views."""
+def _load(samples: Samples, plan: list[np.ndarray], where: torch.device) -> Iterator[Batch]:
+    """Each batch, converted several batches at a time; the batches are views."""
     if not plan:
         return
-    values = len(plan[0]) * prod(samples.data.input_shape)
+    values = len(plan[0]) * values_of(samples.data.input_shape)
     at_once = max(1, _CHUNK_VALUES // max(1, values))
     for first in range(0, len(plan), at_once):
         group = plan[first:first + at_once]
         x, y = samples.take(np.concatenate(group))
-        x, y = laid_out(x, len(plan[0])).to(where), y.to(where)
+        x, y = mapped(lambda part: part.to(where), laid_out(x, len(plan[0]))), y.to(where)
         sizes = [len(batch) for batch in group]
-        yield from zip(x.split(sizes), y.split(sizes), strict=True)
+        if isinstance(x, dict):
+            parts = {name: part.split(sizes) for name, part in x.items()}
+            x = [{name: part[i] for name, part in parts.items()} for i in range(len(group))]
+        else:
+            x = x.split(sizes)
+        yield from map(Batch, x, y.split(sizes))
+
+
+def values_of(shape: Any) -> int:
+    """How many numbers a sample of that input shape has, of all its tensors."""
+    return sum(map(prod, shape.values())) if isinstance(shape, dict) else prod(shape)
 
 
 def _stepper(solver: Solver, model: FlatModule, only: torch.Tensor | None = None) -> Callable[[], None]:

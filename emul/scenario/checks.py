@@ -26,7 +26,7 @@ from emul.scenario.network import NetworkUse
 from emul.scenario.params import check_params
 from emul.scenario.placing import Placed, chart_for, holders, node_speeds, placed_or_wrong
 from emul.scenario.source import Path, Source, shown
-from emul.scenario.task import cannot_fuse, mistakes
+from emul.scenario.task import cannot_fuse, mistakes, tried
 from emul.scenario.values import nearest
 
 
@@ -46,7 +46,7 @@ def check_world(parts: dict[str, Any], source: Source, plugins: Sequence[str] = 
     if "compute" in parts and parts["compute"].device == "cuda" and not learning.gpus():
         source.problem(("compute", "device"), '"cuda"', "torch finds no GPU on this machine")
     if "task" in parts:
-        sound = _task(parts["task"], network, source)
+        sound = _task(parts["task"], parts.get("seed", 0), network, source, plugins)
         reason = cannot_fuse(parts["task"]) if sound and parts.get("fuse") is not None else None
         if reason is not None:
             source.problem(("fuse",), "", reason)
@@ -261,10 +261,11 @@ def _attack(chosen: Chosen, kind: str, path: Path, source: Source, plugins: Sequ
         source.problem(where, value, expected)
 
 
-def _task(task: dict[str, Any], network: Network | None, source: Source) -> bool:
+def _task(task: dict[str, Any], seed: int, network: Network | None, source: Source, plugins: Sequence[str]) -> bool:
     """Whether it is sound."""
     # one client asks the least of it where the network is unknown
-    found = mistakes(task, 1 if network is None else len(holders(network)))
+    clients = 1 if network is None else len(holders(network))
+    found = mistakes(task, clients, plugins) or tried(task, clients, seed, plugins)
     for below, value, expected in found:
         source.problem(("task", *below), value[:60], expected)
     return not found

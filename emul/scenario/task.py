@@ -6,20 +6,30 @@ here: they raise errors of their own for what only the data show.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from emul.learning import data as data_sets
-from emul.learning import models, partition, solver
+from emul.learning import models, objectives, partition, solver
 from emul.learning.data import Known
+from emul.learning.names import PluginError
+from emul.learning.trial import said, trial
 from emul.scenario.values import Finding, nearest
 
-_KEYS = ("data", "partition", "model", "solver")
+_KEYS = ("data", "partition", "model", "solver", "objective")
 _DATA_KEYS = ("set", "directory", "normalise", "held_out")
 
 
-def mistakes(task: Any, clients: int) -> list[Finding]:
-    """Every mistake of a task as written in a scenario, for so many clients."""
+def mistakes(task: Any, clients: int, plugins: Sequence[str] = ()) -> list[Finding]:
+    """Every mistake of a task as written in a scenario, for so many clients. plugins: modules of users, which are
+    imported."""
+    try:
+        return _mistakes(task, clients, plugins)
+    except PluginError as error:
+        return [((), "", str(error))]
+
+
+def _mistakes(task: Any, clients: int, plugins: Sequence[str]) -> list[Finding]:
     if not isinstance(task, dict):
         return [((), _shown(task), f"expected the keys {', '.join(_KEYS)}")]
     found: list[Finding] = [((str(key),), _shown(key), "unknown key" + nearest(str(key), _KEYS))
@@ -28,11 +38,14 @@ def mistakes(task: Any, clients: int) -> list[Finding]:
               for key in ("data", "model", "solver") if task.get(key) is None]
     known = None
     if task.get("data") is not None:
-        found += _of_data(task["data"])
+        found += _of_data(task["data"], plugins)
         known = _known(task["data"])
-    found += _of_partition(task.get("partition") or "iid", clients, known, _samples(task.get("data"), known))
+    found += _of_partition(task.get("partition") or "iid", clients, known, _samples(task.get("data"), known),
+                           plugins)
     if task.get("model") is not None:
-        found += _of_model(task["model"], known)
+        found += _of_model(task["model"], known, plugins)
+    if task.get("objective") is not None:
+        found += _of_objective(task["objective"], plugins)
     if task.get("solver") is not None:
         found += [(tuple(place.split(".")), _shown(value), expected)
                   for place, value, expected in solver.mistakes(task["solver"])]
@@ -45,12 +58,45 @@ def cannot_fuse(task: dict[str, Any]) -> str | None:
     Imports torch.
     """
     from emul.learning import fused
+    from emul.learning.stack import probe
 
     known = data_sets.BUILT_IN.get(task["data"]["set"])
     if known is None:
         return None
-    reason = fused.refusal(models.create(task["model"], known.input_shape, known.classes, 0), known.input_shape)
+    module = models.create(task["model"], known.input_shape, known.classes, 0)
+    reason = fused.refusal(module, probe(known.input_shape))
     return None if reason is None else f"{task['model']}: {reason}"
+
+
+def tried(task: dict[str, Any], clients: int, seed: int, plugins: Sequence[str]) -> list[Finding]:
+    """What is wrong with a sound task that shows only when it is tried: where a user brings a part of it, all are made,
+    and one batch goes through. Imports torch, reads the data."""
+    from emul.learning import Task
+
+    if not any(map(_is_users, _names(task))):
+        return []
+    wrong = trial(Task(task, clients, seed, plugins=plugins))
+    if wrong is None:
+        return []
+    place, text = wrong
+    value: Any = task
+    for key in place:
+        value = value.get(key) if isinstance(value, dict) else None
+    return [(place, "" if value is None else _shown(value), text)]
+
+
+def _names(task: dict[str, Any]) -> Iterator[tuple[str, Iterable[str]]]:
+    """(what is asked for by name, the names that come along) of each part of a task."""
+    yield task["data"]["set"], (*data_sets.BUILT_IN, data_sets.FOLDER)
+    yield partition.parse(task.get("partition") or "iid")[0], (*partition.RULES, "by")
+    yield task["model"], models.BUILT_IN
+    if task.get("objective") is not None:
+        yield objectives.parse(task["objective"])[0], objectives.BUILT_IN
+
+
+def _is_users(named: tuple[str, Iterable[str]]) -> bool:
+    name, built_in = named
+    return name not in built_in
 
 
 # --- data ---------------------------------------------------------------------------------------------------------
@@ -69,13 +115,13 @@ def _samples(data: Any, known: Known | None) -> int | None:
     return known.samples - (held_out if _is_held_out(held_out, known) else 0)
 
 
-def _of_data(data: Any) -> Iterator[Finding]:
+def _of_data(data: Any, plugins: Sequence[str]) -> Iterator[Finding]:
     if not isinstance(data, dict) or not isinstance(data.get("set"), str):
         yield ("data",), _shown(data), "expected a data set such as {set: digits}"
         return
     name = data["set"]
-    if name not in data_sets.names():
-        yield ("data", "set"), _shown(name), "unknown data set" + nearest(name, data_sets.names())
+    if name not in data_sets.names(plugins):
+        yield ("data", "set"), _shown(name), "unknown data set" + nearest(name, data_sets.names(plugins))
         return
     known = data_sets.BUILT_IN.get(name)
     if known is None and name != data_sets.FOLDER:
@@ -111,15 +157,24 @@ def _of_normalise(levels: Any, channels: int | None) -> Iterator[Finding]:
 
 # --- partition ----------------------------------------------------------------------------------------------------
 
-def _of_partition(spec: Any, clients: int, known: Known | None, samples: int | None) -> Iterator[Finding]:
+def _of_partition(spec: Any, clients: int, known: Known | None, samples: int | None,
+                  plugins: Sequence[str]) -> Iterator[Finding]:
     try:
         name, value = partition.parse(spec)
     except partition.PartitionError:
         yield ("partition",), _shown(spec), "expected one partition such as iid or {dirichlet: 0.2}"
         return
-    if name not in partition.RULES:
-        yield ("partition",), _shown(name), "unknown partition" + nearest(name, partition.RULES)
+    if name not in partition.names(plugins):
+        yield ("partition",), _shown(name), "unknown partition" + nearest(name, partition.names(plugins))
         return
+    if name == "by":
+        if not isinstance(value, str) or not value:
+            yield ("partition", "by"), _shown(value), "expected the name of a column of the data"
+        elif known is not None:
+            yield ("partition", "by"), _shown(value), "the built-in data sets have no columns"
+        return
+    if name not in partition.RULES:
+        return                                          # its value is its author's
     wrong = list(_of_rule(name, value, known.classes if known else None))
     yield from ((("partition", name, *below), _shown(found), expected) for below, found, expected in wrong)
     if not wrong and name not in ("bootstrap", "class_space") and samples is not None and clients > samples:
@@ -159,13 +214,28 @@ def _of_class_space(value: Any, classes: int | None) -> Iterator[tuple[tuple[str
 
 # --- model --------------------------------------------------------------------------------------------------------
 
-def _of_model(name: Any, known: Known | None) -> Iterator[Finding]:
+def _of_model(name: Any, known: Known | None, plugins: Sequence[str]) -> Iterator[Finding]:
     if not isinstance(name, str):
         yield ("model",), _shown(name), "expected the name of a model"
-    elif name not in models.names():
-        yield ("model",), _shown(name), "unknown model" + nearest(name, models.names())
+    elif name not in models.names(plugins):
+        yield ("model",), _shown(name), "unknown model" + nearest(name, models.names(plugins))
     elif known is not None and (reason := models.misfit(name, known.input_shape)) is not None:
         yield ("model",), _shown(name), reason
+
+
+def _of_objective(spec: Any, plugins: Sequence[str]) -> Iterator[Finding]:
+    try:
+        name, _ = objectives.parse(spec)
+    except objectives.ObjectiveError as error:
+        yield ("objective",), _shown(spec), str(error)
+        return
+    if name not in objectives.names(plugins):
+        yield ("objective",), _shown(name), "unknown objective" + nearest(name, objectives.names(plugins))
+        return
+    try:
+        objectives.make(spec, plugins)
+    except Exception as error:                          # of a plug-in, whatever its author lets out
+        yield ("objective",), _shown(name), said(error)
 
 
 # --- values -------------------------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ async def client(node: Node, p: Params) -> None:
                 await upload(node, round_, body, node.servers)
             said = await agreed(node, round_, p.faults, p.result_timeout_s)
             if said is not None:
-                found = prototypes.from_bytes(said, pool.length(node.task.features), node.task.classes)
+                found = prototypes.from_bytes(said, pool.length(node.task.feature_size), node.task.classes)
                 s.prototypes = s.prototypes | prototypes.to_float(found.prototypes)                      # G
 
 
@@ -120,7 +120,7 @@ async def server(node: Node, p: Params, fault: type[Fault] = Fault, delay_s: flo
     async for round_ in node.rounds(sync=node.servers, quorum=p.faults + 1):
         with round_:
             s.within = int(round_)
-            length, classes = pool.length(node.task.features), node.task.classes
+            length, classes = pool.length(node.task.feature_size), node.task.classes
             excluded: dict[bytes, tuple[int, ...]] = {}
             ballot = Ballot(partial(prototypes.from_bytes, length=length, classes=classes,
                                     counted=p.aggregate != "mean"), partial(F, p=p, excluded=excluded), numbers)

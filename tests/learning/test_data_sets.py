@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from emul.learning import data
+from emul.learning import data, own_data
 from emul.learning.data import DataError, DataSet, read_idx
+from emul.learning.names import DATA
 
 RNG = np.random.default_rng(5)
 FILES = {"train-images-idx3-ubyte": RNG.integers(0, 256, (30, 28, 28), dtype=np.uint8),
@@ -228,13 +229,14 @@ def test_the_constants_of_the_real_sets_are_the_mean_and_std_of_their_training_i
 def test_a_data_set_of_the_user_is_checked(monkeypatch):
     x, y = np.zeros((4, 3), np.float32), np.array([0, 1, 2, 0])
     given = {"train_x": x, "train_y": y, "test_x": x, "test_y": y}
-    monkeypatch.setattr(data, "plugin", lambda group, name: (lambda spec: given) if group == "emul.data" else None)
+    monkeypatch.setattr(own_data, "find", lambda kind, name, plugins: (lambda spec: given) if kind is DATA else None)
     mine = data.load({"set": "mine"})
     assert (mine.classes, mine.input_shape) == (3, (3,))
     assert (mine.scale, mine.mean, mine.std) == (1.0, 0.0, 1.0)         # only built-in sets are standardised
     x[0] = 7                                                        # the user's own array stays writable
     given["test_y"] = y[:3]
-    with raises('data set "mine": expected one label per test sample, found 4 samples and labels of shape (3,)'):
+    with raises('data set "mine": expected one target per test sample, found 4 samples in test_x, targets of shape '
+                "(3,)"):
         data.load({"set": "mine"})
     del given["test_y"]
     with raises('data set "mine": expected the arrays train_x, train_y, test_x, test_y, test_y not given'):

@@ -53,7 +53,8 @@ def test_evaluation_changes_no_state_and_no_stream(digits):
 
 
 def test_a_client_sees_the_test_set_through_its_own_labels():
-    s = Scores(count=np.array([10, 40, 0, 50]), correct=np.array([5, 40, 0, 10]), loss=np.array([10., 4, 0, np.inf]))
+    s = Scores(np.array([10, 40, 0, 50]), {"accuracy": np.array([5, 40, 0, 10]),
+                                           "loss": np.array([10., 4, 0, np.inf])})
     assert s.overall()["accuracy"] == 0.55
     assert s.under(np.array([0.5, 0.5, 0, 0])) == {"accuracy": 0.75, "loss": 0.55}      # no 0 * inf
     assert s.under(np.array([0.25, 0.25, 0.5, 0])) == {"accuracy": 0.75, "loss": 0.55}  # class 2 is not in the test

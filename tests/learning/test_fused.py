@@ -27,7 +27,7 @@ from emul.learning.objectives import CROSS_ENTROPY, CosineAlignment, Objective, 
 from emul.learning.parameters import FlatModule, ParameterError
 from emul.learning.pooling import Pool
 from emul.learning.solver import Adam, Sgd, Solver
-from emul.learning.stack import Hidden, Stack
+from emul.learning.stack import Hidden, Stack, probe
 from emul.learning.training import Samples, Stream
 
 RTOL, ATOL = 1e-4, 1e-5
@@ -184,7 +184,7 @@ def test_the_models_that_come_along_are_trained_as_one(name: str, shape: tuple[i
     before = model.read()
     solver = Sgd(lr=lr, epochs=1, batch=4)
     locals_ = [Local(before, Samples(source, rng.choice(40, n)), solver, Stream(1, f"c{n}", 1, 0)) for n in (6, 3, 9)]
-    assert refusal(model.module, shape) is None
+    assert refusal(model.module, probe(shape)) is None
     for local, after in zip(locals_, train_fused(model, locals_), strict=True):
         np.testing.assert_allclose(after, alone(model, local), RTOL, ATOL)
         assert np.abs(after - before).max() > 1e-3
@@ -328,22 +328,22 @@ def counting_in_place(own: Own, x: torch.Tensor) -> torch.Tensor:
 def test_what_cannot_be_fused_says_why(module: nn.Module, why: str) -> None:
     state = torch.get_rng_state()
     before = {name: value.clone() for name, value in module.state_dict().items()}
-    assert str(refusal(module, SHAPE)).startswith(why)
+    assert str(refusal(module, probe(SHAPE))).startswith(why)
     assert torch.equal(state, torch.get_rng_state())
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
 
 
 def test_a_model_with_batch_normalisation_is_refused_and_the_others_are_not() -> None:
     resnet = models.create("resnet18", (3, 32, 32), 10, 1)
-    assert refusal(resnet, (3, 32, 32)) == "layer 1 (BatchNorm2d): takes statistics of a batch, or keeps them"
+    assert refusal(resnet, probe((3, 32, 32))) == "layer 1 (BatchNorm2d): takes statistics of a batch, or keeps them"
     model = FlatModule(nn.Sequential(nn.Flatten(), nn.Linear(72, 4), nn.BatchNorm1d(4)))
     with pytest.raises(FuseError, match=r"^layer 2 \(BatchNorm1d\): takes statistics of a batch, or keeps them$"):
         train_fused(model, [client(0, model, 5, Sgd(lr=0.1, steps=1))])
     for make in MODELS.values():
-        assert refusal(make(), SHAPE) is None
+        assert refusal(make(), probe(SHAPE)) is None
     hooked = convolutional()
     hooked[0].register_forward_hook(lambda module, inputs, output: 2 * output)      # type: ignore[index]
-    assert refusal(hooked, SHAPE) is None
+    assert refusal(hooked, probe(SHAPE)) is None
     model = flat(lambda: hooked)
     local = client(0, model, 5, Sgd(lr=0.1, steps=2))
     np.testing.assert_allclose(train_fused(model, [local])[0], alone(model, local), RTOL, ATOL)

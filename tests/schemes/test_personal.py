@@ -66,7 +66,7 @@ def mnist_like(monkeypatch: pytest.MonkeyPatch) -> None:
     """28 x 28 images of noise by class, so that counts of parameters need no file."""
     from emul.learning import data
 
-    def load(spec: dict[str, Any]) -> data.DataSet:
+    def load(spec: dict[str, Any], plugins: Any = ()) -> data.DataSet:
         rng = np.random.default_rng(0)
         y = np.repeat(np.arange(10), 100)
         x = (rng.integers(0, 60, (1000, 1, 28, 28)) + 15 * y[:, None, None, None]).astype(np.uint8)

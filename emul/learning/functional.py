@@ -1,0 +1,89 @@
+"""A model as a function of its parameters: forward passes and gradients of several scalars, without side effects.
+
+Nothing here changes the state of the model. A parameter vector (d,) is float32 or float64, and so is what comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from emul.learning.dataset import mapped
+from emul.learning.objectives import Batch, Outputs, equal_weights
+from emul.learning.parameters import FlatModule, parts
+
+# (outputs, batch, weights (B,)) -> (S,): S scalars of one forward pass
+Scalars = Callable[[Outputs, Batch, Tensor], Tensor]
+# (the model's tensors by name, inputs) -> outputs: another forward pass than the module's own
+Forward = Callable[[Mapping[str, Tensor], Any], Outputs]
+
+
+def tensors(model: FlatModule, vector: Tensor) -> dict[str, Tensor]:
+    """The parameters and buffers of the model as (d,) has them, by name; differentiable by the vector."""
+    names = {id(t): name for name, t in (*model.module.named_parameters(), *model.module.named_buffers())}
+    return {names[id(t)]: _as(t, vector[place].reshape(t.shape)) for t, place in model.places}
+
+
+def forward(model: FlatModule, vector: Tensor, x: Any, training: bool = False) -> Outputs:
+    """One forward pass at `vector` (d,), differentiable as often as the module is. training: with dropout, drawn from
+    torch's generator, and with the statistics of the batch."""
+    return run(model, tensors(model, vector), x, training)
+
+
+def run(model: FlatModule, named: Mapping[str, Tensor], x: Any, training: bool = False) -> Outputs:
+    """One forward pass with these tensors, {name: tensor}; features too where the model is cut."""
+    module = model.module
+    was = module.training
+    module.train(training)
+    try:
+        if getattr(module, "features_at", None) is None:
+            return Outputs(functional_call(module, dict(named), (x,)))
+        representation, decision = parts(module)            # their layers are called as in the module
+        c = functional_call(representation, _own(representation, named), (x,))
+        return Outputs(functional_call(decision, _own(decision, named), (c,)), c)
+    finally:
+        module.train(was)
+
+
+def gradients(model: FlatModule, vector: Tensor, batch: Batch, scalars: Scalars,
+              forward: Forward | None = None) -> Tensor:
+    """Gradients (S, d) of S scalars of one forward pass over the batch, in training mode; 0 where nothing is trained.
+
+    One batched reverse pass: dearer than one gradient, cheaper than S. forward: in place of the module's own; it gets
+    the module's tensors by name. Yang et al., arXiv 2412.11737, need it for three kinds of scalars at once.
+    """
+    batch = Batch(_typed(batch.x, vector), _typed(batch.y, vector))
+    trained = [name for name, p in model.module.named_parameters() if p.requires_grad]
+    leaves = {name: t.detach().requires_grad_(name in trained) for name, t in tensors(model, vector.detach()).items()}
+    with torch.enable_grad():
+        outputs = run(model, leaves, batch.x, training=True) if forward is None else forward(leaves, batch.x)
+        found = scalars(outputs, batch, equal_weights(batch.y).to(vector.dtype))
+    if found.ndim != 1:
+        raise ValueError(f"scalars: expected a tensor (S,), found one of shape {tuple(found.shape)}")
+    wanted = [leaves[name] for name in trained]
+    each = torch.autograd.grad(found, wanted, torch.eye(len(found), dtype=found.dtype, device=found.device),
+                               is_grads_batched=True, allow_unused=True)
+    result = torch.zeros(len(found), model.dimension, dtype=vector.dtype, device=vector.device)
+    result[:, :model.trained] = torch.cat([
+        torch.zeros(len(found), leaf.numel(), dtype=vector.dtype, device=vector.device) if g is None else g.flatten(1)
+        for leaf, g in zip(wanted, each, strict=True)], dim=1)
+    return result
+
+
+def _as(tensor: Tensor, value: Tensor) -> Tensor:
+    """Counters of batches are carried as floats, and are integers."""
+    return value if tensor.is_floating_point() else value.detach().to(tensor.dtype)
+
+
+def _own(module: nn.Module, named: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors that a part of the model has, which are called as in the whole."""
+    return {name: named[name] for name, _ in (*module.named_parameters(), *module.named_buffers()) if name in named}
+
+
+def _typed(value: Any, like: Tensor) -> Any:
+    """On the device of `like`, and floats in its type."""
+    return mapped(lambda t: t.to(like.device, like.dtype) if t.is_floating_point() else t.to(like.device), value)
