@@ -87,7 +87,7 @@ class Watching(Twin):
 
 def module(client: Callable[..., Any], *stateless: str) -> ModuleType:
     made = ModuleType("large")
-    vars(made).update(Ask=Ask, Tell=Tell, ROLES={"server": server, "client": client}, Params=NoParams,
+    vars(made).update(MESSAGES=MESSAGES, ROLES={"server": server, "client": client}, Params=NoParams,
                       STATELESS=stateless)
     return made
 

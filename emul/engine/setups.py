@@ -41,13 +41,21 @@ def setups(parts: Parts, worker_of: Sequence[int], workers: int, delays: Sequenc
 
 
 def behaviours(parts: Parts) -> dict[int, list[list[Any]]]:
-    """node -> (faulty variant of its role, from round, to; 0: for good), in the order of the file."""
+    """node -> (faulty variant of its role, from round, to; 0: for good), in the order of the file.
+
+    Those that the scheme has: another one of the scenario may have the others.
+    """
     found: dict[int, list[list[Any]]] = {}
     for fault in parts.scenario.faults:
-        if isinstance(fault, Behaviour) and fault.node not in parts.placed.idle:
+        if isinstance(fault, Behaviour) and fault.node not in parts.placed.idle and offered(parts, fault):
             node = parts.placed.names.index(fault.node)
             found.setdefault(node, []).append([fault.behave, fault.first or 1, fault.last or 0])
     return found
+
+
+def offered(parts: Parts, fault: Behaviour) -> bool:
+    """Whether the scheme has this faulty variant."""
+    return fault.behave in getattr(parts.module, "BEHAVIOURS", {})
 
 
 def _given(params: Any) -> dict[str, Any]:

@@ -11,11 +11,11 @@ from emul import schemes
 from emul.engine.attackers import idle_attackers
 from emul.engine.costs import CostSource
 from emul.engine.parts import Parts, parts_of
-from emul.engine.setups import FUSED, behaviours, setups
+from emul.engine.setups import FUSED, behaviours, offered, setups
 from emul.kernel import Fusing, Plan, StopRule
 from emul.network import Network
 from emul.network.recorded import Realisation
-from emul.scenario import Scenario
+from emul.scenario import Behaviour, Scenario
 from emul.workers.core import Setup
 
 _SHOWN = 10                         # idle nodes that are named
@@ -87,10 +87,13 @@ def _warnings(parts: Parts, workers: int) -> list[str]:
 
 
 def _ignored(parts: Parts) -> list[str]:
-    """What the scenario does to nodes that have no role in this scheme."""
+    """What the scenario does to nodes that have no role in this scheme, and what a node of it cannot do."""
     label, attackers = parts.label, idle_attackers(parts.scenario, parts.placed)
     return [*(f"{place}: {name} is idle in {label}, nothing happens to it" for place, name in parts.change.ignored),
-            *(f"attacks: {name} is idle in {label}, it attacks nobody" for name in attackers)]
+            *(f"attacks: {name} is idle in {label}, it attacks nobody" for name in attackers),
+            *(f"faults[{i}].behave: {label} has no {fault.behave}, {fault.node} follows the protocol"
+              for i, fault in enumerate(parts.scenario.faults)
+              if isinstance(fault, Behaviour) and not offered(parts, fault) and fault.node not in parts.placed.idle)]
 
 
 def _unmatched(network: Network) -> list[str]:

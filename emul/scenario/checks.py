@@ -5,6 +5,7 @@ Each part is looked at if what it needs is sound, so that one mistake does not h
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
@@ -40,7 +41,7 @@ def check_world(parts: dict[str, Any], source: Source, plugins: Sequence[str] = 
         if network is not None:
             warnings = [*_names(parts, network.names, source), *_no_effect(parts)]
     modules = _schemes(parts, network, source, plugins)
-    _behaviours(parts.get("faults", []), modules, source)
+    _behaviours(parts.get("faults", []), modules, source, plugins)
     _attacks(parts.get("attacks", []), modules, source, plugins)
     _schedules(parts.get("faults", []), source)
     if "compute" in parts and parts["compute"].device == "cuda" and not learning.gpus():
@@ -217,16 +218,16 @@ def _said(text: str, name: str, parameters: dict[str, Any], path: Path) -> tuple
     return path, name, text
 
 
-def _behaviours(faults: list[Fault], modules: list[ModuleType], source: Source) -> None:
+def _behaviours(faults: list[Fault], modules: list[ModuleType], source: Source, plugins: Sequence[str]) -> None:
     offered = {name for module in modules for name in getattr(module, "BEHAVIOURS", {})}
     entries = source.tree.get("faults") or []
     if not faults:
         return
     for i, entry in enumerate(entries):
         name = entry.get("behave")
-        if name is not None and name not in offered:
+        if name is not None and name not in offered and not _offered_elsewhere(name, plugins):
             expected = ("unknown behaviour" + nearest(name, sorted(offered)) if offered else
-                        "not supported by this version: no scheme of this scenario has faulty behaviours")
+                        "unknown behaviour: no scheme of this scenario has any")
             source.problem(("faults", i, "behave"), shown(name), expected)
 
 
@@ -259,6 +260,16 @@ def _attack(chosen: Chosen, kind: str, path: Path, source: Source, plugins: Sequ
         where, value, expected = ((*path, *below), value, expected) if below else _said(
             expected, chosen.name, dict(chosen.params), path)
         source.problem(where, value, expected)
+
+
+def _offered_elsewhere(name: str, plugins: Sequence[str]) -> bool:
+    """Whether a scheme that this scenario does not run has the behaviour: a run keeps the scenario of its scheme alone,
+    with the faults of all."""
+    for scheme in schemes.known(plugins):
+        with contextlib.suppress(EmulError):
+            if name in getattr(schemes.find(scheme, plugins), "BEHAVIOURS", {}):
+                return True
+    return False
 
 
 def _task(task: dict[str, Any], seed: int, network: Network | None, source: Source, plugins: Sequence[str]) -> bool:

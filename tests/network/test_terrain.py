@@ -11,10 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from emul import engine
+from emul.base import rows
 from emul.base.errors import RoleError
 from emul.network import LinkRule, Network, RoleRule, TopologySpec, build
 from emul.network.terrain import Terrain, chart
+from emul.record.journal import MemoryJournal
 from emul.roles import World
+from emul.scenario import loads
+from emul.workers.pool import Workers
+from emul.workers.twin import Twin
 
 MS = 1_000_000
 
@@ -114,3 +120,25 @@ def test_the_nearest_edge_of_many_clients_takes_one_search() -> None:
     assert [known.nearest(node, range(1, 1 + edges)) for node in some] == [1 + i % edges for i in range(clients)]
     assert len(asked) < 3 * (edges + clients)
     assert known.towards(some[-1], 0) == known.nearest(some[-1], range(1, 1 + edges))
+
+
+def test_roles_in_worker_processes_know_what_those_of_the_twin_do(pools: list[Workers]) -> None:
+    scenario = loads("""emul: 1
+name: knowing
+seed: 1
+topology: {generator: tree, branching: 2, height: 2, roles: {server: [n1], edge: [n2, n3], client: {rule: leaves}}}
+links: [{match: "*", latency: 5 ms}, {match: "n3->*", latency: 7 ms}]
+task: {data: {set: digits}, model: logistic, solver: {sgd: {lr: 0.1, steps: 1, batch: 8}}}
+compute: {mode: zero}
+schemes: [knowing_scheme]
+stop: {rounds: 1}
+""", plugins=["knowing_scheme"])
+    told = []
+    for pool in (Twin(), pools[1]):
+        wiring = engine.wire(scenario, "knowing_scheme", {}, pool.workers, ["knowing_scheme"])
+        journal = MemoryJournal(engine.header(wiring))
+        engine.execute(wiring, pool, journal)
+        told.append(next(row[4] for row in journal.rows if row[0] == rows.REPORT))
+    assert told[0] == told[1]
+    assert told[0]["n6"] == "n3 n3 n3 2 0.012"                  # neighbours, children, the nearest edge, the parent
+    assert told[0]["n3"] == "n1 n6 n7 n6 n7 n3 n1 1 0.007"

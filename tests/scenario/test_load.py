@@ -304,8 +304,8 @@ def test_a_schemes_own_check_speaks_at_the_parameter_it_names():
 
 def test_faulty_behaviour_is_refused_unless_a_scheme_of_the_scenario_has_it():
     text = small(faults="[{node: client1, behave: lazy, rounds: 3..9}]")
-    assert table(text, check=True) == ('line 12  faults[0].behave  "lazy"  not supported by this version: '
-                                       "no scheme of this scenario has faulty behaviours")
+    assert table(text, check=True) == ('line 12  faults[0].behave  "lazy"  unknown behaviour: '
+                                       "no scheme of this scenario has any")
 
 
 def test_a_missing_topology_file_is_told_at_the_topology(tmp_path):

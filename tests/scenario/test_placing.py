@@ -177,6 +177,21 @@ def test_faults_and_attacks_on_idle_nodes_are_noted_and_ignored() -> None:
     assert len(engine.wire(scenario, *scenario.schemes[1]).plan.faults) == 1
 
 
+def test_a_behaviour_of_another_scheme_of_the_scenario_is_noted_and_ignored(tmp_path: Path) -> None:
+    both = "[fedavg, {name: fedrfq, faults: 0, places: {server: [server1, server2]}}]"
+    text = TEXT.replace("[fedavg]", both).replace("logistic", "digits_classic")
+    scenario = loads(text + "faults: [{node: client1, behave: equivocating}]\n")
+    fedavg, fedrfq = (engine.wire(scenario, name, raw) for name, raw in scenario.schemes)
+    assert fedavg.setups[0].behaviours == {}
+    assert fedavg.warnings == ["faults[0].behave: fedavg has no equivocating, client1 follows the protocol"]
+    assert fedrfq.setups[0].behaviours == {2: [["equivocating", 1, 0]]}
+    assert digests(scenario) == digests(loads(text))
+    result, = engine.run(scenario, scheme="fedavg", workers=0, out=tmp_path)
+    assert result.directory is not None
+    assert result.summary is not None
+    assert engine.replay(result.directory, workers=0) == result.summary["digest"]
+
+
 def test_what_is_idle_is_told_by_check_and_in_the_summary(
         tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "s.yaml"
