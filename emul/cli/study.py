@@ -48,7 +48,7 @@ def sweep(scenario: ScenarioFile,
         print(json.dumps({"kind": "sweep", **_document(study)}, indent=2))
     else:
         print(f"{len(study.runs)} runs" + (f", {study.found} of them there before" if study.found else "")
-              + f": {study.path}")
+              + f": {study.path}{_known(study)}")
     _end(study)
 
 
@@ -79,8 +79,14 @@ def compare(scenario: ScenarioFile, schemes: Schemes = None, seeds: Seeds = None
                           "report": None if written is None else str(written)}, indent=2))
     else:
         print(text.comparison(found))
-        print(f"\n{found.study.path}" + ("" if written is None else f"\n{written}"))
+        print(f"\n{found.study.path}{_known(found.study)}" + ("" if written is None else f"\n{written}"))
     _end(found.study)
+
+
+def _known(study: Study) -> str:
+    """How much of what was trained had been trained for another cell."""
+    return "" if study.from_store is None else (
+        f"; {study.from_store:.0%} of trainings and evaluations were taken from the study's store")
 
 
 def _where(engine: str, jobs: int, workers: int | None, plugin: Sequence[str] | None, quiet: bool) -> Where:

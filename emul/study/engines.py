@@ -11,6 +11,7 @@ import queue
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import IO
 
@@ -34,9 +35,7 @@ def here(tasks: Sequence[Task], tell: Tell) -> None:
 def beside(jobs: int) -> Engine:
     """In `jobs` processes, each with a pool of its own. One that dies costs its cell; a new one goes on."""
     def engine(tasks: Sequence[Task], tell: Tell) -> None:
-        waiting: queue.SimpleQueue[Task] = queue.SimpleQueue()
-        for task in tasks:
-            waiting.put(task)
+        waiting = _Waiting(tasks)
         events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         crew = [_Job(waiting, events) for _ in range(min(jobs, len(tasks)))]
         try:
@@ -53,10 +52,35 @@ def beside(jobs: int) -> Engine:
     return engine
 
 
+class _Waiting:
+    """Tasks that nobody has begun. Who has run one of a group goes on with that group: its trainings are there."""
+
+    def __init__(self, tasks: Sequence[Task]):
+        self._lock = threading.Lock()
+        self._begun: set[str] = set()
+        self._groups: dict[str, deque[Task]] = {}
+        for task in tasks:
+            self._groups.setdefault(task.group, deque()).append(task)
+
+    def take(self, last: str | None) -> Task | None:
+        """The next task for who has run one of group `last`; None: there is none."""
+        with self._lock:
+            if not self._groups:
+                return None
+            group = last if last in self._groups else max(
+                self._groups, key=lambda name: (name not in self._begun, len(self._groups[name])))
+            assert group is not None
+            self._begun.add(group)
+            task = self._groups[group].popleft()
+            if not self._groups[group]:
+                del self._groups[group]
+            return task
+
+
 class _Job:
     """A thread that hands tasks to a process, one at a time, and passes on what the process tells."""
 
-    def __init__(self, waiting: queue.SimpleQueue[Task], events: queue.SimpleQueue[Event]):
+    def __init__(self, waiting: _Waiting, events: queue.SimpleQueue[Event]):
         self._waiting, self._events = waiting, events
         self._process: subprocess.Popen[bytes] | None = None
         self._answers: IO[bytes] | None = None
@@ -79,11 +103,9 @@ class _Job:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._stopped:
-            try:
-                task = self._waiting.get_nowait()
-            except queue.Empty:
-                break
+        last: str | None = None
+        while not self._stopped and (task := self._waiting.take(last)) is not None:
+            last = task.group
             if not self._hand(task) or not self._follow(task):
                 self._lost(task)
         self.stop()

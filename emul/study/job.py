@@ -25,6 +25,8 @@ import msgspec
 
 from emul import engine
 from emul.base.errors import EmulError
+from emul.engine.keeping import shared_store
+from emul.record.rundir import TRAININGS
 from emul.scenario import loads
 
 CELLS = "cells"
@@ -32,13 +34,15 @@ _TELL_EVERY_S = 0.5
 
 
 class Task(msgspec.Struct, frozen=True):
-    """A cell to run: its key, its resolved scenario as text, and the directory of the study."""
+    """A cell to run: its key, its resolved scenario as text, and the directory of the study. group: of cells that may
+    share trainings, and therefore run one after the other."""
 
     key: str
     scenario: str
     study: str
     plugins: list[str] = []
     workers: int = 1
+    group: str = ""
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -101,7 +105,9 @@ def run_cell(task: Task, pool: Pool, tell: Tell) -> Event:
     try:
         try:
             one = loads(task.scenario, f"cell {task.key}", check=False)
-            result = engine.run(one, workers=pool.get(), out=place, plugins=task.plugins, watch=watch)[0]
+            keeping = engine.Keeping(shared_store() or Path(task.study) / TRAININGS)
+            result = engine.run(one, workers=pool.get(), out=place, plugins=task.plugins, watch=watch,
+                                keeping=keeping)[0]
             error, warnings = result.error, result.warnings
             if result.worker_died:
                 pool.close()

@@ -35,6 +35,7 @@ class Study:
     found: int                          # of the runs those that had been there before
     violated: list[tuple[Cell, str]]    # invariants, by cell
     warnings: list[str]
+    from_store: float | None = None     # share of the trainings and evaluations of this call's runs that were known
 
 
 def complete(path: Path, cells: Sequence[Cell], where: Where, save: Callable[[list[Cell], list[Failure]], None],
@@ -45,8 +46,10 @@ def complete(path: Path, cells: Sequence[Cell], where: Where, save: Callable[[li
     """
     there = {cell.key for cell in cells if finished(path, cell)}
     todo = {cell.key: cell for cell in cells if cell.key not in there}
-    tasks = [Task(key, cell.scenario.resolved(), str(path.resolve()), list(where.plugins), where.workers)
-             for key, cell in todo.items()]
+    tasks = [Task(key, cell.scenario.resolved(), str(path.resolve()), list(where.plugins), where.workers,
+                  f"{cell.scheme} {cell.seed}") for key, cell in todo.items()]
+    first = {group: place for place, group in reversed(list(enumerate(task.group for task in tasks)))}
+    tasks.sort(key=lambda task: first[task.group])      # stable: the values of a grid one after the other
     progress = StudyProgress(len(cells), len(todo), where.quiet)
     done: set[str] = set(there)
     errors: dict[str, str] = {}
@@ -79,7 +82,14 @@ def complete(path: Path, cells: Sequence[Cell], where: Where, save: Callable[[li
         done |= {cell.key for cell in cells if cell.key not in errors and finished(path, cell)}
         save(runs(), failed())
     violated = [(cell, text) for cell in runs() for text in _violations(summary_of(path, cell))]
-    return Study(path, runs(), failed(), len(there), violated, sorted(warnings))
+    return Study(path, runs(), failed(), len(there), violated, sorted(warnings), _from_store(path, runs(), there))
+
+
+def _from_store(path: Path, runs: Sequence[Cell], there: set[str]) -> float | None:
+    """Share of the trainings and evaluations of the runs made now that were found in the store; None: there is none."""
+    uses = [use for cell in runs if cell.key not in there and (use := summary_of(path, cell).get("real_store"))]
+    asked = sum(use["found"] + use["missed"] for use in uses)
+    return sum(use["found"] for use in uses) / asked if asked else None
 
 
 def summary_of(path: Path, cell: Cell) -> dict[str, Any]:

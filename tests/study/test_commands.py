@@ -40,7 +40,7 @@ def test_a_sweep_tells_each_cell_in_plain_lines_and_where_it_all_is(emul: Shell)
     code, out, err = emul("sweep", "small.yaml", "--grid", "stop.rounds=1,2", "--seeds", "0:1", "--schemes", "fedavg",
                           "--workers", "0")
     assert code == 0
-    assert out == "2 runs: runs/small-sweep\n"
+    assert out == ("2 runs: runs/small-sweep; 33% of trainings and evaluations were taken from the study's store\n")
     first, second = err.splitlines()
     assert re.fullmatch(r"1/2  fedavg seed 0 stop.rounds=1  accuracy 0\.\d{3}  virtual 0\.\d{3} s  [\d.]+ kB  "
                         r"real [\d.]+ s  left [\d.]+ s", first)

@@ -17,11 +17,13 @@ import pandas as pd
 import pytest
 
 import emul
+from emul import engine
 from emul.base.errors import ScenarioError
 from emul.study import tables
 from emul.study.directory import StudyError, opened
-from emul.study.engines import beside, here
-from emul.study.runs import Where
+from emul.study.engines import _Waiting, beside, here
+from emul.study.job import Task
+from emul.study.runs import Where, summary_of
 from emul.study.sweep import sweep
 
 Inside = Callable[..., Where]
@@ -286,3 +288,25 @@ def test_without_ray_its_engine_says_what_to_install(small: Path, monkeypatch: p
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(RayMissing, match=r"^--engine ray needs Ray: install emul\[ray\]$"):
         sweep(small, Where(on_ray, 1), seeds=[0])
+
+
+
+def test_cells_over_networks_train_once_and_come_out_as_they_would(small: Path, tmp_path: Path) -> None:
+    study = sweep(small, Where(here, 0), grid={"links[0].latency": ["10 ms", "20 ms", "40 ms"]}, seeds=[0, 1])
+    assert study.from_store is not None
+    assert study.from_store == pytest.approx(2 / 3, abs=0.1)
+    for cell in study.runs:
+        (alone,) = engine.run(cell.scenario, workers=0, out=tmp_path / "alone", keeping=engine.Keeping(on=False))
+        assert alone.summary is not None
+        assert alone.summary["digest"] == summary_of(study.path, cell)["digest"]
+
+
+def test_jobs_go_on_with_their_group_and_begin_those_that_nobody_is_at() -> None:
+    waiting = _Waiting([Task(f"{group}{n}", "", "", group=group) for n in range(3) for group in "ab"])
+    first, second = waiting.take(None), waiting.take(None)
+    assert first is not None
+    assert second is not None
+    assert {first.group, second.group} == {"a", "b"}
+    assert [task.key for _ in range(2) if (task := waiting.take("b"))] == ["b1", "b2"]
+    assert [task.key for _ in range(2) if (task := waiting.take("b"))] == ["a1", "a2"]
+    assert waiting.take("a") is None
