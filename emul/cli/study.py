@@ -79,7 +79,7 @@ def compare(scenario: ScenarioFile, schemes: Schemes = None, seeds: Seeds = None
                           "report": None if written is None else str(written)}, indent=2))
     else:
         print(text.comparison(found))
-        print(f"\n{found.study.path}{_known(found.study)}" + ("" if written is None else f"\n{written}"))
+        print(f"\n{found.study.path}" + ("" if written is None else f"\n{written}"))
     _end(found.study)
 
 
