@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from emul import schemes
@@ -36,8 +37,8 @@ def facts(finished: Finished, digest_journal: str) -> Facts:
                  digest_journal=digest_journal, activations=kernel.activations, oracle_waits=kernel.oracle_waits,
                  rounds_missed=kernel.rounds_missed, uncharged=kernel.uncharged, **_beyond(finished),
                  poisoned=_poisoned_names(wiring), idle=wiring.idle,
-                 attackers_knew=knowledge(finished.notes, kernel.end_ns), analysis=analysis(wiring, kernel.entered),
-                 **_kept(finished))
+                 attackers_knew=knowledge(finished.notes, kernel.end_ns),
+                 analysis=partial(analysis, wiring, kernel.entered), **_kept(finished))
 
 
 def _kept(finished: Finished) -> dict[str, Any]:

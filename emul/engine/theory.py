@@ -8,14 +8,17 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from emul.network.models.outages import GilbertSpec, OutageSpec
-from emul.roles.analysis import NoAnalysis, Setting
+from emul.roles.analysis import NoAnalysis, Realised, Setting
 
 if TYPE_CHECKING:
     from emul.engine.wiring import Wiring
 
 
-def analysis(wiring: Wiring, rounds: int) -> dict[str, Any]:
-    """What the scheme's theory says of a run of so many rounds; {} if it has none, or none for these links."""
+def analysis(wiring: Wiring, rounds: int, run: Realised | None = None) -> dict[str, Any]:
+    """What the scheme's theory says of a run of so many rounds; {} if it has none, or none for these links.
+
+    run: what really happened; None: nothing has yet.
+    """
     theory = getattr(wiring.module, "analysis", None)
     if theory is None or not rounds:
         return {}
@@ -23,7 +26,8 @@ def analysis(wiring: Wiring, rounds: int) -> dict[str, Any]:
     roles = {role: tuple(setup.names[n] for n in nodes) for role, nodes in setup.roles.items()}
     solver: dict[str, Any] = next(iter((setup.task or {}).get("solver", {}).values()), {})
     try:
-        return dict(theory(wiring.params, Setting(roles, _outages(wiring), setup.seed, rounds, solver.get("steps"))))
+        return dict(theory(wiring.params, Setting(roles, _outages(wiring), setup.seed, rounds, solver.get("steps")),
+                           run or Realised()))
     except NoAnalysis as e:
         return {"not_analysed": str(e)}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import platform
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from importlib import metadata
@@ -19,6 +19,7 @@ import numpy as np
 
 from emul.base import rows
 from emul.record.columns import Table, columns
+from emul.record.happened import realised
 from emul.record.invariants import Report, check_columns
 from emul.record.journal import DIGEST_BYTES, RecordError, read, repeats
 from emul.record.realised import LinkRow, costs_not_held
@@ -40,11 +41,16 @@ from emul.record.tables import (
     lost_links,
     write_tables,
 )
+from emul.roles.analysis import Realised
 
 _TOP_LINKS = 10
 _MOST_VIOLATIONS = 100
 _PACKAGES = ("emul", "torch", "numpy", "simpy", "networkx", "pyzmq", "safetensors", "msgspec", "pandas", "pyarrow",
              "scikit-learn", "cryptography")
+
+
+def _no_theory(run: Realised) -> dict[str, Any]:
+    return {}
 
 
 @dataclass(frozen=True)
@@ -67,7 +73,7 @@ class Facts:
     attackers_knew: Mapping[str, Any] | None = None     # what was computed again; None: they knew nothing of others
     idle: Sequence[str] = ()                            # nodes of the topology that have no role in this scheme
     store: Mapping[str, Any] | None = None              # what a store of trainings did; None: there was none
-    analysis: Mapping[str, Any] = field(default_factory=dict)       # name -> theory, or (theory, what measures it)
+    analysis: Callable[[Realised], Mapping[str, Any]] = _no_theory      # of what happened: see `emul.roles.analysis`
     label: str = ""                                     # what the entry of the scenario is called; "": as the scheme
     parameters: Mapping[str, Any] = field(default_factory=dict)     # of the scheme, by the field of its Params
     given: Sequence[str] = ()                           # those of them that the scenario gives
@@ -118,7 +124,7 @@ def summarise(run: Derived, facts: Facts, report: Report | None = None) -> dict[
         "seconds_declared": compute_seconds(run.computations, run.header["roles"], facts.virtual_ns,
                                             run.computations.declared),
         "oracle_waits": {f"{role}@{where}": n for (role, where), n in sorted(facts.oracle_waits.items())},
-        "analysis": compared(facts.analysis, run),
+        "analysis": compared(facts.analysis(realised(run)), run),
         "network_beyond": network_beyond(run, facts),
         "activations": facts.activations,
         "journal_rows": run.table.count,
@@ -163,8 +169,10 @@ def compared(analysis: Mapping[str, Any], run: Derived) -> dict[str, dict[str, A
     found: dict[str, dict[str, Any]] = {}
     for name, value in analysis.items():
         theory, source = value if isinstance(value, tuple) else (value, None)
-        found[name] = {"theory": "infinite" if isinstance(theory, float) and theory == float("inf") else theory}
-        if source in measured:
+        found[name] = {"theory": _finite(theory)}
+        if isinstance(source, (int, float)):
+            found[name]["measured"] = _finite(float(source))
+        elif source in measured:
             found[name]["measured"] = measured[source]
         elif source is not None:
             reported = [float(row[source]) for row in run.rounds if isinstance(row.get(source), (bool, int, float))]
@@ -173,6 +181,11 @@ def compared(analysis: Mapping[str, Any], run: Derived) -> dict[str, dict[str, A
             elif source.startswith("messages."):
                 found[name]["measured"] = 0.0
     return found
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity."""
+    return "infinite" if isinstance(value, float) and value == float("inf") else value
 
 
 def network_beyond(run: Derived, facts: Facts) -> dict[str, int] | None:

@@ -5,10 +5,10 @@
 
 from emul.roles import checks
 from emul.roles.aggregate import weighted_mean
-from emul.roles.analysis import Analysis, Setting
+from emul.roles.analysis import Analysis, Realised, Setting
 from emul.roles.node import Node, Received, Round, RoundOver
 from emul.roles.world import World
 from emul.wire import Declared, Holds, Matrix, Message, Vector
 
-__all__ = ["Analysis", "Declared", "Holds", "Matrix", "Message", "Node", "Received", "Round", "RoundOver", "Setting",
-           "Vector", "World", "checks", "weighted_mean"]
+__all__ = ["Analysis", "Declared", "Holds", "Matrix", "Message", "Node", "Realised", "Received", "Round", "RoundOver",
+           "Setting", "Vector", "World", "checks", "weighted_mean"]

@@ -28,7 +28,7 @@ import numpy as np
 from emul.primitives.codes import network_coding
 from emul.primitives.means import weighted_sum
 from emul.primitives.privacy.mechanism import noisy, told_by_update
-from emul.roles import Analysis, Message, Node, Received, Setting, Vector, World, checks
+from emul.roles import Analysis, Message, Node, Realised, Received, Setting, Vector, World, checks
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def check(params: Params, world: World) -> list[str]:
             + checks.probabilities(ldp_delta=p.ldp_delta))
 
 
-def analysis(params: Params, setting: Setting) -> Analysis:
+def analysis(params: Params, setting: Setting, run: Realised) -> Analysis:
     """Transmissions in updates of d elements, and what one noisy update tells who hears it."""
     p, names, hub = params, setting.roles["client"], setting.roles["server"][0]
     K, arrive = len(names), sum(1 - setting.outage(k, hub) for k in names)
@@ -184,7 +184,8 @@ def analysis(params: Params, setting: Setting) -> Analysis:
         "coded_received_per_round": (p.r * arrive, "coded"),
     }
     if p.lambda_:
-        found |= told_by_update(p.lambda_, p.clip, p.ldp_delta)
+        most = max(run.participation("Update").values(), default=0)
+        found |= told_by_update(p.lambda_, p.clip, p.ldp_delta, setting.rounds, most)
     return found
 
 EXAMPLE = """

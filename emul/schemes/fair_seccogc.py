@@ -42,7 +42,7 @@ from emul.protocols.seccogc.messages import Continue, Deal, DealTo, GroupSum, Ma
 from emul.protocols.seccogc.relay import Behind, Member, opening, relay_of
 from emul.protocols.seccogc.sums import combine, decode, heard_by, masked_update
 from emul.protocols.setup import exchange_keys
-from emul.roles import Analysis, Node, Setting, Vector, World, checks
+from emul.roles import Analysis, Node, Realised, Setting, Vector, World, checks
 
 
 @dataclass(frozen=True)
@@ -267,13 +267,16 @@ def check(params: Params, world: World) -> list[str]:
             + checks.times(share=p.share_s, uplink=p.uplink_s, setup=p.setup_s))
 
 
-def analysis(params: Params, setting: Setting) -> Analysis:
+def analysis(params: Params, setting: Setting, run: Realised) -> Analysis:
     """Reliability, transmissions, convergence; with keys also what observers learn."""
     p, replicated = params, params.training == "replicated"
     found = theory.reliability(design(p), setting, replicated=replicated, send_incomplete=p.send_incomplete,
                                rowspace=p.decoder == "rowspace")
-    return found if replicated else found | theory.privacy(design(p), setting, zeta=p.zeta, clip=p.clip,
-                                                           delta=p.ldp_delta)
+    if replicated:
+        return found
+    same = not (p.rekey_after or p.rekey_at)                # else groups change, and with them who hears whom
+    return found | theory.privacy(design(p), setting, run if same else None, zeta=p.zeta, clip=p.clip,
+                                  delta=p.ldp_delta)
 
 
 EXAMPLE = """

@@ -36,7 +36,7 @@ from emul.primitives.bft.security import security_probability
 from emul.protocols import agreement
 from emul.protocols.agreement.clients import Undecided, Upload, agreed, upload
 from emul.protocols.agreement.servers import Ballot, NoQuorum, Voter, accepted, agree, dropped, linger, tell
-from emul.roles import Analysis, Message, Node, Setting, Vector, World, checks
+from emul.roles import Analysis, Message, Node, Realised, Setting, Vector, World, checks
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,7 @@ def check(params: Params, world: World) -> list[str]:
     return errors
 
 
-def analysis(params: Params, setting: Setting) -> Analysis:
+def analysis(params: Params, setting: Setting, run: Realised) -> Analysis:
     """Messages of an agreement without faults, and how likely the servers bear their malicious ones."""
     n = len(setting.roles["server"])
     found: Analysis = {

@@ -18,7 +18,7 @@ from emul.primitives.privacy.mechanism import noisy, told_by_update
 from emul.protocols import rounds
 from emul.protocols.robust import MEAN, robust_server, wrong_rule
 from emul.protocols.rounds import Update, synchronous_client, train_once
-from emul.roles import Analysis, Node, Setting, Vector, World, checks, weighted_mean
+from emul.roles import Analysis, Node, Realised, Setting, Vector, World, checks, weighted_mean
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def check(params: Params, world: World) -> list[str]:
             + checks.probabilities(ldp_delta=p.ldp_delta) + wrong_rule(p.aggregate, 1.0, world))
 
 
-def analysis(params: Params, setting: Setting) -> Analysis:
+def analysis(params: Params, setting: Setting, run: Realised) -> Analysis:
     """What theory says: transmissions in updates of d elements, and what one noisy update tells who hears it."""
     p, names, hub = params, setting.roles["client"], setting.roles["server"][0]
     found: Analysis = {
@@ -72,7 +72,8 @@ def analysis(params: Params, setting: Setting) -> Analysis:
         "received_per_round": (sum(1 - setting.outage(k, hub) for k in names), "received"),
     }
     if p.lambda_:
-        found |= told_by_update(p.lambda_, p.clip, p.ldp_delta)
+        most = max(run.participation("Update").values(), default=0)
+        found |= told_by_update(p.lambda_, p.clip, p.ldp_delta, setting.rounds, most)
     return found
 
 EXAMPLE = """

@@ -95,10 +95,16 @@ def relay_mixture(row: Matrix, Sigma: Matrix, connected: Sequence[float], j: int
     """
     found = []
     for p, heard in link_patterns(row, connected, forced=j):
-        Lambda = row * heard
-        nu = float(Lambda @ Sigma @ Lambda)
-        found.append((p, 2 * R * abs(float(row[j])) / math.sqrt(nu) if nu > 1e-300 else math.inf))
+        found.append((p, sum_mu(row * heard, Sigma, j, R)))
     return found
+
+
+def sum_mu(Lambda: Matrix, Sigma: Matrix, j: int, R: float) -> float:
+    """mu of one partial sum with the coefficients Lambda, (K,), 0 for who is not in it: 2 R |Lambda_j| / sqrt(nu)."""
+    if not Lambda[j]:
+        return 0.0
+    nu = float(Lambda @ Sigma @ Lambda)
+    return 2 * R * abs(float(Lambda[j])) / math.sqrt(nu) if nu > 1e-300 else math.inf
 
 
 def joint_mu(M: Matrix, Sigma: Matrix, j: int, R: float) -> float:

@@ -19,8 +19,17 @@ def noisy(update: np.ndarray, clip: float | None, lambda_: float, rng: np.random
     return kept + np.float32(lambda_) * rng.standard_normal(update.size, dtype=np.float32)
 
 
-def told_by_update(lambda_: float, clip: float | None, delta: float) -> dict[str, Any]:
-    """What one noisy update tells whoever hears it, for an `analysis`: bits per coordinate of an update that spreads as
-    its noise does, and epsilon at `delta`, "unbounded" for updates that are not clipped. lambda_ is above 0."""
-    return {"lmip_update_bits": lmip.message(lambda_, lambda_),
-            "ldp_update_epsilon": "unbounded" if clip is None else ldp.epsilon(delta, ldp.peer_mu(clip, lambda_))}
+def told_by_update(lambda_: float, clip: float | None, delta: float, rounds: int, sent: int) -> dict[str, Any]:
+    """What noisy updates tell whoever hears them, for an `analysis`: bits per coordinate of an update that spreads as
+    its noise does, and epsilon at `delta`, "unbounded" for updates that are not clipped. lambda_ is above 0.
+
+    Epsilon of one update, and of a client's updates together: in all `rounds`, and in as many as the client `sent` one
+    in that took part most often. Each has fresh noise, so their mu add in squares; what is lost on a link counts, since
+    it was on the air.
+    """
+    bits = {"lmip_update_bits": lmip.message(lambda_, lambda_)}
+    if clip is None:
+        return bits | dict.fromkeys(("ldp_update_epsilon", "ldp_update_run_epsilon"), "unbounded")
+    mu = ldp.peer_mu(clip, lambda_)
+    most, realised = (ldp.epsilon(delta, ldp.composed([mu] * n)) for n in (rounds, sent))
+    return bits | {"ldp_update_epsilon": ldp.epsilon(delta, mu), "ldp_update_run_epsilon": (most, realised)}

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from emul.primitives.codes import outage, secure_keys
 from emul.primitives.privacy import ldp, lmip
 from emul.protocols.seccogc.group import Design, gradient_code, key_generator
-from emul.roles import Analysis, Setting
+from emul.roles import Analysis, Realised, Setting
 
-OBSERVERS = ("outsider", "peer", "partial_sum", "server", "outsider_run", "peer_run")      # of one round, or of all
+OBSERVERS = ("outsider", "peer", "partial_sum", "server", "outsider_run", "peer_run", "partial_sum_run")
 ANALYSED_CLIENTS = 100              # beyond, the analysis leaves out what grows with their square and more
 
 
@@ -77,15 +77,18 @@ def by_s(connected: np.ndarray, uplinks: Sequence[float]) -> dict[str, float]:
     return found
 
 
-def privacy(design: Design, setting: Setting, *, zeta: float | None, clip: float | None, delta: float) -> Analysis:
+def privacy(design: Design, setting: Setting, run: Realised | None, *, zeta: float | None, clip: float | None,
+            delta: float) -> Analysis:
     """Bits per coordinate and round (LMIP), and epsilon at `delta` if updates are clipped, else "unbounded".
 
     zeta: standard deviation of an update per coordinate; None: that of a key. The peer is client 0, which hears its
     right neighbour or everybody; the relay is client 0, and what is asked about there is the client with its largest
-    coefficient. The server sees all sums of a success. `_run`: an observer who hears that client in every round, each
-    with fresh keys. Above ANALYSED_CLIENTS: nothing.
+    coefficient. The server sees all sums of a success. `_run`: an observer of all rounds, each with fresh keys: who
+    hears that client in every round, and, by `run`, in those in which its message came to client 0; None: that is not
+    known. Above ANALYSED_CLIENTS: nothing.
     """
-    K = len(setting.roles["client"])
+    names = setting.roles["client"]
+    K = len(names)
     if not design.lambda_ or K > ANALYSED_CLIENTS:
         return {}
     G, A = gradient_code(design, K, setting.seed), key_generator(design, K, setting.seed)
@@ -106,8 +109,34 @@ def privacy(design: Design, setting: Setting, *, zeta: float | None, clip: float
         return found | dict.fromkeys((f"ldp_{who}_epsilon" for who in OBSERVERS), "unbounded")
     peer = math.sqrt(max(0.0, float(lmip.peer_view(A, 0, knows)[1, 1])))
     mu = {"outsider": ldp.peer_mu(clip, math.sqrt(Sigma[j, j])), "peer": ldp.peer_mu(clip, peer)}
-    rounds = max(1, setting.rounds)
-    return found | {f"ldp_{who}_epsilon": ldp.epsilon(delta, value) for who, value in mu.items()} | {
-        "ldp_partial_sum_epsilon": ldp.mixture_epsilon(delta, ldp.relay_mixture(G[0], Sigma, hears, j, clip)),
-        "ldp_server_epsilon": ldp.epsilon(delta, ldp.joint_mu(G, Sigma, j, clip))} | {
-        f"ldp_{who}_run_epsilon": ldp.epsilon(delta, ldp.composed([value] * rounds)) for who, value in mu.items()}
+    found |= {f"ldp_{who}_epsilon": ldp.epsilon(delta, value) for who, value in mu.items()}
+    found |= {"ldp_partial_sum_epsilon": ldp.mixture_epsilon(delta, ldp.relay_mixture(G[0], Sigma, hears, j, clip)),
+              "ldp_server_epsilon": ldp.epsilon(delta, ldp.joint_mu(G, Sigma, j, clip))}
+    every = {who: [value] * max(1, setting.rounds) for who, value in mu.items()}
+    happened = {} if run is None else {
+        "outsider": [mu["outsider"]] * heard(run, names[j], names[0]),
+        "peer": [mu["peer"]] * heard(run, names[1], names[0]),
+        "partial_sum": [ldp.sum_mu(row, Sigma, j, clip) for row in sums(run, G[0], setting)]}
+    return found | over_the_run(every, happened, delta)
+
+
+def over_the_run(every: Mapping[str, Sequence[float]], happened: Mapping[str, Sequence[float]], delta: float,
+                 ) -> Analysis:
+    """Epsilon of an observer of all rounds together: as if it had heard in every one, and by what happened."""
+    foretold, came = ({who: ldp.epsilon(delta, ldp.composed(mus)) for who, mus in of.items()}
+                      for of in (every, happened))
+    return {f"ldp_{who}_run_epsilon": (foretold.get(who), came[who]) if who in came else foretold[who]
+            for who in {**foretold, **came}}
+
+
+def heard(run: Realised, source: str, relay: str) -> int:
+    """Rounds in which the masked update of `source` came to `relay` in time."""
+    return sum(source in sources for sources in run.heard("Masked", relay).values())
+
+
+def sums(run: Realised, row: np.ndarray, setting: Setting) -> list[np.ndarray]:
+    """(K,) coefficients of each partial sum of client 0 that came to the server: of whom it had heard, and its own."""
+    names, hub = setting.roles["client"], setting.roles["server"][0]
+    came, relayed = run.heard("Masked", names[0]), run.heard("PartialSum", hub)
+    return [row * np.array([k == 0 or name in came.get(round_, ()) for k, name in enumerate(names)])
+            for round_, relays in relayed.items() if names[0] in relays]
