@@ -1,4 +1,4 @@
-"""What `emul new-scheme NAME` writes: a scheme that runs, a scenario for it, and its test."""
+"""What `emul new-scheme NAME` and `new-task NAME` write: a module that runs, a scenario for it, and its test."""
 
 from __future__ import annotations
 
@@ -122,28 +122,134 @@ def test_the_server_averages_what_has_come_by_the_deadline():
     assert role.node.state(None).model.tolist() == [0.25, 0.75]     # (10 * 1 + 30 * 0) / 40, ...
 '''
 
+_TASK = """\
+\"\"\"NAME: points of a plane in three rings, each by one of ten people; to be changed into a task of your own.
+
+Run it with `emul run NAME.yaml --plugin NAME`. docs/own-task.md says what each part may be.
+\"\"\"
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from emul.learning.objectives import Objective
+
+
+def rings(spec):
+    \"\"\"spec: `task.data` of the scenario, with keys of your own. The same arrays each time that it is called.\"\"\"
+    n, noise = spec.get("samples", 1200), spec.get("noise", 0.15)
+    rng = np.random.default_rng(1)
+    label, person, angle = rng.integers(0, 3, n), rng.integers(0, 10, n), rng.uniform(0, 2 * np.pi, n)
+    radius = 1 + label + rng.normal(0, noise, n)
+    x = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)          # (n, 2) floats
+    test = np.arange(n) < n // 4
+    return {"train_x": x[~test], "train_y": label[~test], "train_person": person[~test],
+            "test_x": x[test], "test_y": label[test], "test_person": person[test]}
+
+
+def at_random(targets, columns, clients, value, rng):
+    \"\"\"An array of indices for each client: here, as many samples as the others, at random.\"\"\"
+    return np.array_split(rng.permutation(len(targets)), clients)
+
+
+def net(input_shape, outputs):
+    \"\"\"A torch.nn.Module: (B, *input_shape) -> (B, outputs). What has requires_grad=False stays as it is.\"\"\"
+    return nn.Sequential(nn.Linear(prod(input_shape), 16), nn.ReLU(), nn.Linear(16, outputs))
+
+
+@dataclass(frozen=True, eq=False)
+class Smooth(Objective):
+    \"\"\"Cross entropy with smoothed labels.\"\"\"
+
+    smoothing: float = 0.1
+
+    def __call__(self, outputs, batch, weights):        # (B,), a loss for each sample
+        return cross_entropy(outputs.logits, batch.y, reduction="none", label_smoothing=self.smoothing)
+
+
+DATA = {"NAME_data": rings}
+PARTITIONS = {"NAME_parts": at_random}
+MODELS = {"NAME_net": net}
+OBJECTIVES = {"NAME_loss": Smooth}
+"""
+
+_TASK_SCENARIO = """\
+# Five clients on a star, three rounds, with a task of your own. `emul run NAME.yaml --plugin NAME`
+emul: 1
+name: NAME
+seed: 1
+topology: {generator: star, clients: 5}
+links:
+  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
+task:
+  data: {set: NAME_data, samples: 1200}
+  partition: {by: person}             # or NAME_parts
+  model: NAME_net
+  objective: {NAME_loss: {smoothing: 0.05}}
+  solver: {sgd: {lr: 0.2, steps: 20, batch: 32}}
+compute: {mode: zero}
+schemes:
+  - {name: fedavg, deadline: 10 s}
+stop: {rounds: 3}
+"""
+
+_TASK_TEST = """\
+\"\"\"NAME: the task holds what emul expects of one, and can be learnt.\"\"\"
+
+from emul.learning import Task
+from emul.testing import check_task
+
+SPEC = {"data": {"set": "NAME_data"}, "partition": {"by": "person"}, "model": "NAME_net", "objective": "NAME_loss",
+        "solver": {"sgd": {"lr": 0.2, "steps": 60, "batch": 32}}}
+
+
+def test_NAME_is_a_task():
+    \"\"\"All parts fit each other, are the same each time, and train together as they do alone.\"\"\"
+    check_task(SPEC, clients=5, plugins=["NAME"])
+    check_task(SPEC | {"partition": "NAME_parts"}, clients=5, plugins=["NAME"])
+
+
+def test_a_client_learns():
+    task = Task(SPEC, clients=5, seed=1, plugins=["NAME"])
+    node, start = task.for_node("client1", 0, lambda: 1), task.initial_parameters()
+    update, samples = node.local_update(start)
+    assert samples == node.samples()
+    assert node.loss(start + update, on="test") < node.loss(start, on="test")
+"""
+
 
 class TemplateError(EmulError):
-    """A new scheme cannot be written; the text says why."""
+    """A new scheme or task cannot be written; the text says why."""
 
 
-def write(name: str, directory: Path) -> list[Path]:
+def write_scheme(name: str, directory: Path) -> list[Path]:
     """Write `NAME.py`, `NAME.yaml` and `test_NAME.py` into `directory`, which is made; the paths, in this order.
 
     Never overwrites. Raises TemplateError for a name that Python or emul cannot take, and for a file that exists.
     """
+    return _write("scheme", name, directory, (_SCHEME, _SCENARIO, _TEST))
+
+
+def write_task(name: str, directory: Path) -> list[Path]:
+    """As `write_scheme`, a learning task: data set, partition, model and objective."""
+    return _write("task", name, directory, (_TASK, _TASK_SCENARIO, _TASK_TEST))
+
+
+def _write(what: str, name: str, directory: Path, texts: tuple[str, str, str]) -> list[Path]:
     if not (name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
-        raise TemplateError(f'scheme name "{name}": expected a Python identifier that is no keyword, such as my_scheme')
-    files = {f"{name}.py": _SCHEME, f"{name}.yaml": _SCENARIO, f"test_{name}.py": _TEST}
-    paths = [directory / file for file in files]
+        raise TemplateError(f'{what} name "{name}": expected a Python identifier that is no keyword, such as my_{what}')
+    paths = [directory / file for file in (f"{name}.py", f"{name}.yaml", f"test_{name}.py")]
     taken = [str(path) for path in paths if path.exists() or path.is_symlink()]
     if taken:
         raise TemplateError(f"{', '.join(taken)}: exists already; nothing was written. Expected a name or a "
                             "directory (--dir) without such files")
-    _check_free(name)
+    _check_free(what, name)
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        for path, text in zip(paths, files.values(), strict=True):
+        for path, text in zip(paths, texts, strict=True):
             with open(path, "x", encoding="utf-8") as file:     # "x": not even if it came into being just now
                 file.write(text.replace("NAME", name))
     except OSError as e:
@@ -151,9 +257,9 @@ def write(name: str, directory: Path) -> list[Path]:
     return paths
 
 
-def _check_free(name: str) -> None:
+def _check_free(what: str, name: str) -> None:
     if name in schemes.known():
-        raise TemplateError(f'scheme name "{name}": there is a scheme of this name already; expected another')
+        raise TemplateError(f'{what} name "{name}": there is a scheme of this name already; expected another')
     if name.startswith("_") or importlib.util.find_spec(name) is not None:      # else one would hide the other
-        raise TemplateError(f'scheme name "{name}": expected a name that no Python module has and that does not begin '
-                            'with "_", such as my_scheme')
+        raise TemplateError(f'{what} name "{name}": expected a name that no Python module has and that does not begin '
+                            f'with "_", such as my_{what}')

@@ -12,7 +12,7 @@ import pytest
 
 from emul import cli, testing
 from emul.scenario import load
-from emul.templates import TemplateError, write
+from emul.templates import TemplateError, write_scheme, write_task
 
 
 @pytest.fixture
@@ -29,7 +29,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_a_new_scheme_runs_and_passes_its_own_test(folder: Path, monkeypatch: pytest.MonkeyPatch,
                                                    capsys: pytest.CaptureFixture[str]) -> None:
-    assert write("my_scheme", folder) == [folder / n for n in ("my_scheme.py", "my_scheme.yaml", "test_my_scheme.py")]
+    names = ["my_scheme.py", "my_scheme.yaml", "test_my_scheme.py"]
+    assert write_scheme("my_scheme", folder) == [folder / name for name in names]
     command = ["run", "my_scheme.yaml", "--plugin", "my_scheme", "--workers", "0", "--quiet"]
     monkeypatch.setattr(sys, "argv", ["emul", *command])
     with pytest.raises(SystemExit) as stop:
@@ -46,8 +47,36 @@ def test_a_new_scheme_runs_and_passes_its_own_test(folder: Path, monkeypatch: py
         test()
 
 
+def test_a_new_task_runs_and_passes_its_own_test(folder: Path, monkeypatch: pytest.MonkeyPatch,
+                                                 capsys: pytest.CaptureFixture[str]) -> None:
+    def emul(*command: str) -> list[str]:
+        monkeypatch.setattr(sys, "argv", ["emul", *command])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        said = capsys.readouterr()
+        assert stop.value.code == 0, said.err
+        return said.out.splitlines()
+
+    assert emul("new-task", "my_task")[-1] == "run it:  emul run my_task.yaml --plugin my_task"
+    table = emul("run", "my_task.yaml", "--plugin", "my_task", "--workers", "0", "--quiet")
+    assert table[1].split()[:3] == ["fedavg", "3", "0"]                 # rounds, failed
+    assert float(table[1].split()[3]) > 0.8                             # accuracy
+    assert ("my_task: for tasks: data set my_task_data, partition my_task_parts, model my_task_net, "
+            "objective my_task_loss") in emul("schemes", "--plugin", "my_task")
+    written = importlib.import_module("test_my_task")
+    tests = [getattr(written, name) for name in dir(written) if name.startswith("test_")]
+    assert len(tests) == 2
+    for test in tests:
+        test()
+
+
+def test_a_task_has_errors_of_its_own(folder: Path) -> None:
+    with pytest.raises(TemplateError, match=r'^task name "a-b": expected a Python identifier .*, such as my_task$'):
+        write_task("a-b", folder)
+
+
 def test_what_is_written_is_what_is_documented(folder: Path) -> None:
-    write("other", folder / "new" / "folder")
+    write_scheme("other", folder / "new" / "folder")
     text = (folder / "new/folder/other.py").read_text()
     assert "NAME" not in text + (folder / "new/folder/other.yaml").read_text()
     assert len(text.splitlines()) < 80
@@ -76,7 +105,7 @@ def test_what_is_written_is_what_is_documented(folder: Path) -> None:
 ])
 def test_names_that_cannot_be_are_refused_and_nothing_is_written(name: str, text: str, folder: Path) -> None:
     with pytest.raises(TemplateError) as error:
-        write(name, folder)
+        write_scheme(name, folder)
     assert str(error.value) == text
     assert list(folder.iterdir()) == []
 
@@ -85,7 +114,7 @@ def test_names_that_cannot_be_are_refused_and_nothing_is_written(name: str, text
 def test_no_file_is_ever_overwritten(taken: str, folder: Path) -> None:
     (folder / taken).write_text("precious")
     with pytest.raises(TemplateError) as error:
-        write("mine", folder)
+        write_scheme("mine", folder)
     assert str(error.value) == (f"{folder / taken}: exists already; nothing was written. Expected a name or a "
                                 "directory (--dir) without such files")
     assert [(p.name, p.read_text()) for p in folder.iterdir()] == [(taken, "precious")]
@@ -94,4 +123,4 @@ def test_no_file_is_ever_overwritten(taken: str, folder: Path) -> None:
 def test_a_directory_that_cannot_be_made_is_named(folder: Path) -> None:
     (folder / "file").write_text("")
     with pytest.raises(TemplateError, match=r"file/below: cannot be written: Not a directory$"):
-        write("mine", folder / "file" / "below")
+        write_scheme("mine", folder / "file" / "below")

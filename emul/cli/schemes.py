@@ -1,7 +1,8 @@
-"""`emul schemes`, `new-scheme`."""
+"""`emul schemes`, `new-scheme`, `new-task`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated
@@ -22,12 +23,25 @@ def list_schemes(plugin: Plugins = None) -> None:
         try:
             module = schemes.find(name, plugin or ())
         except EmulError as e:
-            print(f"{name}: {e}")
+            print(f"{name}: {_offers(name, plugin or ()) or e}")
             continue
         head = (module.__doc__ or "").strip().splitlines()
         print(f"{name}: {head[0] if head else ''}")
         parameters = ", ".join(scenario_keys(module.Params))
         print(f"    roles: {_places(module)}; parameters: {parameters or 'none'}")
+
+
+def _offers(name: str, plugins: Sequence[str]) -> str:
+    """What a plug-in of that name, which is no scheme, has for learning tasks: "model net, objective huber"."""
+    from emul.learning import names
+
+    module = next((plugin for plugin in plugins if plugin.rpartition(".")[2] == name), None)
+    try:
+        found = [] if module is None else [f"{kind.what} {own}" for kind in names.KINDS
+                                           for own in names.offered(kind, module)]
+    except EmulError:
+        return ""
+    return f"for tasks: {', '.join(found)}" if found else ""
 
 
 def _places(module: ModuleType) -> str:
@@ -45,7 +59,21 @@ def new_scheme(name: Annotated[str, typer.Argument(help="name of the scheme, a P
     """Write a runnable scheme of your own, a scenario for it, and its test."""
     from emul import templates
 
-    for path in templates.write(name, directory):
+    _say(name, directory, templates.write_scheme(name, directory))
+
+
+@app.command(name="new-task")
+def new_task(name: Annotated[str, typer.Argument(help="name of the task, a Python identifier")],
+             directory: Annotated[Path, typer.Option("--dir", help="where to write the files")] = Path(),
+             ) -> None:
+    """Write a learning task of your own (data, partition, model, objective), a scenario for it, and its test."""
+    from emul import templates
+
+    _say(name, directory, templates.write_task(name, directory))
+
+
+def _say(name: str, directory: Path, written: Sequence[Path]) -> None:
+    for path in written:
         print(f"written: {path}")
     # plug-ins are imported from where the user is
     there = "" if directory == Path() else f"cd {directory} && "

@@ -19,6 +19,7 @@ from typing import Any
 
 from emul import __version__, scenario, schemes
 from emul.base.errors import Problem, ScenarioError
+from emul.learning import names
 from emul.record.rundir import JOURNAL
 from emul.scenario import Scenario, chosen, label_of
 from emul.scenario.labels import LABEL, Entry, parameters
@@ -151,7 +152,8 @@ def key(one: Scenario, plugins: Sequence[str] = ()) -> str:
     document = one.document()
     del document["workers"]                     # when a worker counts as hanging changes no result
     document["schemes"] = [parameters(entry) for entry in document["schemes"]]          # nor does what it is called
-    parts = [__version__, _source_of(one.schemes[0][0], tuple(plugins)), contents(document)]
+    parts = [__version__, _source_of(one.schemes[0][0], tuple(plugins)), contents(document),
+             *(_fingerprint(file) for file in map(_task_file, plugins) if file)]
     text = json.dumps(parts, sort_keys=True, ensure_ascii=False)
     return blake2b(text.encode(), digest_size=KEY_BYTES).hexdigest()
 
@@ -163,6 +165,13 @@ def _source_of(scheme: str, plugins: tuple[str, ...]) -> str:
     module = sys.modules.get(found.__name__, found)         # a variant is made of two, and has no file of its own
     file, base = getattr(module, "__file__", None), getattr(module, "VARIANT_OF", None)
     return ("" if file is None else _fingerprint(file)) + ("" if base is None else _source_of(base, plugins))
+
+
+def _task_file(plugin: str) -> str | None:
+    """The file of a plug-in that offers something for learning tasks; None: it offers nothing."""
+    if not any(names.offered(kind, plugin) for kind in names.KINDS):
+        return None
+    return names.imported(plugin).__file__
 
 
 def contents(value: Any) -> Any:
