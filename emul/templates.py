@@ -88,7 +88,7 @@ task:
   solver: {sgd: {lr: 0.1, steps: 5, batch: 32}}
 compute: {mode: zero}               # computing takes no virtual time; `emul profile` measures what it takes here
 schemes:
-  - {name: NAME, deadline: none, fraction: 1.0}
+  - {name: NAME, deadline: 100 ms, fraction: 1.0}
 stop: {rounds: 3}
 '''
 

@@ -163,7 +163,7 @@ def test_a_role_without_a_place_is_refused_with_the_key_that_gives_it_one() -> N
 
 def test_rules_that_match_nothing_are_warnings() -> None:
     odd = scenario('links=[{match: "*", latency: 1 ms}, {match: "clint1->server", latency: 2 ms}]',
-                   "compute.mode=measured", "nodes=[{match: clint2, speed: 2.0}]")
+                   "compute.mode=measured", "nodes=[{match: clint2, speed: 2.0}]", "schemes=[fedavg]")
     assert engine.wire(odd, "fedavg", {}).warnings == [
         'links: the rule "clint1->server" matches no link', 'nodes[0] "clint2" matches no node']
 

@@ -28,11 +28,22 @@ def test_quickstart_runs_three_schemes_and_no_invariant_is_violated(quickstart):
     assert [r.warnings for r in quickstart] == [(), (), ()]
 
 
+def test_no_wait_of_the_quickstart_knows_fates(quickstart):
+    assert [r.summary["oracle_waits"] for r in quickstart] == [{}, {}, {}]
+
+
+def test_the_schemes_of_mnist_have_deadlines_and_sound_thresholds():
+    entries = dict(load(ROOT / "scenarios" / "mnist.yaml", check=False).schemes)
+    assert entries["fedavg"]["deadline"] == "500 ms"
+    assert 2 * entries["secagg"]["threshold"] > 10
+    assert {"share", "uplink", "setup"} <= entries["fair_seccogc"].keys()
+
+
 def test_quickstart_learns(quickstart):
     accuracy = {r.scheme: r.summary["accuracy"] for r in quickstart}
     assert accuracy["fedavg"] > 0.9
     assert accuracy["secagg"] > 0.9
-    assert accuracy["fair_seccogc"] > 0.85         # a third of its rounds cannot be decoded
+    assert accuracy["fair_seccogc"] > 0.85         # a quarter of its rounds cannot be decoded
 
 
 def test_all_schemes_of_quickstart_meet_the_same_outages_of_the_uplinks(quickstart):
@@ -50,7 +61,7 @@ def test_all_schemes_of_quickstart_meet_the_same_outages_of_the_uplinks(quicksta
         common = fedavg.index.intersection(other.index)
         assert len(common) > 100
         assert (fedavg[common] == other[common]).all()
-    assert 0.2 < fedavg.mean() < 0.4
+    assert 0.1 < fedavg.mean() < 0.3
 
 
 def test_quickstart_is_replayed_to_the_bit_in_one_process(quickstart):

@@ -38,6 +38,7 @@ def sweep(scenario: ScenarioFile,
           out: Annotated[Path | None, typer.Option(help="directory of the study [default: runs/NAME-sweep]")] = None,
           sets: Sets = None, plugin: Plugins = None, quiet: Quiet = False, as_json: Json = False) -> None:
     """Run a scenario for every combination of values, seeds and schemes. Started again, it runs what is missing."""
+    from emul.record.marks import MARK, NOTE
     from emul.study.cells import parse_grid
     from emul.study.sweep import sweep as run_sweep
 
@@ -49,6 +50,8 @@ def sweep(scenario: ScenarioFile,
     else:
         print(f"{len(study.runs)} runs" + (f", {study.found} of them there before" if study.found else "")
               + f": {study.path}{_known(study)}")
+        if study.knowing:
+            print(f"{', '.join(label + MARK for label in study.knowing)}: {NOTE}")
     _end(study)
 
 
@@ -129,6 +132,7 @@ def _document(study: Study) -> dict[str, Any]:
     runs = [{**entry(cell), **{key: summary_of(study.path, cell)[key] for key in (
         "accuracy", "rounds", "rounds_failed", "virtual_seconds", "bytes_total", "digest")}} for cell in study.runs]
     return {"directory": str(study.path), "runs": runs, "found_before": study.found,
+            "knowing_fates": study.knowing,
             "failed": [{**entry(f.cell), "error": f.error} for f in study.failed],
             "violated": [{**entry(cell), "invariant": said} for cell, said in study.violated]}
 

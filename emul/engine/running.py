@@ -22,7 +22,7 @@ from emul.kernel import Kernel, Recorder, run_to_end
 from emul.record import rundir
 from emul.record.journal import Journal
 from emul.record.progress import Progress
-from emul.record.summary import write_results
+from emul.record.summary import final_mean, write_results
 from emul.roles.events import Observation
 from emul.scenario import Scenario, chosen
 from emul.workers.attacking import Note
@@ -141,6 +141,7 @@ def run_into(directory: rundir.RunDirectory, scenario: Scenario, wiring: Wiring,
 
     try:
         finished = execute(keeping.applied(wiring, directory.path), pool, journal, tell, directory.path, recalled)
+        progress.ended(finished.kernel.entered, finished.kernel.end_ns, final_mean(observed(finished), "accuracy"))
     except RunError as e:
         journal.close(complete=False)
         directory.write("error.txt", f"{type(e).__name__}: {e}\n")

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from emul.base.units import format_size
+from emul.record.marks import NOTE, marked, oracle_waits
 
 _TERMINAL_EVERY_S = 0.1
 _LINES_EVERY_S = 5.0
@@ -44,6 +45,11 @@ class Progress:
         self._ended = now, virtual_ns
         self._line = line(self._scheme, round, self._rounds, virtual_ns, self._virtual_ns, accuracy, now - self._begin)
         self._draw(now)
+
+    def ended(self, round: int, virtual_ns: int, accuracy: float | None) -> None:
+        """The run has come to its end with this accuracy: the evaluations that were under way are done."""
+        if not self._quiet:
+            self._line = line(self._scheme, round, None, virtual_ns, None, accuracy, time.monotonic() - self._begin)
 
     def silent(self, round: int, virtual_ns: int) -> None:
         """The run goes on, but no round ends: after a while of that a person is told."""
@@ -135,13 +141,13 @@ def table(summaries: Sequence[Mapping[str, Any]]) -> str:
     widths = [max(len(row[i]) for row in body) for i in range(len(_HEAD))]
     lines = ["  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
              for row in body]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_note(summaries)])
 
 
 def _cells(s: Mapping[str, Any]) -> tuple[str, ...]:
     accuracy = s["accuracy"]
-    return (s["label"], str(s["rounds"]), str(s["rounds_failed"]), "-" if accuracy is None else f"{accuracy:.3f}",
-            seconds(s["virtual_seconds"]), bytes_of(s),
+    return (marked(s["label"], s), str(s["rounds"]), str(s["rounds_failed"]),
+            "-" if accuracy is None else f"{accuracy:.3f}", seconds(s["virtual_seconds"]), bytes_of(s),
             f"{s['messages_lost']}/{s['messages_sent']}", clock(s["real_seconds"]))
 
 
@@ -180,4 +186,12 @@ def print_table(summaries: Sequence[Mapping[str, Any]], stream: TextIO | None = 
         drawn.add_column(name, justify="right" if i else "left")
     for s in summaries:
         drawn.add_row(*_cells(s))
-    Console(file=out).print(drawn)
+    console = Console(file=out)
+    console.print(drawn)
+    for line in _note(summaries):
+        console.print(line, markup=False, highlight=False)
+
+
+def _note(summaries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the mark in a table means, if one is there."""
+    return [NOTE] if any(oracle_waits(s) for s in summaries) else []

@@ -22,6 +22,7 @@ from emul.roles import World
 from emul.scenario.attacks import Attack, Chosen
 from emul.scenario.churn import Availability
 from emul.scenario.faults import Fault, Slow, is_pattern, matches
+from emul.scenario.labels import label_of
 from emul.scenario.labels import parameters as own_parameters
 from emul.scenario.network import NetworkUse
 from emul.scenario.params import check_params
@@ -33,14 +34,15 @@ from emul.scenario.values import nearest
 
 def check_world(parts: dict[str, Any], source: Source, plugins: Sequence[str] = ()) -> list[str]:
     """Add to `source` what is wrong with the sound `parts`; the warnings are returned."""
-    network, warnings = None, []
+    network: Network | None = None
+    warnings: list[str] = []
     if "network" in parts:
         _record(parts["network"], source)
     if "topology" in parts and "link_rules" in parts and _files(parts["link_rules"], source):
         network = _network(parts, source)
         if network is not None:
             warnings = [*_names(parts, network.names, source), *_no_effect(parts)]
-    modules = _schemes(parts, network, source, plugins)
+    modules = _schemes(parts, network, source, plugins, warnings)
     _behaviours(parts.get("faults", []), modules, source, plugins)
     _attacks(parts.get("attacks", []), modules, source, plugins)
     _schedules(parts.get("faults", []), source)
@@ -168,8 +170,10 @@ def _schedules(faults: Sequence[Any], source: Source) -> None:
 
 
 def _schemes(parts: dict[str, Any], network: Network | None, source: Source, plugins: Sequence[str],
-             ) -> list[ModuleType]:
-    """The modules found; problems of names, parameters and places are added."""
+             warnings: list[str]) -> list[ModuleType]:
+    """The modules found; problems of names, parameters and places are added to `source`, what schemes warn of to
+    `warnings`.
+    """
     modules = []
     for i, (name, entry) in enumerate(parts.get("schemes", [])):
         try:
@@ -188,6 +192,8 @@ def _schemes(parts: dict[str, Any], network: Network | None, source: Source, plu
             if placed is not None:
                 world = _world(name, module, placed, network, parts)
                 _scheme(name, module, params, entry, ("schemes", i), world, source)
+                warn = getattr(module, "warn", None)
+                warnings += [] if warn is None else [f"{label_of(name, entry)}: {text}" for text in warn(params, world)]
         for below, value, expected in found:
             source.problem(("schemes", i, *below), value, expected)
     return modules

@@ -128,6 +128,16 @@ def check(params: Params, world: World) -> list[str]:
             errors.append(f"bits = {p.bits}: {e}")
     return errors
 
+
+def warn(params: Params, world: World) -> list[str]:
+    """What is allowed and unsafe: below 2 t > n a server that shows two versions of U3 learns both secrets of one."""
+    n, t = cohort_size(params, world.clients), threshold(params, world.clients)
+    if 2 * t > n:
+        return []
+    return [f"threshold = {t}: at most half of the {n} clients of a round; a server that tells two parts of them "
+            f"different survivors unmasks single updates; sound from {n // 2 + 1} on"]
+
+
 EXAMPLE = """
 emul: 1
 name: secagg

@@ -7,7 +7,7 @@ two schemes on one seed is free of what both share. Its mean over the seeds is c
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -42,7 +42,10 @@ Values = dict[str, dict[str, dict[int, float]]]     # metric -> scheme -> seed -
 
 @dataclass(frozen=True)
 class Comparison:
-    """A study of schemes, and what it says. `values` of `METRICS`; `differences` by (metric, scheme, baseline)."""
+    """A study of schemes, and what it says. `values` of `METRICS`; `differences` by (metric, scheme, baseline).
+
+    knowing: the schemes whose waits know fates.
+    """
 
     study: Study
     schemes: list[str]
@@ -51,6 +54,7 @@ class Comparison:
     target_from: str
     values: Values
     differences: dict[tuple[str, str, str], tuple[Interval, str]]
+    knowing: frozenset[str] = frozenset()
 
 
 def compare(path: Path, where: Where, *, schemes: Sequence[str] = (), seeds: Sequence[int] | None = None,
@@ -80,8 +84,9 @@ def compare(path: Path, where: Where, *, schemes: Sequence[str] = (), seeds: Seq
         results = tables.results(out, study.runs)
         target, said = choose_target(target, base.stop.accuracy, results)
         values = measure(curves, results, target)
+        knowing = frozenset(results[results["oracle_waits"] > 0]["scheme"])
         comparison = Comparison(study, names, list(seeds), target, said, values,
-                                differences(values, names, list(seeds)))
+                                differences(values, names, list(seeds), knowing), knowing)
         write_table(out, "curves", curves)
         write_table(out, "metrics", metrics_table(comparison))
         write_table(out, "differences", differences_table(comparison))
@@ -147,7 +152,7 @@ def first_reaching(accuracy: np.ndarray, target: float, cost: np.ndarray) -> flo
     return float(cost[reached[0]]) if len(reached) else None
 
 
-def differences(values: Values, schemes: Sequence[str], seeds: Sequence[int],
+def differences(values: Values, schemes: Sequence[str], seeds: Sequence[int], knowing: Collection[str] = (),
                 ) -> dict[tuple[str, str, str], tuple[Interval, str]]:
     """(metric, scheme, baseline) -> mean of scheme - baseline over the seeds that both have, and what to know of it.
 
@@ -165,6 +170,7 @@ def differences(values: Values, schemes: Sequence[str], seeds: Sequence[int],
                 notes.append(f"compared on the {len(both)} that both have")
             if 0 < len(both) < FEWEST:
                 notes.append(f"no interval below {FEWEST} seeds")
+            notes += [f"the waits of {name} know fates" for name in (scheme, baseline) if name in knowing]
             found[metric, scheme, baseline] = result, "; ".join(notes)
     return found
 
@@ -248,6 +254,7 @@ def document(c: Comparison) -> Mapping[str, Any]:
         found = verdict(c, metric)
         said[metric] = None if found is None else found.best
     return {"target": c.target, "target_from": c.target_from, "schemes": c.schemes, "seeds": c.seeds,
+            "knowing_fates": sorted(c.knowing),
             "reached": {scheme: reached(c, scheme) for scheme in c.schemes}, "least": said,
             "metrics": [{"metric": m, "scheme": s, "seed": seed, "value": v} for m, schemes in c.values.items()
                         for s, seeds in schemes.items() for seed, v in seeds.items()],

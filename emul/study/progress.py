@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, TextIO
 
+from emul.record.marks import MARK, oracle_waits
 from emul.record.progress import clock, live, rounded_size, seconds
 from emul.study.cells import Cell
 from emul.study.job import Event
@@ -48,7 +49,7 @@ class StudyProgress:
         self._shown = time.monotonic()
         if self._quiet:
             return
-        head = f"{self._done}/{self._total}  {cell.text}"
+        head = f"{self._done}/{self._total}  {cell.text}{MARK * bool(oracle_waits(summary or {}))}"
         if summary is None:
             said = str(event.error).strip().splitlines()
             self._write(f"{head}  failed: {said[0] if said else ''}")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from emul.record.marks import oracle_waits
 from emul.record.rundir import SUMMARY, read_json
 from emul.study.cells import Cell
 from emul.study.directory import Failure, finished
@@ -36,6 +37,7 @@ class Study:
     violated: list[tuple[Cell, str]]    # invariants, by cell
     warnings: list[str]
     from_store: float | None = None     # share of the trainings and evaluations of this call's runs that were known
+    knowing: list[str] = field(default_factory=list)    # schemes of which a run has waits that know fates
 
 
 def complete(path: Path, cells: Sequence[Cell], where: Where, save: Callable[[list[Cell], list[Failure]], None],
@@ -81,8 +83,11 @@ def complete(path: Path, cells: Sequence[Cell], where: Where, save: Callable[[li
         # after an interrupt: what ended meanwhile, and of which nothing was told any more
         done |= {cell.key for cell in cells if cell.key not in errors and finished(path, cell)}
         save(runs(), failed())
-    violated = [(cell, text) for cell in runs() for text in _violations(summary_of(path, cell))]
-    return Study(path, runs(), failed(), len(there), violated, sorted(warnings), _from_store(path, runs(), there))
+    summaries = [(cell, summary_of(path, cell)) for cell in runs()]
+    violated = [(cell, text) for cell, summary in summaries for text in _violations(summary)]
+    knowing = dict.fromkeys(cell.scheme for cell, summary in summaries if oracle_waits(summary))
+    return Study(path, runs(), failed(), len(there), violated, sorted(warnings), _from_store(path, runs(), there),
+                 list(knowing))
 
 
 def _from_store(path: Path, runs: Sequence[Cell], there: set[str]) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from emul.record.marks import NOTE, among
 from emul.study.compare import LESS_IS_BETTER, METRICS, Comparison, own, reached, verdict
 from emul.study.stats import Interval
 
@@ -17,12 +18,12 @@ def comparison(c: Comparison) -> str:
     count = len(c.seeds)
     lines = [f"target accuracy {c.target:g} ({c.target_from})" if c.target is not None else c.target_from,
              *_aligned([["scheme", "reached", *_HEADS.values()],
-                        *([scheme, f"{reached(c, scheme)}/{count}",
+                        *([among(scheme, c.knowing), f"{reached(c, scheme)}/{count}",
                            *(_shown(own(c, metric, scheme), METRICS[metric][0]) for metric in _HEADS)]
                           for scheme in c.schemes)])]
     for metric in LESS_IS_BETTER:
         lines += ["", *_verdict(c, metric)]
-    lines += ["", _about_intervals(count)]
+    lines += ["", _about_intervals(count), *([NOTE] if c.knowing else [])]
     return "\n".join(lines)
 
 
@@ -31,7 +32,7 @@ def _verdict(c: Comparison, metric: str) -> list[str]:
     if found is None:
         return [f"least {_MORE[metric]} to the target: no scheme reached it"]
     unit = METRICS[metric][0]
-    lines = [f"least {_MORE[metric]} to the target: {found.best}, {_shown(found.own, unit)} {unit}"]
+    lines = [f"least {_MORE[metric]} to the target: {among(found.best, c.knowing)}, {_shown(found.own, unit)} {unit}"]
     for scheme, (more, seeds) in found.others.items():
         seldom = f"; it reached the target on {seeds} of {len(c.seeds)} seeds" if seeds < len(c.seeds) else ""
         if more.mean is None:
@@ -40,7 +41,7 @@ def _verdict(c: Comparison, metric: str) -> list[str]:
             clear = ("" if more.without_zero else
                      ": the interval holds 0" if more.low is not None else ": no interval, so nothing is shown")
             said = f"{more.mean:+.3g} {unit}{_ends(more)} over {more.n} seed{'s' * (more.n != 1)}{clear}"
-        lines.append(f"  {scheme}: {said}{seldom}")
+        lines.append(f"  {among(scheme, c.knowing)}: {said}{seldom}")
     return lines
 
 

@@ -141,6 +141,15 @@ def test_plain_progress_is_quiet_but_for_its_last_line():
     assert re.fullmatch(r"fedavg  round 3/3  virtual 3.000 s  accuracy 0.500  real 0.\d s\n", stream.getvalue())
 
 
+def test_the_last_line_has_the_accuracy_of_the_table():
+    stream = io.StringIO()
+    progress = Progress("fedavg", 3, None, stream=stream)
+    progress.update(3, 3 * 10**9, 0.916)            # the last round is still being evaluated
+    progress.ended(3, 3 * 10**9, 0.949)
+    progress.done()
+    assert re.fullmatch(r"fedavg  round 3  virtual 3.000 s  accuracy 0.949  real 0.\d s\n", stream.getvalue())
+
+
 def test_progress_says_that_no_round_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     clock = iter([0.0, 1.0, 3.0, 10.0, 11.0])

@@ -81,7 +81,7 @@ def test_runs_directories_and_summaries_go_by_label_and_each_run_holds_its_own_e
     half, other = engine.run(two, workers=0, out=tmp_path)
     assert [r.directory.name for r in (half, other)] == ["small-half-1", "small-fedavg-1"]
     assert (half.summary["label"], half.summary["scheme"]) == ("half", "fedavg")
-    assert half.summary["parameters"] == {"deadline_s": None, "fraction": 0.5, "weights": "samples"}
+    assert half.summary["parameters"].items() >= {"deadline_s": None, "fraction": 0.5, "weights": "samples"}.items()
     assert (half.summary["parameters_given"], other.summary["parameters_given"]) == (["fraction"], ["deadline_s"])
     assert set(load_run(half.directory).rounds.cohort) == {2}
     for one in (half, other):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ import pandas as pd
 
 from emul.base.files import write_atomically
 from emul.record.journal import RecordError
+from emul.record.marks import NOTE, marked, oracle_waits
 from emul.record.report import data, figures, page, palette, spacetime, study
 from emul.record.report.data import Run
 from emul.record.report.figures import Figure
@@ -41,8 +43,9 @@ def write(path: Path | Sequence[Path], out: Path | None = None, figures_dir: Pat
     if len(paths) == 1 and study.is_run(paths[0]):
         found, title, home = _run_parts(paths[0]), f"{paths[0].resolve().name}", paths[0]
     else:
-        many = _study(paths)
+        many = study.marked(_study(paths))
         found, title, home = _study_parts(many), many.name or many.path.name, many.path
+        found = [_noted(part) if study.knowing(many) else part for part in found]
     out = home / "report.html" if out is None else out
     out.parent.mkdir(parents=True, exist_ok=True)
     with write_atomically(out) as temporary:
@@ -50,6 +53,12 @@ def write(path: Path | Sequence[Path], out: Path | None = None, figures_dir: Pat
     if figures_dir is not None:
         write_figures(figures_dir, [figure for part in found for figure in part.figures])
     return out
+
+
+def _noted(part: Part) -> Part:
+    """With the note about waits that know fates, where something is shown side by side."""
+    side_by_side = part.figures or part.tables
+    return replace(part, text=" ".join(filter(None, [part.text, f"{NOTE}."]))) if side_by_side else part
 
 
 def _study(paths: list[Path]) -> Study:
@@ -71,12 +80,13 @@ def _study(paths: list[Path]) -> Study:
 def _run_parts(path: Path) -> list[Part]:
     run = data.open_run(path)
     found = data.curve(run)
-    found = found.assign(series=run.label, seed=run.summary.get("seed"))
+    found = found.assign(series=marked(run.label, run.summary), seed=run.summary.get("seed"))
     learning = Part("learning", "Learning", figures.learning(found, single=True))
     if not learning.figures:
         learning = replace(learning, text="No accuracy and no loss were observed in this run.")
-    return [Part("overview", "Overview", cards=_cards(run)), learning, *_details(run, "", SPACE_TIME_ROWS)[0],
-            *_provenance(run, "")]
+    note = f"{NOTE}." if oracle_waits(run.summary) else ""
+    details = _details(run, "", SPACE_TIME_ROWS)[0]
+    return [Part("overview", "Overview", cards=_cards(run), text=note), learning, *details, *_provenance(run, "")]
 
 
 def _details(run: Run, prefix: str, budget: int) -> tuple[list[Part], pd.DataFrame, pd.DataFrame]:
@@ -171,7 +181,8 @@ def _figures_of(s: dict[str, Any]) -> list[tuple[str, str]]:
 
     accuracy = s.get("accuracy")
     failed = s.get("rounds_failed", 0)
-    return [("scheme", str(s["label"])), ("accuracy", "not observed" if accuracy is None else f"{accuracy:.3f}"),
+    return [("scheme", marked(str(s["label"]), s)),
+            ("accuracy", "not observed" if accuracy is None else f"{accuracy:.3f}"),
             ("virtual time", seconds(s["virtual_seconds"])), ("bytes", bytes_of(s)),
             ("rounds", f"{s['rounds']:,}" + (f" ({failed:,} failed)" if failed else "")),
             ("messages lost", f"{s['messages_lost']:,} of {s['messages_sent']:,}"),
@@ -222,9 +233,8 @@ def _study_parts(found: Study) -> list[Part]:
     computed: dict[str, pd.DataFrame] = {}
     curves: list[pd.DataFrame] = []
     opened = {member.path for member in detailed}
-    for member in detailed:
+    for member, prefix in zip(detailed, slugs([m.series for m in detailed]), strict=True):
         run = data.open_run(member.path)
-        prefix = slug(member.series)
         parts, traffics[member.series], computed[member.series] = _details(run, prefix, budget)
         details.append(Part(prefix, f"{member.series}{_of_seed(found, member)}", group=[
             Part(f"{prefix}-overview", "Overview", cards=_cards(run)), *parts, *_provenance(run, prefix)]))
@@ -261,6 +271,20 @@ def slug(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-").lower() or "run"
 
 
+def slugs(names: Sequence[str]) -> list[str]:
+    """A slug for each name, no two alike.
+
+    >>> slugs(["a b", "A-b", "c"])
+    ['a-b', 'a-b-2', 'c']
+    """
+    found: list[str] = []
+    for name in names:
+        first = slug(name)
+        more = (f"{first}-{k}" for k in itertools.count(2))
+        found.append(first if first not in found else next(one for one in more if one not in found))
+    return found
+
+
 def _of_seed(found: Study, member: Member) -> str:
     several = len({m.seed for m in found.members}) > 1
     values = ", ".join(f"{k} = {v}" for k, v in member.values.items())
@@ -294,6 +318,7 @@ def overview(found: Study) -> pd.DataFrame:
         **{name.removeprefix("parameters."): _cell(values[i]) for name, values in given.items()},
         "rounds": m.summary["rounds"], "failed": m.summary["rounds_failed"], "accuracy": m.summary["accuracy"],
         "virtual_s": m.summary["virtual_seconds"], "mb": m.summary["bytes_total"] / 1e6,
+        "waits that know fates": oracle_waits(m.summary),
         "lost": m.summary["messages_lost"], "sent": m.summary["messages_sent"],
         "real_s": m.summary["real_seconds"], "digest": m.summary["digest"]} for i, m in enumerate(found.members)])
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pandas as pd
 
 from emul.record import rundir
 from emul.record.journal import RecordError
+from emul.record.marks import among, oracle_waits
 from emul.record.report.data import plain_yaml
 
 STUDY = "study.json"
@@ -52,6 +53,24 @@ class Study:
         for member in sorted(self.members, key=lambda m: -1 if m.seed is None else m.seed):
             found.setdefault(member.series, member)
         return [found[name] for name in dict.fromkeys(m.series for m in self.members)]
+
+
+def knowing(found: Study) -> list[str]:
+    """Series of which a run has waits that know fates."""
+    return list(dict.fromkeys(m.series for m in found.members if oracle_waits(m.summary)))
+
+
+def marked(found: Study) -> Study:
+    """The study with the mark of such waits at the names of its series, in every frame."""
+    marked_ones = knowing(found)
+    names = {m.series: among(m.series, marked_ones) for m in found.members}
+
+    def renamed(frame: pd.DataFrame | None, *columns: str) -> pd.DataFrame | None:
+        return None if frame is None else frame.assign(**{c: frame[c].replace(names) for c in columns})
+
+    return replace(found, members=[replace(m, series=names[m.series]) for m in found.members],
+                   curves=renamed(found.curves, "scheme"),
+                   differences=renamed(found.differences, "scheme", "baseline"))
 
 
 def is_study(path: Path) -> bool:

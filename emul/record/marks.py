@@ -1,0 +1,33 @@
+"""The mark of schemes whose waits know fates, wherever they stand beside others.
+
+A wait without a timeout ends once the fate of every message is known. No real node can know a loss, so the virtual
+times of such a scheme are shorter than any real node's, and not those of a scheme with deadlines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+MARK = "*"
+NOTE = (f"{MARK} waits that know fates: they have no timeout and end when a loss is known, as no real node can; "
+        "times are too short beside schemes with deadlines")
+
+
+def oracle_waits(summary: Mapping[str, Any]) -> int:
+    """Waits of a run that ended because fates were known."""
+    return sum((summary.get("oracle_waits") or {}).values())
+
+
+def marked(label: str, summary: Mapping[str, Any]) -> str:
+    """The label of a run as tables and figures show it.
+
+    >>> marked("fedavg", {"oracle_waits": {"server@fedavg.py:33": 2}}), marked("fedavg", {"oracle_waits": {}})
+    ('fedavg*', 'fedavg')
+    """
+    return label + MARK * bool(oracle_waits(summary))
+
+
+def among(label: str, knowing: Collection[str]) -> str:
+    """A label as tables and figures show it; `knowing`: the labels of those that know fates."""
+    return label + MARK * (label in knowing)
