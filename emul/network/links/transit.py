@@ -91,17 +91,17 @@ class Transit:
 
     def whole_ends(self, service: Service, at: int) -> int:
         """When its last byte has left, sent from `at` on: no faster than it comes."""
-        return self._ends(service, at, self.left, 0)
+        return service.finish(at, self.left) if self.comes is HERE else self._ends(service, at, self.left, 0)
 
     def body_ends(self, service: Service, at: int) -> int:
         """When all but its last packet has."""
+        if self.comes is HERE:
+            return service.finish(at, self.body_left)
         return self._ends(service, at, self.body_left, self.last_out)
 
     def _ends(self, service: Service, at: int, left: Bytes, rest: int) -> int:
         """When `left` bytes have left, which are all but the last `rest`."""
         end = service.finish(at, left)
-        if self.comes is HERE:
-            return end
         for there_ns, behind in self._bounds(rest):
             if there_ns > at:
                 end = max(end, service.finish(there_ns, behind))
