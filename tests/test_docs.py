@@ -332,3 +332,12 @@ def test_the_readme_has_exactly_two_set_up_commands_and_they_are_targets() -> No
 
 def test_the_readme_keeps_a_place_for_the_table_of_a_real_run() -> None:
     assert re.search(r"^<!-- quickstart table -->$.*^<!-- end -->$", text(README), re.MULTILINE | re.DOTALL)
+
+
+def test_wherever_keys_are_made_it_says_that_they_are_for_emulation_only() -> None:
+    makes = re.compile(r'\.bytes\(KEY_BYTES\)|"ed25519"|def key_pair|def public_key')
+    found = [file for file in sorted((ROOT / "emul").rglob("*.py")) if makes.search(file.read_text())]
+    assert len(found) >= 6
+    silent = [file.relative_to(ROOT) for file in found if "for emulation only" not in " ".join(
+        file.read_text().lower().split())]
+    assert silent == []

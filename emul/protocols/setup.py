@@ -5,6 +5,9 @@
 
 Messages of a set-up may be lost like any other. They travel again until they are answered.
 
+Secret keys come from the scenario's seed, for emulation only. Public keys are not signed: a server that put keys of its
+own into the ring would read along, which no client notices. A real system needs a PKI, and pays its bytes.
+
 Bytes of the arrays in each message, without its header: PublicKey 32, KeyRing 32 K.
 """
 
@@ -103,7 +106,7 @@ async def exchange_keys(node: Node, clients: Sequence[int], keys: dict[int, np.n
 
 
 async def fresh_keys(node: Node) -> KeyPair:
-    """At a client: an X25519 key pair from its own stream."""
+    """At a client: an X25519 key pair from its own stream, so for emulation only: who has the seed has the secret."""
     own: KeyPair = await node.compute("keys", key_pair, node.rng.bytes(KEY_BYTES))
     return own
 

@@ -1,4 +1,7 @@
-"""Ed25519 signatures (RFC 8032): keys from 32 secret bytes, 64 bytes a signature, the same bytes every time."""
+"""Ed25519 signatures (RFC 8032): keys from 32 secret bytes, 64 bytes a signature, the same bytes every time.
+
+For emulation only where secrets come from the scenario's seed: who has it can sign for everybody.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 """X25519 key agreement, keys derived from it, and an authenticated channel with 16 bytes of overhead.
 
 X25519: RFC 7748. HKDF-SHA256: RFC 5869, empty salt. AES-256-GCM: NIST SP 800-38D.
+
+For emulation only: schemes take secrets from streams of the scenario's seed, so that a run repeats; who has the
+scenario has every key. Nothing here ties a public key to its owner: whoever can change it on its way is in the middle.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ class KeyPair:
 def key_pair(secret: bytes) -> KeyPair:
     """The pair of 32 secret bytes, e.g. `node.rng.bytes(32)`; any 32 bytes are a key. ValueError for another length.
 
+    Bytes of a node's stream are no secret to who knows the seed: for emulation only.
     Also gives the public key back to who has reconstructed a secret from its shares.
     """
     _expect_length("secret key", secret)

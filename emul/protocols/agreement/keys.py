@@ -1,4 +1,8 @@
-"""Ed25519 keys of the nodes that take part in an agreement, and claims that they have signed."""
+"""Ed25519 keys of the nodes that take part in an agreement, and claims that they have signed.
+
+Keys follow from the scenario's seed and the node's name, for emulation only: everybody could sign for everybody. Public
+keys are given, not sent.
+"""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class Hand:
 
 
 def new_secrets(rng: np.random.Generator) -> Secrets:
-    """Fresh ones, from a client's own stream."""
+    """Fresh ones, from a client's own stream: for emulation only, since who has the scenario's seed has them, too."""
     return Secrets(key_pair(rng.bytes(KEY_BYTES)), key_pair(rng.bytes(KEY_BYTES)), rng.bytes(KEY_BYTES))
 
 

@@ -33,7 +33,8 @@ class Begin(Message):
 
 @dataclass(frozen=True)
 class AdvertiseKeys(Message):
-    """Client to server."""
+    """Client to server. Not signed, as in the protocol against an honest but curious server: nothing ties a key to its
+    owner."""
 
     keys: np.ndarray                # (64,) uint8: c_pk, for the channels; s_pk, for the masks
 

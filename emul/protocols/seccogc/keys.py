@@ -4,6 +4,8 @@
 `dealer`            a third party draws Z and sends each client its N_k
 `component_seeds`   it sends client k the seeds of its components, once; neighbours share some of them
 `common_seed`       it sends everybody the one seed of all
+
+The dealer's root is drawn from the scenario's seed, for emulation only; what it sends is neither encrypted nor signed.
 """
 
 from __future__ import annotations
