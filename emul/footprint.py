@@ -22,8 +22,7 @@ from emul.network import Network
 from emul.record.journal import encode
 from emul.roles.events import Observation
 from emul.scenario import Scenario
-from emul.wire import Encoded
-from emul.workers.core import Core, Setup, Timing
+from emul.workers.core import Core, Timing
 from emul.workers.twin import Twin
 
 _MB = 10**6
@@ -65,41 +64,27 @@ class Weighing(Twin):
         super().__init__()
         self.seen = Seen()
 
-    def open(self, setups: Sequence[Setup]) -> None:
-        super().open(setups)
-        core = self._core
-        assert core is not None
-        keep = core._keep
-
-        def counted(source: int, encoded: Encoded, first: int, to: list[int]) -> None:
-            self.seen.encoded += encoded.size - encoded.declared
-            keep(source, encoded, first, to)
-
-        core._keep = counted                # type: ignore[method-assign]
-
     def finish(self) -> tuple[list[Observation], list[Timing]]:
-        if self._core is not None:
-            self._look(self._core)
+        self._look(self.core)
         return super().finish()
 
     def _look(self, core: Core) -> None:
-        seen = self.seen
+        seen, task = self.seen, core.task
         counted: set[int] = set()           # what several hold, such as the first model, counts once
-        for node, memory in core._memories.items():
+        for node, role, memory in core.memories():
             if memory.round or memory.sent or memory.computed:
-                role = core._role_of[node]
                 seen.active[role] += 1
                 seen.kept[role] += held(memory.state, counted) + core.kept_bytes(node)
-        seen.running = sum(not role.ended for role in core._running.values())
-        if core._task is not None:
-            arrays = [array for x in (core._task.data.train_x, core._task.data.test_x)
+        seen.encoded, seen.running = seen.encoded + core.encoded, core.running
+        if task is not None:
+            arrays = [array for x in (task.data.train_x, task.data.test_x)
                       for array in (x.values() if isinstance(x, dict) else [x])]
             seen.data = sum(array.nbytes for array in arrays)
             seen.data_mapped = all(map(_mapped, arrays))
-            seen.dimension = core._task.dimension
-            samples = core._task.samples(0)
-            seen.activations = activations(core._task.module(), core._task.examples(1).x,
-                                           min(core._task.solver.batch or samples, samples))
+            seen.dimension = task.dimension
+            samples = task.samples(0)
+            seen.activations = activations(task.module(), task.examples(1).x,
+                                           min(task.solver.batch or samples, samples))
 
 
 def _mapped(array: Any) -> bool:

@@ -101,7 +101,7 @@ def busy() -> None:
               r"after 1 of server \(test_conformance.py:\d+\)"),
 ])
 def test_check_scheme_names_what_a_scheme_does_wrong(fault: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("emul.testing.ACTIVATIONS_LIMIT", 2_000)
+    monkeypatch.setattr("emul.testing.case.ACTIVATIONS_LIMIT", 2_000)
     with pytest.raises(AssertionError, match=said):
         check_scheme("test_conformance", plugins=[__name__], params={"fault": fault}, pools=[])
 

@@ -15,15 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from emul.learning import NodeTask
 from emul.primitives.means import weighted_sum
 from emul.roles.node import Node
 from emul.wire import Message, Vector
 
-Train = Callable[[Any, Vector], Vector]         # (node.task, model) -> the model after local training
+Train = Callable[[NodeTask, Vector], Vector]         # (node.task, model) -> the model after local training
 
 
 @dataclass(frozen=True)

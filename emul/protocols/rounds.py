@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from emul.learning import NodeTask
 from emul.roles import Message, Node, Received, Vector
 
 
@@ -91,7 +92,7 @@ async def train_once(node: Node, model: Vector) -> tuple[Vector, int]:
     return update
 
 
-def honest_update(task: Any, received: Received, j: int) -> Vector:
+def honest_update(task: NodeTask, received: Received, j: int) -> Vector:
     """`HONEST` of a scheme whose clients `train_once`: what client j sends if it follows the protocol."""
     update: Vector = task.local_update(received[Model].parameters)[0]
     return update

@@ -12,8 +12,13 @@ from emul.wire import Vector
 
 
 class WeightedUpdate(Protocol):
-    delta: Vector
-    samples: int
+    """An update with the number of samples behind it."""
+
+    @property
+    def delta(self) -> Vector: ...
+
+    @property
+    def samples(self) -> int: ...
 
 
 def weighted_mean(model: Vector, updates: Mapping[int, WeightedUpdate], weights: str = "samples") -> Vector:

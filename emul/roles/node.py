@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import perf_counter_ns
 from types import CodeType, TracebackType
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, TypeVarTuple
 
 import numpy as np
 
-from emul.base.clock import cpu_ns
 from emul.base.errors import (
     NothingToReceive,
     NotSendable,
@@ -27,7 +26,7 @@ from emul.base.errors import (
     WireError,
 )
 from emul.base.streams import generator
-from emul.roles.costs import Costs
+from emul.roles.desk import Desk, Evaluate, Job
 from emul.roles.events import (
     NEVER,
     Abstain,
@@ -49,11 +48,14 @@ from emul.roles.world import World
 from emul.verdicts import judge
 from emul.wire import Encoded, Message, Vector, encode
 
+if TYPE_CHECKING:
+    from emul.learning.node_task import NodeTask
+
 M = TypeVar("M", bound=Message)
 R = TypeVar("R")
 S = TypeVar("S")
+Ts = TypeVarTuple("Ts")
 Accept = Callable[[M], None]                            # of what came; raises ProtocolViolation
-Evaluate = Callable[[Vector], Mapping[str, float]]      # of reported parameters, off the clock
 Received = Mapping[type[Message], Any]                  # for `HONEST`: the newest message of each type in a round
 
 
@@ -66,72 +68,6 @@ class Offered(Message):
 
 class RoundOver(BaseException):
     """A quorum of the leaders has reached a later round. `with round_:` swallows it; no `except Exception` does."""
-
-
-@dataclass(slots=True)
-class Memory:
-    """What of a node survives a crash with return."""
-
-    state: Any = None
-    round: int = 0
-    sent: int = 0                               # copies sent so far: the next sequence number
-    computed: int = 0                           # computations begun so far
-    generators: dict[str, np.random.Generator] = field(default_factory=dict)
-
-
-class Job:
-    """A computation that has begun in virtual time. It really runs once, sooner or later, whatever happens."""
-
-    __slots__ = ("args", "cpu_ns", "done", "due", "error", "fn", "label", "number", "result", "volatile", "work")
-
-    def __init__(self, label: str, fn: Callable[..., Any], args: tuple[Any, ...], work: float, number: int = 0,
-                 volatile: bool = False):
-        self.label, self.fn, self.args, self.work = label, fn, args, work
-        self.number = number                        # which of the node's computations it is, from 0
-        self.volatile = volatile                    # its result cannot repeat itself
-        self.due = 0
-        self.done = False
-        self.result: Any = None
-        self.error: BaseException | None = None
-        self.cpu_ns = 0
-
-    def run(self) -> None:
-        begin = cpu_ns()
-        try:
-            self.result = self.fn(*self.args)
-        except Exception as e:          # raised again where the role awaits it
-            self.error = e
-        meter.mark = cpu_ns()
-        self.cpu_ns = meter.mark - begin
-        self.end()
-
-    def end(self) -> None:
-        """It is done; what it held can go."""
-        self.done = True
-        self.fn, self.args = _nothing, ()
-
-
-class Meter:
-    """CPU time of short pieces of code. The thread's CPU clock costs a system call, so it is read only where the
-    wall clock says that a piece may have been long; the piece was at most what has been used since it was read last.
-    """
-
-    def __init__(self) -> None:
-        self.mark = 0
-
-    def cpu_ns(self, wall_ns: int) -> int:
-        if wall_ns < 500_000:
-            return wall_ns
-        now = cpu_ns()
-        used, self.mark = now - self.mark, now
-        return min(wall_ns, used)
-
-
-meter = Meter()
-
-
-def _nothing() -> None:
-    return None
 
 
 class Await(Generic[R]):
@@ -247,36 +183,17 @@ class Node:
     Times are seconds of virtual time where a name ends in `_s`, integers of nanoseconds where it ends in `_ns`.
     """
 
-    __slots__ = ("_actions", "_artefact", "_attackers", "_costs", "_deviates", "_excused_ns", "_fetch", "_in_round",
-                 "_job", "_keep", "_memory", "_observe", "_offered", "_offers", "_types", "_unawaited", "id", "name",
-                 "now_ns", "role", "task", "world")
+    __slots__ = ("_desk", "_in_round", "id", "name", "now_ns", "role", "task", "world")
 
-    def __init__(self, id: int, role: str, world: World, memory: Memory, costs: Costs,
-                 task: Any = None, keep: Callable[[int, Encoded, int, list[int]], None] | None = None,
-                 observe: Callable[[int, int, Vector, Evaluate | None], str] | None = None,
-                 types: Mapping[str, type[Message]] | None = None, deviates: bool = False):
+    def __init__(self, id: int, role: str, world: World, desk: Desk, task: Any = None):
         self.id = id
         self.role = role
         self.name = world.names[id]
         self.world = world
-        self.task = task                            # learning task, bound to this node; None if the scenario has none
+        self.task: NodeTask = task                  # learning task, bound to this node; None if the scenario has none
         self.now_ns = 0
-        self._memory = memory
-        self._costs = costs
-        self._keep = keep or _keep_nothing
-        self._observe = observe or _observe_nothing
-        self._types = types                         # of messages that the scheme's nodes know; None: any
-        self._deviates = deviates                   # a BEHAVIOUR: what it sends is nobody's programming error
-        self._actions: list[Action] = []
+        self._desk = desk
         self._in_round = False
-        self._job: Job | None = None
-        self._fetch: Callable[[Ready], list[Message]] = _fetch_nothing
-        self._artefact: Callable[[int, str, int, object], None] = _leave_nothing
-        self._unawaited: list[str] = []             # places of suspensions asked for in this step
-        self._attackers: Callable[[int], set[int] | None] = _no_attackers      # in a round, for the observer
-        self._offers = False                        # somebody wants to know what is offered
-        self._offered: dict[str, Any] = {}          # in this round
-        self._excused_ns = 0                        # CPU time of encoding and digests: the engine's, not the role's
 
     # --- who and when ---------------------------------------------------------------------------------------------
 
@@ -288,7 +205,7 @@ class Node:
     @property
     def round(self) -> int:
         """The round this node is in or was in last; 0 before its first."""
-        return self._memory.round
+        return self._desk.memory.round
 
     @property
     def seed(self) -> int:
@@ -368,7 +285,7 @@ class Node:
 
     def stream(self, purpose: str) -> np.random.Generator:
         """A stream of this node for one purpose, so that two uses do not shift each other's draws."""
-        generators = self._memory.generators
+        generators = self._desk.memory.generators
         if purpose not in generators:
             generators[purpose] = generator(self.seed, purpose, self.name)
         return generators[purpose]
@@ -388,9 +305,9 @@ class Node:
 
     def state(self, initial: S) -> S:
         """The state that survives a crash: `initial` at the first call, the same object ever after."""
-        if self._memory.state is None:
-            self._memory.state = initial
-        return self._memory.state
+        if self._desk.memory.state is None:
+            self._desk.memory.state = initial
+        return self._desk.memory.state
 
     # --- what never suspends --------------------------------------------------------------------------------------
 
@@ -410,39 +327,39 @@ class Node:
             self._send(to, message)
 
     def _send(self, to: list[int], message: Message) -> None:
-        memory = self._memory
+        desk, memory = self._desk, self._desk.memory
         if min(to) < 0 or max(to) >= len(self.world.names):
             raise RoleError(f"{caller(2)}: there is no node {max(to) if min(to) >= 0 else min(to)}: nodes are 0 to "
                             f"{len(self.world.names) - 1}")
         begin = perf_counter_ns()
         encoded, reason = self._encoded(message)
-        if self._offered:
-            encoded.aside = encode(Offered(self._offered))
+        if desk.offered:
+            encoded.aside = encode(Offered(desk.offered))
         first = memory.sent
         memory.sent = first + len(to)
-        self._keep(self.id, encoded, first, to)
-        self._excused_ns += perf_counter_ns() - begin
+        desk.keep(self.id, encoded, first, to)
+        desk.excused_ns += perf_counter_ns() - begin
         round_ = 0 if message.unscoped else memory.round
-        self._actions.append(Send(to, type(message).__name__, encoded.size, first, round_, encoded.declared, reason))
+        desk.actions.append(Send(to, type(message).__name__, encoded.size, first, round_, encoded.declared, reason))
 
     def _encoded(self, message: Message) -> tuple[Encoded, str]:
         """The frames, and why no receiver will take them; "": they are what the message's annotations say."""
-        kind = type(message).__name__
+        kind, desk = type(message).__name__, self._desk
         if not isinstance(message, Message):
             raise RoleError(f"{caller(3)}: a {kind} cannot be sent: it is no Message")
-        if self._types is not None and kind not in self._types and not self._deviates:
+        if desk.types is not None and kind not in desk.types and not desk.deviates:
             raise RoleError(f"{caller(3)}: {kind} is not in MESSAGES of the scheme, so that nobody could read it: "
-                            f"write MESSAGES = ({', '.join([*self._types, kind])},)")
+                            f"write MESSAGES = ({', '.join([*desk.types, kind])},)")
         try:
             encoded = encode(message)
         except WireError as e:
-            if not self._deviates:
+            if not desk.deviates:
                 raise
             return Encoded(b"", []), str(e)[:_REASON]
-        found = judge(message, encoded, self._types)
+        found = judge(message, encoded, desk.types)
         if found is None:
             return encoded, ""
-        if self._deviates:
+        if desk.deviates:
             return encoded, found.reason[:_REASON]
         text = f"{kind}: {found.reason}"
         raise NotSendable(text) if found.diverged else WireError(text)
@@ -450,7 +367,7 @@ class Node:
     def abstain(self, targets: int | Iterable[int], *kinds: type[Message]) -> None:
         """Say that no message of `kinds` goes to `targets` in this round, so that nobody waits for it."""
         to = [targets] if isinstance(targets, int) else list(targets)
-        self._actions.append(Abstain(to, [k.__name__ for k in kinds], self._memory.round if self._in_round else 0))
+        self._desk.actions.append(Abstain(to, [k.__name__ for k in kinds], self.round if self._in_round else 0))
 
     def report(self, parameters: Vector | None = None, *, evaluate: Evaluate | None = None,
                **values: float | str | bool | None) -> None:
@@ -463,9 +380,9 @@ class Node:
         """
         begin = perf_counter_ns()
         plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in values.items()}
-        digest = "" if parameters is None else self._observe(self.id, self.round, parameters, evaluate)
-        self._actions.append(Report(self.round, plain, digest))
-        self._excused_ns += perf_counter_ns() - begin
+        digest = "" if parameters is None else self._desk.observe(self.id, self.round, parameters, evaluate)
+        self._desk.actions.append(Report(self.round, plain, digest))
+        self._desk.excused_ns += perf_counter_ns() - begin
 
     def judged(self, clients: Collection[int], kept: Collection[int], weights: Mapping[int, float] | None = None,
                ) -> None:
@@ -476,7 +393,7 @@ class Node:
         absolute sum that attackers have (`attackers_weight`).
         """
         values: dict[str, Any] = {"judged": len(clients), "kept": len(kept)}
-        attackers = self._attackers(self.round)
+        attackers = self._desk.attackers(self.round)
         if attackers is not None:
             values |= {"attackers_judged": len(attackers.intersection(clients)),
                        "attackers_kept": len(attackers.intersection(kept))}
@@ -492,8 +409,8 @@ class Node:
         An attacker that knows of others, and receives a message that this node sends later in the round, knows it. A
         server offers its "cohort", so that they know who takes part, and what it judges by, such as its "reference".
         """
-        if self._offers:
-            self._offered[name] = value.copy() if isinstance(value, np.ndarray) else value
+        if self._desk.offers:
+            self._desk.offered[name] = value.copy() if isinstance(value, np.ndarray) else value
 
     def keep(self, name: str, array: np.ndarray | Sequence[float] | float) -> None:
         """Leave an array of numbers in the run directory: `artefacts/<node>/<name>.npy`. Costs no virtual time and
@@ -502,8 +419,8 @@ class Node:
         Models need no such call: the last parameters that a node reports are kept always. Raises RoleError.
         """
         begin = perf_counter_ns()
-        self._artefact(self.id, name, self.round, array)
-        self._excused_ns += perf_counter_ns() - begin
+        self._desk.artefact(self.id, name, self.round, array)
+        self._desk.excused_ns += perf_counter_ns() - begin
 
     # --- what suspends --------------------------------------------------------------------------------------------
 
@@ -576,7 +493,7 @@ class Node:
         """Do nothing for a time."""
         return self._wait((), [], 1, seconds, self._slept)
 
-    def compute(self, label: str, fn: Callable[..., R], *args: Any, work: float = 0.0,
+    def compute(self, label: str, fn: Callable[[*Ts], R], *args: *Ts, work: float = 0.0,
                 cost_s: float | None = None, volatile: bool = False) -> Await[R]:
         """Really run `fn(*args)` and charge its cost to this node's clock; the value of `fn`, or what it raises.
 
@@ -590,22 +507,22 @@ class Node:
         DETERMINISTIC = False.
         Raises RoleError if `cost_s` is no time, or the scheme has not said so.
         """
-        memory = self._memory
+        desk, memory = self._desk, self._desk.memory
         place = caller(1)
         if cost_s is None:
-            cost = self._costs.cost_ns(self.id, self.role, label, work, memory.computed, self.speed)
+            cost = desk.costs.cost_ns(self.id, self.role, label, work, memory.computed, self.speed)
         else:
             if not (math.isfinite(cost_s) and cost_s >= 0):
                 raise RoleError(f"{place}: compute(cost_s={cost_s}): expected seconds, 0 or above")
-            cost = self._costs.stated_ns(self.id, label, cost_s, self.speed)
+            cost = desk.costs.stated_ns(self.id, label, cost_s, self.speed)
         if volatile and self.world.deterministic:
             raise RoleError(f"{place}: compute(volatile=True) in a scheme that does not say DETERMINISTIC = False")
-        job = self._job = Job(label, fn, args, work, memory.computed, volatile)
+        job = desk.job = Job(label, fn, args, work, memory.computed, volatile)
         memory.computed += 1
-        self._unawaited.append(place)
+        desk.unawaited.append(place)
 
         def finish(event: RoleEvent) -> R:
-            self._job = None
+            desk.job = None
             if isinstance(event, Ready):
                 raise RoundOver
             assert isinstance(event, Computed)
@@ -644,14 +561,14 @@ class Node:
         if names is None:
             names = _names[kinds] = [k.__name__ for k in kinds]
         place = caller(2)
-        self._unawaited.append(place)
+        self._desk.unawaited.append(place)
         return Await(Wait(names, sources, need, deadline, place, accept is not None), finish)
 
     def _received(self, event: RoleEvent) -> list[Any]:
         assert isinstance(event, Ready)
         if event.outcome == WaitEnd.ROUND_OVER:
             raise RoundOver
-        return self._fetch(event)
+        return self._desk.fetch(event)
 
     def _slept(self, event: RoleEvent) -> None:
         assert isinstance(event, Ready)
@@ -659,37 +576,17 @@ class Node:
             raise RoundOver
 
     def _enter(self, number: int) -> Round:
-        self._memory.round = number
+        self._desk.memory.round = number
         self._in_round = True
-        self._offered = {}
+        self._desk.offered = {}
         entered = Round(number)
         entered._node = self
         return entered
 
     def _leave(self, number: int, why: str) -> None:
         self._in_round = False
-        self._actions.append(LeaveRound(number, why))
+        self._desk.actions.append(LeaveRound(number, why))
 
 
 def _sender(message: Message) -> int:
     return message.sender
-
-
-def _keep_nothing(source: int, encoded: Encoded, first: int, to: list[int]) -> None:
-    return None
-
-
-def _leave_nothing(node: int, name: str, round: int, array: object) -> None:
-    return None
-
-
-def _observe_nothing(node: int, round: int, parameters: Vector, evaluate: Evaluate | None) -> str:
-    return ""
-
-
-def _no_attackers(round: int) -> set[int] | None:
-    return None
-
-
-def _fetch_nothing(event: Ready) -> list[Message]:
-    return []

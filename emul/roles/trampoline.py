@@ -12,8 +12,9 @@ from types import CoroutineType
 from typing import Any
 
 from emul.base.errors import ProtocolFailure, RoleError
+from emul.roles.desk import Desk, keep_nothing, meter
 from emul.roles.events import Action, Finish, NextRound, Reply, RoleEvent
-from emul.roles.node import Await, Node, RoundOver, meter
+from emul.roles.node import Await, Node, RoundOver
 
 RoleFunction = Callable[[Node, Any], Awaitable[None]]
 
@@ -21,10 +22,11 @@ RoleFunction = Callable[[Node, Any], Awaitable[None]]
 class Role:
     """One running role of one node."""
 
-    __slots__ = ("_awaiting", "_coroutine", "ended", "function", "node")
+    __slots__ = ("_awaiting", "_coroutine", "desk", "ended", "function", "node")
 
-    def __init__(self, node: Node, function: RoleFunction, params: Any):
+    def __init__(self, node: Node, desk: Desk, function: RoleFunction, params: Any):
         self.node = node
+        self.desk = desk
         self.function = function
         self.ended = False
         self._awaiting: Await[Any] | None = None
@@ -38,18 +40,16 @@ class Role:
 
         An exception that is no outcome of the protocol comes back as `Reply.error`, with its traceback.
         """
-        node = self.node
+        node, desk = self.node, self.desk
         node.now_ns = event.now
-        actions: list[Action] = []
-        node._actions = actions
-        node._excused_ns = 0
-        node._unawaited.clear()
+        desk.begin()
+        actions = desk.actions
         begin = perf_counter_ns()
         try:
             awaiting = self._coroutine.send(event if self._awaiting is not None else None)
         except StopIteration:
-            if node._unawaited:
-                return self._fail(actions, _forgotten(node._unawaited[0]))
+            if desk.unawaited:
+                return self._fail(actions, _forgotten(desk.unawaited[0]))
             self._end(actions, "")
         except ProtocolFailure as e:
             self._end(actions, f"{type(e).__name__}: {e}")
@@ -62,11 +62,11 @@ class Role:
                 return self._fail(actions, RoleError(
                     f"{self._place()}: only node.* may be awaited, not {type(awaiting).__name__}"))
             asked = 0 if isinstance(awaiting.action, NextRound) else 1
-            if len(node._unawaited) > asked:
-                return self._fail(actions, _forgotten(node._unawaited[0]))
+            if len(desk.unawaited) > asked:
+                return self._fail(actions, _forgotten(desk.unawaited[0]))
             self._awaiting = awaiting
             actions.append(awaiting.action)
-        return Reply(node.id, actions, meter.cpu_ns(perf_counter_ns() - begin) - node._excused_ns)
+        return Reply(node.id, actions, meter.cpu_ns(perf_counter_ns() - begin) - desk.excused_ns)
 
     @property
     def asked(self) -> NextRound | None:
@@ -77,9 +77,8 @@ class Role:
     def close(self) -> None:
         """End the role without a word: its node has crashed. Whatever its `finally` blocks send goes nowhere."""
         self.ended = True
-        node = self.node
-        node._actions = []
-        node._keep = _lost
+        self.desk.begin()
+        self.desk.keep = keep_nothing
         try:
             self._coroutine.close()
         except (RuntimeError, RoleError):       # it awaited while being closed: it cannot
@@ -117,7 +116,3 @@ def _last_place(error: BaseException) -> str:
     """The role's own line in a traceback: the last one outside of the standard library's asyncio."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if "asyncio" not in f.filename]
     return f"{frames[-1].filename.rpartition('/')[2]}:{frames[-1].lineno}" if frames else "?"
-
-
-def _lost(source: int, encoded: object, first: int, to: list[int]) -> None:
-    return None

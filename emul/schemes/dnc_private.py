@@ -21,10 +21,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from emul.learning import NodeTask
 from emul.primitives.codes import network_coding
 from emul.primitives.means import weighted_sum
 from emul.primitives.privacy.mechanism import noisy, told_by_update
@@ -152,7 +152,7 @@ def recover(alpha: np.ndarray, plain: Mapping[int, np.ndarray], coded: Sequence[
     return found
 
 
-def honest(task: Any, received: Received, j: int) -> Vector:
+def honest(task: NodeTask, received: Received, j: int) -> Vector:
     """What client j's training gives, before the noise, if it follows the protocol."""
     update: Vector = task.local_update(received[Model].parameters)[0]
     return update

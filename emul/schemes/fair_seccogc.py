@@ -35,6 +35,7 @@ from typing import Any, Literal
 import numpy as np
 
 from emul.base.errors import ProtocolFailure
+from emul.learning import NodeTask
 from emul.protocols import seccogc
 from emul.protocols.seccogc import keys, theory
 from emul.protocols.seccogc.group import Design, Membership, code_of, regroup, tell_group, wrong_design
@@ -187,7 +188,10 @@ async def client(node: Node, p: Params) -> None:
             if how.of_pairs and not s.member.shared:
                 raise Behind("the key ring has not come")
             if not s.deltas or p.on_failure == "continue":
-                data = {m: node.clients.index(m) for m in r.U} if p.training == "replicated" else {node.id: None}
+                assert s.reference is not None          # a model has come, or `take_over` has raised
+                data: dict[int, int | None] = {node.id: None}
+                if p.training == "replicated":
+                    data = {m: node.clients.index(m) for m in r.U}
                 s.deltas = await node.compute("train", train_on, node.task, s.reference, s.deltas, data,
                                               work=len(data))
                 s.runs += 1
@@ -223,7 +227,7 @@ def take_over(node: Node, p: Params, s: ClientState, message: Model | Continue) 
         raise Behind(f"{s.runs} local runs since model {s.version}, the others have {failed}")
 
 
-def train_on(task: Any, reference: Vector, deltas: Mapping[int, Vector], data: Mapping[int, int | None],
+def train_on(task: NodeTask, reference: Vector, deltas: Mapping[int, Vector], data: Mapping[int, int | None],
              ) -> dict[int, Vector]:
     """Delta after training from Theta_ref + Delta, (d,) float32, for each of `data`: {whose: its share; None: own}."""
     after = {}

@@ -9,8 +9,9 @@ never sent.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
+from emul.learning import NodeTask
 from emul.protocols import personal
 from emul.protocols.personal import personal_client, personal_server
 from emul.roles import Node, Vector, World, checks
@@ -27,7 +28,7 @@ async def server(node: Node, p: Params) -> None:
 
 
 async def client(node: Node, p: Params) -> None:
-    def train(task: Any, model: Vector) -> Vector:
+    def train(task: NodeTask, model: Vector) -> Vector:
         delta, _ = task.local_update(model)
         return model + delta
 

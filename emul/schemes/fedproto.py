@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
+from emul.learning import NodeTask
 from emul.learning.models import BUILT_IN
 from emul.learning.objectives import PrototypePull
 from emul.learning.pooling import Pool
@@ -88,7 +89,7 @@ async def client(node: Node, p: Params) -> None:
             node.send(node.server, Own(*tables(own), np.array([counts.get(j, 0) for j in sorted(own)], np.uint32)))
 
 
-def train(task: Any, model: Vector, means: Prototypes, p: Params) -> tuple[Vector, Prototypes, dict[int, int]]:
+def train(task: NodeTask, model: Vector, means: Prototypes, p: Params) -> tuple[Vector, Prototypes, dict[int, int]]:
     """L_k from `model` on: (the model after it, P_k, samples of each class)."""
     pull = PrototypePull.to(means, task.classes, p.lambda_, p.loss, WHOLE)
     found: tuple[Vector, Prototypes, dict[int, int]] = task.train_prototypes(model, task.objective + pull, WHOLE)

@@ -8,8 +8,8 @@ mu = 0 is FedAvg. What is evaluated are the clients' own models w_k, after their
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from emul.learning import NodeTask
 from emul.learning.objectives import Proximal
 from emul.protocols import personal
 from emul.protocols.personal import personal_client, personal_server
@@ -27,7 +27,7 @@ async def server(node: Node, p: Params) -> None:
 
 
 async def client(node: Node, p: Params) -> None:
-    def train(task: Any, model: Vector) -> Vector:
+    def train(task: NodeTask, model: Vector) -> Vector:
         delta, _ = task.minimise(model, task.objective + Proximal(p.mu))
         return model + delta
 

@@ -9,8 +9,9 @@ u: everything but the last layer, or the convolutions alone (what the traffic of
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
+from emul.learning import NodeTask
 from emul.protocols import personal
 from emul.protocols.personal import personal_client, personal_server
 from emul.roles import Node, Vector, World, checks
@@ -29,7 +30,7 @@ async def server(node: Node, p: Params) -> None:
 
 
 async def client(node: Node, p: Params) -> None:
-    def train(task: Any, model: Vector) -> Vector:
+    def train(task: NodeTask, model: Vector) -> Vector:
         head, _ = task.local_update(model, epochs=p.head_epochs, only="decision")
         model = model + head
         body, _ = task.local_update(model, epochs=p.body_epochs, only="representation")

@@ -26,6 +26,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from emul.learning import NodeTask
 from emul.learning.models import BUILT_IN
 from emul.learning.objectives import PrototypePull
 from emul.learning.pooling import Pool, PoolError
@@ -87,7 +88,7 @@ async def client(node: Node, p: Params) -> None:
                 s.prototypes = s.prototypes | prototypes.to_float(found.prototypes)                      # G
 
 
-def train(task: Any, model: Vector, means: dict[int, Vector], p: Params,
+def train(task: NodeTask, model: Vector, means: dict[int, Vector], p: Params,
           ) -> tuple[Vector, dict[int, Vector], dict[int, int]]:
     """(the model after local training, the own prototypes of pooled features, samples of each class)."""
     pool = pooling(p)

@@ -19,10 +19,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
+from emul.learning import NodeTask
 from emul.primitives.quantise import RING, Quantiser, QuantiserOverflow
 from emul.protocols import pairwise
 from emul.protocols.pairwise.client import pairwise_client
@@ -94,7 +95,7 @@ def add_mean(model: Vector, total: np.ndarray, n: int, p: Params) -> Vector:
     return model + Quantiser(p.clip, p.bits).dequantise_mean(total, n) if n else model
 
 
-def honest(task: Any, received: Received, j: int) -> Vector:
+def honest(task: NodeTask, received: Received, j: int) -> Vector:
     """What client j's training gives, before it is quantised and masked, if it follows the protocol."""
     update: Vector = task.local_update(received[Begin].model)[0]
     return update

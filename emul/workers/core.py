@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import itemgetter
 from pathlib import Path
 from time import perf_counter_ns
@@ -23,6 +23,7 @@ from emul.attacks import Planned
 from emul.base.errors import RoleError, RunError
 from emul.base.kept import digest_of
 from emul.roles.costs import Costs
+from emul.roles.desk import Desk, Evaluate, Job, Memory
 from emul.roles.events import (
     Close,
     Compute,
@@ -37,7 +38,7 @@ from emul.roles.events import (
     RoleEvent,
     Start,
 )
-from emul.roles.node import Evaluate, Job, Memory, Node, Offered
+from emul.roles.node import Node, Offered
 from emul.roles.trampoline import Role, RoleFunction
 from emul.roles.world import Terrain, World
 from emul.wire import Encoded, Message, Vector, decode, message_types
@@ -145,6 +146,7 @@ class Core:
         self.observations: list[Observation] = []
         self.timings: list[Timing] = []
         self.kept: list[Kept] = []              # known once the run has ended
+        self.encoded = 0                        # bytes of the frames of all messages so far, a broadcast once
         self.keeps_roles = False                # tests: no role is ended while it waits for a round
         self._setup = setup
         self._module = module = schemes.find(setup.scheme, setup.plugins)
@@ -190,6 +192,23 @@ class Core:
         if not self._deterministic:
             known = volatile.read(Path(setup.recalled)) if setup.recalled else {}
             self._volatile = Volatile(module, volatile.file_of(setup.directory, setup.worker), known)
+
+    # --- what it holds --------------------------------------------------------------------------------------------
+
+    @property
+    def task(self) -> Task | None:
+        """The learning task of the run; None if it has none."""
+        return self._task
+
+    def memories(self) -> Iterator[tuple[int, str, Memory]]:
+        """(node, its role, what survives a crash) of every node that has begun and was not forgotten."""
+        for node, memory in self._memories.items():
+            yield node, self._role_of[node], memory
+
+    @property
+    def running(self) -> int:
+        """Roles that hold a coroutine."""
+        return sum(not role.ended for role in self._running.values())
 
     # --- events ---------------------------------------------------------------------------------------------------
 
@@ -282,14 +301,12 @@ class Core:
                 task = self._tasks[node] = self._task.for_node(self._setup.names[node], index, lambda: memory.round,
                                                                None if attacking is None else attacking.of(node))
         # a faulty one may send what it likes: to those who receive it, it is what has come from a peer
-        made = Node(node, name, self._world, memory, self._costs, task, self._keep, self._observe, self._types,
-                    node in self._setup.behaviours)
-        made._fetch = self._fetch
+        desk = Desk(memory, self._costs, keep=self._keep, observe=self._observe, fetch=self._fetch, types=self._types,
+                    deviates=node in self._setup.behaviours, artefact=self._keeper.array)
         if attacking is not None:
-            made._offers, made._attackers = attacking.knowing, attacking.attackers
-        made._artefact = self._keeper.array
+            desk.offers, desk.attackers = attacking.knowing, attacking.attackers
         function = self._function(node, memory.round if round is None else round)
-        self._running[node] = Role(made, function, self._params)
+        self._running[node] = Role(Node(node, name, self._world, desk, task), desk, function, self._params)
 
     def _shard(self, node: int) -> int | None:
         """The node's number among those that hold data; None: it is none of them."""
@@ -384,13 +401,13 @@ class Core:
         if reply.actions and not reply.error:
             last = reply.actions[-1]
             if type(last) is Compute:
-                self._begin(role.node, last, event.now)
+                self._begin(role, last, event.now)
             elif type(last) is NextRound:
                 self._rest(event, last, len(reply.actions) == 1)
         self.replies.append(reply)
 
-    def _begin(self, node: Node, action: Compute, now: int) -> None:
-        job = node._job
+    def _begin(self, role: Role, action: Compute, now: int) -> None:
+        node, job = role.node, role.desk.job
         assert job is not None
         self._job_of[node.id], job.due = job, now
         if job.volatile and self._volatile is not None and self._volatile.recalls((node.id, job.number)):
@@ -457,6 +474,7 @@ class Core:
     # --- payloads -------------------------------------------------------------------------------------------------
 
     def _keep(self, source: int, encoded: Encoded, first: int, to: list[int]) -> None:
+        self.encoded += encoded.size - encoded.declared
         workers, mine = self._setup.workers, self._setup.worker
         here = away = False
         for target in to:
@@ -491,7 +509,7 @@ class Core:
             messages.append(message)
             if self._attacking is not None and self._attacking.knows_others(event.node):
                 self._overhear(event.node, key, message, encoded)
-        self._running[event.node].node._excused_ns += perf_counter_ns() - begin
+        self._running[event.node].desk.excused_ns += perf_counter_ns() - begin
         return messages
 
     def _overhear(self, node: int, key: tuple[int, int], message: Message, encoded: Encoded) -> None:

@@ -43,6 +43,13 @@ class Twin:
         self._observations.clear()
         self._core = Core(setups[0])
 
+    @property
+    def core(self) -> Core:
+        """What it runs. Raises RuntimeError between two runs."""
+        if self._core is None:
+            raise RuntimeError("no run is under way")
+        return self._core
+
     def post(self, worker: int, event: Event) -> None:
         assert self._core is not None
         self._core.put(event)

@@ -102,9 +102,9 @@ def run_with_streams(roles: Any, streams: Any, pool: Any = None, stop: Stop | No
     """Streams are made by churn; here they are given to the kernel as they are."""
     from emul import schemes
     from emul.scenario import Compute, Scenario
-    from emul.testing import _module
+    from emul.testing import module_of
 
-    module = _module(roles, None)
+    module = module_of(roles)
     links = [LinkRule("*", latency_ns=10 * MS)]
     scenario = Scenario("test", 7, TopologySpec(generator="star", clients=2), links, [], [],
                         {}, [], Compute("zero"), [("world", {})], stop or Stop(rounds=1))

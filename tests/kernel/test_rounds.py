@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from emul import testing
+from emul import engine
 from emul.base import rows as R
 from emul.base.errors import TooFewClients
 from emul.network import LinkRule, OutageSpec, TopologySpec
@@ -278,7 +278,7 @@ def test_the_virtual_time_stops_a_run_in_which_no_round_ends(lookahead: bool) ->
 
 def test_a_run_in_which_no_round_ends_says_so_while_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, int, bool]] = []
-    real = testing.engine.execute
+    real = engine.execute
 
     def watched(wiring: Any, pool: Any, journal: Any, progress: Any = None, *rest: Any) -> Any:
         return real(wiring, pool, journal, lambda k: seen.append((k.entered, k.ended_ns, k.round_ended)), *rest)
@@ -288,7 +288,7 @@ def test_a_run_in_which_no_round_ends_says_so_while_it_goes_on(monkeypatch: pyte
             with t:
                 await (node.sleep(0.5) if t == 1 else node.recv_any())
 
-    monkeypatch.setattr(testing.engine, "execute", watched)
+    monkeypatch.setattr(engine, "execute", watched)
     run_world({"server": server, "client": sleeping}, stop=Stop(virtual_time_ns=10_000 * MS))
     assert seen[0] == (1, 500 * MS, True)
     assert len(seen) > 3

@@ -17,8 +17,9 @@ from emul.learning.device import Device
 from emul.network import LinkRule, Network, TopologySpec, build
 from emul.network.links.link import Link
 from emul.roles.costs import Costs
+from emul.roles.desk import Desk, Memory
 from emul.roles.events import Compute, Computed, Entered, LeaveRound, Ready, Start, WaitEnd
-from emul.roles.node import Memory, Node
+from emul.roles.node import Node
 from emul.roles.trampoline import Role
 from emul.roles.world import World
 from emul.scenario.placing import place
@@ -187,14 +188,14 @@ class Drive:
         world = World(scheme, 7, names, {"server": [0], "client": list(range(1, clients + 1))}, [1.0] * len(names))
         memory = Memory()
         task = FakeTask({}, clients, 7).for_node(names[node], None if node == 0 else node - 1, lambda: memory.round)
-        self.node = Node(node, role, world, memory, Costs("zero", scheme), task, self._keep)
-        self.node._fetch = lambda event: self._inbox
+        self.desk = Desk(memory, Costs("zero", scheme), keep=self._keep, fetch=lambda event: self._inbox)
+        self.node = Node(node, role, world, self.desk, task)
         self.sent: list[tuple[list[int], Message]] = []         # since the last event
         self.last: Any = None                                   # the action that it is suspended on
         self.left: list[str] = []                               # why it left its rounds
         self._types = message_types(module)
         self._inbox: list[Message] = []
-        self._role = Role(self.node, module.ROLES[role], module.Params(**params))
+        self._role = Role(self.node, self.desk, module.ROLES[role], module.Params(**params))
         self._go(Start(node, 0, 0))
 
     def enter(self, round_: int) -> None:
@@ -228,8 +229,8 @@ class Drive:
             self.last = reply.actions[-1]
             if not isinstance(self.last, Compute):
                 return
-            assert self.node._job is not None
-            self.node._job.run()
+            assert self.desk.job is not None
+            self.desk.job.run()
             event = Computed(self.node.id, self.node.now_ns)
 
 

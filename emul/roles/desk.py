@@ -1,0 +1,141 @@
+"""The engine's side of a node: what passes between a role and the worker that runs it.
+
+A role sees its `Node` alone. The trampoline and the worker hold the `Desk` of the same node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from emul.base.clock import cpu_ns
+from emul.roles.costs import Costs
+from emul.roles.events import Action, Ready
+from emul.wire import Encoded, Message, Vector
+
+Evaluate = Callable[[Vector], Mapping[str, float]]      # of reported parameters, off the clock
+Keep = Callable[[int, Encoded, int, list[int]], None]   # source, frames, number of the first copy, targets
+Observe = Callable[[int, int, Vector, Evaluate | None], str]            # node, round, parameters, how -> their digest
+Artefact = Callable[[int, str, int, object], None]      # node, name, round, array: left in the run directory
+Fetch = Callable[[Ready], list[Message]]                # the messages that an event names
+
+
+@dataclass(slots=True)
+class Memory:
+    """What of a node survives a crash with return."""
+
+    state: Any = None
+    round: int = 0
+    sent: int = 0                               # copies sent so far: the next sequence number
+    computed: int = 0                           # computations begun so far
+    generators: dict[str, np.random.Generator] = field(default_factory=dict)
+
+
+class Job:
+    """A computation that has begun in virtual time. It really runs once, sooner or later, whatever happens."""
+
+    __slots__ = ("args", "cpu_ns", "done", "due", "error", "fn", "label", "number", "result", "volatile", "work")
+
+    def __init__(self, label: str, fn: Callable[..., Any], args: tuple[Any, ...], work: float, number: int = 0,
+                 volatile: bool = False):
+        self.label, self.fn, self.args, self.work = label, fn, args, work
+        self.number = number                        # which of the node's computations it is, from 0
+        self.volatile = volatile                    # its result cannot repeat itself
+        self.due = 0
+        self.done = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.cpu_ns = 0
+
+    def run(self) -> None:
+        begin = cpu_ns()
+        try:
+            self.result = self.fn(*self.args)
+        except Exception as e:          # raised again where the role awaits it
+            self.error = e
+        meter.mark = cpu_ns()
+        self.cpu_ns = meter.mark - begin
+        self.end()
+
+    def end(self) -> None:
+        """It is done; what it held can go."""
+        self.done = True
+        self.fn, self.args = _nothing, ()
+
+
+class Meter:
+    """CPU time of short pieces of code. The thread's CPU clock costs a system call, so it is read only where the
+    wall clock says that a piece may have been long; the piece was at most what has been used since it was read last.
+    """
+
+    def __init__(self) -> None:
+        self.mark = 0
+
+    def cpu_ns(self, wall_ns: int) -> int:
+        if wall_ns < 500_000:
+            return wall_ns
+        now = cpu_ns()
+        used, self.mark = now - self.mark, now
+        return min(wall_ns, used)
+
+
+meter = Meter()
+
+
+def _nothing() -> None:
+    return None
+
+
+def keep_nothing(source: int, encoded: Encoded, first: int, to: list[int]) -> None:
+    """What is sent goes nowhere."""
+
+
+def _observe_nothing(node: int, round: int, parameters: Vector, evaluate: Evaluate | None) -> str:
+    return ""
+
+
+def _leave_nothing(node: int, name: str, round: int, array: object) -> None:
+    return None
+
+
+def _no_attackers(round: int) -> set[int] | None:
+    return None
+
+
+def _fetch_nothing(event: Ready) -> list[Message]:
+    return []
+
+
+class Desk:
+    """What a worker gives to a node, and what the node leaves there in one activation."""
+
+    __slots__ = ("actions", "artefact", "attackers", "costs", "deviates", "excused_ns", "fetch", "job", "keep",
+                 "memory", "observe", "offered", "offers", "types", "unawaited")
+
+    def __init__(self, memory: Memory, costs: Costs, *, keep: Keep = keep_nothing, observe: Observe = _observe_nothing,
+                 fetch: Fetch = _fetch_nothing, artefact: Artefact = _leave_nothing,
+                 types: Mapping[str, type[Message]] | None = None, deviates: bool = False):
+        self.memory = memory
+        self.costs = costs
+        self.keep = keep
+        self.observe = observe
+        self.fetch = fetch
+        self.artefact = artefact
+        self.attackers: Callable[[int], set[int] | None] = _no_attackers       # in a round, for the observer
+        self.types = types                          # of messages that the scheme's nodes know; None: any
+        self.deviates = deviates                    # a BEHAVIOUR: what it sends is nobody's programming error
+        self.offers = False                         # somebody wants to know what is offered
+        self.offered: dict[str, Any] = {}           # in this round
+        self.job: Job | None = None                 # the computation that it waits for
+        self.actions: list[Action] = []             # in this activation
+        self.unawaited: list[str] = []              # places of suspensions asked for in this activation
+        self.excused_ns = 0                         # CPU time of encoding and digests: the engine's, not the role's
+
+    def begin(self) -> None:
+        """An activation begins."""
+        self.actions = []
+        self.excused_ns = 0
+        self.unawaited.clear()

@@ -1,0 +1,18 @@
+"""Public helpers for the tests of a scheme, and of emul itself.
+
+    role = drive(server, Params(), clients=[1, 2, 3])       one role alone, no network: feed messages, read actions
+    world = run_world({"server": server, "client": client}, clients=3, stop=Stop(rounds=2))     roles over a network
+    check_scheme("fedavg")                                  what must hold of every scheme
+    check_task({"data": ..., "model": ..., "solver": ...})  what must hold of every learning task
+
+Everything runs in this process, but for the pools that `check_scheme` is given.
+"""
+
+from emul.testing.conformance import SMALL, check_scheme
+from emul.testing.drive import Driven, drive
+from emul.testing.shuffled import Shuffled
+from emul.testing.tasks import check_task
+from emul.testing.world import MS, NoParams, World, module_of, run_world
+
+__all__ = ["MS", "SMALL", "Driven", "NoParams", "Shuffled", "World", "check_scheme", "check_task", "drive", "module_of",
+           "run_world"]

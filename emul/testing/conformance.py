@@ -1,0 +1,159 @@
+"""What must hold of every scheme, on a small scenario and on what is derived from it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from emul import engine, schemes
+from emul.network import LinkRule, OutageSpec
+from emul.record.journal import repeats
+from emul.scenario import Crash, Fuse, Scenario, load, loads
+from emul.scenario.params import scenario_keys
+from emul.testing.case import Check, Kept, Metered
+from emul.testing.shuffled import Shuffled
+from emul.testing.world import MS, World
+
+SMALL = """
+emul: 1
+name: conformance
+seed: 7
+topology: {generator: star_mesh, clients: 5}
+links:
+  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
+  - {match: "client*->server", outage: {model: bernoulli, p: 0.05, per: round}}
+task:
+  data: {set: digits}
+  partition: {dirichlet: 0.5}
+  model: logistic
+  solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}
+compute: {mode: zero}
+schemes: [SCHEME]
+stop: {rounds: 3}
+"""
+
+_TIMEOUT = re.compile(r"(deadline|timeout|share|uplink|setup|window|patience)\w*_s$|_deadline_s$|_timeout_s$")
+
+
+def check_scheme(name: str, scenario: Scenario | Path | str | None = None, plugins: Sequence[str] = (), *,
+                 params: Mapping[str, Any] | None = None, pools: Iterable[Any] | None = None) -> dict[str, World]:
+    """What must hold of every scheme, on a small scenario and on what is derived from it: {case: its run}.
+
+    The same log twice, in process, with roles that end between rounds (STATELESS) and kept, in several in-process
+    workers that answer in a shuffled order, and in `pools` of 1, 2 and 4 worker processes that sleep at random; the
+    invariants; every byte counted once a hop; no role computes more than 1 ms outside `compute`; a round ends within
+    100,000 activations, or the stop in virtual time ends the run; of a scheme that says DETERMINISTIC = False the same
+    decisions, and the same values with the volatile results of a run before. The cases: as it is;
+    everything lost; late; nobody answers; a client crashes, for good and with return; clients are trained as one.
+
+    scenario: a Scenario, a file, or the text of one; default: the scheme's EXAMPLE, or five clients of digits with a
+    linear model, three rounds; for a scheme of peers, five of them.
+    params: of the scheme, as a scenario writes them. pools: open ones; default: made and closed here.
+    Raises AssertionError saying what differed, ValueError if the scenario does not run the scheme.
+    """
+    base = small_scenario(name, scenario, plugins, params)
+    raw = next(parameters for scheme, parameters in base.schemes if scheme == name)
+    module = schemes.find(name, plugins)
+    profile: dict[str, list[float]] = {}
+    found: dict[str, World] = {}
+    with contextlib.ExitStack() as stack:
+        if pools is None:
+            pools = [stack.enter_context(engine.pool_of(n)) for n in (1, 2, 4)]
+        pools = list(pools)
+        for case, changed, parameters in _cases(base, module, raw, found):
+            check = Check(name, case, changed, parameters, tuple(plugins), profile)
+            meters = [Metered(), Metered()]
+            world = found[case] = check.run(meters[0])
+            again = check.run(meters[1])
+            check.same(world, again, "in a second run")
+            check.same(world, check.run(Kept()), "with every role kept between its rounds")
+            check.sound(world)
+            if not repeats(world.header):
+                check.recallable()
+            for n, seed in ((2, 1), (4, 2)):
+                check.same(world, check.run(Shuffled(n, seed)), f"for {n} workers in process, shuffled by {seed}")
+            for pool in pools:
+                check.same(world, check.run(pool, _delays(pool.workers)), f"for {pool.workers} worker processes")
+            check.charged(meters)
+    return found
+
+
+def small_scenario(name: str, scenario: Scenario | Path | str | None, plugins: Sequence[str],
+                   params: Mapping[str, Any] | None) -> Scenario:
+    """The scenario to check a scheme on. Raises ValueError if it does not run the scheme, or none fits its roles."""
+    if isinstance(scenario, str) and "\n" not in scenario:
+        scenario = Path(scenario)
+    if isinstance(scenario, Path):
+        scenario = load(scenario, plugins=plugins)
+    if not isinstance(scenario, Scenario):
+        scenario = loads(scenario or _default(name, schemes.find(name, plugins)), f"conformance of {name}", check=False)
+    if params is not None:
+        scenario = dataclasses.replace(scenario, schemes=[(name, dict(params))])
+    if all(scheme != name for scheme, _ in scenario.schemes):
+        raise ValueError(f'the scenario runs {", ".join(s for s, _ in scenario.schemes)}, not "{name}"')
+    return scenario
+
+
+def _default(name: str, module: ModuleType) -> str:
+    """The scheme's own EXAMPLE, or a small scenario that has its roles."""
+    if hasattr(module, "EXAMPLE"):
+        return str(module.EXAMPLE)
+    text, roles = SMALL.replace("SCHEME", f"{{name: {name}}}"), set(module.ROLES)
+    if "client" in roles:
+        return text
+    if roles == {"peer"}:
+        return text.replace("{generator: star_mesh, clients: 5}", "{generator: complete, peers: 5}").replace(
+            '"client*->server"', '"*->peer1"')
+    raise ValueError(f'scheme "{name}" has the roles {", ".join(sorted(roles))}, for which there is no small scenario: '
+                     "give it an EXAMPLE, or pass check_scheme a scenario")
+
+
+def _cases(base: Scenario, module: ModuleType, raw: dict[str, Any], found: Mapping[str, World],
+           ) -> Iterator[tuple[str, Scenario, dict[str, Any]]]:
+    """(what is done to the scheme, the scenario, the scheme's parameters)."""
+    yield "as it is", base, raw
+    world = found["as it is"]
+    half = world.kernel.end_ns // 2
+    hub, client = _hub_and_client(world)
+    lost = OutageSpec(1.0, "message")
+
+    def with_rule(*rules: LinkRule) -> Scenario:
+        return dataclasses.replace(base, link_rules=[*base.link_rules, *rules])
+
+    yield "everything is lost", with_rule(LinkRule("*", outage=lost)), raw
+    yield "nobody answers", with_rule(LinkRule(f"*->{hub}", outage=lost)), raw
+    keys = [key for key, f in scenario_keys(module.Params).items() if _TIMEOUT.search(f.name)]
+    if keys:                                    # shorter than the way there and back: every answer is late
+        short = f"{max(1, _least_latency(world) * 3 // 2)} ns"
+        yield "everything is late", base, {**raw, **dict.fromkeys(keys, short)}
+        yield "with a deadline", base, {**raw, **dict.fromkeys(keys, "2 s")}
+    yield "a client crashes", dataclasses.replace(base, faults=[*base.faults, Crash(half, client)]), raw
+    back = Crash(half, client, max(1, half // 2))
+    returning = dataclasses.replace(base, faults=[*base.faults, back])
+    yield "a client crashes and returns", returning, raw
+    yield "clients are trained as one, one crashes and returns", dataclasses.replace(returning, fuse=Fuse(2, 3)), raw
+
+
+def _hub_and_client(world: World) -> tuple[str, str]:
+    """The first node whose rounds are the run's, and the first client; without clients the first other node."""
+    names, roles = world.header["names"], world.header["roles"]
+    hub = world.header["deciders"][0]
+    clients = [n for n, role in enumerate(roles) if role == "client"] or [n for n in range(len(names)) if n != hub]
+    return names[hub], names[(clients or [hub])[0]]
+
+
+def _least_latency(world: World) -> int:
+    return min((latency for latency in engine.latencies(world.finished.wiring.network).values() if latency), default=MS)
+
+
+def _delays(workers: int) -> list[float]:
+    """Real seconds to sleep before activations, in turn: most none, some long enough to turn the order around."""
+    draw = np.random.Generator(np.random.Philox(key=workers))
+    return [float(d) for d in np.where(draw.random(37) < 0.8, 0.0, draw.random(37) * 0.002)]

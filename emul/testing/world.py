@@ -1,0 +1,162 @@
+"""Roles over a small network, in this process, and what their run left behind."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import networkx as nx
+
+from emul import engine, schemes
+from emul.base import rows as R
+from emul.base.rows import Row
+from emul.kernel import Kernel
+from emul.network import LinkRule, TopologySpec
+from emul.record.columns import columns
+from emul.record.golden import golden_text
+from emul.record.invariants import Report, check_columns
+from emul.record.journal import MemoryJournal, repeats
+from emul.record.summary import digest_model, summarise
+from emul.record.tables import derive
+from emul.roles.trampoline import RoleFunction
+from emul.scenario import Compute as ComputeMode
+from emul.scenario import Evaluation, Fuse, Limits, Scenario, Stop
+from emul.testing.drive import listed
+from emul.workers.twin import Twin
+
+MS = 10**6                          # nanoseconds in a millisecond
+
+Roles = Mapping[str, RoleFunction] | ModuleType
+
+
+@dataclass(frozen=True)
+class NoParams:
+    """The parameters of roles that take none."""
+
+
+@dataclass(frozen=True)
+class World:
+    """What a run left behind."""
+
+    rows: list[Row]
+    header: dict[str, Any]
+    finished: engine.Finished
+    digest: str                             # of journal and reported models
+
+    @property
+    def kernel(self) -> Kernel:
+        return self.finished.kernel
+
+    @property
+    def log(self) -> str:
+        """The golden log: everything that happened, in the order of virtual time, without a float of a model."""
+        return golden_text(self.rows, self.header)
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """The keys of `summary.json`."""
+        table = columns(self.rows)
+        facts = engine.facts(self.finished, MemoryJournal.close(_closed(self)))
+        return summarise(derive(table, self.header, engine.observed(self.finished)), facts)
+
+    @cached_property
+    def invariants(self) -> Report:
+        """The invariant report, recomputed from the rows."""
+        network = self.finished.wiring.network
+        return check_columns(columns(self.rows), self.header, engine.latencies(network), network.unordered())
+
+    def of(self, node: str | int, *kinds: int) -> list[Row]:
+        """What a node did and what happened to it, in the order of virtual time; of some kinds of rows, or of all."""
+        place = node if isinstance(node, int) else self.header["names"].index(node)
+        target = {(row[2], row[3]): row[4] for row in self.rows if row[0] == R.SEND}
+        found = [row for row in self.rows if _whose(row, target) == place and (not kinds or row[0] in kinds)]
+        return sorted(found, key=lambda row: row[1])
+
+
+def _closed(world: World) -> MemoryJournal:
+    journal = MemoryJournal(world.header)
+    journal.rows = world.rows
+    return journal
+
+
+def _whose(row: Row, target: Mapping[tuple[int, int], int]) -> int:
+    """The node to which a row belongs; -1: to a link."""
+    if row[0] in (R.DELIVER, R.LOST, R.LATE, R.UNREAD, R.RESENT, R.DECLARED, R.REJECT):
+        return target[row[2], row[3]]
+    return -1 if row[0] in (R.HOP, R.LINK) else int(row[2])
+
+
+def run_world(roles: Roles, *, clients: int = 3, servers: int = 1, nodes: Mapping[str, int] | None = None,
+              topology: TopologySpec | None = None,
+              links: Sequence[LinkRule] = (LinkRule("*", latency_ns=10 * MS),), faults: Sequence[Any] = (),
+              stop: Stop | None = None, seed: int = 7, params: Mapping[str, Any] | None = None,
+              costs: Mapping[str, float] | engine.CostSource | None = None, task: Mapping[str, Any] | None = None,
+              decides: str | Sequence[str] | None = None, speeds: Sequence[Any] = (), evaluate_every: int = 1,
+              pool: Any = None, lookahead: bool = True, fuse: Fuse | None = None,
+              limits: Limits | None = None) -> World:
+    """Run roles over a small network with a latency of 10 ms a link and infinite bandwidth.
+
+    roles: {role: coroutine function}, or a module as a scheme is one. Their messages are those that the functions'
+    modules list in MESSAGES. The network: a star of `clients` and `servers`; or `nodes`, {kind: how many}, for any
+    other kinds, each linked to each; or `topology`.
+    faults: `emul.scenario` Crash, LinkDown. stop: `emul.scenario.Stop`, by default one round.
+    params: as in a scenario file, for a module. costs: {label: seconds} of computations; None: they cost nothing.
+    pool: an in-process one (`Twin`, `Shuffled`); only with a module that can be imported, one of processes.
+    fuse: `emul.scenario.Fuse`: computations called "train" are done together. limits: of what a peer sends.
+    lookahead: False takes one event at a time, the slow and obvious order; the run must be the same.
+    Raises RunError.
+    """
+    module = roles if isinstance(roles, ModuleType) else module_of(roles, decides)
+    name = module.__name__.rpartition(".")[2]
+    spec = topology or (TopologySpec(generator="star", clients=clients, servers=servers) if nodes is None else
+                        full_mesh(nodes))
+    scenario = Scenario(
+        name="test", seed=seed, topology=spec, link_rules=list(links), node_speeds=list(speeds), faults=list(faults),
+        task=dict(task or {}), attacks=[], compute=ComputeMode("zero"), schemes=[(name, dict(params or {}))],
+        stop=stop or Stop(rounds=1), evaluation=Evaluation(evaluate_every), fuse=fuse,
+        limits=limits or Limits())
+    if not isinstance(costs, engine.CostSource):
+        costs = engine.CostSource("zero") if costs is None else engine.CostSource(
+            "profile", {f"{name}/{role}/{label}": [seconds, 0.0] for role in module.ROLES
+                        for label, seconds in costs.items()})
+    chosen = Twin() if pool is None else pool
+    with schemes.lend(name, module):
+        wiring = engine.wire(scenario, name, dict(params or {}), chosen.workers, costs=costs)
+        if not lookahead:
+            wiring.network.out_latency_ns = lambda u: 0     # type: ignore[method-assign]
+        return run_wiring(wiring, chosen)
+
+
+def full_mesh(nodes: Mapping[str, int]) -> TopologySpec:
+    """Nodes of any kinds, {kind: how many}, each linked to each: "edge1", "edge2", or "cloud" of one alone."""
+    graph = nx.Graph()
+    for kind, count in nodes.items():
+        for place in range(1, count + 1):
+            graph.add_node(kind if count == 1 and kind != "client" else f"{kind}{place}", role=kind)
+    graph.add_edges_from(itertools.combinations(list(graph), 2))
+    return TopologySpec(graph=graph)
+
+
+def run_wiring(wiring: engine.Wiring, pool: Any, progress: Callable[[Kernel], None] | None = None,
+               directory: Path | None = None, recalled: Path | None = None) -> World:
+    """Run what is wired, in memory. The others as `emul.engine.execute` takes them."""
+    journal = MemoryJournal(engine.header(wiring))
+    finished = engine.execute(wiring, pool, journal, progress, directory, recalled)
+    model = digest_model(columns(journal.rows)) if repeats(journal.header) else "repeats in decisions alone"
+    return World(journal.rows, journal.header, finished, f"{journal.close()} {model}")
+
+
+def module_of(roles: Mapping[str, RoleFunction], decides: str | Sequence[str] | None = None) -> ModuleType:
+    """A scheme of these role functions, with the messages that their modules list."""
+    module = ModuleType("world")
+    messages = {name: kind for function in roles.values() for name, kind in listed(function).items()}
+    vars(module).update(ROLES=dict(roles), PLACES={role: role for role in roles}, Params=NoParams,
+                        MESSAGES=tuple(messages.values()))
+    if decides is not None:
+        vars(module)["DECIDES"] = decides
+    return module
