@@ -131,6 +131,23 @@ def test_a_run_that_takes_its_volatile_results_from_another_is_the_other(tmp_pat
     assert executed(Twin())[1] != first[1]
 
 
+def test_a_run_that_was_killed_goes_on_with_the_results_that_it_had_kept(tmp_path: Path) -> None:
+    result = run(tmp_path)
+    assert result.directory is not None
+    assert result.summary is not None
+    journal, kept = result.directory / "journal", result.directory / "volatile-0"
+    journal.write_bytes(journal.read_bytes()[:-100])                # killed in its last round: no end frame
+    (result.directory / "summary.json").unlink()
+    (result.directory / "INCOMPLETE").write_text("")
+    content = kept.read_bytes()
+    resumed, = engine.resume(result.directory, 0)
+    assert resumed.error is None
+    assert resumed.summary is not None
+    assert [resumed.summary[key] for key in ("digest", "digest_model")] == [
+        result.summary[key] for key in ("digest", "digest_model")]
+    assert kept.read_bytes() == content
+
+
 def test_a_volatile_result_in_a_scheme_that_says_nothing_ends_the_run() -> None:
     async def server(node: Node, p: Any) -> None:
         await node.compute("draw", len, (), volatile=True)

@@ -47,3 +47,16 @@ def test_a_held_cost_is_not_stretched_by_a_slow_down_and_others_are():
     assert stretched == [70]
     cost, = asked(c, 1)
     assert (cost, c.stretched(1, 0, cost)) == (1000, 2000)
+
+
+def test_a_stated_cost_goes_before_a_record_and_takes_its_place_in_it():
+    costs = Costs("zero", "s", held={0: {"seal": [10, 20, 30]}})
+    asked = [costs.cost_ns(0, "client", "seal", 0.0, 0, 1.0), costs.stated_ns(0, "seal", 1e-9 * 7, 0.5),
+             costs.cost_ns(0, "client", "seal", 0.0, 2, 1.0)]
+    assert asked == [10, 14, 30]
+
+
+def test_a_stated_cost_is_stretched_in_every_mode():
+    slow = {0: [(0, 3, 1)]}
+    for mode in ("zero", "recorded", "profile", "measured"):
+        assert Costs(mode, "s", slowdowns=slow).stretched(0, 0, 10, stated=True) == 30
