@@ -63,6 +63,9 @@ class Holds:
 
 Vector: typing.TypeAlias = typing.Annotated[np.ndarray, Holds("float32", 1)]    # (d,): parameters, updates
 Matrix: typing.TypeAlias = typing.Annotated[np.ndarray, Holds("float32", 2)]
+Words: typing.TypeAlias = typing.Annotated[np.ndarray, Holds("uint32", 1)]      # of a ring, of ids
+Octets: typing.TypeAlias = typing.Annotated[np.ndarray, Holds("uint8", 1)]      # a key, a bitmap, a ciphertext
+OctetRows: typing.TypeAlias = typing.Annotated[np.ndarray, Holds("uint8", 2)]
 
 
 class Message:

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from emul.base.errors import SchemeError
+from emul.base.errors import NotSendable
 
 RING = 1 << 32
 
 
-class QuantiserOverflow(SchemeError):
+class QuantiserOverflow(NotSendable):
     """A sum of quantised values could pass the modulus and wrap around unseen."""
 
 
@@ -54,13 +54,14 @@ class Quantiser:
     def quantise(self, x: NDArray[np.floating]) -> NDArray[np.uint32]:
         """q: (d,) uint32 from (d,) floats, rounded to nearest (ties to even). Infinite values are clipped.
 
-        Raises ValueError if there is a NaN. What is clipped is an error of the result: report `clip_fraction`.
+        Raises NotSendable if there is a NaN: training has diverged. What is clipped is an error of the
+        result: report `clip_fraction`.
         """
         level = x.astype(np.float64)               # before clipping: float32(c) may lie above c
         np.clip(level, -self.clip, self.clip, out=level)
         missing = int(np.count_nonzero(np.isnan(level)))
         if missing:
-            raise ValueError(f"{missing} of {level.size} values are NaN, expected numbers")
+            raise NotSendable("not to be quantised: NaN")
         level += self.clip
         level /= self.step
         np.rint(level, out=level)

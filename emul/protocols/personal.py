@@ -20,6 +20,8 @@ import numpy as np
 
 from emul.learning import NodeTask
 from emul.primitives.means import weighted_sum
+from emul.protocols.demands import both, shaped, weighed
+from emul.protocols.rounds import finite
 from emul.roles.node import Node
 from emul.wire import Message, Vector
 
@@ -57,11 +59,12 @@ class ClientState:
 async def personal_server(node: Node, part: str, deadline_s: float | None) -> None:
     """Rounds of the server: average the shared part, weighted by samples."""
     s = node.state(ServerState(node.task.initial_parameters()[node.task.part(part)]))
+    sound = both(shaped(parameters=s.shared.shape), weighed)
     async for round_ in node.rounds():
         with round_:
             node.broadcast(node.clients, Shared(s.shared))
-            got = await node.gather(Trained, node.clients, timeout_s=deadline_s)
-            s.shared = await node.compute("aggregate", mean_of, s.shared, got, work=len(got) * s.shared.size)
+            got = await node.gather(Trained, node.clients, timeout_s=deadline_s, accept=sound)
+            s.shared = finite(await node.compute("aggregate", mean_of, s.shared, got, work=len(got) * s.shared.size))
             node.report(received=len(got), uploaded=len(got) * s.shared.size)
 
 
@@ -71,7 +74,7 @@ async def personal_client(node: Node, part: str, train: Train) -> None:
     s = node.state(ClientState(node.task.initial_parameters()))
     async for round_ in node.rounds(of=node.server):
         with round_:
-            shared = await node.recv(Shared, node.server)
+            shared = await node.recv(Shared, node.server, accept=shaped(parameters=s.model[places].shape))
             s.model = await node.compute("train", train, node.task, merged(s.model, places, shared.parameters))
             node.report(s.model, evaluate=node.task.evaluate_own)
             node.send(node.server, Trained(s.model[places], node.task.samples()))

@@ -17,7 +17,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from emul.base.errors import NotDecodable
 from emul.learning import NodeTask
+from emul.protocols.demands import both, shaped, weighed
 from emul.roles import Message, Node, Received, Vector
 
 
@@ -60,6 +64,7 @@ async def synchronous_server(node: Node, aggregate: Aggregate, *, fraction: floa
     the fate of every one is known. finish_at: end with this round; None: where the scenario says.
     """
     s = node.state(State(node.task.initial_parameters()))
+    sound = both(shaped(delta=s.model.shape), weighed)
     async for round_ in node.rounds():
         with round_:
             cohort = node.clients if fraction is None else node.sample(node.clients, fraction)
@@ -67,8 +72,8 @@ async def synchronous_server(node: Node, aggregate: Aggregate, *, fraction: floa
                 await prepare(s.model)
             node.offer("cohort", cohort)
             node.broadcast(cohort, Model(s.model))
-            updates = await node.gather(Update, cohort, timeout_s=deadline_s)
-            s.model = await aggregate(s.model, updates)
+            updates = await node.gather(Update, cohort, timeout_s=deadline_s, accept=sound)
+            s.model = finite(await aggregate(s.model, updates))
             if fraction is None:
                 node.report(parameters=s.model, received=len(updates))
             else:
@@ -77,11 +82,18 @@ async def synchronous_server(node: Node, aggregate: Aggregate, *, fraction: floa
                 return
 
 
+def finite(model: Vector) -> Vector:
+    """The model itself. Raises NotDecodable if it is no model: finite updates may have a sum that is not."""
+    if not np.isfinite(model).all():
+        raise NotDecodable("the aggregate is not finite")
+    return model
+
+
 async def synchronous_client(node: Node, train: Train) -> None:
     """Rounds of a client, which keeps nothing between them."""
     async for round_ in node.rounds(of=node.server):
         with round_:
-            model = await node.recv(Model, node.server)
+            model = await node.recv(Model, node.server, accept=shaped(parameters=(node.task.dimension,)))
             delta, samples = await train(model.parameters)
             node.send(node.server, Update(delta, samples))
 

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from emul.base.errors import TooFewClients
 from emul.primitives.crypto.keys import KEY_BYTES, KeyPair, agree, key_pair
-from emul.roles import Message, Node
+from emul.protocols.demands import Demand, demand, public_key
+from emul.roles import Message, Node, OctetRows, Octets
 
 TRIES = 20                          # a set-up is given up for this round after so many questions
 
@@ -36,14 +37,14 @@ class KeyRequest(Message):
 class PublicKey(Message, unscoped=True):
     """Client to server."""
 
-    key: np.ndarray                 # (32,) uint8
+    key: Octets                     # (32,)
 
 
 @dataclass(frozen=True)
 class KeyRing(Message):
     """Server to client: the public keys of all clients, in their order."""
 
-    keys: np.ndarray                # (K, 32) uint8
+    keys: OctetRows                 # (K, 32)
 
 
 @dataclass(frozen=True)
@@ -68,16 +69,17 @@ class Inquiry:
         self.node, self.timeout_s, self.left = node, timeout_s, tries
 
     async def ask(self, silent: Callable[[], list[int]], question: Message, kind: type[A],
-                  take: Callable[[Mapping[int, A]], object]) -> None:
+                  take: Callable[[Mapping[int, A]], object], accept: Callable[[A], None] | None = None) -> None:
         """Ask those that `silent()` gives until it gives none, or no question is left.
 
-        take: is given {node: its answer} of every question; whoever is silent after that is asked again.
+        take: is given {node: its answer} of every question; whoever is silent after that is asked again. accept: of
+        an answer, as for `node.gather`.
         """
         while self.left and (asked := silent()):
             self.left -= 1
             begun = self.node.now_ns
             self.node.broadcast(asked, question)
-            answers = await self.node.gather(kind, asked, timeout_s=self.timeout_s)
+            answers = await self.node.gather(kind, asked, timeout_s=self.timeout_s, accept=accept)
             take(answers)
             if not answers and self.node.now_ns == begun:
                 self.left = 0       # settled at once: all of them have left the round, asking again is no use
@@ -96,13 +98,25 @@ async def exchange_keys(node: Node, clients: Sequence[int], keys: dict[int, np.n
         return [k for k in clients if k not in keys]
 
     inquiry = Inquiry(node, timeout_s)
-    await inquiry.ask(missing, KeyRequest(), PublicKey, lambda got: keys.update({k: m.key for k, m in got.items()}))
+    await inquiry.ask(missing, KeyRequest(), PublicKey, lambda got: keys.update({k: m.key for k, m in got.items()}),
+                      accept=one_of_its_own(keys))
     if not missing():
         ring = KeyRing(np.stack([keys[k] for k in clients]))
         await inquiry.ask(lambda: sorted(unsure), ring, KeysHeld, unsure.difference_update)
     for silent, what in ((missing(), "sent its public key"), (sorted(unsure), "confirmed the key ring")):
         if silent:
             raise TooFewClients(f"set-up: {node.world.names[silent[0]]} has not {what}")
+
+
+def one_of_its_own(others: Mapping[int, np.ndarray]) -> Demand:
+    """A sound key that is none of the `others`, nor one that came with it."""
+    seen = {key.tobytes(): k for k, key in others.items()}
+
+    def accept(message: Any) -> None:
+        key = message.key.tobytes()
+        public_key("key", key)
+        demand(seen.setdefault(key, message.sender) == message.sender, "key: that of somebody else")
+    return accept
 
 
 async def fresh_keys(node: Node) -> KeyPair:

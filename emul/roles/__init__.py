@@ -8,7 +8,7 @@ from emul.roles.aggregate import weighted_mean
 from emul.roles.analysis import Analysis, Realised, Setting
 from emul.roles.node import Node, Received, Round, RoundOver
 from emul.roles.world import World
-from emul.wire import Declared, Holds, Matrix, Message, Vector
+from emul.wire import Declared, Holds, Matrix, Message, OctetRows, Octets, Vector, Words
 
-__all__ = ["Analysis", "Declared", "Holds", "Matrix", "Message", "Node", "Realised", "Received", "Round", "RoundOver",
-           "Setting", "Vector", "World", "checks", "weighted_mean"]
+__all__ = ["Analysis", "Declared", "Holds", "Matrix", "Message", "Node", "OctetRows", "Octets", "Realised", "Received",
+           "Round", "RoundOver", "Setting", "Vector", "Words", "World", "checks", "weighted_mean"]

@@ -28,7 +28,9 @@ from emul.learning import NodeTask
 from emul.primitives.codes import network_coding
 from emul.primitives.means import weighted_sum
 from emul.primitives.privacy.mechanism import noisy, told_by_update
-from emul.roles import Analysis, Message, Node, Realised, Received, Setting, Vector, World, checks
+from emul.protocols.demands import Demand, both, demand, shaped
+from emul.protocols.rounds import finite
+from emul.roles import Analysis, Message, Node, Octets, Realised, Received, Setting, Vector, Words, World, checks
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Model(Message):
 class Update(Message):
     """Client to server and to the other clients, slot 0."""
 
-    symbols: np.ndarray             # u_k, (d,) uint32
+    symbols: Words                  # u_k, (d,)
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,8 @@ class Coded(Message, unscoped=True):
 
     round: int
     slot: int
-    heard: np.ndarray               # (ceil(K / 8),) uint8: a bit for each client
-    symbols: np.ndarray             # x_{k,i}, (d,) uint32
+    heard: Octets                   # (ceil(K / 8),): a bit for each client
+    symbols: Words                  # x_{k,i}, (d,)
 
 
 @dataclass(frozen=True)
@@ -75,17 +77,21 @@ async def server(node: Node, p: Params) -> None:
     clients = node.clients
     s = node.state(State(node.task.initial_parameters()))
     alpha = await node.compute("code", network_coding.cauchy, p.r * len(clients), len(clients), work=len(clients) ** 2)
+    symbols = symbols_of(s.model.size)
+    combination = both(symbols, shaped(heard=(-(-len(clients) // 8),)),
+                       lambda m: demand(1 <= m.slot <= p.r, "slot: out of range"))
     async for round_ in node.rounds():
         with round_:
             node.broadcast(clients, Model(s.model))
-            plain = await node.gather(Update, clients, timeout_s=p.uplink_s)
+            plain = await node.gather(Update, clients, timeout_s=p.uplink_s, accept=symbols)
             coded: list[Coded] = []
             for _ in range(p.r):
-                sent = await node.gather(Coded, clients, timeout_s=p.uplink_s)
+                sent = await node.gather(Coded, clients, timeout_s=p.uplink_s, accept=combination)
                 coded += [m for m in sent.values() if m.round == round_]
-            s.model, recovered = await node.compute(
+            model, recovered = await node.compute(
                 "decode", take_step, s.model, alpha, {clients.index(k): m.symbols for k, m in plain.items()},
                 [(clients.index(m.sender), m) for m in coded], work=len(clients) * s.model.size)
+            s.model = finite(model)
             node.report(parameters=s.model, received=len(plain), coded=len(coded), recovered=recovered)
             if p.finish_at is not None and round_ >= p.finish_at:
                 return
@@ -97,13 +103,13 @@ async def client(node: Node, p: Params) -> None:
     alpha = await node.compute("code", network_coding.cauchy, p.r * K, K, work=K * K)
     async for round_ in node.rounds(of=node.server):
         with round_:
-            model = await node.recv(Model, node.server)
+            model = await node.recv(Model, node.server, accept=shaped(parameters=(node.task.dimension,)))
             delta, _ = await node.compute("train", node.task.local_update, model.parameters)
             u = await node.compute("noise", noisy_symbols, delta, p.clip, p.lambda_, node.stream("noise"),
                                    work=delta.size)
             node.broadcast([node.server, *others], Update(u))
-            heard = {m: message.symbols for m, message in
-                     (await node.gather(Update, others, timeout_s=p.share_s)).items()}
+            got = await node.gather(Update, others, timeout_s=p.share_s, accept=symbols_of(u.size))
+            heard = {m: message.symbols for m, message in got.items()}
             heard = {clients.index(m): v for m, v in sorted({**heard, node.id: u}.items())}
             bitmap = np.packbits([m in heard for m in range(K)])
             rows = alpha[np.arange(p.r) * K + k][:, list(heard)]                        # (r, heard)
@@ -111,6 +117,14 @@ async def client(node: Node, p: Params) -> None:
                                           work=p.r * len(heard) * u.size)
             for slot, x in enumerate(combined, 1):
                 node.send(node.server, Coded(int(round_), slot, bitmap, x))
+
+
+def symbols_of(d: int) -> Demand:
+    """d symbols, each of the field."""
+    def accept(message: Update | Coded) -> None:
+        shaped(symbols=(d,))(message)
+        demand(not d or int(message.symbols.max()) < network_coding.P, "symbols: not of the field")
+    return accept
 
 
 def noisy_symbols(delta: Vector, clip: float | None, lambda_: float, rng: np.random.Generator) -> np.ndarray:

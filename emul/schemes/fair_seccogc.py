@@ -37,6 +37,7 @@ import numpy as np
 from emul.base.errors import ProtocolFailure
 from emul.learning import NodeTask
 from emul.protocols import seccogc
+from emul.protocols.demands import shaped
 from emul.protocols.seccogc import keys, theory
 from emul.protocols.seccogc.group import Design, Membership, code_of, regroup, tell_group, wrong_design
 from emul.protocols.seccogc.messages import Continue, Deal, DealTo, GroupSum, Masked, Model, ModelRequest, PartialSum
@@ -101,7 +102,7 @@ async def server(node: Node, p: Params) -> None:
                     now, G = await code_of(node, design(p), group.members)
                 await set_up(node, now, s, p.setup_s)
                 await open_round(node, s)
-                sums = await gather_sums(node, group, p.uplink_s)                                          # F
+                sums = await gather_sums(node, group, G, s.model.size, p.uplink_s)          # F
                 members, K = group.members, len(group.members)
                 heard = {members.index(k): heard_by(G, members.index(k), m) for k, m in sums.items()}
                 complete = [k for k, row in heard.items() if np.array_equal(row, G[k])]
@@ -147,11 +148,18 @@ async def open_round(node: Node, s: ServerState) -> None:
     s.announced = True
 
 
-async def gather_sums(node: Node, group: Membership, timeout_s: float | None) -> Mapping[int, PartialSum]:
+async def gather_sums(node: Node, group: Membership, G: np.ndarray, d: int, timeout_s: float | None,
+                      ) -> Mapping[int, PartialSum]:
     """{relay: its sum}, of this group."""
+    def accept(message: PartialSum) -> None:
+        near = int(np.count_nonzero(G[group.members.index(message.sender)]))
+        if isinstance(message, GroupSum) and message.epoch != group.epoch:
+            return                      # of an earlier group: honest, and no use
+        shaped(heard=(-(-near // 8),), sum=(d,))(message)
+
     if not group.epoch:
-        return await node.gather(PartialSum, group.members, timeout_s=timeout_s)
-    found = await node.gather(GroupSum, group.members, timeout_s=timeout_s)
+        return await node.gather(PartialSum, group.members, timeout_s=timeout_s, accept=accept)
+    found = await node.gather(GroupSum, group.members, timeout_s=timeout_s, accept=accept)
     return {k: m for k, m in found.items() if m.epoch == group.epoch}
 
 
@@ -201,7 +209,8 @@ async def client(node: Node, p: Params) -> None:
                 key, drawn = await keys.own_key(node, how, s.member, round_, p.setup_s)                   # N_k
                 y = await node.compute("mask", masked_update, delta, p.clip, key, work=drawn * delta.size)
                 node.broadcast([v for v in r.V if v != node.id], Masked(y))
-                heard = await node.gather(Masked, [m for m in r.U if m != node.id], timeout_s=p.share_s)
+                heard = await node.gather(Masked, [m for m in r.U if m != node.id], timeout_s=p.share_s,
+                                          accept=shaped(y=y.shape))
                 if len(heard) < len(r.U) - 1 and not p.send_incomplete:
                     continue                    # leaves the round: nobody waits for its sum
                 ys = {m: y if m == node.id else heard[m].y for m in r.U if m == node.id or m in heard}

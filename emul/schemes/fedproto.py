@@ -21,7 +21,8 @@ from emul.learning import NodeTask
 from emul.learning.models import BUILT_IN
 from emul.learning.objectives import PrototypePull
 from emul.learning.pooling import Pool
-from emul.roles import Message, Node, Vector, World, checks
+from emul.protocols.demands import Demand, ascending, shaped
+from emul.roles import Matrix, Message, Node, Vector, Words, World, checks
 
 WHOLE = Pool("none")                    # features are exchanged as they are
 
@@ -32,17 +33,17 @@ Prototypes = dict[int, Vector]          # class -> (n,) float32
 class Globals(Message):
     """Server to client: G."""
 
-    labels: np.ndarray                  # (J,) uint32, ascending
-    prototypes: np.ndarray              # (J, n) float32
+    labels: Words                       # (J,), ascending
+    prototypes: Matrix                  # (J, n)
 
 
 @dataclass(frozen=True)
 class Own(Message):
     """Client to server: P_k."""
 
-    labels: np.ndarray                  # (J_k,) uint32, ascending
-    prototypes: np.ndarray              # (J_k, n) float32
-    counts: np.ndarray                  # (J_k,) uint32, samples
+    labels: Words                       # (J_k,), ascending
+    prototypes: Matrix                  # (J_k, n)
+    counts: Words                       # (J_k,), samples
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,11 @@ class ClientState:
 
 async def server(node: Node, p: Params) -> None:
     s = node.state(ServerState())
+    sound = table_of(node.task.classes, node.task.features)
     async for round_ in node.rounds():
         with round_:
             node.broadcast(node.clients, Globals(*tables(s.prototypes)))
-            got = await node.gather(Own, node.clients, timeout_s=p.deadline_s)
+            got = await node.gather(Own, node.clients, timeout_s=p.deadline_s, accept=sound)
             s.prototypes = await node.compute("aggregate", aggregate, s.prototypes, got, p.aggregate,
                                               work=sum(m.prototypes.size for m in got.values()))
             sent = {k: by_class(m.labels, m.prototypes) for k, m in got.items()}
@@ -81,12 +83,23 @@ async def client(node: Node, p: Params) -> None:
     s = node.state(ClientState(node.task.initial_parameters()))
     async for round_ in node.rounds(of=node.server):
         with round_:
-            received = await node.recv(Globals, node.server)
+            received = await node.recv(Globals, node.server, accept=table_of(node.task.classes, node.task.features))
             means = by_class(received.labels, received.prototypes)
             s.model, own, counts = await node.compute("train", train, node.task, s.model, means, p)
             node.report(s.model, evaluate=node.task.evaluate_own if p.predict == "model" or not means else
                         partial(node.task.evaluate_nearest, means=means, pool=WHOLE))
             node.send(node.server, Own(*tables(own), np.array([counts.get(j, 0) for j in sorted(own)], np.uint32)))
+
+
+def table_of(classes: int, features: int) -> Demand:
+    """One prototype of all features for each of the classes named, with its count where there are any."""
+    def accept(message: Globals | Own) -> None:
+        J = len(message.labels)
+        ascending("labels", message.labels, range(classes))
+        shaped(prototypes=(J, features if J else 0))(message)
+        if isinstance(message, Own):
+            shaped(counts=(J,))(message)
+    return accept
 
 
 def train(task: NodeTask, model: Vector, means: Prototypes, p: Params) -> tuple[Vector, Prototypes, dict[int, int]]:

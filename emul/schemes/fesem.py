@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from emul.protocols import personal
+from emul.protocols.demands import both, shaped, weighed
 from emul.protocols.personal import ClientState, Shared, Trained
 from emul.roles import Node, Vector, World, checks
 
@@ -35,11 +36,12 @@ class State:
 
 async def server(node: Node, p: Params) -> None:
     s = node.state(State([node.task.initial_parameters()]))
+    sound = both(shaped(parameters=s.centres[0].shape), weighed)
     async for round_ in node.rounds():
         with round_:
             for m, centre in enumerate(s.centres):
                 node.broadcast([k for k in node.clients if s.of_client.get(k, 0) == m], Shared(centre))
-            got = await node.gather(Trained, node.clients, timeout_s=p.deadline_s)
+            got = await node.gather(Trained, node.clients, timeout_s=p.deadline_s, accept=sound)
             sent = {k: m.parameters for k, m in got.items()}
             if sent and len(s.centres) == 1 and p.centres > 1:
                 s.centres = await node.compute("k-means", k_means, sent, p.centres, node.stream("k-means"),
@@ -55,7 +57,7 @@ async def client(node: Node, p: Params) -> None:
     s = node.state(ClientState(node.task.initial_parameters()))
     async for round_ in node.rounds(of=node.server):
         with round_:
-            centre = await node.recv(Shared, node.server)
+            centre = await node.recv(Shared, node.server, accept=shaped(parameters=s.model.shape))
             delta, samples = await node.compute("train", node.task.local_update, centre.parameters)
             s.model = centre.parameters + delta
             node.report(s.model, evaluate=node.task.evaluate_own)

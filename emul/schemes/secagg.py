@@ -63,7 +63,7 @@ def complete(nodes: Sequence[int]) -> Mapping[int, frozenset[int]]:
 
 async def server(node: Node, p: Params) -> None:
     await pairwise_server(node, complete, threshold(p, len(node.clients)), partial(add_mean, p=p), fraction=p.fraction,
-                          deadline_s=p.stage_deadline_s)
+                          deadline_s=p.stage_deadline_s, extra=p.weights == "samples")
 
 
 async def client(node: Node, p: Params) -> None:

@@ -12,6 +12,7 @@ from emul.base.errors import ProtocolFailure, ProtocolViolation
 from emul.primitives.crypto import shamir
 from emul.primitives.crypto.keys import KEY_BYTES, KeyPair, agree, channel_key, key_pair, mask_seed, seal, unseal
 from emul.primitives.crypto.masks import check_reveal, mask_input
+from emul.protocols.demands import ascending, demand, key_table, shaped
 from emul.protocols.pairwise.messages import (
     AdvertiseKeys,
     Begin,
@@ -56,11 +57,13 @@ async def pairwise_client(node: Node, t: int, train: Train, encode: Encode, *, d
 async def take_part(node: Node, t: int, train: Train, encode: Encode, patience_s: float | None) -> None:
     """One round. Raises Refused or ProtocolViolation where the server asks for what would unmask somebody."""
     i = node.id
-    model = (await node.recv(Begin, node.server, timeout_s=patience_s)).model
+    begin = await node.recv(Begin, node.server, timeout_s=patience_s, accept=shaped(model=(node.task.dimension,)))
+    model = begin.model
     own = await node.compute("keys", new_secrets, node.rng)
     node.send(node.server, AdvertiseKeys(own.public))
 
-    ring = await node.recv(KeyRing, node.server, timeout_s=patience_s)
+    ring = await node.recv(KeyRing, node.server, timeout_s=patience_s,
+                           accept=lambda ring: check_ring(i, own, ring, node.clients))
     hand = await node.compute("share", share_secrets, i, own, ring, t, node.round, node.rng, work=ring.ids.size)
     for j, box in hand.boxes.items():
         node.send(j, Shares(box))
@@ -109,6 +112,17 @@ class Hand:
 def new_secrets(rng: np.random.Generator) -> Secrets:
     """Fresh ones, from a client's own stream: for emulation only, since who has the scenario's seed has them, too."""
     return Secrets(key_pair(rng.bytes(KEY_BYTES)), key_pair(rng.bytes(KEY_BYTES)), rng.bytes(KEY_BYTES))
+
+
+def check_ring(i: int, own: Secrets, ring: KeyRing, clients: Sequence[int]) -> None:
+    """Figure 4, round 1: keys of clients, all of them different, with one's own as it was sent.
+
+    Raises ProtocolViolation.
+    """
+    ascending("ids", ring.ids, clients)
+    place = ring.ids.tolist().index(i) if i in ring.ids else None
+    key_table("keys", ring.keys, len(ring.ids), None if place is None else (place, own.public.tobytes()))
+    demand(ring.keys.shape[1] == 2 * KEY_BYTES, "keys: not two of each client")
 
 
 def share_secrets(i: int, own: Secrets, ring: KeyRing, t: int, round_: int, rng: np.random.Generator) -> Hand:

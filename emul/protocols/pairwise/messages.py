@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from emul.primitives.crypto.keys import KEY_BYTES
-from emul.roles import Message, Vector
+from emul.roles import Message, OctetRows, Octets, Vector, Words
 
 
 @dataclass(frozen=True)
@@ -36,22 +36,22 @@ class AdvertiseKeys(Message):
     """Client to server. Not signed, as in the protocol against an honest but curious server: nothing ties a key to its
     owner."""
 
-    keys: np.ndarray                # (64,) uint8: c_pk, for the channels; s_pk, for the masks
+    keys: Octets                    # (64,): c_pk, for the channels; s_pk, for the masks
 
 
 @dataclass(frozen=True)
 class KeyRing(Message):
     """Server to client: the keys of A_i & U1."""
 
-    ids: np.ndarray                 # (a,) uint32, ascending
-    keys: np.ndarray                # (a, 64) uint8
+    ids: Words                      # (a,), ascending
+    keys: OctetRows                 # (a, 64)
 
 
 @dataclass(frozen=True)
 class Shares(Message):
     """Client to client: what the receiver keeps of the sender's two secrets, encrypted."""
 
-    box: np.ndarray                 # (80,) uint8: shares of s_sk and b
+    box: Octets                     # (80,): shares of s_sk and b
 
 
 @dataclass(frozen=True)
@@ -63,30 +63,30 @@ class Shared(Message):
 class Sharers(Message):
     """Server to client: A_i & U2."""
 
-    ids: np.ndarray                 # uint32, ascending
+    ids: Words                      # ascending
 
 
 @dataclass(frozen=True)
 class Masked(Message):
     """Client to server."""
 
-    y: np.ndarray                   # (d',) uint32
+    y: Words                        # (d',)
 
 
 @dataclass(frozen=True)
 class Unmask(Message):
     """Server to client: whose secrets to reveal your shares of; of nobody both."""
 
-    survivors: np.ndarray           # uint32, A_i & U3: of b
-    dropped: np.ndarray             # uint32, A_i & (U2 - U3): of s_sk
+    survivors: Words                # A_i & U3: of b
+    dropped: Words                  # A_i & (U2 - U3): of s_sk
 
 
 @dataclass(frozen=True)
 class Reveal(Message):
     """Client to server: the shares asked for that the client holds."""
 
-    ids: np.ndarray                 # (m,) uint32
-    shares: np.ndarray              # (m, 32) uint8
+    ids: Words                      # (m,)
+    shares: OctetRows               # (m, 32)
 
 
 MESSAGES = (Begin, AdvertiseKeys, KeyRing, Shares, Shared, Sharers, Masked, Unmask, Reveal)

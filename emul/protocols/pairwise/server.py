@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from emul.base.errors import ProtocolFailure, TooFewClients
+from emul.base.errors import NotDecodable, ProtocolFailure, ProtocolViolation, TooFewClients
 from emul.primitives.crypto import shamir
-from emul.primitives.crypto.keys import agree, mask_seed
+from emul.primitives.crypto.keys import KEY_BYTES, agree, mask_seed
 from emul.primitives.crypto.masks import sum_ring, unmask
+from emul.protocols.demands import Demand, demand, key_table, shaped
 from emul.protocols.pairwise.messages import (
     AdvertiseKeys,
     Begin,
@@ -21,6 +22,7 @@ from emul.protocols.pairwise.messages import (
     Shared,
     Sharers,
     Unmask,
+    channel_public,
     id_array,
     mask_public,
 )
@@ -39,11 +41,11 @@ class State:
 
 
 async def pairwise_server(node: Node, graph: Graph, t: int, add_mean: AddMean, *, fraction: float,
-                          deadline_s: float | None) -> None:
+                          deadline_s: float | None, extra: int = 0) -> None:
     """Rounds of the pairwise protocol over any mask graph. A round that fails keeps the model.
 
     t: shares that give a secret. fraction: of the clients, drawn each round. deadline_s: of each stage; None: until the
-    fates are known.
+    fates are known. extra: numbers that an x_i has beside those of an update, d' - d.
     """
     s = node.state(State(node.task.initial_parameters()))
     async for round_ in node.rounds():
@@ -51,16 +53,18 @@ async def pairwise_server(node: Node, graph: Graph, t: int, add_mean: AddMean, *
             sets: dict[str, list[int]] = {}
             try:
                 U0 = sets["U0"] = node.sample(node.clients, fraction)
-                total, expansions = await secure_sum(node, U0, graph, t, s.model, deadline_s, sets)
+                total, expansions = await secure_sum(node, U0, graph, t, s.model, deadline_s, sets, extra)
                 s.model = await node.compute("aggregate", add_mean, s.model, total, len(sets["U3"]), work=total.size)
-            except ProtocolFailure:
+            except (ProtocolFailure, ProtocolViolation) as e:
                 node.report(parameters=s.model, **sizes(sets))
+                if isinstance(e, ProtocolViolation):    # shares that make no secret
+                    raise NotDecodable(str(e)) from e
                 raise
             node.report(parameters=s.model, expansions=expansions, **sizes(sets))
 
 
 async def secure_sum(node: Node, U0: list[int], graph: Graph, t: int, model: Vector, deadline_s: float | None,
-                     sets: dict[str, list[int]]) -> tuple[np.ndarray, int]:
+                     sets: dict[str, list[int]], extra: int = 0) -> tuple[np.ndarray, int]:
     """(sum of x_i over U3, (d',) uint32 mod 2^32; masks expanded). Fills `sets` as the stages close.
 
     Raises TooFewClients, naming the stage, below the threshold.
@@ -69,7 +73,7 @@ async def secure_sum(node: Node, U0: list[int], graph: Graph, t: int, model: Vec
     node.offer("cohort", U0)
     node.broadcast(U0, Begin(model))
 
-    advertised = await node.gather(AdvertiseKeys, U0, timeout_s=deadline_s)
+    advertised = await node.gather(AdvertiseKeys, U0, timeout_s=deadline_s, accept=fresh_pairs())
     U1 = sets["U1"] = list(advertised)
     for members, near in neighbourhoods("keys", node, A, U1, len(U0), t):
         ring = await node.compute("ring", key_ring, advertised, near, work=len(near))
@@ -80,13 +84,13 @@ async def secure_sum(node: Node, U0: list[int], graph: Graph, t: int, model: Vec
     for members, near in neighbourhoods("shares", node, A, U2, len(U1), t):
         node.broadcast(members, Sharers(id_array(near)))
 
-    masked = await node.gather(Masked, U2, timeout_s=deadline_s)
+    masked = await node.gather(Masked, U2, timeout_s=deadline_s, accept=shaped(y=(model.size + extra,)))
     U3 = sets["U3"] = list(masked)                  # what comes from now on is late: not summed, its b not asked for
     for members, near in neighbourhoods("masked input", node, A, U3, len(U2), t):
         dropped = sorted(A[members[0]].intersection(U2).difference(U3))
         node.broadcast(members, Unmask(id_array(near), id_array(dropped)))
 
-    reveals = await node.gather(Reveal, U3, timeout_s=deadline_s)
+    reveals = await node.gather(Reveal, U3, timeout_s=deadline_s, accept=shares_of(U2))
     sets["U5"] = list(reveals)                      # U4 is that of the consistency check
     self_seeds, mask_keys = await node.compute("reconstruct", reconstruct, reveals, A, U2, U3, t, node.world.names,
                                                work=len(U2))
@@ -95,6 +99,28 @@ async def secure_sum(node: Node, U0: list[int], graph: Graph, t: int, model: Vec
                                        work=pairs)
     return await node.compute("unmask", unmasked_sum, masked, self_seeds, dropped_seeds,
                               work=(len(U3) + pairs) * masked[U3[0]].y.size)
+
+
+def fresh_pairs() -> Demand:
+    """Two sound keys that nobody has advertised before in this round."""
+    seen: set[bytes] = set()
+
+    def accept(message: AdvertiseKeys) -> None:
+        key_table("keys", message.keys.reshape(1, -1), 1)
+        shaped(keys=(2 * KEY_BYTES,))(message)
+        pair = {channel_public(message.keys), mask_public(message.keys)}
+        demand(not pair & seen, "keys: those of somebody else")
+        seen.update(pair)
+    return accept
+
+
+def shares_of(U2: Sequence[int]) -> Demand:
+    """A share for each of the ids, each once, all of U2."""
+    def accept(message: Reveal) -> None:
+        found = message.ids.tolist()
+        demand(len(set(found)) == len(found) and set(found) <= set(U2), "ids: not of U2, or one twice")
+        shaped(shares=(len(found), shamir.SHARE_BYTES))(message)
+    return accept
 
 
 def neighbourhoods(stage: str, node: Node, A: Mapping[int, frozenset[int]], U: Sequence[int], asked: int,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Literal, TypeVar
@@ -12,8 +12,9 @@ import numpy as np
 from emul.base.errors import TooFewClients
 from emul.base.streams import generator
 from emul.primitives.codes import gradient_coding, secure_keys
+from emul.protocols.demands import shaped
 from emul.protocols.seccogc.messages import Group, GroupHeld, Present, Rekey
-from emul.protocols.setup import Inquiry
+from emul.protocols.setup import Inquiry, one_of_its_own
 from emul.roles import Message, Node
 
 ASKED_ROUNDS = 3                    # who has not answered in so many is left out: a lost request costs one its round
@@ -156,7 +157,7 @@ async def regroup(node: Node, design: Design, g: Membership, timeout_s: float | 
     too few for any code; then the old group stays."""
     epoch, g.asked = g.epoch + 1, g.asked + 1
     answers = await _answers(node, [k for k in node.clients if k not in g.there], Rekey(epoch), Present, epoch,
-                             timeout_s)
+                             timeout_s, one_of_its_own(g.there) if design.of_pairs else shaped(key=(0,)))
     g.there |= {k: m.key for k, m in answers.items()}
     silent = [k for k in node.clients if k not in g.there]
     if silent and g.asked < ASKED_ROUNDS:
@@ -175,9 +176,9 @@ async def tell_group(node: Node, g: Membership, timeout_s: float | None) -> None
 
 
 async def _answers(node: Node, clients: list[int], question: Message, kind: type[Answer], epoch: int,
-                   timeout_s: float | None) -> dict[int, Answer]:
+                   timeout_s: float | None, accept: Callable[[Answer], None] | None = None) -> dict[int, Answer]:
     """{client: its answer}, of those who answer for that group."""
     answers: dict[int, Answer] = {}
     await Inquiry(node, timeout_s).ask(lambda: [k for k in clients if k not in answers], question, kind, lambda got:
-                                       answers.update({k: m for k, m in got.items() if m.epoch == epoch}))
+                                       answers.update({k: m for k, m in got.items() if m.epoch == epoch}), accept)
     return answers

@@ -20,6 +20,7 @@ import numpy as np
 from emul.base.errors import NothingToReceive
 from emul.primitives.crypto.gaussian import gaussian, pairwise_key
 from emul.primitives.crypto.keys import KEY_BYTES, mask_seed
+from emul.protocols.demands import shaped
 from emul.protocols.seccogc.group import Design, fitted, key_generator
 from emul.protocols.seccogc.messages import Deal, DealTo, Key, Seeds, SeedsHeld
 from emul.protocols.seccogc.relay import Behind, Member
@@ -96,7 +97,8 @@ async def own_key(node: Node, design: Design, m: Member, round_: int, timeout_s:
     if design.keys == "pairwise":
         return partial(key_of_pairs, node.id, m.shared, round_, design.lambda_), len(m.members) - 1
     if design.keys == "dealer":
-        dealt = await node.recv(Key, dealer_of(node), timeout_s=timeout_s)
+        dealt = await node.recv(Key, dealer_of(node), timeout_s=timeout_s,
+                                accept=shaped(key=(node.task.dimension,)))
         return partial(dealt_key, dealt.key), 0
     K = len(m.members)
     A = await node.compute("matrix", key_generator, design, K, node.seed, work=K)
@@ -108,7 +110,9 @@ async def own_key(node: Node, design: Design, m: Member, round_: int, timeout_s:
 async def hold_seeds(node: Node, design: Design, m: Member, row: np.ndarray, timeout_s: float | None) -> None:
     """See to it that the client has its seeds, and that the dealer knows. Raises Behind."""
     source, components = dealer_of(node), np.flatnonzero(row).tolist()
-    got = await node.gather(Seeds, [source], timeout_s=0 if m.seeds else timeout_s)
+    count = 1 if design.keys == "common_seed" else len(components)
+    got = await node.gather(Seeds, [source], timeout_s=0 if m.seeds else timeout_s,
+                            accept=shaped(seeds=(count, KEY_BYTES)))
     if got:
         seeds = [seed.tobytes() for seed in got[source].seeds]
         if design.keys == "common_seed":

@@ -10,11 +10,14 @@ Bytes of the arrays in each message, without its header:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, TypeAlias
 
 import numpy as np
 
 from emul.protocols import setup
-from emul.roles import Message, Vector
+from emul.roles import Holds, Message, OctetRows, Octets, Vector
+
+Members: TypeAlias = Annotated[np.ndarray, Holds("int32", 1)]
 
 # --- rounds ---------------------------------------------------------------------------------------------------------
 
@@ -52,7 +55,7 @@ class Masked(Message):
 class PartialSum(Message):
     """Relay to server."""
 
-    heard: np.ndarray               # (ceil(|U_k| / 8),) uint8: a bit for each of U_k in ascending order
+    heard: Octets                   # (ceil(|U_k| / 8),): a bit for each of U_k in ascending order
     sum: Vector                     # S_k over those heard, (d,) float32
 
 
@@ -78,7 +81,7 @@ class DealTo(Message):
     """Server to dealer, in place of `Deal` from the second group on."""
 
     dimension: int
-    members: np.ndarray             # (K',) int32
+    members: Members                # (K',)
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ class Key(Message):
 class Seeds(Message):
     """Dealer to client, `keys: component_seeds` and `common_seed`."""
 
-    seeds: np.ndarray               # (n, 32) uint8: of the components with a_kl != 0, in their order; or the common one
+    seeds: OctetRows                # (n, 32): of the components with a_kl != 0, in their order; or the common one
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,7 @@ class Present(Message, unscoped=True):
     """Client to server: I am."""
 
     epoch: int
-    key: np.ndarray                 # a fresh one, (32,) uint8; (0,) where no keys of pairs are in use
+    key: Octets                     # a fresh one, (32,); (0,) where no keys of pairs are in use
 
 
 @dataclass(frozen=True)
@@ -122,8 +125,8 @@ class Group(Message):
     """Server to those who are there."""
 
     epoch: int
-    members: np.ndarray             # (K',) int32, ascending
-    keys: np.ndarray                # (K', 32) uint8, theirs, or (K', 0)
+    members: Members                # (K',), ascending
+    keys: OctetRows                 # (K', 32), theirs, or (K', 0)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from emul.base.errors import ProtocolFailure
 from emul.primitives.codes import gradient_coding
 from emul.primitives.crypto.keys import KeyPair
 from emul.protocols import setup
+from emul.protocols.demands import ascending, demand, key_table, shaped
 from emul.protocols.seccogc.group import Design, code_of
 from emul.protocols.seccogc.messages import Continue, Group, GroupHeld, Model, Present, Rekey
 from emul.protocols.setup import KeyRequest, KeyRing, KeysHeld, PublicKey, fresh_keys, shared_secrets
@@ -64,13 +65,28 @@ async def opening(node: Node, design: Design, m: Member, timeout_s: float | None
     """
     patience = None if timeout_s is None else (setup.TRIES + 1) * timeout_s
     while True:
-        got = await node.gather((Model, Continue, KeyRequest, KeyRing, Rekey, Group), [node.server], timeout_s=patience)
+        got = await node.gather((Model, Continue, KeyRequest, KeyRing, Rekey, Group), [node.server], timeout_s=patience,
+                                accept=lambda message: of_server(node, m, message))
         if not got:
             raise Behind("the opening of the round has not come")
         message = got[node.server]
         if isinstance(message, (Model, Continue)):
             return message
         node.send(node.server, await _answer(node, design, m, message))
+
+
+def of_server(node: Node, m: Member, message: Message) -> None:
+    """Raise ProtocolViolation unless the model has its size, and keys are sound, different, and one's own as it was."""
+    if isinstance(message, Model):
+        shaped(parameters=(node.task.dimension,))(message)
+    elif isinstance(message, KeyRing) and m.own is not None:
+        key_table("keys", message.keys, len(node.clients), (node.index, m.own.public))
+    elif isinstance(message, Group):
+        ascending("members", message.members, node.clients)
+        demand(node.id in message.members, "members: not this client, which is there")
+        if m.own is not None:
+            place = message.members.tolist().index(node.id)
+            key_table("keys", message.keys, len(message.members), (place, m.own.public))
 
 
 async def _answer(node: Node, design: Design, m: Member, question: Message) -> Message:
