@@ -67,7 +67,7 @@ class ClientState:
 
 async def server(node: Node, p: Params) -> None:
     s = node.state(ServerState())
-    sound = table_of(node.task.classes, node.task.features)
+    sound = table_of(node.task.classes, node.task.feature_size)
     async for round_ in node.rounds():
         with round_:
             node.broadcast(node.clients, Globals(*tables(s.prototypes)))
@@ -83,7 +83,7 @@ async def client(node: Node, p: Params) -> None:
     s = node.state(ClientState(node.task.initial_parameters()))
     async for round_ in node.rounds(of=node.server):
         with round_:
-            received = await node.recv(Globals, node.server, accept=table_of(node.task.classes, node.task.features))
+            received = await node.recv(Globals, node.server, accept=table_of(node.task.classes, node.task.feature_size))
             means = by_class(received.labels, received.prototypes)
             s.model, own, counts = await node.compute("train", train, node.task, s.model, means, p)
             node.report(s.model, evaluate=node.task.evaluate_own if p.predict == "model" or not means else

@@ -14,6 +14,7 @@ from emul.base import rows
 from emul.base.streams import generator
 from emul.kernel import Crash, Kernel, Plan, StopRule, run_to_end
 from emul.learning.device import Device
+from emul.learning.results import Results
 from emul.network import LinkRule, Network, TopologySpec, build
 from emul.network.links.link import Link
 from emul.roles.costs import Costs
@@ -41,12 +42,13 @@ class FakeTask:
     dimension = 40
     spread = 1.0
 
-    def __init__(self, spec: dict[str, Any], clients: int, seed: int, device: str = "cpu"):
+    def __init__(self, spec: dict[str, Any], clients: int, seed: int, device: str = "cpu", *rest: Any):
         self.seed = seed
         self.device = Device(device)
         self.d = self.dimension = spec.get("d", self.dimension)
         self.spread = spec.get("spread", 1.0)
         self.evaluated: list[np.ndarray] = []
+        self.results = Results()
 
     def prepare(self) -> None:
         pass
@@ -57,6 +59,9 @@ class FakeTask:
     def for_node(self, name: str, client: int | None, round_of: Callable[[], int],
                  transform: object = None, tamper: object = None) -> FakeNodeTask:
         return FakeNodeTask(self, name, client, round_of)
+
+    def named(self, vector: np.ndarray) -> dict[str, np.ndarray]:
+        return {"parameters": vector}
 
     def evaluate(self, vector: np.ndarray) -> dict[str, float]:
         self.evaluated.append(vector)
@@ -70,6 +75,10 @@ class FakeNodeTask:
     client: int | None
     round_of: Callable[[], int]
     untouched = True                            # it keeps nothing
+
+    @property
+    def dimension(self) -> int:
+        return self.task.d
 
     def initial_parameters(self) -> np.ndarray:
         return self.task.initial_parameters()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emul.base.errors import TooFewClients
+from emul.base.errors import ProtocolViolation, TooFewClients
 from emul.kernel import Crash
 from emul.primitives.crypto import shamir
 from emul.primitives.crypto.keys import agree, key_pair, mask_seed, unseal
@@ -375,17 +376,38 @@ def test_a_client_refuses_sharers_that_are_not_on_the_ring(drive: Any, U2: list[
     assert peers.client.sent == []
 
 
-def test_a_client_shares_nothing_below_the_threshold_or_with_a_key_that_fixes_the_secret(drive: Any) -> None:
-    for keys, why in ((2, "Refused: keys of 2 clients, threshold t = 3"),
-                      (5, "Refused: public key is a point of low order")):
-        client = drive("secagg", "client", 1, 5, {"threshold": 3})
-        client.enter(1)
-        client.deliver((0, Begin(np.zeros(40, np.float32))))
-        ring = np.zeros((keys, 64), np.uint8)
-        ring[0] = client.only(AdvertiseKeys).keys
-        client.deliver((0, KeyRing(np.arange(1, keys + 1, dtype=np.uint32), ring)))
-        assert client.left == [why]
-        assert client.sent == []
+def test_a_client_shares_nothing_below_the_threshold(drive: Any) -> None:
+    client = drive("secagg", "client", 1, 5, {"threshold": 3})
+    client.enter(1)
+    client.deliver((0, Begin(np.zeros(40, np.float32))))
+    other = members.new_secrets(np.random.default_rng(0)).public
+    client.deliver((0, KeyRing(id_array([1, 2]), np.stack([client.only(AdvertiseKeys).keys, other]))))
+    assert client.left == ["Refused: keys of 2 clients, threshold t = 3"]
+    assert client.sent == []
+
+
+def spoil(keys: np.ndarray, row: int, column: int, value: Any) -> np.ndarray:
+    keys = keys.copy()
+    keys[row, column:column + 32] = value
+    return keys
+
+
+@pytest.mark.parametrize(("ids", "change", "said"), [
+    ([1, 2, 3], lambda keys: keys, None),
+    ([1, 2, 3], lambda keys: spoil(keys, 0, 0, keys[0, 0] ^ 1), "keys: my own key was changed"),
+    ([1, 2, 3], lambda keys: spoil(keys, 2, 0, keys[1, :32]), "keys: one key twice"),
+    ([1, 2, 3], lambda keys: spoil(keys, 2, 32, 0), "keys: a point of low order"),
+    ([1, 2, 9], lambda keys: keys, "ids: out of range"),
+    ([1, 3, 2], lambda keys: keys, "ids: not ascending, or one twice"),
+    ([1, 2, 3], lambda keys: keys[:2], r"keys: shape \(2, 64\), expected a row of keys for each of 3"),
+    ([1, 2, 3], lambda keys: keys[:, :33], r"keys: shape \(3, 33\), expected a row of keys for each of 3"),
+])
+def test_a_ring_is_checked_as_in_figure_4(ids: list[int], change: Any, said: str | None) -> None:
+    rng = np.random.default_rng(0)
+    secrets = [members.new_secrets(rng) for _ in ids]
+    ring = KeyRing(id_array(ids), change(np.stack([s.public for s in secrets])))
+    with contextlib.nullcontext() if said is None else pytest.raises(ProtocolViolation, match=f"^{said}$"):
+        members.check_ring(1, secrets[0], ring, [1, 2, 3, 4])
 
 
 def test_a_broken_box_is_a_missing_share(drive: Any) -> None:
