@@ -255,8 +255,8 @@ def test_the_virtual_time_lets_the_running_round_end() -> None:
 
 
 async def listening(node: Node, p: Any) -> None:
-    async for t in node.rounds():
-        with t:
+    async for round_ in node.rounds():
+        with round_:
             await node.recv_any()
 
 
@@ -284,9 +284,9 @@ def test_a_run_in_which_no_round_ends_says_so_while_it_goes_on(monkeypatch: pyte
         return real(wiring, pool, journal, lambda k: seen.append((k.entered, k.ended_ns, k.round_ended)), *rest)
 
     async def server(node: Node, p: Any) -> None:
-        async for t in node.rounds():
-            with t:
-                await (node.sleep(0.5) if t == 1 else node.recv_any())
+        async for round_ in node.rounds():
+            with round_:
+                await (node.sleep(0.5) if round_ == 1 else node.recv_any())
 
     monkeypatch.setattr(engine, "execute", watched)
     run_world({"server": server, "client": sleeping}, stop=Stop(virtual_time_ns=10_000 * MS))
