@@ -68,7 +68,8 @@ def _go_on(there: rundir.RunDirectory, workers: int | Workers | Twin | None, plu
     count, size = number_of_workers(workers)
     wiring = wire(scenario, name, raw, size, plugins, costs)
     path = there.path / RESUMED
-    path.unlink(missing_ok=True)                    # of a resumption that was killed in its turn
+    for stale in (path, there.path / rundir.ERROR):     # of a resumption that was killed in its turn, of the failure
+        stale.unlink(missing_ok=True)
 
     def ended() -> None:
         _require_survived(there.journal, path)

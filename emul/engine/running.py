@@ -144,7 +144,7 @@ def run_into(directory: rundir.RunDirectory, scenario: Scenario, wiring: Wiring,
         progress.ended(finished.kernel.entered, finished.kernel.end_ns, final_mean(observed(finished), "accuracy"))
     except RunError as e:
         journal.close(complete=False)
-        directory.write("error.txt", f"{type(e).__name__}: {e}\n")
+        directory.write(rundir.ERROR, f"{type(e).__name__}: {e}\n")
         return Result(wiring.label, directory.path, error=f"{type(e).__name__}: {e}",
                       warnings=tuple(wiring.warnings), worker_died=isinstance(e, WorkerDied))
     except BaseException:

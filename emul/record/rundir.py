@@ -22,6 +22,7 @@ SUMMARY = "summary.json"
 SCENARIO = "scenario.resolved.yaml"
 INCOMPLETE = "INCOMPLETE"
 TRAININGS = "trainings"             # a store of its own, until it is complete
+ERROR = "error.txt"                 # why a run failed
 SEAL = "seal.json"                  # size and digest of every other file of a run that ended
 
 _MARK = "This run has not ended, or was killed. Its journal holds what it did until then.\n"

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import multiprocessing.util
 import os
 import shutil
 import sys
@@ -74,11 +75,11 @@ class Workers:
     def _start(self) -> None:
         server = multiprocessing.get_context("forkserver")
         server.set_forkserver_preload(["emul.workers.preload"])
-        me = str(os.getpid())
+        me, temporary = str(os.getpid()), multiprocessing.util.get_temp_dir()       # of the fork server's socket
         with _no_main(), _one_thread_each():
             from emul.workers.entry import run
             for index in range(self.workers):
-                process = server.Process(target=run, args=(self._directory, str(index), me), daemon=True,
+                process = server.Process(target=run, args=(self._directory, temporary, str(index), me), daemon=True,
                                          name=f"emul-worker-{index}")
                 process.start()
                 self._processes.append(process)

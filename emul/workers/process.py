@@ -25,7 +25,8 @@ import sys
 import threading
 import time
 import traceback
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import msgspec
 import zmq
@@ -57,15 +58,26 @@ def address(directory: str, name: str) -> str:
     return f"ipc://{directory}/{name}"
 
 
-def main(directory: str, index: str, coordinator: str) -> None:
-    """Entry of a worker process; all arguments are text. Ends when it is told to, or when the coordinator is gone."""
+def main(directory: str, forkserver: str, index: str, coordinator: str) -> None:
+    """Entry of a worker process; all arguments are text. Ends when it is told to, or when the coordinator is gone: then
+    it removes the sockets' directory and the one of the fork server, for nobody else is left to do it."""
+    def orphaned() -> NoReturn:
+        for path in (directory, forkserver) * 2:            # again: another worker may just have bound its socket there
+            shutil.rmtree(path, ignore_errors=True)
+            time.sleep(0.05)
+        os._exit(1)
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.setswitchinterval(0.0005)       # the I/O thread must not wait 5 ms for a computing thread
     import torch
 
     torch.set_num_threads(1)
     context = zmq.Context()
-    io = IO(context, directory, int(index), int(coordinator))
+    try:
+        coordinator_ends = os.pidfd_open(int(coordinator))
+    except ProcessLookupError:
+        orphaned()
+    io = IO(context, directory, int(index), coordinator_ends, orphaned)
     io.start()
     control = context.socket(zmq.DEALER)
     control.setsockopt(zmq.IDENTITY, index.encode())
@@ -84,7 +96,9 @@ def main(directory: str, index: str, coordinator: str) -> None:
 class IO(threading.Thread):
     """Serves frames to the other workers, takes theirs, and beats."""
 
-    def __init__(self, context: zmq.Context[Any], directory: str, index: int, coordinator: int):
+    def __init__(self, context: zmq.Context[Any], directory: str, index: int, coordinator: int,
+                 orphaned: Callable[[], NoReturn]):
+        """coordinator: a descriptor that can be read once it has ended; `orphaned` is called then."""
         super().__init__(daemon=True)
         self.outbox: dict[Key, Encoded] = {}            # payloads for other workers, until the kernel has decided
         self._arrived: dict[Key, Encoded] = {}
@@ -101,7 +115,7 @@ class IO(threading.Thread):
         self._beat.setsockopt(zmq.LINGER, 0)
         self._beat.setsockopt(zmq.SNDHWM, 10)
         self._beat.connect(address(directory, "beat"))
-        self._coordinator = os.pidfd_open(coordinator)
+        self._coordinator, self._orphaned = coordinator, orphaned
 
     def run(self) -> None:
         try:
@@ -123,8 +137,7 @@ class IO(threading.Thread):
                 next_beat = now + BEAT_S
             ready = dict(poller.poll(max(1, int((next_beat - now) * 1000))))
             if self._coordinator in ready:
-                shutil.rmtree(self._directory, ignore_errors=True)      # nobody is left to do it, or to work for
-                os._exit(1)
+                self._orphaned()
             if self._inbox in ready:
                 self._drain()
 

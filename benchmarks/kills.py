@@ -1,0 +1,178 @@
+"""Runs killed at random points, over all schemes, and gone on with to the digest of the run that was not killed.
+
+    python -m benchmarks.kills --count 200 --seed 0
+
+Killed are a worker, the coordinator, or both, by SIGKILL, at a random time of a run in two worker processes.
+Afterwards no process of the run may be left, no socket, and nothing half-written under a final name; `emul resume` then
+goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from emul import engine, schemes
+from emul.record import rundir
+from emul.record.journal import read
+from emul.workers.pool import Workers
+
+VICTIMS = ("worker", "coordinator", "both")
+MARK = "EMUL_KILL_TEST"             # in the environment of a run: by it its processes are found
+_END_S = 20.0                       # how long what was not killed may take to end by itself
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A scheme's example, made to last about a second, with the digest of its whole run."""
+
+    scenario: Path
+    digest: str
+    seconds: float                  # of the command, from its start
+
+
+@dataclass(frozen=True)
+class Kill:
+    scheme: str
+    mode: str                       # of `compute`
+    victim: str
+    at_s: float
+
+
+def written(scheme: str, mode: str, folder: Path) -> Path:
+    """The scheme's example with more training, so that there is something to cut."""
+    text = schemes.find(scheme).EXAMPLE.replace("steps: 1", "epochs: 8").replace("mode: zero", f"mode: {mode}")
+    path = folder / f"{scheme}-{mode}.yaml"
+    path.write_text(text)
+    return path
+
+
+def command(scenario: Path, out: Path) -> list[str]:
+    return [sys.executable, "-m", "emul", "run", str(scenario), "--quiet", "--workers", "2", "--out", str(out)]
+
+
+def reference(scheme: str, mode: str, folder: Path) -> Reference:
+    scenario, out = written(scheme, mode, folder), folder / "whole"
+    begin = time.monotonic()
+    subprocess.run(command(scenario, out), check=True, capture_output=True)
+    took = time.monotonic() - begin
+    (summary,) = out.glob(f"{scheme}-{scheme}-*/{rundir.SUMMARY}")
+    digest = json.loads(summary.read_text())["digest"]
+    summary.parent.rename(folder / f"{scheme}-{mode}-whole")
+    return Reference(scenario, digest, took)
+
+
+def processes(mark: str) -> list[tuple[int, bool]]:
+    """(process, whether it is the command itself) of all that carry the mark."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if f"{MARK}={mark}".encode() in (path / "environ").read_bytes():
+                state = (path / "stat").read_text().rpartition(")")[2].split()[0]
+                if state != "Z":
+                    found.append((int(path.name), b"emul\0run\0" in (path / "cmdline").read_bytes()))
+    return found
+
+
+def cut_off(kill: Kill, ref: Reference, folder: Path, mark: str) -> list[str]:
+    """Run and kill. What is wrong with what is left, if anything."""
+    sockets = folder / "tmp"
+    sockets.mkdir()
+    run = subprocess.Popen(command(ref.scenario, folder / "runs"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                           env={**os.environ, MARK: mark, "TMPDIR": str(sockets)})
+    time.sleep(kill.at_s)
+    there = processes(mark)
+    coordinator = kill.victim == "coordinator"
+    victims = [pid for pid, is_command in there if kill.victim == "both" or is_command == coordinator]
+    if kill.victim == "worker":
+        victims = victims[-1:]
+    for pid in victims:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    wrong = []
+    try:
+        run.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        wrong.append("the command did not end")
+        run.kill()
+        run.wait()
+    deadline = time.monotonic() + _END_S
+    while processes(mark) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    wrong += [f"process {pid} was left" for pid, _ in processes(mark)]
+    if kill.victim != "both":                   # else nobody is left to remove them
+        wrong += [f"{path} was left" for path in sockets.rglob("*")]
+    return wrong
+
+
+def left(folder: Path) -> Iterator[Path]:
+    """Runs that have not ended."""
+    for path in sorted((folder / "runs").glob(f"*/{rundir.INCOMPLETE}")):
+        if (path.parent / rundir.JOURNAL).exists():
+            yield path.parent
+
+
+def gone_on_with(run: Path, kill: Kill, ref: Reference, pool: Workers) -> list[str]:
+    """Resume. What is wrong with the run that comes out, if anything."""
+    before = [list(row) for row in read(run / rundir.JOURNAL)]
+    (result,) = engine.resume(run, workers=pool)
+    if result.error is not None or result.violations:
+        return [str(result.error or result.violations)]
+    wrong = [f"{path} was left" for path in run.rglob("*") if path.name.startswith(".") or path.name == "error.txt"]
+    if kill.mode == "zero" and (result.summary or {}).get("digest") != ref.digest:
+        wrong.append("the digest is another one")
+    after = [list(row) for row in read(run / rundir.JOURNAL)]
+    if kill.mode == "measured" and after[:len(before)] != before and not all(row in after for row in before):
+        wrong.append("rows that had survived are not in it")
+    return wrong
+
+
+def hunt(count: int, seed: int) -> tuple[Counter[str], list[str]]:
+    """`count` kills: (what became of them, what was wrong)."""
+    draw = random.Random(seed)
+    names, outcomes, wrong = sorted(schemes.known()), Counter[str](), list[str]()
+    with tempfile.TemporaryDirectory(prefix="emul-kills-") as name, Workers(2) as pool:
+        home, references = Path(name), dict[tuple[str, str], Reference]()
+        for number in range(count):
+            scheme, mode = names[number % len(names)], "measured" if draw.random() < 0.25 else "zero"
+            ref = references.get((scheme, mode)) or reference(scheme, mode, home)
+            references[scheme, mode] = ref
+            kill = Kill(scheme, mode, draw.choice(VICTIMS), draw.uniform(0.5, 1.0) * ref.seconds)
+            folder = home / str(number)
+            folder.mkdir()
+            found = cut_off(kill, ref, folder, f"{os.getpid()}-{number}")
+            runs = list(left(folder))
+            for run in runs:
+                found += gone_on_with(run, kill, ref, pool)
+            outcomes["resumed" if runs else "had ended" if list(folder.glob(f"runs/*/{rundir.SUMMARY}")) else
+                     "had not begun"] += 1
+            outcomes[f"{kill.victim} killed"] += 1
+            wrong += [f"{kill}: {text}" for text in found]
+    return outcomes, wrong
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    outcomes, wrong = hunt(arguments.count, arguments.seed)
+    print(", ".join(f"{name}: {count}" for name, count in sorted(outcomes.items())))
+    print("\n".join(wrong) or "nothing was wrong")
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()
