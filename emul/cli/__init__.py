@@ -1,11 +1,15 @@
 """The commands, a file for each group of them; importing one registers its commands.
 
-Exit codes: 0 ok, 1 a run failed or a replay differs, 2 bad input, 3 an invariant is violated, 130 interrupted.
+Exit codes: 0 ok, 1 a run failed or a replay differs, 2 bad input, 3 an invariant is violated, 130 interrupted, 143
+terminated.
 """
 
 from __future__ import annotations
 
+import errno
+import signal
 import sys
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -13,7 +17,7 @@ import typer
 from emul import __version__
 from emul.base.errors import EmulError, ScenarioError
 from emul.cli import export, network, report, runs, schemes, store, study, traces, tune  # noqa: F401
-from emul.cli.options import BAD_INPUT, FAILED, INTERRUPTED, OK, app
+from emul.cli.options import BAD_INPUT, FAILED, INTERRUPTED, OK, TERMINATED, app
 
 
 @app.callback(invoke_without_command=True)
@@ -37,24 +41,47 @@ def _about_input(error: EmulError) -> bool:
                               UnknownScheme))
 
 
+_terminated = False
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    """SIGTERM, as Slurm, Docker and `timeout` send it: as Ctrl-C, so that rows are kept and nothing is left behind."""
+    global _terminated
+    _terminated = True
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     """Entry point of the console script: errors that a user can mend are printed, never their traceback."""
     sys.path.insert(0, "")          # plug-ins lie where the user is
+    signal.signal(signal.SIGTERM, _terminate)
+    code = _run_command()
+    if _terminated:                 # whatever it made of what runs, such as workers that were told to end, too
+        print("terminated", file=sys.stderr)
+        sys.exit(TERMINATED)
+    if code == INTERRUPTED:         # newer versions of typer return it instead of raising
+        print("interrupted", file=sys.stderr)
+    sys.exit(code or OK)
+
+
+def _run_command() -> int | None:
+    """The exit code of the command that the command line names; what a user can mend is printed."""
     try:
-        code = app(standalone_mode=False)
+        code: int | None = app(standalone_mode=False)
+        return code
     except (typer.Abort, KeyboardInterrupt):
-        code = INTERRUPTED
+        return INTERRUPTED
     except ScenarioError as e:
         print(e, file=sys.stderr)
-        sys.exit(BAD_INPUT)
+        return BAD_INPUT
     except EmulError as e:
         print(e, file=sys.stderr)
-        sys.exit(BAD_INPUT if _about_input(e) else FAILED)
+        return BAD_INPUT if _about_input(e) else FAILED
+    except OSError as e:            # a disk that is full, a place that cannot be written, a directory that has gone
+        print(f"{e.filename or 'a file'}: {e.strerror or e}", file=sys.stderr)
+        return FAILED if e.filename is None or e.errno == errno.ENOSPC else BAD_INPUT
     except Exception as e:
         if not hasattr(e, "show"):  # else an error of the command line itself
             raise
         e.show()
-        sys.exit(BAD_INPUT)
-    if code == INTERRUPTED:         # newer versions of typer return it instead of raising
-        print("interrupted", file=sys.stderr)
-    sys.exit(code or OK)
+        return BAD_INPUT

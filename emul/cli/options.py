@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-OK, FAILED, BAD_INPUT, VIOLATED, INTERRUPTED = 0, 1, 2, 3, 130
+OK, FAILED, BAD_INPUT, VIOLATED, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 130, 143
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
                   help="A network emulator for federated learning.")

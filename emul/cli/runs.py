@@ -67,6 +67,8 @@ def run(scenario: ScenarioFile,
             print(f"{result.scheme}: {result.directory}")
             if what_if is not None and result.summary is not None:
                 print(f"{result.scheme}: {_share_found(result.summary['real_store'])}")
+            if network is not None and result.summary is not None:
+                print(f"{result.scheme}: {_not_held(result.summary['network_beyond'])}")
         if result.error is not None:
             print(f"{result.scheme} failed: {result.error}", file=sys.stderr)
         for violation in result.violations:
@@ -83,6 +85,16 @@ def _share_found(use: dict[str, Any]) -> str:
     if asked and not use["missed"]:
         return f"all {asked:,} trainings and evaluations were found: the curve over rounds is identical"
     return f"{use['found']:,} of {asked:,} trainings and evaluations were found, {use['missed']:,} differ"
+
+
+def _not_held(beyond: dict[str, int]) -> str:
+    """What the record of a network did not hold.
+
+    >>> _not_held({"lost": 3358, "up": 0}), _not_held({"lost": 0})
+    ('not in the record: 3,358 lost', 'everything was in the record')
+    """
+    found = ", ".join(f"{count:,} {what}" for what, count in beyond.items() if count)
+    return f"not in the record: {found}" if found else "everything was in the record"
 
 
 def _document(result: Result) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,12 +68,16 @@ def _read_json(path: Path) -> Any:
         return json.loads(path.read_text())
     except OSError as e:
         raise _wrong(path, "", e.strerror or "unreadable", "expected a file that `emul profile` has written") from None
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise _wrong(path, "", str(e), "expected JSON as `emul profile` writes it") from None
 
 
 def _is_line(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(isinstance(v, (int, float)) and v >= 0 for v in value)
+    return isinstance(value, list) and len(value) == 2 and all(_is_cost(v) for v in value)
+
+
+def _is_cost(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
 def _wrong(path: Path, place: str, found: str, expected: str) -> ScenarioError:

@@ -119,11 +119,15 @@ class Journal:
     def close(self, complete: bool = True) -> str:
         """The digest of all rows, in hex. `complete` False (the run failed): the file gets no end frame."""
         if self._file is not None:
-            self._flush()
-            if complete:
-                self._write(encode({"rows": self.count, "digest": self._digest.hexdigest()}))
-            self._file.close()
-            self._file = None
+            file = self._file
+            try:
+                self._flush()
+                if complete:
+                    self._write(encode({"rows": self.count, "digest": self._digest.hexdigest()}))
+            finally:                    # on a full disk, too, and not again
+                self._file = None
+                self._waiting.clear()
+                file.close()
         return self._digest.hexdigest()
 
     def __enter__(self) -> Journal:

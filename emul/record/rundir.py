@@ -9,7 +9,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,6 +85,24 @@ def fingerprint(file: Path) -> dict[str, Any]:
     with file.open("rb") as opened:
         digest = hashlib.file_digest(opened, lambda: hashlib.blake2b(digest_size=16))
         return {"bytes": opened.tell(), "blake2b": digest.hexdigest()}
+
+
+def check_seal(path: Path, names: Collection[str]) -> None:
+    """Raises RecordError where files of a run that ended are not those that it wrote, or are missing."""
+    missing = [name for name in sorted(names) if not (path / name).is_file()]
+    if missing:
+        raise RecordError(f"{path}: {', '.join(missing)} missing: no directory of a run that ended")
+    if not (path / SEAL).is_file():
+        return
+    sealed = read_json(path / SEAL).get("files")
+    if not isinstance(sealed, dict):
+        raise RecordError(f"{path / SEAL}: expected the files of the run")
+    try:
+        damaged = [name for name in sorted(names) if name not in sealed or fingerprint(path / name) != sealed[name]]
+    except OSError as error:
+        raise RecordError(f"{error.filename}: {error.strerror}") from None
+    if damaged:
+        raise RecordError(f"{path}: damaged or changed since the run: {', '.join(damaged)}; `emul replay` says where")
 
 
 def create(out: Path, name: str, scheme: str) -> RunDirectory:

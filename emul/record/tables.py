@@ -20,7 +20,7 @@ from emul.base.files import write_atomically
 from emul.record.columns import Finder, Table, columns, copy_keys
 from emul.record.journal import RecordError, read
 from emul.record.realised import LinkRow, network_table
-from emul.record.rundir import JOURNAL
+from emul.record.rundir import JOURNAL, SUMMARY, check_seal, read_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -455,18 +455,12 @@ class RunTables:
 
 
 def load_run(path: str | os.PathLike[str]) -> RunTables:
-    """Read a run directory. Raises RecordError: not a run directory, or the run did not end."""
-    import json
-
-    import pyarrow.parquet as pq
-
+    """Read a run directory. Raises RecordError: not a run directory, the run did not end, or files are damaged."""
     path = Path(path)
-    missing = [f for f in ("summary.json", *(f"{name}.parquet" for name in COLUMNS)) if not (path / f).is_file()]
-    if missing:
-        raise RecordError(f"{path}: {', '.join(missing)} missing: no directory of a run that ended")
-    frames = {name: _frame(pq.read_table(path / f"{name}.parquet"), _INDEX if name == "network" else _NULLABLE)
+    check_seal(path, {SUMMARY, *(f"{name}.parquet" for name in COLUMNS)})
+    frames = {name: _frame(read_table(path / f"{name}.parquet"), _INDEX if name == "network" else _NULLABLE)
               for name in COLUMNS}
-    return RunTables(path, json.loads((path / "summary.json").read_text()), **frames)
+    return RunTables(path, read_json(path / SUMMARY), **frames)
 
 
 def read_table(file: Path, columns: Sequence[str] | None = None) -> pa.Table:

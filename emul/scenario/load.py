@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import types
 import typing
@@ -25,8 +26,8 @@ from emul.scenario.models import Document
 from emul.scenario.network import network_value
 from emul.scenario.scenario import Scenario
 from emul.scenario.sections import MISSING, absolute
+from emul.scenario.source import MAX_CHARACTERS, Source, read, scenario_error, shown
 from emul.scenario.source import Path as Place
-from emul.scenario.source import Source, read, scenario_error, shown
 from emul.scenario.sweep import sweep_values
 from emul.scenario.topology import topology_spec
 from emul.scenario.values import nearest
@@ -42,11 +43,19 @@ def load(path: str | os.PathLike[str], sets: Sequence[str] = (), seed: int | Non
     """
     file = Path(path)
     try:
-        text = file.read_bytes().decode("utf-8-sig")
+        text = _small_file(file).decode("utf-8-sig")
     except (OSError, ValueError) as error:
         said = error.strerror if isinstance(error, OSError) and error.strerror else "is no UTF-8 text"
         raise scenario_error(str(path), [Problem("", "", str(said))]) from None
     return _load(text, str(path), file.absolute(), sets, seed, plugins if check else None)
+
+
+def _small_file(file: Path) -> bytes:
+    """The bytes of a file, of which more than a scenario can have are not read. Raises OSError."""
+    if file.exists() and not file.is_file() and not file.is_dir():      # a device or a pipe may have no end
+        raise OSError(errno.EINVAL, "is no regular file")
+    with file.open("rb") as opened:
+        return opened.read(4 * MAX_CHARACTERS + 4)
 
 
 def loads(text: str, name: str = "scenario", sets: Sequence[str] = (), seed: int | None = None, *,

@@ -21,6 +21,7 @@ from emul.base.errors import Problem, ScenarioError
 Path = tuple[str | int, ...]        # ("links", 0, "outage", "p")
 
 MAX_CHARACTERS = 1_000_000
+MAX_EVENTS = 100_000                # parsed at 40,000 a second
 MAX_DEPTH = 40                      # the reader below recurses; real scenarios stay under 8
 
 _TAG = "tag:yaml.org,2002:"
@@ -123,7 +124,7 @@ def read(text: str) -> Source:
 def _nests_soundly(text: str, source: Source) -> bool:
     """No alias, no excessive depth: looked at in the stream of events, before anything recurses over the document."""
     depth = 0
-    for event in YAML(typ="safe", pure=True).parse(text):
+    for count, event in enumerate(YAML(typ="safe", pure=True).parse(text)):
         line = event.start_mark.line + 1
         if isinstance(event, AliasEvent):
             expected = "aliases are not supported: write the value out"
@@ -132,6 +133,9 @@ def _nests_soundly(text: str, source: Source) -> bool:
             depth += 1
         elif isinstance(event, CollectionEndEvent):
             depth -= 1
+        if count > MAX_EVENTS:
+            source.problems.append(Problem("", "", f"has more than {MAX_EVENTS:,} entries", line))
+            return False
         if depth > MAX_DEPTH:
             source.problems.append(Problem("", "", f"is nested more than {MAX_DEPTH} deep", line))
             return False

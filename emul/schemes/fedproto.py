@@ -146,7 +146,7 @@ ROLES = {"server": server, "client": client}
 def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
     errors = checks.times(deadline=params.deadline_s) + checks.not_negative(lambda_=params.lambda_)
-    model = BUILT_IN.get(world.task.get("model", ""))
+    model = BUILT_IN.get(str(world.task.get("model", "")))
     if model is not None and model.features is None:
         errors.append(f"model = {world.task['model']}: expected one with a representation and a decision, such as "
                       f"{', '.join(n for n, m in BUILT_IN.items() if m.features)}")

@@ -536,7 +536,8 @@ def test_a_comparison_shows_differences_and_keeps_their_notes(several: Path, tmp
 @pytest.mark.parametrize(("spoil", "said"), [
     (lambda p: (p / "summary.json").unlink(), r"neither a run that ended, nor a study, nor a directory of runs$"),
     (lambda p: (p / "journal").unlink(), r"journal missing: no directory of a run that ended$"),
-    (lambda p: (p / "journal").write_bytes((p / "journal").read_bytes()[:-40]), r"the journal was not closed$"),
+    (lambda p: (p / "journal").write_bytes((p / "journal").read_bytes()[:-40]),
+     r"damaged or changed since the run: journal; "),
     (lambda p: (p / "rounds.parquet").unlink(), r"rounds\.parquet missing: no directory of a run that ended$"),
 ])
 def test_what_is_no_run_is_refused_with_its_name(tmp_path: Path, spoil: Any, said: str) -> None:

@@ -33,7 +33,7 @@ compute: {mode: zero}
 schemes: [{name: fedavg, deadline: 1 s}]
 stop: {rounds: 3}
 """
-FILES = ("journal", "scenario.resolved.yaml", "summary.json", "rounds.parquet", "messages.parquet",
+FILES = ("command.json", "journal", "scenario.resolved.yaml", "summary.json", "rounds.parquet", "messages.parquet",
          "computations.parquet", "timings.parquet", "network.parquet", "models/server.safetensors")
 
 

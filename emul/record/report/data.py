@@ -6,7 +6,6 @@ All of it is vectorised: a run of a million messages takes seconds.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,17 @@ from emul.base import rows as R
 from emul.record import rundir
 from emul.record.columns import Finder, Table, columns, copy_keys
 from emul.record.journal import RecordError, read
-from emul.record.tables import LATE, LOST, REJECTED, TO_ENDED, Computations, Messages, computations_of, messages_of
+from emul.record.tables import (
+    LATE,
+    LOST,
+    REJECTED,
+    TO_ENDED,
+    Computations,
+    Messages,
+    computations_of,
+    messages_of,
+    read_table,
+)
 from emul.roles.events import WaitEnd
 
 KINDS = ("first", "retransmitted", "wasted", "lost")
@@ -60,21 +69,27 @@ class Run:
 
 def open_run(path: Path) -> Run:
     """Read a run directory. Raises RecordError: it is none, the run did not end, or its journal is damaged."""
-    import pyarrow.parquet as pq
-
-    wanted = (rundir.SUMMARY, rundir.JOURNAL, rundir.SCENARIO, "rounds.parquet", "timings.parquet")
-    missing = [name for name in wanted if not (path / name).is_file()]
-    if missing:
-        raise RecordError(f"{path}: {', '.join(missing)} missing: no directory of a run that ended")
+    rundir.check_seal(path, (rundir.SUMMARY, rundir.JOURNAL, rundir.SCENARIO, "rounds.parquet", "timings.parquet"))
     source = read(path / rundir.JOURNAL)
     table = columns(source)
     if not source.complete:
         raise RecordError(f"{path / rundir.JOURNAL}: the journal was not closed")
-    summary = json.loads((path / rundir.SUMMARY).read_text(encoding="utf-8"))
-    text = (path / rundir.SCENARIO).read_text(encoding="utf-8")
-    return Run(path, source.header, summary, plain_yaml(text), text, table, messages_of(table),
-               computations_of(table), pq.read_table(path / "rounds.parquet").to_pandas(),
-               pq.read_table(path / "timings.parquet").to_pandas(), round(summary["virtual_seconds"] * 1e9))
+    summary = rundir.read_json(path / rundir.SUMMARY)
+    text, scenario = read_scenario(path / rundir.SCENARIO)
+    return Run(path, source.header, summary, scenario, text, table, messages_of(table),
+               computations_of(table), read_table(path / "rounds.parquet").to_pandas(),
+               read_table(path / "timings.parquet").to_pandas(), round(summary["virtual_seconds"] * 1e9))
+
+
+def read_scenario(file: Path) -> tuple[str, dict[str, Any]]:
+    """A resolved scenario as text and as plain values. Raises RecordError naming the file."""
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        text = file.read_text(encoding="utf-8")
+        return text, plain_yaml(text)
+    except (OSError, ValueError, YAMLError) as error:
+        raise RecordError(f"{file}: no scenario of a run: {' '.join(str(error).split())[:200]}") from None
 
 
 def plain_yaml(text: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import pandas as pd
 from emul.record import rundir
 from emul.record.journal import RecordError
 from emul.record.marks import among, oracle_waits
-from emul.record.report.data import plain_yaml
+from emul.record.report.data import read_scenario
 
 STUDY = "study.json"
 FORMAT = 1
@@ -140,7 +140,7 @@ def of_runs(folders: Sequence[Path]) -> Study:
 
 def _scenario(folder: Path) -> str:
     file = folder / rundir.SCENARIO
-    return str(plain_yaml(file.read_text(encoding="utf-8")).get("name", "")) if file.is_file() else ""
+    return str(read_scenario(file)[1].get("name", "")) if file.is_file() else ""
 
 
 def runs_in(path: Path) -> list[Path]:
