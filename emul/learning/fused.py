@@ -24,7 +24,7 @@ from emul.base.streams import generator, key64
 from emul.learning.device import Device
 from emul.learning.dropout import Dropout
 from emul.learning.local import Local
-from emul.learning.objectives import Batch, Objective, Outputs, Penalty, Proximal, Sum, split
+from emul.learning.objectives import Batch, Objective, Outputs, Penalty, Proximal, split
 from emul.learning.parameters import FlatModule
 from emul.learning.solver import Adam, Sgd, Solver
 from emul.learning.stack import FuseError, Hidden, Stack, trial
@@ -145,40 +145,32 @@ class _Head:
         """(ends of the graph, gradients of the sum of all clients' losses there)."""
         if self._on_features and features is None:
             raise FuseError("objective on features: expected a model that is an nn.Sequential, cut at `features_at`")
-        ends, gradients, mapped = [], [], []
+        ends, gradients = [], []
         for i, term in enumerate(() if self._loss is None else self._loss.terms):
             closed = term.at_logits(logits.detach(), step.y, step.share)
-            if closed is None:
-                mapped.append(i)
-                continue
-            ends.append(logits)
-            gradients.append(closed)
-        if mapped:
-            ends.append(self._map(mapped, features, logits, step))
-            gradients.append(torch.ones_like(ends[-1]))
+            ends.append(logits if closed is not None else self._total(i, term, features, logits, step))
+            gradients.append(closed if closed is not None else torch.ones_like(ends[-1]))
         return ends, gradients
 
-    def _map(self, which: list[int], features: Tensor | None, logits: Tensor, step: _Step) -> Tensor:
-        """The sum over the clients of these terms, each client's computed from its own rows."""
+    def _total(self, i: int, term: Objective, features: Tensor | None, logits: Tensor, step: _Step) -> Tensor:
+        """The sum over the clients of the i-th term, each client's computed from its own rows."""
         assert self._loss is not None
-        terms, g = self._loss.terms, len(logits)
-        rest = terms[which[0]] if len(terms) == 1 else Sum(tuple(terms[i] for i in which))
-        arrays = {name: value[:g] for name, value in self._arrays.items()}
-        if len(terms) > 1:
-            arrays = {f"{which.index(int(i))}.{field}": value for name, value in arrays.items()
-                      for i, _, field in [name.partition(".")] if int(i) in which}
-        given = {"logits": logits, "x": step.x.as_rows().value, "y": step.y, "weights": step.share, "arrays": arrays}
+        alone, g = len(self._loss.terms) == 1, len(logits)
+        arrays = {name if alone else name.partition(".")[2]: value[:g] for name, value in self._arrays.items()
+                  if alone or name.partition(".")[0] == str(i)}
+        of: dict[str, Any] = {"logits": logits, "x": step.x.as_rows().value, "y": step.y, "weights": step.share,
+                              "arrays": arrays}
         if self._on_features:
-            given["features"] = features
+            of["features"] = features
 
-        def one(of: dict[str, Any]) -> Tensor:
+        def total(of: dict[str, Any]) -> Tensor:
             outputs = Outputs(of["logits"], of.get("features"))
-            return rest.bound(of["arrays"]).total(outputs, Batch(of["x"], of["y"]), of["weights"])
+            return term.bound(of["arrays"]).total(outputs, Batch(of["x"], of["y"]), of["weights"])
 
         try:
-            return vmap(one)(given).sum()
+            return total(of) if term.stacks else vmap(total)(of).sum()
         except Exception as error:                          # whatever the objective's own code and vmap may raise
-            raise FuseError(f"objective {rest}: cannot be mapped over clients: "
+            raise FuseError(f"objective {term}: cannot be mapped over clients: "
                             f"{str(error).strip().partition(chr(10))[0]}") from error
 
     def penalties(self, places: list[slice], weights: list[Tensor]) -> list[_Pulled]:

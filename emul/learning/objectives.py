@@ -56,6 +56,7 @@ class Objective:
     """A loss. Subclasses are frozen dataclasses (eq=False) that define `__call__`."""
 
     on_features: ClassVar[bool] = False     # whether it reads outputs.features
+    stacks: ClassVar[bool] = False          # whether `total` also takes G clients, (G, B, ...): it is the sum of theirs
     alone: ClassVar[bool] = False           # whether it needs outputs.forward: such clients are not trained as one
 
     def __call__(self, outputs: Outputs, batch: Batch, weights: Tensor) -> Tensor:
@@ -283,6 +284,7 @@ class PrototypePull(Objective):
     """
 
     on_features: ClassVar[bool] = True
+    stacks: ClassVar[bool] = True           # a map over the clients costs a fifth of a step of digits_classic
 
     table: np.ndarray                       # (J, n') float32: G^j
     known: np.ndarray                       # (J,) bool: which of them there are
@@ -308,23 +310,26 @@ class PrototypePull(Objective):
         return (distance * share).sum()
 
     def _parts(self, outputs: Outputs, batch: Batch, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """(distance of each sample, its share in the term): (B,) both."""
+        """(distance of each sample, its share in the term): (B,) both, or (G, B) of G clients."""
         import torch
 
         table: Any = self.table
         known: Any = self.known
         assert outputs.features is not None
-        mine = known[batch.y] & (weights > 0)
-        off = self.pool(outputs.features) - table[batch.y]                              # (B, n')
-        square = (off**2).sum(1)
+        y = batch.y
+        mine = known.gather(-1, y) & (weights > 0)
+        own = table.gather(-2, y.unsqueeze(-1).expand(*y.shape, table.shape[-1]))                 # G^j of each sample
+        off = self.pool(outputs.features.flatten(0, -2)).view(*y.shape, -1) - own               # (..., B, n')
+        square = (off**2).sum(-1)
         if self.kind == "mse":
-            each = torch.full_like(square[0], self.weight) / (mine.sum().clamp(min=1) * off.shape[1])
+            each = torch.full_like(square[..., :1], self.weight) / (
+                mine.sum(-1, keepdim=True).clamp(min=1) * off.shape[-1])
             return square, mine * each
-        held = (batch.y.unsqueeze(1) == torch.arange(len(table), device=batch.y.device)) & mine.unsqueeze(1)   # (B, J)
-        count = held.sum(0)
-        share = self.weight / count[batch.y].clamp(min=1).double()
+        held = (y.unsqueeze(-1) == torch.arange(table.shape[-2], device=y.device)) & mine.unsqueeze(-1)
+        count = held.sum(-2)                                                                    # (..., J)
+        share = self.weight / count.gather(-1, y).clamp(min=1).double()
         if self.kind == "l2_mean":
-            share = share / (count > 0).sum().clamp(min=1)
+            share = share / (count > 0).sum(-1, keepdim=True).clamp(min=1)
         return torch.sqrt(square + _EPS), (mine * share).to(square.dtype)
 
 
