@@ -18,7 +18,8 @@ from emul import engine, schemes
 from emul.base import rows as R
 from emul.roles import Message, Node
 from emul.scenario import Behaviour, Limits, Scenario, loads
-from emul.testing import World, _run
+from emul.testing import World
+from emul.testing.world import run_wiring
 from emul.workers.twin import Twin
 
 
@@ -151,7 +152,7 @@ class Spoilt:
         self.broadcast([target], message)
 
     def broadcast(self, targets: Iterable[int], message: Message) -> None:
-        to, memory = list(targets), self._node._memory
+        to, memory = list(targets), self._node._desk.memory
         now = memory.round
         for bad in self._spoil(message):
             for other in self._rounds or (0,):
@@ -183,7 +184,7 @@ def hostile(name: str, role: str, spoil: Spoil, times: int = 1, rounds: tuple[in
         setup = wiring.setups[0]
         who = setup.names[setup.roles[role][-1]]
         scenario = dataclasses.replace(scenario, limits=limits, faults=[*scenario.faults, Behaviour(who, "hostile")])
-        world = _run(engine.wire(scenario, name, dict(scenario.schemes[0][1]), 1), Twin())
+        world = run_wiring(engine.wire(scenario, name, dict(scenario.schemes[0][1]), 1), Twin())
     assert not world.invariants.violations, world.invariants.text()
     return world, who
 
@@ -244,3 +245,14 @@ def test_a_scheme_survives_a_flood(name: str, role: str) -> None:
 @pytest.mark.parametrize(("name", "role"), cases(every=False))
 def test_a_scheme_survives_100_MB(name: str, role: str) -> None:
     survives(*hostile(name, role, lambda message: [huge(message), message]))
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_honest_divergence_is_an_outcome_of_its_rounds(name: str) -> None:
+    scenario = example(name)
+    task = {**scenario.task, "solver": {"sgd": {"lr": 1e38, "steps": 8, "batch": 16}}}
+    scenario = dataclasses.replace(scenario, task=task)
+    world = run_wiring(engine.wire(scenario, name, dict(scenario.schemes[0][1]), 1), Twin())
+    why = {row[4] for row in world.rows if row[0] == R.LEAVE and row[2] != 0 and row[4]}
+    assert any(text.startswith("NotSendable: ") for text in why), why
+    assert not world.summary["violations"]
