@@ -25,7 +25,7 @@ def called(attacks: list[dict[str, Any]]) -> str:
     'label_flip'
     """
     return "; ".join(" + ".join(_named(each[kind]) for kind in ("data", "prototypes", "update") if kind in each)
-                     for each in attacks) or "none"
+                     for each in attacks) or "no attack"
 
 
 def _named(written: str | dict[str, Any]) -> str:
