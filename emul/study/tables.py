@@ -91,7 +91,7 @@ def _result(study: Path, cell: Cell, summary: dict[str, Any]) -> dict[str, Any]:
         "scheme": cell.scheme, "seed": cell.seed, "name": summary["scheme"], "directory": f"{CELLS}/{cell.key}",
         "accuracy": summary["accuracy"],
         "best_accuracy": None if observed.empty else float(observed["accuracy"].max()),
-        "attack_success": summary["attack_success"],
+        "attack_success": np.nan if summary["attack_success"] is None else summary["attack_success"],
         "rounds": summary["rounds"], "rounds_failed": summary["rounds_failed"],
         "virtual_s": summary["virtual_seconds"], "bytes": summary["bytes_total"],
         "bytes_payload": summary["bytes_payload"], "messages_sent": summary["messages_sent"],
