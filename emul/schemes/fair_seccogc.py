@@ -39,7 +39,7 @@ from emul.learning import NodeTask
 from emul.protocols import seccogc
 from emul.protocols.demands import shaped
 from emul.protocols.seccogc import keys, theory
-from emul.protocols.seccogc.group import Design, Membership, code_of, regroup, tell_group, wrong_design
+from emul.protocols.seccogc.group import Design, Membership, code_of, gather_sums, regroup, tell_group, wrong_design
 from emul.protocols.seccogc.messages import Continue, Deal, DealTo, GroupSum, Masked, Model, ModelRequest, PartialSum
 from emul.protocols.seccogc.relay import Behind, Member, opening, relay_of
 from emul.protocols.seccogc.sums import combine, decode, heard_by, masked_update
@@ -146,21 +146,6 @@ async def open_round(node: Node, s: ServerState) -> None:
         node.broadcast([k for k in members if k not in behind], Continue(s.version, s.failed))
     node.broadcast(behind, Model(s.version, s.failed, s.model))
     s.announced = True
-
-
-async def gather_sums(node: Node, group: Membership, G: np.ndarray, d: int, timeout_s: float | None,
-                      ) -> Mapping[int, PartialSum]:
-    """{relay: its sum}, of this group."""
-    def accept(message: PartialSum) -> None:
-        near = int(np.count_nonzero(G[group.members.index(message.sender)]))
-        if isinstance(message, GroupSum) and message.epoch != group.epoch:
-            return                      # of an earlier group: honest, and no use
-        shaped(heard=(-(-near // 8),), sum=(d,))(message)
-
-    if not group.epoch:
-        return await node.gather(PartialSum, group.members, timeout_s=timeout_s, accept=accept)
-    found = await node.gather(GroupSum, group.members, timeout_s=timeout_s, accept=accept)
-    return {k: m for k, m in found.items() if m.epoch == group.epoch}
 
 
 def of_group(p: Params, group: Membership) -> dict[str, Any]:

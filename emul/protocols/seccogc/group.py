@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Literal, TypeVar
@@ -13,7 +13,7 @@ from emul.base.errors import TooFewClients
 from emul.base.streams import generator
 from emul.primitives.codes import gradient_coding, secure_keys
 from emul.protocols.demands import shaped
-from emul.protocols.seccogc.messages import Group, GroupHeld, Present, Rekey
+from emul.protocols.seccogc.messages import Group, GroupHeld, GroupSum, PartialSum, Present, Rekey
 from emul.protocols.setup import Inquiry, one_of_its_own
 from emul.roles import Message, Node
 
@@ -173,6 +173,21 @@ async def tell_group(node: Node, g: Membership, timeout_s: float | None) -> None
     g.unsure -= (await _answers(node, sorted(g.unsure), group, GroupHeld, g.epoch, timeout_s)).keys()
     if g.unsure:
         raise TooFewClients(f"set-up: {node.world.names[min(g.unsure)]} has not confirmed the group")
+
+
+async def gather_sums(node: Node, group: Membership, G: np.ndarray, d: int, timeout_s: float | None,
+                      ) -> Mapping[int, PartialSum]:
+    """{relay: its sum}, of this group."""
+    def accept(message: PartialSum) -> None:
+        near = int(np.count_nonzero(G[group.members.index(message.sender)]))
+        if isinstance(message, GroupSum) and message.epoch != group.epoch:
+            return                      # of an earlier group: honest, and no use
+        shaped(heard=(-(-near // 8),), sum=(d,))(message)
+
+    if not group.epoch:
+        return await node.gather(PartialSum, group.members, timeout_s=timeout_s, accept=accept)
+    found = await node.gather(GroupSum, group.members, timeout_s=timeout_s, accept=accept)
+    return {k: m for k, m in found.items() if m.epoch == group.epoch}
 
 
 async def _answers(node: Node, clients: list[int], question: Message, kind: type[Answer], epoch: int,
