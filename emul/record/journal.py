@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import struct
+import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
@@ -31,6 +32,7 @@ FORMAT = 1
 DIGEST_BYTES = 16
 
 _CHUNK = 4096                       # rows in a frame, at most
+_WAITS_S = 1.0                      # real seconds after which the end of a round writes even a few
 _WORTH_A_FRAME = 256                # rows that wait at the end of a round; fewer go with the next ones
 _FRAME = struct.Struct("<II")
 _LARGEST_BLOB = 1 << 30
@@ -91,12 +93,14 @@ class Journal:
         self.count = 0                              # rows flushed
         self._digest, self._whole = blake2b(digest_size=DIGEST_BYTES), repeats(header)
         self._waiting: list[Row] = []
+        self._flushed = time.monotonic()
         self._file: BinaryIO | None = path.open("xb")
         self.append = _appender(self._waiting, self._flush)
         self._write(encode(self.header))
 
     def _flush(self) -> None:
         waiting = self._waiting
+        self._flushed = time.monotonic()
         if not waiting:
             return
         blob = encode(waiting)
@@ -112,8 +116,9 @@ class Journal:
         self._file.flush()
 
     def round_ended(self) -> None:
-        """Write what waits, if it is worth a frame, so that a watcher of the file sees the run go on."""
-        if len(self._waiting) >= _WORTH_A_FRAME:
+        """Write what waits, if it is worth a frame or has waited long: a watcher sees the run go on, and a run that is
+        killed has lost no more than its last second."""
+        if len(self._waiting) >= _WORTH_A_FRAME or time.monotonic() - self._flushed >= _WAITS_S:
             self._flush()
 
     def close(self, complete: bool = True) -> str:

@@ -55,6 +55,19 @@ def test_the_digest_does_not_depend_on_when_rows_are_flushed(tmp_path, count):
     assert list(read(tmp_path / "b")) == some
 
 
+def test_the_end_of_a_round_writes_what_has_waited_for_a_second(tmp_path, monkeypatch):
+    now = [10.0]
+    monkeypatch.setattr("emul.record.journal.time.monotonic", lambda: now[0])
+    journal = Journal(tmp_path / "j", {})
+    journal.append((R.COMPUTED, 0, 0))
+    journal.round_ended()
+    assert list(read(tmp_path / "j")) == []
+    now[0] += 1.0
+    journal.round_ended()
+    assert list(read(tmp_path / "j")) == [(R.COMPUTED, 0, 0)]
+    journal.close()
+
+
 def test_the_end_of_a_round_writes_only_what_is_worth_a_frame(tmp_path):
     journal = Journal(tmp_path / "j", {})
     for i in range(255):
