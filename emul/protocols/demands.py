@@ -52,7 +52,7 @@ def ascending(name: str, ids: np.ndarray, among: Sequence[int] | range) -> None:
     demand(all(i in known for i in found), f"{name}: out of range")
 
 
-def public_key(name: str, key: bytes) -> None:
+def sound_key(name: str, key: bytes) -> None:
     """An X25519 key that a secret can be agreed on with."""
     demand(len(key) == KEY_BYTES, f"{name}: no key of {KEY_BYTES} bytes")
     demand(not is_low_order(key), f"{name}: a point of low order")
@@ -64,7 +64,7 @@ def key_table(name: str, keys: np.ndarray, rows: int, own: tuple[int, bytes] | N
            f"{name}: shape {keys.shape}, expected a row of keys for each of {rows}")
     each = [row[at:at + KEY_BYTES].tobytes() for row in keys for at in range(0, keys.shape[1], KEY_BYTES)]
     for key in each:
-        public_key(name, key)
+        sound_key(name, key)
     demand(len(set(each)) == len(each), f"{name}: one key twice")
     if own is not None:
         demand(keys[own[0]].tobytes() == own[1], f"{name}: my own key was changed")

@@ -21,7 +21,7 @@ import numpy as np
 
 from emul.base.errors import TooFewClients
 from emul.primitives.crypto.keys import KEY_BYTES, KeyPair, agree, key_pair
-from emul.protocols.demands import Demand, demand, public_key
+from emul.protocols.demands import Demand, demand, sound_key
 from emul.roles import Message, Node, OctetRows, Octets
 
 TRIES = 20                          # a set-up is given up for this round after so many questions
@@ -114,7 +114,7 @@ def one_of_its_own(others: Mapping[int, np.ndarray]) -> Demand:
 
     def accept(message: Any) -> None:
         key = message.key.tobytes()
-        public_key("key", key)
+        sound_key("key", key)
         demand(seen.setdefault(key, message.sender) == message.sender, "key: that of somebody else")
     return accept
 
