@@ -23,7 +23,7 @@ from emul.record.tables import load_run
 from emul.roles import Declared, Node
 from emul.scenario import Stop, loads
 from emul.scenario.faults import NodeSpeed, Slow
-from emul.testing import MS, Shuffled, World, run_world
+from emul.testing import MS, Ran, Shuffled, run_world
 from emul.wire import ENVELOPE_BYTES
 
 MESSAGES = (Stated,)
@@ -41,12 +41,12 @@ stop: {rounds: 2}
 """
 
 
-def world(seal: str = "declared", **more: Any) -> World:
+def world(seal: str = "declared", **more: Any) -> Ran:
     links = [LinkRule("*", latency_ns=10 * MS, bandwidth_bps=8_000)]        # a byte takes a millisecond
     return run_world(sealed_scheme, params={"seal": seal}, links=links, stop=Stop(rounds=2), **more)
 
 
-def sizes(found: World, kind: str) -> set[tuple[int, int]]:
+def sizes(found: Ran, kind: str) -> set[tuple[int, int]]:
     return {(row[6], row[7]) for row in found.rows if row[0] == R.SEND and row[5] == kind}
 
 

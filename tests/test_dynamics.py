@@ -40,7 +40,7 @@ from emul.scenario import (
     Stop,
     loads,
 )
-from emul.testing import MS, Shuffled, World, run_world
+from emul.testing import MS, Ran, Shuffled, run_world
 from emul.workers.pool import Workers
 
 S = 10**9
@@ -80,7 +80,7 @@ def listen(log: list[tuple[str, int]]) -> Any:
 
 
 def deliveries(server: Any, faults: list[Any], clients: int = 1, links: Any = LINK,
-               **how: Any) -> tuple[list[Any], World]:
+               **how: Any) -> tuple[list[Any], Ran]:
     """((client, ns) of what arrived, the run)."""
     log: list[tuple[str, int]] = []
     world = run_world({"server": server, "client": listen(log)}, clients=clients, faults=faults, links=links, **how)
@@ -88,7 +88,7 @@ def deliveries(server: Any, faults: list[Any], clients: int = 1, links: Any = LI
     return sorted(log, key=lambda seen: (seen[1], seen[0])), world
 
 
-def transmission(world: World) -> int:
+def transmission(world: Ran) -> int:
     """ns that the first message occupies a link of RATE."""
     wire = next(row[7] for row in world.rows if row[0] == R.SEND)
     return -(-wire * 8 * S // RATE)
@@ -496,7 +496,7 @@ any_fault = st.one_of(
 @given(st.lists(any_fault, min_size=1, max_size=4), st.sampled_from(["fifo", "maxmin"]), st.integers(0, 99))
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_nodes_live_the_same_with_lookahead_and_for_any_workers(faults: list[Any], sharing: Any, seed: int) -> None:
-    def run(**how: Any) -> World:
+    def run(**how: Any) -> Ran:
         return run_world({"server": rounds_server, "client": rounds_client}, faults=faults, stop=Stop(rounds=4),
                          links=[LinkRule("*", latency_ns=4 * MS, bandwidth_bps=RATE // 20, sharing=sharing)],
                          seed=seed, costs={"server": 0.002, "client": 0.007}, **how)

@@ -26,7 +26,7 @@ from emul.record.journal import MemoryJournal
 from emul.roles import Message, Node
 from emul.roles.events import Event, Reply
 from emul.scenario import Crash, Stop, loads
-from emul.testing import MS, NoParams, World, check_scheme, run_world
+from emul.testing import MS, NoParams, Ran, check_scheme, run_world
 from emul.workers.core import Setup
 from emul.workers.twin import Twin
 
@@ -93,7 +93,7 @@ def module(client: Callable[..., Any], *stateless: str) -> ModuleType:
 
 
 def both(client: Callable[..., Any], *stateless: str, clients: int = 40, rounds: int = 3,
-         **how: Any) -> tuple[World, Watching]:
+         **how: Any) -> tuple[Ran, Watching]:
     """The run, and what it held; the same run with every role kept is the same."""
     resting, keeping = Watching(), Watching(keep=True)
     found, kept = (run_world(module(client, *stateless), clients=clients, stop=Stop(rounds=rounds), pool=pool, **how)

@@ -12,7 +12,7 @@ from emul.base.errors import Problem, ScenarioError
 from emul.cli.options import Json, Plugins, ScenarioFile, Sets, app
 
 if TYPE_CHECKING:
-    from emul.study.tune import Setting
+    from emul.study.tune import MachineSetting
 
 
 @app.command()
@@ -53,7 +53,7 @@ def tune(scenario: ScenarioFile,
               f"\nand   --workers {best.setting.workers}   on this machine")
 
 
-def _written(setting: Setting) -> str:
+def _written(setting: MachineSetting) -> str:
     document = setting.document
     return "off" if document is None else "{" + ", ".join(f"{key}: {value}" for key, value in document.items()) + "}"
 

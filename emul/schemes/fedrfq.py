@@ -32,7 +32,7 @@ from emul.learning.objectives import PrototypePull
 from emul.learning.pooling import Pool, PoolError
 from emul.primitives import prototypes
 from emul.primitives.bft.faults import FAULTS, Fault
-from emul.primitives.bft.pbft import Certificate, Group, Journal, body_digest
+from emul.primitives.bft.pbft import Certificate, Group, VoteJournal, body_digest
 from emul.primitives.bft.security import security_probability
 from emul.protocols import agreement
 from emul.protocols.agreement.clients import Undecided, Upload, agreed, upload
@@ -107,7 +107,7 @@ def encode(own: Mapping[int, Vector], counts: Mapping[int, int], p: Params) -> b
 
 @dataclass
 class ServerState:
-    journal: Journal | None = None      # votes of the newest round
+    journal: VoteJournal | None = None      # votes of the newest round
     last: Certificate | None = None     # what was decided in round `journal.t` - 1, for servers that are behind
     within: int = 0                     # the round that this server is in; 0: in none. Of a crash it still says so
 
@@ -129,7 +129,7 @@ async def server(node: Node, p: Params, fault: type[Fault] = Fault, delay_s: flo
             got = {} if away else await node.gather(Upload, node.clients, timeout_s=p.upload_deadline_s)
             if s.journal is None or s.journal.t != round_:
                 s.last = s.journal.decision if s.journal is not None and s.journal.t == round_ - 1 else None
-                s.journal = Journal(int(round_))
+                s.journal = VoteJournal(int(round_))
             wrong = fault()
             voter = Voter(node, wrong.machine(group, node.index, s.journal), ballot, wrong, delay_s)
             entries = await accepted(voter, got)

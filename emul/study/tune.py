@@ -22,7 +22,7 @@ WORTH = 1.1                         # so many times faster it has to be, to be w
 
 
 @dataclass(frozen=True)
-class Setting:
+class MachineSetting:
     """What can be set; fuse None: off."""
 
     workers: int
@@ -37,11 +37,11 @@ class Setting:
 class Measured:
     """Seconds of real time a round, after the first; the time of the evaluations included."""
 
-    setting: Setting
+    setting: MachineSetting
     seconds: float
 
 
-def settings(clients: int, workers: Sequence[int], sizes: Sequence[int] = SIZES) -> list[Setting]:
+def settings(clients: int, workers: Sequence[int], sizes: Sequence[int] = SIZES) -> list[MachineSetting]:
     """What to try: every number of workers, without `fuse` and with every size that a lane of clients can fill.
 
     As many lanes as the most workers, so that a run has the same bits with any of these numbers of workers.
@@ -49,10 +49,10 @@ def settings(clients: int, workers: Sequence[int], sizes: Sequence[int] = SIZES)
     lanes = max(1, *workers)
     longest = -(-clients // lanes)
     fitting = [size for size in sizes if size < longest] + [longest] * (longest <= max(sizes) and longest > 1)
-    return [Setting(w, fuse) for w in workers for fuse in (None, *(Fuse(size, lanes) for size in fitting))]
+    return [MachineSetting(w, fuse) for w in workers for fuse in (None, *(Fuse(size, lanes) for size in fitting))]
 
 
-def measure(scenario: Scenario, scheme: str | None, tried: Sequence[Setting], rounds: int = 4,
+def measure(scenario: Scenario, scheme: str | None, tried: Sequence[MachineSetting], rounds: int = 4,
             plugins: Sequence[str] = (), tell: Callable[[Measured], None] = lambda m: None) -> list[Measured]:
     """Run `rounds` rounds in each setting. Raises RunError, ScenarioError; ValueError for fewer than 2 rounds."""
     if rounds < 2:
@@ -91,6 +91,6 @@ def _seconds(wiring: engine.Wiring, pool: Any) -> float:
     return (time.perf_counter() - first[0]) / (finished.kernel.entered - 1)
 
 
-def _by_workers(tried: Sequence[Setting]) -> Iterator[tuple[int, list[Setting]]]:
+def _by_workers(tried: Sequence[MachineSetting]) -> Iterator[tuple[int, list[MachineSetting]]]:
     for workers in sorted({setting.workers for setting in tried}):
         yield workers, [setting for setting in tried if setting.workers == workers]

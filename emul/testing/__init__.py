@@ -1,7 +1,7 @@
 """Public helpers for the tests of a scheme, and of emul itself.
 
     role = drive(server, Params(), clients=[1, 2, 3])       one role alone, no network: feed messages, read actions
-    world = run_world({"server": server, "client": client}, clients=3, stop=Stop(rounds=2))     roles over a network
+    ran = run_world({"server": server, "client": client}, clients=3, stop=Stop(rounds=2))     roles over a network
     check_scheme("fedavg")                                  what must hold of every scheme
     check_task({"data": ..., "model": ..., "solver": ...})  what must hold of every learning task
 
@@ -12,7 +12,7 @@ from emul.testing.conformance import SMALL, check_scheme
 from emul.testing.drive import Driven, drive
 from emul.testing.shuffled import Shuffled
 from emul.testing.tasks import check_task
-from emul.testing.world import MS, NoParams, World, module_of, run_world
+from emul.testing.world import MS, NoParams, Ran, module_of, run_world
 
-__all__ = ["MS", "SMALL", "Driven", "NoParams", "Shuffled", "World", "check_scheme", "check_task", "drive", "module_of",
+__all__ = ["MS", "SMALL", "Driven", "NoParams", "Ran", "Shuffled", "check_scheme", "check_task", "drive", "module_of",
            "run_world"]

@@ -26,7 +26,7 @@ from emul.record.journal import decisions, repeats
 from emul.record.summary import write_results
 from emul.roles.events import Reply
 from emul.scenario import Scenario
-from emul.testing.world import World, run_wiring
+from emul.testing.world import Ran, run_wiring
 from emul.workers.core import Setup
 from emul.workers.twin import Twin
 
@@ -46,7 +46,7 @@ class Check:
     profile: dict[str, list[float]] = field(repr=False)
 
     def run(self, pool: Any, delays: Sequence[float] = (), directory: Path | None = None,
-            recalled: Path | None = None) -> World:
+            recalled: Path | None = None) -> Ran:
         """Run it. A computation that is new to the profile gets a cost made from its name, and it runs again.
 
         directory, recalled: as `emul.engine.execute` takes them.
@@ -78,7 +78,7 @@ class Check:
                                  "try again for ever need a deadline of the round, or the scenario a "
                                  f"`stop: {{virtual_time: ...}}`\n{who_waits(kernel.nodes)}")
 
-    def same(self, one: World, other: World, when: str) -> None:
+    def same(self, one: Ran, other: Ran, when: str) -> None:
         """The same journal and models, or AssertionError with the first difference."""
         if one.digest == other.digest:
             return
@@ -97,24 +97,24 @@ class Check:
                 raise AssertionError(f"{self._who}: with the results of its volatile computations from the file the "
                                      f"run is another one: {difference}")
 
-    def sound(self, world: World) -> None:
+    def sound(self, ran: Ran) -> None:
         """The invariants hold, and three counts of the bytes agree."""
-        refused = world.summary["violations"]
+        refused = ran.summary["violations"]
         if refused:
             raise AssertionError(f"{self._who}: honest roles sent what was rejected: " + "; ".join(
                 "{count} {type} from {sender}: {reason}".format(**one) for one in refused[:5]))
-        broken = world.invariants.violations
+        broken = ran.invariants.violations
         if broken:
             raise AssertionError(f"{self._who}: invariant violated: "
                                  + "; ".join(f"{v.name}: {v.detail}" for v in broken))
         links: Counter[tuple[int, int]] = Counter()
-        for row in world.rows:
+        for row in ran.rows:
             if row[0] == R.SEND and row[9] >= 0:
                 links[row[9], row[10]] += row[7]
             elif row[0] == R.HOP:
                 links[row[5], row[6]] += row[4]
-        counts = {"links": sum(links.values()), "hops of messages": _hop_bytes(world),
-                  "messages.parquet": _table_bytes(world)}
+        counts = {"links": sum(links.values()), "hops of messages": _hop_bytes(ran),
+                  "messages.parquet": _table_bytes(ran)}
         if len(set(counts.values())) > 1:
             raise AssertionError(f"{self._who}: bytes are counted differently: "
                                  + ", ".join(f"{name} {count}" for name, count in counts.items()))
@@ -179,13 +179,13 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _hop_bytes(world: World) -> int:
+def _hop_bytes(ran: Ran) -> int:
     """What every copy must have cost on the links of its route that it reached, from its size alone."""
-    network = world.finished.wiring.network
-    vertices = world.header["vertices"]
-    hops: Counter[tuple[int, int]] = Counter((row[2], row[3]) for row in world.rows if row[0] == R.HOP)
+    network = ran.finished.wiring.network
+    vertices = ran.header["vertices"]
+    hops: Counter[tuple[int, int]] = Counter((row[2], row[3]) for row in ran.rows if row[0] == R.HOP)
     total = 0
-    for row in world.rows:
+    for row in ran.rows:
         if row[0] == R.SEND and row[2] != row[4]:
             path = network.route(vertices[row[2]], vertices[row[4]])
             for u, v in itertools.islice(itertools.pairwise(path), 1 + hops[row[2], row[3]]):
@@ -193,14 +193,14 @@ def _hop_bytes(world: World) -> int:
     return total
 
 
-def _table_bytes(world: World) -> int:
+def _table_bytes(ran: Ran) -> int:
     """The bytes in the table that a user reads."""
     import pyarrow.parquet as pq
 
     with tempfile.TemporaryDirectory(prefix="emul-") as folder:
-        directory = rundir.create(Path(folder), "conformance", world.header["scheme"])
-        journal = FileJournal(directory.journal, world.header)
-        for row in world.rows:
+        directory = rundir.create(Path(folder), "conformance", ran.header["scheme"])
+        journal = FileJournal(directory.journal, ran.header)
+        for row in ran.rows:
             journal.append(row)
-        write_results(directory, engine.facts(world.finished, journal.close()), engine.observed(world.finished))
+        write_results(directory, engine.facts(ran.finished, journal.close()), engine.observed(ran.finished))
         return int(sum(pq.read_table(directory.path / "messages.parquet")["wire_bytes"].to_pylist()))

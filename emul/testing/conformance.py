@@ -19,7 +19,7 @@ from emul.scenario import Crash, Fuse, Scenario, load, loads
 from emul.scenario.params import scenario_keys
 from emul.testing.case import Check, Kept, Metered
 from emul.testing.shuffled import Shuffled
-from emul.testing.world import MS, World
+from emul.testing.world import MS, Ran
 
 SMALL = """
 emul: 1
@@ -43,7 +43,7 @@ _TIMEOUT = re.compile(r"(deadline|timeout|share|uplink|setup|window|patience)\w*
 
 
 def check_scheme(name: str, scenario: Scenario | Path | str | None = None, plugins: Sequence[str] = (), *,
-                 params: Mapping[str, Any] | None = None, pools: Iterable[Any] | None = None) -> dict[str, World]:
+                 params: Mapping[str, Any] | None = None, pools: Iterable[Any] | None = None) -> dict[str, Ran]:
     """What must hold of every scheme, on a small scenario and on what is derived from it: {case: its run}.
 
     The same log twice, in process, with roles that end between rounds (STATELESS) and kept, in several in-process
@@ -62,7 +62,7 @@ def check_scheme(name: str, scenario: Scenario | Path | str | None = None, plugi
     raw = next(parameters for scheme, parameters in base.schemes if scheme == name)
     module = schemes.find(name, plugins)
     profile: dict[str, list[float]] = {}
-    found: dict[str, World] = {}
+    found: dict[str, Ran] = {}
     with contextlib.ExitStack() as stack:
         if pools is None:
             pools = [stack.enter_context(engine.pool_of(n)) for n in (1, 2, 4)]
@@ -70,17 +70,17 @@ def check_scheme(name: str, scenario: Scenario | Path | str | None = None, plugi
         for case, changed, parameters in _cases(base, module, raw, found):
             check = Check(name, case, changed, parameters, tuple(plugins), profile)
             meters = [Metered(), Metered()]
-            world = found[case] = check.run(meters[0])
+            ran = found[case] = check.run(meters[0])
             again = check.run(meters[1])
-            check.same(world, again, "in a second run")
-            check.same(world, check.run(Kept()), "with every role kept between its rounds")
-            check.sound(world)
-            if not repeats(world.header):
+            check.same(ran, again, "in a second run")
+            check.same(ran, check.run(Kept()), "with every role kept between its rounds")
+            check.sound(ran)
+            if not repeats(ran.header):
                 check.recallable()
             for n, seed in ((2, 1), (4, 2)):
-                check.same(world, check.run(Shuffled(n, seed)), f"for {n} workers in process, shuffled by {seed}")
+                check.same(ran, check.run(Shuffled(n, seed)), f"for {n} workers in process, shuffled by {seed}")
             for pool in pools:
-                check.same(world, check.run(pool, _delays(pool.workers)), f"for {pool.workers} worker processes")
+                check.same(ran, check.run(pool, _delays(pool.workers)), f"for {pool.workers} worker processes")
             check.charged(meters)
     return found
 
@@ -115,13 +115,13 @@ def _default(name: str, module: ModuleType) -> str:
                      "give it an EXAMPLE, or pass check_scheme a scenario")
 
 
-def _cases(base: Scenario, module: ModuleType, raw: dict[str, Any], found: Mapping[str, World],
+def _cases(base: Scenario, module: ModuleType, raw: dict[str, Any], found: Mapping[str, Ran],
            ) -> Iterator[tuple[str, Scenario, dict[str, Any]]]:
     """(what is done to the scheme, the scenario, the scheme's parameters)."""
     yield "as it is", base, raw
-    world = found["as it is"]
-    half = world.kernel.end_ns // 2
-    hub, client = _hub_and_client(world)
+    ran = found["as it is"]
+    half = ran.kernel.end_ns // 2
+    hub, client = _hub_and_client(ran)
     lost = OutageSpec(1.0, "message")
 
     def with_rule(*rules: LinkRule) -> Scenario:
@@ -131,7 +131,7 @@ def _cases(base: Scenario, module: ModuleType, raw: dict[str, Any], found: Mappi
     yield "nobody answers", with_rule(LinkRule(f"*->{hub}", outage=lost)), raw
     keys = [key for key, f in scenario_keys(module.Params).items() if _TIMEOUT.search(f.name)]
     if keys:                                    # shorter than the way there and back: every answer is late
-        short = f"{max(1, _least_latency(world) * 3 // 2)} ns"
+        short = f"{max(1, _least_latency(ran) * 3 // 2)} ns"
         yield "everything is late", base, {**raw, **dict.fromkeys(keys, short)}
         yield "with a deadline", base, {**raw, **dict.fromkeys(keys, "2 s")}
     yield "a client crashes", dataclasses.replace(base, faults=[*base.faults, Crash(half, client)]), raw
@@ -141,16 +141,16 @@ def _cases(base: Scenario, module: ModuleType, raw: dict[str, Any], found: Mappi
     yield "clients are trained as one, one crashes and returns", dataclasses.replace(returning, fuse=Fuse(2, 3)), raw
 
 
-def _hub_and_client(world: World) -> tuple[str, str]:
+def _hub_and_client(ran: Ran) -> tuple[str, str]:
     """The first node whose rounds are the run's, and the first client; without clients the first other node."""
-    names, roles = world.header["names"], world.header["roles"]
-    hub = world.header["deciders"][0]
+    names, roles = ran.header["names"], ran.header["roles"]
+    hub = ran.header["deciders"][0]
     clients = [n for n, role in enumerate(roles) if role == "client"] or [n for n in range(len(names)) if n != hub]
     return names[hub], names[(clients or [hub])[0]]
 
 
-def _least_latency(world: World) -> int:
-    return min((latency for latency in engine.latencies(world.finished.wiring.network).values() if latency), default=MS)
+def _least_latency(ran: Ran) -> int:
+    return min((latency for latency in engine.latencies(ran.finished.wiring.network).values() if latency), default=MS)
 
 
 def _delays(workers: int) -> list[float]:

@@ -29,7 +29,7 @@ from emul.roles.events import (
 )
 from emul.roles.events import Report as Reported
 from emul.roles.trampoline import Role, RoleFunction
-from emul.roles.world import World as Facts
+from emul.roles.world import World
 from emul.wire import Encoded, decode, encode
 
 M = TypeVar("M", bound=Message)
@@ -246,7 +246,7 @@ def drive(function: RoleFunction, params: Any = None, *, clients: Sequence[int] 
     for kind, members in nodes.items():
         for place, n in enumerate(members, 1):
             names[n] = kind if len(members) == 1 and kind != "client" else f"{kind}{place}"
-    facts = Facts("test", seed, names, nodes, [1.0] * len(names), deterministic=False)      # lets it be volatile
+    facts = World("test", seed, names, nodes, [1.0] * len(names), deterministic=False)      # lets it be volatile
     desk = Desk(Memory(), Costs("zero", "test"))
     node = Node(nodes[name][0] if id is None else id, name, facts, desk, task)
     return Driven(Role(node, desk, function, params), listed(function), rounds)

@@ -40,7 +40,7 @@ class NoParams:
 
 
 @dataclass(frozen=True)
-class World:
+class Ran:
     """What a run left behind."""
 
     rows: list[Row]
@@ -78,9 +78,9 @@ class World:
         return sorted(found, key=lambda row: row[1])
 
 
-def _closed(world: World) -> MemoryJournal:
-    journal = MemoryJournal(world.header)
-    journal.rows = world.rows
+def _closed(ran: Ran) -> MemoryJournal:
+    journal = MemoryJournal(ran.header)
+    journal.rows = ran.rows
     return journal
 
 
@@ -98,7 +98,7 @@ def run_world(roles: Roles, *, clients: int = 3, servers: int = 1, nodes: Mappin
               costs: Mapping[str, float] | engine.CostSource | None = None, task: Mapping[str, Any] | None = None,
               decides: str | Sequence[str] | None = None, speeds: Sequence[Any] = (), evaluate_every: int = 1,
               pool: Any = None, lookahead: bool = True, fuse: Fuse | None = None,
-              limits: Limits | None = None) -> World:
+              limits: Limits | None = None) -> Ran:
     """Run roles over a small network with a latency of 10 ms a link and infinite bandwidth.
 
     roles: {role: coroutine function}, or a module as a scheme is one. Their messages are those that the functions'
@@ -143,12 +143,12 @@ def full_mesh(nodes: Mapping[str, int]) -> TopologySpec:
 
 
 def run_wiring(wiring: engine.Wiring, pool: Any, progress: Callable[[Kernel], None] | None = None,
-               directory: Path | None = None, recalled: Path | None = None) -> World:
+               directory: Path | None = None, recalled: Path | None = None) -> Ran:
     """Run what is wired, in memory. The others as `emul.engine.execute` takes them."""
     journal = MemoryJournal(engine.header(wiring))
     finished = engine.execute(wiring, pool, journal, progress, directory, recalled)
     model = digest_model(columns(journal.rows)) if repeats(journal.header) else "repeats in decisions alone"
-    return World(journal.rows, journal.header, finished, f"{journal.close()} {model}")
+    return Ran(journal.rows, journal.header, finished, f"{journal.close()} {model}")
 
 
 def module_of(roles: Mapping[str, RoleFunction], decides: str | Sequence[str] | None = None) -> ModuleType:

@@ -3,7 +3,7 @@
     file      entry*                            one a worker, `volatile-<worker>` in the run directory, append-only;
                                                 of a run that was gone on with also `volatile-<worker>.<n>`
     entry     8 bytes length n, 16 bytes BLAKE2b of the n bytes that follow (length little-endian)
-              4 bytes number of frames, 8 bytes the length of each, the frames of a `Result`
+              4 bytes number of frames, 8 bytes the length of each, the frames of a `VolatileResult`
 
 A result is on disk before the node goes on with it, so a run that is killed has all that its journal depends on. The
 role gets what was encoded, decoded: arrays as those of a message, so that a run that takes its results from the file
@@ -41,7 +41,7 @@ class VolatileError(EmulError):
 
 
 @dataclass(frozen=True)
-class Result(Message):
+class VolatileResult(Message):
     """One result: of which computation, and its value as a tree of what a header can hold."""
 
     node: int
@@ -72,13 +72,13 @@ class Volatile:
             return value, failure                       # it ends the run, or the scheme takes it for what it is
         try:
             tree = _tree(value, self._types) if failure is None else _failure(failure, self._types)
-            frames = encode(Result(*key, label, tree)).frames()
+            frames = encode(VolatileResult(*key, label, tree)).frames()
             if self._file is not None:
                 self._file.write(_entry(frames))
-            result = decode(from_frames(frames), {"Result": Result})
+            result = decode(from_frames(frames), {"VolatileResult": VolatileResult})
         except (TypeError, WireError) as e:
             return None, RoleError(f"compute({label!r}, volatile=True) gave what cannot be kept: {e}")
-        assert isinstance(result, Result)
+        assert isinstance(result, VolatileResult)
         return _value(result.tree, self._types)
 
     def close(self) -> None:
@@ -119,7 +119,7 @@ def _digest(body: bytes | memoryview) -> bytes:
     return blake2b(body, digest_size=16).digest()
 
 
-def _results(path: Path) -> Iterator[Result]:
+def _results(path: Path) -> Iterator[VolatileResult]:
     content = memoryview(path.read_bytes())
     at = 0
     while at + _HEAD.size <= len(content):
@@ -136,7 +136,7 @@ def _results(path: Path) -> Iterator[Result]:
         at += _HEAD.size + length
 
 
-def _result(body: memoryview) -> Result:
+def _result(body: memoryview) -> VolatileResult:
     count, = struct.unpack_from("<I", body)
     lengths = struct.unpack_from(f"<{count}Q", body, 4)
     at, frames = 4 + 8 * count, []
@@ -145,8 +145,8 @@ def _result(body: memoryview) -> Result:
     for length in lengths:
         frames.append(body[at:at + length])
         at += length
-    found = decode(from_frames(frames), {"Result": Result})
-    assert isinstance(found, Result)
+    found = decode(from_frames(frames), {"VolatileResult": VolatileResult})
+    assert isinstance(found, VolatileResult)
     return found
 
 

@@ -15,7 +15,7 @@ from emul.network.links.transport import TcpCap
 from emul.network.outlook import Outlook
 from emul.roles import Message, Node
 from emul.scenario import LinkDown
-from emul.testing import MS, Shuffled, World, run_world
+from emul.testing import MS, Ran, Shuffled, run_world
 from emul.wire import ENVELOPE_BYTES
 
 RATE = 8_000_000                    # bit/s: 1 byte takes 1 us
@@ -49,7 +49,7 @@ async def client(node: Node, p: Any) -> None:
     node.send(node.server, Block(bytes(1000 * node.clients.index(node.id) + 1000)))
 
 
-def run(*rules: LinkRule, **more: Any) -> World:
+def run(*rules: LinkRule, **more: Any) -> Ran:
     links = [LinkRule("*", latency_ns=1 * MS, bandwidth_bps=100 * RATE, sharing="maxmin"),
              LinkRule("left->right", bandwidth_bps=RATE), *rules]
     world = run_world({"server": server, "client": client}, topology=dumbbell(), links=links, **more)
@@ -57,12 +57,12 @@ def run(*rules: LinkRule, **more: Any) -> World:
     return world
 
 
-def arrivals(world: World) -> dict[int, int]:
+def arrivals(world: Ran) -> dict[int, int]:
     """source -> when its message was delivered, ns."""
     return {row[2]: row[1] for row in world.rows if row[0] == R.DELIVER}
 
 
-def sizes(world: World) -> list[int]:
+def sizes(world: Ran) -> list[int]:
     return [row[6] + ENVELOPE_BYTES for row in world.rows if row[0] == R.SEND]
 
 

@@ -15,7 +15,7 @@ from emul.roles import Message, Node
 from emul.roles.events import Event, Fuse
 from emul.scenario import Crash, NodeSpeed, Stop
 from emul.scenario import Fuse as Fusing
-from emul.testing import MS, Shuffled, World, run_world
+from emul.testing import MS, Ran, Shuffled, run_world
 from emul.workers.twin import Twin
 
 
@@ -75,7 +75,7 @@ class Heard:
         self._pool.post(worker, event)
 
 
-def run(pool: Any, fuse: Fusing | None, roles: Any = None, **more: Any) -> tuple[World, list[tuple[int, ...]]]:
+def run(pool: Any, fuse: Fusing | None, roles: Any = None, **more: Any) -> tuple[Ran, list[tuple[int, ...]]]:
     heard = Heard(pool)
     world = run_world(roles or {"server": server, "client": client}, pool=heard, fuse=fuse, **more)
     return world, heard.groups

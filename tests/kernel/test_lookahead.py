@@ -22,7 +22,7 @@ from emul.network.models.latency import JitterSpec
 from emul.roles import Message, Node
 from emul.scenario import Crash, LinkDown, Stop
 from emul.scenario.faults import Leave
-from emul.testing import MS, Shuffled, World, run_world
+from emul.testing import MS, Ran, Shuffled, run_world
 
 LONG = 10_000                       # ms: the observer outlives all programs
 
@@ -166,7 +166,7 @@ class Case:
     faults: tuple[Any, ...]
     kind: str
 
-    def run(self, until: int = LONG, **how: Any) -> World:
+    def run(self, until: int = LONG, **how: Any) -> Ran:
         return run_world(
             {"server": partial(observer, until=until), "client": partial(client, programs=self.programs)},
             topology=TopologySpec(generator=self.topology, clients=len(self.programs)),
@@ -193,16 +193,16 @@ def cases(least_latency: int) -> st.SearchStrategy[Case]:
                      st.sampled_from(sorted(KINDS)))
 
 
-def timelines(world: World) -> dict[str, list[tuple[Any, ...]]]:
+def timelines(world: Ran) -> dict[str, list[tuple[Any, ...]]]:
     """What every node lived through, in its own order."""
     return {name: world.of(name) for name in world.header["names"]}
 
 
-def links_of(world: World) -> list[tuple[Any, ...]]:
+def links_of(world: Ran) -> list[tuple[Any, ...]]:
     return sorted(row for row in world.rows if row[0] in (R.HOP, R.LINK))
 
 
-def assert_same_lives(fast: World, slow: World) -> None:
+def assert_same_lives(fast: Ran, slow: Ran) -> None:
     for name, life in timelines(slow).items():
         mine = timelines(fast)[name]
         assert mine == life, f"{name} lives otherwise with lookahead"

@@ -15,7 +15,7 @@ from emul.base.errors import NothingToReceive, ProtocolViolation, RoleFailed, Ti
 from emul.network import LinkRule
 from emul.roles import Message, Node, Vector
 from emul.scenario import Behaviour, Limits, Stop
-from emul.testing import MS, NoParams, Shuffled, World, run_world
+from emul.testing import MS, NoParams, Ran, Shuffled, run_world
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ Behave = Callable[[Node], Any]
 
 
 def world_of(bad: Behave, read: Callable[[Node], Any], honest: Behave | None = None, deviates: bool = True,
-             **how: Any) -> World:
+             **how: Any) -> Ran:
     """A server calls its clients and reads as it is told; client1 behaves as it is told, the others well."""
     def client(act: Behave) -> Any:
         async def role(node: Node, p: Any) -> None:
@@ -92,7 +92,7 @@ class Reader:
         self.found.append((node.now_ns // MS, {n: m.samples for n, m in got.items()}))
 
 
-def refused(world: World) -> list[tuple[str, str, int]]:
+def refused(world: Ran) -> list[tuple[str, str, int]]:
     return [(one["sender"], one["reason"], one["count"]) for one in world.summary["violations"]]
 
 

@@ -14,7 +14,7 @@ from emul.network import LinkRule, OutageSpec, TopologySpec
 from emul.roles import Message, Node
 from emul.roles.events import Observation, WaitEnd
 from emul.scenario import Crash, Stop
-from emul.testing import MS, World, run_world
+from emul.testing import MS, Ran, run_world
 from emul.workers.twin import Twin
 
 
@@ -43,12 +43,12 @@ async def nothing(node: Node, p: Any) -> None:
     return
 
 
-def rounds_of(world: World, node: str) -> list[int]:
+def rounds_of(world: Ran, node: str) -> list[int]:
     """The rounds that a node entered before the run ended."""
     return [row[3] for row in before_the_end(world, node, R.ENTER) if row[3]]
 
 
-def before_the_end(world: World, node: str, kind: int) -> list[Any]:
+def before_the_end(world: Ran, node: str, kind: int) -> list[Any]:
     """At the very instant of the end it is of no interest what else happens."""
     return [row for row in world.of(node, kind) if row[1] < world.kernel.end_ns]
 
@@ -78,7 +78,7 @@ def test_a_waiting_follower_is_told_that_its_round_is_over() -> None:
     assert rounds_of(world, "client1") == [1, 2]
 
 
-def follower_computes(on_new_round: str) -> World:
+def follower_computes(on_new_round: str) -> Ran:
     async def client(node: Node, p: Any) -> None:
         async for round_ in node.rounds(of=node.server, on_new_round=on_new_round):
             with round_:
@@ -308,7 +308,7 @@ def test_what_happens_before_the_end_is_in_the_journal() -> None:
     assert [row[1] // MS for row in world.of("client1", R.SEND)] == [99]
 
 
-def follower_of_a_leader_that_ends(lookahead: bool) -> World:
+def follower_of_a_leader_that_ends(lookahead: bool) -> Ran:
     async def server(node: Node, p: Any) -> None:
         async for round_ in node.rounds():
             with round_:

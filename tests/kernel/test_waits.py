@@ -15,7 +15,7 @@ from emul.network import LinkRule, OutageSpec, TopologySpec
 from emul.roles import Message, Node
 from emul.roles.events import WaitEnd
 from emul.scenario import Crash, LinkDown, Stop
-from emul.testing import MS, World, run_world
+from emul.testing import MS, Ran, run_world
 
 HERE = Path(__file__).name
 LOST = OutageSpec(1.0)
@@ -43,7 +43,7 @@ Behave = Callable[[Node], Any]
 
 
 def asking(client1: Behave, rounds: int = 1, timeout_s: float | None = None, faults: Any = (), links: Any = (),
-           clients: int = 2, client: Behave | None = None, **how: Any) -> tuple[World, list[tuple[int, list[int]]]]:
+           clients: int = 2, client: Behave | None = None, **how: Any) -> tuple[Ran, list[tuple[int, list[int]]]]:
     """A server gathers answers each round; client1 does as it is told, the others answer. [(ms, who answered)]."""
     got: list[tuple[int, list[int]]] = []
 

@@ -24,13 +24,13 @@ from emul.primitives.bft.pbft import (
     Evaluate,
     Fetch,
     Group,
-    Journal,
     Prepare,
     PrePrepare,
     Proposal,
     Replica,
     Send,
     ViewChange,
+    VoteJournal,
     claims,
     proposal_digest,
     statement,
@@ -73,7 +73,7 @@ class Cluster:
         self.decided: dict[int, tuple[int, int, Proposal]] = {}       # server -> (time, view, proposal)
         self.bodies: dict[int, dict[tuple[int, bytes], bytes]] = {s: {} for s in range(n)}
         self.fault = {s: FAULTS[name]() if (name := self.faults.get(s)) in FAULTS else Fault() for s in range(n)}
-        self.journals = {s: Journal(t) for s in range(n)}
+        self.journals = {s: VoteJournal(t) for s in range(n)}
         self.replicas = {s: self.fault[s].machine(self.group, s, self.journals[s]) for s in range(n)}
         self.alive = {s for s in range(n) if self.faults.get(s) != "crashed"}
         self.honest = sorted(s for s in self.alive if s not in self.faults)
@@ -278,8 +278,8 @@ def test_what_one_server_has_decided_no_later_view_can_change(seed):
     assert cluster.results == {truth(3)}
 
 
-def lone(me: int = 1, journal: Journal | None = None) -> Replica:
-    replica = Replica(Group(4, 1, T), me, journal or Journal(0))
+def lone(me: int = 1, journal: VoteJournal | None = None) -> Replica:
+    replica = Replica(Group(4, 1, T), me, journal or VoteJournal(0))
     replica.begin(0, [entry(0, c, b"%d of 0" % c) for c in range(4)])
     return replica
 
@@ -335,7 +335,7 @@ def test_a_forged_upload_in_a_new_view_frames_no_client():
 
 
 def test_after_a_crash_a_server_does_not_vote_for_another_proposal_in_the_same_view():
-    first, journal = proposal(), Journal(0)
+    first, journal = proposal(), VoteJournal(0)
     replica = lone(1, journal)
     effects = replica.receive(MS, 0, PrePrepare(0, 0, first))
     assert effects == [Evaluate(first.entries)]
@@ -350,7 +350,7 @@ def test_after_a_crash_a_server_does_not_vote_for_another_proposal_in_the_same_v
 
 
 def test_a_leader_that_returns_proposes_what_it_had_proposed():
-    journal = Journal(0)
+    journal = VoteJournal(0)
     entries = [entry(0, c, b"%d of 0" % c) for c in range(4)]
     replica = Replica(Group(4, 1, T), 0, journal)
     assert replica.begin(0, entries) == [Evaluate(tuple(entries))]

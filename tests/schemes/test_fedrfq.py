@@ -25,7 +25,7 @@ from emul.record.tables import derive
 from emul.roles import Node
 from emul.scenario import Crash, Scenario, loads
 from emul.schemes import fedrfq
-from emul.testing import World, run_world
+from emul.testing import Ran, run_world
 from emul.workers.twin import Twin
 
 TEXT = """
@@ -59,28 +59,28 @@ def text(scheme: str = "fedrfq", clients: int = 8, servers: int = 4, rounds: int
     return found
 
 
-def execute(scenario: Scenario, pool: Any = None) -> World:
+def execute(scenario: Scenario, pool: Any = None) -> Ran:
     (name, raw), = scenario.schemes
     wiring = engine.wire(scenario, name, raw, 1 if pool is None else pool.workers)
     journal = MemoryJournal(engine.header(wiring))
     finished = engine.execute(wiring, pool or Twin(), journal)
-    return World(journal.rows, journal.header, finished, journal.close())
+    return Ran(journal.rows, journal.header, finished, journal.close())
 
 
-def run(*changes: Any, **how: Any) -> World:
+def run(*changes: Any, **how: Any) -> Ran:
     scenario = loads(text(**how), "t")
     for change in changes:
         scenario = dataclasses.replace(scenario, **change)
     return execute(scenario)
 
 
-def told(world: World) -> list[dict[str, Any]]:
+def told(world: Ran) -> list[dict[str, Any]]:
     """Rows of the table of rounds."""
     found: list[dict[str, Any]] = derive(columns(world.rows), world.header).rounds
     return found
 
 
-def agreed(world: World, servers: int = 4, without: tuple[int, ...] = ()) -> dict[int, set[str]]:
+def agreed(world: Ran, servers: int = 4, without: tuple[int, ...] = ()) -> dict[int, set[str]]:
     """round -> what the servers have agreed on."""
     found: dict[int, set[str]] = {}
     for row in told(world):
@@ -89,23 +89,23 @@ def agreed(world: World, servers: int = 4, without: tuple[int, ...] = ()) -> dic
     return found
 
 
-def models(world: World, servers: int = 4) -> list[tuple[int, int, str]]:
+def models(world: Ran, servers: int = 4) -> list[tuple[int, int, str]]:
     """(round, client, digest) of what the clients have made of it; they go on until the last server has returned."""
     last = max(row["round"] for row in told(world))
     return sorted((row[3], row[2], row[5]) for row in world.rows
                   if row[0] == R.REPORT and row[2] >= servers and row[5] and row[3] <= last)
 
 
-def sent(world: World) -> Counter[str]:
+def sent(world: Ran) -> Counter[str]:
     return Counter(row[5] for row in world.rows if row[0] == R.SEND)
 
 
 @pytest.fixture(scope="module")
-def honest() -> World:
+def honest() -> Ran:
     return run()
 
 
-def test_without_faults_every_round_takes_27_messages_of_the_servers_and_one_decision(honest: World):
+def test_without_faults_every_round_takes_27_messages_of_the_servers_and_one_decision(honest: Ran):
     assert {t: len(v) for t, v in agreed(honest).items()} == {1: 1, 2: 1, 3: 1}
     counted = sent(honest)
     assert counted["PrePrepare"] == 3 * 3
@@ -118,7 +118,7 @@ def test_without_faults_every_round_takes_27_messages_of_the_servers_and_one_dec
     assert {row["uploaded"] for row in rounds} == {24 * held}
 
 
-def _labels(world: World) -> list[np.ndarray]:
+def _labels(world: Ran) -> list[np.ndarray]:
     from emul.learning import Task
 
     setup = world.finished.wiring.setups[0]
@@ -131,7 +131,7 @@ def _labels(world: World) -> list[np.ndarray]:
                                        "colluding", "slow"])
 @pytest.mark.parametrize("server", [2, 4])
 def test_with_one_faulty_server_of_any_kind_the_prototypes_are_those_without(behaviour: str, server: int,
-                                                                             honest: World):
+                                                                             honest: Ran):
     world = run(faults=f"[{{node: server{server}, behave: {behaviour}}}]")     # server2 leads round 1, server4 round 3
     assert agreed(world, without=(server - 1,)) == agreed(honest)
     assert models(world) == models(honest)
@@ -162,7 +162,7 @@ def test_more_than_f_crashed_servers_end_the_round_by_its_timeout_and_the_report
     assert len(models(world)) == 16
 
 
-def test_two_colluding_servers_of_four_deceive_nobody(honest: World):
+def test_two_colluding_servers_of_four_deceive_nobody(honest: Ran):
     world = run(faults="[{node: server2, behave: colluding}, {node: server3, behave: colluding}]")
     assert agreed(world, without=(1, 2)) == agreed(honest)
 
@@ -176,7 +176,7 @@ def test_a_client_that_signs_two_uploads_is_left_out_everywhere():
     assert any("upload signed twice" in (row.get("rejected") or "") for row in told(world))
 
 
-def test_a_fault_of_some_rounds_holds_in_these_alone(honest: World):
+def test_a_fault_of_some_rounds_holds_in_these_alone(honest: Ran):
     world = run(faults="[{node: server3, behave: tampering, rounds: 2}]", rounds=3)      # server3 leads round 2
     views = {row["round"]: row["view"] for row in told(world) if row["node"] == 0}
     assert views == {1: 0, 2: 1, 3: 0}
@@ -193,7 +193,7 @@ def test_a_behaviour_that_cannot_begin_in_the_middle_is_an_error_that_says_so():
         run(faults="[{node: server3, behave: crashed, rounds: 2}]")
 
 
-def test_a_server_that_crashes_and_returns_agrees_again(honest: World):
+def test_a_server_that_crashes_and_returns_agrees_again(honest: Ran):
     end = honest.kernel.end_ns
     world = run({"faults": [Crash(end // 3, "server4", end // 4)]}, rounds=5)
     assert {len(v) for v in agreed(world).values()} == {1}
@@ -247,14 +247,14 @@ def test_what_cannot_be_is_refused_when_the_scenario_is_read():
         assert expected in said
 
 
-def test_theory_and_measure_of_the_servers_messages_agree(honest: World):
+def test_theory_and_measure_of_the_servers_messages_agree(honest: Ran):
     analysis = honest.summary["analysis"]
     for name, value in (("pre_prepares", 3.0), ("prepares", 12.0), ("commits", 12.0), ("uploads", 32.0)):
         assert analysis[f"{name}_per_round"] == {"theory": value, "measured": value}
     assert analysis["security_probability_0.25"]["theory"] == security_probability(4, 0.25)
 
 
-def test_the_same_digests_for_any_number_of_worker_processes(honest: World, pools: list[Any]):
+def test_the_same_digests_for_any_number_of_worker_processes(honest: Ran, pools: list[Any]):
     again = execute(loads(text(), "t"), pools[1])
     assert again.digest == honest.digest
     faulty = text(faults="[{node: server3, behave: tampering, rounds: 2}, {node: server3, behave: silent, rounds: 3}]")

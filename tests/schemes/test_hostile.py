@@ -18,7 +18,7 @@ from emul import engine, schemes
 from emul.base import rows as R
 from emul.roles import Message, Node
 from emul.scenario import Behaviour, Limits, Scenario, loads
-from emul.testing import World
+from emul.testing import Ran
 from emul.testing.world import run_wiring
 from emul.workers.twin import Twin
 
@@ -168,7 +168,7 @@ def example(name: str) -> Scenario:
 
 
 def hostile(name: str, role: str, spoil: Spoil, times: int = 1, rounds: tuple[int, ...] = (),
-            limits: Limits = Limits()) -> tuple[World, str]:     # noqa: B008
+            limits: Limits = Limits()) -> tuple[Ran, str]:     # noqa: B008
     """The scheme's example with its last node of a role spoilt; and that node's name."""
     honest = schemes.find(name)
     module = ModuleType(name)
@@ -189,7 +189,7 @@ def hostile(name: str, role: str, spoil: Spoil, times: int = 1, rounds: tuple[in
     return world, who
 
 
-def survives(world: World, who: str) -> set[str]:
+def survives(world: Ran, who: str) -> set[str]:
     """Nobody else is blamed, but by the hostile node itself. Returns the reasons."""
     names = world.header["names"]
     target = {(row[2], row[3]): row[4] for row in world.rows if row[0] == R.SEND}

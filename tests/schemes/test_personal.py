@@ -17,7 +17,7 @@ from emul.record.journal import MemoryJournal
 from emul.record.tables import derive
 from emul.scenario import loads
 from emul.schemes import fedproto, fesem
-from emul.testing import World
+from emul.testing import Ran
 from emul.workers.twin import Twin
 
 TEXT = """
@@ -39,7 +39,7 @@ stop: {rounds: ROUNDS}
 
 
 def run(scheme: str, rounds: int = 1, attacks: str = "[]", data: str = "digits",
-        model: str = "digits_classic") -> World:
+        model: str = "digits_classic") -> Ran:
     text = TEXT
     for key, value in {"SCHEME": scheme, "ROUNDS": rounds, "ATTACKS": attacks, "DATA": data, "MODEL": model}.items():
         text = text.replace(key, str(value))
@@ -48,15 +48,15 @@ def run(scheme: str, rounds: int = 1, attacks: str = "[]", data: str = "digits",
     wiring = engine.wire(scenario, name, raw)
     journal = MemoryJournal(engine.header(wiring))
     finished = engine.execute(wiring, Twin(), journal)
-    return World(journal.rows, journal.header, finished, journal.close())
+    return Ran(journal.rows, journal.header, finished, journal.close())
 
 
-def told(world: World) -> list[dict[str, Any]]:
+def told(world: Ran) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = derive(columns(world.rows), world.header, engine.observed(world.finished)).rounds
     return found
 
 
-def up(world: World) -> float:
+def up(world: Ran) -> float:
     """Bytes a round that the clients have sent."""
     return sum(row[6] for row in world.rows if row[0] == R.SEND and row[2] > 0) / world.summary["rounds"]
 
@@ -101,7 +101,7 @@ def test_fedrfq_uploads_24_numbers_a_class_to_each_server_and_stays_below_a_twen
     wiring = engine.wire(scenario, "fedrfq", {})
     journal = MemoryJournal(engine.header(wiring))
     finished = engine.execute(wiring, Twin(), journal)
-    world = World(journal.rows, journal.header, finished, journal.close())
+    world = Ran(journal.rows, journal.header, finished, journal.close())
     assert {row["uploaded"] for row in told(world)} == {80 * 24}
     clients = sum(row[6] for row in world.rows if row[0] == R.SEND and row[2] >= 4 and row[8] == 1)
     assert clients <= whole / 20                                # to all four servers, measured frames

@@ -10,7 +10,7 @@ import pytest
 from emul.base.errors import ScenarioError
 from emul.cli.tune import _numbers
 from emul.scenario import Fuse, loads
-from emul.study.tune import Measured, Setting, choose, measure, settings
+from emul.study.tune import MachineSetting, Measured, choose, measure, settings
 from emul.testing import SMALL
 
 TEXT = SMALL.replace("SCHEME", "{name: fedavg}")
@@ -19,17 +19,17 @@ TEXT = SMALL.replace("SCHEME", "{name: fedavg}")
 def test_sizes_are_tried_that_a_lane_can_fill() -> None:
     tried = settings(40, [1, 2])
     assert {s.workers for s in tried} == {1, 2}
-    assert tried[0] == Setting(1)
+    assert tried[0] == MachineSetting(1)
     assert [s.fuse for s in tried if s.workers == 2] == [None, Fuse(8, 2), Fuse(16, 2), Fuse(20, 2)]
     assert [s.fuse for s in settings(1, [0])] == [None]
     assert settings(1000, [2], [8, 64])[-1].fuse == Fuse(64, 2)
 
 
 def test_a_fused_setting_has_to_be_worth_it() -> None:
-    plain, fused = Setting(1), Setting(2, Fuse(8, 2))
+    plain, fused = MachineSetting(1), MachineSetting(2, Fuse(8, 2))
     assert choose([Measured(plain, 1.0), Measured(fused, 0.95)]).setting == plain
     assert choose([Measured(plain, 1.0), Measured(fused, 0.5)]).setting == fused
-    assert choose([Measured(plain, 1.0), Measured(Setting(2), 0.6)]).setting == Setting(2)
+    assert choose([Measured(plain, 1.0), Measured(MachineSetting(2), 0.6)]).setting == MachineSetting(2)
 
 
 def test_every_setting_is_measured_and_a_measured_cost_is_left_out() -> None:
@@ -44,9 +44,9 @@ def test_every_setting_is_measured_and_a_measured_cost_is_left_out() -> None:
 def test_what_cannot_be_measured_is_said() -> None:
     scenario = loads(TEXT)
     with pytest.raises(ValueError, match="rounds = 1"):
-        measure(scenario, None, [Setting(0)], 1)
+        measure(scenario, None, [MachineSetting(0)], 1)
     with pytest.raises(ScenarioError, match="one of its schemes: fedavg"):
-        measure(scenario, "secagg", [Setting(0)])
+        measure(scenario, "secagg", [MachineSetting(0)])
     with pytest.raises(ScenarioError, match="expected numbers of 2 or more"):
         _numbers("--sizes", "8,x", 2)
 

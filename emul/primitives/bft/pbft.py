@@ -296,7 +296,7 @@ class Group:
 
 
 @dataclass
-class Journal:
+class VoteJournal:
     """What a server writes down before it sends: with it, no crash makes it vote twice in one view."""
 
     t: int
@@ -314,7 +314,7 @@ class Replica:
     The driver checks signatures before it calls `receive` (`claims`), and tells only of server signatures that hold.
     """
 
-    def __init__(self, group: Group, me: int, journal: Journal):
+    def __init__(self, group: Group, me: int, journal: VoteJournal):
         self.group, self.me, self.journal, self.t = group, me, journal, journal.t
         self.rejected: Counter[str] = Counter()             # reason -> messages and proposals
         self.view = journal.view
