@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
@@ -12,29 +11,18 @@ from emul.roles import Message, Node
 from emul.testing import SMALL, check_scheme
 from emul.workers.pool import Workers
 
-# parameters without a default
-NEEDED: dict[str, dict[str, Any]] = {"fair_seccogc": {"s": 2}, "seccogc": {"s": 2}, "cogc": {"s": 2}, "gc": {"s": 2}}
-DEALER = {"seccogc"}                # who need a second server
-CUT = {"fedper", "fedproto", "fedrep", "fedrfq"}        # who need a model that has a representation
-IN_EVERY_RUN = {"fedavg", "secagg", "fair_seccogc", "fedrfq"}       # the others take minutes together: slow
 
-
-@pytest.mark.parametrize("name", [name if name in IN_EVERY_RUN else pytest.param(name, marks=pytest.mark.slow)
-                                  for name in schemes.known()])
+@pytest.mark.parametrize("name", schemes.known())
 def test_a_scheme_conforms(name: str, pools: list[Workers]) -> None:
-    scenario = SMALL.replace("SCHEME", f"{{name: {name}}}")
-    if name in CUT:
-        scenario = scenario.replace("logistic", "digits_classic")
-    if name in ("fedproto", "fedrfq"):
-        scenario = scenario.replace("rounds: 3", "rounds: 2")       # dear ones: 96 messages a round of the one
-    if name == "fedrfq":
-        scenario = scenario.replace("clients: 5", "clients: 5, servers: 4").replace("->server\"", "->server*\"")
-    if name in DEALER:
-        scenario = scenario.replace("clients: 5", "clients: 5, servers: 2").replace("->server\"", "->server1\"")
+    cases = check_scheme(name, pools=pools[1:2], quick=True)
+    assert cases["as it is"].summary["rounds"] >= 1, "the EXAMPLE shows nothing but failures of this scheme"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", schemes.known())
+def test_a_scheme_conforms_in_every_way(name: str, pools: list[Workers]) -> None:
     # a variant is its base's code: two processes are enough of the pools
-    variant = schemes.find(name).__name__ != schemes.find(name).ROLES["server"].__module__
-    worlds = check_scheme(name, scenario, params=NEEDED.get(name), pools=pools[1:2] if variant else pools)
-    assert worlds["as it is"].summary["rounds"] >= 1, "the small scenario shows nothing but failures of this scheme"
+    check_scheme(name, pools=pools[1:2] if hasattr(schemes.find(name), "VARIANT_OF") else pools)
 
 
 # --- a check that cannot fail checks nothing: roles that break each of its rules ------------------------------------

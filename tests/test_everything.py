@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
-from test_conformance import CUT, DEALER, NEEDED
 
 from emul import engine, schemes
 from emul.scenario import loads
@@ -64,12 +64,12 @@ NETWORKS = {"fifo": FIFO, **{sharing: FLOWS.replace("SHARING", sharing) for shar
 
 
 def written(scheme: str, network: str) -> str:
-    parameters = "".join(f", {key}: {value}" for key, value in NEEDED.get(scheme, {}).items())
-    servers = 4 if scheme == "fedrfq" else 2 if scheme in DEALER else 1
-    text = HEAD.format(servers=servers, links=NETWORKS[network], faults=FAULTS,
-                       scheme=f"{{name: {scheme}{parameters}}}")
-    if scheme in CUT:
-        text = text.replace("logistic", "digits_classic")
+    """The scheme's EXAMPLE on another network: its entry, model and number of servers."""
+    example = loads(schemes.find(scheme).EXAMPLE, scheme)
+    servers = example.topology.servers or 1
+    entry = json.dumps(example.document()["schemes"][0])
+    text = HEAD.format(servers=servers, links=NETWORKS[network], faults=FAULTS, scheme=entry)
+    text = text.replace("logistic", example.task["model"])
     return text if servers > 1 else text.replace("server1", "server")
 
 

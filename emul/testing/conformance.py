@@ -43,7 +43,8 @@ _TIMEOUT = re.compile(r"(deadline|timeout|share|uplink|setup|window|patience)\w*
 
 
 def check_scheme(name: str, scenario: Scenario | Path | str | None = None, plugins: Sequence[str] = (), *,
-                 params: Mapping[str, Any] | None = None, pools: Iterable[Any] | None = None) -> dict[str, Ran]:
+                 params: Mapping[str, Any] | None = None, pools: Iterable[Any] | None = None,
+                 quick: bool = False) -> dict[str, Ran]:
     """What must hold of every scheme, on a small scenario and on what is derived from it: {case: its run}.
 
     The same log twice, in process, with roles that end between rounds (STATELESS) and kept, in several in-process
@@ -55,7 +56,8 @@ def check_scheme(name: str, scenario: Scenario | Path | str | None = None, plugi
 
     scenario: a Scenario, a file, or the text of one; default: the scheme's EXAMPLE, or five clients of digits with a
     linear model, three rounds; for a scheme of peers, five of them.
-    params: of the scheme, as a scenario writes them. pools: open ones; default: made and closed here.
+    params: of the scheme, as a scenario writes them. pools: open ones; default: made and closed here. quick: every case
+    once in process and once in two in-process workers, all the rest for the first case alone.
     Raises AssertionError saying what differed, ValueError if the scenario does not run the scheme.
     """
     base = small_scenario(name, scenario, plugins, params)
@@ -69,20 +71,26 @@ def check_scheme(name: str, scenario: Scenario | Path | str | None = None, plugi
         pools = list(pools)
         for case, changed, parameters in _cases(base, module, raw, found):
             check = Check(name, case, changed, parameters, tuple(plugins), profile)
-            meters = [Metered(), Metered()]
-            ran = found[case] = check.run(meters[0])
-            again = check.run(meters[1])
-            check.same(ran, again, "in a second run")
-            check.same(ran, check.run(Kept()), "with every role kept between its rounds")
+            meter = Metered()
+            ran = found[case] = check.run(meter)
+            if not quick or len(found) == 1:
+                _check_further(check, ran, meter, pools)
             check.sound(ran)
-            if not repeats(ran.header):
-                check.recallable()
-            for n, seed in ((2, 1), (4, 2)):
-                check.same(ran, check.run(Shuffled(n, seed)), f"for {n} workers in process, shuffled by {seed}")
-            for pool in pools:
-                check.same(ran, check.run(pool, _delays(pool.workers)), f"for {pool.workers} worker processes")
-            check.charged(meters)
+            check.same(ran, check.run(Shuffled(2, 1)), "for 2 workers in process, shuffled by 1")
     return found
+
+
+def _check_further(check: Check, ran: Ran, meter: Metered, pools: Sequence[Any]) -> None:
+    """The same run in every other way. meter: of the first."""
+    meters = [meter, Metered()]
+    check.same(ran, check.run(meters[1]), "in a second run")
+    check.same(ran, check.run(Kept()), "with every role kept between its rounds")
+    if not repeats(ran.header):
+        check.recallable()
+    check.same(ran, check.run(Shuffled(4, 2)), "for 4 workers in process, shuffled by 2")
+    for pool in pools:
+        check.same(ran, check.run(pool, _delays(pool.workers)), f"for {pool.workers} worker processes")
+    check.charged(meters)
 
 
 def small_scenario(name: str, scenario: Scenario | Path | str | None, plugins: Sequence[str],
@@ -134,6 +142,9 @@ def _cases(base: Scenario, module: ModuleType, raw: dict[str, Any], found: Mappi
         short = f"{max(1, _least_latency(ran) * 3 // 2)} ns"
         yield "everything is late", base, {**raw, **dict.fromkeys(keys, short)}
         yield "with a deadline", base, {**raw, **dict.fromkeys(keys, "2 s")}
+    waits = [key for key in keys if scenario_keys(module.Params)[key].default is None]
+    if waits:
+        yield "until fates are known", base, {key: value for key, value in raw.items() if key not in waits}
     yield "a client crashes", dataclasses.replace(base, faults=[*base.faults, Crash(half, client)]), raw
     back = Crash(half, client, max(1, half // 2))
     returning = dataclasses.replace(base, faults=[*base.faults, back])
