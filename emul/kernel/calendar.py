@@ -42,6 +42,7 @@ class Calendar:
         self._tick._value = None
 
     def add(self, time: int, entry: Entry) -> None:
+        """Enter what is to happen at `time` (ns): a step of that time, whose order `take_step` finds."""
         bucket = self._buckets.get(time)
         if bucket is not None:
             bucket.append(entry)

@@ -91,18 +91,37 @@ class Plan:
 class Port(Protocol):
     """The kernel's way to the workers. Posted events reach a worker in their order."""
 
-    def post(self, worker: int, event: Event) -> None: ...
-    def reply(self, node: int, worker: int) -> Reply: ...                       # blocks
-    def ship(self, source: int, first: int, home: int, target: int) -> None: ...
-    def forget(self, source: int, first: int, home: int) -> None: ...
-    def observation(self, node: int, round: int) -> Observation: ...            # blocks
+    def post(self, worker: int, event: Event) -> None:
+        """Send an event to a worker, behind all that were posted to it; does not wait."""
+        ...
+
+    def reply(self, node: int, worker: int) -> Reply:
+        """The actions of the node's activation; blocks until they are there."""
+        ...
+
+    def ship(self, source: int, first: int, home: int, target: int) -> None:
+        """Have the worker `home` send the frames of message (source, first) to the worker `target`."""
+        ...
+
+    def forget(self, source: int, first: int, home: int) -> None:
+        """Have the worker `home` drop the frames of message (source, first): nobody needs them any more."""
+        ...
+
+    def observation(self, node: int, round: int) -> Observation:
+        """What was observed of a node in a round; blocks until it is there."""
+        ...
 
 
 class Recorder(Protocol):
     """What takes the rows of a run, in their order."""
 
-    def append(self, row: Row) -> None: ...
-    def round_ended(self) -> None: ...
+    def append(self, row: Row) -> None:
+        """Take the next row."""
+        ...
+
+    def round_ended(self) -> None:
+        """A round of the run has ended: a good time to write what waits."""
+        ...
 
 
 class Payload:
@@ -300,6 +319,7 @@ class KNode:
         self.watchers.add(node)
 
     def unwatch(self, nodes: Iterable[int]) -> None:
+        """`nodes` no longer wait for what this one does."""
         self.watchers.difference_update(nodes)
         self.watchers = self.watchers or _NONE
 

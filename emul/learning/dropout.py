@@ -29,6 +29,7 @@ class Dropout(nn.Module):
         self.kept = max(1, round((1 - p) * _ONE))           # of 65536
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """x of any shape, masked and scaled; x itself in evaluation, and where p rounds to 0."""
         if not self.training or not self.draws:
             return x
         mask = torch.from_numpy(self.chosen(x.numel())).reshape(x.shape).to(x.device, x.dtype)
@@ -36,6 +37,7 @@ class Dropout(nn.Module):
 
     @property
     def draws(self) -> bool:
+        """Whether it takes a random number at all: not where p rounds to 0."""
         return self.kept < _ONE
 
     @property

@@ -136,18 +136,21 @@ class Sum(Objective):
         return found
 
     def total(self, outputs: Outputs, batch: Batch, weights: Tensor) -> Tensor:
+        """The totals of the parts, added: a part may have one that is not the mean of its losses."""
         found = self.parts[0].total(outputs, batch, weights)
         for part in self.parts[1:]:
             found = found + part.total(outputs, batch, weights)
         return found
 
     def of_all(self, outputs: Outputs, batch: Batch) -> Tensor:
+        """Those of the parts, each in the way that is fastest for it."""
         found = self.parts[0].of_all(outputs, batch)
         for part in self.parts[1:]:
             found = found + part.of_all(outputs, batch)
         return found
 
     def metrics(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
+        """Those of all parts; of one name, that of the first part which has it."""
         found: dict[str, Tensor] = {}
         for part in reversed(self.parts):
             found |= part.metrics(outputs, batch)
@@ -161,9 +164,11 @@ class Sum(Objective):
         return " + ".join(map(str, self.parts))
 
     def arrays(self) -> dict[str, np.ndarray]:
+        """{"<number of the part>.<name>": array}."""
         return {f"{i}.{name}": value for i, part in enumerate(self.parts) for name, value in part.arrays().items()}
 
     def bound(self, arrays: Mapping[str, Any]) -> Objective:
+        """The same with other values of arrays, by their names in `arrays`."""
         return Sum(tuple(part.bound({name.partition(".")[2]: value for name, value in arrays.items()
                                      if name.partition(".")[0] == str(i)}) for i, part in enumerate(self.parts)))
 
@@ -263,6 +268,7 @@ class Proximal(Penalty):
         return not self.mu
 
     def gradient(self, weights: Tensor, before: Tensor) -> Tensor:
+        """mu (w - w_0), in the shape of `weights`."""
         return (weights - before).mul_(self.mu)
 
 
@@ -299,6 +305,7 @@ class PrototypePull(Objective):
 
     @property
     def idle(self) -> bool:
+        """Weight 0, or no class that has a prototype."""
         return not (self.weight and self.known.any())
 
     def __call__(self, outputs: Outputs, batch: Batch, weights: Tensor) -> Tensor:
@@ -306,6 +313,7 @@ class PrototypePull(Objective):
         return distance * share / weights.clamp(min=1e-12)
 
     def total(self, outputs: Outputs, batch: Batch, weights: Tensor) -> Tensor:
+        """The term of the batch, a scalar; of G clients, (G, B, ...), the sum of theirs."""
         distance, share = self._parts(outputs, batch, weights)
         return (distance * share).sum()
 
@@ -351,6 +359,7 @@ class CosineAlignment(Objective):
 
     @property
     def idle(self) -> bool:
+        """Weight 0, or no class that has a prototype."""
         return not (self.weight and self.known.any())
 
     def __call__(self, outputs: Outputs, batch: Batch, weights: Tensor) -> Tensor:
@@ -359,6 +368,7 @@ class CosineAlignment(Objective):
         return self.weight * (held @ each) / weights.clamp(min=1e-12)
 
     def total(self, outputs: Outputs, batch: Batch, weights: Tensor) -> Tensor:
+        """The term of the batch, a scalar; samples of weight 0 are in no class's mean."""
         off, present, _ = self._classes(outputs, batch, weights)
         return self.weight * (off * present).sum() / present.sum().clamp(min=1)
 

@@ -57,6 +57,7 @@ class Shards:
 
     @classmethod
     def of(cls, shards: Sequence[np.ndarray]) -> Shards:
+        """The clients' arrays in their order, copied into one that cannot be written."""
         order = np.concatenate([np.empty(0, np.int64), *shards])
         order.flags.writeable = False
         return cls(order, np.cumsum([0, *(len(shard) for shard in shards)]))
@@ -65,9 +66,11 @@ class Shards:
         return int(self.bounds[client + 1] - self.bounds[client])
 
     def indices(self, client: int) -> np.ndarray:
+        """A view of `order`, (size,) int64."""
         return self.order[self.bounds[client]:self.bounds[client + 1]]
 
     def test_indices(self, client: int, targets: np.ndarray, columns: Columns) -> np.ndarray | None:
+        """None, always: clients are evaluated by their labels."""
         return None
 
 
@@ -83,9 +86,11 @@ class Bootstrap:
         return self.draws
 
     def indices(self, client: int) -> np.ndarray:
+        """(draws,) int64; made anew in every call, and the same."""
         return generator(self.seed, "partition", "bootstrap", client).integers(0, self.n, self.draws)
 
     def test_indices(self, client: int, targets: np.ndarray, columns: Columns) -> np.ndarray | None:
+        """None, always: clients are evaluated by their labels."""
         return None
 
 
@@ -130,6 +135,7 @@ def parse(spec: str | dict[str, Any]) -> tuple[str, Any]:
 
 
 def too_many(name: str, clients: int, samples: int) -> str:
+    """What an error says where samples do not suffice for one a client."""
     return f"{name}: {clients} clients cannot share {samples} samples without repetition; use bootstrap"
 
 

@@ -34,18 +34,22 @@ class Hidden(NamedTuple):
 
     @classmethod
     def rows(cls, value: Tensor) -> Hidden:
+        """Activations from rows, (G, B, *shape)."""
         return cls(value, len(value), False)
 
     def of(self, value: Tensor) -> Hidden:
+        """The same clients and layout with another value."""
         return Hidden(value, self.clients, self.maps)
 
     def as_rows(self) -> Hidden:
+        """Maps as (G, B, C, H, W), a view; rows as they are."""
         if not self.maps:
             return self
         b, _, h, w = self.value.shape
         return Hidden(self.value.view(b, self.clients, -1, h, w).transpose(0, 1), self.clients, False)
 
     def as_maps(self) -> Hidden:
+        """Rows (G, B, C, H, W) as (B, G * C, H, W), channels last in memory; maps as they are."""
         if self.maps:
             return self
         g, b, _, h, w = self.value.shape

@@ -65,6 +65,7 @@ class Task:
 
     @cached_property
     def data(self) -> data_sets.DataSet:
+        """Training and test set, read when first asked for and kept."""
         return data_sets.load(self.spec["data"], self._plugins)
 
     @cached_property

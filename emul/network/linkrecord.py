@@ -41,4 +41,5 @@ class LinkRecord:
 
     @property
     def least_latency_ns(self) -> int | None:
+        """Of the messages of which it holds one; None where there are none."""
         return min(self.latencies.values(), default=None)

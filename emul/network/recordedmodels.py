@@ -78,11 +78,13 @@ class RecordedFates:
         self.per_round = by_round and (base is None or isinstance(base, (PerRound, RoundChain)))
 
     def lost(self, start_ns: int, end_ns: int, round: int, k: int, packets: int) -> bool:
+        """As recorded of the message, or of its round. Raises BeyondRecord."""
         base = self._base
         return bool(self._fates.get(
             round, k, lambda: base is not None and base.lost(start_ns, end_ns, round, k, packets)))
 
     def mean_loss(self, packets: int = 1) -> float:
+        """That of the model; where there is none, the share that was lost in the record."""
         return self._share if self._base is None else self._base.mean_loss(packets)
 
 
@@ -99,6 +101,7 @@ class RecordedPackets:
         self._share = sum(first == 0 for first in record.packets.values()) / len(record.packets)
 
     def first_lost(self, round: int, k: int, most: int) -> int | None:
+        """As recorded, None where it lies behind `most` packets. Raises BeyondRecord."""
         base = self._base
         first = self._packets.get(round, k, lambda: base.first_lost(round, k, most) if isinstance(
             base, (PerPacket, PacketChain)) else 0 if base is not None and base.lost(0, 0, round, k, 1) else None)
@@ -110,9 +113,11 @@ class RecordedPackets:
         return base.packet_loss(round, k, packets) if isinstance(base, (PerPacket, PacketChain)) else self._share
 
     def lost(self, start_ns: int, end_ns: int, round: int, k: int, packets: int) -> bool:
+        """Whether `first_lost` finds one; times do not matter. Raises BeyondRecord."""
         return self.first_lost(round, k, packets) is not None
 
     def mean_loss(self, packets: int = 1) -> float:
+        """That of the model; where there is none, the share of messages of which the first packet was lost."""
         return self._share if self._base is None else self._base.mean_loss(packets)
 
 
@@ -128,6 +133,7 @@ class RecordedDraws(TracedLoss):
         self.span = base.span
 
     def draw(self, round: int, k: int) -> float:
+        """As recorded of the message. Raises BeyondRecord."""
         return float(self._draws.get(round, k, lambda: self._base.draw(round, k)))
 
 
@@ -145,15 +151,19 @@ class Unrecorded:
         return BeyondRecord(f"link {self._name}: the record has no fates and no states of it (beyond: error)")
 
     def lost(self, start_ns: int, end_ns: int, round: int, k: int, packets: int) -> bool:
+        """Raises BeyondRecord."""
         raise self._refuse()
 
     def up_at(self, t_ns: int) -> bool:
+        """Raises BeyondRecord."""
         raise self._refuse()
 
     def next_change(self, t_ns: int) -> int | None:
+        """Raises BeyondRecord."""
         raise self._refuse()
 
     def mean_loss(self, packets: int = 1) -> float:
+        """That of the model, which it takes no record to know."""
         return self._base.mean_loss(packets)
 
 
@@ -188,6 +198,7 @@ class RecordedStates:
                                f"{self._end} ns (beyond: error)")
 
     def up_at(self, t_ns: int) -> bool:
+        """As recorded, from the end of the record on as `base`. Raises BeyondRecord."""
         self.check(t_ns)
         if t_ns < self._end:
             return self._steps.value_at(t_ns) < 1
@@ -217,6 +228,7 @@ class RecordedTimed(Timed):
         self._recorded = states
 
     def lost(self, start_ns: int, end_ns: int, round: int, k: int, packets: int) -> bool:
+        """As `Timed`. Raises BeyondRecord, also where only the end of the message lies behind the record."""
         if self.span == "any_slot" and end_ns > start_ns:
             self._recorded.check(end_ns - 1)
         return super().lost(start_ns, end_ns, round, k, packets)
@@ -237,6 +249,7 @@ class RecordedLatency:
         self.reorder: bool = False if isinstance(base, int) else base.reorder
 
     def draw(self, round: int, k: int) -> int:
+        """As recorded of the message, in ns. Raises BeyondRecord."""
         base = self._base
         return int(self._latencies.get(round, k, lambda: base if isinstance(base, int) else base.draw(round, k)))
 
@@ -262,6 +275,7 @@ class RecordedRate:
         return self._then
 
     def rate_at(self, t_ns: int) -> float:
+        """bit/s, as recorded, from the end of the record on as `then`. Raises BeyondRecord."""
         return self._first.rate_at(t_ns) if self._end is None or t_ns < self._end else self._after().rate_at(t_ns)
 
     def next_change(self, t_ns: int) -> int | None:
@@ -278,6 +292,7 @@ class RecordedRate:
         return self._after().next_change(max(t_ns, end))
 
     def finish(self, start_ns: int, size_bytes: int | Fraction) -> int:
+        """As a `Service` says; what the end of the record cuts goes on at the rate of `then`. Raises BeyondRecord."""
         end = self._end
         if end is None:
             return self._first.finish(start_ns, size_bytes)
@@ -289,6 +304,7 @@ class RecordedRate:
         return self._after().finish(end, size_bytes - sent)
 
     def sent_bytes(self, start_ns: int, now_ns: int) -> Fraction:
+        """As a `Service` says: what leaves within the record, and what behind it. Raises BeyondRecord."""
         end = self._end
         if end is None or now_ns <= end:
             return self._first.sent_bytes(start_ns, now_ns)

@@ -62,6 +62,7 @@ class Columns:
 
     @property
     def index(self) -> np.ndarray:
+        """(n,) int64: where in the journal each row stands."""
         return self[_INDEX]
 
     def text(self, field: str) -> np.ndarray:
@@ -69,6 +70,8 @@ class Columns:
         return np.array(self.texts[field], dtype=object)[self[field]]
 
     def add(self, found: list[Row], index: np.ndarray) -> None:
+        """Take rows of this kind and their places in the journal, (n,). Raises ValueError for rows of another
+        length."""
         columns = list(zip(*found, strict=True))
         if len(columns) != len(self.fields) + 1:
             raise ValueError(f"a {rows.NAMES[self.kind][0]} row has {len(columns)} items")
@@ -96,6 +99,7 @@ class Columns:
                 parts.clear()
 
     def finish(self) -> None:
+        """Make the arrays: nothing is read before it, and nothing added after it."""
         self._pack()
         for field in self._parts:
             if field in _OBJECTS:

@@ -43,6 +43,7 @@ class Report(list[Invariant]):
         return [one for one in self if not one.holds]
 
     def text(self) -> str:
+        """A line for each, aligned; behind those broken by several cases, how many."""
         width = max((len(one.name) for one in self), default=0)
         return "\n".join(f"{'holds ' if one.holds else 'BROKEN'}  {one.name.ljust(width)}  {one.detail}"
                          + (f" ({one.count} cases)" if one.count > 1 else "") for one in self)

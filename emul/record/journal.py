@@ -169,9 +169,11 @@ class MemoryJournal:
         return len(self.rows)
 
     def round_ended(self) -> None:
+        """Nothing: there is no file that waits."""
         pass
 
     def close(self, complete: bool = True) -> str:
+        """The digest; `complete` is for a journal with a file."""
         return digest_of(self.rows, repeats(self.header))
 
 

@@ -40,6 +40,7 @@ class RunDirectory:
 
     @property
     def complete(self) -> bool:
+        """Whether the run has ended and everything is written: its mark INCOMPLETE is gone."""
         return not (self.path / INCOMPLETE).exists()
 
     def write(self, name: str, text: str) -> None:

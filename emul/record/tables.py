@@ -306,6 +306,8 @@ def _nullable(values: np.ndarray) -> pa.Array:
 
 
 def messages_table(m: Messages, header: Mapping[str, Any]) -> pa.Table:
+    """`messages.parquet`: a row a message in the order of `m`; times in ns, null where what they tell did not
+    happen."""
     import pyarrow as pa
 
     names, vertices = header["names"], header["network"]
@@ -321,6 +323,7 @@ def messages_table(m: Messages, header: Mapping[str, Any]) -> pa.Table:
 
 
 def computations_table(c: Computations, header: Mapping[str, Any]) -> pa.Table:
+    """`computations.parquet`: a row a computation; `end_ns` null where the run ended before it."""
     import pyarrow as pa
 
     return pa.table({
@@ -335,6 +338,8 @@ def _roles(nodes: np.ndarray, header: Mapping[str, Any]) -> pa.Array:
 
 
 def rounds_table(found: Sequence[Mapping[str, Any]], m: Messages) -> pa.Table:
+    """`rounds.parquet`: a row for each of `found`, with the messages and bytes of all nodes in its round, and a column
+    for each name that a role reported."""
     import pyarrow as pa
 
     last = max((row["round"] for row in found), default=0)
@@ -367,6 +372,7 @@ def _column(values: list[Any]) -> pa.Array:
 
 
 def timings_table(timed: Timed, header: Mapping[str, Any]) -> pa.Table:
+    """`timings.parquet`: a row for each measured computation, CPU time in ns. Real time: no two runs have the same."""
     import pyarrow as pa
 
     node, label, work, cpu_ns = zip(*timed, strict=True) if timed else ((), (), (), ())

@@ -15,10 +15,14 @@ class WeightedUpdate(Protocol):
     """An update with the number of samples behind it."""
 
     @property
-    def delta(self) -> Vector: ...
+    def delta(self) -> Vector:
+        """What is added to the model, (d,) float32."""
+        ...
 
     @property
-    def samples(self) -> int: ...
+    def samples(self) -> int:
+        """How many samples it was trained on: its weight in a mean."""
+        ...
 
 
 def weighted_mean(model: Vector, updates: Mapping[int, WeightedUpdate], weights: str = "samples") -> Vector:

@@ -51,6 +51,8 @@ class Job:
         self.cpu_ns = 0
 
     def run(self) -> None:
+        """Call the function here and now. Keeps its result, or the exception to be raised where the role awaits it, and
+        its CPU time."""
         begin = cpu_ns()
         try:
             self.result = self.fn(*self.args)
@@ -75,6 +77,7 @@ class Meter:
         self.mark = 0
 
     def cpu_ns(self, wall_ns: int) -> int:
+        """CPU ns of a piece that took `wall_ns`; below 0.5 ms its wall time counts as that."""
         if wall_ns < 500_000:
             return wall_ns
         now = cpu_ns()

@@ -133,6 +133,8 @@ class NextRound(Struct, array_like=True, tag=2, gc=False):
 
 
 class LeaveRound(Struct, array_like=True, tag=3, gc=False):
+    """This node is no longer in `round`."""
+
     round: int
     why: str                        # "": completed; else why not
 
@@ -146,6 +148,8 @@ class Abstain(Struct, array_like=True, tag=4, gc=False):
 
 
 class Compute(Struct, array_like=True, tag=5, gc=False):
+    """This node computes; its role goes on `cost` later."""
+
     label: str
     cost: int                       # ns of virtual time on this node
     work: float                     # the size of the task in the scheme's own unit; 0: not said
@@ -154,12 +158,16 @@ class Compute(Struct, array_like=True, tag=5, gc=False):
 
 
 class Report(Struct, array_like=True, tag=6, gc=False):
+    """What a role tells of a round for the journal and the tables. Nothing of it is sent."""
+
     round: int
     values: dict[str, int | float | str | bool | None]
     digest: str                     # of the reported parameters; "": none were
 
 
 class Finish(Struct, array_like=True, tag=7, gc=False):
+    """The role has ended: this node does nothing more."""
+
     why: str = ""                   # "": returned; else the failure of its protocol that ended it
 
 

@@ -213,6 +213,7 @@ class Node:
 
     @property
     def speed(self) -> float:
+        """Costs of computations are divided by it; 1: the profile's machine."""
         return self.world.speeds[self.id]
 
     def nodes(self, role: str) -> list[int]:
@@ -221,10 +222,12 @@ class Node:
 
     @property
     def clients(self) -> list[int]:
+        """All nodes with the role "client", ascending."""
         return self.nodes("client")
 
     @property
     def servers(self) -> list[int]:
+        """All nodes with the role "server", ascending."""
         return self.nodes("server")
 
     @property

@@ -75,6 +75,7 @@ class AttackRule(Section):
     knows: Annotated[str, one_of(*KNOWS, what="knowledge")] | None = None
 
     def wrong(self) -> list[Finding]:
+        """No kind of attack, or `knows` where no update is attacked."""
         if not given(self, *KINDS):
             return [((), MISSING, f"expected at least one of {', '.join(KINDS)}")]
         if self.knows is not None and self.update is None:

@@ -46,6 +46,7 @@ def bandwidth_spec(value: int | str | BandwidthTrace | None, base: Path) -> Any:
 
 
 def bandwidth_document(value: Any) -> Any:
+    """A constant as text, a trace with the digest of its file; read again it is the same."""
     if isinstance(value, TraceSpec):
         return without_none(trace=str(value.file), format=value.format, loop=value.loop,
                             period=duration_text(value.period_ns), name=value.name, sha256=file_digest(value.file))

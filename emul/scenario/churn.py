@@ -95,6 +95,7 @@ class LawRule(Section):
     lognormal: LogNormalLaw | None = None
 
     def wrong(self) -> list[Finding]:
+        """Not exactly one law."""
         return exactly_one(self, "exponential", "weibull", "lognormal")
 
 
@@ -133,6 +134,7 @@ class DiurnalRule(Section):
     spread: Annotated[float, number("a part of the period in [0, 1]", lambda x: 0 <= x <= 1)] = 0.0
 
     def wrong(self) -> list[Finding]:
+        """A share that leaves [0, 1], or comes so near to 1 all day that absences are too rare to be drawn."""
         least, most = self.mean - self.amplitude, self.mean + self.amplitude
         if least < -1e-12 or most > 1 + 1e-12 or 0.999 < least < 1:
             return [(("amplitude",), "", "expected a share that stays in [0, 1] (below 0.999 at its least, unless it "
@@ -150,6 +152,7 @@ class AvailabilityRule(Section):
     sha256: Text | None = None
 
     def wrong(self) -> list[Finding]:
+        """Not one of file and diurnal, keys that only a file uses, or diurnal without the nodes it is about."""
         found = exactly_one(self, "file", "diurnal")
         if not found and self.diurnal is not None:
             found = [((name,), "", "is used only with a file") for name in given(self, "period", "assign", "sha256")]
@@ -169,6 +172,7 @@ class GroupRule(Section):
     kind: _Kind = "crash"
 
     def wrong(self) -> list[Finding]:
+        """Not one of match and nodes."""
         return exactly_one(self, "match", "nodes")
 
 
@@ -206,6 +210,7 @@ def _law_document(law: Law) -> Any:
 
 
 def absence_document(fault: Absence) -> dict[str, Any]:
+    """As a file says it, its defaults written out."""
     if isinstance(fault, Churn):
         return {"churn": {"match": fault.match, "up": _law_document(fault.up), "down": _law_document(fault.down),
                           "kind": fault.kind, "start": "stationary" if fault.stationary else "up"}}

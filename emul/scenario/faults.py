@@ -141,10 +141,12 @@ Fault = LinkDown | LinkUp | LinkSet | Partition | Crash | Leave | Slow | Behavio
 
 
 def is_pattern(name: str) -> bool:
+    """Whether it has a wildcard, one of `*`, `?` and `[`."""
     return any(c in name for c in "*?[")
 
 
 def matches(name: str, pattern: str) -> bool:
+    """Whether it is that name, or a pattern (as of `fnmatch`, case counts) that fits it."""
     return name == pattern or fnmatchcase(name, pattern)
 
 
@@ -156,6 +158,7 @@ class NodeRule(Section):
     speed: Positive
 
     def wrong(self) -> list[Finding]:
+        """Neither match nor fraction: about no node."""
         return [] if given(self, "match", "fraction") else [((), MISSING, "expected match, fraction or both")]
 
 
@@ -193,6 +196,7 @@ class LinkValues(Section):
     outage: Annotated[Outage, BeforeValidator(outage_value)] | None = None
 
     def wrong(self) -> list[Finding]:
+        """Nothing to set, or an outage with span pause, which only a link's rule can have."""
         if not given(self, "latency", "bandwidth", "outage"):
             return [((), MISSING, "expected at least one of latency, bandwidth, outage")]
         if self.outage is not None and self.outage.span == "pause":
@@ -242,6 +246,7 @@ class FaultRule(Section):
     group: GroupRule | None = None
 
     def wrong(self) -> list[Finding]:
+        """Not one subject, or keys that its kind of fault needs and has not, or has and does not use."""
         found = exactly_one(self, "link", "node", *_ALONE)
         if found:
             return found
@@ -262,6 +267,7 @@ class FaultRule(Section):
 # --- conversion -----------------------------------------------------------------------------------------------------
 
 def fault_values(faults: list[FaultRule], base: Path) -> list[Fault]:
+    """In the order of the file; one rule may stand for several."""
     return [value for fault in faults for value in _values(fault, base)]
 
 
@@ -292,6 +298,7 @@ def _values(f: FaultRule, base: Path) -> list[Fault]:
 
 
 def fault_document(fault: Fault) -> dict[str, Any]:
+    """As a file says it."""
     if isinstance(fault, Behaviour):
         rounds = None if fault.first is None else rounds_text(fault.first, fault.last)
         return without_none(node=fault.node, behave=fault.behave, rounds=rounds)

@@ -34,6 +34,7 @@ class Latency(Section):
     reorder: Annotated[bool, PlainValidator(_flag)] | None = None
 
     def wrong(self) -> list[Finding]:
+        """Keys that its distribution needs and has not, or has and does not use."""
         needs = _KEYS[self.distribution]
         found: list[Finding] = [((name,), MISSING, f"is needed by distribution: {self.distribution}")
                                 for name in needs if getattr(self, name) is None]
@@ -62,6 +63,7 @@ def latency_spec(value: int | Latency | None, base: Path) -> int | LatencySpec |
 
 
 def latency_document(spec: int | LatencySpec | None) -> Any:
+    """A constant as text, a distribution as a mapping; None where nothing is said."""
     if spec is None or isinstance(spec, int):
         return duration_text(spec)
     if isinstance(spec, EmpiricalSpec):

@@ -52,6 +52,7 @@ class Link(Section):
 
 
 def link_rules(links: list[Link], base: Path) -> list[LinkRule]:
+    """What the network makes of them, in the order of the file; traces are looked for in `base`."""
     return [LinkRule(match=link.match, latency_ns=latency_spec(link.latency, base),
                      bandwidth_bps=bandwidth_spec(link.bandwidth, base),
                      outage=outage_spec(link.outage, base), transport=transport_spec(link.transport),
@@ -60,6 +61,7 @@ def link_rules(links: list[Link], base: Path) -> list[LinkRule]:
 
 
 def link_document(rule: LinkRule) -> dict[str, Any]:
+    """As a file says it, without what the rule leaves open."""
     return without_none(match=rule.match, latency=latency_document(rule.latency_ns),
                   bandwidth=bandwidth_document(rule.bandwidth_bps),
                   outage=outage_document(rule.outage),

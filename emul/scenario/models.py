@@ -65,6 +65,7 @@ class Compute(Section):
     device: Annotated[str, one_of("cpu", "cuda", what="device")] = "cpu"
 
     def wrong(self) -> list[Finding]:
+        """Keys that its mode does not use or lacks."""
         if self.mode in ("profile", "recorded") and self.file is None:
             return [(("file",), MISSING, f"is needed by mode: {self.mode}, the name of a file")]
         if self.mode in ("measured", "zero") and self.file is not None:
@@ -101,6 +102,7 @@ class Stop(Section):
     virtual_time: PositiveDuration | None = None
 
     def wrong(self) -> list[Finding]:
+        """No limit, or only one that may never be reached."""
         found = given(self, "rounds", "accuracy", "virtual_time")
         if not found:
             return [((), MISSING, "expected at least one of rounds, accuracy, virtual_time")]

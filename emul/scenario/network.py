@@ -37,12 +37,14 @@ class NetworkRule(Section):
     record: Annotated[bool, PlainValidator(_flag)] = True
 
     def wrong(self) -> list[Finding]:
+        """`beyond` without a record to replay."""
         if self.beyond is not None and self.replay is None:
             return [(("beyond",), "", "is used only with replay")]
         return []
 
 
 def network_value(rule: NetworkRule, base: Path) -> NetworkUse:
+    """What the network makes of it; a run directory is looked for in `base`, and `beyond` is "stream" by default."""
     return NetworkUse(absolute(rule.replay, base), rule.beyond or "stream", rule.record)
 
 

@@ -91,9 +91,12 @@ class Outage(Section):
 
     @property
     def kind(self) -> str:
+        """The model, by one name where two are the same."""
         return "gilbert_elliott" if self.model == GEMODEL else self.model
 
     def wrong(self) -> list[Finding]:
+        """Keys that its model needs and has not, or has and does not use; else units and values that do not go
+        together."""
         needs, uses = _KEYS[self.kind]
         names = [name for name in type(self).model_fields if name != "model"]
         found: list[Finding] = [((_key(name),), MISSING, f"is needed by model: {self.model}")
@@ -158,6 +161,7 @@ def outage_spec(o: Outage | None, base: Path) -> AnyOutage | Literal["none"] | N
 
 
 def outage_document(spec: AnyOutage | Literal["none"] | None) -> Any:
+    """As a file says it: "none", or the model with what differs from its defaults."""
     if spec is None or isinstance(spec, str):
         return spec
     span = None if spec.span == "at_start" else spec.span

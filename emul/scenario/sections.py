@@ -33,6 +33,7 @@ class Section(BaseModel):
 
 
 def given(model: Section, *names: str) -> list[str]:
+    """Those of the fields that are not None, in this order."""
     return [name for name in names if getattr(model, name) is not None]
 
 
@@ -55,6 +56,7 @@ def without_none(**values: Any) -> dict[str, Any]:
 
 
 def duration_text(ns: int | None) -> str | None:
+    """As `format_duration`; None for None."""
     return None if ns is None else format_duration(ns)
 
 

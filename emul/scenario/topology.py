@@ -44,6 +44,7 @@ class Role(Section):
     access: AccessLink | None = None
 
     def wrong(self) -> list[Finding]:
+        """Keys that its rule needs and has not, or has and does not use."""
         uses: tuple[str, ...] = {
             "nodes": ("nodes",), "attribute": ("attribute", "value"), "leaves": ("count",), "random": ("count",),
             "highest_betweenness": ("count",), "all": ()}[self.rule]
@@ -82,6 +83,7 @@ class CapacityRule(Section):
     unit: Bandwidth | None = None
 
     def wrong(self) -> list[Finding]:
+        """Neither default nor attribute, or a unit for no attribute, or an infinite one."""
         if self.default is None and self.by is None:
             return [((), MISSING, "expected one of default, by")]
         if self.unit is not None and self.by is None:
@@ -117,6 +119,7 @@ class Topology(Section):
     capacity: Annotated[CapacityRule, BeforeValidator(_capacity_default)] | None = None
 
     def wrong(self) -> list[Finding]:
+        """Not one of generator and file; else keys that this kind of topology needs and has not, or does not use."""
         found = exactly_one(self, "generator", "file")
         if found:
             return found
@@ -141,6 +144,7 @@ class Topology(Section):
 
 
 def topology_spec(t: Topology, base: Path) -> TopologySpec:
+    """What the network makes of it; a file is looked for in `base`."""
     roles = {role: RoleRule(rule=cast(Any, r.rule), nodes=tuple(r.nodes or ()), count=r.count, attribute=r.attribute,
                             value=r.value, access=_access(r.access))
              for role, r in (t.roles or {}).items()}
@@ -159,6 +163,7 @@ def _access(link: AccessLink | None) -> Access | None:
 
 
 def topology_document(spec: TopologySpec) -> dict[str, Any]:
+    """As a file says it, without what has no value."""
     servers = spec.servers if spec.clients is not None or spec.servers != 1 else None
     roles = {role: _role(rule) for role, rule in spec.roles.items()}
     return without_none(

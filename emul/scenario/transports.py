@@ -27,6 +27,7 @@ class Overhead(Section):
     preset: Annotated[str, one_of(*PRESETS, what="preset")] | None = None
 
     def wrong(self) -> list[Finding]:
+        """Neither bytes nor a preset, or a preset beside what it decides."""
         if self.preset is None:
             return [] if self.bytes is not None else [(("bytes",), MISSING, "is needed, or a preset")]
         return [((name,), "", "is not used with a preset, which has its own")
@@ -44,6 +45,7 @@ def overhead_values(overhead: Overhead | None) -> dict[str, Any]:
 
 
 def overhead_document(overhead_bytes: int | None, mtu: int | None) -> dict[str, Any] | None:
+    """As a file says it, a preset as its numbers."""
     if overhead_bytes is None:
         return None
     return without_none(bytes=overhead_bytes, mtu=None if mtu is None else format_size(mtu))
@@ -84,6 +86,7 @@ class Transport(Section):
     window: PositiveSize | None = None
 
     def wrong(self) -> list[Finding]:
+        """Not one of arq and tcp; else keys that it does not use."""
         found = exactly_one(self, "arq", "tcp")
         if found:
             return found
@@ -114,6 +117,7 @@ AnyTransport = Annotated[Any, PlainValidator(transport_value)]
 
 
 def transport_spec(value: Any) -> Literal["datagram"] | Arq | TcpCap | None:
+    """What the network makes of it; "reliable" is `Arq` with its defaults."""
     if value is None or value == "datagram":
         return cast(Any, value)
     if value == "reliable":
@@ -127,6 +131,7 @@ def transport_spec(value: Any) -> Literal["datagram"] | Arq | TcpCap | None:
 
 
 def transport_document(spec: Any) -> Any:
+    """As a file says it."""
     if spec is None or isinstance(spec, str):
         return spec
     rto = None if spec.rto_ns is None else format_duration(spec.rto_ns)
@@ -191,6 +196,7 @@ AnySwitching = Annotated[Any, PlainValidator(switching_value)]
 
 
 def switching_document(switching: Switching | str | None) -> Any:
+    """As a file says it."""
     if not isinstance(switching, Switching):
         return switching
     return switching.mode if switching.mtu is None else {"packetized": format_size(switching.mtu)}

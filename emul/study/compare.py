@@ -178,6 +178,7 @@ def differences(values: Values, schemes: Sequence[str], seeds: Sequence[int], kn
 # --- tables ---------------------------------------------------------------------------------------------------------
 
 def metrics_table(c: Comparison) -> pd.DataFrame:
+    """A row for each metric, scheme and seed, also where a run has no value."""
     import pandas as pd
 
     rows = [(metric, scheme, seed, c.values[metric].get(scheme, {}).get(seed), unit)
@@ -186,6 +187,7 @@ def metrics_table(c: Comparison) -> pd.DataFrame:
 
 
 def differences_table(c: Comparison) -> pd.DataFrame:
+    """A row for each metric, scheme and baseline: n seeds, mean and interval of the differences, and notes."""
     import pandas as pd
 
     rows = [(metric, scheme, baseline, found.n, found.mean, found.low, found.high, METRICS[metric][0], note)

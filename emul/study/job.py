@@ -70,11 +70,13 @@ class Pool:
     _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def get(self) -> Any:
+        """The workers, started at the first call and at the first one after `close`."""
         if self._open is None:
             self._open = self._stack.enter_context(engine.pool_of(self.workers, self.timeout_s))
         return self._open
 
     def close(self) -> None:
+        """End the workers, if there are any."""
         self._open = None
         self._stack.close()
 

@@ -30,6 +30,7 @@ class MachineSetting:
 
     @property
     def document(self) -> dict[str, Any] | None:
+        """`fuse` as a scenario file has it; None: off."""
         return None if self.fuse is None else {"clients": self.fuse.clients, "lanes": self.fuse.lanes}
 
 

@@ -35,6 +35,7 @@ class Shuffled:
         self.kept: list[Kept] = []
 
     def open(self, setups: Sequence[Setup]) -> None:
+        """Begin a run with a worker for each setup; torch and BLAS have one thread until it ends."""
         self._threads.enter_context(one_thread())
         self._outboxes = [{} for _ in setups]
         self._arrived = [{} for _ in setups]
@@ -54,6 +55,7 @@ class Shuffled:
         return self._replies.pop(node)
 
     def ship(self, source: int, first: int, home: int, target: int) -> None:
+        """Let workers go on until the frames of (source, first) are there, and hand them over."""
         while (source, first) not in self._outboxes[home]:
             self._step()                    # the kernel ships what has been sent, so this ends
         self._arrived[target][source, first] = self._outboxes[home][source, first]
@@ -67,6 +69,7 @@ class Shuffled:
         return self._observations[node, round]
 
     def finish(self) -> tuple[list[Observation], list[Timing]]:
+        """End the run: all observations and timings; observations by round and node."""
         for core in self._cores:
             core.finish()
             self._collect(core)

@@ -213,6 +213,7 @@ class Workers:
     # --- the kernel's port ----------------------------------------------------------------------------------------
 
     def post(self, worker: int, event: Event) -> None:
+        """Keep an event for its worker; events leave in batches, at the latest when the kernel waits."""
         events = self._events[worker]
         events.append(event)
         if type(event) not in _WITHOUT_ANSWER:
@@ -239,6 +240,7 @@ class Workers:
                     self._flush_worker(worker)
 
     def ship(self, source: int, first: int, home: int, target: int) -> None:
+        """Have the frames sent with the next batch of commands to the worker `home`."""
         self._ships[home].append((source, first, target))
         self._targets.add(target)
         self._command(home)
@@ -349,6 +351,7 @@ def _socket_directory() -> str:
 
 
 def newest_accuracy(observations: dict[tuple[int, int], Observation]) -> float | None:
+    """That of the latest round which has one; None: there is none yet."""
     seen = max((o for o in observations.values() if "accuracy" in o.values), key=lambda o: o.round, default=None)
     return None if seen is None else seen.values["accuracy"]
 

@@ -37,6 +37,7 @@ class Twin:
         self.abort()
 
     def open(self, setups: Sequence[Setup]) -> None:
+        """Begin a run with the first setup; torch and BLAS have one thread until it ends."""
         self._threads = contextlib.ExitStack()
         self._threads.enter_context(one_thread())
         self._replies.clear()
@@ -55,6 +56,7 @@ class Twin:
         self._core.put(event)
 
     def reply(self, node: int, worker: int) -> Reply:
+        """The node's actions, after as much work as it takes. Raises AssertionError if none can come."""
         core = self._core
         assert core is not None
         self._collect(core)
@@ -71,6 +73,7 @@ class Twin:
         raise AssertionError("one worker ships nothing")
 
     def observation(self, node: int, round: int) -> Observation:
+        """As the pool's. Raises AssertionError if there will be none."""
         core = self._core
         assert core is not None
         while (node, round) not in self._observations:

@@ -59,6 +59,7 @@ class Volatile:
         self._file = None if path is None else path.open("xb", buffering=0)
 
     def recalls(self, key: Key) -> bool:
+        """Whether the result of that computation is there from before."""
         return key in self._recalled
 
     def recall(self, key: Key) -> tuple[Any, BaseException | None]:

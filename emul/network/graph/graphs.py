@@ -59,15 +59,18 @@ class GraphTopology:
         return self._neighbours[u]
 
     def given(self, u: int, v: int) -> LinkParameters:
+        """What the graph states of the link u -> v. Raises KeyError where there is none."""
         return self._given[u, v]
 
     def neighbour_groups(self, u: int, masks: list[int]) -> Iterator[tuple[int, LinkParameters]]:
+        """One pair a link, for what a graph states may differ from link to link."""
         return ((masks[v], self._given[u, v]) for v in self._neighbours[u])
 
     def any_link(self, sources: frozenset[int], destinations: frozenset[int]) -> bool:
         return any(v in destinations for u in sources for v in self._neighbours[u])
 
     def problems(self, parameters: Callable[[int, int], LinkParameters], mentioned: Mentioned) -> list[Problem]:
+        """Links without a latency once the rules are applied; with latencies by distance, without a bandwidth, too."""
         bare = [(u, v) for u, v in self._given if parameters(u, v).latency_ns is None]
         found = shortened([self._no_latency(*edge) for edge in _edges(bare)], _ALL)
         if self._measured:          # a map says where links lead, not what they carry: nobody meant infinite ones
@@ -76,6 +79,7 @@ class GraphTopology:
         return found
 
     def warnings(self, mentioned: Mentioned) -> list[str]:
+        """Attributes that nothing uses, and links without a bandwidth, which count as infinitely fast."""
         found = [f'{self.where}: nothing uses the attribute "{name}" of {count} {kind}'
                  for (kind, name), count in sorted(self.unused.items()) if name not in DESCRIPTIVE]
         bare = list(_edges(self._without_capacity(mentioned)))

@@ -165,12 +165,15 @@ class Generated:
         self._groups: tuple[dict[int, int], dict[int, int]] | None = None
 
     def linked(self, u: int, v: int) -> bool:
+        """Whether one end is a hub, or any two are linked; never a vertex with itself."""
         return u != v and (self.mesh or u < self.hubs or v < self.hubs)
 
     def is_hub(self, v: int) -> bool:
+        """Hubs are the vertices below `hubs`."""
         return v < self.hubs
 
     def neighbours(self, u: int) -> Iterator[int]:
+        """Ascending and one by one: all of a mesh would be too many to list."""
         return (v for v in range(self._reach(u)) if v != u)
 
     def _reach(self, u: int) -> int:
@@ -178,9 +181,11 @@ class Generated:
         return len(self.names) if self.mesh or u < self.hubs else self.hubs
 
     def given(self, u: int, v: int) -> LinkParameters:
+        """A latency of 0 and nothing else, for any link."""
         return _GENERATED
 
     def neighbour_groups(self, u: int, masks: list[int]) -> Iterator[tuple[int, LinkParameters]]:
+        """As a topology says. Masks are counted once for all vertices, so `masks` has to be the same in all calls."""
         if self._groups is None:
             self._groups = _count(masks[:self.hubs]), _count(masks)
         everybody = self._reach(u) == len(self.names)
@@ -189,12 +194,14 @@ class Generated:
                 yield mask, _GENERATED
 
     def any_link(self, sources: frozenset[int], destinations: frozenset[int]) -> bool:
+        """As a topology says, by sets and hubs instead of links."""
         if self.mesh:
             return _two(sources, destinations)
         return (_two(frozenset(u for u in sources if u < self.hubs), destinations)
                 or _two(sources, frozenset(v for v in destinations if v < self.hubs)))
 
     def problems(self, parameters: Any, mentioned: Mentioned) -> list[Problem]:
+        """None: its links have a latency."""
         return []
 
     def warnings(self, mentioned: Mentioned) -> list[str]:
@@ -241,10 +248,12 @@ def generated(spec: TopologySpec) -> Generated:
 
 
 def numbered_servers(count: int) -> list[str]:
+    """"server" where there is one, else "server1" .."""
     return ["server"] if count == 1 else numbered("server", count)
 
 
 def numbered(role: str, count: int | None) -> list[str]:
+    """The role with numbers from 1 on; none where `count` is None."""
     return [f"{role}{i}" for i in range(1, (count or 0) + 1)]
 
 
@@ -259,6 +268,7 @@ def _generator_problems(spec: TopologySpec) -> list[Problem]:
 
 
 def positive(value: Any) -> bool:
+    """Whether it is a whole number of 1 or more; a bool is none."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 

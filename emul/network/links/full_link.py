@@ -164,6 +164,7 @@ class FullLink(Link):
         return left
 
     def in_flight(self) -> list[Any]:
+        """All items offered that have not left, in the order in which they were; those to be lost too."""
         return [e.item for e in self._flight if not e.gone]
 
     def change(self, now: int, down: bool | None = None,

@@ -58,12 +58,14 @@ class Hub:
                                         and all(link in links for link in self.common))
 
     def add(self, flow: Flow) -> None:
+        """Take a flow in, free until `solve`. Its cap: the least bandwidth of its links outside `common`, in bit/s."""
         flow.group = self
         self.flows[flow] = None
         flow.cap_bps = min((link.bandwidth_bps or 0.0 for link in flow.active if link not in self.common), default=inf)
         self._release(flow)
 
     def discard(self, flow: Flow) -> None:
+        """Let a flow go; its `work` is then what is left of it at the clock."""
         del self.flows[flow]
         self._detach(flow)
 
@@ -126,6 +128,7 @@ class Hub:
         return max(0.0, flow.work - flow.weight * (v - flow.anchor))
 
     def rate_bps(self, flow: Flow) -> float:
+        """The flow's rate by the last `solve`: its cap, or its weight times the level."""
         return flow.cap_bps if flow.capped else flow.weight * self.level
 
     def solve(self) -> None:
@@ -159,6 +162,7 @@ class Hub:
             self.next_ns = max(self._t, top[0])
 
     def plan(self) -> None:
+        """Set `due`: the whole ns by which the next flow ends, None where none does."""
         self.due = None if self.next_ns == inf else self.ns + ceil(self.next_ns - SNAP_NS)
 
     def finish(self) -> tuple[list[Flow], float]:
@@ -177,6 +181,7 @@ class Hub:
         return done, self.ns + self._t
 
     def clock(self) -> tuple[int, float]:
+        """The time it stands at: (whole ns, rest below 1 ns)."""
         whole = floor(self._t)
         return self.ns + whole, self._t - whole
 

@@ -32,14 +32,17 @@ class Mesh:
         self._links = dict.fromkeys(link for flow in self.flows for link in flow.active)
 
     def accepts(self, links: Sequence[SharedLink]) -> bool:
+        """Always: filling needs no structure."""
         return True
 
     def add(self, flow: Flow) -> None:
+        """Take a flow in; it has no rate before the next `solve`."""
         flow.group = self
         self.flows[flow] = None
         self._links.update(dict.fromkeys(flow.active))
 
     def discard(self, flow: Flow) -> None:
+        """Let a flow go; its `work` is what is left of it at the clock."""
         del self.flows[flow]
 
     def recap(self, link: SharedLink) -> None:
@@ -103,6 +106,7 @@ class Mesh:
         return sum(flow.weight for flow in link.flows if flow.rate_bps < 0) if self.weighted else link.open
 
     def plan(self) -> None:
+        """Set `due`: the whole ns by which the next flow ends, None where none does."""
         self.due = None if self.next_ns == inf else self.ns + ceil(self.rest + self.next_ns - SNAP_NS)
 
     def finish(self) -> tuple[list[Flow], float]:
@@ -121,4 +125,5 @@ class Mesh:
         return done, self.ns + self.rest
 
     def clock(self) -> tuple[int, float]:
+        """The time it stands at: (whole ns, rest below 1 ns)."""
         return self.ns, self.rest

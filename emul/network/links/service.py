@@ -32,9 +32,13 @@ class Service(Protocol):
 class Timeline(Protocol):
     """Whether the link transmits, as a function of time: of an outage with `span: pause`."""
 
-    def up_at(self, t_ns: int) -> bool: ...
+    def up_at(self, t_ns: int) -> bool:
+        """Whether the link transmits at `t_ns`."""
+        ...
 
-    def next_change(self, t_ns: int) -> int | None: ...
+    def next_change(self, t_ns: int) -> int | None:
+        """The first time after `t_ns` at which that changes; None: never."""
+        ...
 
 
 class Constant:
@@ -49,9 +53,11 @@ class Constant:
         self._work = WORK_PER_BYTE * rate.denominator
 
     def finish(self, start_ns: int, size_bytes: Bytes) -> int:
+        """start + 8e9 size / bandwidth, rounded up in integers: right to the ns for any size."""
         return start_ns - (-size_bytes * self._work // self._rate)      # ceil, in integers
 
     def sent_bytes(self, start_ns: int, now_ns: int) -> Bytes:
+        """(now - start) bandwidth / 8e9, a fraction."""
         return Fraction((now_ns - start_ns) * self._rate, self._work)
 
 
@@ -93,6 +99,7 @@ class Varying:
         self.sent_bytes = profile.sent_bytes
 
     def finish(self, start_ns: int, size_bytes: Bytes) -> int:
+        """As of the profile; PAUSED where that says never, or begins too late."""
         if start_ns >= NEVER:
             return PAUSED
         end = self.profile.finish(start_ns, size_bytes)
@@ -109,6 +116,7 @@ class Gated:
         self._timeline = timeline
 
     def finish(self, start_ns: int, size_bytes: Bytes) -> int:
+        """When the last byte has left if only times up count; PAUSED: never, or after a million changes."""
         at, left = start_ns, size_bytes
         if at >= NEVER:
             return PAUSED
@@ -126,6 +134,7 @@ class Gated:
         return PAUSED
 
     def sent_bytes(self, start_ns: int, now_ns: int) -> Bytes:
+        """What `inner` sends in those parts of [start, now) in which the timeline is up."""
         at, sent = start_ns, Fraction(0)
         up = self._timeline.up_at(at)
         while at < now_ns:

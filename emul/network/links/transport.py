@@ -65,6 +65,8 @@ class Arq:
     mtu: int | None = None
 
     def problems(self) -> list[Finding]:
+        """(field, found, expected) of all that is wrong with it: ranges, and an mtu where whole messages are
+        repeated."""
         found = _counts({"rto_ns": 1, "retries": 0, "mtu": 1}, self)
         if self.mode not in ARQ_MODES:
             found.append(("arq", repr(self.mode), f"expected one of {', '.join(ARQ_MODES)}"))
@@ -93,6 +95,7 @@ class TcpCap:
     window: int | None = None
 
     def problems(self) -> list[Finding]:
+        """(field, found, expected) of all that is wrong with it: ranges, and a timeout of mathis, which has none."""
         found = _counts({"mss": 1, "b": 1, "rto_ns": 1, "window": 1}, self)
         if self.formula not in TCP_FORMULAS:
             found.append(("tcp", repr(self.formula), f"expected one of {', '.join(TCP_FORMULAS)}"))

@@ -38,6 +38,7 @@ class Chain:
         return self.p / (self.p + self.r) if self.p + self.r else 0.0
 
     def loss(self, bad: bool) -> float:
+        """The probability of loss at a step in the bad, or the good, state."""
         return self.loss_bad if bad else self.loss_good
 
     def mean_loss(self, packets: int = 1) -> float:
@@ -73,6 +74,7 @@ class RoundChain:
         self._outside: MessageChain | None = None
 
     def lost(self, start_ns: int, end_ns: int, round: int, k: int, packets: int) -> bool:
+        """By the state of step round - 1, for all messages of the round; in round 0 as `MessageChain`."""
         if round == 0:
             if self._outside is None:
                 self._outside = MessageChain(self._chain, self._key, self._loss)
@@ -80,6 +82,7 @@ class RoundChain:
         return drawn(self._loss, round, self._chain.loss(self._stays.bad(round - 1)))
 
     def mean_loss(self, packets: int = 1) -> float:
+        """Of one step in the stationary state, whatever the number of packets."""
         return self._chain.mean_loss()
 
 
@@ -120,9 +123,11 @@ class MessageChain:
         self._loss = loss
 
     def lost(self, start_ns: int, end_ns: int, round: int, k: int, packets: int) -> bool:
+        """By the state that the k-th message of the round meets; neither times nor packets matter."""
         return drawn(self._loss, 1 << 96 | round << 32 | k, self._chain.loss(self._walks.bad(round, k)))
 
     def mean_loss(self, packets: int = 1) -> float:
+        """Of one step in the stationary state, whatever the number of packets."""
         return self._chain.mean_loss()
 
 
@@ -140,6 +145,7 @@ class PacketChain:
         self._loss = loss
 
     def lost(self, start_ns: int, end_ns: int, round: int, k: int, packets: int) -> bool:
+        """Whether one of its packets, steps in a row of the chain, is a loss; times do not matter."""
         return self.first_lost(round, k, packets) is not None
 
     def first_lost(self, round: int, k: int, most: int) -> int | None:
@@ -167,6 +173,7 @@ class PacketChain:
         return found
 
     def mean_loss(self, packets: int = 1) -> float:
+        """P(a loss in so many steps in a row), from the stationary state on."""
         return self._chain.mean_loss(packets)
 
 

@@ -39,6 +39,8 @@ _normal = NormalDist()
 
 @dataclass(frozen=True, slots=True)
 class Exponential:
+    """P(longer than x) = exp(-x / mean): without memory, so what is left of a stay is distributed as a whole one."""
+
     mean_ns: int
 
     @property
@@ -46,6 +48,7 @@ class Exponential:
         return float(self.mean_ns)
 
     def quantile(self, u: float) -> float:
+        """The duration in ns that a share u, in [0, 1), of all durations lies below."""
         return -self.mean_ns * math.log1p(-u)
 
     def biased(self, u: float, draw: Any) -> float:
@@ -62,12 +65,15 @@ class Weibull:
 
     @property
     def expected_ns(self) -> float:
+        """The mean: scale * Gamma(1 + 1 / shape)."""
         return self.scale_ns * math.gamma(1 + 1 / self.shape)
 
     def quantile(self, u: float) -> float:
+        """The duration in ns that a share u, in [0, 1), of all durations lies below."""
         return self.scale_ns * (-math.log1p(-u)) ** (1 / self.shape)
 
     def biased(self, u: float, draw: Any) -> float:
+        """As of `Exponential`: (x / scale)^shape is then Gamma(1 + 1 / shape); it takes `draw` and not u."""
         return float(self.scale_ns * draw.standard_gamma(1 + 1 / self.shape) ** (1 / self.shape))
 
 
@@ -80,12 +86,15 @@ class LogNormal:
 
     @property
     def expected_ns(self) -> float:
+        """The mean: median * exp(sigma^2 / 2)."""
         return self.median_ns * math.exp(self.sigma**2 / 2)
 
     def quantile(self, u: float) -> float:
+        """The duration in ns that a share u, in [0, 1), of all lies below; u is moved off 0 by half a step."""
         return self.median_ns * math.exp(self.sigma * _normal.inv_cdf(u + _HALF))
 
     def biased(self, u: float, draw: Any) -> float:
+        """As of `Exponential`: log-normal again, the median times exp(sigma^2); it takes u and not `draw`."""
         return self.median_ns * math.exp(self.sigma**2 + self.sigma * _normal.inv_cdf(u + _HALF))
 
 
@@ -103,6 +112,7 @@ class Fixed:
         return float(self.value_ns)
 
     def biased(self, u: float, draw: Any) -> float:
+        """As of `Exponential`: where all are equal, the same."""
         return float(self.value_ns)
 
 
@@ -252,6 +262,7 @@ class Schedule:
     period_ns: int | None = None
 
     def absences(self) -> Absences:
+        """The times outside the intervals, from 0 on: endless with a period, else the last one is for good."""
         return _joined(self._gaps())
 
     def _gaps(self) -> Absences:

@@ -56,6 +56,7 @@ class CsvFile:
         return self.column(name, lambda text: duration(text, unit))
 
     def problem(self, line: int | None, place: str, found: str, expected: str) -> None:
+        """Note what is wrong in a line, at `place`: a column, as a rule. `check` raises all at once."""
         self.problems.append(Problem(place, found, expected, line))
 
     def check(self) -> None:

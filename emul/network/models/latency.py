@@ -74,10 +74,14 @@ class Law(Protocol):
         ...
 
     @property
-    def least(self) -> float: ...
+    def least(self) -> float:
+        """The lower end in ns; it may be negative, for `Latency` cuts it at a minimum."""
+        ...
 
     @property
-    def mean(self) -> float: ...
+    def mean(self) -> float:
+        """In ns, before that cut."""
+        ...
 
 
 class Latency:
@@ -101,6 +105,8 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class Uniform:
+    """Uniform in mean +- jitter."""
+
     mean: float
     jitter: float
 
@@ -120,10 +126,12 @@ class Normal:
     deviation: float
 
     def quantile(self, u: float) -> float:
+        """In ns; what is rarer than 1 in 8192 at either end counts as that."""
         return self.mean + self.deviation * _cut_normal(u)
 
     @property
     def least(self) -> float:
+        """mean - 3.668 deviations."""
         return self.mean - self.deviation * _CUT
 
 
@@ -139,10 +147,12 @@ class Pareto:
 
     @property
     def least(self) -> float:
+        """At u = 0: 2/3 of the jitter below the centre."""
         return self.centre - self.jitter * 2 / 3
 
     @property
     def mean(self) -> float:
+        """0.033 jitter below the centre, since what lies beyond 4 jitter is cut."""
         return self.centre + self.jitter * _PARETO_MEAN
 
 
@@ -158,15 +168,19 @@ class ParetoNormal:
 
     @property
     def least(self) -> float:
+        """At u = 0, where both tables have their least entries."""
         return self.centre - self.jitter * (0.25 * _CUT + 0.5)
 
     @property
     def mean(self) -> float:
+        """0.025 jitter below the centre: of the Pareto part, for the normal one is symmetric."""
         return self.centre + self.jitter * 0.75 * _PARETO_MEAN
 
 
 @dataclass(frozen=True, slots=True)
 class Lognormal:
+    """median * exp(sigma * standard normal), not cut above."""
+
     median: float
     sigma: float
 
@@ -189,6 +203,7 @@ class Empirical:
     values: Sequence[int]           # ascending
 
     def quantile(self, u: float) -> float:
+        """The value number floor(u n) of n, from 0: nothing is interpolated."""
         return self.values[int(u * len(self.values))]
 
     @property
@@ -217,10 +232,12 @@ class Quantiles:
 
     @property
     def least(self) -> float:
+        """The latency of share 0."""
         return self.values[0]
 
     @property
     def mean(self) -> float:
+        """Exact: the integral of the piecewise linear quantile function."""
         points = list(zip(self.shares, self.values, strict=True))
         return sum((q - p) * (a + b) / 2 for (p, a), (q, b) in pairwise(points))
 

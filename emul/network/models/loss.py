@@ -58,9 +58,11 @@ class PerMessage:
         self._key = key64(seed, "outage/message", src, dst)
 
     def lost(self, start_ns: int, end_ns: int, round: int, k: int, packets: int) -> bool:
+        """By draw (round, k) alone: neither times nor packets matter."""
         return uniform_at(self._key, (round << 32) | k) < self._p
 
     def mean_loss(self, packets: int = 1) -> float:
+        """p, whatever the number of packets."""
         return self._p
 
 
@@ -80,6 +82,7 @@ class PerPacket:
         self._key = key64(seed, "outage/packet", src, dst)
 
     def lost(self, start_ns: int, end_ns: int, round: int, k: int, packets: int) -> bool:
+        """By draw (round, k) against 1 - (1 - p)^packets; times do not matter."""
         return uniform_at(self._key, (round << 32) | k) < -expm1(packets * self._keep)
 
     def first_lost(self, round: int, k: int, most: int) -> int | None:
@@ -101,6 +104,7 @@ class PerPacket:
         return self._p
 
     def mean_loss(self, packets: int = 1) -> float:
+        """1 - (1 - p)^packets; 0 without packets."""
         return -expm1(packets * self._keep) if packets else 0.0
 
 
@@ -119,6 +123,7 @@ class PerRound:
         self._fate = False
 
     def lost(self, start_ns: int, end_ns: int, round: int, k: int, packets: int) -> bool:
+        """By the round's draw; in round 0 as `PerMessage`, by that of (0, k)."""
         if round == 0:
             return self._per_message.lost(start_ns, end_ns, round, k, packets)
         if round != self._round:
@@ -127,6 +132,7 @@ class PerRound:
         return self._fate
 
     def mean_loss(self, packets: int = 1) -> float:
+        """p, though the messages of a round are lost together."""
         return self._p
 
 
@@ -142,6 +148,7 @@ class Timed:
         self.mean = mean                # the long-run share of time that the link is down
 
     def lost(self, start_ns: int, end_ns: int, round: int, k: int, packets: int) -> bool:
+        """By the state at `start_ns`; span any_slot: in [start, end); span pause: never, for the link waits."""
         if self.timeline is not None:
             return False
         if not self.states.up_at(start_ns):
@@ -152,6 +159,7 @@ class Timed:
         return change is not None and change < end_ns
 
     def mean_loss(self, packets: int = 1) -> float:
+        """The share of time down, which is that of messages that take no time; 0 with span pause."""
         return 0.0 if self.timeline is not None else self.mean
 
 
@@ -168,6 +176,7 @@ class TracedLoss:
         self._key = key64(seed, "outage/trace", src, dst)
 
     def lost(self, start_ns: int, end_ns: int, round: int, k: int, packets: int) -> bool:
+        """Whether its draw lies below the probability at `start_ns`; span any_slot: the largest in [start, end)."""
         p = self.steps.most(start_ns, end_ns) if self.span == "any_slot" else self.steps.value_at(start_ns)
         return self.draw(round, k) < p
 
@@ -176,6 +185,7 @@ class TracedLoss:
         return uniform_at(self._key, (round << 32) | k)
 
     def mean_loss(self, packets: int = 1) -> float:
+        """The trace's mean over time, whatever the span and the number of packets."""
         return self.steps.mean()
 
 

@@ -106,6 +106,7 @@ class PiecewiseConstant:
         return float(self._rates[bisect_right(self._times, self._fold(t_ns)[0]) - 1])
 
     def next_change(self, t_ns: int) -> int | None:
+        """As a `Service` says: where a lap begins with the rate that the last one ended with, that is no change."""
         here, laps = self._fold(t_ns)
         i = bisect_right(self._times, here)
         shift = laps * self._period
@@ -119,6 +120,7 @@ class PiecewiseConstant:
         return self._times[first] + shift + self._period if first < len(self._times) else None
 
     def finish(self, start_ns: int, size_bytes: int | Fraction) -> int:
+        """As a `Service` says; what has no bytes leaves at once."""
         if size_bytes <= 0:
             return start_ns
         return self.time_of(self.work_at(start_ns) + size_bytes * WORK_PER_BYTE)

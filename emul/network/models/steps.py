@@ -19,6 +19,7 @@ class Steps:
         self.period_ns = period_ns
 
     def value_at(self, t_ns: int) -> float:
+        """The value of the last of `times` up to `t_ns`, which is folded into the period where there is one."""
         if self.period_ns is not None:
             t_ns %= self.period_ns
         return self.values[bisect_right(self.times, t_ns) - 1]

@@ -45,6 +45,7 @@ class OnOff:
         return not self._stays.bad(t_ns)
 
     def next_change(self, t_ns: int) -> int | None:
+        """The end of the stay that `t_ns` falls into."""
         return self._stays.end(t_ns)
 
 
@@ -61,6 +62,7 @@ class Slots:
         self._down = False
 
     def up_at(self, t_ns: int) -> bool:
+        """By the draw of the slot that `t_ns` falls into."""
         slot = t_ns // self._slot_ns
         if slot != self._slot:
             self._slot = slot
@@ -89,6 +91,7 @@ class ChainSlots:
         self._slot_ns = slot_ns
 
     def up_at(self, t_ns: int) -> bool:
+        """By the slot's draw against the probability of the state that the chain is in."""
         slot = t_ns // self._slot_ns
         return not drawn(self._key, slot, self._loss[self._states.bad(slot)])
 

@@ -263,6 +263,7 @@ def _columns(line: int, header: list[str], name: str | None, found: list[Problem
 
 @lru_cache(maxsize=256)
 def unit_factor(unit: str, parse: Callable[[object], int]) -> Fraction | None:
+    """ns or bit/s, as `parse` counts them, in one `unit`; None where `parse` does not know it."""
     try:
         return Fraction(parse(f"1 {_BITS.get(unit.lower(), unit)}"))
     except ValueError:

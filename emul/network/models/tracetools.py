@@ -39,6 +39,7 @@ class Summary:
 
 
 def summary(trace: Trace, thresholds_bps: Iterable[int] = ()) -> Summary:
+    """What a trace comes to, each of its pieces weighted by its length; `below` has the thresholds given, in bit/s."""
     pieces = list(trace.pieces())
     length = sum(ns for ns, _ in pieces)
     ordered = sorted((rate, ns) for ns, rate in pieces)

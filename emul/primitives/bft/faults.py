@@ -55,6 +55,7 @@ class Silent(Fault):
     """Follows everything, and never says a word."""
 
     def sent(self, me: int, send: Send) -> Iterable[Send]:
+        """Nothing to others; to itself what it would have sent."""
         return [Send((me,), send.message)] if me in send.to else []
 
     def told(self, result: bytes) -> bytes | None:
@@ -68,6 +69,8 @@ class Equivocating(Fault):
         self._shown: dict[bytes, bytes] = {}            # digest of the proposal -> of the other one
 
     def sent(self, me: int, send: Send) -> Iterable[Send]:
+        """Its proposals and votes twice: as they are to servers of even numbers and itself, with another result to the
+        rest."""
         m = send.message
         first = tuple(s for s in send.to if s == me or s % 2 == 0)
         second = tuple(s for s in send.to if s not in first)
@@ -84,6 +87,7 @@ class Tampering(Fault):
     """As the leader it proposes another result, to everybody; and always tells clients another one."""
 
     def result(self, replica: Replica, result: bytes) -> bytes:
+        """Another result in a view that it leads, else the one that F has."""
         return tampered(result) if replica.leads else result
 
     def told(self, result: bytes) -> bytes | None:
@@ -101,6 +105,7 @@ class WrongVotes(Fault):
     """Votes for proposals that do not exist."""
 
     def sent(self, me: int, send: Send) -> Iterable[Send]:
+        """Votes to others with a digest that no proposal has; its vote to itself and all else as they are."""
         m = send.message
         if not isinstance(m, (Prepare, Commit)):
             return [send]
@@ -124,6 +129,7 @@ class Colluding(Fault):
     machine = _Gullible
 
     def result(self, replica: Replica, result: bytes) -> bytes:
+        """Another result, always: the same one at all that collude."""
         return tampered(result)
 
 

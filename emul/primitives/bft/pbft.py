@@ -67,6 +67,8 @@ class Certificate:
 
 @dataclass(frozen=True)
 class PrePrepare:
+    """The leader's proposal in a view of instance t."""
+
     t: int
     view: int
     proposal: Proposal
@@ -75,6 +77,8 @@ class PrePrepare:
 
 @dataclass(frozen=True)
 class Prepare:
+    """A vote for a proposal: the sender has checked it."""
+
     t: int
     view: int
     digest: bytes                               # of the proposal
@@ -83,6 +87,8 @@ class Prepare:
 
 @dataclass(frozen=True)
 class Commit:
+    """A vote for what is prepared: the sender has seen a quorum of Prepares for it."""
+
     t: int
     view: int
     digest: bytes
@@ -91,6 +97,8 @@ class Commit:
 
 @dataclass(frozen=True)
 class ViewChange:
+    """The sender has given up the leaders before `view`: what it has prepared, what they left out."""
+
     t: int
     view: int                                   # the one to go to
     prepared: Certificate | None                # of Prepares: what this server has prepared last
@@ -100,6 +108,8 @@ class ViewChange:
 
 @dataclass(frozen=True)
 class NewView:
+    """The new leader's proposal, with the quorum of ViewChanges that it follows from."""
+
     t: int
     view: int
     changes: tuple[tuple[int, ViewChange], ...]     # (server, what it sent), ascending
@@ -109,6 +119,8 @@ class NewView:
 
 @dataclass(frozen=True)
 class Fetch:
+    """Asks for the bytes of inputs that a proposal names."""
+
     t: int
     wanted: tuple[tuple[int, bytes], ...]       # (client, digest)
     signature: bytes = b""
@@ -116,6 +128,8 @@ class Fetch:
 
 @dataclass(frozen=True)
 class Body:
+    """The bytes of one input."""
+
     client: int
     body: bytes
     signature: bytes                            # the client's
@@ -123,6 +137,8 @@ class Body:
 
 @dataclass(frozen=True)
 class Bodies:
+    """The answer to a Fetch: what the sender has of it."""
+
     t: int
     bodies: tuple[Body, ...]
     signature: bytes = b""
@@ -130,6 +146,8 @@ class Bodies:
 
 @dataclass(frozen=True)
 class Decision:
+    """What was decided, with the votes that prove it."""
+
     t: int
     certificate: Certificate                    # of Commits
     signature: bytes = b""
@@ -285,6 +303,7 @@ class Group:
 
     @property
     def quorum(self) -> int:
+        """Votes of so many servers have an honest one in common with those of any other quorum."""
         return (self.servers + self.faults) // 2 + 1
 
     @property
@@ -292,6 +311,7 @@ class Group:
         return tuple(range(self.servers))
 
     def leader(self, t: int, view: int) -> int:
+        """The leaders take turns, by instance and by view."""
         return (t + view) % self.servers
 
 

@@ -50,6 +50,7 @@ class Events:
 
     @property
     def total(self) -> float:
+        """P_O = P1 + P2 + P3."""
         return self.sharing + self.uplinks + self.both
 
 

@@ -107,6 +107,7 @@ class Ballot(Generic[T]):
         return entry, True
 
     def result(self, entries: Iterable[Entry]) -> bytes:
+        """F of the inputs named, as bytes. Raises KeyError where one was not kept."""
         return self.F({e.client: self.bodies[e.client, e.digest][1] for e in entries})
 
 

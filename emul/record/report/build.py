@@ -268,6 +268,8 @@ def _study_parts(found: Study) -> list[Part]:
 
 
 def slug(text: str) -> str:
+    """Lower-case letters and digits with dashes between them, for names of files and anchors; "run" where nothing is
+    left."""
     return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-").lower() or "run"
 
 

@@ -56,14 +56,17 @@ class Run:
 
     @property
     def names(self) -> list[str]:
+        """Node -> name."""
         return list(self.header["names"])
 
     @property
     def roles(self) -> list[str]:
+        """Node -> role."""
         return list(self.header["roles"])
 
     @property
     def vertices(self) -> list[str]:
+        """Vertex of the network -> name; there may be more of them than nodes."""
         return list(self.header["network"])
 
 

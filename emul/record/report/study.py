@@ -74,10 +74,12 @@ def marked(found: Study) -> Study:
 
 
 def is_study(path: Path) -> bool:
+    """Whether the directory has the file that a study leaves when it is written."""
     return (path / STUDY).is_file()
 
 
 def is_run(path: Path) -> bool:
+    """Whether the directory has a summary: a run that has ended."""
     return (path / rundir.SUMMARY).is_file()
 
 
