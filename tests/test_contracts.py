@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -124,3 +127,103 @@ def test_the_coordinator_starts_without_torch_and_scikit_learn() -> None:
             "sys.exit(' '.join(m for m in ('torch', 'sklearn', 'pandas') if m in sys.modules) or 0)")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, f"imported: {done.stderr}"
+
+
+# --- how long things are, and what says what they mean ----------------------------------------------------------------
+
+EXPLAINED = 0.85                        # of public classes, functions and methods: at least
+USUAL, LONGEST = 15, 60                 # statements of a function: of nine in ten at most, of any
+SCHEME_LINES, KERNEL_LINES = 300, 450   # of a file: at most
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A class or a function of emul. public: it and what it stands in have no underscore, and it is in no function."""
+
+    where: str
+    public: bool
+    explained: bool
+    statements: int | None              # in a function and in those in it, its docstring excepted; None: a class
+
+
+def definitions(node: ast.AST, file: str, public: bool = True, within: str = "") -> Iterator[Definition]:
+    """All that a module, a class or a function defines. The classes in a class are no public ones."""
+    for child in blocks(node):
+        if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            is_class = isinstance(child, ast.ClassDef)
+            shown = public and not child.name.startswith("_") and not (is_class and within)
+            explained = ast.get_docstring(child, clean=False) is not None
+            yield Definition(f"{file}:{child.lineno} {within}{child.name}", shown, explained,
+                             None if is_class else statements(child) - 1 - explained)
+            yield from definitions(child, file, shown and is_class, f"{within}{child.name}.")
+        else:
+            yield from definitions(child, file, public, within)
+
+
+def blocks(node: ast.AST) -> list[ast.AST]:
+    """What stands right below a node in its blocks: statements, and the parts of `try` and `match` that hold some."""
+    return [child for name in ("body", "orelse", "handlers", "finalbody", "cases")
+            for child in (getattr(node, name, None) or ()) if isinstance(child, ast.AST)]
+
+
+def statements(node: ast.AST) -> int:
+    return isinstance(node, ast.stmt) + sum(map(statements, blocks(node)))
+
+
+@pytest.fixture(scope="module")
+def defined() -> list[Definition]:
+    return [found for path in sorted((ROOT / "emul").rglob("*.py"))
+            for found in definitions(ast.parse(path.read_text(encoding="utf-8")), str(path.relative_to(ROOT)))]
+
+
+def test_what_is_counted_is_what_is_meant() -> None:
+    source = """
+class Public:
+    def method(self):
+        'Explained.'
+        if self:
+            return 1
+        def inner():
+            pass
+    def _own(self): ...
+    class Within:
+        def method(self): ...
+class _Private:
+    def method(self): ...
+if True:
+    async def late():
+        try:
+            return 1
+        except OSError:
+            match 1:
+                case 1:
+                    pass
+"""
+    found = definitions(ast.parse(source), "f")
+    assert {d.where.partition(" ")[2]: (d.public, d.explained, d.statements) for d in found} == {
+        "Public": (True, False, None), "Public.method": (True, True, 4), "Public.method.inner": (False, False, 1),
+        "Public._own": (False, False, 1), "Public.Within": (False, False, None),
+        "Public.Within.method": (False, False, 1), "_Private": (False, False, None),
+        "_Private.method": (False, False, 1), "late": (True, False, 4)}
+
+
+def test_what_is_public_is_explained(defined: list[Definition]) -> None:
+    public = [d for d in defined if d.public]
+    bare = [d.where for d in public if not d.explained]
+    share = 1 - len(bare) / len(public)
+    assert share >= EXPLAINED, f"{share:.1%} of {len(public)} have a docstring. Those without:\n" + "\n".join(bare)
+
+
+def test_functions_are_short(defined: list[Definition]) -> None:
+    lengths = sorted((d.statements, d.where) for d in defined if d.statements is not None)
+    assert lengths[int(0.9 * len(lengths))][0] <= USUAL, "one function in ten is longer"
+    too_long = [f"{where}: {length}" for length, where in lengths if length > LONGEST]
+    assert not too_long, "\n".join(too_long)
+
+
+@pytest.mark.parametrize(("folder", "most"), [("schemes", SCHEME_LINES), ("kernel", KERNEL_LINES)])
+def test_files_are_short(folder: str, most: int) -> None:
+    lengths = {path.name: len(path.read_text(encoding="utf-8").splitlines())
+               for path in (ROOT / "emul" / folder).glob("*.py")}
+    assert len(lengths) > 5
+    assert not {name: lines for name, lines in lengths.items() if lines > most}, f"above {most} lines"
