@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,7 @@ def test_replay_says_where_values_first_differ_and_that_is_no_failure(
     assert len(told) == 1
     assert told[0].startswith("values first differ in journal, row ")
     assert "node 0 (server), report\n" in told[0]
-    assert "differ in values, digest" in told[0]
+    assert re.search("differ in (values, )?digest", told[0])    # other bits, which may by chance have the same mean
     assert app(["replay", str(result.directory), "--workers", "0", "--plugin", "sealed_scheme"],
                standalone_mode=False) in (None, 0)
     out = capsys.readouterr().out
