@@ -13,7 +13,6 @@ The engine puts them in, whatever the scheme. A module given with `--plugin` add
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,6 +22,7 @@ from emul.attacks.backdoor import Backdoor
 from emul.attacks.data import DATA
 from emul.attacks.prototypes import PROTOTYPES
 from emul.attacks.updates import UPDATES, Known
+from emul.learning.names import imported
 
 __all__ = ["DATA", "KINDS", "KNOWS", "PROTOTYPES", "UPDATES", "Backdoor", "Known", "Planned", "known", "make", "needs",
            "parameters"]
@@ -52,10 +52,10 @@ class NoParameters:
 
 
 def known(kind: str, plugins: Sequence[str] = ()) -> dict[str, Any]:
-    """Name -> attack of one of `KINDS`: ours and those of plug-ins, by name."""
+    """Name -> attack of one of `KINDS`: ours and those of plug-ins, by name. Raises PluginError."""
     found = dict(KINDS[kind])
     for module in plugins:
-        found |= getattr(importlib.import_module(module), "ATTACKS", {}).get(kind, {})
+        found |= getattr(imported(module), "ATTACKS", {}).get(kind, {})
     return dict(sorted(found.items()))
 
 

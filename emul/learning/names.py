@@ -87,12 +87,25 @@ def offered(kind: Kind, module: str) -> dict[str, Callable[..., Any]]:
 
 def imported(module: str) -> ModuleType:
     """The module of a plug-in. Raises PluginError if it cannot be imported."""
+    if wrong := no_module(module):
+        raise PluginError(wrong)
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        hint = f"; expected the name of a module, such as {module[:-3]}" if module.endswith(".py") else \
-            "; it is looked for in the folder that emul is started in, and among installed packages"
-        raise PluginError(f'plug-in "{module}" cannot be imported: {error}{hint}') from error
+        raise PluginError(f'plug-in "{module}" cannot be imported: {error}; it is looked for in the folder that emul '
+                          "is started in, and among installed packages") from error
+
+
+def no_module(plugin: str) -> str:
+    """What is wrong with a plug-in that is the name of a file; "" if it may be that of a module.
+
+    >>> no_module("./mine.py"), no_module("package.mine")
+    ('--plugin ./mine.py: expected the name of a module, such as mine, and no file', '')
+    """
+    if all(part.isidentifier() for part in plugin.split(".")) and not plugin.endswith(".py"):
+        return ""
+    module = plugin.removesuffix(".py").replace("/", ".").strip(".")
+    return f"--plugin {plugin}: expected the name of a module, such as {module}, and no file"
 
 
 @cache

@@ -28,6 +28,7 @@ from pathlib import Path
 from types import ModuleType
 
 from emul.base.errors import EmulError
+from emul.learning.names import no_module
 from emul.roles.places import default_place, wrong_place
 from emul.wire import Message
 
@@ -60,9 +61,8 @@ def known(plugins: Sequence[str] = ()) -> dict[str, str]:
     Raises NotAScheme for a plug-in that is the name of a file.
     """
     for plugin in plugins:
-        if not all(part.isidentifier() for part in plugin.split(".")) or plugin.endswith(".py"):
-            module = plugin.removesuffix(".py").replace("/", ".").strip(".")
-            raise NotAScheme(f"--plugin {plugin}: expected the name of a module, such as {module}, and no file")
+        if wrong := no_module(plugin):
+            raise NotAScheme(wrong)
     found = {m.name: f"{__name__}.{m.name}" for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")}
     found |= _installed()
     found |= {module.rpartition(".")[2]: module for module in plugins}

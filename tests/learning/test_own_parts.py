@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from emul.base.errors import ScenarioError
-from emul.learning import Task, partition
+from emul.learning import Task, names, partition
 from emul.learning.dataset import DataError
-from emul.learning.names import PluginError
+from emul.learning.names import PluginError, no_module
 from emul.learning.partition import PartitionError
 from emul.scenario import loads
 from emul.testing import check_task
@@ -282,3 +282,11 @@ def test_a_column_that_is_not_there_and_a_module_that_is_not_there_are_told(plug
     assert loads(scenario("{by: writer}"), plugins=[name]).task["partition"] == {"by": "writer"}
     with pytest.raises(PluginError, match=r'^plug-in "no_such" cannot be imported: No module named'):
         _ = Task(SPEC, 3, 1, plugins=["no_such"]).data
+
+
+@pytest.mark.parametrize("plugin", ["mine.py", "./mine.py", "folder/mine", "my-task", ""])
+def test_a_file_is_no_module_and_is_told_so_before_it_is_imported(plugin: str) -> None:
+    assert no_module(plugin).startswith(f"--plugin {plugin}: expected the name of a module, such as ")
+    with pytest.raises(PluginError, match="expected the name of a module"):
+        names.imported(plugin)
+    assert no_module("package.mine") == ""
