@@ -204,6 +204,13 @@ def test_an_interrupt_exits_130(emul: Shell, monkeypatch: pytest.MonkeyPatch) ->
     assert said.err.splitlines()[-1] == "interrupted"
 
 
+def test_run_says_what_was_rejected_and_of_whom(emul: Shell) -> None:
+    said = emul.run("--set", "limits={max_message: 100 B}", "--set", "stop={rounds: 1}")
+    assert (said.code, said.err) == (0, "")
+    assert said.out.splitlines()[-2:] == ["fedavg: runs/small-fedavg-1",
+                                          "fedavg: 3 messages of server were rejected (Model: larger than max_message)"]
+
+
 # --- run --------------------------------------------------------------------------------------------------------------
 
 def test_set_seed_scheme_and_out_change_the_run_and_are_kept_with_it(emul: Shell) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
@@ -130,6 +131,26 @@ def clock(value: float) -> str:
         return f"{value:.0f} s"
     minutes = round(value / 60)
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def rejections(summary: Mapping[str, Any], most: int = 5) -> list[str]:
+    """What was rejected of whom and why, the most frequent first; then how many more than `most` lines say.
+
+    >>> print(*rejections({"messages_rejected": 15, "violations": [
+    ...     {"sender": "client3", "type": "Update", "reason": "not finite", "count": 12},
+    ...     {"sender": "client1", "type": "Share", "reason": "x: 3", "count": 1}]}), sep="\\n")
+    12 messages of client3 were rejected (Update: not finite)
+    1 message of client1 was rejected (Share: x: 3)
+    2 other messages were rejected
+    """
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for one in summary["violations"]:                   # of all roles that reject the same together
+        counts[one["sender"], one["type"], one["reason"]] += one["count"]
+    told = counts.most_common(most)
+    lines = [f"{n:,} message{'s' * (n > 1)} of {sender} {'were' if n > 1 else 'was'} rejected ({kind}: {reason})"
+             for (sender, kind, reason), n in told]
+    more = summary["messages_rejected"] - sum(n for _, n in told)
+    return [*lines, f"{more:,} other message{'s were' if more > 1 else ' was'} rejected"] if more else lines
 
 
 _HEAD = ("scheme", "rounds", "failed", "accuracy", "virtual time", "bytes", "lost", "real time")

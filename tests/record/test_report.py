@@ -199,6 +199,57 @@ def test_a_round_shows_its_nodes_messages_and_fates(run: data.Run) -> None:
     assert lost["y2"] == pytest.approx(0.8)
 
 
+@pytest.fixture(scope="module")
+def refusing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of three Updates one is refused where it arrives, one by its receiver, and one is never read."""
+    sent = [(R.SEND, 5, node, 0, 0, "Update", 10, 26, 1, node, 0) for node in (1, 2, 3)]
+    journal = [*((R.START, 0, n, 0) for n in range(4)), (R.ENTER, 0, 0, 1), *((R.ENTER, 5, n, 1) for n in (1, 2, 3)),
+               *sent, (R.REJECT, 10, 1, 0, "delta: not finite"), (R.DELIVER, 15, 2, 0, R.INBOX),
+               (R.RESUME, 15, 0, 1, 1), (R.REJECT, 15, 2, 0, "delta: <4,> of 5"),
+               (R.DELIVER, 20, 3, 0, R.INBOX), (R.RESUME, 30, 0, 2, 0),
+               (R.LEAVE, 30, 0, 1, ""), (R.FINISH, 30, 0, ""), (R.UNREAD, 30, 3, 0)]
+    names = ["server", "a", "b", "c"]
+    header = {"scheme": "x", "seed": 1, "names": names, "roles": ["server", *["client"] * 3], "vertices": [0, 1, 2, 3],
+              "deciders": [0], "network": names}
+    return make_run(tmp_path_factory.mktemp("refusing"), journal, header, 30, observations=[])
+
+
+def test_what_was_rejected_is_drawn_apart_from_what_was_never_read(refusing: Path) -> None:
+    run = data.open_run(refusing)
+    one = spacetime.space_time(run, data.waits(run), 10_000).rounds[0]
+    assert one.messages["fate"].tolist() == ["rejected", "rejected", "never read"]
+    assert one.messages["x2"].tolist() == [10, 15, 20]          # it came, and then was refused
+    assert "3 messages were sent: 1 never read, 2 rejected." in one.text
+    nodes = one.nodes.set_index("node")
+    assert nodes["rejected"].to_dict() == {"server": 0, "a": 1, "b": 1, "c": 0}
+    assert nodes.loc["server", "received"] == 1
+    figure = figures.space_time(spacetime.space_time(run, data.waits(run), 10_000))
+    spec = json.dumps(build.vega_lite(figure))
+    assert spec.count(palette.LIGHT["rejected"]) >= 1
+
+
+def test_the_report_says_what_was_rejected_of_whom_and_why(refusing: Path) -> None:
+    parts = {part.key: part for part in build._run_parts(refusing)}
+    (_, table), = parts["rejected"].tables
+    assert table.to_dict("list") == {
+        "sender": ["a", "b"], "type": ["Update"] * 2, "reason": ["delta: not finite", "delta: <4,> of 5"],
+        "rejected by": ["server"] * 2, "count": [1, 1]}
+    assert parts["rejected"].text.startswith("2 of 3 messages were not what")
+    assert ("rejected", "2") in parts["overview"].cards
+    html = write(refusing).read_text(encoding="utf-8")
+    assert '<section id="rejected"' in html
+    assert "delta: &lt;4,&gt; of 5" in html
+
+
+def test_a_table_of_rejections_that_is_cut_says_so_and_a_run_without_any_has_none(run_path: Path) -> None:
+    one = {"role": "server", "type": "Update", "sender": "a", "reason": "late", "count": 40}
+    part = build.rejected({"violations": [one], "messages_rejected": 50, "messages_sent": 1000})
+    assert part.text.endswith("The table has the most frequent, 40 of them.")
+    parts = {part.key: part for part in build._run_parts(run_path)}
+    assert "rejected" not in parts
+    assert "rejected" not in dict(parts["overview"].cards)
+
+
 def test_the_table_of_a_round_counts_messages_that_are_not_drawn(run: data.Run) -> None:
     nodes = spacetime.space_time(run, data.waits(run), 10_000).rounds[0].nodes.set_index("node")
     assert nodes.loc["server", ["sent", "received"]].tolist() == [3, 2]         # the Note is sent and received

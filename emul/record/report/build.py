@@ -104,6 +104,8 @@ def _details(run: Run, prefix: str, budget: int) -> tuple[list[Part], pd.DataFra
     rounds = spacetime.space_time(run, waits, budget)
     if rounds.rounds:
         parts.append(Part("rounds", "A round in space and time", [figures.space_time(rounds)], rounds=rounds))
+    if run.summary["messages_rejected"]:
+        parts.append(rejected(run.summary))
     slow = [figures.waiting(data.states(run, waits))]
     held = data.delays(run, waits)
     if len(held):
@@ -117,6 +119,19 @@ def _details(run: Run, prefix: str, budget: int) -> tuple[list[Part], pd.DataFra
         parts.append(Part("theory", "Theory beside measurement", tables=[("", theory)],
                           text="What the scheme's analysis says of this network, and what this run measured."))
     return [_prefixed(part, prefix) for part in parts], traffic, computing
+
+
+def rejected(summary: Mapping[str, Any]) -> Part:
+    """What peers sent that was rejected: by whom, of whom, and why. For runs in which something was."""
+    listed, total = summary["violations"], summary["messages_rejected"]
+    told = sum(one["count"] for one in listed)
+    text = (f"{total:,} of {summary['messages_sent']:,} messages were not what their type or the protocol says, or "
+            "beyond a limit. They came and were refused: nobody read them, and waits took them for lost.")
+    if told < total:
+        text += f" The table has the most frequent, {told:,} of them."
+    table = pd.DataFrame(listed, columns=["sender", "type", "reason", "role", "count"])
+    table = table.rename(columns={"role": "rejected by"})
+    return Part("rejected", "Rejected messages", text=text, tables=[("", table)])
 
 
 def declared_text(declared: Mapping[str, Mapping[str, float]], unit: str, what: str) -> str:
@@ -186,6 +201,7 @@ def _figures_of(s: dict[str, Any]) -> list[tuple[str, str]]:
             ("virtual time", seconds(s["virtual_seconds"])), ("bytes", bytes_of(s)),
             ("rounds", f"{s['rounds']:,}" + (f" ({failed:,} failed)" if failed else "")),
             ("messages lost", f"{s['messages_lost']:,} of {s['messages_sent']:,}"),
+            *([("rejected", f"{s['messages_rejected']:,}")] if s["messages_rejected"] else []),
             ("invariants", s["invariants"] if isinstance(s["invariants"], str) else "VIOLATED"),
             ("real time", clock(s["real_seconds"]))]
 

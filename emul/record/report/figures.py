@@ -26,7 +26,7 @@ _MARKED = 60                                            # points of a curve, at 
 
 _KIND_COLOURS = ["$s1", "$s4", "$late", "$lost"]
 _STATE_COLOURS = ["$s1", "$wait", "$between", "$down"]
-_FATE_COLOURS = ["$delivered", "$late", "$lost", "$ended", "$s6", "$flight"]
+_FATE_COLOURS = ["$delivered", "$late", "$lost", "$ended", "$s6", "$rejected", "$flight"]
 _TWO = alt.Legend(columns=2, title=None)
 _CROSS = "M-0.8,-0.8L0.8,0.8M0.8,-0.8L-0.8,0.8"
 _DASHES = [[1, 0], [7, 3], [2, 2], [9, 3, 2, 3], [4, 4]]
@@ -178,7 +178,8 @@ def spread_of(known: pd.DataFrame, x: str, y: str, points: int = 120) -> pd.Data
 # --- bytes ----------------------------------------------------------------------------------------------------------
 
 _MEANING = ("first: sent once and of use; retransmitted: sent again by reliable links; wasted: came after its round "
-            "was over, to a node that had ended, or was never read; lost: of copies that were lost, with all hops.")
+            "was over, to a node that had ended, or was rejected or never read; lost: of copies that were lost, with "
+            "all hops.")
 
 
 def bytes_by_type(traffic: pd.DataFrame) -> Figure:
@@ -370,7 +371,7 @@ def space_time(found: SpaceTime) -> Figure:
         x=x, x2="x2:Q", y=y, y2="yb:Q", color=_colour("label", labels, palette.series(len(labels)), "computing",
                                          legend=alt.Legend(columns=max(1, -(-len(labels) // 2)))),
         tooltip=["node:N", "label:N", *span])
-    fates, legend = list(FATES), alt.Legend(symbolStrokeWidth=2, columns=3)
+    fates, legend = list(FATES), alt.Legend(symbolStrokeWidth=2, columns=4)
     colour = _colour("fate", fates, _FATE_COLOURS, "messages", legend=legend)
     copies = _data("messages").transform_calculate(source="lanes[datum.y]", to="lanes[datum.target]",
                                                    took="datum.x2 - datum.x")
@@ -380,14 +381,14 @@ def space_time(found: SpaceTime) -> Figure:
     lines = copies.mark_rule(strokeWidth=1.2).encode(
         x=x, x2="x2:Q", y=y_copy, y2="y2:Q", color=colour, tooltip=told,
         strokeDash=alt.StrokeDash("fate:N", title="messages", legend=legend, scale=alt.Scale(
-            domain=fates, range=[[1, 0], [6, 2], [3, 3], [6, 2], [1, 0], [1, 3]])),
+            domain=fates, range=[[1, 0], [6, 2], [3, 3], [6, 2], [1, 0], [8, 2, 2, 2], [1, 3]])),
         opacity=alt.condition("datum.fate == 'delivered'", alt.value(0.6), alt.value(0.95)))
     ends = copies.mark_point(filled=False, strokeWidth=1.8, opacity=1).encode(
         size=alt.condition("datum.fate == 'delivered'", alt.value(14), alt.value(60)),
         x=alt.X("x2:Q", scale=alt.Scale(domain=["$xdomain"], nice=False), title="$xtitle"), y=alt.Y(
             "y2:Q", scale=scale, title=None, axis=axis), color=colour, tooltip=told,
         shape=alt.Shape("fate:N", title="messages", legend=legend, scale=alt.Scale(domain=fates, range=[
-            "circle", "triangle-up", _CROSS, "square", "diamond", "circle"])))
+            "circle", "triangle-up", _CROSS, "square", "diamond", "triangle-down", "circle"])))
     over = _data("marks").mark_rule(strokeDash=[2, 2], strokeWidth=1.5, color="$text").encode(
         x=x, tooltip=alt.value("the last deciding node leaves the round"))
     chart = (over + work + waits + (lines + ends)).add_params(alt.param(name="lanes", value=["$lanes"])).resolve_scale(

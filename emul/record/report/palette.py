@@ -15,7 +15,8 @@ LIGHT = {
     "accent": "#0b5cad",
     "s1": "#0b6bb8", "s2": "#c4490b", "s3": "#12805c", "s4": "#7d3fc1", "s5": "#8f6400", "s6": "#b8246e",
     "s7": "#0d7280", "s8": "#5c5650",
-    "delivered": "#6b819c", "late": "#b86a00", "lost": "#cc1f2f", "ended": "#8a3fc7", "flight": "#0d7f86",
+    "delivered": "#6b819c", "late": "#b86a00", "lost": "#cc1f2f", "ended": "#8a3fc7", "rejected": "#1b2430",
+    "flight": "#0d7f86",
     "wait": "#77869a", "between": "#b9c3cf", "down": "#cc1f2f", "clean": "#8d9bab",
 }
 DARK = {
@@ -23,10 +24,12 @@ DARK = {
     "accent": "#7ab8f5",
     "s1": "#63b0f5", "s2": "#fb9a5b", "s3": "#4fd1a1", "s4": "#c3a0ff", "s5": "#e8c34a", "s6": "#f495c0",
     "s7": "#5cd5e0", "s8": "#c9c2ba",
-    "delivered": "#8299b5", "late": "#f2b54a", "lost": "#ff6b74", "ended": "#cf9dff", "flight": "#5cd5d0",
+    "delivered": "#8299b5", "late": "#f2b54a", "lost": "#ff6b74", "ended": "#cf9dff", "rejected": "#e6ebf2",
+    "flight": "#5cd5d0",
     "wait": "#8493a8", "between": "#4a5666", "down": "#ff6b74", "clean": "#76859a",
 }
-GRAPHICS = [*(f"s{i}" for i in range(1, SERIES + 1)), "delivered", "late", "lost", "ended", "flight", "wait", "down"]
+GRAPHICS = [*(f"s{i}" for i in range(1, SERIES + 1)), "delivered", "late", "lost", "ended", "rejected", "flight",
+            "wait", "down"]
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 

@@ -19,7 +19,7 @@ LANES = 32
 MESSAGES = 1000
 COMPUTATIONS = 1000
 WAITS = 1000
-FATES = ("delivered", "late", "lost", "receiver ended", "never read", "in flight")
+FATES = ("delivered", "late", "lost", "receiver ended", "never read", "rejected", "in flight")
 
 _DECIDERS, _LATEST = 8, 12          # of the lanes, where there are more nodes than lanes
 _LOST_AT = 0.8                      # of its way, where the cross of a lost message stands
@@ -121,9 +121,10 @@ class _Builder:
         m = run.messages
         self._done = np.where(m.arrived_ns >= 0, m.arrived_ns, m.lost_ns)
         self._fate = np.select(
-            [m.unread & (m.fate == DELIVERED) | (m.fate == REJECTED), m.fate == DELIVERED, m.fate == LATE,
-             m.fate == LOST, m.fate == TO_ENDED, m.fate == IN_FLIGHT],
-            [FATES.index(f) for f in ("never read", "delivered", "late", "lost", "receiver ended", "in flight")])
+            [m.unread & (m.fate == DELIVERED), m.fate == DELIVERED, m.fate == LATE, m.fate == LOST, m.fate == TO_ENDED,
+             m.fate == REJECTED, m.fate == IN_FLIGHT],
+            [FATES.index(f) for f in ("never read", "delivered", "late", "lost", "receiver ended", "rejected",
+                                      "in flight")])
         self._windows = self._find_windows()
         self._unscoped = bool((m.round == 0).any())
         self._deciders = list(run.header.get("deciders", range(len(run.names))))
@@ -279,6 +280,7 @@ class _Builder:
             "sent": np.bincount(source, minlength=n),
             "lost": np.bincount(source[fate == FATES.index("lost")], minlength=n),
             "late": np.bincount(source[fate == FATES.index("late")], minlength=n),
+            "rejected": np.bincount(source[fate == FATES.index("rejected")], minlength=n),
             "received": np.bincount(m.target[arrived], minlength=n),
         }).iloc[lanes].reset_index(drop=True).round(6)
 
