@@ -528,6 +528,23 @@ def test_a_directory_of_runs_is_a_comparison_with_a_spread_over_seeds(several: P
     assert len(keys) == len(set(keys))
 
 
+def test_the_overview_has_results_before_parameters_and_no_column_of_nothing(several: Path) -> None:
+    found = study.of_runs(study.runs_in(several))
+    for member in found.members[:2]:                            # both of scheme one
+        member.summary.update(parameters={"threshold": 3, "rule": {"krum": 1}, "left": 0, "lost": 7},
+                              parameters_given=["threshold", "rule", "lost"])
+    table = build.overview(found)
+    assert table.columns.tolist() == ["scheme", "seed", "rounds", "failed", "accuracy", "virtual_s", "mb", "lost",
+                                      "sent", "real_s", "threshold", "rule", "parameters.lost", "digest"]
+    assert table["lost"].tolist() == [m.summary["messages_lost"] for m in found.members]
+    assert table["threshold"].fillna(-1).tolist() == [3, 3, -1, -1]
+    assert table["rule"].tolist()[0] == '{"krum": 1}'
+    found.members[0].summary.update(messages_rejected=4, oracle_waits={"server@a.py:1": 2})
+    table = build.overview(found)
+    assert table["rejected"].tolist() == [4, 0, 0, 0]
+    assert table["waits that know fates"].tolist() == [2, 0, 0, 0]
+
+
 def test_the_same_scheme_and_seed_twice_go_by_their_directories(several: Path) -> None:
     same, other = (make_run(several / "again", scheme="one", seed=1) for _ in range(2))
     found = study.of_runs([several / "run-two-1-1", other, same])

@@ -328,17 +328,25 @@ def _about(found: Study) -> str:
 
 
 def overview(found: Study) -> pd.DataFrame:
-    """One row a run: what its summary says. A scheme that does not depend on a value of the grid has none there."""
+    """One row a run: what its summary says, results before parameters.
+
+    A scheme that does not depend on a value of the grid, or has no such parameter, has none there.
+    """
     grid = dict.fromkeys(name for m in found.members for name in m.values)
     given = parameter_columns([m.summary for m in found.members])
-    return pd.DataFrame([{
+    results = pd.DataFrame([{
         "scheme": m.series, "seed": m.seed, **{name: m.values.get(name) for name in grid},
-        **{name.removeprefix("parameters."): _cell(values[i]) for name, values in given.items()},
         "rounds": m.summary["rounds"], "failed": m.summary["rounds_failed"], "accuracy": m.summary["accuracy"],
         "virtual_s": m.summary["virtual_seconds"], "mb": m.summary["bytes_total"] / 1e6,
         "waits that know fates": oracle_waits(m.summary),
-        "lost": m.summary["messages_lost"], "sent": m.summary["messages_sent"],
-        "real_s": m.summary["real_seconds"], "digest": m.summary["digest"]} for i, m in enumerate(found.members)])
+        "lost": m.summary["messages_lost"], "rejected": m.summary["messages_rejected"],
+        "sent": m.summary["messages_sent"], "real_s": m.summary["real_seconds"]} for m in found.members])
+    taken = {*results.columns, "digest"}
+    short = {name: name.removeprefix("parameters.") for name in given}
+    parameters = {name if short[name] in taken else short[name]: [_cell(value) for value in values]
+                  for name, values in given.items()}
+    nothing = [name for name in ("waits that know fates", "rejected") if not results[name].any()]
+    return results.assign(**parameters, digest=[m.summary["digest"] for m in found.members]).drop(columns=nothing)
 
 
 def _cell(value: Any) -> Any:
