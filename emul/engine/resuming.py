@@ -95,7 +95,8 @@ def _require_survived(old: Path, new: Path) -> None:
             ahead = [row, *surviving]
             rest = [*([] if other is None else [other]), *fresh]
             break
-    missing = _encoded(ahead)
+    end = max((row[1] for row in rest), default=0)
+    missing = _encoded(row for row in ahead if row[1] <= end)       # what came after the end belongs to no run
     missing.subtract(_encoded(rest))
     if any(count > 0 for count in missing.values()):
         again = read(old)

@@ -80,6 +80,9 @@ def run_to_end(kernel: Kernel) -> None:
         kernel.open.clear()
         _release(kernel)                        # all that is known of a run that failed
         raise
+    except BaseException:                       # an interrupt: what is settled by now
+        _release(kernel)
+        raise
     _release(kernel)
 
 
@@ -111,10 +114,11 @@ def _release(kernel: Kernel) -> None:
         bound = kernel.limit + 1                # nothing after the end belongs to the run
     held.sort(key=_time)                        # stable: rows of one time stay in the order of their steps
     count = bisect_left(held, bound, key=_time)
+    settled = held[:count]
+    del held[:count]                            # first: an interrupt must not write a row twice
     append = kernel.journal.append
-    for row in held[:count]:
+    for row in settled:
         append(row)
-    del held[:count]
     kernel.full = len(held) + HELD
     if kernel.round_ended:
         kernel.round_ended = False

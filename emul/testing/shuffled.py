@@ -11,7 +11,7 @@ import numpy as np
 from emul.roles.events import Event, Observation, Reply
 from emul.wire import Encoded
 from emul.workers.attacking import Note
-from emul.workers.core import Core, Setup, Timing
+from emul.workers.core import Core, Setup, StoreUse, Timing
 from emul.workers.keeping import Kept
 from emul.workers.twin import one_thread
 
@@ -33,6 +33,7 @@ class Shuffled:
         self._observations: dict[tuple[int, int], Observation] = {}
         self._threads = contextlib.ExitStack()
         self.kept: list[Kept] = []
+        self.store_use = StoreUse()
 
     def open(self, setups: Sequence[Setup]) -> None:
         """Begin a run with a worker for each setup; torch and BLAS have one thread until it ends."""
@@ -83,6 +84,8 @@ class Shuffled:
         return [note for core in self._cores for note in core.notes]
 
     def abort(self) -> None:
+        """Forget the run that was under way, if any."""
+        self.store_use = sum((core.close() for core in self._cores), StoreUse())
         self._threads.close()
 
     @property
