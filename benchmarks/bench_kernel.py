@@ -91,7 +91,7 @@ def wiring(module: Any, params: dict[str, Any], nodes: int, workers: int, virtua
                     seed=SEED, names=names, roles={"peer": list(range(nodes))}, speeds=[1.0] * nodes,
                     workers=worker_of, behaviours={}, task=None, cost_mode="zero", profile={}, recorded={})
               for w in range(workers)]
-    return Wiring(setups[0].scheme, module, module.Params(**params), network, plan, setups, [])
+    return Wiring(setups[0].scheme, setups[0].scheme, (), module, module.Params(**params), network, plan, setups, [])
 
 
 def measure(wired: Wiring, pool: Any, table: bool = True) -> Measured:

@@ -68,7 +68,8 @@ def _go_on(there: rundir.RunDirectory, workers: int | Workers | Twin | None, plu
     count, size = number_of_workers(workers)
     wiring = wire(scenario, name, raw, size, plugins, costs)
     path = there.path / RESUMED
-    for stale in (path, there.path / rundir.ERROR):     # of a resumption that was killed in its turn, of the failure
+    # of a resumption that was killed in its turn, of the failure, of tables that were being written
+    for stale in (path, there.path / rundir.ERROR, *there.path.rglob(".*.tmp")):
         stale.unlink(missing_ok=True)
 
     def ended() -> None:

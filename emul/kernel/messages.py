@@ -267,6 +267,9 @@ def _know_loss(kernel: Kernel, time: int, receiver: KNode, copy: Copy) -> KNode 
         return None
     if not copy.payload.reason or sum(c.source == copy.source for c in receiver.losses) < _REFUSALS:
         receiver.losses = [*receiver.losses, copy]
+    patience = receiver.patience
+    if patience is None or not matches(receiver, patience, copy):       # it is no news of what is waited for; a flood
+        return None                                                     # of such must not be searched for each
     return receiver if settle(kernel.nodes, kernel.network, receiver, copy.source, time) else None
 
 

@@ -144,6 +144,7 @@ class Spoilt:
 
     def __init__(self, node: Node, spoil: Spoil, times: int, rounds: tuple[int, ...]):
         self._node, self._spoil, self._times, self._rounds = node, spoil, times, rounds
+        self._floods = 4                        # of its messages are sent so often, then each is sent once
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._node, name)
@@ -157,8 +158,9 @@ class Spoilt:
         for bad in self._spoil(message):
             for other in self._rounds or (0,):
                 memory.round = max(0, now + other)
-                for _ in range(self._times):
+                for _ in range(self._times if self._floods > 0 else 1):
                     self._node.broadcast(to, bad)
+        self._floods -= 1
         memory.round = now
 
 
