@@ -15,6 +15,7 @@ shape that depends on them. What cannot be mapped is trained alone. Objectives a
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, fields
@@ -52,16 +53,16 @@ class Batch(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Objective:
+class Objective(ABC):
     """A loss. Subclasses are frozen dataclasses (eq=False) that define `__call__`."""
 
     on_features: ClassVar[bool] = False     # whether it reads outputs.features
     stacks: ClassVar[bool] = False          # whether `total` also takes G clients, (G, B, ...): it is the sum of theirs
     alone: ClassVar[bool] = False           # whether it needs outputs.forward: such clients are not trained as one
 
+    @abstractmethod
     def __call__(self, outputs: Outputs, batch: Batch, weights: Tensor) -> Tensor:
         """(B,) losses; of samples with weight 0 they may be anything finite."""
-        raise NotImplementedError(f"{type(self).__name__}: expected __call__(outputs, batch, weights)")
 
     def total(self, outputs: Outputs, batch: Batch, weights: Tensor) -> Tensor:
         """What is minimised: a scalar. For losses of a batch that are not the mean of those of its samples."""
@@ -180,9 +181,9 @@ class Penalty(Objective):
     def __call__(self, outputs: Outputs, batch: Batch, weights: Tensor) -> Tensor:
         return weights * 0
 
+    @abstractmethod
     def gradient(self, weights: Tensor, before: Tensor) -> Tensor:
         """Entry by entry, of `weights` as they are now and were `before` the training; both of any one shape."""
-        raise NotImplementedError(f"{type(self).__name__}: expected gradient(weights, before)")
 
 
 def split(objective: Objective) -> tuple[Objective | None, tuple[Penalty, ...]]:
