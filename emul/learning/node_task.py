@@ -72,18 +72,20 @@ class NodeTask:
         return self._task.objective
 
     def minimise(self, parameters: Vector, objective: Objective | None = None, *, steps: int | None = None,
-                 epochs: int | None = None, share: int | None = None, only: str | None = None) -> tuple[Vector, int]:
+                 epochs: int | None = None, share: int | None = None, only: str | None = None,
+                 root: tuple[int, int] | None = None) -> tuple[Vector, int]:
         """Train from `parameters` on this node's samples: (after - before (d,) float32, number of samples).
 
         objective: by default the task's own; such as `task.objective + Proximal(mu)`. steps, epochs: in place of the
         solver's own. only: train this part alone, as in `part`. share: on the samples of client number `share` instead,
         which this node holds a copy of; all who train on it in one round from the same parameters get the same update,
-        since streams are keyed by (share, round). `parameters` is only read; the result is fresh and may be written.
-        Raises TaskError at a node without samples that is no client.
+        since streams are keyed by (share, round). root: at a node that is no client, (c, m): on part c of m of the root
+        data alone, that of cluster c where the task has clusters. `parameters` is only read; the result is fresh and
+        may be written. Raises TaskError at a node without samples that is no client.
         """
         from emul.learning.training import Stream
 
-        samples = self._samples(share)
+        samples = self._samples(share, root)
         stream = self._stream() if share is None else Stream(self._task.seed, f"share {share}", self._round_of(), 0)
         solver = self._task.solver.with_steps(steps)
         if epochs is not None:
@@ -93,9 +95,10 @@ class NodeTask:
         return np.subtract(after, before, out=after), len(samples)
 
     def local_update(self, parameters: Vector, *, steps: int | None = None, epochs: int | None = None,
-                     share: int | None = None, only: str | None = None) -> tuple[Vector, int]:
+                     share: int | None = None, only: str | None = None,
+                     root: tuple[int, int] | None = None) -> tuple[Vector, int]:
         """`minimise` with the task's own objective."""
-        return self.minimise(parameters, None, steps=steps, epochs=epochs, share=share, only=only)
+        return self.minimise(parameters, None, steps=steps, epochs=epochs, share=share, only=only, root=root)
 
     def _local(self, before: Vector, samples: Samples, solver: Solver, stream: Stream, objective: Objective | None,
                only: str | None = None) -> Local:
@@ -213,15 +216,16 @@ class NodeTask:
         return model
 
     def loss(self, parameters: Vector, on: Literal["train", "test"] = "train", each: bool = False,
-             objective: Objective | None = None) -> Any:
+             objective: Objective | None = None, root: tuple[int, int] | None = None) -> Any:
         """Mean loss at `parameters`, dropout off; each: that of every sample, (n,) float64. nan without samples.
 
         on: "train", this node's samples; "test", its own test samples, or all where its partition gives it none.
-        objective: by default the task's own. Changes no stream.
+        objective: by default the task's own. root: on a part of the root data, as in `minimise`. Changes no stream.
         """
         from emul.learning.evaluation import measured
 
-        task, samples, chosen = self._task, self._samples_on(on), objective or self.objective
+        task, chosen = self._task, objective or self.objective
+        samples = self._samples_on(on) if root is None else self._samples(root=root)
         at = np.asarray(parameters, dtype=np.float32)
         found, = task.result("losses", (at, samples, chosen), lambda: [
             measured(task._model, at, samples, chosen)["loss"]])
@@ -290,6 +294,16 @@ class NodeTask:
         own = self._task.result("gradient", (at, samples, solver, stream, chosen), compute)[0]
         return own if self._attack is None else self._attack.update(own, stream), len(samples)
 
+    def evaluate_best(self, models: Vector) -> dict[str, float]:
+        """{"accuracy", "loss"} of several models, (m * d,) or (m, d): each of the task's clusters, or each client where
+        it has none, has the best of them. For `node.report(..., evaluate=node.task.evaluate_best)`."""
+        return self._task.evaluate_best(list(np.reshape(models, (-1, self.dimension))))
+
+    def cluster(self, client: int) -> int | None:
+        """To which of the task's clusters the data of client number `client` really belong; None: it has no clusters.
+        For observers: no honest role knows it."""
+        return self._task.cluster(client)
+
     def evaluate(self, parameters: Vector) -> dict[str, float]:
         """{"accuracy", "loss"} as this node sees the test set: a client by its own labels, another node the whole."""
         if self._client is None:
@@ -315,14 +329,21 @@ class NodeTask:
         chosen = task.test_indices(self._client)
         return Samples(task.data.testing, np.arange(len(task.data.test_y)) if chosen is None else chosen)
 
-    def _samples(self, share: int | None = None) -> Samples:
+    def _indices(self, whose: int | None, root: tuple[int, int] | None) -> np.ndarray:
+        if whose is not None:
+            return self._task.indices(whose)
+        if not len(self._task.held_out()):
+            raise TaskError(f'node "{self._name}" is no client and has no samples: expected root or data.held_out in '
+                            "the task, the number of samples kept for such nodes")
+        return self._task.held_out() if root is None else self._task.root_part(*root)
+
+    def _samples(self, share: int | None = None, root: tuple[int, int] | None = None) -> Samples:
         from emul.learning.training import Samples
 
         task, whose = self._task, self._client if share is None else share
-        indices = task.held_out() if whose is None else task.indices(whose)
-        if whose is None and len(indices) == 0:
-            raise TaskError(f'node "{self._name}" is no client and has no samples: '
-                            "expected data.held_out in the task, the number of samples kept for such nodes")
+        if root is not None and whose is not None:
+            raise TaskError(f'node "{self._name}" is a client: it has no root data')
+        indices = self._indices(whose, root)
         poison = None if self._attack is None else self._attack.poison(self._round_of())
         if poison is None:
             return Samples(task.data, indices)

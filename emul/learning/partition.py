@@ -4,6 +4,7 @@
 `dirichlet: a`  label skew with equal sizes n // K; class proportions of each client ~ Dir(a 1_C)
 `class_space: {avg: a, std: s, shots: n, test_shots: m}`   n samples of each of max(2, a - s) .. a + s classes
 `classes: c`    every client holds c classes; a class is shared equally by those that hold it
+`degree: q`     a group of clients for each class; a class goes to its own group with probability q, else to another
 `bootstrap: n`  n samples with replacement, from the client's own stream: no memory per client, any number of them
 `by: column`    natural: all samples with the same value of a column, such as their writer, are with one client
 
@@ -198,6 +199,29 @@ def classes(labels: np.ndarray, clients: int, per_client: int, seed: int) -> lis
     return [np.concatenate(part) for part in parts]
 
 
+def degree(labels: np.ndarray, clients: int, q: float, seed: int) -> list[np.ndarray]:
+    """Degree of non-IID data: clients are split at random into a group a class; a sample goes to the group of its class
+    with probability q, else to one of the others, uniformly; in a group to all alike. q = 1 / C is i.i.d.
+    Fang et al., USENIX Security 2020, section 7.1; Cao et al., NDSS 2021, section V-A.
+
+    Raises PartitionError where there are fewer clients than classes that occur.
+    """
+    held, own = np.unique(labels, return_inverse=True)
+    if clients < len(held):
+        raise PartitionError(f"degree: {clients} clients make no group for each of the {len(held)} classes")
+    rng = generator(seed, "partition", "degree")
+    groups = np.array_split(rng.permutation(clients), len(held))
+    away = rng.integers(1, max(2, len(held)), len(labels))              # steps to another group than the own one
+    stays = rng.random(len(labels)) < q
+    to = np.where(stays, own, (own + away) % len(held))
+    shards: list[np.ndarray] = [np.empty(0, np.int64)] * clients
+    for g, members in enumerate(groups):
+        for client, shard in zip(members, np.array_split(rng.permutation(np.flatnonzero(to == g)), len(members)),
+                                 strict=True):
+            shards[client] = shard
+    return shards
+
+
 def _shuffled_classes(labels: np.ndarray, seed: int, rule: str) -> list[np.ndarray]:
     """Indices of each class that occurs, in increasing order of the class, each in a random order of its own."""
     return [generator(seed, "partition", rule, "class", int(c)).permutation(np.flatnonzero(labels == c))
@@ -322,11 +346,12 @@ def _of_user(name: str, value: Any, targets: np.ndarray, columns: Columns, clien
 
 # --- by name ------------------------------------------------------------------------------------------------------
 
-BY_LABELS = ("dirichlet", "classes", "class_space")
+BY_LABELS = ("dirichlet", "classes", "class_space", "degree")
 RULES: dict[str, Callable[[np.ndarray, int, Any, int], Partition]] = {
     "iid": lambda labels, clients, _, seed: Shards.of(iid(len(labels), clients, seed)),
     "dirichlet": lambda labels, clients, alpha, seed: Shards.of(dirichlet(labels, clients, float(alpha), seed)),
     "class_space": class_space,
     "classes": lambda labels, clients, c, seed: Shards.of(classes(labels, clients, int(c), seed)),
+    "degree": lambda labels, clients, q, seed: Shards.of(degree(labels, clients, float(q), seed)),
     "bootstrap": lambda labels, _, n, seed: Bootstrap(len(labels), int(n), seed),
 }

@@ -17,8 +17,8 @@ import numpy as np
 
 from emul.base.clock import off_the_clock
 from emul.base.streams import generator
+from emul.learning import clusters, models, partition, root, solver
 from emul.learning import data as data_sets
-from emul.learning import models, partition, solver
 from emul.learning.names import MODEL, find
 from emul.learning.node_task import NodeTask, TaskError, Vector
 
@@ -44,11 +44,12 @@ class Task:
 
     spec: {"data": {"set": name, "directory": path, "normalise": {"mean": m, "std": s}, "held_out": n},
            "partition": "iid", "model": name, "solver": {"sgd": {"lr": 0.1, "steps": 5, "batch": 32}},
-           "objective": name or {name: options}};
+           "objective": name or {name: options}, "root": {"samples": n}, "clusters": {"rotate": [0, 90]}};
     all of `data` but `set` is optional; `partition` is `iid` by default, `objective` the cross entropy where targets
     are integers, else the squared error. Inputs of a built-in set are standardised by the mean and std of its training
     images; `normalise` gives others, on pixels in [0, 1]. `held_out` training samples are kept from the clients, for
-    nodes that are none (the root data of a server). device: where it trains and evaluates, "cpu", "cuda" or "cuda:1".
+    nodes that are none (the root data of a server); `root` says the same with more (`emul.learning.root`). `clusters`:
+    see `emul.learning.clusters`. device: where it trains and evaluates, "cpu", "cuda" or "cuda:1".
     plugins: modules of users that offer data sets, partitions, models or objectives. One model is reused by all calls:
     not for several threads. A spec that `emul.scenario.task` has found sound is expected; makers of its parts raise
     errors of their own on first use.
@@ -66,7 +67,9 @@ class Task:
     @cached_property
     def data(self) -> data_sets.DataSet:
         """Training and test set, read when first asked for and kept."""
-        return data_sets.load(self.spec["data"], self._plugins)
+        found = data_sets.load(self.spec["data"], self._plugins)
+        spec = self.spec.get("clusters")
+        return found if spec is None else clusters.clustered(found, spec, self.seed)
 
     @cached_property
     def device(self) -> Device:
@@ -110,20 +113,37 @@ class Task:
     @cached_property
     def _pools(self) -> tuple[np.ndarray, np.ndarray]:
         """Indices of the training samples that are held out, and of those for the clients, both in their order."""
-        n, held_out = len(self.data.train_y), self.spec["data"].get("held_out") or 0
+        n = len(self.data.train_y)
+        mask = np.zeros(n, dtype=bool)
+        mask[self._chosen_for_root(n)] = True
+        return np.flatnonzero(mask), np.flatnonzero(~mask)
+
+    def _chosen_for_root(self, n: int) -> np.ndarray:
+        if self.spec.get("root") is not None:
+            return root.draw(root.parse(self.spec["root"]), self.data.train_y, self._cluster_of_sample, self.seed)
+        held_out = self.spec["data"].get("held_out") or 0
         if held_out > n:
             raise TaskError(f"held_out: expected at most the {n} training samples, found {held_out}")
-        chosen = generator(self.seed, "partition", "held_out").permutation(n)[:held_out]
-        mask = np.zeros(n, dtype=bool)
-        mask[chosen] = True
-        return np.flatnonzero(mask), np.flatnonzero(~mask)
+        return generator(self.seed, "partition", "held_out").permutation(n)[:held_out]
+
+    @property
+    def _cluster_of_sample(self) -> np.ndarray | None:
+        """The cluster of each training sample, (n,); None: the task has no clusters."""
+        return self.data.columns[clusters.COLUMN].train if self.spec.get("clusters") is not None else None
 
     @cached_property
     def _partition(self) -> partition.Partition:
         pool = self._pools[1]
-        columns = {name: column.train[pool] for name, column in self.data.columns.items()}
-        return partition.make(self.spec.get("partition") or "iid", self.data.train_y[pool], self.clients, self.seed,
-                              columns, self._plugins)
+        spec, of_sample = self.spec.get("partition") or "iid", self._cluster_of_sample
+
+        def make(chosen: np.ndarray, clients: int, seed: int) -> partition.Partition:
+            rows = pool[chosen]
+            columns = {name: column.train[rows] for name, column in self.data.columns.items()}
+            return partition.make(spec, self.data.train_y[rows], clients, seed, columns, self._plugins)
+
+        if of_sample is None:
+            return make(np.arange(len(pool)), self.clients, self.seed)
+        return clusters.divided(of_sample[pool], self.clients, clusters.count(self.spec["clusters"]), self.seed, make)
 
     @cached_property
     def _model(self) -> FlatModule:
@@ -179,6 +199,30 @@ class Task:
     def held_out(self) -> np.ndarray:
         """Which training samples are kept from the clients, (held_out,) int64 into the training set."""
         return self._pools[0]
+
+    def root_part(self, c: int, m: int) -> np.ndarray:
+        """Part c of m of the root data, see `emul.learning.root`: indices into the training set. Raises RootError."""
+        said = root.parse(self.spec.get("root") or {"samples": 0})
+        return root.part(said, self.held_out(), self.data.train_y, self._cluster_of_sample, c, m, self.seed)
+
+    def cluster(self, client: int) -> int | None:
+        """The cluster that the client's data are of; None: the task has no clusters."""
+        self._require(client)
+        return None if self.spec.get("clusters") is None else client % clusters.count(self.spec["clusters"])
+
+    def evaluate_best(self, vectors: Sequence[Vector]) -> dict[str, float]:
+        """{"accuracy", "loss"} of several models: the mean over the task's clusters of what the best of them, that of
+        the least test loss, has on the cluster's test samples; without clusters, over the clients as `evaluate_client`
+        sees them. Changes no state and no stream."""
+        of_clusters = self.spec.get("clusters") is not None
+        groups: list[int | None] = [*range(min(self.clients, clusters.count(self.spec["clusters"])))] \
+            if of_clusters else [None]
+        best: list[dict[str, float]] = []
+        for client in groups:
+            scores = [self._scores_on(vector, client) for vector in vectors]
+            views = [[s.overall()] if of_clusters else [s.under(p) for p in self._distributions] for s in scores]
+            best += [min(of_one, key=lambda found: found["loss"]) for of_one in zip(*views, strict=True)]
+        return {name: float(np.mean([found[name] for found in best])) for name in best[0]}
 
     def evaluate(self, vector: Vector) -> dict[str, float]:
         """{"accuracy", "loss"}: means over the test set; no accuracy where targets are floats. Changes no state and no

@@ -49,8 +49,8 @@ def _ours(file: str) -> bool:
 
 
 def _steps(task: Task) -> Iterator[tuple[tuple[str, ...], Callable[[], Any]]]:
-    yield ("data", "set"), lambda: task.data
-    yield ("data", "held_out"), task.held_out
+    yield ("clusters",) if task.spec.get("clusters") else ("data", "set"), lambda: task.data
+    yield ("root",) if task.spec.get("root") else ("data", "held_out"), task.held_out
     yield ("partition",), lambda: _partition(task)
     yield ("model",), lambda: _model(task)
     yield ("model",), lambda: _forward(task)

@@ -19,7 +19,7 @@ import numpy as np
 from emul.primitives import robust
 from emul.primitives.robust import Aggregation, Given
 from emul.protocols.rounds import Aggregate, State, Update, synchronous_server
-from emul.roles import Node, Vector, World
+from emul.roles import Node, Vector, World, checks
 
 MEAN = "mean"
 Written = str | dict[str, Any]          # a rule as a scenario writes it
@@ -78,6 +78,6 @@ def wrong_rule(written: Written, fraction: float, world: World) -> list[str]:
     expected = max(1, round(fraction * world.clients))
     if rule.least > expected:
         errors.append(f"{said}: needs {rule.least} updates, {expected} clients take part in a round")
-    if rule.rule.reference and not (world.task.get("data") or {}).get("held_out"):
-        errors.append(f"{said}: needs root data at the server: held_out of the task's data, the number of its samples")
+    if rule.rule.reference and not checks.root_samples(world.task):
+        errors.append(f"{said}: needs root data at the server: root of the task, the number of its samples")
     return errors

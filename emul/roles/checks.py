@@ -8,7 +8,8 @@ Each takes values by their keys in a scenario and gives a list of errors, "key =
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 
 def times(**seconds: float | None) -> list[str]:
@@ -40,6 +41,11 @@ def probabilities(**values: float | None) -> list[str]:
 def at_least(least: int, what: str, **values: float | None) -> list[str]:
     """Numbers that are `least` or more; None: there is none. what: how the expected value is called."""
     return _wrong(lambda value: value >= least, what, values)
+
+
+def root_samples(task: Mapping[str, Any]) -> int:
+    """How many training samples a task, as in `World.task`, keeps for nodes that are no clients: its root data."""
+    return int((task.get("root") or {}).get("samples") or (task.get("data") or {}).get("held_out") or 0)
 
 
 def _wrong(right: Callable[[float], bool], expected: str, values: dict[str, float | None]) -> list[str]:

@@ -40,7 +40,7 @@ VERSION = 1
 
 # ---- task ----
 
-TASK_KEYS = ("data", "partition", "model", "solver", "objective")
+TASK_KEYS = ("data", "root", "clusters", "partition", "model", "solver", "objective")
 
 
 def _task(value: Any) -> dict[str, Any]:
@@ -52,9 +52,9 @@ def _task(value: Any) -> dict[str, Any]:
     found += [((key,), MISSING, "is required") for key in ("data", "model", "solver") if value.get(key) is None]
     if found:
         raise findings(found)
-    objective = value.get("objective")
+    said = {key: value[key] for key in ("root", "clusters", "objective") if value.get(key) is not None}
     return {"data": value["data"], "partition": value.get("partition", "iid"), "model": value["model"],
-            "solver": value["solver"], **({} if objective is None else {"objective": objective})}
+            "solver": value["solver"], **said}
 
 
 # ---- what is done with it ----

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from emul.learning import clusters, models, objectives, partition, root, solver
 from emul.learning import data as data_sets
-from emul.learning import models, objectives, partition, solver
 from emul.learning.data import Known
 from emul.learning.names import PluginError
 from emul.learning.trial import said, trial
 from emul.scenario.values import Finding, nearest
 
-_KEYS = ("data", "partition", "model", "solver", "objective")
+_KEYS = ("data", "root", "clusters", "partition", "model", "solver", "objective")
 _DATA_KEYS = ("set", "directory", "normalise", "held_out")
 
 
@@ -40,8 +40,11 @@ def _mistakes(task: Any, clients: int, plugins: Sequence[str]) -> list[Finding]:
     if task.get("data") is not None:
         found += _of_data(task["data"], plugins)
         known = _known(task["data"])
-    found += _of_partition(task.get("partition") or "iid", clients, known, _samples(task.get("data"), known),
-                           plugins)
+    if task.get("root") is not None:
+        found += _of_root(task["root"], task.get("data"), known)
+    if task.get("clusters") is not None:
+        found += _of_clusters(task["clusters"], clients, known)
+    found += _of_partition(task.get("partition") or "iid", clients, known, _samples(task, known), plugins)
     if task.get("model") is not None:
         found += _of_model(task["model"], known, plugins)
     if task.get("objective") is not None:
@@ -107,12 +110,13 @@ def _known(data: Any) -> Known | None:
     return data_sets.BUILT_IN.get(name) if isinstance(name, str) else None
 
 
-def _samples(data: Any, known: Known | None) -> int | None:
+def _samples(task: dict[str, Any], known: Known | None) -> int | None:
     """How many training samples the clients share; None: nobody knows yet."""
     if known is None:
         return None
-    held_out = data.get("held_out")
-    return known.samples - (held_out if _is_held_out(held_out, known) else 0)
+    said = task.get("root")
+    kept = said.get("samples") if isinstance(said, dict) else task["data"].get("held_out")
+    return known.samples - (int(kept) if kept is not None and _is_held_out(kept, known) else 0)
 
 
 def _of_data(data: Any, plugins: Sequence[str]) -> Iterator[Finding]:
@@ -141,6 +145,43 @@ def _of_held_out(held_out: Any, known: Known | None) -> Iterator[Finding]:
     if held_out is not None and not (_is_held_out(held_out, known) if known else _is_count(held_out, 0)):
         yield (("data", "held_out"), _shown(held_out), f"expected an integer in 0..{known.samples - 1}" if known else
                "expected an integer, 0 or more")
+
+
+def _of_root(said: Any, data: Any, known: Known | None) -> Iterator[Finding]:
+    if not isinstance(said, dict):
+        yield ("root",), _shown(said), "expected such as {samples: 100}, or {samples: 100, bias: 0.5, class: 3}"
+        return
+    if isinstance(data, dict) and data.get("held_out"):
+        yield ("root",), _shown(said), "expected either root or data.held_out"
+    for key in said:
+        if key not in root.KEYS:
+            yield ("root", str(key)), _shown(said[key]), "unknown key" + nearest(str(key), root.KEYS)
+    samples, most = said.get("samples"), known.samples - 1 if known else None
+    if not _is_count(samples, 1) or (most is not None and int(samples or 0) > most):
+        yield ("root", "samples"), _shown(samples), f"expected an integer in 1..{most or 'n'}"
+    bias, towards, parts = said.get("bias"), said.get("class"), said.get("parts")
+    if bias is not None and not (_is_number(bias) and 0 <= bias <= 1):
+        yield ("root", "bias"), _shown(bias), "expected a share of the root samples in [0, 1]"
+    if towards is not None and not (_is_count(towards, 0) and (known is None or towards < known.classes)):
+        yield ("root", "class"), _shown(towards), f"expected a class in 0..{known.classes - 1 if known else 'C - 1'}"
+    if parts not in (None, "random", "labels"):
+        yield ("root", "parts"), _shown(parts), "expected random or labels"
+
+
+def _of_clusters(said: Any, clients: int, known: Known | None) -> Iterator[Finding]:
+    if not isinstance(said, dict) or len(said) != 1 or next(iter(said)) not in clusters.KINDS:
+        yield ("clusters",), _shown(said), "expected such as {rotate: [0, 90]} or {relabel: 2}"
+        return
+    (kind, value), = said.items()
+    turned = kind == "rotate"
+    if turned and not (isinstance(value, list) and len(value) >= 2 and all(map(_is_right_angle, value))):
+        yield ("clusters", kind), _shown(value), "expected two angles or more, multiples of 90 degrees"
+    elif not turned and not _is_count(value, 2):
+        yield ("clusters", kind), _shown(value), "expected a number of clusters >= 2"
+    elif clusters.count(said) > clients:
+        yield ("clusters", kind), _shown(value), f"expected at most {clients} clusters, one a client"
+    if turned and known is not None and known.input_shape[-1] != known.input_shape[-2]:
+        yield ("clusters", kind), _shown(value), f"expected square images, the data have {known.input_shape}"
 
 
 def _of_normalise(levels: Any, channels: int | None) -> Iterator[Finding]:
@@ -191,6 +232,8 @@ def _of_rule(name: str, value: Any, classes: int | None) -> Iterator[tuple[tuple
         yield (), value, "expected a concentration > 0"
     elif name == "classes" and not (_is_count(value, 1) and value <= (classes or value)):
         yield (), value, f"expected a number of classes in 1..{classes or 'C'}"
+    elif name == "degree" and not (_is_number(value) and 0 <= value <= 1):
+        yield (), value, "expected a probability in [0, 1]"
     elif name == "bootstrap" and not _is_count(value, 1):
         yield (), value, "expected a number of samples >= 1"
 
@@ -242,6 +285,10 @@ def _of_objective(spec: Any, plugins: Sequence[str]) -> Iterator[Finding]:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_right_angle(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value % 90 == 0
 
 
 def _is_count(value: Any, least: int) -> bool:

@@ -151,7 +151,7 @@ def test_held_out_samples_belong_to_no_client_and_train_the_server():
 
 def test_a_node_without_samples_is_told_how_to_get_some():
     task = Task(spec(), 10, 1)
-    text = ('node "server" is no client and has no samples: expected data.held_out in the task, '
+    text = ('node "server" is no client and has no samples: expected root or data.held_out in the task, '
             "the number of samples kept for such nodes")
     with pytest.raises(TaskError, match=f"^{text}$"):
         task.for_node("server", None, Round()).local_update(task.initial_parameters())

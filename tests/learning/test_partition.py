@@ -113,3 +113,30 @@ def test_another_seed_gives_another_partition(spec):
 def test_what_cannot_be_divided_is_said(spec, text):
     with pytest.raises(PartitionError, match=f"^{re.escape(text)}$"):
         make(spec, np.array([0, 1, 0, 1]), 5, 0)
+
+
+# --- degree ---------------------------------------------------------------------------------------------------------
+
+def test_a_class_goes_to_its_group_with_probability_q_and_else_to_all_others_alike():
+    labels = np.repeat(np.arange(4), 4000)
+    shares = shards({"degree": 0.7}, labels, 8)
+    assert sorted(np.concatenate(shares).tolist()) == list(range(len(labels)))
+    counts = np.array([np.bincount(labels[s], minlength=4) for s in shares])        # (8 clients, 4 classes)
+    main = counts.argmax(axis=1)
+    assert sorted(main.tolist()) == [0, 0, 1, 1, 2, 2, 3, 3]
+    for g in range(4):
+        of_group = counts[main == g].sum(axis=0) / 4000
+        np.testing.assert_allclose(of_group, np.where(np.arange(4) == g, 0.7, 0.1), atol=0.025)
+        assert abs(np.subtract(*counts[main == g].sum(axis=1))) <= 1
+
+
+def test_degree_one_over_the_classes_is_iid_and_degree_one_is_a_class_each():
+    labels = np.repeat(np.arange(5), 2000)
+    even = np.array([np.bincount(labels[s], minlength=5) / len(s) for s in shards({"degree": 0.2}, labels, 5)])
+    np.testing.assert_allclose(even, 0.2, atol=0.03)
+    assert {len(set(labels[s].tolist())) for s in shards({"degree": 1.0}, labels, 5)} == {1}
+
+
+def test_fewer_clients_than_classes_make_no_groups():
+    with pytest.raises(PartitionError, match=r"^degree: 3 clients make no group for each of the 4 classes$"):
+        shards({"degree": 0.5}, np.repeat(np.arange(4), 10), 3)

@@ -138,7 +138,7 @@ def test_a_rule_is_checked_where_it_is_written(rule: str, said: str) -> None:
 
 
 def test_a_rule_that_needs_root_data_says_where_it_comes_from() -> None:
-    with pytest.raises(ScenarioError, match="fltrust  needs root data at the server: held_out of the task's data"):
+    with pytest.raises(ScenarioError, match="fltrust  needs root data at the server: root of the task"):
         loads(text("fltrust").replace(", held_out: 60", ""))
 
 
