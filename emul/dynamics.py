@@ -18,12 +18,13 @@ from typing import Any
 
 from emul.base.errors import Problem, ScenarioError
 from emul.kernel import Crash, LinkChange
+from emul.kernel import DropOut as Drop
 from emul.kernel.parts import Fault, Leave
 from emul.network import Network
 from emul.network.models import churn, loss, outages
 from emul.network.models.latency import latency, least_ns
 from emul.network.models.traces import TraceSpec, digest
-from emul.scenario import Behaviour, LinkDown, Scenario
+from emul.scenario import Behaviour, DropOut, LinkDown, Scenario
 from emul.scenario import Crash as NodeCrash
 from emul.scenario.churn import Absence, Availability, Churn, Days, Group, Kind
 from emul.scenario.faults import Leave as NodeLeave
@@ -38,12 +39,14 @@ _VALUES = ("bandwidth_bps", "latency_ns", "outage")
 class Dynamics:
     """faults: those whose times are known, in the order of the file. streams: endless ones, each in the order of time.
 
-    slowdowns: node -> (from ns on, numerator, denominator) of how slow it is, ascending.
+    slowdowns: node -> (from ns on, numerator, denominator) of how slow it is, ascending. dropouts: node -> at what it
+    drops out of a round.
     """
 
     faults: list[Fault] = field(default_factory=list)
     streams: list[Iterator[Fault]] = field(default_factory=list)
     slowdowns: dict[int, list[list[int]]] = field(default_factory=dict)
+    dropouts: dict[int, list[Drop]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     ignored: list[tuple[str, str]] = field(default_factory=list)    # (place in the scenario, idle node or pattern)
 
@@ -61,8 +64,8 @@ def dynamics(scenario: Scenario, network: Network, names: Sequence[str], idle: S
     if maker.problems:
         raise ScenarioError(str(scenario.path or scenario.name), maker.problems)
     placed = sorted([*maker.placed, *maker.link_changes()], key=_place)
-    return Dynamics([fault for _, fault in placed], maker.streams(), maker.slowdowns(), maker.warnings,
-                    maker.ignored)
+    return Dynamics([fault for _, fault in placed], maker.streams(), maker.slowdowns(), maker.dropouts,
+                    maker.warnings, maker.ignored)
 
 
 def _place(placed: tuple[int, Fault]) -> int:
@@ -99,6 +102,7 @@ class _Maker:
         self._windows: dict[tuple[int, int], list[_Window]] = {}
         self._ups: dict[tuple[int, int], list[tuple[int, int]]] = {}        # (time, place) of what ends every "down"
         self._slow: dict[int, list[tuple[int, int, Fraction]]] = {}
+        self.dropouts: dict[int, list[Drop]] = {}
         self._absences: dict[int, tuple[churn.Absences, Kind]] = {}         # of each node those of the last rule
         self._groups: list[tuple[int, churn.Absences, Kind]] = []
         self._labels: dict[str, int] = {}
@@ -124,7 +128,10 @@ class _Maker:
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 
-    def _add_to_node(self, node: int, place: int, fault: NodeCrash | NodeLeave | Slow) -> None:
+    def _add_to_node(self, node: int, place: int, fault: NodeCrash | NodeLeave | Slow | DropOut) -> None:
+        if isinstance(fault, DropOut):
+            self.dropouts.setdefault(node, []).append(Drop(fault.stage, fault.first or 1, fault.last))
+            return
         until = None if fault.for_ns is None else fault.at_ns + fault.for_ns
         if isinstance(fault, Slow):
             factor = Fraction(str(fault.factor))

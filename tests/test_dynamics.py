@@ -29,6 +29,7 @@ from emul.scenario import (
     Compute,
     Crash,
     Days,
+    DropOut,
     Group,
     Leave,
     LinkDown,
@@ -485,6 +486,7 @@ any_fault = st.one_of(
     st.builds(Partition, moments, st.just((("server", "client1"), ("*",))), lengths, flights),
     st.builds(Crash, moments, clients, st.integers(1, 60).map(lambda ms: ms * MS), st.booleans()),
     st.builds(Leave, moments, clients, lengths),
+    st.builds(DropOut, clients, st.just("Blob"), st.none() | st.integers(1, 3)),
     st.builds(Slow, moments, clients, st.sampled_from([0.5, 3.0]), lengths),
     st.builds(Churn, clients, laws, laws, kinds, st.booleans()),
     st.builds(Group, st.builds(Shocks, laws, laws, st.just(0.5), st.just(0.5)), clients, st.just(()), st.none(), kinds))

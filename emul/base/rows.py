@@ -35,6 +35,7 @@ RESENT = 20         # time, source, seq, bytes, vertex, next vertex             
 DECLARED = 21       # time, source, seq, bytes                                  of a copy: counted, but not carried
 STATED = 22         # time, node                 the cost of the computation in the row before was stated by the scheme
 REJECT = 23         # time, source, seq, reason                                 at its arrival, or when it was read
+DROP = 24           # time, node, round         it drops out: nothing more of this round is heard of it, or reaches it
 
 INBOX, DELIVERED_LATE, TO_ENDED = 0, 1, 2       # fates in a DELIVER row
 
@@ -63,4 +64,5 @@ NAMES = {
     DECLARED: ("declared", "time_ns", "source", "seq", "bytes"),
     STATED: ("stated", "time_ns", "node"),
     REJECT: ("reject", "time_ns", "source", "seq", "reason"),
+    DROP: ("drop", "time_ns", "node", "round"),
 }

@@ -15,7 +15,7 @@ from emul.engine.setups import FUSED, behaviours, offered, setups
 from emul.kernel import Fusing, Plan, StopRule
 from emul.network import Network
 from emul.network.recorded import Realisation
-from emul.scenario import Behaviour, Scenario
+from emul.scenario import Behaviour, DropOut, Scenario
 from emul.workers.core import Setup
 
 _SHOWN = 10                         # idle nodes that are named
@@ -74,8 +74,8 @@ def _plan(parts: Parts, worker_of: Sequence[int], lanes: Sequence[int]) -> Plan:
         names=placed.names, roles=placed.role_of, vertices=placed.vertices, workers=worker_of,
         deciders=[node for node in schemes.deciders(parts.module, placed.roles) if node not in faulty],
         stop=StopRule(stop.rounds, stop.accuracy, stop.virtual_time_ns),
-        faults=change.faults, streams=change.streams, evaluate_every=scenario.evaluation.every,
-        fuse=None if fuse is None else Fusing(FUSED, fuse.clients, lanes),
+        faults=change.faults, streams=change.streams, dropouts=change.dropouts,
+        evaluate_every=scenario.evaluation.every, fuse=None if fuse is None else Fusing(FUSED, fuse.clients, lanes),
         max_message=scenario.limits.max_message, max_unread=scenario.limits.max_unread)
 
 
@@ -93,7 +93,10 @@ def _ignored(parts: Parts) -> list[str]:
             *(f"attacks: {name} is idle in {label}, it attacks nobody" for name in attackers),
             *(f"faults[{i}].behave: {label} has no {fault.behave}, {fault.node} follows the protocol"
               for i, fault in enumerate(parts.scenario.faults)
-              if isinstance(fault, Behaviour) and not offered(parts, fault) and fault.node not in parts.placed.idle)]
+              if isinstance(fault, Behaviour) and not offered(parts, fault) and fault.node not in parts.placed.idle),
+            *(f"faults[{i}].stage: {label} has no message {fault.stage}, {fault.node} does not drop out"
+              for i, fault in enumerate(parts.scenario.faults)
+              if isinstance(fault, DropOut) and fault.stage not in schemes.message_names(parts.module))]
 
 
 def _unmatched(network: Network) -> list[str]:

@@ -7,6 +7,7 @@ from sys import intern
 
 from emul.base import rows
 from emul.kernel.calendar import ADVANCE, FAR, FLOW_IN, FLOW_ON, LAND, LOCAL, NETWORK, OFFER
+from emul.kernel.dropouts import drops_out, misses
 from emul.kernel.fates import matches, settle, skip_lost_rounds
 from emul.kernel.parts import FLOW, OWN, SHARED, Copy, KNode, Payload, Pipe
 from emul.kernel.state import Kernel
@@ -23,7 +24,8 @@ def send(kernel: Kernel, node: KNode, action: Send) -> None:
     """One copy for each target, offered to the first link of its way."""
     time, source, seq, kind, round_ = node.time, node.id, action.first, intern(action.kind), action.round
     size = action.size + ENVELOPE_BYTES
-    nodes, log, away = kernel.nodes, kernel.log, node.away
+    nodes, log = kernel.nodes, kernel.log
+    away = node.away or (bool(kernel.plan.dropouts) and drops_out(kernel, node, kind))
     reason = action.reason
     if size > kernel.plan.max_message and not reason:
         reason = "larger than max_message"
@@ -211,9 +213,10 @@ def arrive(kernel: Kernel, time: int, copy: Copy, delivered: bool, tail: Tail, r
     under_way.remove(copy)
     if not under_way:
         del receiver.coming[copy.source]
+    gone = receiver.away or (bool(receiver.dropped) and misses(receiver, copy))
     if copy.payload.undecided:
-        _decide(kernel, copy, delivered and not receiver.away)
-    if not delivered or (receiver.away and pipe is not None):
+        _decide(kernel, copy, delivered and not gone)
+    if not delivered or (gone and pipe is not None):
         link = (-1, -1) if pipe is None else (pipe.src, pipe.dst)
         kernel.log((rows.LOST, time, copy.source, copy.seq, *link))
         _unread(kernel, copy)

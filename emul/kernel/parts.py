@@ -43,6 +43,16 @@ class LinkChange:
     told: Mapping[str, Any] | None = None
 
 
+@dataclass(frozen=True)
+class DropOut:
+    """A node drops out of each of the rounds `first` .. `last` (None: for good) just before it would send its first
+    message of type `kind` in it: what it sends from then on in that round, and what arrives for it, is lost."""
+
+    kind: str
+    first: int = 1
+    last: int | None = None
+
+
 MAX_MESSAGE = 1 << 30
 MAX_UNREAD = 1000
 
@@ -82,6 +92,7 @@ class Plan:
     stop: StopRule
     faults: Sequence[Fault] = field(default_factory=tuple)
     streams: Sequence[Iterator[Fault]] = field(default_factory=tuple)    # each in the order of time, maybe endless
+    dropouts: Mapping[int, Sequence[DropOut]] = field(default_factory=dict)     # node -> at what it drops out
     evaluate_every: int = 1                             # rounds between two evaluations, for a stop on accuracy
     fuse: Fusing | None = None
     max_message: int = MAX_MESSAGE                      # bytes of a message; what is larger is rejected
@@ -268,16 +279,17 @@ class KNode:
     """A node as the kernel sees it: everything of it but its role's own state."""
 
     __slots__ = ("abstained", "activations_here", "alive", "away", "coming", "computing", "departures", "downs",
-                 "entered_here", "epoch", "finished", "finished_at", "followed_at", "following", "group", "id",
-                 "implied", "in_round", "inbox", "leaders", "left", "local_seq", "losses", "name", "next", "open_index",
-                 "out_latency", "parked", "patience", "quorum", "reached", "refusable", "role", "round", "time",
-                 "uncharged", "uncharged_most", "unread", "vertex", "watchers", "ways", "worker")
+                 "dropped", "entered_here", "epoch", "finished", "finished_at", "followed_at", "following", "group",
+                 "id", "implied", "in_round", "inbox", "leaders", "left", "local_seq", "losses", "name", "next",
+                 "open_index", "out_latency", "parked", "patience", "quorum", "reached", "refusable", "role", "round",
+                 "time", "uncharged", "uncharged_most", "unread", "vertex", "watchers", "ways", "worker")
 
     def __init__(self, id: int, name: str, role: str, vertex: int, worker: int, out_latency: int):
         self.id, self.name, self.role, self.vertex, self.worker = id, name, role, vertex, worker
         self.out_latency = out_latency
         self.alive = True
         self.away = False
+        self.dropped = 0                        # the newest round that it has dropped out of; 0: none
         self.finished = False
         self.finished_at: int | None = None
         self.downs: Sequence[tuple[int, int | None]] = ()   # (crashed at, will return at, None: never)

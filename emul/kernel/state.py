@@ -58,7 +58,7 @@ class Kernel:
         self.open: deque[tuple[KNode, int]] = deque()               # activations in order: node, time
         self.horizon: deque[tuple[int, int]] = deque()              # (index, bound), bounds ascending: the least first
         # if only crashes can happen, what a link says of a message is final: its frames can travel while it does
-        self.early = not plan.streams and all(isinstance(f, Crash) for f in plan.faults)
+        self.early = not (plan.streams or plan.dropouts) and all(isinstance(f, Crash) for f in plan.faults)
         self.flows: Pipe | None = None              # of the network's Fluid, once it is used
         self.pulled = 0                             # faults taken from streams since a round was entered
         self.followers: dict[int, set[int]] = {}    # leader -> nodes that follow it, or once did

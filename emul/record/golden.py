@@ -63,6 +63,7 @@ class _Log:
             rows.LATE: lambda row: f"{self._copy(row)} is late, unread",
             rows.UNREAD: lambda row: f"{self._copy(row)} stays unread",
             rows.AWAY: lambda row: f"{self._node(row)} goes away",
+            rows.DROP: lambda row: f"{self._node(row)} drops out of round {row[3]}",
             rows.BACK: lambda row: f"{self._node(row)} is back",
             rows.DECLARED: lambda row: f"{row[4]} B of {self._copy(row)} are declared",
             rows.STATED: lambda row: f"{self._node(row)} has stated that cost",

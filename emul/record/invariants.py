@@ -65,7 +65,7 @@ def check_columns(table: Table, header: Mapping[str, Any], latencies: Mapping[tu
     run = _Run(table, header, latencies or {}, unordered)
     return Report([_one_fate(run), _unbroken_routes(run), _bytes_conserved(run), _latency_kept(run), _link_order(run),
                    _activations_in_order(run), _actions_at_activations(run), _silence(run),
-                   _deliveries_to_the_living(run), _rejected_once(run), _rounds_grow(run)])
+                   _deliveries_to_the_living(run), _dropped_out(run), _rejected_once(run), _rounds_grow(run)])
 
 
 class _Run:
@@ -399,6 +399,30 @@ def _deliveries_to_the_living(run: _Run) -> Invariant:
         cases.append(f"{run.name(run.keys[copy[i]])} to {run.node(int(target[i]))} is delivered "
                      + ("to the dead" if dead[i] else "as if its receiver had ended"))
     return _result("only the living receive", cases, int(wrong.sum()), f"{len(copy)} deliveries")
+
+
+def _dropped_out(run: _Run) -> Invariant:
+    """Of a node that has dropped out of a round no link carries anything more of that round, and none reaches it."""
+    dropped, sent, arrived = run.table[rows.DROP], run.table[rows.SEND], run.table[rows.DELIVER]
+    name = "who drops out of a round is out of it"
+    if not len(dropped):
+        return _result(name, [], 0, "nobody dropped out")
+    copy = run.copy_of[rows.DELIVER]
+    copy, delivered = copy[copy >= 0], arrived.index[copy >= 0]
+    finder = Finder(dropped["node"] << 32 | dropped["round"])
+
+    def after(node: np.ndarray, round_: np.ndarray, index: np.ndarray) -> np.ndarray:
+        place = finder.places(node << 32 | round_)
+        return (place >= 0) & (index > dropped.index[place])
+
+    heard = after(sent["source"], sent["round"], sent.index) & (sent["vertex"] >= 0)
+    reached = (after(sent["target"][copy], sent["round"][copy], delivered)
+               & (sent["source"][copy] != sent["target"][copy]))
+    cases = [f"{run.name(run.keys[key])} {text}" for bad, keys, text in (
+        (heard, np.arange(len(run.keys)), "is sent by a node that has dropped out of its round"),
+        (reached, copy, "reaches a node that has dropped out of its round"))
+             if bad.any() for key in [keys[_first(bad)]]]
+    return _result(name, cases, int(heard.sum() + reached.sum()), f"{len(dropped)} dropped out")
 
 
 def _rejected_once(run: _Run) -> Invariant:

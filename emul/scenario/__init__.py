@@ -5,6 +5,7 @@ from emul.scenario.churn import Availability, Churn, Days, Group
 from emul.scenario.faults import (
     Behaviour,
     Crash,
+    DropOut,
     Fault,
     Leave,
     LinkDown,
@@ -21,7 +22,7 @@ from emul.scenario.params import build_params, check_params
 from emul.scenario.scenario import Compute, Evaluation, Fuse, Scenario, Stop, Workers
 from emul.scenario.sweep import Sweep, parse_seeds
 
-__all__ = ["Attack", "Availability", "Behaviour", "Chosen", "Churn", "Compute", "Crash", "Days", "Evaluation", "Fault",
-           "Fuse", "Group", "Leave", "Limits", "LinkDown", "LinkSet", "LinkUp", "NodeSpeed", "Partition", "Scenario",
-           "Slow", "Stop", "Sweep", "Workers", "build_params", "check_params", "chosen", "label_of", "load", "loads",
-           "parse_seeds"]
+__all__ = ["Attack", "Availability", "Behaviour", "Chosen", "Churn", "Compute", "Crash", "Days", "DropOut",
+           "Evaluation", "Fault", "Fuse", "Group", "Leave", "Limits", "LinkDown", "LinkSet", "LinkUp", "NodeSpeed",
+           "Partition", "Scenario", "Slow", "Stop", "Sweep", "Workers", "build_params", "check_params", "chosen",
+           "label_of", "load", "loads", "parse_seeds"]

@@ -6,7 +6,7 @@ Each part is looked at if what it needs is sound, so that one mistake does not h
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -225,16 +225,25 @@ def _said(text: str, name: str, parameters: dict[str, Any], path: Path) -> tuple
 
 
 def _behaviours(faults: list[Fault], modules: list[ModuleType], source: Source, plugins: Sequence[str]) -> None:
-    offered = {name for module in modules for name in getattr(module, "BEHAVIOURS", {})}
-    entries = source.tree.get("faults") or []
-    if not faults:
-        return
-    for i, entry in enumerate(entries):
-        name = entry.get("behave")
-        if name is not None and name not in offered and not _offered_elsewhere(name, plugins):
-            expected = ("unknown behaviour" + nearest(name, sorted(offered)) if offered else
-                        "unknown behaviour: no scheme of this scenario has any")
-            source.problem(("faults", i, "behave"), shown(name), expected)
+    if faults:
+        _only_offered("behave", "behaviour", _behaviours_of, modules, source, plugins)
+        _only_offered("stage", "message", schemes.message_names, modules, source, plugins)
+
+
+def _behaviours_of(module: ModuleType) -> list[str]:
+    return list(getattr(module, "BEHAVIOURS", {}))
+
+
+def _only_offered(key: str, what: str, offer: Callable[[ModuleType], list[str]], modules: list[ModuleType],
+                  source: Source, plugins: Sequence[str]) -> None:
+    """Problems of faults whose `key` names what no scheme has."""
+    offered = {name for module in modules for name in offer(module)}
+    for i, entry in enumerate(source.tree.get("faults") or []):
+        name = entry.get(key)
+        if name is not None and name not in offered and not _offered_elsewhere(name, offer, plugins):
+            expected = (f"unknown {what}" + nearest(name, sorted(offered)) if offered else
+                        f"unknown {what}: no scheme of this scenario has any")
+            source.problem(("faults", i, key), shown(name), expected)
 
 
 def _attacks(entries: Sequence[Attack], modules: list[ModuleType], source: Source, plugins: Sequence[str]) -> None:
@@ -268,12 +277,12 @@ def _attack(chosen: Chosen, kind: str, path: Path, source: Source, plugins: Sequ
         source.problem(where, value, expected)
 
 
-def _offered_elsewhere(name: str, plugins: Sequence[str]) -> bool:
-    """Whether a scheme that this scenario does not run has the behaviour: a run keeps the scenario of its scheme alone,
-    with the faults of all."""
+def _offered_elsewhere(name: str, offer: Callable[[ModuleType], list[str]], plugins: Sequence[str]) -> bool:
+    """Whether a scheme that this scenario does not run has it: a run keeps the scenario of its scheme alone, with the
+    faults of all."""
     for scheme in schemes.known(plugins):
         with contextlib.suppress(EmulError):
-            if name in getattr(schemes.find(scheme, plugins), "BEHAVIOURS", {}):
+            if name in offer(schemes.find(scheme, plugins)):
                 return True
     return False
 

@@ -137,7 +137,18 @@ class Behaviour:
     last: int | None = None
 
 
-Fault = LinkDown | LinkUp | LinkSet | Partition | Crash | Leave | Slow | Behaviour | Absence
+@dataclass(frozen=True)
+class DropOut:
+    """The node (a name or a pattern) drops out of each of the rounds `first` .. `last`, just before it would send its
+    first message of type `stage` in it; first None: of all rounds; last None: for good."""
+
+    node: str
+    stage: str
+    first: int | None = None
+    last: int | None = None
+
+
+Fault = LinkDown | LinkUp | LinkSet | Partition | Crash | Leave | Slow | Behaviour | DropOut | Absence
 
 
 def is_pattern(name: str) -> bool:
@@ -215,12 +226,13 @@ _KINDS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "leave": ("a node that leaves", ("at",), ("for_",)),
     "slow": ("a node that slows down", ("at",), ("for_",)),
     "behave": ("a faulty behaviour", (), ("rounds",)),
+    "drop": ("a node that drops out", ("stage",), ("rounds",)),
     "partition": ("a partition", ("at",), ("for_", "inflight")),
     "churn": ("churn", (), ()),
     "availability": ("availability", (), ()),
     "group": ("a group", (), ()),
 }
-_OF_LINKS, _OF_NODES = ("down", "up", "set"), ("crash", "leave", "slow", "behave")
+_OF_LINKS, _OF_NODES = ("down", "up", "set"), ("crash", "leave", "slow", "behave", "drop")
 _ALONE = ("partition", "churn", "availability", "group")
 
 
@@ -239,6 +251,8 @@ class FaultRule(Section):
     slow: Annotated[float, number("how many times slower, a number in [0.001, 1000000]",
                                   lambda x: 1e-3 <= x <= 1e6)] | None = None
     behave: Text | None = None
+    drop: _TrueFlag | None = None
+    stage: Text | None = None
     rounds: Rounds | None = None
     for_: Annotated[PositiveDuration | None, Field(alias="for")] = None
     churn: ChurnRule | None = None
@@ -281,6 +295,8 @@ def _values(f: FaultRule, base: Path) -> list[Fault]:
         return [group_value(f.group)]
     if f.behave is not None and f.node is not None:
         return [Behaviour(f.node, f.behave, *(f.rounds or (None, None)))]
+    if f.drop and f.node is not None and f.stage is not None:
+        return [DropOut(f.node, f.stage, *(f.rounds or (None, None)))]
     assert f.at is not None
     inflight = cast(InFlight, f.inflight or "drop")
     if f.partition is not None:
@@ -299,9 +315,10 @@ def _values(f: FaultRule, base: Path) -> list[Fault]:
 
 def fault_document(fault: Fault) -> dict[str, Any]:
     """As a file says it."""
-    if isinstance(fault, Behaviour):
+    if isinstance(fault, Behaviour | DropOut):
         rounds = None if fault.first is None else rounds_text(fault.first, fault.last)
-        return without_none(node=fault.node, behave=fault.behave, rounds=rounds)
+        what = {"behave": fault.behave} if isinstance(fault, Behaviour) else {"stage": fault.stage, "drop": True}
+        return {"node": fault.node} | what | without_none(rounds=rounds)
     if isinstance(fault, Absence):
         return absence_document(fault)
     how = {"at": duration_text(fault.at_ns)}

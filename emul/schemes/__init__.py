@@ -108,6 +108,11 @@ def _wrong_roles(module: ModuleType) -> str:
     return next((f'PLACES["{role}"] = {place!r}: {text}' for role, place, text in wrong if text), "")
 
 
+def message_names(module: ModuleType) -> list[str]:
+    """The names of all messages that a scheme sends."""
+    return [kind.__name__ for kind in getattr(module, "MESSAGES", ())]
+
+
 def _wrong_messages(module: ModuleType) -> str:
     """What is wrong with `MESSAGES`; "": nothing."""
     listed = getattr(module, "MESSAGES", ())

@@ -23,6 +23,7 @@ from emul.scenario import (
     Churn,
     Crash,
     Days,
+    DropOut,
     Group,
     Leave,
     LinkDown,
@@ -58,6 +59,8 @@ faults:
   - {at: 6 s, node: client1, crash: true, wipe: true, for: 1 s}
   - {at: 6 s, node: "client*", leave: true, for: 1 s}
   - {at: 7 s, node: client2, slow: 4, for: 1 min}
+  - {node: "client*", stage: Update, drop: true, rounds: 2..3}
+  - {node: client3, stage: Update, drop: true}
   - churn: {match: "client*", up: {weibull: {shape: 0.5, scale: 10 min}}, down: {exponential: 2 min}, kind: crash,
             start: up}
   - churn: {match: client1, up: {lognormal: {median: 5 min, sigma: 1.5}}, down: 30 s}
@@ -93,6 +96,7 @@ def test_every_fault_arrives_in_the_units_of_the_emulator(base: Path) -> None:
         LinkSet(4 * S, "client1", "server", outage="none"),
         Partition(5 * S, (("server", "client1"), ("*",)), 15 * S, "deliver"),
         Crash(6 * S, "client1", S, True), Leave(6 * S, "client*", S), Slow(7 * S, "client2", 4, 60 * S),
+        DropOut("client*", "Update", 2, 3), DropOut("client3", "Update"),
         Churn("client*", Weibull(0.5, 600 * S), Exponential(120 * S), "crash", False),
         Churn("client1", LogNormal(300 * S, 1.5), Fixed(30 * S), "leave", True),
         Availability(base / "avail.csv", "client*", 172_800 * S, True, "crash"),
@@ -137,6 +141,8 @@ ONE = "line 9  faults[0]"
      f"{ONE}.set.bandwidth  20  expected a bandwidth such as 20 Mbit/s or 2 MB/s: the unit is missing"),
     ("{at: 1 s, node: a, slow: 0}", f"{ONE}.slow  0  expected how many times slower, a number in [0.001, 1000000]"),
     ("{at: 1 s, node: a, leave: true, wipe: true}", f"{ONE}.wipe  true  is not used by a node that leaves"),
+    ("{node: a, drop: true}", f"{ONE}.stage  missing  is needed by a node that drops out"),
+    ("{at: 1 s, node: a, stage: Update, drop: true}", f'{ONE}.at  "1 s"  is not used by a node that drops out'),
     ("{at: 1 s, partition: [[a]]}", f'{ONE}.partition  [["a"]]  expected two lists of names or more, such as '
                                     "[[server, client1], [client2]]"),
     ("{churn: {match: a, up: {weibul: 3}, down: 1 s}}",

@@ -181,7 +181,7 @@ did you mean Mbit/s or MB/s?
     ({"nodes": "[{match: a, speed: .inf}]"}, "line 12  nodes[0].speed  inf  expected a positive number"),
     ({"faults": "[{at: 1 s, link: 'client1', down: true}]"}, 'line 12  faults[0].link  "client1"  '
      'expected "a->b" or "a<->b", each side a name or a pattern such as "client*"'),
-    ({"faults": "[{node: a}]"}, "line 12  faults[0]  missing  expected one of crash, leave, slow, behave"),
+    ({"faults": "[{node: a}]"}, "line 12  faults[0]  missing  expected one of crash, leave, slow, behave, drop"),
     ({"faults": "[{node: a, crash: true}]"}, "line 12  faults[0].at  missing  is needed by a crash"),
     ({"faults": "[{at: 1 s, node: a, crash: true, down: true}]"},
      "line 12  faults[0].down  true  is not used by a crash"),
@@ -306,6 +306,12 @@ def test_faulty_behaviour_is_refused_unless_a_scheme_of_the_scenario_has_it():
     text = small(faults="[{node: client1, behave: lazy, rounds: 3..9}]")
     assert table(text, check=True) == ('line 12  faults[0].behave  "lazy"  unknown behaviour: '
                                        "no scheme of this scenario has any")
+
+
+def test_a_stage_is_a_message_of_a_scheme_of_the_scenario():
+    text = small(faults="[{node: client1, stage: Updat, drop: true}]")
+    assert table(text, check=True) == (
+        'line 12  faults[0].stage  "Updat"  unknown message; did you mean "Update"?')
 
 
 def test_a_missing_topology_file_is_told_at_the_topology(tmp_path):

@@ -373,8 +373,17 @@ def computing(run: Run) -> pd.DataFrame:
 
 
 def absences(run: Run) -> Waits:
-    """When nodes were away, their roles going on: what `away` and `back` rows enclose. state and outcome: -1."""
-    gone, back = run.table[R.AWAY], run.table[R.BACK]
+    """When nodes were away, their roles going on: what `away` and `back` rows enclose, and for those that dropped out
+    of a round what `drop` and the next `enter` do. state and outcome: -1."""
+    away, dropped = (_between(run, begin, end) for begin, end in ((R.AWAY, R.BACK), (R.DROP, R.ENTER)))
+    node, begin, end = (np.concatenate(pair) for pair in zip(away, dropped, strict=True))
+    none = np.full(len(node), -1)
+    return Waits(node, begin, end, none, none)
+
+
+def _between(run: Run, begins: int, ends: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(node, from, to) of what a row of one kind begins and the next of another kind of the same node ends."""
+    gone, back = run.table[begins], run.table[ends]
     node = np.concatenate([gone["node"], back["node"]])
     time = np.concatenate([gone["time_ns"], back["time_ns"]])
     order = np.lexsort((np.concatenate([gone.index, back.index]), node))
@@ -382,5 +391,4 @@ def absences(run: Run) -> Waits:
     node, time = node[order], time[order]
     followed = np.append((node[1:] == node[:-1]) & ~leaves[1:], False)
     end = np.where(followed, np.append(time[1:], 0), np.maximum(run.end_ns, time))
-    none = np.full(int(leaves.sum()), -1)
-    return Waits(node[leaves], time[leaves], end[leaves], none, none)
+    return node[leaves], time[leaves], end[leaves]
