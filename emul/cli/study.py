@@ -36,6 +36,8 @@ def sweep(scenario: ScenarioFile,
           seeds: Seeds = None, schemes: Schemes = None, jobs: Jobs = 1, workers: WorkersEach = None,
           engine: Placing = "local",
           out: Annotated[Path | None, typer.Option(help="directory of the study [default: runs/NAME-sweep]")] = None,
+          done: Annotated[Path | None, typer.Option(metavar="CSV", dir_okay=False, help=(
+              "cells with a row in this table are not run; each that ends gets one"))] = None,
           sets: Sets = None, plugin: Plugins = None, quiet: Quiet = False, as_json: Json = False) -> None:
     """Run a scenario for every combination of values, seeds and schemes. Started again, it runs what is missing."""
     from emul.record.marks import MARK, NOTE
@@ -44,12 +46,12 @@ def sweep(scenario: ScenarioFile,
 
     where = _where(engine, jobs, workers, plugin, quiet)
     study = run_sweep(scenario, where, grid=parse_grid(grid) if grid else None, seeds=_seeds(seeds),
-                      schemes=_names(schemes), sets=sets or (), out=out)
+                      schemes=_names(schemes), sets=sets or (), out=out, done=done)
     if as_json:
         print(json.dumps({"kind": "sweep", **_document(study)}, indent=2))
     else:
         print(f"{len(study.runs)} runs" + (f", {study.found} of them there before" if study.found else "")
-              + f": {study.path}{_known(study)}")
+              + (f", {study.known} more known from {done}" if study.known else "") + f": {study.path}{_known(study)}")
         if study.knowing:
             print(f"{', '.join(label + MARK for label in study.knowing)}: {NOTE}")
     _end(study)

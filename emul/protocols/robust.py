@@ -26,10 +26,11 @@ Written = str | dict[str, Any]          # a rule as a scenario writes it
 
 
 async def robust_server(node: Node, written: Written, mean: Aggregate, *, fraction: float | None = None,
-                        deadline_s: float | None = None, finish_at: int | None = None) -> None:
+                        deadline_s: float | None = None, finish_at: int | None = None, personal: bool = False) -> None:
     """`synchronous_server` that aggregates by the rule `written`, or as `mean` does."""
     if written == MEAN:
-        await synchronous_server(node, mean, fraction=fraction, deadline_s=deadline_s, finish_at=finish_at)
+        await synchronous_server(node, mean, fraction=fraction, deadline_s=deadline_s, finish_at=finish_at,
+                                 personal=personal)
         return
     rule = robust.choose(written)
     reference: list[Vector] = []        # of this round
@@ -49,7 +50,7 @@ async def robust_server(node: Node, written: Written, mean: Aggregate, *, fracti
         node.offer("reference", update)
 
     await synchronous_server(node, aggregate, fraction=fraction, deadline_s=deadline_s, finish_at=finish_at,
-                             prepare=prepare if rule.rule.reference else None)
+                             prepare=prepare if rule.rule.reference else None, personal=personal)
 
 
 def apply(rule: robust.Chosen, updates: Mapping[int, Update], reference: list[Vector], state: Any) -> Aggregation:

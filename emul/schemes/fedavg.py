@@ -25,17 +25,20 @@ class Params:
     fraction: float = 1.0               # C: of the clients, drawn each round
     weights: Literal["samples", "uniform"] = "samples"      # n_k / n, or 1 / K; of the mean
     aggregate: str | dict[str, Any] = MEAN      # or a rule of emul.primitives.robust: median, {krum: {f: 2}}
+    personal: bool = False              # `accuracy` is that of the clients' models after local training, on their own
+    #                                     test samples, beside that of the received one
 
 
 async def server(node: Node, p: Params) -> None:
     async def mean(model: Vector, updates: dict[int, Update]) -> Vector:
         return await node.compute("aggregate", weighted_mean, model, updates, p.weights)
 
-    await robust_server(node, p.aggregate, mean, fraction=p.fraction, deadline_s=p.deadline_s)
+    await robust_server(node, p.aggregate, mean, fraction=p.fraction, deadline_s=p.deadline_s,
+                        personal=p.personal)
 
 
 async def client(node: Node, p: Params) -> None:
-    await synchronous_client(node, partial(train_once, node))
+    await synchronous_client(node, partial(train_once, node), personal=p.personal)
 
 
 HONEST = rounds.honest_update

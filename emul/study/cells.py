@@ -149,11 +149,33 @@ def _reserved(grid: Mapping[str, Sequence[Any]], before: str) -> list[Problem]:
 
 def key(one: Scenario, plugins: Sequence[str] = ()) -> str:
     """The hash that names a cell, of a scenario with one scheme."""
+    version, source, *files = _code(one, plugins)
+    return _hash([version, source, _said(one), *files])
+
+
+def asked(one: Scenario, plugins: Sequence[str] = ()) -> str:
+    """The hash of what was asked for alone: as `key`, without the version of emul and the files of code."""
+    return _hash([_said(one)])
+
+
+def code_of(one: Scenario, plugins: Sequence[str] = ()) -> str:
+    """The hash of the rest of `key`: the version of emul and the files of code that the cell is run with."""
+    return _hash(_code(one, plugins))
+
+
+def _said(one: Scenario) -> Any:
     document = one.document()
     del document["workers"]                     # when a worker counts as hanging changes no result
     document["schemes"] = [parameters(entry) for entry in document["schemes"]]          # nor does what it is called
-    parts = [__version__, _source_of(one.schemes[0][0], tuple(plugins)), contents(document),
-             *(_fingerprint(file) for file in map(_task_file, plugins) if file)]
+    return contents(document)
+
+
+def _code(one: Scenario, plugins: Sequence[str]) -> list[str]:
+    return [__version__, _source_of(one.schemes[0][0], tuple(plugins)),
+            *(_fingerprint(file) for file in map(_task_file, plugins) if file)]
+
+
+def _hash(parts: Sequence[Any]) -> str:
     text = json.dumps(parts, sort_keys=True, ensure_ascii=False)
     return blake2b(text.encode(), digest_size=KEY_BYTES).hexdigest()
 

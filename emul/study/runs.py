@@ -11,6 +11,7 @@ from emul.record.marks import oracle_waits
 from emul.record.rundir import SUMMARY, read_json
 from emul.study.cells import Cell
 from emul.study.directory import Failure, finished
+from emul.study.done import Done
 from emul.study.engines import Engine
 from emul.study.job import CELLS, Event, Task
 from emul.study.progress import StudyProgress
@@ -38,16 +39,20 @@ class Study:
     warnings: list[str]
     from_store: float | None = None     # share of the trainings and evaluations of this call's runs that were known
     knowing: list[str] = field(default_factory=list)    # schemes of which a run has waits that know fates
+    known: int = 0                      # cells that a table of done ones has, of which there is no run here
 
 
 def complete(path: Path, cells: Sequence[Cell], where: Where, save: Callable[[list[Cell], list[Failure]], None],
-             ) -> Study:
+             table: Done | None = None) -> Study:
     """Run the cells that are missing in the study at `path`, which is `opened`.
 
-    `save` is called with what there is before the first and after the last of them, an interrupt included.
+    `save` is called with what there is before the first and after the last of them, an interrupt included. table: cells
+    that have a row in it are not run; every other gets one as soon as it is finished.
     """
     there = {cell.key for cell in cells if finished(path, cell)}
-    todo = {cell.key: cell for cell in cells if cell.key not in there}
+    known = [cell for cell in cells if cell.key not in there and table is not None and cell in table]
+    passed = {cell.key for cell in known}
+    todo = {cell.key: cell for cell in cells if cell.key not in there and cell.key not in passed}
     tasks = [Task(key, cell.scenario.resolved(), str(path.resolve()), list(where.plugins), where.workers,
                   f"{cell.scheme} {cell.seed}") for key, cell in todo.items()]
     first = {group: place for place, group in reversed(list(enumerate(task.group for task in tasks)))}
@@ -63,6 +68,11 @@ def complete(path: Path, cells: Sequence[Cell], where: Where, save: Callable[[li
     def failed() -> list[Failure]:
         return [Failure(cell, errors[cell.key]) for cell in cells if cell.key in errors]
 
+    def keep(ended: Sequence[Cell]) -> None:
+        for cell in ended:
+            if table is not None:
+                table.add(path, cell)
+
     def tell(event: Event) -> None:
         cell = todo[event.key]
         if not event.done:
@@ -70,12 +80,14 @@ def complete(path: Path, cells: Sequence[Cell], where: Where, save: Callable[[li
             return
         if event.error is None:
             done.add(cell.key)
+            keep([cell])
         else:
             errors[cell.key] = event.error
         warnings.update(dict.fromkeys(event.warnings))
         progress.ended(cell, event, summary_of(path, cell) if event.error is None else None)
 
     save(runs(), [])
+    keep(runs())
     try:
         where.engine(tasks, tell)
     finally:
@@ -83,11 +95,15 @@ def complete(path: Path, cells: Sequence[Cell], where: Where, save: Callable[[li
         # after an interrupt: what ended meanwhile, and of which nothing was told any more
         done |= {cell.key for cell in cells if cell.key not in errors and finished(path, cell)}
         save(runs(), failed())
+        keep(runs())
+    if table is not None and (older := table.older(known)):
+        warnings[f"{table.path}: {older} of the {len(known)} cells in it were run with other code than there is now; "
+                 "delete their rows to have them run again"] = None
     summaries = [(cell, summary_of(path, cell)) for cell in runs()]
     violated = [(cell, text) for cell, summary in summaries for text in _violations(summary)]
     knowing = dict.fromkeys(cell.scheme for cell, summary in summaries if oracle_waits(summary))
     return Study(path, runs(), failed(), len(there), violated, sorted(warnings), _from_store(path, runs(), there),
-                 list(knowing))
+                 list(knowing), len(known))
 
 
 def _from_store(path: Path, runs: Sequence[Cell], there: set[str]) -> float | None:

@@ -26,6 +26,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         "directory": "the run directory, below that of the study",
         "accuracy": "the last accuracy observed; null: none",
         "best_accuracy": "the highest accuracy observed",
+        "best_five": "of clients with models of their own: mean of the five largest means of a round; null: others",
         "attack_success": "the last share of triggered test samples taken for a backdoor's target; null: no backdoor",
         "rounds": "rounds completed",
         "rounds_failed": "rounds entered that nobody completed",
@@ -74,7 +75,7 @@ def results(study: Path, cells: Sequence[Cell], grid: Sequence[str] = ()) -> pd.
     import pandas as pd
 
     summaries = [read_json(study / CELLS / cell.key / SUMMARY) for cell in cells]
-    rows = [_result(study, cell, summary) for cell, summary in zip(cells, summaries, strict=True)]
+    rows = [result(study, cell, summary) for cell, summary in zip(cells, summaries, strict=True)]
     frame = pd.DataFrame(rows, columns=list(COLUMNS["results"]))
     more = {path: [cell.values.get(path) for cell in cells] for path in grid}
     more |= parameter_columns(summaries)
@@ -83,7 +84,8 @@ def results(study: Path, cells: Sequence[Cell], grid: Sequence[str] = ()) -> pd.
     return frame
 
 
-def _result(study: Path, cell: Cell, summary: dict[str, Any]) -> dict[str, Any]:
+def result(study: Path, cell: Cell, summary: dict[str, Any]) -> dict[str, Any]:
+    """The row of one run; see `COLUMNS`."""
     run = study / CELLS / cell.key
     observed = observations(run)
     held = summary["invariants"]
@@ -91,6 +93,7 @@ def _result(study: Path, cell: Cell, summary: dict[str, Any]) -> dict[str, Any]:
         "scheme": cell.scheme, "seed": cell.seed, "name": summary["scheme"], "directory": f"{CELLS}/{cell.key}",
         "accuracy": summary["accuracy"],
         "best_accuracy": None if observed.empty else float(observed["accuracy"].max()),
+        "best_five": (summary["accuracy_of_clients"] or {}).get("best_five", np.nan),
         "attack_success": np.nan if summary["attack_success"] is None else summary["attack_success"],
         "rounds": summary["rounds"], "rounds_failed": summary["rounds_failed"],
         "virtual_s": summary["virtual_seconds"], "bytes": summary["bytes_total"],

@@ -1,0 +1,83 @@
+"""Krum: of all updates the one that is nearest to its neighbours. Blanchard et al., NeurIPS 2017.
+
+    score(k) = sum over the n - f - 2 updates nearest to Delta_k of ||Delta_k - Delta_j||^2
+    w <- w + Delta_k*, k* of the least score; ties: the lowest k                n updates, f of them malicious
+
+The proof needs n >= 2f + 3. Equal weights, messages and rounds as FedAvg. `m` > 1 is Multi-Krum: the mean of the m of
+the least scores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from emul.primitives import robust
+from emul.protocols import rounds
+from emul.protocols.robust import robust_server
+from emul.protocols.rounds import Update, synchronous_client, train_once
+from emul.roles import Node, Vector, World, checks, weighted_mean
+
+
+@dataclass(frozen=True)
+class Params:
+    f: int = 1                          # malicious clients among those of a round
+    m: int = 1                          # updates that are averaged
+    unproven: bool = False              # also with fewer than 2f + 3 updates, as long as there are f + 3
+    deadline_s: float | None = None     # None: wait until the fate of every update is known
+    fraction: float = 1.0               # of the clients, drawn each round
+    personal: bool = False              # as in fedavg: `accuracy` is that of the clients' models after local training
+
+
+def rule(p: Params) -> dict[str, Any]:
+    """The rule as `aggregate` of other schemes writes it."""
+    if p.m == 1:
+        return {"krum": {"f": p.f, "unproven": p.unproven}}
+    return {"multi_krum": {"f": p.f, "m": p.m, "unproven": p.unproven}}
+
+
+async def server(node: Node, p: Params) -> None:
+    async def mean(model: Vector, updates: dict[int, Update]) -> Vector:
+        return weighted_mean(model, updates, "uniform")
+
+    await robust_server(node, rule(p), mean, fraction=p.fraction, deadline_s=p.deadline_s, personal=p.personal)
+
+
+async def client(node: Node, p: Params) -> None:
+    await synchronous_client(node, partial(train_once, node), personal=p.personal)
+
+
+HONEST = rounds.honest_update
+MESSAGES = rounds.MESSAGES
+ROLES = {"server": server, "client": client}
+STATELESS = ("client",)
+
+
+def check(params: Params, world: World) -> list[str]:
+    """What is wrong with these parameters, if anything."""
+    p, taking_part = params, max(1, round(params.fraction * world.clients))
+    errors = checks.fractions(fraction=p.fraction) + checks.times(deadline=p.deadline_s)
+    try:
+        least = robust.choose(rule(p)).least
+    except ValueError as error:
+        return [*errors, f"f = {p.f}: {error}"]
+    if least > taking_part:
+        errors.append(f"f = {p.f}: needs {least} updates, {taking_part} clients take part in a round")
+    return errors
+
+
+EXAMPLE = """
+emul: 1
+name: krum
+seed: 7
+topology: {generator: star, clients: 6}
+links:
+  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
+  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
+task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
+       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
+compute: {mode: zero}
+schemes: [{name: krum, f: 1, deadline: 1 s}]
+stop: {rounds: 3}
+"""

@@ -1,0 +1,129 @@
+"""What has been run, kept beside the code: a CSV with a row a finished cell, which outlives its run directory.
+
+A row has the cell's key, its numbers and its accuracy by round. It is written as soon as the cell is finished, and a
+cell that has one is not run again (`emul sweep --done FILE`). The key is a hash of what was asked for, the resolved
+scenario: unlike the key of a cell it leaves out emul's version and the scheme's file, which change while such a table
+is kept. `code` says of which version and file a row is, so that it can be told, and deleted to be run again.
+"""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emul.record.rundir import SUMMARY, read_json
+from emul.study.cells import Cell, asked, code_of
+from emul.study.directory import StudyError
+from emul.study.job import CELLS
+from emul.study.tables import observations, result
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = {
+    "key": "hash of the resolved scenario",
+    "code": "hash of emul's version and the scheme's file that the run was made with",
+    "scenario": "its name",
+    "scheme": "the label of its entry",
+    "seed": "the seed",
+    "values": "those of the grid, as JSON",
+    "accuracy": "the last accuracy observed",
+    "best_accuracy": "the highest accuracy observed",
+    "best_five": "mean of the five largest means over clients that no attack has poisoned; empty: one model for all",
+    "best_five_received": "the same of the models that these clients had received, where their scheme tells",
+    "clients_std": "standard deviation over these clients in the last round",
+    "attack_success": "the last share of triggered test samples taken for a backdoor's target",
+    "rounds": "rounds completed",
+    "rounds_failed": "rounds entered that nobody completed",
+    "virtual_s": "virtual seconds",
+    "bytes": "all bytes that crossed links",
+    "digest": "of journal and models",
+    "real_s": "real seconds that the run took",
+    "means": "means over rounds and nodes of the numbers that were observed and reported, as JSON",
+    "curve": "accuracy by round, the mean over the nodes observed: round:accuracy, with blanks between them",
+}
+
+
+@dataclass
+class Done:
+    """The rows of one file. Raises StudyError if it is no such table."""
+
+    path: Path
+    plugins: tuple[str, ...] = ()
+    code: dict[str, str] = field(default_factory=dict)      # key -> code of its row
+
+    def __post_init__(self) -> None:
+        if not self.path.is_file() or not self.path.stat().st_size:
+            return
+        with self.path.open(newline="", encoding="utf-8") as file:
+            rows = csv.DictReader(file)
+            if list(rows.fieldnames or ()) != list(COLUMNS):
+                raise StudyError(f"{self.path}: found the columns {', '.join(rows.fieldnames or ()) or 'none'}; "
+                                 f"expected {', '.join(COLUMNS)}, as `emul sweep --done` writes them")
+            self.code = {row["key"]: row["code"] for row in rows}
+
+    def __contains__(self, cell: Cell) -> bool:
+        return asked(cell.scenario, self.plugins) in self.code
+
+    def older(self, cells: Sequence[Cell]) -> int:
+        """How many of these have a row that was made with other code than there is now."""
+        return sum(self.code[asked(cell.scenario, self.plugins)] != code_of(cell.scenario, self.plugins)
+                   for cell in cells if cell in self)
+
+    def add(self, study: Path, cell: Cell) -> None:
+        """Append the row of a cell that was run in the study, unless it has one. Another process may do so, too."""
+        if cell in self:
+            return
+        row = {**self._named(cell), **_numbers(study, cell)}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", newline="", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            writer = csv.DictWriter(file, list(COLUMNS), lineterminator="\n")
+            if not file.tell():
+                writer.writeheader()
+            writer.writerow(row)
+        self.code[row["key"]] = row["code"]
+
+    def _named(self, cell: Cell) -> dict[str, Any]:
+        return {"key": asked(cell.scenario, self.plugins), "code": code_of(cell.scenario, self.plugins),
+                "scenario": cell.scenario.name, "scheme": cell.scheme, "seed": cell.seed,
+                "values": json.dumps(cell.values, ensure_ascii=False)}
+
+
+def _numbers(study: Path, cell: Cell) -> dict[str, Any]:
+    import pandas as pd
+
+    run = study / CELLS / cell.key
+    summary = read_json(run / SUMMARY)
+    found = result(study, cell, summary)
+    own = summary["accuracy_of_clients"] or {}
+    curve, rounds = observations(run), pd.read_parquet(run / "rounds.parquet")
+    found |= {"clients_std": own.get("std"), "best_five_received": _best_five(rounds, "accuracy_received"),
+              "means": json.dumps(_means(rounds)),
+              "curve": " ".join(f"{int(r)}:{a:.5g}" for r, a in zip(curve["round"], curve["accuracy"], strict=True))}
+    return {name: _shown(found[name]) for name in COLUMNS if name in found}
+
+
+def _best_five(rounds: pd.DataFrame, name: str) -> float | None:
+    """The mean of the five largest means of a round."""
+    return None if name not in rounds else float(rounds.groupby("round")[name].mean().nlargest(5).mean())
+
+
+def _means(rounds: pd.DataFrame) -> dict[str, float]:
+    """Mean of every column of numbers, but for times, places and what tells how accuracies spread."""
+    frame = rounds.drop(columns=["round", "node", "entered_ns", "left_ns", "completed"], errors="ignore")
+    means = frame.select_dtypes("number").mean().dropna()
+    return {str(name): float(f"{value:.5g}") for name, value in means.items()
+            if not str(name).endswith(("_min", "_max", "_std"))}
+
+
+def _shown(value: Any) -> Any:
+    """Numbers with six digits; nothing for what there is not."""
+    if value is None or value != value:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) else value

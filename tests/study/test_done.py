@@ -1,0 +1,95 @@
+"""`emul sweep --done`: a table of finished cells that outlives their run directories."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from emul.base.errors import EmulError
+from emul.study import cells as cells_module
+from emul.study.cells import asked, cells
+from emul.study.done import COLUMNS, Done
+from emul.study.runs import Where, summary_of
+from emul.study.sweep import sweep
+
+Inside = Callable[..., Where]
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_finished_cell_is_a_row_with_its_numbers_and_its_curve(small: Path, inside: Inside, tmp_path: Path) -> None:
+    table = tmp_path / "deep" / "done.csv"
+    study = sweep(small, inside(), seeds=[0, 1], schemes=["fedavg"], done=table)
+    found = rows(table)
+    assert [list(row) for row in found] == [list(COLUMNS)] * 2
+    for row, cell in zip(found, study.runs, strict=True):
+        summary = summary_of(study.path, cell)
+        assert (row["key"], row["seed"]) == (asked(cell.scenario), str(cell.seed))
+        assert (row["digest"], row["rounds"], row["best_five"]) == (summary["digest"], "2", "")
+        curve = dict(point.split(":") for point in row["curve"].split())
+        assert list(curve) == ["1", "2"]
+        assert float(curve["2"]) == pytest.approx(summary["accuracy"], abs=1e-4)
+        assert json.loads(row["means"])["received"] <= 3
+
+
+def test_what_has_a_row_is_not_run_again_though_its_run_is_gone(small: Path, inside: Inside, tmp_path: Path) -> None:
+    table = tmp_path / "done.csv"
+    sweep(small, inside(), seeds=[0], schemes=["fedavg"], done=table)
+    before = table.read_text()
+    again = sweep(small, inside(), seeds=[0, 1], schemes=["fedavg"], done=table, out=tmp_path / "elsewhere")
+    assert ([cell.seed for cell in again.runs], again.known, again.found) == ([1], 1, 0)
+    assert table.read_text().startswith(before)
+    assert [row["seed"] for row in rows(table)] == ["0", "1"]
+    assert sweep(small, inside(), seeds=[0, 1], schemes=["fedavg"], done=table, out=tmp_path / "third").known == 2
+    assert len(rows(table)) == 2
+
+
+def test_runs_that_are_there_without_a_row_get_one(small: Path, inside: Inside, tmp_path: Path) -> None:
+    study = sweep(small, inside(), seeds=[0], schemes=["fedavg"])
+    table = tmp_path / "done.csv"
+    again = sweep(small, inside(), seeds=[0], schemes=["fedavg"], done=table)
+    assert (again.found, again.known, len(rows(table))) == (1, 0, 1)
+    assert rows(table)[0]["digest"] == summary_of(study.path, study.runs[0])["digest"]
+
+
+def test_a_row_of_other_code_stands_and_is_told_of(small: Path, inside: Inside, tmp_path: Path,
+                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    table = tmp_path / "done.csv"
+    first, = cells(small, {}, [0], ["fedavg"])
+    before = first.key
+    sweep(small, inside(), seeds=[0], schemes=["fedavg"], done=table)
+    monkeypatch.setattr(cells_module, "__version__", "99.0")
+    then, = cells(small, {}, [0], ["fedavg"])
+    assert (before == then.key, asked(first.scenario) == asked(then.scenario)) == (False, True)
+    study = sweep(small, inside(), seeds=[0], schemes=["fedavg"], done=table, out=tmp_path / "other")
+    assert (study.known, study.runs) == (1, [])
+    assert study.warnings == [f"{table}: 1 of the 1 cells in it were run with other code than there is now; delete "
+                              "their rows to have them run again"]
+
+
+def test_another_value_seed_or_scheme_is_another_row(small: Path) -> None:
+    found = cells(small, {"stop.rounds": [1, 2]}, [0, 1])
+    assert len({asked(cell.scenario) for cell in found}) == len(found) == 8
+
+
+def test_a_failed_cell_has_no_row(picky: str, small: Path, inside: Inside, tmp_path: Path) -> None:
+    small.write_text(small.read_text().replace("[fedavg,", "[picky, fedavg,"))
+    study = sweep(small, inside(picky), seeds=[1], schemes=["picky", "fedavg"], done=tmp_path / "done.csv")
+    assert [failure.cell.scheme for failure in study.failed] == ["picky"]
+    assert [row["scheme"] for row in rows(tmp_path / "done.csv")] == ["fedavg"]
+
+
+def test_another_file_is_refused_before_anything_runs(small: Path, inside: Inside, tmp_path: Path) -> None:
+    table = tmp_path / "done.csv"
+    table.write_text("round,accuracy\n1,0.5\n")
+    with pytest.raises(EmulError, match=r"done\.csv: found the columns round, accuracy; expected key, code, scenario,"):
+        sweep(small, inside(), seeds=[0], done=table)
+    assert not Path("runs").exists()
+    assert Done(tmp_path / "none.csv").code == {}
