@@ -305,7 +305,8 @@ def test_what_cannot_travel_is_refused_by_name(value: Any, text: str) -> None:
 
 @pytest.mark.parametrize("value", [
     _cyclic(), datetime.datetime(2020, 1, 1), np.longdouble(1), np.datetime64("2020-01-01"), "\ud800", [{"a": {1}}],
-    {1 << 70: {1, 2}}, lambda: 0, Odd, torch.zeros(2).to_sparse(), torch.zeros(2, dtype=torch.bfloat16)], ids=repr)
+    {1 << 70: {1, 2}}, lambda: 0, Odd, torch.zeros(2).to_sparse(), torch.zeros(2, dtype=torch.bfloat16)],
+    ids=lambda value: type(value).__name__)
 def test_nothing_but_a_wire_error_comes_of_sending_nonsense(value: Any) -> None:
     with pytest.raises(WireError, match=r"^Loose cannot be encoded: "):
         encode(Loose(value, []))

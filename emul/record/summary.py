@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from hashlib import blake2b
 from importlib import metadata
 from typing import Any
@@ -317,13 +318,16 @@ def busiest_links(run: Derived) -> list[dict[str, Any]]:
 
 def versions() -> dict[str, str]:
     """What the run ran on; no package is imported for it."""
-    found = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            found[package] = "not installed"
-    return {**found, "platform": platform.platform(), "byteorder": sys.byteorder}
+    return {"python": platform.python_version(), **{package: _version(package) for package in _PACKAGES},
+            "platform": platform.platform(), "byteorder": sys.byteorder}
+
+
+@cache
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def write_results(directory: RunDirectory, facts: Facts, observed: Observed = (), timed: Timed = (),
