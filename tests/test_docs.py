@@ -45,7 +45,7 @@ SECTIONS = {"Top level": ["Document"], "topology": ["Topology"], "roles of a top
             "group": ["GroupRule"], "bandwidth": ["BandwidthTrace"],
             "attacks": ["AttackRule", "AttackedShare"], "compute": ["Compute"], "fuse": ["Fuse"], "stop": ["Stop"],
             "evaluation": ["Evaluation"], "workers": ["Workers"], "network": ["NetworkRule"], "sweep": ["SweepRule"],
-            "limits": ["LimitsRule"]}
+            "limits": ["LimitsRule"], "record": ["RecordRule"]}
 
 
 def text(name: str) -> str:

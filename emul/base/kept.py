@@ -2,12 +2,14 @@
 
     artefacts/<node>/<name>.npy         NumPy's format, without pickle
     models/<node>.safetensors           float32 tensors by their names in the model; one key of metadata
+    models/round-<n>/<node>.safetensors the same, as it was in round n
 
 Names of nodes and arrays are names of files as `emul.base.files.as_file_name` makes them.
 """
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import io
 import json
@@ -22,6 +24,7 @@ from emul.base.errors import EmulError
 from emul.base.files import as_file_name, from_file_name, write_atomically
 
 ARTEFACTS, MODELS = "artefacts", "models"
+_ROUND = "round-"
 _METADATA = "emul"                  # one key: the order of several is not the same twice
 
 
@@ -78,25 +81,32 @@ def read_array(directory: Path, node: str, name: str) -> np.ndarray:
     return array
 
 
-def write_model(directory: Path, model: Model) -> None:
-    """Leave a node's model, whole or not at all."""
+def model_file(directory: Path, node: str, round_: int | None = None) -> Path:
+    """Where the model of a node stands: the last one, or that of a round."""
+    folder = directory / MODELS if round_ is None else directory / MODELS / f"{_ROUND}{round_}"
+    return folder / f"{as_file_name(node)}.safetensors"
+
+
+def write_model(directory: Path, model: Model, round_: int | None = None) -> None:
+    """Leave a node's model, whole or not at all: its last, or that of a round."""
     from safetensors.numpy import save
 
-    folder = directory / MODELS
-    folder.mkdir(exist_ok=True)
+    file = model_file(directory, model.node, round_)
+    file.parent.mkdir(parents=True, exist_ok=True)
     told = {"round": model.round, "digest": model.digest, "order": list(model.tensors)}
     content = save({name: np.ascontiguousarray(t) for name, t in model.tensors.items()}, {_METADATA: json.dumps(told)})
-    with write_atomically(folder / f"{as_file_name(model.node)}.safetensors") as path:
+    with write_atomically(file) as path:
         path.write_bytes(content)
 
 
-def read_model(directory: Path, node: str) -> Model:
-    """The model that `node` left. Raises KeptError: there is none, its file is damaged, or is another vector's."""
+def read_model(directory: Path, node: str, round_: int | None = None) -> Model:
+    """The model that `node` left: its last, or that of a round. Raises KeptError: there is none, its file is damaged,
+    or is another vector's."""
     from safetensors import SafetensorError, safe_open
 
-    path = directory / MODELS / f"{as_file_name(node)}.safetensors"
+    path = model_file(directory, node, round_)
     if not path.is_file():
-        raise KeptError(f"{path}: {node} left no model")
+        raise KeptError(f"{path}: {node} left no model{'' if round_ is None else f' of round {round_}'}")
     try:
         with safe_open(path, "numpy") as file:
             told = json.loads((file.metadata() or {})[_METADATA])
@@ -117,6 +127,13 @@ def digest_of(vector: np.ndarray) -> str:
 def models(directory: Path) -> list[str]:
     """The nodes that left a model, by name."""
     return sorted(from_file_name(path.stem) for path in (directory / MODELS).glob("*.safetensors"))
+
+
+def model_rounds(directory: Path, node: str) -> list[int]:
+    """The rounds of which a model of `node` is kept beside its last."""
+    found = (path.parent.name.removeprefix(_ROUND)
+             for path in (directory / MODELS).glob(f"{_ROUND}*/{glob.escape(as_file_name(node))}.safetensors"))
+    return sorted(int(number) for number in found if number.isdecimal())
 
 
 def artefacts(directory: Path) -> dict[str, list[str]]:

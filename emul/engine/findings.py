@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from emul import schemes
+from emul.base.kept import model_file
 from emul.engine.attackers import knowledge
 from emul.engine.theory import analysis
 from emul.network import Network
 from emul.network.linkrecord import Row
+from emul.record import payloads
 from emul.record.summary import Facts
 
 if TYPE_CHECKING:
@@ -28,8 +31,8 @@ def header(wiring: Wiring) -> dict[str, Any]:
             **({} if schemes.deterministic(wiring.module, wiring.params) else {"deterministic": False})}
 
 
-def facts(finished: Finished, digest_journal: str) -> Facts:
-    """What the summary says that is not in the journal."""
+def facts(finished: Finished, digest_journal: str, directory: Path | None = None) -> Facts:
+    """What the summary says that is not in the journal. directory: where the run has left what it keeps."""
     kernel, wiring = finished.kernel, finished.wiring
     return Facts(scheme=wiring.scheme, label=wiring.label, parameters=wiring.setups[0].params,
                  given=wiring.given, virtual_ns=kernel.end_ns, real_seconds=finished.real_seconds,
@@ -38,6 +41,7 @@ def facts(finished: Finished, digest_journal: str) -> Facts:
                  rounds_missed=kernel.rounds_missed, uncharged=kernel.uncharged, **_beyond(finished),
                  poisoned=_poisoned_names(wiring), idle=wiring.idle,
                  attackers_knew=knowledge(finished.notes, kernel.end_ns),
+                 payloads={} if directory is None else payloads.counted(directory, kernel.end_ns),
                  analysis=partial(analysis, wiring, kernel.entered), **_kept(finished))
 
 
@@ -49,9 +53,16 @@ def _kept(finished: Finished) -> dict[str, Any]:
         node = finished.wiring.plan.names[one.node]
         if one.name:
             artefacts.setdefault(node, {})[one.name] = one.digest
-        else:
+        elif not one.each:
             models[node] = one.round
     return {"models": models, "artefacts": artefacts}
+
+
+def drop_later(finished: Finished, directory: Path) -> None:
+    """Remove the models of rounds that nodes reported ahead of the others, after the end of the run."""
+    for one in finished.kept:
+        if one.each and one.now_ns > finished.kernel.end_ns:
+            model_file(directory, finished.wiring.plan.names[one.node], one.round).unlink(missing_ok=True)
 
 
 def _stored(use: StoreUse | None) -> dict[str, Any] | None:

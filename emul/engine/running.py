@@ -15,7 +15,7 @@ from msgspec import structs
 
 from emul.base.errors import RunError, WorkerDied
 from emul.engine.costs import load_costs
-from emul.engine.findings import drawn, facts, header, latencies, observed, timed
+from emul.engine.findings import drawn, drop_later, facts, header, latencies, observed, timed
 from emul.engine.keeping import Command, Keeping, command_of
 from emul.engine.wiring import Wiring, wire
 from emul.kernel import Kernel, Recorder, run_to_end
@@ -154,8 +154,9 @@ def run_into(directory: rundir.RunDirectory, scenario: Scenario, wiring: Wiring,
         progress.done()
     digest = journal.close()
     ended()
-    summary, report = write_results(directory, facts(finished, digest), observed(finished), timed(finished),
-                                    latencies(wiring.network), wiring.network.unordered(),
+    drop_later(finished, directory.path)
+    summary, report = write_results(directory, facts(finished, digest, directory.path), observed(finished),
+                                    timed(finished), latencies(wiring.network), wiring.network.unordered(),
                                     drawn(finished) if scenario.network.record else ())
     keeping.completed(directory.path)
     return Result(wiring.label, directory.path, summary,

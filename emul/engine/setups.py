@@ -17,7 +17,7 @@ from emul.learning.data import DIRECTORY, NEED_FILES
 from emul.network.recorded import Realisation
 from emul.scenario import Behaviour
 from emul.scenario.placing import chart_for, node_speeds
-from emul.workers.core import Setup
+from emul.workers.core import NO_LAST, Setup
 
 FUSED = "train"                     # the label of computations that `fuse` does together
 
@@ -35,7 +35,10 @@ def setups(parts: Parts, worker_of: Sequence[int], workers: int, delays: Sequenc
         recorded=costs.recorded, held=_held(parts.record, placed.names), held_beyond=scenario.network.beyond,
         evaluate_every=scenario.evaluation.every, evaluate_scope=scenario.evaluation.scope,
         fuse="" if scenario.fuse is None else FUSED,
-        fuse_clients=1 if scenario.fuse is None else scenario.fuse.clients, delays=list(delays))
+        fuse_clients=1 if scenario.fuse is None else scenario.fuse.clients, delays=list(delays),
+        models_every=scenario.record.models or 0, payloads=list(scenario.record.payloads),
+        payload_rounds=(scenario.record.first, scenario.record.last or NO_LAST),
+        payload_room=scenario.record.limit_bytes // max(1, len(placed.names)))
     return [msgspec.structs.replace(common, worker=w, device=_device(scenario.compute.device, w))
             for w in range(workers)]
 

@@ -70,6 +70,7 @@ class Facts:
     computations_held: Mapping[tuple[str, str], int] = field(default_factory=dict)  # (node, label) -> costs it holds
     models: Mapping[str, int] = field(default_factory=dict)         # node -> round of the last model that it reported
     artefacts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)        # node -> name of an array -> digest
+    payloads: Mapping[str, Mapping[str, int]] = field(default_factory=dict)         # type -> messages kept, left out
     poisoned: Sequence[str] = ()                        # nodes that an attack of the scenario has poisoned
     attackers_knew: Mapping[str, Any] | None = None     # what was computed again; None: they knew nothing of others
     idle: Sequence[str] = ()                            # nodes of the topology that have no role in this scheme
@@ -105,6 +106,7 @@ def summarise(run: Derived, facts: Facts, report: Report | None = None) -> dict[
         "idle": list(facts.idle),
         "models": dict(facts.models),
         "artefacts": {node: dict(names) for node, names in facts.artefacts.items()},
+        "payloads": {kind: dict(counts) for kind, counts in facts.payloads.items()},
         "virtual_seconds": facts.virtual_ns / 1e9,
         "bytes_total": int(m.wire_bytes.sum()),
         "bytes_payload": int(m.payload_bytes[m.hops > 0].sum()),

@@ -19,6 +19,7 @@ from emul.base import kept, rows
 from emul.base.files import write_atomically
 from emul.record.columns import Finder, Table, columns, copy_keys
 from emul.record.journal import RecordError, read
+from emul.record.payloads import Payload, chosen, listed
 from emul.record.realised import LinkRow, network_table
 from emul.record.rundir import JOURNAL, SUMMARY, check_seal, read_json
 
@@ -437,8 +438,9 @@ class RunTables:
         """The nodes that left a model, by name."""
         return kept.models(self.path)
 
-    def model(self, node: str | None = None) -> kept.Model:
-        """The last parameters that a node reported; None: of the only deciding node, or the only node at all.
+    def model(self, node: str | None = None, round_: int | None = None) -> kept.Model:
+        """The parameters that a node reported, the last or, with `record: {models: n}`, those of a round; node None: of
+        the only deciding node, or the only node at all.
 
         Raises KeptError: it left none, its file is damaged, or it is not clear whose is meant.
         """
@@ -448,7 +450,21 @@ class RunTables:
             if len(deciding) != 1:
                 raise kept.KeptError(f"{self.path}: {len(deciding)} deciding nodes left a model: say whose")
             node = deciding[0]
-        return kept.read_model(self.path, node)
+        return kept.read_model(self.path, node, round_)
+
+    def model_rounds(self, node: str) -> list[int]:
+        """The rounds of which a node's model was kept beside its last."""
+        return kept.model_rounds(self.path, node)
+
+    @property
+    def payloads(self) -> pd.DataFrame:
+        """The messages that were kept (`record: {payloads: ...}`): see `emul.record.payloads.listed`."""
+        return listed(self.path, self.messages)
+
+    def payload(self, kind: str, round_: int | None = None, source: str | None = None, to: str | None = None,
+                plugins: Sequence[str] | None = None) -> list[Payload]:
+        """Messages of a type that were kept, whole and decoded: see `emul.record.payloads.chosen`."""
+        return chosen(self.path, self.summary["scheme"], self.messages, kind, round_, source, to, plugins)
 
     @property
     def artefacts(self) -> dict[str, list[str]]:

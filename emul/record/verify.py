@@ -26,7 +26,8 @@ from emul.record.tables import COLUMNS, Observed, derive, read_table, tables_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_REAL = ("real_", "versions")           # keys of a summary that differ from run to run
+# keys of a summary that differ from run to run, or of what is not made again: the seal tells of its files
+_REAL = ("real_", "versions", "payloads")
 _REAL_TABLES = ("timings",)             # what a machine took: told by the seal alone
 # of a summary: what values come to
 _VALUES = ("accuracy", "accuracy_of_clients", "analysis", "artefacts", "digest_model")

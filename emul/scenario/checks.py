@@ -30,6 +30,7 @@ from emul.scenario.placing import Placed, chart_for, holders, node_speeds, place
 from emul.scenario.source import Path, Source, shown
 from emul.scenario.task import cannot_fuse, mistakes, tried
 from emul.scenario.values import nearest
+from emul.wire import message_types
 
 
 def check_world(parts: dict[str, Any], source: Source, plugins: Sequence[str] = ()) -> list[str]:
@@ -46,6 +47,7 @@ def check_world(parts: dict[str, Any], source: Source, plugins: Sequence[str] = 
     _behaviours(parts.get("faults", []), modules, source, plugins)
     _attacks(parts.get("attacks", []), modules, source, plugins)
     _schedules(parts.get("faults", []), source)
+    _payloads(parts["record"].payloads if "record" in parts else (), modules, source, plugins)
     if "compute" in parts and parts["compute"].device == "cuda" and not learning.gpus():
         source.problem(("compute", "device"), '"cuda"', "torch finds no GPU on this machine")
     if "task" in parts:
@@ -283,6 +285,26 @@ def _offered_elsewhere(name: str, offer: Callable[[ModuleType], list[str]], plug
     for scheme in schemes.known(plugins):
         with contextlib.suppress(EmulError):
             if name in offer(schemes.find(scheme, plugins)):
+                return True
+    return False
+
+
+def _payloads(kinds: Sequence[str], modules: list[ModuleType], source: Source, plugins: Sequence[str]) -> None:
+    """Types of messages that are to be kept and that no scheme has, of this scenario or of one that its run is part
+    of."""
+    known = sorted({kind for module in modules for kind in message_types(module)})
+    if not modules:
+        return
+    for i, kind in enumerate(kinds):
+        if kind not in known and not _sent_elsewhere(kind, plugins):
+            source.problem(("record", "payloads", i), shown(kind), "no scheme of this scenario sends such messages"
+                           + nearest(kind, known))
+
+
+def _sent_elsewhere(kind: str, plugins: Sequence[str]) -> bool:
+    for scheme in schemes.known(plugins):
+        with contextlib.suppress(EmulError):
+            if kind in message_types(schemes.find(scheme, plugins)):
                 return True
     return False
 

@@ -24,6 +24,7 @@ from emul.scenario.limits import Limits
 from emul.scenario.links import link_rules
 from emul.scenario.models import Document
 from emul.scenario.network import network_value
+from emul.scenario.record import record_value
 from emul.scenario.scenario import Scenario
 from emul.scenario.sections import MISSING, absolute
 from emul.scenario.source import MAX_CHARACTERS, Source, read, scenario_error, shown
@@ -208,6 +209,7 @@ _CONVERSIONS: dict[str, tuple[str, Any]] = {
     "sweep": ("sweep", sweep_values),
     "network": ("network", network_value),
     "limits": ("limits", lambda rule, base: Limits(rule.max_message, rule.max_unread)),
+    "record": ("record", lambda rule, base: record_value(rule)),
 }
 
 

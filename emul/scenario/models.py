@@ -18,6 +18,7 @@ from emul.scenario.labels import with_labels
 from emul.scenario.limits import LimitsRule
 from emul.scenario.links import Link
 from emul.scenario.network import NetworkRule
+from emul.scenario.record import RecordRule
 from emul.scenario.sections import MISSING, Section, given
 from emul.scenario.source import shown
 from emul.scenario.sweep import SweepRule
@@ -169,6 +170,7 @@ class Document(Section):
     sweep: SweepRule | None = None
     network: NetworkRule = NetworkRule()
     limits: LimitsRule = LimitsRule()
+    record: RecordRule = RecordRule()
 
     def wrong(self) -> list[Finding]:
         if self.fuse is not None and self.compute.mode == "measured":

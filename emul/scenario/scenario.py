@@ -16,6 +16,7 @@ from emul.scenario.faults import Fault, NodeSpeed, fault_document
 from emul.scenario.limits import Limits, limits_document
 from emul.scenario.links import link_document
 from emul.scenario.network import NetworkUse, network_document
+from emul.scenario.record import Recorded, record_document
 from emul.scenario.sections import duration_text, without_none
 from emul.scenario.sweep import Sweep
 from emul.scenario.topology import topology_document
@@ -89,6 +90,7 @@ class Scenario:
     workers: Workers = field(default_factory=Workers)
     network: NetworkUse = field(default_factory=NetworkUse)
     limits: Limits = field(default_factory=Limits)
+    record: Recorded = field(default_factory=Recorded)
     fuse: Fuse | None = None
     sweep: Sweep | None = field(default=None, compare=False)
     path: Path | None = field(default=None, compare=False)
@@ -140,5 +142,6 @@ def _document(s: Scenario) -> dict[str, Any]:
         "workers": {"timeout": format_duration(round(s.workers.timeout_s * 1e9))},
         "network": network_document(s.network),
         "limits": limits_document(s.limits),
+        "record": record_document(s.record),
     }
     return {key: value for key, value in document.items() if value not in ([], None)}

@@ -36,6 +36,7 @@ from emul.roles.events import (
     Ready,
     Reply,
     RoleEvent,
+    Send,
     Start,
 )
 from emul.roles.node import Node, Offered
@@ -45,11 +46,15 @@ from emul.wire import Encoded, Message, Vector, decode, message_types
 from emul.workers import volatile
 from emul.workers.attacking import Attacking, Note
 from emul.workers.keeping import Keeper, Kept
+from emul.workers.recording import Recording
 from emul.workers.volatile import Volatile
 
 if TYPE_CHECKING:
     from emul.learning import Task
     from emul.store import Store
+
+
+NO_LAST = 2**62                     # a round that does not come
 
 
 class Setup(Struct):
@@ -86,6 +91,10 @@ class Setup(Struct):
     store: str = ""                             # folder of a store that trainings are written to; "": none are
     stored: list[str] = []                      # folders of stores that are only read
     store_limit: int | None = None              # bytes of `store`
+    models_every: int = 0                       # rounds between two models of a node that are kept; 0: the last alone
+    payloads: list[str] = []                    # types of messages that are kept
+    payload_rounds: tuple[int, int] = (1, NO_LAST)      # in these rounds
+    payload_room: int = 0                       # bytes of them that one node may leave
     delays: list[float] = []                    # tests: seconds slept before an activation, in turn
 
 
@@ -187,7 +196,12 @@ class Core:
         self._outbox = outbox                                   # payloads for nodes of others
         self._missing = missing
         self._delays = deque(setup.delays)
-        self._keeper = Keeper(setup.directory, setup.names, None if self._task is None else self._task.named)
+        self._keeper = Keeper(setup.directory, setup.names, None if self._task is None else self._task.named,
+                              setup.models_every)
+        self._recording: Recording | None = None                # of messages that are to be kept
+        if setup.payloads and setup.directory:
+            self._recording = Recording(setup.directory, setup.names, setup.payloads, setup.payload_rounds,
+                                        setup.payload_room)
         self._volatile: Volatile | None = None                  # of a scheme that has results which cannot repeat
         if not self._deterministic:
             known = volatile.read(Path(setup.recalled)) if setup.recalled else {}
@@ -398,6 +412,8 @@ class Core:
         if before is not None:
             reply.actions[:0] = before.actions
         self._job_of.pop(event.node, None)
+        if self._recording is not None:
+            self._record(self._recording, event, reply)
         if reply.actions and not reply.error:
             last = reply.actions[-1]
             if type(last) is Compute:
@@ -473,6 +489,15 @@ class Core:
 
     # --- payloads -------------------------------------------------------------------------------------------------
 
+    def _record(self, recording: Recording, event: RoleEvent, reply: Reply) -> None:
+        """Keep what the node has just sent, if it is to be kept."""
+        for action in reply.actions:
+            if type(action) is Send:
+                key = (event.node, action.first)
+                encoded = self._store.get(key) or (self._outbox or {}).get(key)
+                if encoded is not None:
+                    recording.sent(event.node, event.now, action, encoded)
+
     def _keep(self, source: int, encoded: Encoded, first: int, to: list[int]) -> None:
         self.encoded += encoded.size - encoded.declared
         workers, mine = self._setup.workers, self._setup.worker
@@ -536,7 +561,7 @@ class Core:
         if (self._task is not None or evaluate is not None) and every and round % every == 0:
             self._evaluations.append((node, round, vector, evaluate))
         digest = digest_of(vector)
-        self._keeper.model(node, round, vector, digest)
+        self._keeper.model(node, round, vector, digest, self._running[node].node.now_ns)
         return digest
 
     def _evaluate(self, node: int, round: int, vector: Vector, evaluate: Evaluate | None) -> None:

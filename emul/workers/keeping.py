@@ -1,4 +1,5 @@
-"""What the nodes of one worker leave in the run directory: arrays as they are kept, last models at the end."""
+"""What the nodes of one worker leave in the run directory: arrays as they are kept, models every so many rounds, last
+models at the end."""
 
 from __future__ import annotations
 
@@ -15,24 +16,30 @@ from emul.wire import Vector
 
 
 class Kept(Struct, array_like=True, gc=False):
-    """One thing that a node has left: an array by its name, or, under the name "", its last model."""
+    """One thing that a node has left: an array by its name, or, under the name "", its last model, or, of `each` of
+    some rounds, its model."""
 
     node: int
     name: str
     round: int
     digest: str
+    now_ns: int = 0                 # of a model: when it was reported
+    each: bool = False
 
 
 class Keeper:
     """Writes below `directory` ("": nowhere, but says what it would have been). Holds one model a node that reports.
 
-    names: of nodes. tensors: a model's vector by the names of its parts; None: the run has no task.
+    names: of nodes. tensors: a model's vector by the names of its parts; None: the run has no task. every: rounds
+    between two models of a node that are written at once; 0: none are.
     """
 
-    def __init__(self, directory: str, names: list[str], tensors: Callable[[Vector], Mapping[str, np.ndarray]] | None):
+    def __init__(self, directory: str, names: list[str], tensors: Callable[[Vector], Mapping[str, np.ndarray]] | None,
+                 every: int = 0):
         self._home = Path(directory) if directory else None
-        self._names, self._tensors = names, tensors
+        self._names, self._tensors, self._every = names, tensors, every
         self._kept: dict[tuple[int, str], Kept] = {}
+        self._each: dict[tuple[int, int], Kept] = {}
         self._models: dict[int, Vector] = {}
         self.sizes: dict[int, int] = {}             # node -> bytes of its last model, held until the end
 
@@ -48,19 +55,26 @@ class Keeper:
         if self._home is not None:
             kept.write_array(self._home, self._names[node], name, content)
 
-    def model(self, node: int, round_: int, vector: Vector, digest: str) -> None:
+    def model(self, node: int, round_: int, vector: Vector, digest: str, now_ns: int = 0) -> None:
         """The node has reported parameters: the last ones so far. `vector` must not be changed any more."""
-        self._kept[node, ""] = Kept(node, "", round_, digest)
+        self._kept[node, ""] = Kept(node, "", round_, digest, now_ns)
         self.sizes[node] = vector.nbytes
-        if self._home is not None:
-            self._models[node] = vector
+        if self._home is None:
+            return
+        self._models[node] = vector
+        if self._every and round_ and round_ % self._every == 0:
+            self._each[node, round_] = Kept(node, "", round_, digest, now_ns, True)
+            kept.write_model(self._home, self._model(node, round_, digest, vector), round_)
+
+    def _model(self, node: int, round_: int, digest: str, vector: Vector) -> kept.Model:
+        parts = {"parameters": vector} if self._tensors is None else self._tensors(vector)
+        return kept.Model(self._names[node], round_, digest, parts)
 
     def finish(self) -> list[Kept]:
         """The run has ended: write the models. All that was left, by node and name."""
         for node, vector in self._models.items():
             assert self._home is not None
             found = self._kept[node, ""]
-            parts = {"parameters": vector} if self._tensors is None else self._tensors(vector)
-            kept.write_model(self._home, kept.Model(self._names[node], found.round, found.digest, parts))
+            kept.write_model(self._home, self._model(node, found.round, found.digest, vector))
         self._models.clear()
-        return [found for _, found in sorted(self._kept.items())]
+        return [found for _, found in [*sorted(self._kept.items()), *sorted(self._each.items())]]

@@ -1,9 +1,8 @@
 """What cannot repeat itself: results of `compute(..., volatile=True)`, on disk as they come, and read back.
 
-    file      entry*                            one a worker, `volatile-<worker>` in the run directory, append-only;
-                                                of a run that was gone on with also `volatile-<worker>.<n>`
-    entry     8 bytes length n, 16 bytes BLAKE2b of the n bytes that follow (length little-endian)
-              4 bytes number of frames, 8 bytes the length of each, the frames of a `VolatileResult`
+    file      `emul.base.entries`, one a worker: `volatile-<worker>` in the run directory; of a run that was gone on
+              with also `volatile-<worker>.<n>`
+    entry     the frames of a `VolatileResult`
 
 A result is on disk before the node goes on with it, so a run that is killed has all that its journal depends on. The
 role gets what was encoded, decoded: arrays as those of a message, so that a run that takes its results from the file
@@ -14,10 +13,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,10 +22,10 @@ from typing import Any
 import numpy as np
 
 from emul.base import errors
+from emul.base.entries import EntryError, entries, entry
 from emul.base.errors import EmulError, ProtocolFailure, RoleError, WireError
 from emul.wire import Message, decode, encode, from_frames
 
-_HEAD = struct.Struct("<Q16s")
 _LEAVES = (type(None), bool, int, float, str, bytes)
 _LIST, _TUPLE, _DICT, _SCALAR, _DATA, _FAILURE = range(6)      # what a list in an encoded tree stands for
 
@@ -75,7 +72,7 @@ class Volatile:
             tree = _tree(value, self._types) if failure is None else _failure(failure, self._types)
             frames = encode(VolatileResult(*key, label, tree)).frames()
             if self._file is not None:
-                self._file.write(_entry(frames))
+                self._file.write(entry(frames))
             result = decode(from_frames(frames), {"VolatileResult": VolatileResult})
         except (TypeError, WireError) as e:
             return None, RoleError(f"compute({label!r}, volatile=True) gave what cannot be kept: {e}")
@@ -111,44 +108,17 @@ def read(directory: Path) -> dict[Key, Any]:
     return found
 
 
-def _entry(frames: list[bytes | memoryview]) -> bytes:
-    body = b"".join([struct.pack(f"<I{len(frames)}Q", len(frames), *map(len, frames)), *frames])
-    return _HEAD.pack(len(body), _digest(body)) + body
-
-
-def _digest(body: bytes | memoryview) -> bytes:
-    return blake2b(body, digest_size=16).digest()
-
-
 def _results(path: Path) -> Iterator[VolatileResult]:
-    content = memoryview(path.read_bytes())
-    at = 0
-    while at + _HEAD.size <= len(content):
-        length, digest = _HEAD.unpack_from(content, at)
-        body = content[at + _HEAD.size:at + _HEAD.size + length]
-        if len(body) < length:
-            return
-        if _digest(body) != digest:
-            raise VolatileError(f"{path}, byte {at}: the entry's digest is wrong")
-        try:
-            yield _result(body)
-        except (WireError, struct.error, ValueError) as e:
-            raise VolatileError(f"{path}, byte {at}: no result: {e}") from None
-        at += _HEAD.size + length
-
-
-def _result(body: memoryview) -> VolatileResult:
-    count, = struct.unpack_from("<I", body)
-    lengths = struct.unpack_from(f"<{count}Q", body, 4)
-    at, frames = 4 + 8 * count, []
-    if at + sum(lengths) != len(body):
-        raise ValueError(f"frames of {sum(lengths)} bytes do not fill it")
-    for length in lengths:
-        frames.append(body[at:at + length])
-        at += length
-    found = decode(from_frames(frames), {"VolatileResult": VolatileResult})
-    assert isinstance(found, VolatileResult)
-    return found
+    try:
+        for at, frames in entries(path):
+            try:
+                found = decode(from_frames(frames), {"VolatileResult": VolatileResult})
+            except (WireError, ValueError) as e:
+                raise VolatileError(f"{path}, byte {at}: no result: {e}") from None
+            assert isinstance(found, VolatileResult)
+            yield found
+    except EntryError as e:
+        raise VolatileError(str(e)) from None
 
 
 # --- values as trees ------------------------------------------------------------------------------------------------

@@ -234,6 +234,8 @@ def left_behind(summary: Mapping[str, Any], most: int = 200) -> pd.DataFrame:
     """
     found = [(f"model of round {number}", node) for node, number in summary.get("models", {}).items()]
     found += [(f"array {name}", node) for node, names in summary.get("artefacts", {}).items() for name in names]
+    found += [(f"{n['messages']:,} messages of type {kind}, {n['left_out']:,} left out", "")
+              for kind, n in summary.get("payloads", {}).items()]
     more = [(f"{len(found) - most:,} more", "")] if len(found) > most else []
     return pd.DataFrame([*found[:most], *more], columns=["what", "node"])
 

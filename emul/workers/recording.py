@@ -1,0 +1,39 @@
+"""Messages of the types that a scenario wants to have kept, written as they are sent."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from emul.base import payloads
+from emul.base.payloads import Head
+from emul.roles.events import Send
+from emul.wire import Encoded
+
+
+class Recording:
+    """What one worker's nodes send of some types in some rounds, below `directory`. Off the clock.
+
+    rounds: first and last; a message outside rounds is always kept. room: bytes of frames that one node may leave; it
+    does not depend on what others send, so that any number of workers keeps the same.
+    """
+
+    def __init__(self, directory: str, names: list[str], kinds: Collection[str], rounds: tuple[int, int], room: int):
+        self._home, self._names, self._kinds, self._rounds = Path(directory), names, frozenset(kinds), rounds
+        self._room, self._left = room, {}                       # type: int, dict[int, int]
+
+    def sent(self, node: int, now_ns: int, send: Send, encoded: Encoded) -> None:
+        """A node has sent this. Raises OSError."""
+        first, last = self._rounds
+        if send.kind not in self._kinds or (send.round and not first <= send.round <= last):
+            return
+        name = self._names[node]
+        if node not in self._left:
+            self._left[node] = self._room
+            payloads.begin(self._home, name)
+        carried = encoded.size - encoded.declared
+        kept = carried <= self._left[node]
+        if kept:
+            self._left[node] -= carried
+        head = Head(node, send.first, send.to, send.kind, send.round, now_ns, send.size, kept)
+        payloads.append(self._home, name, head, encoded.frames() if kept else [])
