@@ -56,9 +56,10 @@ class NodeTask:
         """d, the length of every vector."""
         return self._task.dimension
 
-    def initial_parameters(self) -> Vector:
-        """The first global model, (d,) float32, read-only, equal for everybody."""
-        return self._task.initial_parameters()
+    def initial_parameters(self, c: int = 0) -> Vector:
+        """The first global model, (d,) float32, read-only, equal for everybody. c: another one, drawn by a seed of its
+        own, for schemes with several models that must differ."""
+        return self._task.initial_parameters(c)
 
     def samples(self) -> int:
         """How many training samples this node holds: a client's share, or what is held out for the others."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from emul.base.clock import off_the_clock
-from emul.base.streams import generator
+from emul.base.streams import generator, key64
 from emul.learning import clusters, models, partition, root, solver
 from emul.learning import data as data_sets
 from emul.learning.names import MODEL, find
@@ -182,9 +182,16 @@ class Task:
         """Load the data and build the model now: neither is to fall into what a role does first."""
         _ = self._initial, self._model
 
-    def initial_parameters(self) -> Vector:
-        """The first global model, (d,) float32, read-only, equal for everybody."""
-        return self._initial
+    def initial_parameters(self, c: int = 0) -> Vector:
+        """The first global model, (d,) float32, read-only, equal for everybody. c: another one, drawn by a seed of its
+        own, for schemes with several models that must differ."""
+        from emul.learning.parameters import FlatModule
+
+        if not c:
+            return self._initial
+        seed = key64(self.seed, "initial", c) >> 1
+        return FlatModule(models.create(self.spec["model"], self.data.input_shape, self.data.outputs, seed,
+                                        self._plugins)).read()
 
     def samples(self, client: int) -> int:
         """How many training samples the client (0 <= client < clients) holds."""

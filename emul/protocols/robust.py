@@ -25,10 +25,12 @@ MEAN = "mean"
 Written = str | dict[str, Any]          # a rule as a scenario writes it
 
 
-async def robust_server(node: Node, written: Written, mean: Aggregate, *, fraction: float | None = None,
-                        deadline_s: float | None = None, finish_at: int | None = None, personal: bool = False) -> None:
-    """`synchronous_server` that aggregates by the rule `written`, or as `mean` does."""
+async def robust_server(node: Node, written: Written, mean: Aggregate | None, *, fraction: float | None = None,
+                        deadline_s: float | None = None, finish_at: int | None = None, personal: bool = False,
+                        rate: float = 1.0) -> None:
+    """`synchronous_server` that aggregates by the rule `written`, w <- w + rate * A, or as `mean` does."""
     if written == MEAN:
+        assert mean is not None
         await synchronous_server(node, mean, fraction=fraction, deadline_s=deadline_s, finish_at=finish_at,
                                  personal=personal)
         return
@@ -42,7 +44,7 @@ async def robust_server(node: Node, written: Written, mean: Aggregate, *, fracti
         found = await node.compute("aggregate", apply, rule, updates, reference, s.rule, work=len(updates) * model.size)
         s.rule = found.state
         _tell(node, sorted(updates), found)
-        return (model + found.aggregate).astype(np.float32)
+        return (model + rate * found.aggregate).astype(np.float32)
 
     async def prepare(model: Vector) -> None:
         update, _ = await node.compute("reference", node.task.local_update, model)

@@ -108,6 +108,10 @@ def _no_attackers(round: int) -> set[int] | None:
     return None
 
 
+def _no_cluster(node: int) -> int | None:
+    return None
+
+
 def _fetch_nothing(event: Ready) -> list[Message]:
     return []
 
@@ -115,8 +119,8 @@ def _fetch_nothing(event: Ready) -> list[Message]:
 class Desk:
     """What a worker gives to a node, and what the node leaves there in one activation."""
 
-    __slots__ = ("actions", "artefact", "attackers", "costs", "deviates", "excused_ns", "fetch", "job", "keep",
-                 "memory", "observe", "offered", "offers", "types", "unawaited")
+    __slots__ = ("actions", "artefact", "attackers", "cluster", "costs", "deviates", "excused_ns", "fetch", "job",
+                 "keep", "memory", "observe", "offered", "offers", "types", "unawaited")
 
     def __init__(self, memory: Memory, costs: Costs, *, keep: Keep = keep_nothing, observe: Observe = _observe_nothing,
                  fetch: Fetch = _fetch_nothing, artefact: Artefact = _leave_nothing,
@@ -128,6 +132,7 @@ class Desk:
         self.fetch = fetch
         self.artefact = artefact
         self.attackers: Callable[[int], set[int] | None] = _no_attackers       # in a round, for the observer
+        self.cluster: Callable[[int], int | None] = _no_cluster         # that a node's data are of, for the observer
         self.types = types                          # of messages that the scheme's nodes know; None: any
         self.deviates = deviates                    # a BEHAVIOUR: what it sends is nobody's programming error
         self.offers = False                         # somebody wants to know what is offered

@@ -406,6 +406,25 @@ class Node:
                 values["attackers_weight"] = theirs / total if total else 0.0
         self.report(**values)
 
+    def assigned(self, clusters: Mapping[int, int]) -> None:
+        """Tell the observer which cluster each client has been put into, or has chosen: {client: cluster}.
+
+        Reports `clusters_used`, how many there are with a member. Where the task has clusters, which a role cannot
+        know, also how well they agree with the truth over the clients that are no attackers: `clusters_matched`, the
+        share that is right under the best matching of names, and `clusters_rand`, the adjusted Rand index.
+        """
+        values: dict[str, Any] = {"clusters_used": len(set(clusters.values()))}
+        attackers = self._desk.attackers(self.round) or set()
+        both = [(c, self._desk.cluster(k)) for k, c in sorted(clusters.items()) if k not in attackers]
+        chosen, truth = [c for c, t in both if t is not None], [t for _, t in both if t is not None]
+        if truth:
+            from emul.primitives.clustering import adjusted_rand, matched
+
+            begin = perf_counter_ns()
+            values |= {"clusters_matched": matched(chosen, truth), "clusters_rand": adjusted_rand(chosen, truth)}
+            self._desk.excused_ns += perf_counter_ns() - begin
+        self.report(**values)
+
     def offer(self, name: str, value: Any) -> None:
         """Make a value known to attackers, off the clock and the wire: numbers, arrays or lists of them.
 

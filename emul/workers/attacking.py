@@ -20,8 +20,9 @@ from msgspec import Struct
 from emul import attacks
 from emul.attacks import Known, Planned
 from emul.base.errors import RoleError
-from emul.base.streams import generator
+from emul.base.streams import generator, key64
 from emul.learning.attack import Attack, Tamper, Transform
+from emul.learning.dataset import mapped
 from emul.wire import Message, Vector
 
 if TYPE_CHECKING:
@@ -61,6 +62,15 @@ class _Seen:
     offered: dict[str, Any]
 
 
+@dataclass
+class _Again:
+    """What was computed again of some nodes."""
+
+    rows: dict[int, Vector]
+    groups: dict[int, int]              # node -> the cluster that it chose; {}: the scheme has none
+    scratch: dict[Any, dict[Any, Any]]  # of what they know -> what they keep there
+
+
 class Attacking:
     """The attackers of a run, for one worker."""
 
@@ -74,7 +84,8 @@ class Attacking:
         self._shard = {first + i: shard + i for first, shard, count in shards for i in range(count)}
         self.knowing = any(p.knows != "own" for each in plans.values() for p in each)
         self._seen: dict[int, _Seen] = {}
-        self._again: dict[Any, dict[int, Vector]] = {}
+        self._again: dict[Any, _Again] = {}
+        self._pools: dict[tuple[int, ...], int] = {}        # attackers whose clean samples are taken as one -> a number
         self._fresh: dict[int, list[Note]] = {}
         self.notes: list[Note] = []
         self._trials = self._make_trials()
@@ -97,11 +108,12 @@ class Attacking:
         return [door.trial(data.inputs(data.test_x), data.test_y.astype(np.int64)) for door in doors]
 
     def success(self, vector: Vector) -> dict[str, float]:
-        """{"attack_success"}: the share of those labels that the model gives, the mean over the backdoors; {} where
-        there are none, or `vector` is no model."""
-        if vector.shape != (self._task.dimension,):
+        """{"attack_success"}: the share of those labels that the model gives, the mean over the backdoors and, where
+        `vector` is several models, over these; {} where there are none, or it is no model."""
+        if not vector.size or vector.size % self._task.dimension:
             return {}
-        found = [self._task.evaluate_on(x, y, vector)["accuracy"] for x, y in self._trials]
+        models = vector.reshape(-1, self._task.dimension)
+        found = [self._task.evaluate_on(x, y, model)["accuracy"] for x, y in self._trials for model in models]
         return {"attack_success": float(np.mean(found))} if found else {}
 
     def settle(self, node: int, due_ns: int) -> None:
@@ -113,7 +125,10 @@ class Attacking:
     # --- what attackers know --------------------------------------------------------------------------------------
 
     def knows_others(self, node: int) -> bool:
-        return any(p.knows != "own" for p, _ in self._plans.get(node, ()))
+        return any(p.knows != "own" or self._asks_proxy(a) for p, a in self._plans.get(node, ()))
+
+    def _asks_proxy(self, attack: Any) -> bool:
+        return self._honest is not None and getattr(attack, "PROXY", False)
 
     def received(self, node: int, round_: int, key: Key, message: Message, offered: Mapping[str, Any]) -> None:
         """An attacker that knows of others takes a message, and what came with it off the wire."""
@@ -136,33 +151,59 @@ class Attacking:
         population = sorted({node, *(self._shard if cohort is None else map(int, cohort))})
         bad = self.attackers(round_).intersection(population)
         if how == "own":
-            return Known(own[None], np.array([True]), len(population), len(bad))
+            proxy = partial(self._proxy, seen, [node]) if seen.messages else None
+            return Known(own[None], np.array([True]), len(population), len(bad), round=round_, proxy=proxy)
         whom = population if how == "all" else sorted(bad)
-        rows = self._compute_again(seen, whom)
+        again = self._compute_again(seen, whom)
         self._fresh.setdefault(node, []).extend(
-            Note(n, round_, _digest(row), True, node, cohort is not None) for n, row in rows.items())
-        return Known(np.stack([rows[n] for n in whom]), np.array([n in bad for n in whom]), len(population), len(bad),
-                     {name: value for name, value in seen.offered.items() if how == "all" and name != "cohort"})
+            Note(n, round_, _digest(row), True, node, cohort is not None) for n, row in again.rows.items())
+        group = again.groups.get(node)
+        whom = [n for n in whom if again.groups.get(n) == group]
+        fellows = [n for n in whom if n in bad]
+        counted = len(whom) if how == "all" else len(population)
+        return Known(np.stack([again.rows[n] for n in whom]), np.array([n in bad for n in whom]), counted,
+                     len(fellows) if how == "all" else len(bad),
+                     {name: value for name, value in seen.offered.items() if how == "all" and name != "cohort"},
+                     group, whom.index(node), round_, key64(self._task.seed, "colluders", round_, group or 0),
+                     partial(self._proxy, seen, fellows), again.scratch.setdefault((tuple(whom), how), {}))
 
-    def _compute_again(self, seen: _Seen, whom: list[int]) -> dict[int, Vector]:
+    def _proxy(self, seen: _Seen, fellows: list[int]) -> Vector:
+        """The update that the first of these attackers would make on the clean samples of all of them."""
+        assert self._honest is not None
+        first = fellows[0]
+        number = -1 - self._pools.setdefault(tuple(fellows), len(self._pools))
+        with self._task.apart():
+            task = self._task.for_node(f"proxy of {self._names[first]}", self._shard.get(first), lambda: seen.round,
+                                       _Pooled(number, [self._shard[n] for n in fellows], self._task))
+            return self._said(task, seen, first)[0]
+
+    def _said(self, task: NodeTask, seen: _Seen, node: int) -> tuple[Vector, int | None]:
+        """(what `HONEST` gives, the cluster that it says was chosen)."""
+        assert self._honest is not None
+        found = self._honest(task, seen.messages, node)
+        vector, group = found if isinstance(found, tuple) else (found, None)
+        return np.asarray(vector, dtype=np.float32), group
+
+    def _compute_again(self, seen: _Seen, whom: list[int]) -> _Again:
         key = (seen.round, tuple(sorted((kind.__name__, k) for kind, k in seen.keys.items())), tuple(whom))
         if key not in self._again:
             with self._task.apart() as together:
-                rows: dict[int, Vector] = {}
+                found = _Again({}, {}, {})
                 for group in (whom[i:i + self._group] for i in range(0, len(whom), self._group)):
-                    pieces = [partial(self._one, rows, n, seen) for n in group]
+                    pieces = [partial(self._one, found, n, seen) for n in group]
                     if len(pieces) > 1:
                         together.run(pieces)
                     else:
                         pieces[0]()
-            self._again = dict(list(self._again.items())[1 - _KEPT:]) | {key: rows}
+            self._again = dict(list(self._again.items())[1 - _KEPT:]) | {key: found}
         return self._again[key]
 
-    def _one(self, rows: dict[int, Vector], node: int, seen: _Seen) -> None:
-        assert self._honest is not None
+    def _one(self, again: _Again, node: int, seen: _Seen) -> None:
         poisoned = _Poisoned(self, node) if node in self._plans else None
         task: NodeTask = self._task.for_node(self._names[node], self._shard.get(node), lambda: seen.round, poisoned)
-        rows[node] = np.asarray(self._honest(task, seen.messages, node), dtype=np.float32)
+        again.rows[node], group = self._said(task, seen, node)
+        if group is not None:
+            again.groups[node] = group
 
     # --- the hooks of one node ------------------------------------------------------------------------------------
 
@@ -222,6 +263,22 @@ class _Poisoned(_Watched):
 
     def update(self, own: Vector, stream: Stream) -> Vector:
         return own
+
+
+class _Pooled(Attack):
+    """Learns from the clean samples of several clients as if they were its own."""
+
+    def __init__(self, number: int, clients: Sequence[int], task: Task):
+        self._number, self._clients, self._task = number, clients, task
+
+    def poison(self, round_: int) -> tuple[int, Transform] | None:
+        def pooled(x: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+            data = self._task.data
+            chosen = np.concatenate([self._task.indices(client) for client in self._clients])
+            raw: Any = mapped(lambda part: part[chosen], data.train_x)
+            return data.inputs(raw), data.targets(data.train_y[chosen])
+
+        return self._number, pooled
 
 
 class _Attacker(_Poisoned):

@@ -319,8 +319,14 @@ class Core:
                     deviates=node in self._setup.behaviours, artefact=self._keeper.array)
         if attacking is not None:
             desk.offers, desk.attackers = attacking.knowing, attacking.attackers
+        desk.cluster = self._cluster
         function = self._function(node, memory.round if round is None else round)
         self._running[node] = Role(Node(node, name, self._world, desk, task), desk, function, self._params)
+
+    def _cluster(self, node: int) -> int | None:
+        """The cluster of the task that a node's data are of; None: it has no data, or there are no clusters."""
+        shard = self._shard(node)
+        return None if self._task is None or shard is None else self._task.cluster(shard)
 
     def _shard(self, node: int) -> int | None:
         """The node's number among those that hold data; None: it is none of them."""

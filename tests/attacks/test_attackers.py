@@ -211,3 +211,47 @@ def test_a_plug_ins_attack_that_returns_another_shape_is_named(tmp_path: Any, mo
     wiring = engine.wire(scenario, "fedavg", {}, plugins=["short_attack"])
     with pytest.raises(Exception, match=r"attack short: expected a vector of shape \(650,\), it returned \(3,\)"):
         engine.execute(wiring, Twin(), MemoryJournal({}))
+
+
+# --- where clients choose among models of clusters --------------------------------------------------------------------
+
+CLUSTERED = TEXT.replace("data: {set: digits}", "data: {set: digits}\n  root: {samples: 40}\n"
+                                                "  clusters: {rotate: [0, 90]}").replace("steps: 3", "steps: 15")
+IFCA = "{name: ifca, root_steps: 20}"
+
+
+class Telling:
+    """An attack that says nothing false and remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.knew: list[Any] = []
+
+    def __call__(self, own: np.ndarray, rng: np.random.Generator, knows: Any) -> np.ndarray:
+        self.knew.append((own.copy(), knows, None if knows.proxy is None else knows.proxy()))
+        return own
+
+
+@pytest.mark.parametrize("knows", ["own", "colluders", "all"])
+def test_an_attacker_knows_those_that_have_chosen_its_cluster(knows: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from emul.attacks import updates
+
+    telling = Telling()
+    monkeypatch.setitem(updates.UPDATES, "telling", lambda own, rng, k: telling(own, rng, k))
+    attack = f"attacks: [{{nodes: [client1, client3, client4], update: telling, knows: {knows}}}]\n"
+    clean = Ran(CLUSTERED, IFCA)
+    ran = Ran(CLUSTERED + attack, IFCA)
+    assert ran.models() == clean.models()                               # nothing false was said
+    expected = {"own": (1, 6, 3), "colluders": (2, 6, 3), "all": (3, 3, 2)}[knows]      # client1 and client3: cluster 0
+    own, known, proxy = telling.knew[-3]                                # of 1, 3, 5; client4's has 2, 4, 6
+    assert (len(known.updates), known.population, known.corrupted) == expected
+    np.testing.assert_array_equal(known.updates[known.row], own)
+    if knows == "own":
+        assert proxy is None
+        return
+    assert proxy.shape == own.shape
+    assert np.abs(proxy - own).max() > 1e-3                             # other samples, or another order of them
+    last = telling.knew[-2]
+    assert last[1].seed == known.seed
+    assert last[1].row == 1
+    np.testing.assert_array_equal(last[2], proxy)
+    assert len({k.group for _, k, _ in telling.knew[-3:]}) == 2

@@ -1,0 +1,65 @@
+"""FLTrust: what the server learns from its root data says whom it trusts, and how far. Cao et al., NDSS 2021, Alg. 2.
+
+    TS_i = max(0, cos(g_i, g_0));  w <- w + rate * sum_i TS_i (|g_0| / |g_i|) g_i / sum_i TS_i
+
+g_0 is what local training gives on the root data (`root` of the task) from the same model as the clients' g_i.
+Deviation: the server trains before it sends the model, see `emul.protocols.robust`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from emul.protocols import rounds
+from emul.protocols.robust import robust_server
+from emul.protocols.rounds import synchronous_client, train_once
+from emul.roles import Node, World, checks
+
+
+@dataclass(frozen=True)
+class Params:
+    rate: float = 1.0                   # alpha, the global learning rate
+    fraction: float = 1.0               # of the clients, drawn each round
+    deadline_s: float | None = None     # None: wait until the fate of every update is known
+    personal: bool = False              # as in fedavg: `accuracy` is that of the clients' models after local training
+
+
+async def server(node: Node, p: Params) -> None:
+    await robust_server(node, "fltrust", None, fraction=p.fraction, deadline_s=p.deadline_s,
+                        personal=p.personal, rate=p.rate)
+
+
+async def client(node: Node, p: Params) -> None:
+    await synchronous_client(node, partial(train_once, node), personal=p.personal)
+
+
+HONEST = rounds.honest_update
+MESSAGES = rounds.MESSAGES
+ROLES = {"server": server, "client": client}
+STATELESS = ("client",)
+
+
+def check(params: Params, world: World) -> list[str]:
+    """What is wrong with these parameters, if anything."""
+    wrong = checks.positive(rate=params.rate) + checks.fractions(fraction=params.fraction) \
+        + checks.times(deadline=params.deadline_s)
+    if not checks.root_samples(world.task):
+        wrong.append("no root data at the server: expected root in the task, such as {samples: 100}")
+    return wrong
+
+
+EXAMPLE = """
+emul: 1
+name: fltrust
+seed: 7
+topology: {generator: star, clients: 5}
+links:
+  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
+  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
+task: {data: {set: digits}, root: {samples: 50}, partition: {dirichlet: 0.5}, model: logistic,
+       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
+compute: {mode: zero}
+schemes: [{name: fltrust, deadline: 1 s}]
+stop: {rounds: 3}
+"""

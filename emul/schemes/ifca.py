@@ -1,0 +1,119 @@
+"""IFCA: iterative federated clustering. Ghosh, Chung, Yin, Ramchandran, NeurIPS 2020, Algorithm 1.
+
+    client i    j_i = argmin_c loss(D_i; theta_c)
+    model       theta_c <- mean of theta_c + g_i over j_i = c           g_i: local training from theta_{j_i}
+    gradient    theta_c <- theta_c - (rate / n) sum_{j_i = c} grad_i    n: clients that have answered
+
+A cluster that nobody has chosen keeps its model. What is evaluated is the mean over the task's clusters (over the
+clients, where it has none) of the best model's accuracy there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from emul.learning import NodeTask
+from emul.protocols import clustered
+from emul.protocols.clustered import Models, best, starts
+from emul.protocols.demands import both, demand, shaped
+from emul.protocols.rounds import finite
+from emul.roles import Message, Node, Vector, World, checks
+
+
+@dataclass(frozen=True)
+class Params:
+    clusters: int = 2                   # m
+    averaging: Literal["model", "gradient"] = "model"
+    rate: float = 0.1                   # gamma, of gradient averaging
+    root_steps: int = 0                 # steps on part c of the root data, before model c is first sent
+    fraction: float = 1.0               # of the clients, drawn each round
+    deadline_s: float | None = None     # of a round at the server; None: until the fates are known
+
+
+@dataclass(frozen=True)
+class Chosen(Message):
+    """Client to server."""
+
+    cluster: int                        # j_i
+    update: Vector                      # g_i or grad_i, (d,) float32
+
+
+@dataclass
+class State:
+    models: np.ndarray | None = None    # (m, d) float32; None: not made yet
+
+
+async def server(node: Node, p: Params) -> None:
+    s = node.state(State())
+    sound = both(shaped(update=(node.task.dimension,)),
+                 lambda m: demand(0 <= m.cluster < p.clusters, "cluster: out of range"))
+    async for round_ in node.rounds():
+        with round_:
+            if s.models is None:
+                s.models = await node.compute("start", starts, node.task, p.clusters, p.root_steps)
+            cohort = node.sample(node.clients, p.fraction)
+            node.offer("cohort", cohort)
+            node.broadcast(cohort, Models(s.models))
+            got = await node.gather(Chosen, cohort, timeout_s=p.deadline_s, accept=sound)
+            s.models = finite(await node.compute("aggregate", step, s.models, got, p, work=len(got) * s.models.size))
+            node.report(s.models.ravel(), evaluate=node.task.evaluate_best, received=len(got))
+            node.assigned({k: m.cluster for k, m in got.items()})
+
+
+async def client(node: Node, p: Params) -> None:
+    async for round_ in node.rounds(of=node.server):
+        with round_:
+            got = await node.recv(Models, node.server, accept=shaped(parameters=(p.clusters, node.task.dimension)))
+            j = await node.compute("choose", best, node.task, got.parameters)
+            update, _ = await node.compute("train", _learnt, node.task, got.parameters[j], p.averaging)
+            node.send(node.server, Chosen(j, update))
+
+
+def _learnt(task: NodeTask, model: Vector, averaging: str) -> tuple[Vector, int]:
+    return task.local_update(model) if averaging == "model" else task.gradient(model)
+
+
+def step(models: np.ndarray, got: dict[int, Chosen], p: Params) -> np.ndarray:
+    """The models (m, d) after a round, from what the clients have sent."""
+    after = models.copy()
+    for c, model in enumerate(models):
+        members = [m.update for _, m in sorted(got.items()) if m.cluster == c]
+        if members:
+            total = np.sum(members, axis=0, dtype=np.float64)
+            after[c] = model + total / len(members) if p.averaging == "model" else model - p.rate / len(got) * total
+    return after
+
+
+HONEST = clustered.honest_update
+MESSAGES = (*clustered.MESSAGES, Chosen)
+ROLES = {"server": server, "client": client}
+STATELESS = ("client",)
+
+
+def check(params: Params, world: World) -> list[str]:
+    """What is wrong with these parameters, if anything."""
+    wrong = checks.at_least(1, "1 or more", clusters=params.clusters) + checks.positive(rate=params.rate) \
+        + checks.fractions(fraction=params.fraction) + checks.times(deadline=params.deadline_s) \
+        + checks.not_negative(root_steps=params.root_steps)
+    if params.root_steps and not checks.root_samples(world.task):
+        wrong.append(f"root_steps = {params.root_steps}: needs root data at the server: root of the task")
+    return wrong
+
+
+EXAMPLE = """
+emul: 1
+name: ifca
+seed: 7
+topology: {generator: star, clients: 5}
+links:
+  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
+  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
+task: {data: {set: digits}, clusters: {rotate: [0, 90]}, partition: {dirichlet: 0.5}, model: logistic,
+       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
+compute: {mode: zero}
+schemes: [{name: ifca, clusters: 2, deadline: 1 s}]
+stop: {rounds: 3}
+"""

@@ -1,0 +1,68 @@
+"""The coordinate-wise trimmed mean of the updates. Yin, Chen, Kannan, Bartlett, ICML 2018, Algorithm 1, option II.
+
+    w <- w + mean of each coordinate without its f largest and its f least values       f given, or floor(beta n)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from emul.protocols import rounds
+from emul.protocols.robust import robust_server, wrong_rule
+from emul.protocols.rounds import synchronous_client, train_once
+from emul.roles import Node, World, checks
+
+
+@dataclass(frozen=True)
+class Params:
+    f: int | None = None                # values cut off at each end
+    beta: float | None = None           # or the share of them
+    fraction: float = 1.0               # of the clients, drawn each round
+    deadline_s: float | None = None     # None: wait until the fate of every update is known
+    personal: bool = False              # as in fedavg: `accuracy` is that of the clients' models after local training
+
+
+def rule(p: Params) -> dict[str, Any]:
+    """As `aggregate:` of fedavg would say it."""
+    return {"trimmed_mean": {name: value for name, value in (("f", p.f), ("beta", p.beta)) if value is not None}}
+
+
+async def server(node: Node, p: Params) -> None:
+    await robust_server(node, rule(p), None, fraction=p.fraction, deadline_s=p.deadline_s,
+                        personal=p.personal)
+
+
+async def client(node: Node, p: Params) -> None:
+    await synchronous_client(node, partial(train_once, node), personal=p.personal)
+
+
+HONEST = rounds.honest_update
+MESSAGES = rounds.MESSAGES
+ROLES = {"server": server, "client": client}
+STATELESS = ("client",)
+
+
+def check(params: Params, world: World) -> list[str]:
+    """What is wrong with these parameters, if anything."""
+    found = checks.fractions(fraction=params.fraction) + checks.times(deadline=params.deadline_s)
+    said = f"f = {params.f}" if params.f is not None else f"beta = {params.beta}"
+    return found + [f"{said}: {text.partition(': ')[2].removeprefix('trimmed_mean: ')}"
+                    for text in wrong_rule(rule(params), params.fraction, world)]
+
+
+EXAMPLE = """
+emul: 1
+name: trimmed_mean
+seed: 7
+topology: {generator: star, clients: 5}
+links:
+  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
+  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
+task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
+       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
+compute: {mode: zero}
+schemes: [{name: trimmed_mean, f: 1, deadline: 1 s}]
+stop: {rounds: 3}
+"""
