@@ -186,7 +186,7 @@ def _hop_bytes(ran: Ran) -> int:
     hops: Counter[tuple[int, int]] = Counter((row[2], row[3]) for row in ran.rows if row[0] == R.HOP)
     total = 0
     for row in ran.rows:
-        if row[0] == R.SEND and row[2] != row[4]:
+        if row[0] == R.SEND and row[9] >= 0:            # not to itself, and heard
             path = network.route(vertices[row[2]], vertices[row[4]])
             for u, v in itertools.islice(itertools.pairwise(path), 1 + hops[row[2], row[3]]):
                 total += network.link(u, v).wire_bytes(row[6] + 16)

@@ -11,6 +11,19 @@ Bytes of the arrays in each message, without its header; A_i = N_i + i, the clos
     Masked          4 d'                            each of U2 to the server; d' = d + 1 with `weights: samples`
     Unmask          4 |A_i & U2|                    server to each of U3
     Reveal          36 per share held of A_i & U2   each of U3 to the server
+
+With `route: server`, in place of Shares, Shared and Sharers:
+
+    SharesUp        84 |N_i & U1|                   each of U1 to the server
+    SharesDown      84 |N_i & U2|                   server to each of U2
+
+With `adversary: active` AdvertiseKeys has 64 more and KeyRing 64 |A_i & U1|, of signatures; and in place of Unmask:
+
+    Survived        4 |U3|                          server to each of U3
+    Consent         64                              each of U3 to the server
+    Consents        68 |A_i & U4|                   server to each of U4
+
+With two vectors AdvertiseKeys has 32 more, Shares 64 more.
 """
 
 from __future__ import annotations
@@ -33,10 +46,10 @@ class Begin(Message):
 
 @dataclass(frozen=True)
 class AdvertiseKeys(Message):
-    """Client to server. Not signed, as in the protocol against an honest but curious server: nothing ties a key to its
+    """Client to server. Without a signature, as against an honest but curious server, nothing ties a key to its
     owner."""
 
-    keys: Octets                    # (64,): c_pk, for the channels; s_pk, for the masks
+    keys: Octets                    # (64,): c_pk, for the channels; s_pk, for the masks; [signature, 64]
 
 
 @dataclass(frozen=True)
@@ -67,6 +80,22 @@ class Sharers(Message):
 
 
 @dataclass(frozen=True)
+class SharesUp(Message):
+    """Client to server: my encrypted shares, to be forwarded."""
+
+    ids: Words                      # (a,), ascending: N_i & U1
+    boxes: OctetRows                # (a, 80)
+
+
+@dataclass(frozen=True)
+class SharesDown(Message):
+    """Server to client: those for you."""
+
+    ids: Words                      # (b,), ascending: N_i & U2
+    boxes: OctetRows                # (b, 80)
+
+
+@dataclass(frozen=True)
 class Masked(Message):
     """Client to server."""
 
@@ -82,6 +111,28 @@ class Unmask(Message):
 
 
 @dataclass(frozen=True)
+class Survived(Message):
+    """Server to client, which it does not trust: U3."""
+
+    ids: Words                      # ascending
+
+
+@dataclass(frozen=True)
+class Consent(Message):
+    """Client to server: this U3 was shown to me in this round."""
+
+    signature: Octets               # (64,)
+
+
+@dataclass(frozen=True)
+class Consents(Message):
+    """Server to client: what A_i & U4 have signed."""
+
+    ids: Words                      # (f,), ascending
+    signatures: OctetRows           # (f, 64)
+
+
+@dataclass(frozen=True)
 class Reveal(Message):
     """Client to server: the shares asked for that the client holds."""
 
@@ -89,7 +140,8 @@ class Reveal(Message):
     shares: OctetRows               # (m, 32)
 
 
-MESSAGES = (Begin, AdvertiseKeys, KeyRing, Shares, Shared, Sharers, Masked, Unmask, Reveal)
+MESSAGES = (Begin, AdvertiseKeys, KeyRing, Shares, Shared, Sharers, SharesUp, SharesDown, Masked, Unmask, Survived,
+            Consent, Consents, Reveal)
 
 
 def id_array(ids: Sequence[int]) -> np.ndarray:
@@ -102,6 +154,6 @@ def channel_public(keys: np.ndarray) -> bytes:
     return keys[:KEY_BYTES].tobytes()
 
 
-def mask_public(keys: np.ndarray) -> bytes:
-    """s_pk of what a client advertises."""
-    return keys[KEY_BYTES:].tobytes()
+def mask_public(keys: np.ndarray, vector: int = 0) -> bytes:
+    """s_pk of what a client advertises, of one of its vectors."""
+    return keys[KEY_BYTES * (1 + vector):KEY_BYTES * (2 + vector)].tobytes()

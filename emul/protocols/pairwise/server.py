@@ -9,30 +9,41 @@ from typing import Any
 import numpy as np
 
 from emul.base.errors import NotDecodable, ProtocolFailure, ProtocolViolation, TooFewClients
+from emul.primitives.bft.signing import SIGNATURE_BYTES
 from emul.primitives.crypto import shamir
-from emul.primitives.crypto.keys import KEY_BYTES, agree, mask_seed
+from emul.primitives.crypto.graphs import Closed
+from emul.primitives.crypto.keys import KEY_BYTES, SEAL_OVERHEAD_BYTES, agree, mask_seed
 from emul.primitives.crypto.masks import sum_ring, unmask
+from emul.primitives.quantise import RING
+from emul.protocols.audit import Revealed, keep_sum
 from emul.protocols.demands import Demand, demand, key_table, shaped
+from emul.protocols.pairwise.consent import extra_octets
 from emul.protocols.pairwise.messages import (
     AdvertiseKeys,
     Begin,
+    Consent,
+    Consents,
     KeyRing,
     Masked,
     Reveal,
     Shared,
     Sharers,
+    SharesDown,
+    SharesUp,
+    Survived,
     Unmask,
-    channel_public,
     id_array,
     mask_public,
 )
+from emul.protocols.pairwise.rules import Rules
 from emul.roles import Node, Vector
 
 # A graph gives the closed neighbourhood A_i = N_i + i of each of the nodes. Equal ones should be one object: its
 # members then get one message.
-Graph = Callable[[Sequence[int]], Mapping[int, frozenset[int]]]
+Graph = Callable[[Sequence[int]], Closed]
 # (model, sum of x_i over n clients, (d',) uint32; n) -> the next model
 AddMean = Callable[[Vector, np.ndarray, int], Vector]
+Sets = dict[str, list[int]]         # as far as the stages are closed: U0, U1, ...
 
 
 @dataclass
@@ -40,12 +51,12 @@ class State:
     model: Vector
 
 
-async def pairwise_server(node: Node, graph: Graph, t: int, add_mean: AddMean, *, fraction: float,
-                          deadline_s: float | None, extra: int = 0) -> None:
+async def pairwise_server(node: Node, graph: Graph, rules: Rules, add_mean: AddMean, *, fraction: float,
+                          extra: int = 0) -> None:
     """Rounds of the pairwise protocol over any mask graph. A round that fails keeps the model.
 
-    t: shares that give a secret. fraction: of the clients, drawn each round. deadline_s: of each stage; None: until the
-    fates are known. extra: numbers that an x_i has beside those of an update, d' - d.
+    graph: drawn anew each round. fraction: of the clients, drawn each round. extra: numbers that an x_i has beside
+    those of an update, d' - d.
     """
     s = node.state(State(node.task.initial_parameters()))
     async for round_ in node.rounds():
@@ -53,7 +64,9 @@ async def pairwise_server(node: Node, graph: Graph, t: int, add_mean: AddMean, *
             sets: dict[str, list[int]] = {}
             try:
                 U0 = sets["U0"] = node.sample(node.clients, fraction)
-                total, expansions = await secure_sum(node, U0, graph, t, s.model, deadline_s, sets, extra)
+                total, expansions = await secure_sum(node, U0, graph, rules, s.model, sets, extra)
+                if rules.audit:
+                    keep_sum(node, total, sets["U3"], RING)
                 s.model = await node.compute("aggregate", add_mean, s.model, total, len(sets["U3"]), work=total.size)
             except (ProtocolFailure, ProtocolViolation) as e:
                 node.report(parameters=s.model, **sizes(sets))
@@ -63,35 +76,32 @@ async def pairwise_server(node: Node, graph: Graph, t: int, add_mean: AddMean, *
             node.report(parameters=s.model, expansions=expansions, **sizes(sets))
 
 
-async def secure_sum(node: Node, U0: list[int], graph: Graph, t: int, model: Vector, deadline_s: float | None,
-                     sets: dict[str, list[int]], extra: int = 0) -> tuple[np.ndarray, int]:
+async def secure_sum(node: Node, U0: list[int], graph: Graph, rules: Rules, model: Vector, sets: Sets,
+                     extra: int = 0) -> tuple[np.ndarray, int]:
     """(sum of x_i over U3, (d',) uint32 mod 2^32; masks expanded). Fills `sets` as the stages close.
 
     Raises TooFewClients, naming the stage, below the threshold.
     """
-    A = graph(U0)
+    A, t = graph(U0), rules.t
     node.offer("cohort", U0)
     node.broadcast(U0, Begin(model))
 
-    advertised = await node.gather(AdvertiseKeys, U0, timeout_s=deadline_s, accept=fresh_pairs())
+    advertised = await node.gather(AdvertiseKeys, U0, timeout_s=rules.deadline_s,
+                                   accept=fresh_keys(2 * KEY_BYTES, extra_octets(rules)))
     U1 = sets["U1"] = list(advertised)
     for members, near in neighbourhoods("keys", node, A, U1, len(U0), t):
         ring = await node.compute("ring", key_ring, advertised, near, work=len(near))
         node.broadcast(members, ring)
+    U2 = await exchanged_shares(node, rules, A, U1, sets)
 
-    shared = await node.gather(Shared, U1, timeout_s=deadline_s)
-    U2 = sets["U2"] = list(shared)
-    for members, near in neighbourhoods("shares", node, A, U2, len(U1), t):
-        node.broadcast(members, Sharers(id_array(near)))
-
-    masked = await node.gather(Masked, U2, timeout_s=deadline_s, accept=shaped(y=(model.size + extra,)))
+    masked = await node.gather(Masked, U2, timeout_s=rules.deadline_s, accept=shaped(y=(model.size + extra,)))
     U3 = sets["U3"] = list(masked)                  # what comes from now on is late: not summed, its b not asked for
-    for members, near in neighbourhoods("masked input", node, A, U3, len(U2), t):
-        dropped = sorted(A[members[0]].intersection(U2).difference(U3))
-        node.broadcast(members, Unmask(id_array(near), id_array(dropped)))
+    asked = await asked_survivors(node, rules, A, U2, U3, sets)
 
-    reveals = await node.gather(Reveal, U3, timeout_s=deadline_s, accept=shares_of(U2))
-    sets["U5"] = list(reveals)                      # U4 is that of the consistency check
+    reveals = await node.gather(Reveal, asked, timeout_s=rules.deadline_s, accept=shares_of(U2))
+    sets["U5"] = list(reveals)
+    if rules.audit:
+        audit_reveals(Revealed(t, node.world.names), reveals, U3)
     self_seeds, mask_keys = await node.compute("reconstruct", reconstruct, reveals, A, U2, U3, t, node.world.names,
                                                work=len(U2))
     pairs = sum(len(A[j].intersection(U3)) for j in mask_keys)
@@ -101,17 +111,84 @@ async def secure_sum(node: Node, U0: list[int], graph: Graph, t: int, model: Vec
                               work=(len(U3) + pairs) * masked[U3[0]].y.size)
 
 
-def fresh_pairs() -> Demand:
-    """Two sound keys that nobody has advertised before in this round."""
+async def exchanged_shares(node: Node, rules: Rules, A: Closed, U1: list[int], sets: Sets, secrets: int = 2,
+                           ) -> list[int]:
+    """U2, whose shares are out. Each of it is told whose of its neighbours' are, or gets them.
+
+    secrets: 32-byte shares in a box. Raises TooFewClients.
+    """
+    if rules.route == "direct":
+        U2 = sets["U2"] = list(await node.gather(Shared, U1, timeout_s=rules.deadline_s))
+        for members, near in neighbourhoods("shares", node, A, U2, len(U1), rules.t):
+            node.broadcast(members, Sharers(id_array(near)))
+        return U2
+    size = shamir.SHARE_BYTES * secrets + SEAL_OVERHEAD_BYTES
+    bundles = await node.gather(SharesUp, U1, timeout_s=rules.deadline_s, accept=bundle_of(A, U1, size))
+    U2 = sets["U2"] = list(bundles)
+    neighbourhoods("shares", node, A, U2, len(U1), rules.t)
+    forwarded = await node.compute("forward", forwarded_bundles, bundles, A, work=sum(len(A[i]) for i in U2))
+    for i, bundle in forwarded.items():
+        node.send(i, bundle)
+    return U2
+
+
+async def asked_survivors(node: Node, rules: Rules, A: Closed, U2: list[int], U3: list[int], sets: Sets) -> list[int]:
+    """Who is asked for shares, U3; or U4, if they have to agree on U3 first. Raises TooFewClients."""
+    found = neighbourhoods("masked input", node, A, U3, len(U2), rules.t)
+    if not rules.active:
+        for members, near in found:
+            dropped = sorted(A[members[0]].intersection(U2).difference(U3))
+            node.broadcast(members, Unmask(id_array(near), id_array(dropped)))
+        return U3
+    node.broadcast(U3, Survived(id_array(U3)))
+    consents = await node.gather(Consent, U3, timeout_s=rules.deadline_s,
+                                 accept=shaped(signature=(SIGNATURE_BYTES,)))
+    U4 = sets["U4"] = list(consents)
+    for members, near in neighbourhoods("consistency", node, A, U4, len(U3), rules.t):
+        node.broadcast(members, Consents(id_array(near), np.stack([consents[i].signature for i in near])))
+    return U4
+
+
+def fresh_keys(width: int, extra: int = 0) -> Demand:
+    """Sound keys, `width` octets and `extra` others behind, that nobody has advertised before in this round."""
     seen: set[bytes] = set()
 
     def accept(message: AdvertiseKeys) -> None:
-        key_table("keys", message.keys.reshape(1, -1), 1)
-        shaped(keys=(2 * KEY_BYTES,))(message)
-        pair = {channel_public(message.keys), mask_public(message.keys)}
-        demand(not pair & seen, "keys: those of somebody else")
-        seen.update(pair)
+        keys = message.keys[:width]
+        key_table("keys", keys.reshape(1, -1), 1)
+        shaped(keys=(width + extra,))(message)
+        fresh = {keys[at:at + KEY_BYTES].tobytes() for at in range(0, width, KEY_BYTES)}
+        demand(not fresh & seen, "keys: those of somebody else")
+        seen.update(fresh)
     return accept
+
+
+def bundle_of(A: Closed, U1: Sequence[int], size: int) -> Demand:
+    """A box for each of the sender's neighbours in U1."""
+    def accept(message: SharesUp) -> None:
+        expected = sorted(A[message.sender].intersection(U1) - {message.sender})
+        demand(message.ids.tolist() == expected, "ids: not those of the key ring")
+        shaped(boxes=(len(expected), size))(message)
+    return accept
+
+
+def forwarded_bundles(bundles: Mapping[int, SharesUp], A: Closed) -> dict[int, SharesDown]:
+    """{i: the boxes of N_i & U2 for i}, in the order of the senders."""
+    place = {j: {i: at for at, i in enumerate(bundle.ids.tolist())} for j, bundle in bundles.items()}
+    found = {}
+    for i in bundles:
+        senders = sorted(A[i].intersection(bundles) - {i})
+        boxes = [bundles[j].boxes[place[j][i]] for j in senders]
+        found[i] = SharesDown(id_array(senders), np.stack(boxes) if boxes else np.zeros((0, 0), np.uint8))
+    return found
+
+
+def audit_reveals(revealed: Revealed, reveals: Mapping[int, Reveal], survivors: Sequence[int], vector: int = 0) -> None:
+    """Note every share that came. Raises AuditFailed if both secrets of one client have been revealed."""
+    alive = set(survivors)
+    for holder, reveal in reveals.items():
+        for owner in reveal.ids.tolist():
+            revealed.note(holder, owner, 2 * vector + (owner in alive))
 
 
 def shares_of(U2: Sequence[int]) -> Demand:
@@ -123,7 +200,7 @@ def shares_of(U2: Sequence[int]) -> Demand:
     return accept
 
 
-def neighbourhoods(stage: str, node: Node, A: Mapping[int, frozenset[int]], U: Sequence[int], asked: int,
+def neighbourhoods(stage: str, node: Node, A: Closed, U: Sequence[int], asked: int,
                    t: int) -> list[tuple[list[int], list[int]]]:
     """[(clients i of U with one A_i, A_i & U)]: who gets which message. The set of a stage is closed by this.
 
@@ -147,7 +224,7 @@ def key_ring(advertised: Mapping[int, AdvertiseKeys], near: Sequence[int]) -> Ke
     return KeyRing(id_array(near), np.stack([advertised[i].keys for i in near]))
 
 
-def reconstruct(reveals: Mapping[int, Reveal], A: Mapping[int, frozenset[int]], U2: Sequence[int], U3: Sequence[int],
+def reconstruct(reveals: Mapping[int, Reveal], A: Closed, U2: Sequence[int], U3: Sequence[int],
                 t: int, names: Sequence[str]) -> tuple[dict[int, bytes], dict[int, bytes]]:
     """({i: b_i} for U3, {j: s_sk_j} for the j of U2 - U3 that have a neighbour in U3), 32 bytes each.
 
@@ -170,7 +247,7 @@ def reconstruct(reveals: Mapping[int, Reveal], A: Mapping[int, frozenset[int]], 
 
 
 def dropped_pair_seeds(mask_keys: Mapping[int, bytes], advertised: Mapping[int, AdvertiseKeys],
-                       A: Mapping[int, frozenset[int]], U3: Sequence[int], round_: int) -> dict[int, dict[int, bytes]]:
+                       A: Closed, U3: Sequence[int], round_: int) -> dict[int, dict[int, bytes]]:
     """{j: {i: s_ij}} for j in U2 - U3, i in N_j & U3: those pairs only were left without their other half."""
     return {j: {i: mask_seed(agree(key, mask_public(advertised[i].keys)), round_)
                 for i in sorted(A[j].intersection(U3))} for j, key in mask_keys.items()}

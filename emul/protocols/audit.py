@@ -1,0 +1,89 @@
+"""What a scheme that hides its inputs leaves for an auditor: off the clock, in the run directory, if `audit` is asked.
+
+    input-R             x_i of round R, at each client: what it has put into the sum, as it was before it was hidden
+    sum-R, included-R   at the server: the sum that it found, and of which clients
+    modulus-R           at the server: of the ring or field
+    revealed-R          at each client: (owner, kind) of the shares that it gave away, (m, 2); see `Revealed`
+
+`wrong_sums` compares sums with inputs, element by element; `both_revealed` looks for clients of whom both secrets were
+given away. Any scheme may leave these, whatever its protocol is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from emul.base.errors import EmulError
+from emul.roles import Node
+
+Arrays = Mapping[tuple[str, str], np.ndarray]      # (node, name of the array) -> array
+
+
+class AuditFailed(EmulError):
+    """Both secrets of one client were revealed: its input is no secret any more. Ends the run."""
+
+
+def keep_input(node: Node, x: np.ndarray) -> None:
+    """A client leaves what it has put into this round's sum: (d',) whole numbers."""
+    node.keep(f"input-{node.round}", x)
+
+
+def keep_sum(node: Node, total: np.ndarray, included: Sequence[int], modulus: int) -> None:
+    """The server leaves the sum of this round, (d',) whole numbers below `modulus`, and whose inputs are in it."""
+    node.keep(f"sum-{node.round}", total)
+    node.keep(f"included-{node.round}", np.array(included, np.int64))
+    node.keep(f"modulus-{node.round}", np.array([modulus], np.int64))
+
+
+def keep_revealed(node: Node, revealed: Iterable[tuple[int, int]]) -> None:
+    """A client leaves whose shares it has given away in this round: (owner, kind of secret)."""
+    node.keep(f"revealed-{node.round}", np.array(sorted(revealed), np.int64).reshape(-1, 2))
+
+
+def wrong_sums(arrays: Arrays, names: Sequence[str], server: str = "server") -> dict[int, int]:
+    """{round: elements of the sum that are not the sum of the inputs of `included`}, of all rounds with a sum.
+
+    names: of the nodes by number. 0 everywhere: each sum is exact in all elements.
+    """
+    found = {}
+    for where, name in arrays:
+        what, _, round_ = name.partition("-")
+        if where == server and what == "sum":
+            total = arrays[where, name].astype(object)
+            modulus = int(arrays[server, f"modulus-{round_}"][0])
+            inputs = [arrays[names[i], f"input-{round_}"].astype(object)
+                      for i in arrays[server, f"included-{round_}"].tolist()]
+            right = sum(inputs, np.zeros(len(total), object)) % modulus
+            found[int(round_)] = int((total != right).sum()) if len(right) == len(total) else len(total)
+    return dict(sorted(found.items()))
+
+
+def both_revealed(arrays: Arrays, t: int) -> list[tuple[int, int, int]]:
+    """[(round, owner, vector)] of clients of whom t shares or more of both secrets of one vector were given away.
+
+    Kinds are numbered 2 v for the mask key and 2 v + 1 for the self mask of vector v.
+    """
+    counts: Counter[tuple[int, int, int]] = Counter()
+    for (_, name), rows in arrays.items():
+        what, _, round_ = name.partition("-")
+        if what == "revealed":
+            counts.update((int(round_), owner, kind) for owner, kind in rows.tolist())
+    known = {key for key, count in counts.items() if count >= t}
+    return sorted({(round_, owner, kind // 2) for round_, owner, kind in known if (round_, owner, kind ^ 1) in known})
+
+
+class Revealed:
+    """What a server has been given in one round: of nobody may both secrets of a vector be there."""
+
+    def __init__(self, t: int, names: Sequence[str]):
+        self._t, self._names = t, names
+        self._holders: dict[tuple[int, int], set[int]] = {}
+
+    def note(self, holder: int, owner: int, kind: int) -> None:
+        """A share came. kind: as for `both_revealed`. Raises AuditFailed."""
+        self._holders.setdefault((owner, kind), set()).add(holder)
+        if min(len(self._holders.get((owner, k), ())) for k in (kind, kind ^ 1)) >= self._t:
+            raise AuditFailed(f"audit: {self._t} shares of both secrets of {self._names[owner]} were revealed")

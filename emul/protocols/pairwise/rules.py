@@ -1,0 +1,30 @@
+"""What server and clients of a pairwise protocol have agreed on before the first round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Route = Literal["direct", "server"]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """t: shares that give a secret. deadline_s: of each stage at the server; None: until the fates are known.
+
+    route: whether encrypted shares go from client to client, or through the server, which then forwards those of U2
+    alone, in one bundle a client. active: the server may deviate: clients sign their keys, and sign and compare the
+    survivors before they reveal anything. audit: inputs, sums and what was revealed are kept in the run directory.
+    """
+
+    t: int
+    deadline_s: float | None = None
+    route: Route = "direct"
+    active: bool = False
+    audit: bool = False
+
+    @property
+    def patience_s(self) -> float | None:
+        """How long a client waits: what has been under way for longer than a whole stage could not be answered in
+        time."""
+        return None if self.deadline_s is None else 2 * self.deadline_s

@@ -1,0 +1,137 @@
+"""Secure aggregation over a random k-regular graph (SecAgg+). Bell et al., CCS 2020.
+
+The protocol is that of SecAgg, with N_i the k neighbours of i: the server puts the clients on a ring in random order,
+anew each round, and joins each with k/2 on either side. So a client's cost grows with k, about log n, instead of n.
+
+k and t follow from gamma (fraction of colluding clients), delta (of those that drop out), sigma and eta: the smallest
+even k, and for it the smallest t, for which by union bounds
+
+    survivors fall apart: n (n-k-1)/2 C(n-k, A+D-k) / C(n, A+D) <= 2^-(sigma+1)       A = gamma n, D = delta n
+    t colluders around one client: n P[Hyp(n-1, A, k) >= t] <= 2^-(sigma+1)
+    too few survivors around one: n P[Hyp(n-1, n-1-D, k) < t] <= 2^-eta
+
+Where no k below n - 1 will do, the graph is complete and t = floor(2n/3) + 1. Against a server that only looks, and up
+to gamma n clients with it. With `adversary: active` keys are signed, survivors are agreed on and t is larger; but the
+edges are still the server's to draw, where the paper has the clients choose theirs.
+
+The search follows public code of the paper's authors: k may differ by 2 from the paper's. Stages, messages and their
+bytes: `emul.protocols.pairwise`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from emul.primitives.crypto.graphs import Closed, complete, degree_and_threshold, ring
+from emul.protocols import pairwise
+from emul.protocols.pairwise.quantised import cohort_size, honest, join, serve, wrong_coding, wrong_cohort
+from emul.roles import Node, World, checks
+
+
+@dataclass(frozen=True)
+class Params:
+    neighbours: int | None = None           # k, even; None: from the next four. From n - 1 on the graph is complete
+    threshold: int | None = None            # t; given with `neighbours` or not at all
+    gamma: float = 0.1                      # of the clients collude with the server
+    delta: float = 0.1                      # of the clients drop out
+    sigma: int = 40                         # inputs are exposed with at most 2^-sigma
+    eta: int = 20                           # a round is lost with at most 2^-eta
+    stage_deadline_s: float | None = None   # of each stage; None: until the fates are known
+    bits: int = 16                          # of a quantised value
+    clip: float = 1.0                       # values of an update outside [-clip, clip] are cut, and counted
+    fraction: float = 1.0                   # of the clients, drawn each round
+    weights: Literal["samples", "uniform"] = "uniform"
+    route: Literal["direct", "server"] = "server"               # of encrypted shares; the paper's: through the server
+    adversary: Literal["semi_honest", "active"] = "semi_honest"
+    audit: bool = False                     # leave inputs, sums and what was revealed in the run directory
+
+
+def density(p: Params, clients: int) -> tuple[int, int]:
+    """(k, t) for the n clients drawn each round; k = n - 1: the complete graph."""
+    n = cohort_size(p.fraction, clients)
+    if p.neighbours is not None and p.threshold is not None:
+        return min(p.neighbours, n - 1), p.threshold
+    return _searched(n, p.gamma, p.delta, p.sigma, p.eta, p.adversary == "active")
+
+
+_searched = lru_cache(maxsize=64)(degree_and_threshold)
+
+
+async def server(node: Node, p: Params) -> None:
+    k, t = density(p, len(node.clients))
+    rng = node.stream("mask graph")
+
+    def graph(nodes: Sequence[int]) -> Closed:
+        return complete(nodes) if k >= len(nodes) - 1 else ring(nodes, k, rng)
+
+    await serve(node, p, graph, t, p.adversary == "active")
+
+
+async def client(node: Node, p: Params) -> None:
+    await join(node, p, density(p, len(node.clients))[1], p.adversary == "active")
+
+
+HONEST = honest
+MESSAGES = pairwise.MESSAGES
+ROLES = {"server": server, "client": client}
+STATELESS = ("client",)
+
+
+def check(params: Params, world: World) -> list[str]:
+    """What is wrong with these parameters, if anything."""
+    p, errors = params, wrong_cohort(params.fraction, world)
+    if errors:
+        return errors
+    n = cohort_size(p.fraction, world.clients)
+    errors = wrong_coding(p, n)
+    if (p.neighbours is None) != (p.threshold is None):
+        errors.append("neighbours: expected with threshold, or neither: t has to fit k")
+    elif p.neighbours is not None and p.threshold is not None:
+        most = min(p.neighbours, n - 1) + 1
+        if p.neighbours < 2 or (p.neighbours % 2 and p.neighbours < n - 1):
+            errors.append(f"neighbours = {p.neighbours}: expected an even number, 2 or above")
+        elif not 2 <= p.threshold <= most:
+            errors.append(f"threshold = {p.threshold}: expected 2..{most}, a client and its neighbours")
+        elif p.adversary == "active" and 2 * p.threshold <= most:
+            errors.append(f"threshold = {p.threshold}: against an active server more than half of {most}, a client "
+                          "and its neighbours")
+    return errors + wrong_chances(p)
+
+
+def wrong_chances(p: Params) -> list[str]:
+    """gamma = 0 would give t = 2, which protects nobody."""
+    errors = checks.probabilities(gamma=p.gamma)
+    if not 0 <= p.delta < 1:
+        errors.append(f"delta = {p.delta}: expected a number in [0, 1)")
+    elif p.gamma + p.delta >= 1:
+        errors.append(f"delta = {p.delta}: expected less than 1 - gamma")
+    return errors + checks.at_least(1, "1 or more", sigma=p.sigma, eta=p.eta)
+
+
+def warn(params: Params, world: World) -> list[str]:
+    """What the security statement leaves out."""
+    if params.adversary == "active":
+        return ["adversary = active: the server draws the edges; in the paper the clients do, and only then no server "
+                "can surround a client by its own"]
+    return []
+
+
+EXAMPLE = """
+emul: 1
+name: secagg_plus
+seed: 7
+topology: {generator: star, clients: 8}
+links:
+  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
+task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
+       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
+compute: {mode: zero}
+schemes: [{name: secagg_plus, neighbours: 4, threshold: 3, audit: true}]
+faults:
+  - {node: client2, stage: Masked, drop: true, rounds: 2}
+  - {node: client5, stage: Reveal, drop: true, rounds: 2}
+stop: {rounds: 3}
+"""
