@@ -5,8 +5,9 @@ An attack is one function, or a frozen dataclass that is called like one and who
     DATA         (x, y, classes, rng) -> (x, y)                 `emul.attacks.data`, `emul.attacks.backdoor`
     PROTOTYPES   ({class: vector}, rng) -> {class: vector}      `emul.attacks.prototypes`
     UPDATES      (own, rng, knows) -> vector                    `emul.attacks.updates`
+    PRIVACY      (evidence) -> rows                             `emul.attacks.privacy`, on a run that has ended
 
-The engine puts them in, whatever the scheme. A module given with `--plugin` adds its own by
+The engine puts the first three in, whatever the scheme. A module given with `--plugin` adds its own by
 `ATTACKS = {"update": {"mine": Mine}}`; what needs the messages of a protocol is a scheme's `BEHAVIOURS`, not an attack.
 """
 
@@ -20,12 +21,13 @@ from msgspec import Struct
 
 from emul.attacks.backdoor import Backdoor
 from emul.attacks.data import DATA
+from emul.attacks.privacy import PRIVACY
 from emul.attacks.prototypes import PROTOTYPES
 from emul.attacks.updates import UPDATES, Known
 from emul.learning.names import imported
 
-__all__ = ["DATA", "KINDS", "KNOWS", "PROTOTYPES", "UPDATES", "Backdoor", "Known", "Planned", "known", "make", "needs",
-           "parameters"]
+__all__ = ["DATA", "KINDS", "KNOWS", "PRIVACY", "PROTOTYPES", "UPDATES", "Backdoor", "Known", "Planned", "known",
+           "make", "needs", "parameters"]
 
 KINDS: Mapping[str, Mapping[str, Any]] = {"data": DATA, "prototypes": PROTOTYPES, "update": UPDATES}
 KNOWS = ("own", "colluders", "all")     # what an attacker may know, the least first
@@ -52,8 +54,8 @@ class NoParameters:
 
 
 def known(kind: str, plugins: Sequence[str] = ()) -> dict[str, Any]:
-    """Name -> attack of one of `KINDS`: ours and those of plug-ins, by name. Raises PluginError."""
-    found = dict(KINDS[kind])
+    """Name -> attack of one of `KINDS`, or "privacy": ours and those of plug-ins, by name. Raises PluginError."""
+    found = dict(PRIVACY if kind == "privacy" else KINDS[kind])
     for module in plugins:
         found |= getattr(imported(module), "ATTACKS", {}).get(kind, {})
     return dict(sorted(found.items()))

@@ -16,7 +16,7 @@ import typer
 
 from emul import __version__
 from emul.base.errors import EmulError, ScenarioError
-from emul.cli import export, network, report, runs, schemes, store, study, traces, tune  # noqa: F401
+from emul.cli import attack, export, network, report, runs, schemes, store, study, traces, tune  # noqa: F401
 from emul.cli.options import BAD_INPUT, FAILED, INTERRUPTED, OK, TERMINATED, app
 
 
@@ -29,6 +29,8 @@ def _root(version: Annotated[bool, typer.Option("--version", help="print the ver
 
 def _about_input(error: EmulError) -> bool:
     """Whether it says that something does not exist, or cannot be used, that the command line names."""
+    from emul.attacks.privacy import NotKept
+    from emul.base.kept import KeptError
     from emul.record.export import ExportError
     from emul.record.journal import RecordError
     from emul.schemes import NotAScheme, UnknownScheme
@@ -37,8 +39,8 @@ def _about_input(error: EmulError) -> bool:
     from emul.study.ray_engine import RayMissing
     from emul.templates import TemplateError
 
-    return isinstance(error, (ExportError, NotAScheme, RecordError, RayMissing, StoreError, StudyError, TemplateError,
-                              UnknownScheme))
+    return isinstance(error, (ExportError, KeptError, NotAScheme, NotKept, RecordError, RayMissing, StoreError,
+                              StudyError, TemplateError, UnknownScheme))
 
 
 _terminated = False

@@ -17,6 +17,7 @@ import numpy as np
 
 from emul.base import kept, rows
 from emul.base.files import write_atomically
+from emul.record.attacks import Attacked, attacks, read_attack
 from emul.record.columns import Finder, Table, columns, copy_keys
 from emul.record.journal import RecordError, read
 from emul.record.payloads import Payload, chosen, listed
@@ -455,6 +456,15 @@ class RunTables:
     def model_rounds(self, node: str) -> list[int]:
         """The rounds of which a node's model was kept beside its last."""
         return kept.model_rounds(self.path, node)
+
+    @property
+    def attacks(self) -> list[str]:
+        """The attacks on this run that have been made (`emul attack`), by their labels."""
+        return attacks(self.path)
+
+    def attack(self, label: str) -> Attacked:
+        """What an attack has found: `.rows` and `.about`. Raises RecordError."""
+        return read_attack(self.path, label)
 
     @property
     def payloads(self) -> pd.DataFrame:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from emul.base.errors import Problem
 from emul.scenario.links import BANDWIDTH_NAMES
-from emul.scenario.source import Path, Source, place, read, shown
+from emul.scenario.source import Path, Source, place, read, scenario_error, shown
 from emul.scenario.values import nearest
 
 _STEP = re.compile(r"\.?([A-Za-z_][A-Za-z0-9_-]*)|\[(\d{1,6})\]", re.ASCII)
@@ -61,6 +62,20 @@ def apply_set(source: Source, text: str) -> None:
         source.problems.append(Problem(name, shown(value.tree), wrong))
         return
     override(source, path, name)
+
+
+def parameters_of(sets: Sequence[str]) -> dict[str, Any]:
+    """What `--set key=value` of a command says of parameters, values read as YAML. Raises ScenarioError.
+
+    >>> parameters_of(["tries=3", "labels=[0, 1]"])
+    {'tries': 3, 'labels': [0, 1]}
+    """
+    source = Source(tree={})
+    for edit in sets:
+        apply_set(source, edit)
+    if source.problems:
+        raise scenario_error("command line", source.problems)
+    return dict(source.tree)
 
 
 def override(source: Source, path: Path, name: str) -> None:

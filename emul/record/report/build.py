@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from emul.base.files import write_atomically
+from emul.record.attacks import attacks, read_attack
 from emul.record.journal import RecordError
 from emul.record.marks import NOTE, marked, oracle_waits
 from emul.record.report import data, figures, page, palette, spacetime, study
@@ -25,6 +26,7 @@ from emul.record.report.topology import network_map
 from emul.record.summary import parameter_columns
 
 SPACE_TIME_ROWS = 100_000       # of all space-time diagrams of a page together: about 3 MB
+ATTACKED_ROWS = 200             # of an attack, at most, that a page shows
 DETAILED = 12                   # runs, at most, that a page shows in detail
 _FILE_WIDTH, _FILE_SCALE = 760, 2
 
@@ -86,7 +88,20 @@ def _run_parts(path: Path) -> list[Part]:
         learning = replace(learning, text="No accuracy and no loss were observed in this run.")
     note = f"{NOTE}." if oracle_waits(run.summary) else ""
     details = _details(run, "", SPACE_TIME_ROWS)[0]
-    return [Part("overview", "Overview", cards=_cards(run), text=note), learning, *details, *_provenance(run, "")]
+    return [Part("overview", "Overview", cards=_cards(run), text=note), learning, *details, *attacked(path),
+            *_provenance(run, "")]
+
+
+def attacked(path: Path) -> list[Part]:
+    """What attacks on the privacy of a run have found, a table each; nothing if there were none."""
+    tables = []
+    for label in attacks(path):
+        found = read_attack(path, label)
+        given = ", ".join(f"{key} = {value}" for key, value in found.about["parameters"].items() if value is not None)
+        more = f"; the first {ATTACKED_ROWS:,} of {len(found.rows):,} rows" if len(found.rows) > ATTACKED_ROWS else ""
+        caption = f"{label}{f' ({given})' if given else ''}{more}. {found.about.get('text', '')}"
+        tables.append((caption, found.rows.head(ATTACKED_ROWS)))
+    return [Part("attacks", "Attacks on privacy", tables=tables)] if tables else []
 
 
 def _details(run: Run, prefix: str, budget: int) -> tuple[list[Part], pd.DataFrame, pd.DataFrame]:

@@ -1,0 +1,30 @@
+"""Attacks on privacy: observers of a run that has ended, on what it kept. They change nothing of it.
+
+An attack is a frozen dataclass whose fields are its parameters, called with an `Evidence`. It gives rows, one each
+thing that was attacked; columns `node` and `round` say which. Its docstring says the source, what the attacker holds,
+and what it needs; `NEEDS` says the last so that the command can say what to add to a scenario:
+
+    @dataclass(frozen=True)
+    class Mine:
+        '''What it is. Source, section.'''
+
+        tries: int = 10
+        NEEDS: ClassVar[Needs] = Needs(payloads=("Masked",), schemes=("secagg",))
+
+        def __call__(self, evidence: Evidence) -> Rows: ...
+
+A member of emul stands in `PRIVACY`; a module given with `--plugin` adds its own by
+`ATTACKS = {"privacy": {"mine": Mine}}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from emul.attacks.privacy.evidence import Evidence, Needs, NotKept, Rows
+from emul.attacks.privacy.membership import Membership
+
+__all__ = ["PRIVACY", "Evidence", "Membership", "Needs", "NotKept", "Rows"]
+
+PRIVACY: Mapping[str, Any] = {"membership": Membership}

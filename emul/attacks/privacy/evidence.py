@@ -1,0 +1,143 @@
+"""What an attacker of a run has: what the run kept, and what is known of its task; what is missing is said at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from emul.base.errors import EmulError
+from emul.base.kept import KeptError, Model
+from emul.base.streams import generator
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from emul.learning import NodeTask, Task
+    from emul.wire import Message
+
+Rows = list[dict[str, Any]]             # column -> number, text or None: one row each thing that was attacked
+
+
+class NotKept(EmulError):
+    """A run has not kept what an attack needs; the text has the line that its scenario lacks."""
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What an attack needs of a run. payloads: types of messages. models: those of every round. schemes: (): any."""
+
+    payloads: tuple[str, ...] = ()
+    models: bool = False
+    schemes: tuple[str, ...] = ()
+
+    def record(self) -> str:
+        """The line of a scenario that has it kept.
+
+        >>> Needs(("Masked",), models=True).record()
+        'record: {models: 1, payloads: [Masked]}'
+        """
+        parts = [*(["models: 1"] if self.models else []),
+                 *([f"payloads: [{', '.join(self.payloads)}]"] if self.payloads else [])]
+        return f"record: {{{', '.join(parts)}}}"
+
+
+class Observed(Protocol):
+    """A message that the run kept: `emul.record.payloads.Payload`."""
+
+    source: int
+    source_name: str
+    seq: int
+    to: tuple[int, ...]
+    round: int
+    sent_ns: int
+    message: Message
+
+
+class Run(Protocol):
+    """What `emul.load_run` gives, as far as attackers use it."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def summary(self) -> dict[str, Any]: ...
+    @property
+    def rounds(self) -> pd.DataFrame: ...
+    @property
+    def messages(self) -> pd.DataFrame: ...
+    @property
+    def models(self) -> list[str]: ...
+    def model(self, node: str | None = None, round_: int | None = None) -> Model: ...
+    def model_rounds(self, node: str) -> list[int]: ...
+    def payload(self, kind: str, round_: int | None = None, source: str | None = None, to: str | None = None,
+                plugins: Sequence[str] | None = None) -> list[Any]: ...
+    def artefact(self, node: str, name: str) -> np.ndarray: ...
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A run as an attacker and who judges the attack see it.
+
+    What an attacker may use is for the attack to say; `node`, with the samples and streams of a node, is for the truth
+    that its guess is held against. names: node -> name. roles: role -> nodes. shards: name of a node that holds data ->
+    its number among these. params: the scheme's.
+    """
+
+    run: Run
+    task: Task
+    params: Any
+    names: Sequence[str]
+    roles: Mapping[str, Sequence[int]]
+    shards: Mapping[str, int]
+    seed: int
+
+    def require(self, needs: Needs) -> None:
+        """Raises NotKept if the run is of another scheme, or has not kept all of it."""
+        scheme = self.run.summary["scheme"]
+        if needs.schemes and scheme not in needs.schemes:
+            raise NotKept(f"{self.run.path}: a run of {scheme}; this attack is on {', '.join(needs.schemes)}")
+        kept = self.run.summary.get("payloads", {})
+        rounds = any(self.run.model_rounds(node) for node in self.run.models)
+        if any(kind not in kept for kind in needs.payloads) or (needs.models and not rounds):
+            raise NotKept(f"{self.run.path}: it has not kept what this attack needs; run its scenario again with "
+                          f"{needs.record()}")
+
+    def messages(self, kind: str, *, round_: int | None = None, source: str | None = None, to: str | None = None,
+                 ) -> list[Any]:
+        """Messages of a type (`Observed`) in the order of sending: of one round, of one sender, or those of which a
+        copy has come to the node `to`, in time or not. Raises NotKept."""
+        if kind not in self.run.summary.get("payloads", {}):
+            raise NotKept(f"{self.run.path}: it has kept no {kind}; run its scenario again with "
+                          f"{Needs((kind,)).record()}")
+        return self.run.payload(kind, round_, source, to)
+
+    def model(self, node: str | None = None, round_: int | None = None) -> Model:
+        """As `run.model`. Raises NotKept."""
+        try:
+            return self.run.model(node, round_)
+        except KeptError as e:
+            raise NotKept(f"{e}; with {Needs(models=True).record()} those of all rounds are kept") from None
+
+    def models(self, node: str | None = None, round_: int | None = None) -> list[Model]:
+        """Every model that was kept, of rounds and last ones, or those of a node or a round; by node and round."""
+        found = []
+        for name in self.run.models if node is None else [node]:
+            last = self.model(name)
+            rounds = [number for number in self.run.model_rounds(name) if number != last.round]
+            found += [self.model(name, number) for number in rounds if round_ in (None, number)]
+            found += [last] if round_ in (None, last.round) else []
+        if not found:
+            raise NotKept(f"{self.run.path}: it has kept no such model; with {Needs(models=True).record()} those of "
+                          "all rounds are kept")
+        return found
+
+    def node(self, name: str, round_: int = 0) -> NodeTask:
+        """The task as a node saw it at its first call in a round: what it really did can be computed again."""
+        return self.task.for_node(name, self.shards.get(name), lambda: round_)
+
+    def rng(self, *names: str | int) -> np.random.Generator:
+        """A stream of the attacker's own, the same at every attack on this run."""
+        return generator(self.seed, "privacy attack", *names)

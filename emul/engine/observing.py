@@ -1,0 +1,49 @@
+"""Attacks on the privacy of a run that has ended: what the observer has, and what it found, beside the run."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from emul import attacks
+from emul.attacks.privacy import Evidence, Needs
+from emul.base.errors import Problem, ScenarioError
+from emul.engine.reopening import reopen
+from emul.record.attacks import Attacked, read_attack, write_attack
+from emul.scenario import build_params
+from emul.scenario.values import nearest
+from emul.workers.twin import one_thread
+
+
+def attack(directory: Path, name: str, given: Mapping[str, Any] | None = None, plugins: Sequence[str] | None = None,
+           label: str | None = None) -> Attacked:
+    """Attack the run in `directory`, and leave what was found in it, under `label` (by default `name`).
+
+    given: parameters, as a scenario would write them. Raises ScenarioError for an unknown attack or wrong parameters,
+    NotKept if the run has not kept what the attack needs, RecordError.
+    """
+    opened = reopen(directory, plugins)
+    modules = opened.wiring.setups[0].plugins
+    known = attacks.known("privacy", modules)
+    if name not in known:
+        raise ScenarioError("command line", [Problem("--by", name, "unknown attack" + nearest(name, known))])
+    made = build_params(attacks.parameters(known[name]), dict(given or {}), f"parameters of the attack {name}")
+    run = made if isinstance(known[name], type) else known[name]
+    setup = opened.wiring.setups[0]
+    evidence = Evidence(opened.run, opened.task, opened.wiring.params, setup.names, setup.roles, opened.shards,
+                        setup.seed)
+    evidence.require(getattr(known[name], "NEEDS", Needs()))
+    with one_thread():
+        rows = run(evidence)
+    about = {"attack": name, "parameters": dataclasses.asdict(made), "text": headline(known[name]),
+             "digest": opened.run.summary["digest"]}
+    write_attack(directory, label or name, rows, about)
+    return read_attack(directory, label or name)
+
+
+def headline(made: Any) -> str:
+    """The first paragraph of an attack's text, on one line."""
+    return " ".join((inspect.getdoc(made) or "").partition("\n\n")[0].split())

@@ -1,0 +1,49 @@
+"""A run that has ended, with what it was about: for what is asked of it afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from emul.engine.keeping import COMMAND, read_command
+from emul.engine.wiring import Wiring, wire
+from emul.learning import Task
+from emul.record import rundir
+from emul.record.journal import RecordError
+from emul.record.tables import RunTables, load_run
+from emul.scenario import load
+
+
+@dataclass(frozen=True)
+class Reopened:
+    """The tables of a run and its wiring."""
+
+    run: RunTables
+    wiring: Wiring
+
+    @cached_property
+    def task(self) -> Task:
+        """The learning task, as the run's workers had it. Raises RecordError: the run had none."""
+        setup = self.wiring.setups[0]
+        if setup.task is None:
+            raise RecordError(f"{self.run.path}: this run has no learning task")
+        return Task(setup.task, setup.holders, setup.seed, setup.device, None, setup.plugins)
+
+    @cached_property
+    def shards(self) -> dict[str, int]:
+        """Name of a node that holds data -> its number among these."""
+        setup = self.wiring.setups[0]
+        return {setup.names[first + i]: shard + i for first, shard, count in setup.shards for i in range(count)}
+
+
+def reopen(directory: Path, plugins: Sequence[str] | None = None, sets: Sequence[str] = ()) -> Reopened:
+    """The run in `directory`. plugins: in place of those that it was made with. sets: changes of its scenario.
+
+    Raises RecordError: no run that ended; ScenarioError: its scenario, so changed, is none.
+    """
+    run = load_run(directory)
+    modules = list(plugins or (read_command(directory).plugins if (directory / COMMAND).is_file() else ()))
+    scenario = load(directory / rundir.SCENARIO, sets=sets, plugins=modules)
+    return Reopened(run, wire(scenario, *scenario.schemes[0], plugins=modules))

@@ -1,0 +1,67 @@
+"""What attacks on a run's privacy have found: tables beside its record, which they are no part of.
+
+    attacks/<label>.csv     a row each thing that was attacked
+    attacks/<label>.json    which attack, with which parameters, on which digest
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emul.base.files import as_file_name, from_file_name, write_atomically
+from emul.record.journal import RecordError
+from emul.record.rundir import read_json, write_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ATTACKS = "attacks"
+
+
+@dataclass(frozen=True)
+class Attacked:
+    """What one attack has found. about: `attack`, its `parameters`, its `text`, the run's `digest`."""
+
+    label: str
+    about: Mapping[str, Any]
+    rows: pd.DataFrame
+
+
+def write_attack(directory: Path, label: str, rows: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> Path:
+    """Leave what an attack has found, in place of what was there under this label; the table's path."""
+    import pandas as pd
+
+    folder = directory / ATTACKS
+    folder.mkdir(exist_ok=True)
+    file = folder / f"{as_file_name(label)}.csv"
+    with write_atomically(file) as path:
+        pd.DataFrame(list(rows)).to_csv(path, index=False, lineterminator="\n")
+    write_json(file.with_suffix(".json"), dict(about))
+    return file
+
+
+def attacks(directory: Path) -> list[str]:
+    """The labels of the attacks whose results are there, by name."""
+    return sorted(from_file_name(path.stem) for path in (directory / ATTACKS).glob("*.csv"))
+
+
+def read_attack(directory: Path, label: str) -> Attacked:
+    """Raises RecordError: there is none, or its files are damaged."""
+    import pyarrow as pa
+    from pyarrow import csv  # pandas reads some floats an ulp away
+
+    file = directory / ATTACKS / f"{as_file_name(label)}.csv"
+    if not file.is_file():
+        known = ", ".join(attacks(directory)) or "none"
+        raise RecordError(f"{directory}: no attack {label!r} on it; there are: {known}")
+    try:
+        rows = csv.read_csv(file).to_pandas()
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise RecordError(f"{file}: no table: {' '.join(str(error).split())[:200]}") from None
+    about = read_json(file.with_suffix(".json"))
+    if not isinstance(about.get("parameters"), dict) or not isinstance(about.get("attack"), str):
+        raise RecordError(f"{file.with_suffix('.json')}: expected an attack and its parameters")
+    return Attacked(label, about, rows)
