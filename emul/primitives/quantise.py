@@ -83,3 +83,42 @@ class Quantiser:
     def clip_fraction(self, x: NDArray[np.floating]) -> float:
         """Fraction of the values outside [-c, c]; 0 for an empty vector."""
         return float(np.count_nonzero(np.abs(x) > self.clip)) / max(1, x.size)
+
+
+@dataclass(frozen=True)
+class SumOfUpdates:
+    """How the updates of up to n clients become vectors whose sum modulo `modulus` gives their mean.
+
+    weighted: x = (w q, w) for a client of w samples, so that the mean is that of the samples; else x = q.
+    """
+
+    quantiser: Quantiser
+    n: int
+    modulus: int = RING
+    weighted: bool = False
+
+    @property
+    def extra(self) -> int:
+        """Numbers of an x beside those of its update."""
+        return int(self.weighted)
+
+    def encode(self, update: NDArray[np.float32], samples: int) -> tuple[NDArray[np.uint32], float]:
+        """(x, (d + extra,) uint32; fraction of the update's values that were clipped).
+
+        Raises QuantiserOverflow if n clients of this weight could pass the modulus, NotSendable for a NaN.
+        """
+        q, clipped = self.quantiser.quantise(update), self.quantiser.clip_fraction(update)
+        if not self.weighted:
+            return q, clipped
+        if self.n * samples * self.quantiser.top >= self.modulus:
+            most = (self.modulus - 1) // (self.n * self.quantiser.top)
+            raise QuantiserOverflow(
+                f"quantiser_overflow: {samples} samples of one client, but n = {self.n} clients and "
+                f"{self.quantiser.bits} bits allow {most} each; use fewer bits or weights: uniform")
+        return np.append(q * np.uint32(samples), np.uint32(samples)), clipped
+
+    def add_mean(self, model: NDArray[np.float32], total: NDArray[np.uint32], n: int) -> NDArray[np.float32]:
+        """model + mean of the updates of the n clients whose x add up to `total`, (d,) float32."""
+        if self.weighted:
+            total, n = total[:-1], int(total[-1])
+        return model + self.quantiser.dequantise_mean(total, n) if n else model

@@ -10,6 +10,7 @@ import numpy as np
 
 from emul.base.errors import ProtocolViolation
 from emul.primitives.crypto.keys import KEY_BYTES, is_low_order
+from emul.primitives.field import below
 
 Demand = Callable[[Any], None]
 
@@ -36,6 +37,15 @@ def shaped(**shapes: tuple[int, ...]) -> Demand:
         for name, shape in shapes.items():
             found = getattr(message, name).shape
             demand(found == shape, f"{name}: shape {found}, expected {shape}")
+    return accept
+
+
+def elements(name: str, size: int, p: int) -> Demand:
+    """A field holds (size,) numbers below p."""
+    def accept(message: Any) -> None:
+        values = getattr(message, name)
+        demand(values.shape == (size,), f"{name}: shape {values.shape}, expected {(size,)}")
+        demand(below(values, p), f"{name}: a value of p or above")
     return accept
 
 

@@ -1,5 +1,7 @@
 """Pseudorandom masks: an AES-256-CTR key stream read as little-endian u32, added modulo 2**32.
 
+Masks modulo a prime: `emul.primitives.field.uniform`.
+
 A seed is used for one mask only: the initial counter is always zero.
 """
 
@@ -16,7 +18,27 @@ SEED_BYTES = 32
 _IV = bytes(16)
 _CHUNK_BYTES = 256 * 1024          # key stream and its zeros stay in the second-level cache
 _ZEROS = memoryview(bytes(_CHUNK_BYTES))
+CHUNK_WORDS = _CHUNK_BYTES // 4
 _BLOCK_SLACK = 15                  # `update_into` may ask for room for one block less a byte
+
+
+class KeyStream:
+    """The words of one seed, one after the other. Raises ValueError unless the seed has 32 bytes."""
+
+    def __init__(self, seed: bytes):
+        if len(seed) != SEED_BYTES:
+            raise ValueError(f"seed has {len(seed)} bytes, expected {SEED_BYTES}")
+        self._encryptor = Cipher(AES(seed), CTR(_IV)).encryptor()
+        self._stream = bytearray()
+        self._words = np.empty(0, np.uint32)
+
+    def words(self, count: int) -> NDArray[np.uint32]:
+        """The next (count,) uint32, at most CHUNK_WORDS; the array is overwritten by the next call."""
+        if count > len(self._words):
+            self._stream = bytearray(4 * count + _BLOCK_SLACK)
+            self._words = np.frombuffer(self._stream, dtype="<u4", count=count)
+        self._encryptor.update_into(_ZEROS[:4 * count], self._stream)
+        return self._words[:count]
 
 
 def prg_add(out: NDArray[np.uint32], seed: bytes, sign: int = 1) -> None:
@@ -27,18 +49,13 @@ def prg_add(out: NDArray[np.uint32], seed: bytes, sign: int = 1) -> None:
     """
     if out.dtype != np.uint32 or out.ndim != 1:
         raise ValueError(f"out is {out.dtype} of shape {out.shape}, expected uint32 of shape (d,)")
-    if len(seed) != SEED_BYTES:
-        raise ValueError(f"seed has {len(seed)} bytes, expected {SEED_BYTES}")
     if sign not in (1, -1):
         raise ValueError(f"sign is {sign}, expected 1 or -1")
     combine = np.add if sign == 1 else np.subtract
-    encryptor = Cipher(AES(seed), CTR(_IV)).encryptor()
-    stream = bytearray(min(_CHUNK_BYTES, 4 * out.size) + _BLOCK_SLACK)
-    words = np.frombuffer(stream, dtype="<u4", count=(len(stream) - _BLOCK_SLACK) // 4)
-    for start in range(0, out.size, _CHUNK_BYTES // 4):
-        part = out[start:start + _CHUNK_BYTES // 4]
-        encryptor.update_into(_ZEROS[:4 * part.size], stream)
-        combine(part, words[:part.size], out=part)
+    stream = KeyStream(seed)
+    for start in range(0, out.size, CHUNK_WORDS):
+        part = out[start:start + CHUNK_WORDS]
+        combine(part, stream.words(part.size), out=part)
 
 
 def prg(seed: bytes, d: int) -> NDArray[np.uint32]:

@@ -1,0 +1,142 @@
+"""A member of a group in the coded-input protocol, with a seat or without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from emul.base.errors import ProtocolViolation
+from emul.primitives.codes.packed import Code, cut, width
+from emul.primitives.crypto.keys import SEAL_OVERHEAD_BYTES
+from emul.primitives.crypto.prg import SEED_BYTES
+from emul.primitives.field import Elements, add, total, uniform
+from emul.primitives.quantise import SumOfUpdates
+from emul.protocols.channels import Channels, Refused, join
+from emul.protocols.coded_input.messages import Agreed, Begin, Held, Running, Share, Total
+from emul.protocols.coded_input.seats import Seating, bits_of, members_of, seat
+from emul.protocols.demands import shaped
+from emul.protocols.rounds import Train
+from emul.roles import Node, Vector
+
+# counters of a channel: a client may be a member and a predecessor of the same seat in different rounds only, but
+# a nonce should not hang on that
+_SHARE, _RUNNING = 0, 1
+
+# (A_g, whom this seat holds) -> whose shares it adds up. Raises Refused to add up none.
+Adds = Callable[[Collection[int], Collection[int]], list[int]]
+
+
+async def coded_input_client(node: Node, code: Code, codec: SumOfUpdates, train: Train, *, deadline_s: float | None,
+                             adds: Adds) -> None:
+    """Rounds of a client, which keeps nothing between them. adds: what a seat adds up. Others: as for the server."""
+    async for round_ in node.rounds(of=node.server):
+        with round_:
+            try:
+                await take_part(node, code, codec, train, deadline_s, adds)
+            except ProtocolViolation as e:
+                raise Refused(str(e)) from e
+
+
+async def take_part(node: Node, code: Code, codec: SumOfUpdates, train: Train, deadline_s: float | None,
+                    adds: Adds) -> None:
+    """One round. Raises Refused or ProtocolViolation where it has to stay silent."""
+    patience_s = None if deadline_s is None else 2 * deadline_s
+    begin = await node.recv(Begin, node.server, timeout_s=patience_s, accept=shaped(model=(node.task.dimension,)))
+    channels = await join(node, patience_s)
+    if len(channels.members) < code.n:
+        raise Refused(f"too_few_clients: keys: {len(channels.members)} clients, need {code.n}")
+    seating = seat(channels.members, code.n)
+    group = seating.groups[seating.group_of(node.id)]
+    seats = group[:code.n]
+    update, samples = await train(begin.model)
+    hand = await node.compute("code", coded_input, channels, seats, code, codec, update, samples,
+                              node.rng.bytes(SEED_BYTES), work=code.n * update.size)
+    for j, box in hand.boxes.items():
+        node.send(j, Share(box))
+    node.report(clip_fraction=hand.clipped)
+    if node.id in seats:
+        await hold_seat(node, seating, hand, width(node.task.dimension + codec.extra, code.segments), code.p,
+                        deadline_s, adds)
+
+
+async def hold_seat(node: Node, seating: Seating, hand: Hand, w: int, p: int, deadline_s: float | None,
+                    adds: Adds) -> None:
+    """From the shares of the group to this sequence's running sum. w: elements of a share."""
+    g = seating.group_of(node.id)
+    group, s = seating.groups[g], seating.seats(g).index(node.id)
+    box = shaped(box=(4 * w + SEAL_OVERHEAD_BYTES,))
+    got = await node.gather(Share, [j for j in group if j != node.id], timeout_s=deadline_s, accept=box)
+    shares = await node.compute("open", opened, hand, got, p, work=len(got) * w)
+    node.send(node.server, Held(bits_of(group, shares)))
+
+    answer = await node.recv(Agreed, node.server, timeout_s=None if deadline_s is None else 3 * deadline_s)
+    running = await node.compute("add", sum_of, shares, adds(members_of(group, answer.members), shares), w, p,
+                                 work=len(group) * w)
+    if g > 0:
+        before = seating.seats(g - 1)[s]
+        message = await node.recv(Running, before, timeout_s=None if deadline_s is None else (g + 1) * deadline_s,
+                                  accept=box)
+        running = await node.compute("add", passed_on, hand, before, message, running, p, work=w)
+    if g + 1 < len(seating.groups):
+        after = seating.seats(g + 1)[s]
+        node.send(after, Running(hand.channels.seal(after, running, _RUNNING)))
+    else:
+        node.send(node.server, Total(running))
+
+
+@dataclass(frozen=True)
+class Hand:
+    """What a client has after coding its input."""
+
+    channels: Channels
+    boxes: dict[int, np.ndarray]            # for each other seat of its group, encrypted
+    kept: Elements | None                   # its own share of its own input, (w,), if it has a seat
+    clipped: float                          # fraction of the update's values that were clipped
+
+
+def coded_input(channels: Channels, seats: tuple[int, ...], code: Code, codec: SumOfUpdates, update: Vector,
+                samples: int, seed: bytes) -> Hand:
+    """The shares of x_i, one a seat."""
+    x, clipped = codec.encode(update, samples)
+    segments = cut(x, code.segments)
+    w = segments.shape[1]
+    randomness = uniform(seed, code.randomness * w, code.p).reshape(code.randomness, w)
+    shares = code.encode([*segments, *randomness])
+    boxes = {j: channels.seal(j, shares[s], _SHARE) for s, j in enumerate(seats) if j != channels.me}
+    return Hand(channels, boxes, shares[seats.index(channels.me)].copy() if channels.me in seats else None, clipped)
+
+
+def opened(hand: Hand, got: Mapping[int, Share], p: int) -> dict[int, Elements]:
+    """{member: its share}, with one's own. A broken box is a share that this seat does not hold."""
+    assert hand.kept is not None
+    shares = {hand.channels.me: hand.kept}
+    for j, message in got.items():
+        try:
+            shares[j] = hand.channels.open(j, message.box, p, _SHARE)
+        except ProtocolViolation:
+            continue
+    return shares
+
+
+def sum_of(shares: Mapping[int, Elements], members: Collection[int], w: int, p: int) -> Elements:
+    """The sum of these members' shares, (w,)."""
+    return total([shares[j] for j in members], w, p)
+
+
+def passed_on(hand: Hand, before: int, message: Running, own: Elements, p: int) -> Elements:
+    """The running sum with that of the seat before. Raises ProtocolViolation for a broken box."""
+    return add(hand.channels.open(before, message.box, p, _RUNNING), own, p)
+
+
+def those_agreed(agreed: Collection[int], held: Collection[int]) -> list[int]:
+    """A_g. A seat that does not hold all of it stays silent: its sum would be that of another set."""
+    if not set(agreed) <= set(held):
+        raise Refused("inconsistent_sets: asked for shares that have not come")
+    return list(agreed)
+
+
+def all_held(agreed: Collection[int], held: Collection[int]) -> list[int]:
+    """What a seat adds up that does not wait for an agreement: sequences are then of different sums."""
+    return list(held)

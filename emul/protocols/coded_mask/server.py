@@ -1,0 +1,131 @@
+"""The server's side of the coded-mask protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from emul.base.errors import ProtocolFailure
+from emul.primitives.codes.packed import Code, width
+from emul.primitives.crypto.keys import SEAL_OVERHEAD_BYTES
+from emul.primitives.field import Elements, subtract, total
+from emul.primitives.quantise import SumOfUpdates
+from emul.protocols.channels import closed, ids_of, introduce
+from emul.protocols.coded_mask.messages import (
+    Answer,
+    Begin,
+    Coded,
+    Masked,
+    Relayed,
+    Shared,
+    Sharers,
+    Survivors,
+)
+from emul.protocols.demands import Demand, demand, elements, shaped
+from emul.roles import Node, Vector
+
+Route = Literal["server", "direct"]
+
+
+@dataclass
+class State:
+    model: Vector
+
+
+async def coded_mask_server(node: Node, code: Code, codec: SumOfUpdates, *, need: int, fraction: float,
+                            route: Route, verify: bool, deadline_s: float | None) -> None:
+    """Rounds of the coded-mask protocol. A round that fails keeps the model.
+
+    code: of the n clients of a round. need: U, the fewest clients that a stage may leave. fraction: of the clients,
+    drawn each round. route: of the shares. verify: hold spare answers against the decoded sum. deadline_s: of each
+    stage; None: until the fates are known.
+    """
+    s = node.state(State(node.task.initial_parameters()))
+    async for round_ in node.rounds():
+        with round_:
+            sets: dict[str, list[int]] = {}
+            try:
+                U0 = sets["U0"] = node.sample(node.clients, fraction)
+                summed = await masked_sum(node, U0, code, need, s.model, codec.extra, route, verify, deadline_s, sets)
+                s.model = await node.compute("aggregate", codec.add_mean, s.model, summed, len(sets["U2"]),
+                                             work=summed.size)
+            except ProtocolFailure:
+                node.report(parameters=s.model, **sizes(sets))
+                raise
+            node.report(parameters=s.model, **sizes(sets))
+
+
+async def masked_sum(node: Node, U0: list[int], code: Code, need: int, model: Vector, extra: int, route: Route,
+                     verify: bool, deadline_s: float | None, sets: dict[str, list[int]]) -> Elements:
+    """The sum of x_i over U2, (d',) uint32 mod p. Fills `sets` as the stages close.
+
+    Raises TooFewClients, naming the stage, below `need`, and NotDecodable.
+    """
+    size = model.size + extra
+    w = width(size, code.segments)
+    node.offer("cohort", U0)
+    node.broadcast(U0, Begin(model))
+    keyed = sets["Keys"] = await introduce(node, U0, need, deadline_s)
+    relay = through_server if route == "server" else between_clients
+    U1 = sets["U1"] = await relay(node, keyed, need, w, deadline_s)
+
+    masked = await node.gather(Masked, U1, timeout_s=deadline_s, accept=elements("y", size, code.p))
+    U2 = sets["U2"] = closed("masked input", masked, len(U1), need)     # what comes from now on is not summed
+    node.broadcast(U2, Survivors(ids_of(U2)))
+
+    enough = code.enough if not verify and code.enough is not None else len(U2)
+    answers = await node.gather(Answer, U2, timeout_s=deadline_s, need=min(enough, len(U2)),
+                                accept=elements("values", w, code.p))
+    sets["U3"] = closed("answers", answers, len(U2), code.need)
+    return await node.compute("unmask", unmasked_sum, masked, answers, keyed, code, size, verify,
+                              work=(len(U2) + code.segments) * size)
+
+
+async def through_server(node: Node, keyed: Sequence[int], need: int, w: int, deadline_s: float | None) -> list[int]:
+    """U1, whose shares the server has passed on: one message to each of U1 with what all others of U1 have for it."""
+    coded = await node.gather(Coded, keyed, timeout_s=deadline_s, accept=shares_for_others(keyed, w))
+    U1 = closed("shares", coded, len(keyed), need)
+    for j in U1:
+        node.send(j, await node.compute("relay", relayed, coded, U1, keyed, j, work=len(U1) * w))
+    return U1
+
+
+async def between_clients(node: Node, keyed: Sequence[int], need: int, w: int, deadline_s: float | None) -> list[int]:
+    """U1, who say that their shares are out. Whether these arrive is known to their receivers only."""
+    shared = await node.gather(Shared, keyed, timeout_s=deadline_s)
+    U1 = closed("shares", shared, len(keyed), need)
+    node.broadcast(U1, Sharers(ids_of(U1)))
+    return U1
+
+
+def shares_for_others(keyed: Sequence[int], w: int) -> Demand:
+    """A box for each of the others, in their order."""
+    boxes = shaped(boxes=(len(keyed) - 1, 4 * w + SEAL_OVERHEAD_BYTES))
+
+    def accept(message: Coded) -> None:
+        demand(message.ids.tolist() == [j for j in keyed if j != message.sender], "ids: not those of all others")
+        boxes(message)
+    return accept
+
+
+def relayed(coded: Mapping[int, Coded], U1: Sequence[int], keyed: Sequence[int], j: int) -> Relayed:
+    """What the others of U1 have for j."""
+    others = [i for i in U1 if i != j]
+    place = keyed.index(j)                      # among the boxes of i, which has none for itself
+    return Relayed(ids_of(others), np.stack([coded[i].boxes[place - (i < j)] for i in others]))
+
+
+def unmasked_sum(masked: Mapping[int, Masked], answers: Mapping[int, Answer], keyed: Sequence[int], code: Code,
+                 size: int, verify: bool) -> Elements:
+    """Sum of x_i over U2, (size,) uint32. A holder's place in the code is its place among those that sent keys."""
+    place = {j: k for k, j in enumerate(keyed)}
+    z = code.decode({place[j]: answer.values for j, answer in answers.items()}, verify)
+    return subtract(total([m.y for m in masked.values()], size, code.p), z.reshape(-1)[:size], code.p)
+
+
+def sizes(sets: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+    """What a round reports: the sizes of the sets that were closed."""
+    return {name: len(members) for name, members in sets.items()}

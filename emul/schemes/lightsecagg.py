@@ -1,0 +1,131 @@
+"""LightSecAgg: one random mask a client, shared by a code so that the sum of masks is decoded in one step.
+
+So et al., MLSys 2022. Any T clients together with the server learn nothing but the sum over U2, the clients whose
+masked input came in time (semi-honest); any U answers decode it, so n - U may be lost. K = U - T, a share has
+w = ceil(d / K) elements of GF(2^31 - 1):
+
+    f_i(k) = segment k of z_i, k = 1..K; random, k = K+1..U; degree U - 1; share j is f_i(U + 1 + j)
+
+Addition: 2 U > n is required, for a server that shows two sets to two halves of the holders would learn single masks.
+That does not make an active server harmless: more than T answers of a second set still say something of its masks, so
+only n - U <= T keeps all from it.
+Ours: the clients' keys, sealed shares and ids are counted as they travel. A holder that lacks a share stays silent,
+which the paper leaves open; the behaviour `naive` does not, and gives sums that are wrong.
+
+Stages, messages and their bytes: `emul.protocols.coded_mask`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from emul.learning import NodeTask
+from emul.primitives.codes.packed import PackedCode, lagrange_code
+from emul.primitives.field import P31
+from emul.protocols import coded_mask
+from emul.protocols.coded_mask.client import Holds, all_of_them, coded_mask_client, those_that_came
+from emul.protocols.coded_mask.messages import Begin
+from emul.protocols.coded_mask.server import coded_mask_server
+from emul.protocols.rounds import train_once
+from emul.protocols.sums import check_sum, codec, cohort_size
+from emul.roles import Node, Received, Vector, World
+
+
+@dataclass(frozen=True)
+class Params:
+    colluders: int | None = None            # T; None: floor(n/5)
+    answers: int | None = None              # U, of those that decode; None: floor(0.7 n), above n/2 and T
+    offline: bool = True                    # train while the shares of the masks travel
+    route: Literal["server", "direct"] = "server"       # of the shares
+    verify_spare: bool = False              # hold the answers beyond U against the sum: it waits for all of them
+    stage_deadline_s: float | None = None   # of each of the four stages; None: until the fates are known
+    bits: int = 16                          # of a quantised value
+    clip: float = 1.0                       # values of an update outside [-clip, clip] are cut, and counted
+    fraction: float = 1.0                   # of the clients, drawn each round
+    # "samples" sends n_k x_k and n_k: it needs sum n_k (2^bits - 1) < p, hence the default
+    weights: Literal["samples", "uniform"] = "uniform"
+
+
+def numbers(p: Params, clients: int) -> tuple[int, int, int]:
+    """(n, T, U) of a round."""
+    n = cohort_size(p, clients)
+    T = n // 5 if p.colluders is None else p.colluders
+    return n, T, max(7 * n // 10, n // 2 + 1, T + 1) if p.answers is None else p.answers
+
+
+def code_of(p: Params, clients: int) -> PackedCode:
+    """The code of a round's n clients."""
+    n, T, U = numbers(p, clients)
+    return lagrange_code(n, U - T, T)
+
+
+async def server(node: Node, p: Params) -> None:
+    code = code_of(p, len(node.clients))
+    await coded_mask_server(node, code, codec(p, len(node.clients), P31), need=code.need, fraction=p.fraction,
+                            route=p.route, verify=p.verify_spare, deadline_s=p.stage_deadline_s)
+
+
+async def client(node: Node, p: Params) -> None:
+    await take_part(node, p, all_of_them)
+
+
+async def naive(node: Node, p: Params) -> None:
+    """A holder that adds up what it has: with `route: direct` and losses the sum is wrong, without any error."""
+    await take_part(node, p, those_that_came)
+
+
+async def take_part(node: Node, p: Params, holds: Holds) -> None:
+    code = code_of(p, len(node.clients))
+    await coded_mask_client(node, code, codec(p, len(node.clients), P31), partial(train_once, node), need=code.need,
+                            route=p.route, offline=p.offline, deadline_s=p.stage_deadline_s, holds=holds)
+
+
+def honest(task: NodeTask, received: Received, j: int) -> Vector:
+    """What client j's training gives, before it is quantised and masked, if it follows the protocol."""
+    update: Vector = task.local_update(received[Begin].model)[0]
+    return update
+
+
+HONEST = honest
+MESSAGES = coded_mask.MESSAGES
+ROLES = {"server": server, "client": client}
+BEHAVIOURS = {"naive": naive}
+STATELESS = ("client",)
+
+
+def check(params: Params, world: World) -> list[str]:
+    """What is wrong with these parameters, if anything."""
+    errors = check_sum(params, world, P31)
+    if not 0 < params.fraction <= 1:
+        return errors
+    n, T, U = numbers(params, world.clients)
+    if not 0 <= T < n:
+        errors.append(f"colluders = {T}: bad_parameters: expected 0..{n - 1}, below the clients of a round")
+    elif not max(T, n // 2) < U <= n:
+        errors.append(f"answers = {U}: bad_parameters: expected {max(T, n // 2) + 1}..{n}: more than T, and more than "
+                      f"half of the n = {n} clients, or a server that shows two sets learns single masks")
+    return errors
+
+
+def warn(params: Params, world: World) -> list[str]:
+    """What is allowed and unsafe: T = 0."""
+    n, T, _ = numbers(params, world.clients)
+    return coded_mask.without_colluders(n, T)
+
+
+EXAMPLE = """
+emul: 1
+name: lightsecagg
+seed: 7
+topology: {generator: star, clients: 5}
+links:
+  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
+  - {match: "client*->server*", outage: {model: bernoulli, p: 0.05, per: round}}
+task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
+       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
+compute: {mode: zero}
+schemes: [{name: lightsecagg, stage_deadline: 500 ms}]
+stop: {rounds: 3}
+"""

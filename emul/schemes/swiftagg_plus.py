@@ -1,0 +1,135 @@
+"""SwiftAgg+: clients code their inputs, seats of groups add them up along chains, the server decodes K + T sequences.
+
+Jahani-Nezhad et al., arXiv:2203.13060. Any T clients together with the server learn nothing but the sum over the
+contributors (semi-honest); any D dead sequences do no harm. Groups of nu = K + T + D seats, w = ceil(d / K):
+
+    a client sends (1 + (T + D) / K) d in all, the server receives (1 + T / K) d and D sequences more; n (nu + 1) / 2
+    links carry something
+
+Additions: the seats of a group agree on whose shares they hold; the paper takes a client's shares to arrive all or
+none, and without the agreement one lost share makes the sum wrong without any error (behaviour `naive`). A sequence
+with a silent seat is given up at the agreement, so that it costs no contributors. Clients beyond the last full group
+join a group without a seat. Rebuilt: the seats (ascending), messages and keys.
+
+Stages, messages and their bytes: `emul.protocols.coded_input`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from emul.learning import NodeTask
+from emul.primitives.codes.packed import PackedCode, lagrange_code
+from emul.primitives.field import P31
+from emul.protocols import coded_input
+from emul.protocols.coded_input.client import Adds, all_held, coded_input_client, those_agreed
+from emul.protocols.coded_input.messages import Begin
+from emul.protocols.coded_input.server import coded_input_server
+from emul.protocols.rounds import train_once
+from emul.protocols.sums import check_sum, codec, cohort_size
+from emul.roles import Node, Received, Vector, World, checks
+
+
+@dataclass(frozen=True)
+class Params:
+    segments: int | None = None             # K; None: max(1, n // 5)
+    colluders: int | None = None            # T; None: max(1, n // 10)
+    dropouts: int | None = None             # D, sequences that may die; None: max(1, n // 10)
+    least: int = 3                          # contributors of a sum that is not refused
+    verify_spare: bool = False              # hold the sequences beyond K + T against the sum: it waits for all of them
+    # of the keys; of the sharing, with the training; of the agreement; of each hop. None: until the fates are known
+    stage_deadline_s: float | None = None
+    bits: int = 16                          # of a quantised value
+    clip: float = 1.0                       # values of an update outside [-clip, clip] are cut, and counted
+    fraction: float = 1.0                   # of the clients, drawn each round
+    # "samples" sends n_k x_k and n_k: it needs sum n_k (2^bits - 1) < p, hence the default
+    weights: Literal["samples", "uniform"] = "uniform"
+
+
+def numbers(p: Params, clients: int) -> tuple[int, int, int, int]:
+    """(n, K, T, D) of a round."""
+    n = cohort_size(p, clients)
+    return (n, max(1, n // 5) if p.segments is None else p.segments,
+            max(1, n // 10) if p.colluders is None else p.colluders,
+            max(1, n // 10) if p.dropouts is None else p.dropouts)
+
+
+def code_of(p: Params, clients: int) -> PackedCode:
+    """The code of the seats of a group."""
+    _, K, T, D = numbers(p, clients)
+    return lagrange_code(K + T + D, K, T)
+
+
+async def server(node: Node, p: Params) -> None:
+    clients = len(node.clients)
+    await coded_input_server(node, code_of(p, clients), codec(p, clients, P31), least=p.least, fraction=p.fraction,
+                             verify=p.verify_spare, deadline_s=p.stage_deadline_s)
+
+
+async def client(node: Node, p: Params) -> None:
+    await take_part(node, p, those_agreed)
+
+
+async def naive(node: Node, p: Params) -> None:
+    """A seat that adds up what it holds, whatever was agreed: with losses the sum is wrong, without any error."""
+    await take_part(node, p, all_held)
+
+
+async def take_part(node: Node, p: Params, adds: Adds) -> None:
+    clients = len(node.clients)
+    await coded_input_client(node, code_of(p, clients), codec(p, clients, P31), partial(train_once, node),
+                             deadline_s=p.stage_deadline_s, adds=adds)
+
+
+def honest(task: NodeTask, received: Received, j: int) -> Vector:
+    """What client j's training gives, before it is quantised and coded, if it follows the protocol."""
+    update: Vector = task.local_update(received[Begin].model)[0]
+    return update
+
+
+HONEST = honest
+MESSAGES = coded_input.MESSAGES
+ROLES = {"server": server, "client": client}
+BEHAVIOURS = {"naive": naive}
+STATELESS = ("client",)
+
+
+def check(params: Params, world: World) -> list[str]:
+    """What is wrong with these parameters, if anything."""
+    errors = check_sum(params, world, P31)
+    if not 0 < params.fraction <= 1:
+        return errors
+    n, K, T, D = numbers(params, world.clients)
+    errors += checks.at_least(1, "1 or more: bad_parameters", segments=K)
+    errors += checks.at_least(0, "0 or more: bad_parameters", colluders=T, dropouts=D)
+    if params.least < 2:
+        errors.append(f"least = {params.least}: expected 2 or more: the sum of one client is its update")
+    if n < K + T + D:
+        errors.append(f"segments = {K}: bad_parameters: a group of K + T + D = {K} + {T} + {D} seats needs as many "
+                      f"clients, a round has n = {n}")
+    return errors
+
+
+def warn(params: Params, world: World) -> list[str]:
+    """What is allowed and unsafe: T = 0."""
+    if numbers(params, world.clients)[2] > 0:
+        return []
+    return ["colluders = 0: a share is a combination of the segments of an input, and each seat reads its own"]
+
+
+EXAMPLE = """
+emul: 1
+name: swiftagg_plus
+seed: 7
+topology: {generator: star_mesh, clients: 6}
+links:
+  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
+  - {match: "client*<->client*", outage: {model: bernoulli, p: 0.02, per: message}}
+task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
+       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
+compute: {mode: zero}
+schemes: [{name: swiftagg_plus, stage_deadline: 500 ms}]
+stop: {rounds: 3}
+"""
