@@ -4,7 +4,7 @@ An attack is one function, or a frozen dataclass that is called like one and who
 
     DATA         (x, y, classes, rng) -> (x, y)                 `emul.attacks.data`, `emul.attacks.backdoor`
     PROTOTYPES   ({class: vector}, rng) -> {class: vector}      `emul.attacks.prototypes`
-    UPDATES      (own, rng, knows) -> vector                    `emul.attacks.updates`
+    UPDATES      (own, rng, knows) -> vector                    `emul.attacks.updates`, `fang`, `adaptive`, `sine`
     PRIVACY      (evidence) -> rows                             `emul.attacks.privacy`, on a run that has ended
 
 The engine puts the first three in, whatever the scheme. A module given with `--plugin` adds its own by
@@ -19,16 +19,22 @@ from typing import Any
 
 from msgspec import Struct
 
+from emul.attacks.adaptive import Adaptive
 from emul.attacks.backdoor import Backdoor
 from emul.attacks.data import DATA
+from emul.attacks.fang import KrumAttack, TrimAttack
 from emul.attacks.privacy import PRIVACY
 from emul.attacks.prototypes import PROTOTYPES
-from emul.attacks.updates import UPDATES, Known
+from emul.attacks.sine import Sine
+from emul.attacks.updates import UPDATES as SIMPLE
+from emul.attacks.updates import Known
 from emul.learning.names import imported
 
 __all__ = ["DATA", "KINDS", "KNOWS", "PRIVACY", "PROTOTYPES", "UPDATES", "Backdoor", "Known", "Planned", "known",
            "make", "needs", "parameters"]
 
+UPDATES: Mapping[str, Any] = {**SIMPLE, "adaptive": Adaptive, "krum_attack": KrumAttack, "sine": Sine,
+                              "trim_attack": TrimAttack}
 KINDS: Mapping[str, Mapping[str, Any]] = {"data": DATA, "prototypes": PROTOTYPES, "update": UPDATES}
 KNOWS = ("own", "colluders", "all")     # what an attacker may know, the least first
 

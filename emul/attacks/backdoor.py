@@ -14,19 +14,20 @@ class Backdoor:
 
     The run evaluates `attack_success` beside the accuracy: the share of test samples of other classes that the model
     takes for `target` once they have the trigger. Model replacement (Bagdasaryan et al., equation 3) is this together
-    with `update: scale`.
+    with `update: scale`. The scaling attack of Cao et al., NDSS 2021: `share: none, copies: true`, a factor of n.
     """
 
     target: int = 0                     # class
     size: int = 3                       # side of the patch in pixels
-    share: float = 0.5                  # of the node's samples that are of other classes
+    share: float | None = 0.5           # of the node's samples that are of other classes; None: drawn from (0, 1]
+    copies: bool = False                # they are added, a share of all samples, in place of being changed
 
     def __post_init__(self) -> None:
         if self.target < 0:
             raise ValueError(f"target = {self.target}: expected a class, 0 or above")
         if self.size < 1:
             raise ValueError(f"size = {self.size}: expected 1 pixel or more")
-        if not 0 < self.share <= 1:
+        if self.share is not None and not 0 < self.share <= 1:
             raise ValueError(f"share = {self.share}: expected a fraction in (0, 1]")
 
     def stamp(self, x: np.ndarray) -> np.ndarray:
@@ -48,8 +49,12 @@ class Backdoor:
     def __call__(self, x: np.ndarray, y: np.ndarray, classes: int, rng: np.random.Generator,
                  ) -> tuple[np.ndarray, np.ndarray]:
         """Poison the samples x (n, ...) with the labels y (n,)."""
-        others = np.flatnonzero(y != self.target)
-        chosen = np.sort(rng.permutation(others)[:round(self.share * len(others))])
+        candidates = np.arange(len(y)) if self.copies else np.flatnonzero(y != self.target)
+        share = 1.0 - rng.random() if self.share is None else self.share
+        chosen = np.sort(rng.permutation(candidates)[:round(share * len(candidates))])
+        if self.copies:
+            return (np.concatenate([x, self.stamp(x)[chosen]]),
+                    np.concatenate([y, np.full(len(chosen), self.target, y.dtype)]))
         found, labels = x.copy(), y.copy()
         found[chosen] = self.stamp(x)[chosen]
         labels[chosen] = self.target

@@ -233,10 +233,10 @@ class Telling:
 
 @pytest.mark.parametrize("knows", ["own", "colluders", "all"])
 def test_an_attacker_knows_those_that_have_chosen_its_cluster(knows: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from emul.attacks import updates
+    from emul import attacks
 
     telling = Telling()
-    monkeypatch.setitem(updates.UPDATES, "telling", lambda own, rng, k: telling(own, rng, k))
+    monkeypatch.setitem(attacks.KINDS["update"], "telling", lambda own, rng, k: telling(own, rng, k))    # type: ignore
     attack = f"attacks: [{{nodes: [client1, client3, client4], update: telling, knows: {knows}}}]\n"
     clean = Ran(CLUSTERED, IFCA)
     ran = Ran(CLUSTERED + attack, IFCA)
@@ -255,3 +255,41 @@ def test_an_attacker_knows_those_that_have_chosen_its_cluster(knows: str, monkey
     assert last[1].row == 1
     np.testing.assert_array_equal(last[2], proxy)
     assert len({k.group for _, k, _ in telling.knew[-3:]}) == 2
+
+
+# --- attacks that know a good deal, in whole runs --------------------------------------------------------------------
+
+ROOTED = TEXT.replace("data: {set: digits}", "data: {set: digits}\n  root: {samples: 40}") \
+    .replace("rounds: 3", "rounds: 2")
+STRONG = ["krum_attack", "trim_attack", "{name: adaptive, passes: 2, steps: 2}", "sine",
+          "{name: sine, base: server}, knows: all"]
+
+
+def with_attack(update: str, text: str = ROOTED) -> str:
+    return text + f"attacks: [{{nodes: [client2, client5], update: {update}}}]\n"
+
+
+@pytest.mark.parametrize("update", STRONG)
+def test_strong_attacks_are_the_same_for_any_number_of_workers(update: str, pools: list[Workers]) -> None:
+    runs = [Ran(with_attack(update), "fltrust", pool) for pool in (None, pools[1])]
+    assert runs[0].digest == runs[1].digest
+    assert runs[0].models() != Ran(ROOTED, "fltrust").models()
+    assert runs[0].times() == Ran(ROOTED, "fltrust").times()
+
+
+@pytest.mark.parametrize("update", STRONG[:4])
+def test_strong_attacks_meet_every_kind_of_server(update: str) -> None:
+    for scheme in ("fedavg", "median", "ifca"):
+        assert Ran(with_attack(update), scheme).models() != Ran(ROOTED, scheme).models()
+
+
+def test_the_krum_attack_is_what_krum_takes() -> None:
+    ran = Ran(with_attack("krum_attack, knows: all"), "{name: krum, f: 1}")     # proven for f = 1 of 6
+    kept = [row[4]["attackers_kept"] for row in ran.rows if row[0] == R.REPORT and "attackers_kept" in row[4]]
+    assert kept == [1, 1]
+
+
+def test_a_backdoor_shows_in_models_of_clusters_too() -> None:
+    door = "attacks: [{nodes: [client2, client5], data: {name: backdoor, share: none, copies: true}, " \
+           "update: {name: scale, factor: 6}}]\n"
+    assert len(Ran(CLUSTERED + door, IFCA).values("attack_success")) == 3

@@ -46,3 +46,19 @@ def test_vectors_are_stamped_at_their_end():
 def test_parameters_that_make_no_sense_are_refused(wrong, said):
     with pytest.raises(ValueError, match=said):
         Backdoor(**wrong)
+
+
+@given(st.integers(0, 99), st.sampled_from([None, 0.25, 1.0]))
+@settings(max_examples=30)
+def test_copies_are_added_and_the_samples_stay(seed, share):
+    rng = np.random.default_rng(seed)
+    x, y = rng.uniform(0, 1, (40, 1, 8, 8)).astype(np.float32), rng.integers(0, 10, 40)
+    door = Backdoor(target=3, size=2, share=share, copies=True)
+    poisoned, labels = door(x, y, 10, np.random.default_rng(seed))
+    np.testing.assert_array_equal(poisoned[:40], x)
+    np.testing.assert_array_equal(labels[:40], y)
+    assert (labels[40:] == 3).all()
+    assert (poisoned[40:][..., -2:, -2:] == x.max()).all()
+    assert 0 <= len(labels) - 40 <= 40
+    if share is not None:
+        assert len(labels) - 40 == round(40 * share)
