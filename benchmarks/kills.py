@@ -2,9 +2,9 @@
 
     python -m benchmarks.kills --count 200 --seed 0
 
-Killed are a worker, the coordinator, or both, by SIGKILL, at a random time of a run in two worker processes.
-Afterwards no process of the run may be left, no socket, and nothing half-written under a final name; `emul resume` then
-goes on.
+Killed are a worker, the coordinator, or both, by SIGKILL, at a random time of a run in two worker processes: one in ten
+before its journal is there, the others while it lives. Afterwards no process of the run may be left, no socket, and
+nothing half-written under a final name; `emul resume` then goes on.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -31,6 +32,7 @@ from emul.workers.pool import Workers
 
 VICTIMS = ("worker", "coordinator", "both")
 MARK = "EMUL_KILL_TEST"             # in the environment of a run: by it its processes are found
+EARLY = 0.1                         # share of kills before there is a journal
 _END_S = 20.0                       # how long what was not killed may take to end by itself
 
 
@@ -40,7 +42,8 @@ class Reference:
 
     scenario: Path
     digest: str
-    seconds: float                  # of the command, from its start
+    begins_s: float                 # from the command's start until there is a journal
+    lasts_s: float                  # from then on, until the command ends
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,8 @@ class Kill:
     scheme: str
     mode: str                       # of `compute`
     victim: str
-    at_s: float
+    early: bool                     # before there is a journal
+    after_s: float                  # of the command's start, or of its journal's
 
 
 def written(scheme: str, mode: str, folder: Path) -> Path:
@@ -66,12 +70,22 @@ def command(scenario: Path, out: Path) -> list[str]:
 def reference(scheme: str, mode: str, folder: Path) -> Reference:
     scenario, out = written(scheme, mode, folder), folder / "whole"
     begin = time.monotonic()
-    subprocess.run(command(scenario, out), check=True, capture_output=True)
-    took = time.monotonic() - begin
-    (summary,) = out.glob(f"{scheme}-{scheme}-*/{rundir.SUMMARY}")
+    with subprocess.Popen(command(scenario, out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+        until_begun(out, run)
+        begun = time.monotonic()
+    if run.returncode:
+        raise RuntimeError(f"{scenario}: emul run exits with {run.returncode}")
+    ended = time.monotonic()
+    (summary,) = out.glob(f"*/{rundir.SUMMARY}")
     digest = json.loads(summary.read_text())["digest"]
-    summary.parent.rename(folder / f"{scheme}-{mode}-whole")
-    return Reference(scenario, digest, took)
+    shutil.rmtree(out)
+    return Reference(scenario, digest, begun - begin, ended - begun)
+
+
+def until_begun(out: Path, run: subprocess.Popen[bytes]) -> None:
+    """Wait until a run in `out` has a journal, or has ended without one."""
+    while run.poll() is None and not list(out.glob(f"*/{rundir.JOURNAL}")):
+        time.sleep(0.005)
 
 
 def processes(mark: str) -> list[tuple[int, bool]]:
@@ -92,7 +106,9 @@ def cut_off(kill: Kill, ref: Reference, folder: Path, mark: str) -> list[str]:
     sockets.mkdir()
     run = subprocess.Popen(command(ref.scenario, folder / "runs"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                            env={**os.environ, MARK: mark, "TMPDIR": str(sockets)})
-    time.sleep(kill.at_s)
+    if not kill.early:
+        until_begun(folder / "runs", run)
+    time.sleep(kill.after_s)
     there = processes(mark)
     coordinator = kill.victim == "coordinator"
     victims = [pid for pid, is_command in there if kill.victim == "both" or is_command == coordinator]
@@ -149,7 +165,9 @@ def hunt(count: int, seed: int) -> tuple[Counter[str], list[str]]:
             scheme, mode = names[number % len(names)], "measured" if draw.random() < 0.25 else "zero"
             ref = references.get((scheme, mode)) or reference(scheme, mode, home)
             references[scheme, mode] = ref
-            kill = Kill(scheme, mode, draw.choice(VICTIMS), draw.uniform(0.5, 1.0) * ref.seconds)
+            early = draw.random() < EARLY
+            kill = Kill(scheme, mode, draw.choice(VICTIMS), early,
+                        draw.random() * (ref.begins_s if early else ref.lasts_s))
             folder = home / str(number)
             folder.mkdir()
             found = cut_off(kill, ref, folder, f"{os.getpid()}-{number}")

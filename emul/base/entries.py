@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
+from io import FileIO
 from pathlib import Path
 
 from emul.base.errors import EmulError
@@ -24,9 +25,17 @@ class EntryError(EmulError):
 
 
 def entry(frames: Frames) -> bytes:
-    """One entry, to be appended in one write."""
+    """One entry."""
     body = b"".join([struct.pack(f"<I{len(frames)}Q", len(frames), *map(len, frames)), *frames])
     return _HEAD.pack(len(body), _digest(body)) + body
+
+
+def append(file: FileIO, frames: Frames) -> None:
+    """Append one entry to an unbuffered file. Raises OSError: the disk has taken a part at most, after which nothing
+    may stand."""
+    left = memoryview(entry(frames))
+    while left:
+        left = left[file.write(left):]
 
 
 def entries(path: Path) -> Iterator[tuple[int, list[memoryview]]]:

@@ -10,7 +10,7 @@ EmulError
         ProtocolViolation    a peer sent what the protocol forbids
         RoleError            a role broke the rules of the trampoline
     RunError             the run ends
-        Deadlock, ZeroTimeLoop, DuplicateKey, WorkerDied, RoleFailed
+        Deadlock, ZeroTimeLoop, DuplicateKey, WorkerDied, RoleFailed, NotRecorded
     ReplayMismatch       a recomputed run differs from its record
 """
 
@@ -116,6 +116,10 @@ class WorkerDied(RunError):
 
 class RoleFailed(RunError):
     """An exception in a role that is no outcome of its protocol; the text holds node, time, round, traceback."""
+
+
+class NotRecorded(RunError):
+    """What the run leaves cannot be written: the disk is full, read-only or gone. The text names the file and why."""
 
 
 class ReplayMismatch(EmulError):

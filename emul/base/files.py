@@ -8,16 +8,44 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote, unquote
 
+from emul.base.errors import NotRecorded
+
 
 @contextlib.contextmanager
 def write_atomically(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path`; it takes the place of `path` if the block ends well, and goes if not."""
+    """A temporary path beside `path`; it takes the place of `path` if the block ends well, and goes if not.
+
+    An OSError of the block that is about this file names `path`.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary
         os.replace(temporary, path)
+    except OSError as e:
+        if e.filename not in (None, str(temporary)) or e.errno is None:
+            raise
+        raise OSError(e.errno, os.strerror(e.errno), str(path)) from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def recorded(home: Path) -> Iterator[None]:
+    """Inside the block an OSError is that the run directory `home` cannot be written: NotRecorded."""
+    try:
+        yield
+    except OSError as e:
+        raise NotRecorded(f"{e.filename or home}: {strerror(e)}") from None
+
+
+def strerror(error: OSError) -> str:
+    """What the system says of it, in the words of `errno` also where a library has wrapped it.
+
+    >>> strerror(OSError(28, "[Errno 28] Error writing bytes to file. Detail: [errno 28] No space left on device"))
+    'No space left on device'
+    """
+    return str(error) if error.errno is None else os.strerror(error.errno)
 
 
 def as_file_name(name: str) -> str:

@@ -59,15 +59,20 @@ def array_bytes(array: Any) -> bytes:
 
 def write_array(directory: Path, node: str, name: str, content: bytes) -> None:
     """Leave what `array_bytes` gave, whole or not at all; in place of what was there under this name."""
-    folder = directory / ARTEFACTS / as_file_name(node)
-    folder.mkdir(parents=True, exist_ok=True)
-    with write_atomically(folder / f"{as_file_name(name)}.npy") as path:
+    file = array_file(directory, node, name)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with write_atomically(file) as path:
         path.write_bytes(content)
+
+
+def array_file(directory: Path, node: str, name: str) -> Path:
+    """Where an array lies that `node` kept."""
+    return directory / ARTEFACTS / as_file_name(node) / f"{as_file_name(name)}.npy"
 
 
 def read_array(directory: Path, node: str, name: str) -> np.ndarray:
     """An array that `node` kept. Raises KeptError: there is none, or its file is damaged."""
-    path = directory / ARTEFACTS / as_file_name(node) / f"{as_file_name(name)}.npy"
+    path = array_file(directory, node, name)
     try:
         with path.open("rb") as file:
             array: np.ndarray = np.lib.format.read_array(file, allow_pickle=False)

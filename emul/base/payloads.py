@@ -13,7 +13,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from emul.base.entries import EntryError, Frames, entries, entry
+from emul.base import entries
+from emul.base.entries import EntryError, Frames
 from emul.base.files import as_file_name, from_file_name
 
 PAYLOADS = "payloads"
@@ -45,9 +46,9 @@ def begin(directory: Path, node: str) -> None:
 
 
 def append(directory: Path, node: str, head: Head, frames: Frames) -> None:
-    """Leave one message of `node`."""
+    """Leave one message of `node`. Raises OSError, after which nothing more may be left."""
     with (directory / PAYLOADS / as_file_name(node)).open("ab", buffering=0) as file:
-        file.write(entry([_encoder.encode(head), *frames]))
+        entries.append(file, [_encoder.encode(head), *frames])
 
 
 def senders(directory: Path) -> list[str]:
@@ -58,7 +59,7 @@ def senders(directory: Path) -> list[str]:
 def kept(directory: Path, node: str) -> Iterator[tuple[Head, list[memoryview]]]:
     """(head, frames) of every message of `node`, in the order of sending. Raises EntryError, OSError."""
     path = directory / PAYLOADS / as_file_name(node)
-    for at, frames in entries(path):
+    for at, frames in entries.entries(path):
         try:
             head = _decoder.decode(frames[0])
         except (msgspec.MsgspecError, IndexError) as e:

@@ -7,8 +7,10 @@ terminated.
 from __future__ import annotations
 
 import errno
+import os
 import signal
 import sys
+import warnings
 from types import FrameType
 from typing import Annotated
 
@@ -16,7 +18,7 @@ import typer
 
 from emul import __version__
 from emul.base.errors import EmulError, ScenarioError
-from emul.cli import attack, export, network, report, runs, schemes, store, study, traces, tune  # noqa: F401
+from emul.cli import attack, export, network, report, runs, salvage, schemes, store, study, traces, tune  # noqa: F401
 from emul.cli.options import BAD_INPUT, FAILED, INTERRUPTED, OK, TERMINATED, app
 
 
@@ -50,20 +52,33 @@ def _terminate(number: int, frame: FrameType | None) -> None:
     """SIGTERM, as Slurm, Docker and `timeout` send it: as Ctrl-C, so that rows are kept and nothing is left behind."""
     global _terminated
     _terminated = True
-    raise KeyboardInterrupt
+    raise KeyboardInterrupt("terminated")
 
 
 def main() -> None:
     """Entry point of the console script: errors that a user can mend are printed, never their traceback."""
     sys.path.insert(0, "")          # plug-ins lie where the user is
     signal.signal(signal.SIGTERM, _terminate)
+    warnings.filterwarnings("ignore", r".*: INCOMPLETE: ")      # the commands say so themselves
     code = _run_command()
+    code = _flushed(code)
     if _terminated:                 # whatever it made of what runs, such as workers that were told to end, too
         print("terminated", file=sys.stderr)
         sys.exit(TERMINATED)
     if code == INTERRUPTED:         # newer versions of typer return it instead of raising
         print("interrupted", file=sys.stderr)
     sys.exit(code or OK)
+
+
+def _flushed(code: int | None) -> int | None:
+    """The exit code, once all that was printed is out: FAILED where that cannot be, as on a full disk."""
+    try:
+        sys.stdout.flush()
+    except OSError as e:
+        print(f"stdout: {e.strerror}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())      # else Python tries once more at its end
+        return code or FAILED
+    return code
 
 
 def _run_command() -> int | None:

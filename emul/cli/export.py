@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -21,9 +22,13 @@ def export(directory: Annotated[Path, typer.Argument(metavar="RUN", help="a run 
                "an MLflow store (needs emul[mlflow])"))] = None) -> None:
     """Write a run in the format of other tools."""
     from emul.record import export as formats
+    from emul.record.marks import incomplete
+    from emul.record.salvage import is_unfinished, unfinished
 
     if perfetto is None and tensorboard is None and mlflow is None:
         raise ScenarioError("command line", [Problem("", "", "expected --perfetto, --tensorboard or --mlflow")])
+    if is_unfinished(directory):
+        print(f"{directory}: {incomplete(unfinished(directory).summary)}", file=sys.stderr)
     if perfetto is not None:
         print(f"{perfetto}: {formats.perfetto(directory, perfetto)} events; open it in https://ui.perfetto.dev")
     if tensorboard is not None:

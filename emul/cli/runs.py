@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Sequence
@@ -100,9 +101,16 @@ def _not_held(beyond: dict[str, int]) -> str:
 
 
 def _document(result: Result) -> dict[str, Any]:
-    """One scheme's run for `--json`: its summary, or why it failed."""
+    """One scheme's run for `--json`: its summary; of one that failed why, and the summary of what there is of it."""
+    from emul.base.errors import EmulError
+    from emul.record import salvage
+
+    summary = result.summary
+    if summary is None and result.directory is not None:
+        with contextlib.suppress(EmulError):
+            summary = salvage.unfinished(result.directory).summary
     return {"scheme": result.scheme, "directory": None if result.directory is None else str(result.directory),
-            "summary": result.summary, "violated": list(result.violations), "error": result.error}
+            "summary": summary, "violated": list(result.violations), "error": result.error}
 
 
 @app.command()

@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from emul import schemes
 from emul.base.kept import model_file
 from emul.engine.attackers import knowledge
@@ -24,10 +26,12 @@ if TYPE_CHECKING:
 
 def header(wiring: Wiring) -> dict[str, Any]:
     """What stands at the head of a journal."""
-    plan = wiring.plan
-    return {"scheme": wiring.scheme, "label": wiring.label, "seed": wiring.setups[0].seed, "names": list(plan.names),
+    plan, setup = wiring.plan, wiring.setups[0]
+    told = {"parameters": setup.params, "parameters_given": wiring.given, "poisoned": _poisoned_names(wiring),
+            "idle": wiring.idle}        # of a run that is cut off the summary says them, too
+    return {"scheme": wiring.scheme, "label": wiring.label, "seed": setup.seed, "names": list(plan.names),
             "roles": list(plan.roles), "vertices": list(plan.vertices), "deciders": list(plan.deciders),
-            "network": list(wiring.network.names),
+            "network": list(wiring.network.names), **msgspec.msgpack.decode(msgspec.msgpack.encode(told)),
             **({} if schemes.deterministic(wiring.module, wiring.params) else {"deterministic": False})}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,13 +14,15 @@ from typing import Any
 
 from msgspec import structs
 
-from emul.base.errors import RunError, WorkerDied
+from emul.base.errors import NotRecorded, RunError, WorkerDied
+from emul.base.files import strerror
 from emul.engine.costs import load_costs
 from emul.engine.findings import drawn, drop_later, facts, header, latencies, observed, timed
 from emul.engine.keeping import Command, Keeping, command_of
 from emul.engine.wiring import Wiring, wire
 from emul.kernel import Kernel, Recorder, run_to_end
 from emul.record import rundir
+from emul.record.invariants import Report
 from emul.record.journal import Journal
 from emul.record.progress import Progress
 from emul.record.summary import final_mean, write_results
@@ -74,6 +77,7 @@ def execute(wiring: Wiring, pool: Any, journal: Recorder, progress: Callable[[Ke
     try:
         with rare_collections():
             pool.open([structs.replace(setup, directory=home, recalled=before) for setup in wiring.setups])
+            pool.tell = journal.observed
             kernel = Kernel(wiring.plan, wiring.network, pool, journal, progress)
             run_to_end(kernel)
         observations, timings = pool.finish()
@@ -118,12 +122,26 @@ def run(scenario: Scenario, *, scheme: str | None = None, workers: int | Workers
 
 def _run_one(scenario: Scenario, wiring: Wiring, pool: Any, out: Path, command: Command, keeping: Keeping,
              quiet: bool, watch: Watch | None) -> Result:
-    directory = rundir.create(out, scenario.name, wiring.label)
-    directory.write(rundir.SCENARIO, scenario.resolved())
-    command.write(directory)
-    with directory.claimed():
-        return run_into(directory, scenario, wiring, pool, Journal(directory.journal, header(wiring)), keeping, quiet,
-                        watch)
+    try:
+        directory = rundir.create(out, scenario.name, wiring.label)
+        with directory.claimed():
+            return run_into(directory, scenario, wiring, pool, _begun(directory, scenario, wiring, command), keeping,
+                            quiet, watch)
+    except NotRecorded as e:            # before anything ran
+        return Result(wiring.label, error=_told(e), warnings=tuple(wiring.warnings))
+
+
+def _begun(directory: rundir.RunDirectory, scenario: Scenario, wiring: Wiring, command: Command) -> Journal:
+    """The journal of a new run, in its directory with all that it can be gone on with. Raises NotRecorded, and then
+    there is no directory."""
+    try:
+        directory.write(rundir.SCENARIO, scenario.resolved())
+        command.write(directory)
+        return Journal(directory.journal, header(wiring))
+    except (OSError, NotRecorded) as e:
+        shutil.rmtree(directory.path, ignore_errors=True)
+        why = str(e) if isinstance(e, NotRecorded) else f"{e.filename or directory.path}: {strerror(e)}"
+        raise NotRecorded(why) from None
 
 
 def run_into(directory: rundir.RunDirectory, scenario: Scenario, wiring: Wiring, pool: Any, journal: Journal,
@@ -140,27 +158,49 @@ def run_into(directory: rundir.RunDirectory, scenario: Scenario, wiring: Wiring,
             progress.silent(kernel.entered, kernel.now)
 
     try:
-        finished = execute(keeping.applied(wiring, directory.path), pool, journal, tell, directory.path, recalled)
-        progress.ended(finished.kernel.entered, finished.kernel.end_ns, final_mean(observed(finished), "accuracy"))
+        try:
+            finished = execute(keeping.applied(wiring, directory.path), pool, journal, tell, directory.path, recalled)
+            progress.ended(finished.kernel.entered, finished.kernel.end_ns, final_mean(observed(finished), "accuracy"))
+        finally:
+            progress.done()
+        digest = journal.close()
+        ended()
+        summary, report = _written(directory, finished, digest, scenario.network.record)
     except RunError as e:
         journal.close(complete=False)
-        directory.write(rundir.ERROR, f"{type(e).__name__}: {e}\n")
-        return Result(wiring.label, directory.path, error=f"{type(e).__name__}: {e}",
-                      warnings=tuple(wiring.warnings), worker_died=isinstance(e, WorkerDied))
-    except BaseException:
+        _note_end(directory, _told(e))
+        return Result(wiring.label, directory.path, error=_told(e), warnings=tuple(wiring.warnings),
+                      worker_died=isinstance(e, WorkerDied))
+    except BaseException as e:
         journal.close(complete=False)
+        _note_end(directory, (str(e) or "interrupted") if isinstance(e, KeyboardInterrupt) else _told(e))
         raise
-    finally:
-        progress.done()
-    digest = journal.close()
-    ended()
-    drop_later(finished, directory.path)
-    summary, report = write_results(directory, facts(finished, digest, directory.path), observed(finished),
-                                    timed(finished), latencies(wiring.network), wiring.network.unordered(),
-                                    drawn(finished) if scenario.network.record else ())
     keeping.completed(directory.path)
     return Result(wiring.label, directory.path, summary,
                   tuple(f"{v.name}: {v.detail}" for v in report.violations), warnings=tuple(wiring.warnings))
+
+
+def _written(directory: rundir.RunDirectory, finished: Finished, digest: str, draws: bool,
+             ) -> tuple[dict[str, Any], Report]:
+    """Tables and summary, written. Raises NotRecorded: they cannot be, and the journal has all of the run."""
+    network = finished.wiring.network
+    try:
+        drop_later(finished, directory.path)
+        return write_results(directory, facts(finished, digest, directory.path), observed(finished), timed(finished),
+                             latencies(network), network.unordered(), drawn(finished) if draws else ())
+    except OSError as e:
+        raise NotRecorded(f"{e.filename or directory.path}: {strerror(e)}; the journal has all of the run: `emul "
+                          "salvage` makes tables of it, `emul resume` all files") from None
+
+
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _note_end(directory: rundir.RunDirectory, why: str) -> None:
+    """Leave word of why a run ended, if the disk takes it."""
+    with contextlib.suppress(OSError):
+        directory.write(rundir.ERROR, f"{why}\n")
 
 
 def number_of_workers(workers: int | Workers | Twin | None) -> tuple[int | Workers | Twin, int]:

@@ -134,6 +134,10 @@ class Recorder(Protocol):
         """A round of the run has ended: a good time to write what waits."""
         ...
 
+    def observed(self, seen: Sequence[Observation]) -> None:
+        """Take what was observed, off the clock, in the order in which it comes: that may differ from run to run."""
+        ...
+
 
 class Payload:
     """The frames of one message: where they lie and who still needs them."""

@@ -42,7 +42,7 @@ def perfetto(directory: Path, file: Path) -> int:
     head = header(directory / JOURNAL)
     count = 0
     with write_atomically(file) as temporary, temporary.open("w", encoding="utf-8") as out:
-        about = json.dumps({"run": title(run), "digest": run.summary["digest"]})
+        about = json.dumps({"run": title(run), "digest": run.summary["digest"], "incomplete": run.incomplete})
         out.write(f'{{"displayTimeUnit": "ns", "otherData": {about}, "traceEvents": [\n')
         for event in _events(run, head["names"], head["roles"]):
             out.write((",\n" if count else "") + event)
@@ -193,8 +193,9 @@ def scalars(run: RunTables) -> list[tuple[str, int, float, float]]:
 
 
 def title(run: RunTables) -> str:
-    """What a run is called beside others: `secagg-seed7-<directory>`."""
-    return f"{run.summary['label']}-seed{run.summary['seed']}-{run.path.resolve().name}"
+    """What a run is called beside others: `secagg-seed7-<directory>`; `-INCOMPLETE` if it did not come to its end."""
+    name = f"{run.summary['label']}-seed{run.summary['seed']}-{run.path.resolve().name}"
+    return f"{name}-INCOMPLETE" if run.incomplete else name
 
 
 def tensorboard(directory: Path, out: Path) -> Path:
@@ -243,8 +244,8 @@ def mlflow(directory: Path, uri: str) -> str:
     summary = run.summary
     logged = client.create_run(experiment, run_name=title(run)).info.run_id
     params = [Param(name, str(value)[:500]) for name, value in _flat(document)]
-    tags = [RunTag("digest", summary["digest"]), RunTag("scheme", summary["scheme"]),
-            RunTag("label", summary["label"])]
+    tags = [RunTag("digest", summary["digest"]), RunTag("scheme", summary["scheme"]), RunTag("label", summary["label"]),
+            *([RunTag("incomplete", run.incomplete)] if run.incomplete else [])]
     whole = {k: float(v) for k, v in summary.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
     metrics = [Metric(name, value, round(seconds * 1e3), number) for name, number, seconds, value in scalars(run)]
     metrics += [Metric(f"summary.{name}", value, round(summary["virtual_seconds"] * 1e3), 0)
@@ -253,9 +254,9 @@ def mlflow(directory: Path, uri: str) -> str:
         client.log_batch(logged, params=params[i:i + 100], tags=tags if i == 0 else ())
     for i in range(0, len(metrics), 1000):
         client.log_batch(logged, metrics=metrics[i:i + 1000])
-    for name in (SUMMARY, SCENARIO):
-        client.log_artifact(logged, str(directory / name))
-    client.set_terminated(logged)
+    client.log_dict(logged, summary, SUMMARY)
+    client.log_artifact(logged, str(directory / SCENARIO))
+    client.set_terminated(logged, "KILLED" if run.incomplete else "FINISHED")
     return str(logged)
 
 

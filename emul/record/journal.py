@@ -2,31 +2,36 @@
 
     file      frame*
     frame     4 bytes length n, 4 bytes CRC-32 of the blob (both little-endian), n bytes blob, MessagePack
-    blobs     a map: the header (first frame); arrays of rows; a map: the end, with the count of rows and the digest
+    blobs     a map: the header (first frame); arrays of rows; maps: what was observed, as it came; a map: the end,
+              with the count of rows and the digest
 
-A frame is written whole and flushed, so a killed run keeps all but its last rows; its journal has no end frame.
-The digest is taken over the rows' encodings one after the other, without header and frames: it depends on the rows
-alone, not on when they were flushed. Of a run that cannot repeat itself (the header says `deterministic: false`) it
-leaves out the values that nodes reported, and the digests of their models.
+A frame is written whole and at once, so a killed run keeps all but its last rows; its journal has no end frame.
+The digest is taken over the rows' encodings one after the other, without header, observations and frames: it depends
+on the rows alone, not on when they were flushed. Of a run that cannot repeat itself (the header says `deterministic:
+false`) it leaves out the values that nodes reported, and the digests of their models.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
 from emul.base import rows
-from emul.base.errors import EmulError
+from emul.base.errors import EmulError, NotRecorded
+from emul.base.files import strerror
 from emul.base.rows import Row
+from emul.roles.events import Observation
 
 FORMAT = 1
 DIGEST_BYTES = 16
@@ -53,6 +58,7 @@ def _plain(value: Any) -> Any:
 encode = msgspec.msgpack.Encoder(enc_hook=_plain).encode
 _decode = msgspec.msgpack.Decoder().decode
 _decode_rows = msgspec.msgpack.Decoder(list[tuple]).decode
+_OBSERVED = "observed"              # the one key of a map: [node, round, {name: value}] each
 
 
 def _rows_of(blob: bytes) -> memoryview:
@@ -94,7 +100,9 @@ class Journal:
         self._digest, self._whole = blake2b(digest_size=DIGEST_BYTES), repeats(header)
         self._waiting: list[Row] = []
         self._flushed = time.monotonic()
-        self._file: BinaryIO | None = path.open("xb")
+        self.failure = ""                           # why nothing more can be written
+        self._size = 0                              # bytes of whole frames
+        self._file: FileIO | None = path.open("xb", buffering=0)
         self.append = _appender(self._waiting, self._flush)
         self._write(encode(self.header))
 
@@ -110,10 +118,25 @@ class Journal:
         self._write(blob)
 
     def _write(self, blob: bytes) -> None:
+        if self.failure:
+            raise NotRecorded(self.failure)
         if self._file is None:
             raise RecordError(f"{self.path}: the journal is closed")
-        self._file.write(_FRAME.pack(len(blob), zlib.crc32(blob)) + blob)
-        self._file.flush()
+        frame = _FRAME.pack(len(blob), zlib.crc32(blob)) + blob
+        left = memoryview(frame)
+        try:
+            while left:                 # a disk that gets full takes a part
+                left = left[self._file.write(left):]
+        except OSError as e:
+            self.failure = f"{self.path}: {strerror(e)}; the rows before are kept"
+            with contextlib.suppress(OSError):
+                self._file.truncate(self._size)     # no frame may come to stand behind half of one
+            raise NotRecorded(self.failure) from None
+        self._size += len(frame)
+
+    def observed(self, seen: Sequence[Observation]) -> None:
+        """Write what was observed, off the clock, at once: it is no part of the digest."""
+        self._write(encode({_OBSERVED: [(one.node, one.round, one.values) for one in seen]}))
 
     def round_ended(self) -> None:
         """Write what waits, if it is worth a frame or has waited long: a watcher sees the run go on, and a run that is
@@ -122,17 +145,22 @@ class Journal:
             self._flush()
 
     def close(self, complete: bool = True) -> str:
-        """The digest of all rows, in hex. `complete` False (the run failed): the file gets no end frame."""
+        """The digest of all rows, in hex. `complete` False (the run failed): the file gets no end frame.
+
+        Raises NotRecorded, unless `complete` is False.
+        """
         if self._file is not None:
             file = self._file
             try:
-                self._flush()
+                with contextlib.suppress(*(() if complete else (NotRecorded,))):    # then something else is told of
+                    self._flush()
                 if complete:
                     self._write(encode({"rows": self.count, "digest": self._digest.hexdigest()}))
             finally:                    # on a full disk, too, and not again
                 self._file = None
                 self._waiting.clear()
-                file.close()
+                with contextlib.suppress(OSError):
+                    file.close()
         return self._digest.hexdigest()
 
     def __enter__(self) -> Journal:
@@ -172,6 +200,10 @@ class MemoryJournal:
         """Nothing: there is no file that waits."""
         pass
 
+    def observed(self, seen: Sequence[Observation]) -> None:
+        """Nothing: whoever runs it has what was observed."""
+        pass
+
     def close(self, complete: bool = True) -> str:
         """The digest; `complete` is for a journal with a file."""
         return digest_of(self.rows, repeats(self.header))
@@ -193,6 +225,7 @@ class Reading(Iterator[Row]):
     complete    known once everything is read: whether the journal was closed; False for a run that was killed
     digest      as the end frame states it; "" where there is none. With `sums` the rows have it, or it is an error
     torn        known once everything is read: bytes after the last whole frame, of one that was cut short
+    observed    as far as it is read: (node, round, values), in the order in which they came
     """
 
     def __init__(self, path: Path, sums: bool = True):
@@ -202,6 +235,7 @@ class Reading(Iterator[Row]):
         self.digest = ""
         self.count = 0
         self.torn = 0
+        self.observed: list[tuple[int, int, dict[str, float]]] = []
         self._summed = blake2b(digest_size=DIGEST_BYTES)
         self._blobs = self._whole_frames()
         self.header = self._read_header()
@@ -230,9 +264,19 @@ class Reading(Iterator[Row]):
                 self._summed.update(_digested(chunk, blob, repeats(self.header)))
                 yield chunk
             else:
-                self._end(offset, _try_decode(blob, self.path, offset))
+                found = _try_decode(blob, self.path, offset)
+                if isinstance(found, dict) and _OBSERVED in found:
+                    self._observe(offset, found[_OBSERVED])
+                else:
+                    self._end(offset, found)
         if self.complete and self.torn:
             raise RecordError(f"{self.path}: {self.torn} bytes stand after the end of the journal")
+
+    def _observe(self, offset: int, found: Any) -> None:
+        try:
+            self.observed += msgspec.convert(found, list[tuple[int, int, dict[str, float]]])
+        except msgspec.ValidationError as error:
+            raise RecordError(f"{self.path}, byte {offset}: no observations: {error}") from None
 
     def _end(self, offset: int, found: Any) -> None:
         if not isinstance(found, dict) or "rows" not in found or "digest" not in found:

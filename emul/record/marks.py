@@ -1,4 +1,4 @@
-"""The mark of schemes whose waits know fates, wherever they stand beside others.
+"""The marks of runs wherever they stand beside others: waits that know fates, and that they did not come to their end.
 
 A wait without a timeout ends once the fate of every message is known. No real node can know a loss, so the virtual
 times of such a scheme are shorter than any real node's, and not those of a scheme with deadlines.
@@ -26,6 +26,18 @@ def marked(label: str, summary: Mapping[str, Any]) -> str:
     ('fedavg*', 'fedavg')
     """
     return label + MARK * bool(oracle_waits(summary))
+
+
+def incomplete(summary: Mapping[str, Any]) -> str | None:
+    """What is said of a run that did not come to its end, wherever it is shown; None: it came to its end.
+
+    >>> incomplete({"incomplete": {"until_s": 1.5, "round": 3, "why": "interrupted"}})
+    'INCOMPLETE: until virtual time 1.500 s, in round 3: interrupted'
+    """
+    found = summary.get("incomplete")
+    if not found:
+        return None
+    return f"INCOMPLETE: until virtual time {found['until_s']:.3f} s, in round {found['round']}: {found['why']}"
 
 
 def among(label: str, knowing: Collection[str]) -> str:

@@ -9,12 +9,14 @@ import itertools
 import json
 import math
 import re
+import shutil
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from emul.base.files import write_atomically
+from emul.base.errors import NotRecorded
+from emul.base.files import strerror, write_atomically
 from emul.record.journal import RecordError
 
 JOURNAL = "journal"
@@ -52,10 +54,13 @@ class RunDirectory:
     def running(self) -> bool:
         """Whether a process writes this run now."""
         try:
-            with self.claimed():
+            with (self.path / INCOMPLETE).open("rb") as mark:
+                fcntl.flock(mark, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 return False
-        except RecordError:
+        except BlockingIOError:
             return True
+        except OSError:                 # no mark, or none that may be read: nobody writes
+            return False
 
     @contextlib.contextmanager
     def claimed(self) -> Iterator[None]:
@@ -107,7 +112,10 @@ def check_seal(path: Path, names: Collection[str]) -> None:
 
 
 def create(out: Path, name: str, scheme: str) -> RunDirectory:
-    """Make the first `out/<name>-<scheme>-<n>`, n = 1, 2, ..., that does not exist, marked INCOMPLETE."""
+    """Make the first `out/<name>-<scheme>-<n>`, n = 1, 2, ..., that does not exist, marked INCOMPLETE.
+
+    Raises OSError: `out` is no place for directories; NotRecorded: the disk takes nothing.
+    """
     out.mkdir(parents=True, exist_ok=True)
     stem = re.sub(r"[^A-Za-z0-9._-]+", "_", f"{name}-{scheme}").lstrip(".") or "run"
     for n in itertools.count(1):
@@ -117,7 +125,11 @@ def create(out: Path, name: str, scheme: str) -> RunDirectory:
         except FileExistsError:             # an earlier run's, or of another process that was faster
             continue
         break
-    (path / INCOMPLETE).write_text(_MARK, encoding="utf-8")
+    try:
+        (path / INCOMPLETE).write_text(_MARK, encoding="utf-8")
+    except OSError as e:
+        shutil.rmtree(path, ignore_errors=True)
+        raise NotRecorded(f"{path}: {strerror(e)}") from None
     return RunDirectory(path)
 
 

@@ -79,6 +79,7 @@ class Facts:
     label: str = ""                                     # what the entry of the scenario is called; "": as the scheme
     parameters: Mapping[str, Any] = field(default_factory=dict)     # of the scheme, by the field of its Params
     given: Sequence[str] = ()                           # those of them that the scenario gives
+    incomplete: Mapping[str, Any] | None = None         # until when, and why it ended; None: it came to its end
 
 
 def summarise(run: Derived, facts: Facts, report: Report | None = None) -> dict[str, Any]:
@@ -95,6 +96,7 @@ def summarise(run: Derived, facts: Facts, report: Report | None = None) -> dict[
         "parameters": dict(facts.parameters),
         "parameters_given": list(facts.given),
         "seed": run.header.get("seed"),
+        "incomplete": None if facts.incomplete is None else dict(facts.incomplete),
         "rounds": len(completed),
         "rounds_failed": len(entered - completed),
         "rounds_missed": dict(sorted(facts.rounds_missed.items())),

@@ -7,6 +7,7 @@ is. A null means "never came to pass".
 from __future__ import annotations
 
 import os
+import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,9 +21,10 @@ from emul.base.files import write_atomically
 from emul.record.attacks import Attacked, attacks, read_attack
 from emul.record.columns import Finder, Table, columns, copy_keys
 from emul.record.journal import RecordError, read
+from emul.record.marks import incomplete
 from emul.record.payloads import Payload, chosen, listed
 from emul.record.realised import LinkRow, network_table
-from emul.record.rundir import JOURNAL, SUMMARY, check_seal, read_json
+from emul.record.rundir import INCOMPLETE, JOURNAL, SUMMARY, check_seal, read_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -422,9 +424,13 @@ def write_tables(folder: Path, run: Derived, timed: Timed = (), drawn: Iterable[
             pq.write_table(table, path, compression="zstd")
 
 
+class IncompleteRun(UserWarning):
+    """What is read is not all of a run: it was interrupted, killed, or failed, or is running."""
+
+
 @dataclass(frozen=True)
 class RunTables:
-    """The tables of a finished run, as pandas frames, and what its nodes left: models and arrays."""
+    """The tables of a run, as pandas frames, and what its nodes left: models and arrays."""
 
     path: Path
     summary: dict[str, Any]
@@ -433,6 +439,11 @@ class RunTables:
     computations: pd.DataFrame
     timings: pd.DataFrame
     network: pd.DataFrame
+
+    @property
+    def incomplete(self) -> str | None:
+        """Until when a run goes that did not come to its end, and why it ended; None: it came to its end."""
+        return incomplete(self.summary)
 
     @property
     def models(self) -> list[str]:
@@ -487,12 +498,22 @@ class RunTables:
 
 
 def load_run(path: str | os.PathLike[str]) -> RunTables:
-    """Read a run directory. Raises RecordError: not a run directory, the run did not end, or files are damaged."""
+    """Read a run directory. One of a run that has not ended is read from its journal, with a warning IncompleteRun.
+
+    Raises RecordError: not a run directory, or files are damaged.
+    """
     path = Path(path)
-    check_seal(path, {SUMMARY, *(f"{name}.parquet" for name in COLUMNS)})
-    frames = {name: _frame(read_table(path / f"{name}.parquet"), _INDEX if name == "network" else _NULLABLE)
-              for name in COLUMNS}
-    return RunTables(path, read_json(path / SUMMARY), **frames)
+    if (path / INCOMPLETE).exists():
+        from emul.record import salvage  # here: it makes these tables
+
+        found = salvage.unfinished(path)
+        warnings.warn(f"{path}: {incomplete(found.summary)}", IncompleteRun, stacklevel=2)
+        summary, tables = found.summary, dict(tables_of(found.derived))
+    else:
+        check_seal(path, {SUMMARY, *(f"{name}.parquet" for name in COLUMNS)})
+        summary, tables = read_json(path / SUMMARY), {n: read_table(path / f"{n}.parquet") for n in COLUMNS}
+    return RunTables(path, summary, **{name: _frame(table, _INDEX if name == "network" else _NULLABLE)
+                                       for name, table in tables.items()})
 
 
 def read_table(file: Path, columns: Sequence[str] | None = None) -> pa.Table:

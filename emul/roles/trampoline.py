@@ -11,7 +11,7 @@ from time import perf_counter_ns
 from types import CoroutineType
 from typing import Any
 
-from emul.base.errors import ProtocolFailure, RoleError
+from emul.base.errors import NotRecorded, ProtocolFailure, RoleError
 from emul.roles.desk import Desk, keep_nothing, meter
 from emul.roles.events import Action, Finish, NextRound, Reply, RoleEvent
 from emul.roles.node import Await, Node, RoundOver
@@ -94,6 +94,8 @@ class Role:
             error = RoleError(f"{_last_place(error)}: only node.* may be awaited, nothing of asyncio").with_traceback(
                 error.__traceback__)
         text = "".join(traceback.format_exception(error))
+        if isinstance(error, NotRecorded):      # nothing is wrong with the role
+            text = f"{type(error).__name__}: {error}"
         self._coroutine.close()
         return Reply(self.node.id, actions, 0, text)
 

@@ -1,7 +1,7 @@
 """The function that multiprocessing calls in a new worker; kept apart so that the coordinator imports nothing heavy."""
 
 
-def run(directory: str, forkserver: str, index: str, coordinator: str) -> None:
+def run(directory: str, forkserver: str, index: str, coordinator: str, token: str) -> None:
     from emul.workers.process import main
 
-    main(directory, forkserver, index, coordinator)
+    main(directory, forkserver, index, coordinator, token)

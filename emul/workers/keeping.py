@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from emul.base import kept
 from emul.base.errors import RoleError
+from emul.base.files import recorded
 from emul.wire import Vector
 
 
@@ -44,7 +45,7 @@ class Keeper:
         self.sizes: dict[int, int] = {}             # node -> bytes of its last model, held until the end
 
     def array(self, node: int, name: str, round_: int, array: object) -> None:
-        """Leave an array, in place of an earlier one of that name. Raises RoleError."""
+        """Leave an array, in place of an earlier one of that name. Raises RoleError, and NotRecorded."""
         if not isinstance(name, str) or not name:
             raise RoleError(f"keep({name!r}): expected a name")
         try:
@@ -53,10 +54,12 @@ class Keeper:
             raise RoleError(f"keep({name!r}): {e}") from None
         self._kept[node, name] = Kept(node, name, round_, hashlib.blake2b(content, digest_size=16).hexdigest())
         if self._home is not None:
-            kept.write_array(self._home, self._names[node], name, content)
+            with recorded(self._home):
+                kept.write_array(self._home, self._names[node], name, content)
 
     def model(self, node: int, round_: int, vector: Vector, digest: str, now_ns: int = 0) -> None:
-        """The node has reported parameters: the last ones so far. `vector` must not be changed any more."""
+        """The node has reported parameters: the last ones so far. `vector` must not be changed any more. Raises
+        NotRecorded."""
         self._kept[node, ""] = Kept(node, "", round_, digest, now_ns)
         self.sizes[node] = vector.nbytes
         if self._home is None:
@@ -64,17 +67,19 @@ class Keeper:
         self._models[node] = vector
         if self._every and round_ and round_ % self._every == 0:
             self._each[node, round_] = Kept(node, "", round_, digest, now_ns, True)
-            kept.write_model(self._home, self._model(node, round_, digest, vector), round_)
+            with recorded(self._home):
+                kept.write_model(self._home, self._model(node, round_, digest, vector), round_)
 
     def _model(self, node: int, round_: int, digest: str, vector: Vector) -> kept.Model:
         parts = {"parameters": vector} if self._tensors is None else self._tensors(vector)
         return kept.Model(self._names[node], round_, digest, parts)
 
     def finish(self) -> list[Kept]:
-        """The run has ended: write the models. All that was left, by node and name."""
+        """The run has ended: write the models. All that was left, by node and name. Raises NotRecorded."""
         for node, vector in self._models.items():
             assert self._home is not None
             found = self._kept[node, ""]
-            kept.write_model(self._home, self._model(node, found.round, found.digest, vector))
+            with recorded(self._home):
+                kept.write_model(self._home, self._model(node, found.round, found.digest, vector))
         self._models.clear()
         return [found for _, found in [*sorted(self._kept.items()), *sorted(self._each.items())]]

@@ -3,8 +3,9 @@
     with Workers(2) as pool:
         run(scenario, workers=pool)
 
-Workers come from a fork server that has torch loaded. Sockets are `ipc`, in a directory of mode 0700. A death is
-noticed by the process's own descriptor, a hang by missing heartbeats. Control messages carry headers only; payloads
+Workers come from a fork server that has torch loaded. Sockets are `ipc`, in a directory of mode 0700; what comes on
+them without the pool's token, from another process of this user, is passed over. A death is noticed by the process's
+own descriptor, a hang by missing heartbeats. Control messages carry headers only; payloads
 travel from worker to worker.
 """
 
@@ -14,17 +15,18 @@ import contextlib
 import multiprocessing
 import multiprocessing.util
 import os
+import secrets
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 import zmq
 
-from emul.base.errors import RoleFailed, WorkerDied
+from emul.base.errors import NotRecorded, RoleFailed, WorkerDied
 from emul.roles.events import Close, Drop, Event, Fuse, Observation, Reply
 from emul.workers.attacking import Note
 from emul.workers.core import Setup, StoreUse, Timing
@@ -36,6 +38,14 @@ _HOLD_MS = 50                       # payloads that nobody waits for yet are not
 _START_TIMEOUT_S = 120.0            # from the fork server's start to the first word of a worker
 _WITHOUT_ANSWER = (Close, Drop, Fuse)
 
+Tell = Callable[[list[Observation]], None]
+# what a worker says at the end of a run: the last text says what it could not write, if anything
+Done = tuple[list[Observation], list[Timing], list[Note], list[Kept], StoreUse, str]
+
+
+def tell_nobody(seen: list[Observation]) -> None:
+    """For whoever does not want to hear what is observed before the run has ended."""
+
 
 class Workers:
     """`n` worker processes. `timeout_s`: without a heartbeat for so long, a worker counts as hanging."""
@@ -46,12 +56,15 @@ class Workers:
         self.workers = n
         self.timeout_s = timeout_s
         self._directory = _socket_directory()
+        self._token = secrets.token_hex(16).encode()            # of whoever may speak on the sockets
+        self._senders = [self._token + b"%d" % index for index in range(n)]     # names of the workers there
         self._processes: list[Any] = []
         self._context: zmq.Context[Any] | None = None
         self._encoder = msgspec.msgpack.Encoder()
         self._replies: dict[int, Reply] = {}
         self._observations: dict[tuple[int, int], Observation] = {}
-        self._done: list[tuple[list[Observation], list[Timing], list[Note], list[Kept], StoreUse]] = []
+        self.tell: Tell = tell_nobody       # of the run that is open: what is observed, as it comes
+        self._done: list[Done] = []
         self._events: list[list[Event]] = [[] for _ in range(n)]
         self._ships: list[list[tuple[int, int, int]]] = [[] for _ in range(n)]
         self._forgets: list[list[tuple[int, int]]] = [[] for _ in range(n)]
@@ -79,8 +92,8 @@ class Workers:
         with _no_main(), _one_thread_each():
             from emul.workers.entry import run
             for index in range(self.workers):
-                process = server.Process(target=run, args=(self._directory, temporary, str(index), me), daemon=True,
-                                         name=f"emul-worker-{index}")
+                told = self._directory, temporary, str(index), me, self._token.decode()
+                process = server.Process(target=run, args=told, daemon=True, name=f"emul-worker-{index}")
                 process.start()
                 self._processes.append(process)
         context = self._context = zmq.Context()         # after the forks: no context crosses one
@@ -102,6 +115,7 @@ class Workers:
         for process in self._processes:
             self._poller.register(process.sentinel, zmq.POLLIN)
         self._last_beat = [time.monotonic() + _START_TIMEOUT_S] * self.workers
+        self._looked = time.monotonic()
         self._ready = 0
         self._until_ready()
 
@@ -122,7 +136,7 @@ class Workers:
         if self._context is not None:
             if not self._broken and not self._running:
                 for index in range(len(processes)):
-                    self._control.send_multipart([str(index).encode(), b"Q"])
+                    self._control.send_multipart([self._senders[index], b"Q"])
                 for process in processes:
                     process.join(2)
             for process in processes:
@@ -142,6 +156,7 @@ class Workers:
 
     def open(self, setups: Sequence[Setup]) -> None:
         """Begin a run: one set-up per worker. Raises RoleFailed with the traceback if a worker cannot."""
+        self.tell = tell_nobody
         if self._broken:
             raise WorkerDied("this pool has lost a worker; make a new one")
         if self._running:                   # the last one was interrupted, and so was its end
@@ -154,17 +169,18 @@ class Workers:
         self._running, self._ending = True, False
         self._unanswered = [0] * self.workers
         for index, setup in enumerate(setups):
-            self._control.send_multipart([str(index).encode(), b"S", self._encoder.encode(setup), b"%d" % self._runs])
+            self._control.send_multipart([self._senders[index], b"S", self._encoder.encode(setup), b"%d" % self._runs])
         self._until_ready()
 
     def finish(self) -> tuple[list[Observation], list[Timing]]:
-        """End the run: all observations, by (round, node), and timings, by worker."""
+        """End the run: all observations, by (round, node), and timings, by worker. Raises NotRecorded: a model that was
+        to be left could not be written."""
         self._flush()
         self._flush_commands()
         self._end(b"F")
-        for observations, *_ in self._done:
-            for seen in observations:
-                self._observations[seen.node, seen.round] = seen
+        for *_, unwritten in self._done:
+            if unwritten:
+                raise NotRecorded(unwritten)
         timings = [timing for _, timings, *_ in self._done for timing in timings]
         return sorted(self._observations.values(), key=lambda o: (o.round, o.node)), timings
 
@@ -176,12 +192,12 @@ class Workers:
     @property
     def store_use(self) -> StoreUse:
         """Of the run that has ended last."""
-        return sum((used for *_, used in self._done), StoreUse())
+        return sum((used for *_, used, _ in self._done), StoreUse())
 
     @property
     def kept(self) -> list[Kept]:
         """Of the run that has ended: what its nodes left in the run directory, by node and name."""
-        return sorted((one for _, _, _, kept, _ in self._done for one in kept), key=lambda one: (one.node, one.name))
+        return sorted((one for _, _, _, kept, *_ in self._done for one in kept), key=lambda one: (one.node, one.name))
 
     def abort(self) -> None:
         """End a run that failed, so that the pool can take the next one."""
@@ -199,8 +215,8 @@ class Workers:
         if not self._ending:
             self._ending = True
             for index in range(self.workers):
-                self._inboxes[index].send_multipart([b"E", b""])
-                self._control.send_multipart([str(index).encode(), tag])
+                self._inboxes[index].send_multipart([self._token, b"E", b""])
+                self._control.send_multipart([self._senders[index], tag])
         while len(self._done) < self.workers:
             self._poll()
         self._running = False
@@ -272,7 +288,7 @@ class Workers:
             return
         for worker in sorted(self._commanded):
             ships, forgets = self._ships[worker], self._forgets[worker]
-            self._inboxes[worker].send_multipart([b"C", self._encoder.encode((ships, forgets))])
+            self._inboxes[worker].send_multipart([self._token, b"C", self._encoder.encode((ships, forgets))])
             ships.clear()
             forgets.clear()
         self._commanded.clear()
@@ -286,7 +302,7 @@ class Workers:
         self._events[worker] = []
 
     def _send(self, worker: int, tag: bytes, body: Any) -> None:
-        self._control.send_multipart([str(worker).encode(), tag, self._encoder.encode(body)])
+        self._control.send_multipart([self._senders[worker], tag, self._encoder.encode(body)])
 
     # --- receiving ------------------------------------------------------------------------------------------------
 
@@ -297,38 +313,52 @@ class Workers:
         some = False
         while True:
             try:
-                worker, tag, *body = self._control.recv_multipart(zmq.NOBLOCK)
+                sender, *body = self._control.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return some
+            if sender not in self._senders:
+                continue
+            worker, tag, *body = self._senders.index(sender), *body
             some = True
             if tag == b"R":
                 replies = replies_decoder.decode(body[0])
-                self._unanswered[int(worker)] -= len(replies)
+                self._unanswered[worker] -= len(replies)
                 for reply in replies:
                     self._replies[reply.node] = reply
             elif tag == b"O":
-                for seen in observations_decoder.decode(body[0]):
-                    self._observations[seen.node, seen.round] = seen
+                self._observed(observations_decoder.decode(body[0]))
             elif tag == b"D":
                 self._done.append(done_decoder.decode(body[0]))
+                self._observed(self._done[-1][0])
             elif tag == b"r":
                 self._ready += 1
             elif tag == b"X":
                 if not self._ending:        # else it is known already that this run fails
-                    raise RoleFailed("a worker could not begin the run:\n" + body[0].decode(errors="replace"))
+                    raise RoleFailed("a worker could not begin the run:" + body[0].decode(errors="replace"))
             elif tag == b"Z":
                 self._broken = True         # that process is ending
-                raise RoleFailed("a worker failed:\n" + body[0].decode(errors="replace"))
+                raise RoleFailed("a worker failed:" + body[0].decode(errors="replace"))
+
+    def _observed(self, observations: list[Observation]) -> None:
+        for seen in observations:
+            self._observations[seen.node, seen.round] = seen
+        if observations:
+            self.tell(observations)
 
     def _poll(self) -> None:
         """Block until something comes. Raises WorkerDied for a process that ended or sends no heartbeat."""
         ready = dict(self._poller.poll(_HOLD_MS if self._commanded else 1000))
         self._flush_commands(late=True)
         now = time.monotonic()
+        if now - self._looked > self.timeout_s / 2:     # this process was stopped itself, and perhaps all of them
+            self._last_beat = [max(last, now) for last in self._last_beat]
+        self._looked = now
         if self._beats in ready:
             with contextlib.suppress(zmq.Again):
                 while True:
-                    self._last_beat[int(self._beats.recv(zmq.NOBLOCK))] = now
+                    beat = self._beats.recv(zmq.NOBLOCK)
+                    if beat in self._senders:
+                        self._last_beat[self._senders.index(beat)] = now
         if self._control in ready:
             self._receive()             # first: a worker that dies may have said why
         for index, process in enumerate(self._processes):

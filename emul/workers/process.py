@@ -9,6 +9,9 @@ death nor keeps others waiting for a payload that lies here. Frames on the socke
               Z failure that ends the process
     inbox     C commands of the coordinator: [ship, forget] | E end of a run | P run, payloads of a peer
 
+Whoever speaks knows the pool's token: every message to an inbox begins with it, and on the control socket a worker is
+called by it and its number, as its heartbeat says. What lacks it is passed over: it is some other process's.
+
 A run ends in both threads: the coordinator says so on both sockets, and the compute thread waits until the I/O thread
 has come to that point of its inbox. So no command of one run meets the payloads of the next; what a slower peer still
 sends for an ended run carries that run's number and is thrown away.
@@ -31,6 +34,7 @@ from typing import Any, NoReturn
 import msgspec
 import zmq
 
+from emul.base.errors import EmulError, NotRecorded
 from emul.roles.events import Event, Observation, Reply
 from emul.wire import Encoded, from_frames
 from emul.workers.attacking import Note
@@ -47,7 +51,7 @@ Key = tuple[int, int]               # (source, first)
 events_decoder = msgspec.msgpack.Decoder(list[Event])
 replies_decoder = msgspec.msgpack.Decoder(list[Reply])
 observations_decoder = msgspec.msgpack.Decoder(list[Observation])
-done_decoder = msgspec.msgpack.Decoder(tuple[list[Observation], list[Timing], list[Note], list[Kept], StoreUse])
+done_decoder = msgspec.msgpack.Decoder(tuple[list[Observation], list[Timing], list[Note], list[Kept], StoreUse, str])
 setup_decoder = msgspec.msgpack.Decoder(Setup)
 commands_decoder = msgspec.msgpack.Decoder(tuple[list[tuple[int, int, int]], list[Key]])
 payloads_decoder = msgspec.msgpack.Decoder(tuple[int, list[tuple[int, int, int]]])
@@ -58,7 +62,7 @@ def address(directory: str, name: str) -> str:
     return f"ipc://{directory}/{name}"
 
 
-def main(directory: str, forkserver: str, index: str, coordinator: str) -> None:
+def main(directory: str, forkserver: str, index: str, coordinator: str, token: str) -> None:
     """Entry of a worker process; all arguments are text. Ends when it is told to, or when the coordinator is gone: then
     it removes the sockets' directory and the one of the fork server, for nobody else is left to do it."""
     def orphaned() -> NoReturn:
@@ -77,27 +81,34 @@ def main(directory: str, forkserver: str, index: str, coordinator: str) -> None:
         coordinator_ends = os.pidfd_open(int(coordinator))
     except ProcessLookupError:
         orphaned()
-    io = IO(context, directory, int(index), coordinator_ends, orphaned)
+    io = IO(context, directory, int(index), coordinator_ends, orphaned, token.encode())
     io.start()
     control = context.socket(zmq.DEALER)
-    control.setsockopt(zmq.IDENTITY, index.encode())
+    control.setsockopt(zmq.IDENTITY, (token + index).encode())
     control.setsockopt(zmq.SNDHWM, 0)
     control.setsockopt(zmq.RCVHWM, 0)
     control.connect(address(directory, "control"))
     control.send(b"r")
     try:
         Loop(control, io).run()
-    except BaseException:
-        control.send_multipart([b"Z", traceback.format_exc().encode()])
+    except BaseException as e:
+        control.send_multipart([b"Z", _told(e).encode()])
         time.sleep(0.2)                 # for ZeroMQ to send it: the context cannot be closed under the I/O thread
     os._exit(0)                         # not through the exit handlers of a forked torch
+
+
+def _told(error: BaseException) -> str:
+    """What the coordinator says of it, after a colon: where it is a bug, with its traceback."""
+    if isinstance(error, (EmulError, OSError)):
+        return f" {type(error).__name__}: {error}"
+    return "\n" + "".join(traceback.format_exception(error))
 
 
 class IO(threading.Thread):
     """Serves frames to the other workers, takes theirs, and beats."""
 
     def __init__(self, context: zmq.Context[Any], directory: str, index: int, coordinator: int,
-                 orphaned: Callable[[], NoReturn]):
+                 orphaned: Callable[[], NoReturn], token: bytes):
         """coordinator: a descriptor that can be read once it has ended; `orphaned` is called then."""
         super().__init__(daemon=True)
         self.outbox: dict[Key, Encoded] = {}            # payloads for other workers, until the kernel has decided
@@ -105,7 +116,7 @@ class IO(threading.Thread):
         self._run = 0                                   # number of the run that is open, or was last
         self._ended = False                             # the coordinator will command nothing more in this run
         self._news = threading.Condition()
-        self._directory, self._index = directory, index
+        self._directory, self._index, self._token = directory, index, token
         self._context = context
         self._peers: dict[int, zmq.Socket[bytes]] = {}
         self._inbox = context.socket(zmq.PULL)
@@ -133,7 +144,7 @@ class IO(threading.Thread):
             now = time.monotonic()
             if now >= next_beat:
                 with contextlib.suppress(zmq.Again):    # full while the coordinator idles; to block would miss its end
-                    self._beat.send(b"%d" % self._index, zmq.NOBLOCK)
+                    self._beat.send(self._token + b"%d" % self._index, zmq.NOBLOCK)
                 next_beat = now + BEAT_S
             ready = dict(poller.poll(max(1, int((next_beat - now) * 1000))))
             if self._coordinator in ready:
@@ -144,9 +155,12 @@ class IO(threading.Thread):
     def _drain(self) -> None:
         while True:
             try:
-                tag, header, *frames = self._inbox.recv_multipart(zmq.NOBLOCK)
+                token, *parts = self._inbox.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
+            if token != self._token:
+                continue
+            tag, header, *frames = parts
             if tag == b"C":
                 self._serve(*commands_decoder.decode(header))
             elif tag == b"P":
@@ -167,7 +181,7 @@ class IO(threading.Thread):
                     described.append((source, number, len(part.frames())))
                     frames += part.frames()
         for target, (described, frames) in bundles.items():
-            self._peer(target).send_multipart([b"P", encoder.encode((self._run, described)), *frames],
+            self._peer(target).send_multipart([self._token, b"P", encoder.encode((self._run, described)), *frames],
                                               copy=len(frames) > 64)
         for key in forgets:
             self.outbox.pop(key, None)
@@ -248,15 +262,19 @@ class Loop:
                 self._open(body[0], int(body[1]))
             elif tag == b"F":
                 assert core is not None
-                core.finish()
+                unwritten = ""
+                try:
+                    core.finish()
+                except NotRecorded as e:
+                    unwritten = str(e)
                 used = core.close()
                 self._end()
-                left = core.observations, core.timings, core.notes, core.kept, used
+                left = core.observations, core.timings, core.notes, core.kept, used, unwritten
                 self._control.send_multipart([b"D", encoder.encode(left)])
             elif tag == b"A":
                 used = StoreUse() if core is None else core.close()
                 self._end()
-                self._control.send_multipart([b"D", encoder.encode(([], [], [], [], used))])
+                self._control.send_multipart([b"D", encoder.encode(([], [], [], [], used, ""))])
             elif tag == b"Q":
                 return
 
@@ -265,9 +283,9 @@ class Loop:
         try:
             self._quiet.enter_context(rare_collections())
             self._core = Core(setup_decoder.decode(body), self._io.outbox, self._io.wait_for)
-        except Exception:
+        except Exception as e:
             self._quiet.close()
-            self._control.send_multipart([b"X", traceback.format_exc().encode()])
+            self._control.send_multipart([b"X", _told(e).encode()])
             return
         self._control.send(b"r")
 

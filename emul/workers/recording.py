@@ -6,6 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from emul.base import payloads
+from emul.base.files import recorded
 from emul.base.payloads import Head
 from emul.roles.events import Send
 from emul.wire import Encoded
@@ -23,17 +24,19 @@ class Recording:
         self._room, self._left = room, {}                       # type: int, dict[int, int]
 
     def sent(self, node: int, now_ns: int, send: Send, encoded: Encoded) -> None:
-        """A node has sent this. Raises OSError."""
+        """A node has sent this. Raises NotRecorded."""
         first, last = self._rounds
         if send.kind not in self._kinds or (send.round and not first <= send.round <= last):
             return
         name = self._names[node]
         if node not in self._left:
             self._left[node] = self._room
-            payloads.begin(self._home, name)
+            with recorded(self._home):
+                payloads.begin(self._home, name)
         carried = encoded.size - encoded.declared
         kept = carried <= self._left[node]
         if kept:
             self._left[node] -= carried
         head = Head(node, send.first, send.to, send.kind, send.round, now_ns, send.size, kept)
-        payloads.append(self._home, name, head, encoded.frames() if kept else [])
+        with recorded(self._home):
+            payloads.append(self._home, name, head, encoded.frames() if kept else [])

@@ -13,7 +13,7 @@ from emul.roles.events import Event, Observation, Reply
 from emul.workers.attacking import Note
 from emul.workers.core import Core, Setup, StoreUse, Timing
 from emul.workers.keeping import Kept
-from emul.workers.pool import newest_accuracy
+from emul.workers.pool import Tell, newest_accuracy, tell_nobody
 
 
 class Twin:
@@ -25,6 +25,7 @@ class Twin:
         self._core: Core | None = None
         self._replies: dict[int, Reply] = {}
         self._observations: dict[tuple[int, int], Observation] = {}
+        self.tell: Tell = tell_nobody           # of the run that is open: what is observed, as it comes
         self.kept: list[Kept] = []              # what nodes left in the run directory, once the run has ended
         self._threads: contextlib.ExitStack | None = None
         self.notes: list[Note] = []             # of the run that has ended
@@ -38,6 +39,7 @@ class Twin:
 
     def open(self, setups: Sequence[Setup]) -> None:
         """Begin a run with the first setup; torch and BLAS have one thread until it ends."""
+        self.tell = tell_nobody
         self._threads = contextlib.ExitStack()
         self._threads.enter_context(one_thread())
         self._replies.clear()
@@ -115,6 +117,7 @@ class Twin:
         if core.observations:
             for seen in core.observations:
                 self._observations[seen.node, seen.round] = seen
+            self.tell(core.observations)
             core.observations = []
 
 

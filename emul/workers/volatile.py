@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 
 from emul.base import errors
-from emul.base.entries import EntryError, entries, entry
-from emul.base.errors import EmulError, ProtocolFailure, RoleError, WireError
+from emul.base.entries import EntryError, append, entries
+from emul.base.errors import EmulError, NotRecorded, ProtocolFailure, RoleError, WireError
+from emul.base.files import strerror
 from emul.wire import Message, decode, encode, from_frames
 
 _LEAVES = (type(None), bool, int, float, str, bytes)
@@ -53,6 +54,7 @@ class Volatile:
     def __init__(self, module: ModuleType, path: Path | None, recalled: Mapping[Key, Any]):
         self._types = types_of(module)
         self._recalled = recalled
+        self._path = path
         self._file = None if path is None else path.open("xb", buffering=0)
 
     def recalls(self, key: Key) -> bool:
@@ -65,17 +67,20 @@ class Volatile:
 
     def settle(self, key: Key, label: str, value: Any, failure: BaseException | None,
                ) -> tuple[Any, BaseException | None]:
-        """What the role gets for (value, failure): the same, once it is in the file; RoleError if it cannot be."""
+        """What the role gets for (value, failure): the same, once it is in the file; RoleError or NotRecorded if it
+        cannot be."""
         if failure is not None and not isinstance(failure, ProtocolFailure):
             return value, failure                       # it ends the run, or the scheme takes it for what it is
         try:
             tree = _tree(value, self._types) if failure is None else _failure(failure, self._types)
             frames = encode(VolatileResult(*key, label, tree)).frames()
             if self._file is not None:
-                self._file.write(entry(frames))
+                append(self._file, frames)
             result = decode(from_frames(frames), {"VolatileResult": VolatileResult})
         except (TypeError, WireError) as e:
             return None, RoleError(f"compute({label!r}, volatile=True) gave what cannot be kept: {e}")
+        except OSError as e:
+            return None, NotRecorded(f"{self._path}: {strerror(e)}")
         assert isinstance(result, VolatileResult)
         return _value(result.tree, self._types)
 

@@ -229,7 +229,7 @@ def test_what_was_rejected_is_drawn_apart_from_what_was_never_read(refusing: Pat
 
 
 def test_the_report_says_what_was_rejected_of_whom_and_why(refusing: Path) -> None:
-    parts = {part.key: part for part in build._run_parts(refusing)}
+    parts = {part.key: part for part in build._run_parts(data.open_run(refusing))}
     (_, table), = parts["rejected"].tables
     assert table.to_dict("list") == {
         "sender": ["a", "b"], "type": ["Update"] * 2, "reason": ["delta: not finite", "delta: <4,> of 5"],
@@ -245,7 +245,7 @@ def test_a_table_of_rejections_that_is_cut_says_so_and_a_run_without_any_has_non
     one = {"role": "server", "type": "Update", "sender": "a", "reason": "late", "count": 40}
     part = build.rejected({"violations": [one], "messages_rejected": 50, "messages_sent": 1000})
     assert part.text.endswith("The table has the most frequent, 40 of them.")
-    parts = {part.key: part for part in build._run_parts(run_path)}
+    parts = {part.key: part for part in build._run_parts(data.open_run(run_path))}
     assert "rejected" not in parts
     assert "rejected" not in dict(parts["overview"].cards)
 
@@ -343,7 +343,7 @@ def every_figure(parts: list[page.Part]) -> list[figures.Figure]:
 
 
 def test_no_token_is_left_in_a_figure_and_all_its_data_is_there(run_path: Path) -> None:
-    drawn = every_figure(build._run_parts(run_path))
+    drawn = every_figure(build._run_parts(data.open_run(run_path)))
     assert {f.key for f in drawn} == {
         "accuracy-time", "accuracy-mb", "accuracy-round", "loss-time", "bytes-by-type", "bytes-by-link", "topology",
         "outages", "space-time", "waiting", "delays", "computing"}
@@ -378,7 +378,7 @@ def test_colours_can_be_told_from_their_ground(theme: dict[str, str]) -> None:
 
 
 def test_figures_are_written_as_files(run_path: Path, tmp_path: Path) -> None:
-    drawn = [f for f in every_figure(build._run_parts(run_path)) if f.key in ("delays", "space-time")]
+    drawn = [f for f in every_figure(build._run_parts(data.open_run(run_path))) if f.key in ("delays", "space-time")]
     build.write_figures(tmp_path / "figures", drawn)
     names = {p.name for p in (tmp_path / "figures").iterdir()}
     assert names == {f"{key}.{ending}" for key in ("delays", "space-time") for ending in ("png", "svg", "csv")} | {
@@ -602,7 +602,7 @@ def test_a_comparison_shows_differences_and_keeps_their_notes(several: Path, tmp
 # --- wrong input ----------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(("spoil", "said"), [
-    (lambda p: (p / "summary.json").unlink(), r"neither a run that ended, nor a study, nor a directory of runs$"),
+    (lambda p: (p / "summary.json").unlink(), r"neither a run, nor a study, nor a directory of runs$"),
     (lambda p: (p / "journal").unlink(), r"journal missing: no directory of a run that ended$"),
     (lambda p: (p / "journal").write_bytes((p / "journal").read_bytes()[:-40]),
      r"damaged or changed since the run: journal; "),

@@ -75,9 +75,9 @@ def endless(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         journal = tmp_path / "endless-echo_scheme-1" / "journal"
 
         def begun() -> bool:
-            return journal.exists() and len(descendants(process.pid)) >= 4     # tracker, fork server, two workers
+            there = journal.exists() and journal.stat().st_size > 5000                  # rows of some rounds
+            return there and len(descendants(process.pid)) >= 4     # tracker, fork server, two workers
         assert until(lambda: process.poll() is not None or begun(), 60)
-        time.sleep(1.0)
         assert process.poll() is None, process.communicate()
         yield process
     finally:

@@ -237,7 +237,7 @@ def test_long_computing_is_no_death() -> None:
 
 def test_a_thread_of_a_worker_that_fails_ends_the_worker_at_once() -> None:
     with Workers(1) as pool:
-        pool._inboxes[0].send_multipart([b"P", b"\xc1"])
+        pool._inboxes[0].send_multipart([pool._token, b"P", b"\xc1"])
         begin = time.monotonic()
         with pytest.raises(WorkerDied, match=r"^worker 0 \(process \d+\) ended with exit code 1$"):
             digests(echo(busy="0.2 s"), pool, PLUGINS)
@@ -248,7 +248,7 @@ def test_a_loop_that_fails_tells_its_traceback_and_not_just_that_it_died() -> No
     with Workers(2) as pool:
         name, raw = echo().schemes[0]
         pool.open(engine.wire(echo(), name, raw, 2, PLUGINS).setups)
-        pool._control.send_multipart([b"1", b"E", b"\xc1"])
+        pool._control.send_multipart([pool._senders[1], b"E", b"\xc1"])
         with pytest.raises(RoleFailed, match=r"^a worker failed:\nTraceback (?s:.*)msgspec\.DecodeError"):
             pool.observation(0, 1)
         pool.abort()                        # as the engine does: nothing more to say, and it must not hang
@@ -329,6 +329,7 @@ def test_an_idle_pool_does_not_block_its_workers_heartbeat(monkeypatch: pytest.M
     monkeypatch.setattr(process.zmq, "Poller", Poller)
     io = object.__new__(process.IO)
     io._beat, io._index, io._inbox, io._coordinator = Full(), 0, None, None     # type: ignore[assignment]
+    io._token = b""
     with pytest.raises(Stop):
         io._serve_forever()
 

@@ -16,7 +16,7 @@ import pandas as pd
 from emul.base.files import write_atomically
 from emul.record.attacks import attacks, read_attack
 from emul.record.journal import RecordError
-from emul.record.marks import NOTE, marked, oracle_waits
+from emul.record.marks import NOTE, incomplete, marked, oracle_waits
 from emul.record.report import data, figures, page, palette, spacetime, study
 from emul.record.report.data import Run
 from emul.record.report.figures import Figure
@@ -42,16 +42,20 @@ def write(path: Path | Sequence[Path], out: Path | None = None, figures_dir: Pat
     paths = [path] if isinstance(path, Path) else list(path)
     if not paths:
         raise RecordError("report: no directory given")
+    said: list[str] = []
     if len(paths) == 1 and study.is_run(paths[0]):
-        found, title, home = _run_parts(paths[0]), f"{paths[0].resolve().name}", paths[0]
+        run = data.open_run(paths[0])
+        found, title, home = _run_parts(run), f"{paths[0].resolve().name}", paths[0]
+        said = [text] if (text := incomplete(run.summary)) else []
     else:
         many = study.marked(_study(paths))
+        said = [f"{m.path.name} is {text}" for m in many.members if (text := incomplete(m.summary))]
         found, title, home = _study_parts(many), many.name or many.path.name, many.path
         found = [_noted(part) if study.knowing(many) else part for part in found]
     out = home / "report.html" if out is None else out
     out.parent.mkdir(parents=True, exist_ok=True)
     with write_atomically(out) as temporary:
-        temporary.write_text(page.render(title, found), encoding="utf-8")
+        temporary.write_text(page.render(title, found, said), encoding="utf-8")
     if figures_dir is not None:
         write_figures(figures_dir, [figure for part in found for figure in part.figures])
     return out
@@ -69,18 +73,17 @@ def _study(paths: list[Path]) -> Study:
             return study.open_study(paths[0])
         inside = study.runs_in(paths[0])
         if not inside:
-            raise RecordError(f"{paths[0]}: neither a run that ended, nor a study, nor a directory of runs")
+            raise RecordError(f"{paths[0]}: neither a run, nor a study, nor a directory of runs")
         return study.of_runs(inside)
     wrong = [str(p) for p in paths if not study.is_run(p)]
     if wrong:
-        raise RecordError(f"{', '.join(wrong)}: no directory of a run that ended; several must all be such")
+        raise RecordError(f"{', '.join(wrong)}: no directory of a run; several must all be such")
     return study.of_runs(paths)
 
 
 # --- one run --------------------------------------------------------------------------------------------------------
 
-def _run_parts(path: Path) -> list[Part]:
-    run = data.open_run(path)
+def _run_parts(run: Run) -> list[Part]:
     found = data.curve(run)
     found = found.assign(series=marked(run.label, run.summary), seed=run.summary.get("seed"))
     learning = Part("learning", "Learning", figures.learning(found, single=True))
@@ -88,7 +91,7 @@ def _run_parts(path: Path) -> list[Part]:
         learning = replace(learning, text="No accuracy and no loss were observed in this run.")
     note = f"{NOTE}." if oracle_waits(run.summary) else ""
     details = _details(run, "", SPACE_TIME_ROWS)[0]
-    return [Part("overview", "Overview", cards=_cards(run), text=note), learning, *details, *attacked(path),
+    return [Part("overview", "Overview", cards=_cards(run), text=note), learning, *details, *attacked(run.path),
             *_provenance(run, "")]
 
 

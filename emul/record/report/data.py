@@ -1,4 +1,4 @@
-"""A finished run as arrays, and the frames that figures of one run are drawn from.
+"""A run as arrays, and the frames that figures of one run are drawn from.
 
 Everything that needs an order of events comes from the journal; observations and real times from the tables.
 All of it is vectorised: a run of a million messages takes seconds.
@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from emul.base import rows as R
-from emul.record import rundir
+from emul.record import rundir, salvage
 from emul.record.columns import Finder, Table, columns, copy_keys
 from emul.record.journal import RecordError, read
 from emul.record.tables import (
@@ -27,6 +27,8 @@ from emul.record.tables import (
     computations_of,
     messages_of,
     read_table,
+    rounds_table,
+    timings_table,
 )
 from emul.roles.events import WaitEnd
 
@@ -71,7 +73,9 @@ class Run:
 
 
 def open_run(path: Path) -> Run:
-    """Read a run directory. Raises RecordError: it is none, the run did not end, or its journal is damaged."""
+    """Read a run directory; one of a run that has not ended from its journal alone. Raises RecordError."""
+    if salvage.is_unfinished(path):
+        return _open_unfinished(path)
     rundir.check_seal(path, (rundir.SUMMARY, rundir.JOURNAL, rundir.SCENARIO, "rounds.parquet", "timings.parquet"))
     source = read(path / rundir.JOURNAL)
     table = columns(source)
@@ -82,6 +86,14 @@ def open_run(path: Path) -> Run:
     return Run(path, source.header, summary, scenario, text, table, messages_of(table),
                computations_of(table), read_table(path / "rounds.parquet").to_pandas(),
                read_table(path / "timings.parquet").to_pandas(), round(summary["virtual_seconds"] * 1e9))
+
+
+def _open_unfinished(path: Path) -> Run:
+    found = salvage.unfinished(path)
+    run, (text, scenario) = found.derived, read_scenario(path / rundir.SCENARIO)
+    return Run(path, dict(run.header), found.summary, scenario, text, run.table, run.messages, run.computations,
+               rounds_table(run.rounds, run.messages).to_pandas(), timings_table((), run.header).to_pandas(),
+               round(found.summary["virtual_seconds"] * 1e9))
 
 
 def read_scenario(file: Path) -> tuple[str, dict[str, Any]]:

@@ -44,8 +44,8 @@ class Part:
     source: str = ""
 
 
-def render(title: str, parts: Sequence[Part]) -> str:
-    """The whole page."""
+def render(title: str, parts: Sequence[Part], warnings: Sequence[str] = ()) -> str:
+    """The whole page; `warnings` stand above all else."""
     links = "".join(f'<li><a href="#{escape(p.key)}">{escape(p.title)}</a></li>' for p in parts)
     body = "\n".join(_section(p, 2) for p in parts)
     setup = {"light": palette.LIGHT, "dark": palette.DARK, "config": palette.CONFIG}
@@ -67,6 +67,7 @@ def render(title: str, parts: Sequence[Part]) -> str:
 <nav aria-label="Sections"><ul>{links}</ul></nav>
 </header>
 <main id="main">
+{"".join(f'<p class="banner" role="alert">{escape(text)}</p>' for text in warnings)}
 <noscript><p class="note">Charts need JavaScript; every chart's data is in the table under it.</p></noscript>
 {body}
 </main>

@@ -13,9 +13,9 @@ from typing import Any
 
 import pandas as pd
 
-from emul.record import rundir
+from emul.record import rundir, salvage
 from emul.record.journal import RecordError
-from emul.record.marks import among, oracle_waits
+from emul.record.marks import among, incomplete, oracle_waits
 from emul.record.report.data import read_scenario
 
 STUDY = "study.json"
@@ -79,8 +79,8 @@ def is_study(path: Path) -> bool:
 
 
 def is_run(path: Path) -> bool:
-    """Whether the directory has a summary: a run that has ended."""
-    return (path / rundir.SUMMARY).is_file()
+    """Whether it is the directory of a run: of one that has ended it has a summary, else a journal."""
+    return (path / (rundir.JOURNAL if salvage.is_unfinished(path) else rundir.SUMMARY)).is_file()
 
 
 def open_study(path: Path) -> Study:
@@ -95,14 +95,24 @@ def open_study(path: Path) -> Study:
     members = []
     for entry in found.get("runs", []):
         folder = path / entry["directory"]
-        if is_run(folder):              # a study that goes on, or was killed, lists what it has
+        if is_run(folder) and not salvage.is_unfinished(folder):    # a study that goes on lists what it has
             members.append(Member(folder, str(entry["scheme"]), entry.get("seed"), dict(entry.get("values") or {}),
                                   summary_of(folder)))
     if not members:
         raise RecordError(f"{path}: no run of this study has ended")
-    return Study(path, str(found.get("kind")), str(found.get("scenario")), members, list(found.get("failed", [])),
+    failed = [{**entry, **_until(path / str(entry.get("directory")))} for entry in found.get("failed", [])]
+    return Study(path, str(found.get("kind")), str(found.get("scenario")), members, failed,
                  {str(k): list(v) for k, v in (found.get("grid") or {}).items()}, list(found.get("seeds") or []),
                  _frame(path / "curves.parquet"), _frame(path / "differences.parquet"))
+
+
+def _until(folder: Path) -> dict[str, Any]:
+    """How far a cell came that did not come to its end: what its journal says."""
+    try:
+        summary = salvage.unfinished(folder).summary
+    except RecordError as error:
+        return {"incomplete": str(error)}
+    return {"incomplete": incomplete(summary), "accuracy": summary["accuracy"]}
 
 
 def _frame(file: Path) -> pd.DataFrame | None:
@@ -114,12 +124,10 @@ def _frame(file: Path) -> pd.DataFrame | None:
 
 
 def summary_of(folder: Path) -> dict[str, Any]:
-    """The summary of a run directory. Raises RecordError for what is no JSON."""
-    try:
-        found = json.loads((folder / rundir.SUMMARY).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RecordError(f"{folder}: no directory of a run that ended: {error}") from error
-    return dict(found)
+    """The summary of a run directory, of a run that has not ended as well. Raises RecordError for what is no JSON."""
+    if salvage.is_unfinished(folder):
+        return salvage.unfinished(folder).summary
+    return rundir.read_json(folder / rundir.SUMMARY)
 
 
 def of_runs(folders: Sequence[Path]) -> Study:
@@ -135,6 +143,7 @@ def of_runs(folders: Sequence[Path]) -> Study:
         series = [folder.resolve().name for folder in folders]
         if len(set(series)) < len(series):
             series = ["/".join(folder.resolve().parts[-2:]) for folder in folders]
+    series = [f"{name} (INCOMPLETE)" if incomplete(s) else name for name, s in zip(series, summaries, strict=True)]
     members = [Member(folder, name, seed, {}, summary)
                for folder, name, seed, summary in zip(folders, series, seeds, summaries, strict=True)]
     return Study(folders[0].resolve().parent, "runs", ", ".join(dict.fromkeys(names)), members)
@@ -146,7 +155,7 @@ def _scenario(folder: Path) -> str:
 
 
 def runs_in(path: Path) -> list[Path]:
-    """The directories of ended runs in `path`, ordered by their number after the name, then by name."""
+    """The directories of runs in `path`, ordered by their number after the name, then by name."""
     return sorted((p for p in path.iterdir() if is_run(p)), key=_order) if path.is_dir() else []
 
 
