@@ -108,6 +108,14 @@ def mnist_classic(input_shape: Shape, classes: int) -> nn.Module:
                          nn.Flatten(), nn.Linear(320, 50), nn.ReLU(), Dropout(0.5), nn.Linear(50, classes))
 
 
+def mnist_2nn(input_shape: Shape, classes: int) -> nn.Module:
+    """784-200-200-10 with ReLU: 199,210 parameters. McMahan et al., AISTATS 2017, section 3, "2NN"."""
+    from torch import nn
+
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 200), nn.ReLU(),
+                         nn.Linear(200, classes))
+
+
 def digits_classic(input_shape: Shape, classes: int) -> nn.Module:
     """`mnist_classic` for 8 x 8: two 3 x 3 convolutions to 10 and 20 channels, 80-50-10: 6,480 parameters."""
     from torch import nn
@@ -177,7 +185,8 @@ _DIGITS, _MNIST, _CIFAR, _FEMNIST = (1, 8, 8), (1, 28, 28), (3, 32, 32), (1, 128
 BUILT_IN = {
     "digits_cnn": Model(digits_cnn, _DIGITS), "digits_mlp": Model(digits_mlp), "logistic": Model(logistic),
     "mnist_printed": Model(mnist_printed, _MNIST), "mnist_pooled": Model(mnist_pooled, _MNIST),
-    "mnist_classic": Model(mnist_classic, _MNIST, 50, 10, 7), "cinic_cnn": Model(cinic_cnn, _CIFAR),
+    "mnist_2nn": Model(mnist_2nn, _MNIST), "mnist_classic": Model(mnist_classic, _MNIST, 50, 10, 7),
+    "cinic_cnn": Model(cinic_cnn, _CIFAR),
     "digits_classic": Model(digits_classic, _DIGITS, 50, 9, 6),
     "femnist_classic": Model(femnist_classic, _FEMNIST, 50, 10, 7), "resnet18": Model(resnet18, None, 512, 10, 8),
 }
