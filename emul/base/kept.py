@@ -40,6 +40,7 @@ class Model:
     round: int
     digest: str                         # of the vector, as in the journal's `report` row
     tensors: Mapping[str, np.ndarray]
+    by: str = ""                        # how the run evaluated it: `emul.workers.evaluations.how`
 
     def vector(self) -> np.ndarray:
         """(d,) float32, as it was reported."""
@@ -98,7 +99,7 @@ def write_model(directory: Path, model: Model, round_: int | None = None) -> Non
 
     file = model_file(directory, model.node, round_)
     file.parent.mkdir(parents=True, exist_ok=True)
-    told = {"round": model.round, "digest": model.digest, "order": list(model.tensors)}
+    told = {"round": model.round, "digest": model.digest, "order": list(model.tensors), "by": model.by}
     content = save({name: np.ascontiguousarray(t) for name, t in model.tensors.items()}, {_METADATA: json.dumps(told)})
     with write_atomically(file) as path:
         path.write_bytes(content)
@@ -116,7 +117,7 @@ def read_model(directory: Path, node: str, round_: int | None = None) -> Model:
         with safe_open(path, "numpy") as file:
             told = json.loads((file.metadata() or {})[_METADATA])
             found = Model(node, int(told["round"]), str(told["digest"]),
-                          {name: file.get_tensor(name) for name in told["order"]})
+                          {name: file.get_tensor(name) for name in told["order"]}, str(told.get("by", "")))
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as e:
         raise KeptError(f"{path}: no model of emul: {' '.join(str(e).split())[:200]}") from None
     if digest_of(found.vector()) != found.digest:

@@ -18,7 +18,20 @@ import typer
 
 from emul import __version__
 from emul.base.errors import EmulError, ScenarioError
-from emul.cli import attack, export, network, report, runs, salvage, schemes, store, study, traces, tune  # noqa: F401
+from emul.cli import (  # noqa: F401
+    attack,
+    evaluate,
+    export,
+    network,
+    report,
+    runs,
+    salvage,
+    schemes,
+    store,
+    study,
+    traces,
+    tune,
+)
 from emul.cli.options import BAD_INPUT, FAILED, INTERRUPTED, OK, TERMINATED, app
 
 

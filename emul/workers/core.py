@@ -45,6 +45,7 @@ from emul.roles.world import Terrain, World
 from emul.wire import Encoded, Message, Vector, decode, message_types
 from emul.workers import volatile
 from emul.workers.attacking import Attacking, Note
+from emul.workers.evaluations import by_scenario, how
 from emul.workers.keeping import Keeper, Kept
 from emul.workers.recording import Recording
 from emul.workers.volatile import Volatile
@@ -567,7 +568,7 @@ class Core:
         if (self._task is not None or evaluate is not None) and every and round % every == 0:
             self._evaluations.append((node, round, vector, evaluate))
         digest = digest_of(vector)
-        self._keeper.model(node, round, vector, digest, self._running[node].node.now_ns)
+        self._keeper.model(node, round, vector, digest, self._running[node].node.now_ns, how(evaluate))
         return digest
 
     def _evaluate(self, node: int, round: int, vector: Vector, evaluate: Evaluate | None) -> None:
@@ -579,12 +580,7 @@ class Core:
             self.observations.append(Observation(node, round, values))
             return
         assert task is not None
-        if self._setup.evaluate_scope == "global":
-            values = task.evaluate(vector)
-        elif (shard := self._shard(node)) is not None:      # a personal model, on this client's share of the test set
-            values = task.evaluate_client(shard, vector)
-        else:
-            values = spread(task.evaluate_each(vector))
+        values = by_scenario(task, self._setup.evaluate_scope, self._shard(node), vector)
         self.observations.append(Observation(node, round, values | success))
 
 
@@ -595,15 +591,3 @@ def _store(setup: Setup) -> Store | None:
     from emul.store import Store
 
     return Store(Path(setup.store) if setup.store else None, [Path(p) for p in setup.stored], setup.store_limit)
-
-
-def spread(results: list[dict[str, float]]) -> dict[str, float]:
-    """Mean under the value's own name; standard deviation, least and largest beside it."""
-    found: dict[str, float] = {}
-    for name in results[0] if results else ():
-        column = np.array([r[name] for r in results])
-        column = column[~np.isnan(column)]
-        if len(column):
-            found |= {name: float(column.mean()), f"{name}_std": float(column.std()),
-                      f"{name}_min": float(column.min()), f"{name}_max": float(column.max())}
-    return found

@@ -26,6 +26,7 @@ class Kept(Struct, array_like=True, gc=False):
     digest: str
     now_ns: int = 0                 # of a model: when it was reported
     each: bool = False
+    by: str = ""                    # of a model: how it is evaluated (`emul.workers.evaluations.how`)
 
 
 class Keeper:
@@ -57,29 +58,28 @@ class Keeper:
             with recorded(self._home):
                 kept.write_array(self._home, self._names[node], name, content)
 
-    def model(self, node: int, round_: int, vector: Vector, digest: str, now_ns: int = 0) -> None:
+    def model(self, node: int, round_: int, vector: Vector, digest: str, now_ns: int = 0, by: str = "") -> None:
         """The node has reported parameters: the last ones so far. `vector` must not be changed any more. Raises
         NotRecorded."""
-        self._kept[node, ""] = Kept(node, "", round_, digest, now_ns)
+        self._kept[node, ""] = Kept(node, "", round_, digest, now_ns, by=by)
         self.sizes[node] = vector.nbytes
         if self._home is None:
             return
         self._models[node] = vector
         if self._every and round_ and round_ % self._every == 0:
-            self._each[node, round_] = Kept(node, "", round_, digest, now_ns, True)
+            self._each[node, round_] = found = Kept(node, "", round_, digest, now_ns, True, by)
             with recorded(self._home):
-                kept.write_model(self._home, self._model(node, round_, digest, vector), round_)
+                kept.write_model(self._home, self._model(found, vector), round_)
 
-    def _model(self, node: int, round_: int, digest: str, vector: Vector) -> kept.Model:
+    def _model(self, found: Kept, vector: Vector) -> kept.Model:
         parts = {"parameters": vector} if self._tensors is None else self._tensors(vector)
-        return kept.Model(self._names[node], round_, digest, parts)
+        return kept.Model(self._names[found.node], found.round, found.digest, parts, found.by)
 
     def finish(self) -> list[Kept]:
         """The run has ended: write the models. All that was left, by node and name. Raises NotRecorded."""
         for node, vector in self._models.items():
             assert self._home is not None
-            found = self._kept[node, ""]
             with recorded(self._home):
-                kept.write_model(self._home, self._model(node, found.round, found.digest, vector))
+                kept.write_model(self._home, self._model(self._kept[node, ""], vector))
         self._models.clear()
         return [found for _, found in [*sorted(self._kept.items()), *sorted(self._each.items())]]

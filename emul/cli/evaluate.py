@@ -1,0 +1,46 @@
+"""`emul evaluate`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from emul.cli.options import FAILED, Json, Plugins, app
+
+if TYPE_CHECKING:
+    from emul.engine.evaluating import Evaluation
+
+
+@app.command()
+def evaluate(directory: Annotated[Path, typer.Argument(metavar="RUN", help="a run directory")],
+             data: Annotated[str | None, typer.Option(metavar="SET", help=(
+                 'other data: the name of a set, or as `task.data` has it, e.g. "{set: fashion-mnist}"'))] = None,
+             round_: Annotated[int | None, typer.Option("--round", help=(
+                 "models of this round [default: the last that was evaluated]"))] = None,
+             plugin: Plugins = None, as_json: Json = False) -> None:
+    """Evaluate the models that a run has kept: again as the run did, or on other data."""
+    from emul.engine.evaluating import evaluate as evaluated
+
+    found = evaluated(directory, data, round_, plugin)
+    if as_json:
+        print(json.dumps({"kind": "evaluation", **asdict(found)}, indent=2))
+    else:
+        _print(found)
+    if found.expected is not None and found.accuracy != found.expected:
+        raise typer.Exit(FAILED)
+
+
+def _print(found: Evaluation) -> None:
+    for one in found.models:
+        said = "evaluated by its scheme with more than its model: not again" if one.values is None else "  ".join(
+            f"{name} {value:.6g}" for name, value in one.values.items())
+        print(f"{one.node}, round {one.round}: {said or 'poisoned: not evaluated'}")
+    if found.accuracy is None:
+        return
+    told = "" if found.expected is None else ", as in the summary" if found.accuracy == found.expected else (
+        f", but {found.expected!r} in the summary: another machine, other packages, or other data of that name")
+    print(f"accuracy {found.accuracy!r}{told}")

@@ -1,0 +1,98 @@
+"""What a run's kept models are worth, computed again: as the run evaluated them, or on other data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from emul.base.kept import Model
+from emul.engine.reopening import Reopened, reopen
+from emul.record.journal import RecordError
+from emul.record.summary import final_mean
+from emul.workers.evaluations import BY_SCENARIO, again
+from emul.workers.twin import one_thread
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """One model. values: what was measured; None: its scheme measures with more than the model."""
+
+    node: str
+    round: int
+    values: Mapping[str, float] | None
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The models of one round. accuracy: their mean, as the summary has it; None: none of them has one.
+
+    expected: the summary's own, where it is of these models on these data.
+    """
+
+    round: int
+    models: Sequence[Evaluated]
+    accuracy: float | None
+    expected: float | None
+
+
+def evaluate(directory: Path, data: str | None = None, round_: int | None = None,
+             plugins: Sequence[str] | None = None) -> Evaluation:
+    """Evaluate the models that the run in `directory` kept of a round; by default of the last that it evaluated, or, if
+    none was kept of it, of the last one.
+
+    data: as `task.data` of a scenario says it, in YAML: another set, on whose test samples they are evaluated.
+    Raises RecordError: no such models, or they take other inputs; ScenarioError: no such data.
+    """
+    opened = reopen(directory, plugins, [] if data is None else [f"task.data={_data(data)}"])
+    last = _last_observed(opened)
+    wanted = [last, _last_kept(opened)] if round_ is None else [round_]
+    models = next(filter(None, (_models_of(opened, number) for number in wanted)), [])
+    if not models:
+        raise RecordError(f"{directory}: it has kept no model of round {wanted[-1]}; with record: {{models: 1}} in its "
+                          "scenario those of all rounds are kept")
+    with one_thread():
+        found = [Evaluated(model.node, model.round, _values(opened, model)) for model in models]
+    names = opened.wiring.setups[0].names
+    accuracy = final_mean([(names.index(one.node), one.round, one.values) for one in found if one.values], "accuracy")
+    same = data is None and models[0].round == last and all(one.values is not None for one in found)
+    return Evaluation(models[0].round, found, accuracy, opened.run.summary["accuracy"] if same else None)
+
+
+def _data(text: str) -> str:
+    return text if text.lstrip().startswith("{") else f"{{set: {text}}}"
+
+
+def _last_observed(opened: Reopened) -> int | None:
+    """The round whose accuracy is the summary's; None: no accuracy was observed."""
+    rounds = opened.run.rounds
+    seen = rounds.loc[rounds["accuracy"].notna(), "round"] if "accuracy" in rounds else ()
+    return int(max(seen)) if len(seen) else None
+
+
+def _last_kept(opened: Reopened) -> int | None:
+    return max((opened.run.model(node).round for node in opened.run.models), default=None)
+
+
+def _models_of(opened: Reopened, round_: int | None) -> list[Model]:
+    """The models of a round, in the order of the nodes."""
+    run, found = opened.run, []
+    for node in sorted(run.models, key=opened.wiring.setups[0].names.index):
+        last = run.model(node)
+        if last.round == round_:
+            found.append(last)
+        elif round_ in run.model_rounds(node):
+            found.append(run.model(node, round_))
+    return found
+
+
+def _values(opened: Reopened, model: Model) -> Mapping[str, float] | None:
+    """As the run evaluated it: of a poisoned node that asked for it itself, nothing was."""
+    setup, shard = opened.wiring.setups[0], opened.shards.get(model.node)
+    if model.by != BY_SCENARIO and model.node in opened.run.summary["poisoned"]:
+        return {}
+    vector, d = model.vector(), opened.task.dimension
+    if model.by and len(vector) % d:
+        raise RecordError(f"{opened.run.path}: the model of {model.node} has {len(vector):,} parameters, on these data "
+                          f"it would have {d:,}: their inputs or classes are others")
+    return again(model.by, opened.task, model.node, shard, setup.evaluate_scope, vector)
