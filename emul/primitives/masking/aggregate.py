@@ -34,20 +34,23 @@ class Trust:
 
     E: Array                            # (d, 2dN)
     W: float
+    by_group: Mapping[int, float]       # its parts: with q = 1 and traceless zeta the weights themselves
 
 
 def trust(shape: Shape, keys: ServerKeys, alphas: Mapping[int, Array], tau1: Mapping[int, Array] | None = None,
           ) -> Trust:
     """E and W of those whose alpha_i are there. tau1: of groups whose keys a restart has renewed."""
-    E = np.zeros_like(keys.betaG)
+    E, parts = np.zeros_like(keys.betaG), {}
     for g, group in enumerate(shape.groups):
         here = [alphas[i] for i in group if i in alphas]
         if here:
             relu = keys.relu(g)
             if tau1 and g in tau1:
                 relu = srfc.ReluKeys(relu.beta, tau1[g], relu.tau2, relu.tau3)
-            E += srfc.evaluate(relu, here) @ keys.tk0[g]
-    return Trust(E, srfc.value(E, keys.betaG))
+            own = srfc.evaluate(relu, here)
+            parts[g] = srfc.value(own, relu.beta)
+            E += own @ keys.tk0[g]
+    return Trust(E, srfc.value(E, keys.betaG), parts)
 
 
 def group_sums(shape: Shape, uploads: Mapping[int, Array]) -> dict[int, Array]:

@@ -1,0 +1,99 @@
+"""A client of EBS-CFL: it chooses a model, trains, and sends its update encoded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from emul.base.errors import NothingToReceive
+from emul.learning import NodeTask
+from emul.primitives.masking import rounds
+from emul.primitives.masking.blocks import Array
+from emul.primitives.masking.shape import Shape
+from emul.protocols.clustered import Models
+from emul.protocols.demands import shaped
+from emul.protocols.ebs_cfl.design import Masking, dealer_of, shape_of
+from emul.protocols.ebs_cfl.messages import ClientKeys, KeysHeld, Resend, RoundKey, Upload
+from emul.protocols.trust import chosen_update
+from emul.roles import Message, Node
+
+
+@dataclass
+class ClientState:
+    """What a client keeps."""
+
+    keys: ClientKeys | None = None
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a client has to encode."""
+
+    update: np.ndarray                  # g_i, (l,) float32
+    cluster: int                        # j_i
+    models: np.ndarray                  # (m, l) float32
+
+
+Encode = Callable[[Shape, NodeTask, Trained, ClientKeys, Array], Array]         # ..., ek1 (s, 3dq) -> delta (s, 3dq)
+
+
+def honest(shape: Shape, task: NodeTask, said: Trained, keys: ClientKeys, ek1: Array) -> Array:
+    """delta_i = seg(g_i / |g_i|) A_j P1_i + ek1_i."""
+    return rounds.upload(shape, said.update, said.cluster, keys.A, keys.ek0, ek1)
+
+
+async def client(node: Node, d: Masking, encode: Encode = honest) -> None:
+    """Rounds of a client. encode: what it makes of its update; an honest one as the protocol says."""
+    shape, s = shape_of(node, d), node.state(ClientState())
+    q = len(shape.groups[node.index // d.q])
+    async for round_ in node.rounds(of=node.server):
+        with round_:
+            said = await train(node, d, shape)
+            keys = await hold_keys(node, d, s, shape, q)
+            key = await node.recv(RoundKey, dealer_of(node), timeout_s=d.dealer_timeout_s,
+                                  accept=shaped(ek1=(shape.segments, 3 * shape.d * q)))
+            if not said.update.any():
+                node.abstain(node.server, Upload)       # its norm would not pass
+                continue
+            delta = await node.compute("encode", encode, shape, node.task, said, keys, key.ek1, work=key.ek1.size)
+            node.send(node.server, Upload(key.attempt, delta))
+            await answer(node, d, shape, said, keys, key, encode)
+
+
+async def train(node: Node, d: Masking, shape: Shape) -> Trained:
+    """The client step: the best of the models, and what training gives from there."""
+    got = await node.recv(Models, node.server, accept=shaped(parameters=(d.clusters, shape.length)))
+    update, j = await node.compute("train", chosen_update, node.task, got.parameters)
+    node.report(cluster=j)
+    return Trained(update, j, got.parameters)
+
+
+async def hold_keys(node: Node, d: Masking, s: ClientState, shape: Shape, q: int) -> ClientKeys:
+    """See to it that the client has its keys, and that the dealer knows. Raises NothingToReceive."""
+    source = dealer_of(node)
+    got = await node.gather(ClientKeys, [source], timeout_s=0 if s.keys else d.dealer_timeout_s,
+                            accept=shaped(ek0=(shape.d, 3 * shape.d * q), A=(shape.clusters, shape.t, shape.d)))
+    if got:
+        s.keys = got[source]
+        node.send(source, KeysHeld())
+    if s.keys is None:
+        raise NothingToReceive("ClientKeys have not come")
+    return s.keys
+
+
+async def answer(node: Node, d: Masking, shape: Shape, said: Trained, keys: ClientKeys, key: RoundKey, encode: Encode,
+                 ) -> None:
+    """Send it again under the key of a restart, or under the same one if asked to."""
+    again: list[Message] = []
+    while True:
+        if d.recovery == "restart":
+            again = list((await node.gather(RoundKey, [dealer_of(node)], accept=shaped(ek1=key.ek1.shape))).values())
+        elif d.resend:
+            again = list((await node.gather(Resend, [node.server])).values())
+        if not again:
+            return
+        key = again[0] if isinstance(again[0], RoundKey) else key
+        delta = await node.compute("encode", encode, shape, node.task, said, keys, key.ek1, work=key.ek1.size)
+        node.send(node.server, Upload(key.attempt, delta))
