@@ -42,7 +42,7 @@ def run(scenario: ScenarioFile,
     """Run every scheme of a scenario over the same network, and compare them."""
     from emul import engine
     from emul import scenario as scenarios
-    from emul.engine.keeping import shared_store, trainings_of, unfinished_like
+    from emul.engine.keeping import trainings_of, unfinished_like
     from emul.record.progress import rejections, table
 
     if beyond is not None and network is None:
@@ -50,8 +50,7 @@ def run(scenario: ScenarioFile,
     record = [] if network is None else [f"network={{replay: {json.dumps(str(network.absolute()))}, "
                                          f"beyond: {json.dumps(beyond or 'stream')}}}"]
     plan = scenarios.load(scenario, sets=[*(sets or ()), *record], seed=seed, plugins=plugin or ())
-    keeping = engine.Keeping(None if str(store) == "none" else store or shared_store(), keep_trainings,
-                             [] if what_if is None else [trainings_of(what_if)], on=str(store) != "none")
+    keeping = engine.Keeping.chosen(store, keep_trainings, [] if what_if is None else [trainings_of(what_if)])
     for unfinished in unfinished_like(out, plan):
         print(f"unfinished run of this scenario: emul resume {unfinished}", file=sys.stderr)
     results = engine.run(plan, scheme=scheme, workers=workers, out=out, plugins=plugin or (), quiet=quiet,

@@ -89,10 +89,10 @@ def verify(folder: Folder = None) -> None:
 
 
 def _place(folder: Path | None) -> Path:
-    from emul.engine.keeping import shared_store
+    from emul.engine.keeping import Keeping
     from emul.store import StoreError
 
-    place = folder or shared_store()
+    place = Keeping.chosen(folder).store
     if place is None:
         raise StoreError("which store? Name its folder, or set EMUL_STORE")
     return place

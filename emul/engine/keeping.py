@@ -21,13 +21,8 @@ from emul.scenario import Scenario
 from emul.store import LIMIT_BYTES
 
 COMMAND = "command.json"
-VARIABLE = "EMUL_STORE"             # of the environment: a store that all runs share
-
-
-def shared_store() -> Path | None:
-    """The folder that the environment names."""
-    named = os.environ.get(VARIABLE)
-    return Path(named) if named else None
+VARIABLE = "EMUL_STORE"             # of the environment: a store that all runs share, or "none"
+_NONE = Path("none")
 
 
 def trainings_of(run: Path) -> Path:
@@ -55,6 +50,14 @@ class Keeping:
     what_if: Sequence[Path] = ()
     limit_bytes: int = LIMIT_BYTES
     on: bool = True
+
+    @classmethod
+    def chosen(cls, store: Path | None = None, keep: bool = False, what_if: Sequence[Path] = (),
+               default: Path | None = None) -> Keeping:
+        """With the store that is said, else that of the environment, else the default; the store "none" is none."""
+        named = os.environ.get(VARIABLE)
+        store = store or (Path(named) if named else default)
+        return cls(None if store == _NONE else store, keep, what_if, on=store != _NONE)
 
     def applied(self, wiring: Wiring, directory: Path) -> Wiring:
         """The wiring, with workers that know where trainings are kept."""

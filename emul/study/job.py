@@ -25,7 +25,6 @@ import msgspec
 
 from emul import engine
 from emul.base.errors import EmulError
-from emul.engine.keeping import shared_store
 from emul.record.rundir import TRAININGS
 from emul.scenario import loads
 
@@ -107,7 +106,7 @@ def run_cell(task: Task, pool: Pool, tell: Tell) -> Event:
     try:
         try:
             one = loads(task.scenario, f"cell {task.key}", check=False)
-            keeping = engine.Keeping(shared_store() or Path(task.study) / TRAININGS)
+            keeping = engine.Keeping.chosen(default=Path(task.study) / TRAININGS)
             result = engine.run(one, workers=pool.get(), out=place, plugins=task.plugins, watch=watch,
                                 keeping=keeping)[0]
             error, warnings = result.error, result.warnings
