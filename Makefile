@@ -3,10 +3,12 @@
 #
 #   PIP_ARGS   handed to pip, e.g. PIP_ARGS="--index-url https://download.pytorch.org/whl/cpu --extra-index-url https://pypi.org/simple"
 #   PYTHON     the interpreter to make the environment with
+#   JOBS       processes that `make test` runs tests in, beside each other
 #   REPEATS    of each measurement of `make bench` and `make bench-peers`
 
 PYTHON ?= python3
 PIP_ARGS ?=
+JOBS ?= 2
 REPEATS ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -29,7 +31,7 @@ demo: $(STAMP)
 	$(BIN)/emul run scenarios/quickstart.yaml
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -m 'not slow'
+	$(BIN)/python -m pytest -m 'not slow' -n $(JOBS) --dist worksteal
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -96,8 +97,7 @@ def test_a_full_disk_is_one_error_and_the_journal_is_closed_once(tmp_path: Path)
 @pytest.mark.timeout(120)
 def test_sigterm_ends_a_run_as_an_interrupt_does(tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(TEXT.replace("rounds: 2", "rounds: 100000"))
-    scratch = tmp_path / "tmp"
-    scratch.mkdir()
+    scratch = Path(tempfile.mkdtemp(prefix="t", dir="/tmp"))     # sockets lie in it: their paths must be short
     process = subprocess.Popen([sys.executable, "-m", "emul", "run", "small.yaml", "--workers", "1", "--quiet"],
                                cwd=tmp_path, stderr=subprocess.PIPE, text=True,
                                env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(scratch)})
@@ -110,6 +110,7 @@ def test_sigterm_ends_a_run_as_an_interrupt_does(tmp_path: Path) -> None:
     assert "Traceback" not in said
     assert (journal.parent / "INCOMPLETE").exists()
     assert not list(scratch.glob("pymp-*"))
+    shutil.rmtree(scratch)
 
 
 def test_a_run_on_a_record_says_how_much_was_not_in_it(original: Path, tmp_path: Path) -> None:

@@ -5,11 +5,11 @@ import pytest
 from emul.base import rows as R
 from emul.record.invariants import check
 
-FATE, ROUTES, BYTES, LATENCY, ORDER, BACK, ACTIONS, SILENCE, LIVING, REASON, ROUNDS = (
+FATE, ROUTES, BYTES, LATENCY, ORDER, BACK, ACTIONS, SILENCE, LIVING, DROPPED, REASON, ROUNDS = (
     "every message has one fate", "routes are unbroken", "bytes are conserved on every link",
     "nothing is faster than its links", "links keep the order", "no node goes back in time",
     "nodes act at their activations", "the dead are silent", "only the living receive",
-    "rejections have a reason", "rounds grow")
+    "who drops out of a round is out of it", "rejections have a reason", "rounds grow")
 
 
 def replace(rows, old, new):
@@ -26,7 +26,7 @@ def insert(rows, after, new):
 def test_a_sound_run_holds(rows, header, latencies):
     report = check(rows, header, latencies)
     assert [one.name for one in report] == [FATE, ROUTES, BYTES, LATENCY, ORDER, BACK, ACTIONS, SILENCE, LIVING,
-                                            REASON, ROUNDS]
+                                            DROPPED, REASON, ROUNDS]
     assert not report.violations, report.text()
     assert report[0].detail == "8 sent = 6 delivered, late or to ended + 1 lost + 1 in flight"
     assert report[2].detail == ("1440 B offered to 6 links = 1230 passed + 110 lost + 100 in flight")
@@ -120,6 +120,12 @@ BROKEN = {
     "the living taken for dead": (
         lambda r: replace(r, (R.DELIVER, 22, 0, 0, R.INBOX), (R.DELIVER, 22, 0, 0, R.TO_ENDED)),
         {LIVING: "message 0:0 to client1 is delivered as if its receiver had ended"}),
+    "speaks of a round that it dropped out of": (
+        lambda r: insert(r, (R.COMPUTE, 22, 1, "train", 100, 5.0, 1), (R.DROP, 22, 1, 1)),
+        {DROPPED: "message 1:0 is sent by a node that has dropped out of its round"}),
+    "hears of a round that it dropped out of": (
+        lambda r: insert(r, (R.HOP, 12, 0, 1, 110, 1, 3), (R.DROP, 12, 2, 1)),
+        {DROPPED: "message 0:1 reaches a node that has dropped out of its round"}),
     "rejected by a sleeper": (
         lambda r: insert(r, (R.CRASH, 50, 2), (R.REJECT, 50, 0, 0, "not finite")),
         {REASON: "message 0:0 is rejected by client1 while it does nothing"}),
@@ -161,7 +167,7 @@ def test_a_link_whose_latency_a_fault_changes_is_held_to_none(rows, header, late
 def test_the_report_reads_line_by_line(rows, header, latencies):
     rows = replace(rows, (R.ENTER, 200, 0, 3), (R.ENTER, 200, 0, 2))
     lines = check(rows, header, latencies).text().splitlines()
-    assert len(lines) == 11
-    assert lines[0].startswith("holds   every message has one fate         8 sent = ")
-    assert lines[-1] == ("BROKEN  rounds grow                        "
+    assert len(lines) == 12
+    assert lines[0].startswith("holds   every message has one fate             8 sent = ")
+    assert lines[-1] == ("BROKEN  rounds grow                            "
                          "server: enter at 200 ns, round 2, the round before was 2")
