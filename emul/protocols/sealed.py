@@ -8,9 +8,9 @@ same masks in the other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from emul.roles import Declared, Node, OctetRows, Vector, checks
 from emul.wire import Holds
 
 Integers = NDArray[np.int64]
+One = TypeVar("One")
 _NOTHING = np.zeros(0, np.int64)
 
 
@@ -70,6 +71,10 @@ class Ciphertexts:
     def dot(self, sealed: Sealed, factors: Integers) -> Sealed:
         """E(sum_i factor_i m_i), one ciphertext; of numbers that are not packed."""
         return self._of(self.public.dot(sealed.ciphertexts, factors.tolist()))
+
+    def joined(self, parts: Sequence[Sealed]) -> Sealed:
+        """One after the other, of numbers that are not packed."""
+        return self._of(np.concatenate([one.ciphertexts for one in parts]))
 
     def inner(self, a: Integers, b: Integers) -> int:
         """sum_i a_i b_i, of any length."""
@@ -137,6 +142,10 @@ class StandIns:
         """E(sum_i factor_i m_i)."""
         return self._of(_wrapped([self.inner(sealed.values, factors)]))
 
+    def joined(self, parts: Sequence[Sealed]) -> Sealed:
+        """One after the other."""
+        return self._of(np.concatenate([one.values for one in parts]))
+
     def inner(self, a: Integers, b: Integers) -> int:
         """sum_i a_i b_i modulo 2^64."""
         return int(np.dot(a, b))
@@ -182,9 +191,9 @@ def total(box: Box, parts: Sequence[Sealed], factors: Sequence[int] | None = Non
     return found
 
 
-def each(operation: Any, vectors: Sequence[Sealed], arguments: Sequence[Any]) -> list[Sealed]:
-    """operation(vector, argument) of each pair."""
-    return [operation(vector, argument) for vector, argument in zip(vectors, arguments, strict=True)]
+def each(operation: Callable[..., One], *columns: Sequence[Any]) -> list[One]:
+    """operation(x, y, ..) of each row of the columns."""
+    return [operation(*row) for row in zip(*columns, strict=True)]
 
 
 class Desk:
@@ -214,9 +223,9 @@ class Desk:
         """What encryption draws from."""
         return self.node.stream("encryption")
 
-    def sound(self, *names: str, count: int | None = None, length: int | None = None) -> Demand:
+    def sound(self, *names: str, count: int | None = None, length: int | None = None, partial: bool = False) -> Demand:
         """For `accept`: each of these fields is a vector under this key, or a list of such ones. count: of how many.
-        length: of a vector, if it is not d."""
+        length: of a vector, if it is not d. partial: partial decryptions of it."""
         def accept(message: Any) -> None:
             for name in names:
                 value = getattr(message, name)
@@ -224,7 +233,7 @@ class Desk:
                 demand(isinstance(value, Sealed) or count is None or len(vectors) == count,
                        f"{name}: expected {count} vectors")
                 for sealed in vectors:
-                    self.box.demand(sealed, self.d if length is None else length)
+                    self.box.demand(sealed, self.d if length is None else length, partial)
         return accept
 
 
