@@ -92,7 +92,7 @@ def matmul(a: NDArray[np.integer], b: Sequence[NDArray[np.integer]] | NDArray[np
         stop = min(w, start + step)
         sums = np.zeros((2 * r, stop - start))
         for first in range(0, n, _TERMS):
-            rows = np.stack([v[start:stop] for v in b[first:first + _TERMS]]).astype(np.float64)
+            rows = np.stack([v[start:stop] for v in b[first:first + _TERMS]], dtype=np.float64)
             sums += _reduced(halves[:, first:first + _TERMS] @ rows, p)
         sums = _reduced(sums, p)
         whole = _reduced(sums[:r] * 65536.0 + sums[r:], p).astype(np.uint32)                # of values below 2^49

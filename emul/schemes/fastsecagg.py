@@ -26,6 +26,7 @@ from emul.primitives.field import P31
 from emul.protocols import coded_mask
 from emul.protocols.coded_mask.client import coded_mask_client
 from emul.protocols.coded_mask.messages import Begin
+from emul.protocols.coded_mask.rules import Rules
 from emul.protocols.coded_mask.server import coded_mask_server
 from emul.protocols.rounds import train_once
 from emul.protocols.sums import check_sum, codec, cohort_size
@@ -48,6 +49,7 @@ class Params:
     fraction: float = 1.0                   # of the clients, drawn each round
     # "samples" sends n_k x_k and n_k: it needs sum n_k (2^bits - 1) < p, hence the default
     weights: Literal["samples", "uniform"] = "uniform"
+    audit: bool = False                     # leave inputs and sums in the run directory
 
 
 def code_of(p: Params, clients: int) -> Code:
@@ -62,16 +64,18 @@ def code_of(p: Params, clients: int) -> Code:
     return roots_code(n, U - T, T)
 
 
+def rules_of(p: Params, clients: int) -> Rules:
+    """What server and clients have agreed on."""
+    code = code_of(p, clients)
+    return Rules(code, codec(p, clients, code.p), p.route, p.offline, p.verify_spare, p.stage_deadline_s, p.audit)
+
+
 async def server(node: Node, p: Params) -> None:
-    code = code_of(p, len(node.clients))
-    await coded_mask_server(node, code, codec(p, len(node.clients), code.p), need=code.need, fraction=p.fraction,
-                            route=p.route, verify=p.verify_spare, deadline_s=p.stage_deadline_s)
+    await coded_mask_server(node, rules_of(p, len(node.clients)), fraction=p.fraction)
 
 
 async def client(node: Node, p: Params) -> None:
-    code = code_of(p, len(node.clients))
-    await coded_mask_client(node, code, codec(p, len(node.clients), code.p), partial(train_once, node), need=code.need,
-                            route=p.route, offline=p.offline, deadline_s=p.stage_deadline_s)
+    await coded_mask_client(node, rules_of(p, len(node.clients)), partial(train_once, node))
 
 
 def honest(task: NodeTask, received: Received, j: int) -> Vector:

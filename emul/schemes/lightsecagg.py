@@ -25,8 +25,9 @@ from emul.learning import NodeTask
 from emul.primitives.codes.packed import PackedCode, lagrange_code
 from emul.primitives.field import P31
 from emul.protocols import coded_mask
-from emul.protocols.coded_mask.client import Holds, all_of_them, coded_mask_client, those_that_came
+from emul.protocols.coded_mask.client import all_of_them, coded_mask_client, those_that_came
 from emul.protocols.coded_mask.messages import Begin
+from emul.protocols.coded_mask.rules import Rules
 from emul.protocols.coded_mask.server import coded_mask_server
 from emul.protocols.rounds import train_once
 from emul.protocols.sums import check_sum, codec, cohort_size
@@ -46,6 +47,7 @@ class Params:
     fraction: float = 1.0                   # of the clients, drawn each round
     # "samples" sends n_k x_k and n_k: it needs sum n_k (2^bits - 1) < p, hence the default
     weights: Literal["samples", "uniform"] = "uniform"
+    audit: bool = False                     # leave inputs and sums in the run directory
 
 
 def numbers(p: Params, clients: int) -> tuple[int, int, int]:
@@ -61,25 +63,23 @@ def code_of(p: Params, clients: int) -> PackedCode:
     return lagrange_code(n, U - T, T)
 
 
+def rules_of(p: Params, clients: int) -> Rules:
+    """What server and clients have agreed on."""
+    return Rules(code_of(p, clients), codec(p, clients, P31), p.route, p.offline, p.verify_spare, p.stage_deadline_s,
+                 p.audit)
+
+
 async def server(node: Node, p: Params) -> None:
-    code = code_of(p, len(node.clients))
-    await coded_mask_server(node, code, codec(p, len(node.clients), P31), need=code.need, fraction=p.fraction,
-                            route=p.route, verify=p.verify_spare, deadline_s=p.stage_deadline_s)
+    await coded_mask_server(node, rules_of(p, len(node.clients)), fraction=p.fraction)
 
 
 async def client(node: Node, p: Params) -> None:
-    await take_part(node, p, all_of_them)
+    await coded_mask_client(node, rules_of(p, len(node.clients)), partial(train_once, node), all_of_them)
 
 
 async def naive(node: Node, p: Params) -> None:
     """A holder that adds up what it has: with `route: direct` and losses the sum is wrong, without any error."""
-    await take_part(node, p, those_that_came)
-
-
-async def take_part(node: Node, p: Params, holds: Holds) -> None:
-    code = code_of(p, len(node.clients))
-    await coded_mask_client(node, code, codec(p, len(node.clients), P31), partial(train_once, node), need=code.need,
-                            route=p.route, offline=p.offline, deadline_s=p.stage_deadline_s, holds=holds)
+    await coded_mask_client(node, rules_of(p, len(node.clients)), partial(train_once, node), those_that_came)
 
 
 def honest(task: NodeTask, received: Received, j: int) -> Vector:

@@ -24,8 +24,9 @@ from emul.learning import NodeTask
 from emul.primitives.codes.packed import PackedCode, lagrange_code
 from emul.primitives.field import P31
 from emul.protocols import coded_input
-from emul.protocols.coded_input.client import Adds, all_held, coded_input_client, those_agreed
+from emul.protocols.coded_input.client import all_held, coded_input_client, those_agreed
 from emul.protocols.coded_input.messages import Begin
+from emul.protocols.coded_input.rules import Rules
 from emul.protocols.coded_input.server import coded_input_server
 from emul.protocols.rounds import train_once
 from emul.protocols.sums import check_sum, codec, cohort_size
@@ -46,6 +47,7 @@ class Params:
     fraction: float = 1.0                   # of the clients, drawn each round
     # "samples" sends n_k x_k and n_k: it needs sum n_k (2^bits - 1) < p, hence the default
     weights: Literal["samples", "uniform"] = "uniform"
+    audit: bool = False                     # leave inputs and sums in the run directory
 
 
 def numbers(p: Params, clients: int) -> tuple[int, int, int, int]:
@@ -62,25 +64,22 @@ def code_of(p: Params, clients: int) -> PackedCode:
     return lagrange_code(K + T + D, K, T)
 
 
+def rules_of(p: Params, clients: int) -> Rules:
+    """What server and clients have agreed on."""
+    return Rules(code_of(p, clients), codec(p, clients, P31), p.least, p.verify_spare, p.stage_deadline_s, p.audit)
+
+
 async def server(node: Node, p: Params) -> None:
-    clients = len(node.clients)
-    await coded_input_server(node, code_of(p, clients), codec(p, clients, P31), least=p.least, fraction=p.fraction,
-                             verify=p.verify_spare, deadline_s=p.stage_deadline_s)
+    await coded_input_server(node, rules_of(p, len(node.clients)), fraction=p.fraction)
 
 
 async def client(node: Node, p: Params) -> None:
-    await take_part(node, p, those_agreed)
+    await coded_input_client(node, rules_of(p, len(node.clients)), partial(train_once, node), those_agreed)
 
 
 async def naive(node: Node, p: Params) -> None:
     """A seat that adds up what it holds, whatever was agreed: with losses the sum is wrong, without any error."""
-    await take_part(node, p, all_held)
-
-
-async def take_part(node: Node, p: Params, adds: Adds) -> None:
-    clients = len(node.clients)
-    await coded_input_client(node, code_of(p, clients), codec(p, clients, P31), partial(train_once, node),
-                             deadline_s=p.stage_deadline_s, adds=adds)
+    await coded_input_client(node, rules_of(p, len(node.clients)), partial(train_once, node), all_held)
 
 
 def honest(task: NodeTask, received: Received, j: int) -> Vector:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,11 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from emul import engine, load_run, schemes
 from emul.base.errors import NotDecodable, ProtocolViolation, TooFewClients
 from emul.primitives.crypto.keys import key_pair
 from emul.primitives.field import P31
 from emul.primitives.quantise import Quantiser, SumOfUpdates
 from emul.protocols import channels
+from emul.protocols.audit import wrong_sums
 from emul.protocols.channels import AdvertiseKey, Roster, ids_of
 from emul.protocols.coded_mask import client as holders
 from emul.protocols.coded_mask import server as hub
@@ -30,8 +34,11 @@ from emul.protocols.coded_mask.messages import (
     Share,
     Survivors,
 )
+from emul.scenario import loads
 from emul.schemes import fastsecagg, lightsecagg
+from emul.testing.world import run_wiring
 from emul.wire import encode
+from emul.workers.twin import Twin
 
 # the message of the client that closes each set, the server's message that asks for it, and the stage's name
 STAGES = [("AdvertiseKey", "Begin", "keys"), ("Coded", "Roster", "shares"), ("Masked", "Relayed", "masked input"),
@@ -302,6 +309,18 @@ def test_A12_one_share_in_a_hundred_lost_in_300_rounds(play: Any, monkeypatch: p
     assert all(why == "" for why, _ in naive)
 
 
+@pytest.mark.parametrize(("scheme", "params"), [("lightsecagg", {}), ("fastsecagg", {"code": "product"}),
+                                                ("swiftagg_plus", {"weights": "samples"})])
+def test_an_audited_run_leaves_inputs_and_sums_that_agree(scheme: str, params: Any, tmp_path: Path) -> None:
+    entry = ", ".join(f"{key}: {value}" for key, value in {"name": scheme, "audit": "true", **params}.items())
+    scenario = loads(schemes.find(scheme).EXAMPLE, scheme, [f"schemes=[{{{entry}}}]", "stop.rounds=2"])
+    result, = engine.run(scenario, workers=0, out=tmp_path)
+    run = load_run(result.directory)
+    names = ["server", *sorted(node for node in run.artefacts if node != "server")]
+    arrays = {(node, name): run.artefact(node, name) for node, kept in run.artefacts.items() for name in kept}
+    assert wrong_sums(arrays, names) == {1: 0, 2: 0}
+
+
 def test_the_spare_check_passes_what_is_sound(play: Any) -> None:
     for scheme, params in (("lightsecagg", {}), ("fastsecagg", {}), ("fastsecagg", {"code": "product"})):
         assert play(scheme, 10, {"verify_spare": True, **params}, rounds=2).why[0, 2] == ""
@@ -478,3 +497,27 @@ def test_an_answer_of_another_sum_is_seen_by_the_spare_check() -> None:
     for wrong in (2, 8):
         with pytest.raises(NotDecodable, match=r"^inconsistent_sets: \d of 2 spare answers are of another sum$"):
             code.decode(answers | {wrong: (shares[wrong] + 1) % P31}, verify=True)
+
+
+# --- training while shares travel -------------------------------------------------------------------------------------
+
+TRAINING_S, LABELS = 0.5, {"client": ("keys", "code", "train", "mask", "answer"),
+                           "server": ("relay", "aggregate", "unmask")}
+
+
+@pytest.mark.parametrize("scheme", ["lightsecagg", "fastsecagg"])
+def test_offline_hides_the_way_of_the_shares_behind_the_training(scheme: str, tmp_path: Path) -> None:
+    costs = {f"{scheme}/{role}/{label}": [TRAINING_S * (label == "train"), 0.0]
+             for role, labels in LABELS.items() for label in labels}
+    (tmp_path / "costs.json").write_text(json.dumps({"emul_profile": 1, "costs": costs}))
+    took = {}
+    for offline in (True, False):
+        scenario = loads(schemes.find(scheme).EXAMPLE, scheme, [
+            "stop.rounds=1", f"schemes.{scheme}.offline={str(offline).lower()}", f"schemes.{scheme}.stage_deadline=9 s",
+            "links=[{match: '*', latency: 20 ms, bandwidth: 100 kbit/s}]",
+            f"compute={{mode: profile, file: '{tmp_path}/costs.json'}}"])
+        world = run_wiring(engine.wire(scenario, *scenario.schemes[0], 1), Twin())
+        assert world.summary["rounds"] == 1
+        took[offline] = world.summary["virtual_seconds"]
+    # shares, up and down, take longer than the training: all of it is hidden
+    assert took[False] - took[True] == pytest.approx(TRAINING_S, abs=0.01)

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-P = (1 << 31) - 1               # a Mersenne prime: x mod P needs shifts and sums only
+from emul.primitives.field import P31, matmul
+
+P = P31
 FRACTION_BITS = 16
 LARGEST = float((1 << 13) - 1)  # of a value that is coded: 2^16 v stays far from P/2, so that the sign is kept
-_BLOCK = 1 << 15                # elements at once: the float64 blocks stay in the second-level cache
-_TERMS = 32                     # products below 2^47 that add up exactly in float64
 
 Symbols = NDArray[np.uint32]
 
@@ -42,31 +42,8 @@ def cauchy(rows: int, columns: int) -> NDArray[np.int64]:
 
 
 def combine(coefficients: NDArray[np.int64], symbols: Sequence[Symbols]) -> list[Symbols]:
-    """coefficients @ symbols mod P: (r, n) with n vectors of (d,) uint32 gives r vectors.
-
-    Exact in float64: a coefficient is cut into two halves of 16 bits, so that a product stays below 2^47.
-    """
-    r, n = coefficients.shape
-    d = len(symbols[0]) if n else 0
-    out = np.zeros((r, d), np.uint32)
-    halves = np.vstack([coefficients >> 16, coefficients & 0xFFFF]).astype(np.float64)      # (2 r, n)
-    for start in range(0, d, _BLOCK):
-        stop = min(d, start + _BLOCK)
-        high, low = np.zeros((r, stop - start), np.int64), np.zeros((r, stop - start), np.int64)
-        for first in range(0, n, _TERMS):
-            block = np.stack([u[start:stop] for u in symbols[first:first + _TERMS]]).astype(np.float64)
-            sums = _mod((halves[:, first:first + _TERMS] @ block).astype(np.int64))         # (2 r, block)
-            high += sums[:r]
-            low += sums[r:]
-        out[:, start:stop] = _mod((_mod(high) << 16) + low)         # below 2^47 + 2^36
-    return list(out)
-
-
-def _mod(x: NDArray[np.int64]) -> NDArray[np.int64]:
-    """x mod P for 0 <= x < 2^62."""
-    x = (x & P) + (x >> 31)
-    x = (x & P) + (x >> 31)
-    return np.where(x >= P, x - P, x)
+    """coefficients @ symbols mod P, exact: (r, n) with n vectors of (d,) uint32 gives r vectors."""
+    return list(matmul(coefficients, symbols, P))
 
 
 def solvable(rows: NDArray[np.int64]) -> dict[int, NDArray[np.int64]]:

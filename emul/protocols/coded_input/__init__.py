@@ -13,6 +13,7 @@ U0 selected > U1 sent keys, in ascending order: seat by seat, group by group. Wh
 seat: it sends shares and holds none.
 
 `messages`  what travels
+`rules`     what server and clients have agreed on
 `seats`     who sits where
 `server`    its stages
 `client`    a member of a group, with a seat or without

@@ -13,8 +13,10 @@ from emul.primitives.crypto.keys import SEAL_OVERHEAD_BYTES
 from emul.primitives.crypto.prg import SEED_BYTES
 from emul.primitives.field import Elements, add, total, uniform
 from emul.primitives.quantise import SumOfUpdates
+from emul.protocols.audit import keep_input
 from emul.protocols.channels import Channels, Refused, join
 from emul.protocols.coded_input.messages import Agreed, Begin, Held, Running, Share, Total
+from emul.protocols.coded_input.rules import Rules
 from emul.protocols.coded_input.seats import Seating, bits_of, members_of, seat
 from emul.protocols.demands import shaped
 from emul.protocols.rounds import Train
@@ -28,56 +30,53 @@ _SHARE, _RUNNING = 0, 1
 Adds = Callable[[Collection[int], Collection[int]], list[int]]
 
 
-async def coded_input_client(node: Node, code: Code, codec: SumOfUpdates, train: Train, *, deadline_s: float | None,
-                             adds: Adds) -> None:
-    """Rounds of a client, which keeps nothing between them. adds: what a seat adds up. Others: as for the server."""
+async def coded_input_client(node: Node, rules: Rules, train: Train, adds: Adds) -> None:
+    """Rounds of a client, which keeps nothing between them. adds: what a seat adds up."""
     async for round_ in node.rounds(of=node.server):
         with round_:
             try:
-                await take_part(node, code, codec, train, deadline_s, adds)
+                await take_part(node, rules, train, adds)
             except ProtocolViolation as e:
                 raise Refused(str(e)) from e
 
 
-async def take_part(node: Node, code: Code, codec: SumOfUpdates, train: Train, deadline_s: float | None,
-                    adds: Adds) -> None:
+async def take_part(node: Node, rules: Rules, train: Train, adds: Adds) -> None:
     """One round. Raises Refused or ProtocolViolation where it has to stay silent."""
-    patience_s = None if deadline_s is None else 2 * deadline_s
+    code, patience_s = rules.code, rules.stages_s(2)
     begin = await node.recv(Begin, node.server, timeout_s=patience_s, accept=shaped(model=(node.task.dimension,)))
     channels = await join(node, patience_s)
     if len(channels.members) < code.n:
         raise Refused(f"too_few_clients: keys: {len(channels.members)} clients, need {code.n}")
     seating = seat(channels.members, code.n)
-    group = seating.groups[seating.group_of(node.id)]
-    seats = group[:code.n]
+    seats = seating.seats(seating.group_of(node.id))
     update, samples = await train(begin.model)
-    hand = await node.compute("code", coded_input, channels, seats, code, codec, update, samples,
+    hand = await node.compute("code", coded_input, channels, seats, code, rules.codec, update, samples,
                               node.rng.bytes(SEED_BYTES), work=code.n * update.size)
     for j, box in hand.boxes.items():
         node.send(j, Share(box))
     node.report(clip_fraction=hand.clipped)
+    if rules.audit:
+        keep_input(node, rules.codec.encode(update, samples)[0])
     if node.id in seats:
-        await hold_seat(node, seating, hand, width(node.task.dimension + codec.extra, code.segments), code.p,
-                        deadline_s, adds)
+        await hold_seat(node, seating, hand, rules, adds)
 
 
-async def hold_seat(node: Node, seating: Seating, hand: Hand, w: int, p: int, deadline_s: float | None,
-                    adds: Adds) -> None:
-    """From the shares of the group to this sequence's running sum. w: elements of a share."""
+async def hold_seat(node: Node, seating: Seating, hand: Hand, rules: Rules, adds: Adds) -> None:
+    """From the shares of the group to this sequence's running sum."""
+    p, w = rules.code.p, width(node.task.dimension + rules.codec.extra, rules.code.segments)
     g = seating.group_of(node.id)
     group, s = seating.groups[g], seating.seats(g).index(node.id)
     box = shaped(box=(4 * w + SEAL_OVERHEAD_BYTES,))
-    got = await node.gather(Share, [j for j in group if j != node.id], timeout_s=deadline_s, accept=box)
+    got = await node.gather(Share, [j for j in group if j != node.id], timeout_s=rules.deadline_s, accept=box)
     shares = await node.compute("open", opened, hand, got, p, work=len(got) * w)
     node.send(node.server, Held(bits_of(group, shares)))
 
-    answer = await node.recv(Agreed, node.server, timeout_s=None if deadline_s is None else 3 * deadline_s)
+    answer = await node.recv(Agreed, node.server, timeout_s=rules.stages_s(3))
     running = await node.compute("add", sum_of, shares, adds(members_of(group, answer.members), shares), w, p,
                                  work=len(group) * w)
     if g > 0:
         before = seating.seats(g - 1)[s]
-        message = await node.recv(Running, before, timeout_s=None if deadline_s is None else (g + 1) * deadline_s,
-                                  accept=box)
+        message = await node.recv(Running, before, timeout_s=rules.stages_s(g + 1), accept=box)
         running = await node.compute("add", passed_on, hand, before, message, running, p, work=w)
     if g + 1 < len(seating.groups):
         after = seating.seats(g + 1)[s]

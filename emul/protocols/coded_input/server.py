@@ -11,9 +11,10 @@ import numpy as np
 from emul.base.errors import ProtocolFailure, TooFewClients
 from emul.primitives.codes.packed import Code, width
 from emul.primitives.field import Elements
-from emul.primitives.quantise import SumOfUpdates
+from emul.protocols.audit import keep_sum
 from emul.protocols.channels import introduce
 from emul.protocols.coded_input.messages import Agreed, Begin, Held, Total
+from emul.protocols.coded_input.rules import Rules
 from emul.protocols.coded_input.seats import Seating, bits_of, members_of, seat
 from emul.protocols.demands import Demand, demand, elements
 from emul.roles import Node, Vector
@@ -24,69 +25,69 @@ class State:
     model: Vector
 
 
-async def coded_input_server(node: Node, code: Code, codec: SumOfUpdates, *, least: int, fraction: float, verify: bool,
-                             deadline_s: float | None) -> None:
-    """Rounds of the coded-input protocol. A round that fails keeps the model.
-
-    code: of the nu seats of a group. least: the fewest contributors whose sum may be known. fraction: of the clients,
-    drawn each round. verify: hold spare sequences against the sum. deadline_s: of the keys, of the sharing, of the
-    agreement and of each hop of a chain; None: until the fates are known.
-    """
+async def coded_input_server(node: Node, rules: Rules, *, fraction: float) -> None:
+    """Rounds of the coded-input protocol. A round that fails keeps the model. fraction: of the clients, drawn each
+    round."""
     s = node.state(State(node.task.initial_parameters()))
     async for round_ in node.rounds():
         with round_:
-            sets: dict[str, Any] = {}
+            seen: dict[str, Any] = {}
             try:
                 U0 = node.sample(node.clients, fraction)
-                sets["U0"] = len(U0)
-                summed = await coded_sum(node, U0, code, s.model, codec.extra, least, verify, deadline_s, sets)
-                s.model = await node.compute("aggregate", codec.add_mean, s.model, summed, sets["contributors"],
+                summed, contributors = await coded_sum(node, U0, rules, s.model, seen)
+                if rules.audit:
+                    keep_sum(node, summed, contributors, rules.code.p)
+                s.model = await node.compute("aggregate", rules.codec.add_mean, s.model, summed, len(contributors),
                                              work=summed.size)
             except ProtocolFailure:
-                node.report(parameters=s.model, **sets)
+                node.report(parameters=s.model, **seen)
                 raise
-            node.report(parameters=s.model, **sets)
+            node.report(parameters=s.model, **seen)
 
 
-async def coded_sum(node: Node, U0: list[int], code: Code, model: Vector, extra: int, least: int, verify: bool,
-                    deadline_s: float | None, sets: dict[str, Any]) -> Elements:
-    """The sum of x_i over all A_g, (d',) uint32 mod p. Fills `sets`: U1, contributors, sequences.
+async def coded_sum(node: Node, U0: list[int], rules: Rules, model: Vector, seen: dict[str, Any],
+                    ) -> tuple[Elements, list[int]]:
+    """(sum of x_i over all A_g, (d',) uint32 mod p; who they are). Fills `seen` with what a round reports.
 
     Raises TooFewClients, `too_few_clients` or `too_few_sequences`, and NotDecodable.
     """
-    size = model.size + extra
-    w = width(size, code.segments)
+    code, size = rules.code, model.size + rules.codec.extra
     node.offer("cohort", U0)
     node.broadcast(U0, Begin(model))
-    U1 = await introduce(node, U0, code.n, deadline_s)
+    U1 = await introduce(node, U0, code.n, rules.deadline_s)
     seating = seat(U1, code.n)
     G = len(seating.groups)
-    sets |= {"U1": len(U1), "groups": G}
+    seen |= {"U0": len(U0), "U1": len(U1), "groups": G}
 
     holders = [j for g in range(G) for j in seating.seats(g)]
-    held = await node.gather(Held, holders, timeout_s=None if deadline_s is None else 2 * deadline_s,
-                             accept=by_group(seating))
+    held = await node.gather(Held, holders, timeout_s=rules.stages_s(2), accept=by_group(seating))
     live = living(seating, held)
-    sets["sequences"] = len(live)
-    if len(live) < code.need:
-        raise TooFewClients(f"too_few_sequences: {len(live)} of {code.n} sequences hold shares, need {code.need}")
+    seen["sequences"] = len(live)
+    enough_sequences("hold shares", len(live), code)
     agreed = agreements(seating, held, live)
-    sets["contributors"] = sum(len(A) for A in agreed)
-    if sets["contributors"] < least:
-        raise TooFewClients(f"too_few_clients: shares: {sets['contributors']} of {len(U1)} clients are held by every "
-                            f"seat of their group, need {least}")
+    contributors = sorted(set().union(*agreed))
+    seen["contributors"] = len(contributors)
+    if len(contributors) < rules.least:
+        raise TooFewClients(f"too_few_clients: shares: {len(contributors)} of {len(U1)} clients are held by every seat "
+                            f"of their group, need {rules.least}")
     for g, A in enumerate(agreed):
         node.broadcast([seating.seats(g)[s] for s in live], Agreed(bits_of(seating.groups[g], A)))
 
     last = {seating.seats(G - 1)[s]: s for s in live}
-    totals = await node.gather(Total, list(last), need=len(last) if verify else code.need,
-                               timeout_s=None if deadline_s is None else (G + 1) * deadline_s,
-                               accept=elements("values", w, code.p))
-    sets["sequences"] = len(totals)
-    if len(totals) < code.need:
-        raise TooFewClients(f"too_few_sequences: {len(totals)} of {code.n} sequences have come, need {code.need}")
-    return await node.compute("decode", decoded, {last[j]: m.values for j, m in totals.items()}, code, size, verify,
-                              work=code.segments * size)
+    totals = await node.gather(Total, list(last), need=len(last) if rules.verify else code.need,
+                               timeout_s=rules.stages_s(G + 1),
+                               accept=elements("values", width(size, code.segments), code.p))
+    seen["sequences"] = len(totals)
+    enough_sequences("have come", len(totals), code)
+    summed = await node.compute("decode", decoded, {last[j]: m.values for j, m in totals.items()}, code, size,
+                                rules.verify, work=code.segments * size)
+    return summed, contributors
+
+
+def enough_sequences(what: str, have: int, code: Code) -> None:
+    """Raise TooFewClients, `too_few_sequences`, below what the code needs."""
+    if have < code.need:
+        raise TooFewClients(f"too_few_sequences: {have} of {code.n} sequences {what}, need {code.need}")
 
 
 def by_group(seating: Seating) -> Demand:

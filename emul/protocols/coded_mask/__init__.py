@@ -10,6 +10,7 @@ only the set counts from then on: U0 selected > Keys sent keys > U1 shared > U2 
 The masks do not depend on the updates, so clients may train while the shares travel.
 
 `messages`  what travels
+`rules`     what server and clients have agreed on
 `server`    its stages
 `client`    its stages, and what it refuses
 """

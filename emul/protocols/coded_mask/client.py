@@ -11,8 +11,9 @@ from emul.base.errors import ProtocolViolation
 from emul.primitives.codes.packed import Code, cut, width
 from emul.primitives.crypto.keys import SEAL_OVERHEAD_BYTES
 from emul.primitives.crypto.prg import SEED_BYTES
-from emul.primitives.field import Elements, add, total, uniform
+from emul.primitives.field import Elements, add, subtract, total, uniform
 from emul.primitives.quantise import SumOfUpdates
+from emul.protocols.audit import keep_input
 from emul.protocols.channels import Channels, Refused, ids_of, join
 from emul.protocols.coded_mask.messages import (
     Answer,
@@ -25,7 +26,7 @@ from emul.protocols.coded_mask.messages import (
     Sharers,
     Survivors,
 )
-from emul.protocols.coded_mask.server import Route
+from emul.protocols.coded_mask.rules import Route, Rules
 from emul.protocols.demands import Demand, ascending, shaped
 from emul.protocols.rounds import Train
 from emul.roles import Node, Vector
@@ -34,47 +35,44 @@ from emul.roles import Node, Vector
 Holds = Callable[[Collection[int], Mapping[int, np.ndarray]], list[int]]
 
 
-async def coded_mask_client(node: Node, code: Code, codec: SumOfUpdates, train: Train, *, need: int, route: Route,
-                            offline: bool, deadline_s: float | None, holds: Holds | None = None) -> None:
+async def coded_mask_client(node: Node, rules: Rules, train: Train, holds: Holds | None = None) -> None:
     """Rounds of a client, which keeps nothing between them.
 
-    offline: train while the shares of the masks travel; else when they have arrived. holds: what a holder does that
-    lacks a share; None: it stays silent, as it must. Others: as for the server.
+    holds: what a holder does that lacks a share; None: it stays silent, as it must.
     """
-    # what has been under way for longer than a whole stage could not be answered in time
-    patience_s = None if deadline_s is None else 2 * deadline_s
     async for round_ in node.rounds(of=node.server):
         with round_:
             try:
-                await take_part(node, code, codec, train, need, route, offline, patience_s, holds or all_of_them)
+                await take_part(node, rules, train, holds or all_of_them)
             except ProtocolViolation as e:
                 raise Refused(str(e)) from e
 
 
-async def take_part(node: Node, code: Code, codec: SumOfUpdates, train: Train, need: int, route: Route, offline: bool,
-                    patience_s: float | None, holds: Holds) -> None:
+async def take_part(node: Node, rules: Rules, train: Train, holds: Holds) -> None:
     """One round. Raises Refused or ProtocolViolation where the server asks for what the protocol forbids."""
-    size = node.task.dimension + codec.extra
+    code, patience_s, size = rules.code, rules.patience_s, node.task.dimension + rules.codec.extra
     begin = await node.recv(Begin, node.server, timeout_s=patience_s, accept=shaped(model=(node.task.dimension,)))
     channels = await join(node, patience_s)
-    require("keys", len(channels.members), need)
+    require("keys", len(channels.members), code.need)
     hand = await node.compute("code", coded_mask, channels, code, size, node.rng.bytes(SEED_BYTES),
                               node.rng.bytes(SEED_BYTES), work=len(channels.members) * size)
-    way = WAYS[route](node, hand, patience_s)
+    way = WAYS[rules.route](node, hand, patience_s)
     way.send()
-    if offline:
+    if rules.offline:
         update, samples = await train(begin.model)
         U1 = await way.sharers()
     else:
         U1 = await way.sharers()
         update, samples = await train(begin.model)
-    require("shares", len(U1) + 1, need)
-    y, clipped = await node.compute("mask", masked_input, hand.mask, update, samples, codec, code.p, work=size)
+    require("shares", len(U1) + 1, code.need)
+    y, clipped = await node.compute("mask", masked_input, hand.mask, update, samples, rules.codec, code.p, work=size)
     node.send(node.server, Masked(y))
     node.report(clip_fraction=clipped)
+    if rules.audit:
+        keep_input(node, subtract(y, hand.mask, code.p))
 
     survivors = await node.recv(Survivors, node.server, timeout_s=patience_s)
-    U2 = others_in(survivors.ids.tolist(), node.id, U1, need)
+    U2 = others_in(survivors.ids.tolist(), node.id, U1, code.need)
     boxes = await way.boxes(U2)
     node.send(node.server, await node.compute("answer", answer, hand, boxes, U2, holds, code.p,
                                               work=(len(U2) + 1) * hand.kept.size))

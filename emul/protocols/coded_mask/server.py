@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from emul.base.errors import ProtocolFailure
 from emul.primitives.codes.packed import Code, width
 from emul.primitives.crypto.keys import SEAL_OVERHEAD_BYTES
 from emul.primitives.field import Elements, subtract, total
-from emul.primitives.quantise import SumOfUpdates
+from emul.protocols.audit import keep_sum
 from emul.protocols.channels import closed, ids_of, introduce
 from emul.protocols.coded_mask.messages import (
     Answer,
@@ -24,10 +24,9 @@ from emul.protocols.coded_mask.messages import (
     Sharers,
     Survivors,
 )
+from emul.protocols.coded_mask.rules import Rules
 from emul.protocols.demands import Demand, demand, elements, shaped
 from emul.roles import Node, Vector
-
-Route = Literal["server", "direct"]
 
 
 @dataclass
@@ -35,22 +34,19 @@ class State:
     model: Vector
 
 
-async def coded_mask_server(node: Node, code: Code, codec: SumOfUpdates, *, need: int, fraction: float,
-                            route: Route, verify: bool, deadline_s: float | None) -> None:
-    """Rounds of the coded-mask protocol. A round that fails keeps the model.
-
-    code: of the n clients of a round. need: U, the fewest clients that a stage may leave. fraction: of the clients,
-    drawn each round. route: of the shares. verify: hold spare answers against the decoded sum. deadline_s: of each
-    stage; None: until the fates are known.
-    """
+async def coded_mask_server(node: Node, rules: Rules, *, fraction: float) -> None:
+    """Rounds of the coded-mask protocol. A round that fails keeps the model. fraction: of the clients, drawn each
+    round."""
     s = node.state(State(node.task.initial_parameters()))
     async for round_ in node.rounds():
         with round_:
             sets: dict[str, list[int]] = {}
             try:
                 U0 = sets["U0"] = node.sample(node.clients, fraction)
-                summed = await masked_sum(node, U0, code, need, s.model, codec.extra, route, verify, deadline_s, sets)
-                s.model = await node.compute("aggregate", codec.add_mean, s.model, summed, len(sets["U2"]),
+                summed = await masked_sum(node, U0, rules, s.model, sets)
+                if rules.audit:
+                    keep_sum(node, summed, sets["U2"], rules.code.p)
+                s.model = await node.compute("aggregate", rules.codec.add_mean, s.model, summed, len(sets["U2"]),
                                              work=summed.size)
             except ProtocolFailure:
                 node.report(parameters=s.model, **sizes(sets))
@@ -58,29 +54,29 @@ async def coded_mask_server(node: Node, code: Code, codec: SumOfUpdates, *, need
             node.report(parameters=s.model, **sizes(sets))
 
 
-async def masked_sum(node: Node, U0: list[int], code: Code, need: int, model: Vector, extra: int, route: Route,
-                     verify: bool, deadline_s: float | None, sets: dict[str, list[int]]) -> Elements:
+async def masked_sum(node: Node, U0: list[int], rules: Rules, model: Vector, sets: dict[str, list[int]]) -> Elements:
     """The sum of x_i over U2, (d',) uint32 mod p. Fills `sets` as the stages close.
 
-    Raises TooFewClients, naming the stage, below `need`, and NotDecodable.
+    Raises TooFewClients, naming the stage, below what the code needs, and NotDecodable.
     """
-    size = model.size + extra
+    code, deadline_s = rules.code, rules.deadline_s
+    size = model.size + rules.codec.extra
     w = width(size, code.segments)
     node.offer("cohort", U0)
     node.broadcast(U0, Begin(model))
-    keyed = sets["Keys"] = await introduce(node, U0, need, deadline_s)
-    relay = through_server if route == "server" else between_clients
-    U1 = sets["U1"] = await relay(node, keyed, need, w, deadline_s)
+    keyed = sets["Keys"] = await introduce(node, U0, code.need, deadline_s)
+    relay = through_server if rules.route == "server" else between_clients
+    U1 = sets["U1"] = await relay(node, keyed, code.need, w, deadline_s)
 
     masked = await node.gather(Masked, U1, timeout_s=deadline_s, accept=elements("y", size, code.p))
-    U2 = sets["U2"] = closed("masked input", masked, len(U1), need)     # what comes from now on is not summed
+    U2 = sets["U2"] = closed("masked input", masked, len(U1), code.need)    # what comes from now on is not summed
     node.broadcast(U2, Survivors(ids_of(U2)))
 
-    enough = code.enough if not verify and code.enough is not None else len(U2)
+    enough = code.enough if not rules.verify and code.enough is not None else len(U2)
     answers = await node.gather(Answer, U2, timeout_s=deadline_s, need=min(enough, len(U2)),
                                 accept=elements("values", w, code.p))
     sets["U3"] = closed("answers", answers, len(U2), code.need)
-    return await node.compute("unmask", unmasked_sum, masked, answers, keyed, code, size, verify,
+    return await node.compute("unmask", unmasked_sum, masked, answers, keyed, code, size, rules.verify,
                               work=(len(U2) + code.segments) * size)
 
 
