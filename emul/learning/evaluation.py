@@ -59,7 +59,7 @@ def measured(model: FlatModule, vector: np.ndarray, samples: Samples, objective:
     """Of each sample the loss, and what the objective measures beside it: {name: (n,) float64}, "loss" last."""
     own = objective.bound({name: torch.from_numpy(value) for name, value in objective.arrays().items()})
     found: dict[str, list[np.ndarray]] = {}
-    for outputs, batch in passes(model, vector, samples, objective.on_features):
+    for outputs, batch in passes(model, vector, samples, objective.on_features, objective.linear):
         for name, value in own.metrics(outputs, batch).items():
             found.setdefault(name, []).append(value.double().numpy())
         found.setdefault("loss", []).append(own(outputs, batch, equal_weights(batch.y)).double().numpy())
@@ -73,11 +73,11 @@ def features(model: FlatModule, vector: np.ndarray, samples: Samples) -> np.ndar
     return np.concatenate(found) if found else np.zeros((0, 0), np.float32)
 
 
-def passes(model: FlatModule, vector: np.ndarray, samples: Samples, on_features: bool = False,
+def passes(model: FlatModule, vector: np.ndarray, samples: Samples, on_features: bool = False, linear: bool = False,
            ) -> Iterator[tuple[Outputs, Batch]]:
     """Forward passes over the samples, in their order and without gradients, dropout off: all on the CPU."""
     model.load(vector)
-    forward, fetch = forward_of(model, on_features), model.device.fetch
+    forward, fetch = forward_of(model, on_features, linear), model.device.fetch
     was_training = model.module.training
     model.module.eval()
     try:

@@ -135,6 +135,8 @@ class _Head:
     def __init__(self, objectives: list[Objective], device: Device):
         if objectives[0].alone:
             raise FuseError(f"objective {objectives[0]}: needs several forward passes")
+        if objectives[0].linear:
+            raise FuseError(f"objective {objectives[0]}: reads features before their activation")
         pairs = [split(objective) for objective in objectives]
         self._loss, self._penalties = pairs[0]
         self._on_features = self._loss is not None and self._loss.on_features

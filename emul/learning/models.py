@@ -42,6 +42,7 @@ class Model:
     features: int | None = None         # length n of C; None: the model is not cut
     features_at: int | None = None      # modules before the cut
     convolutions_at: int | None = None  # modules at the front up to the last convolution
+    relu: bool = True                   # whether the representation ends with a ReLU
 
 
 def digits_cnn(input_shape: Shape, classes: int) -> nn.Module:
@@ -188,7 +189,8 @@ BUILT_IN = {
     "mnist_2nn": Model(mnist_2nn, _MNIST), "mnist_classic": Model(mnist_classic, _MNIST, 50, 10, 7),
     "cinic_cnn": Model(cinic_cnn, _CIFAR),
     "digits_classic": Model(digits_classic, _DIGITS, 50, 9, 6),
-    "femnist_classic": Model(femnist_classic, _FEMNIST, 50, 10, 7), "resnet18": Model(resnet18, None, 512, 10, 8),
+    "femnist_classic": Model(femnist_classic, _FEMNIST, 50, 10, 7),
+    "resnet18": Model(resnet18, None, 512, 10, 8, relu=False),
 }
 
 

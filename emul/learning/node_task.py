@@ -158,31 +158,41 @@ class NodeTask:
         """Classes of this node's samples as it was given them, ascending."""
         return np.unique(self._task.data.train_y[self._task.indices(self._client or 0)]).tolist()
 
-    def train_prototypes(self, parameters: Vector, objective: Objective | None, pool: Pool,
-                         ) -> tuple[Vector, dict[int, Vector], dict[int, int]]:
+    def train_prototypes(self, parameters: Vector, objective: Objective | None, pool: Pool, *, linear: bool = False,
+                         unit: bool = False) -> tuple[Vector, dict[int, Vector], dict[int, int]]:
         """Train from `parameters` as `minimise` does, then make the own prototypes of what comes after: (after (d,),
-        {class: mean pooled feature (n',) over all local samples}, {class: samples})."""
+        {class: mean pooled feature (n',) over all local samples}, {class: samples}).
+
+        linear: of features before the ReLU that ends the representation. unit: in float64 and of length 1, without
+        classes whose features are dead; an attack on prototypes changes these.
+        """
         self._cut()
         samples = self._samples()
         after = self._train(self._local(np.asarray(parameters, dtype=np.float32), samples, self._task.solver,
                                         self._stream(), objective))
-        own, counts = self._prototypes(after, samples, pool)
+        own, counts = self._prototypes(after, samples, pool, linear)
+        if unit:
+            from emul.learning.prototypes import directions
+
+            own = directions(own)
         tamper = None if self._attack is None else self._attack.tamper(self._round_of())
         if tamper is not None:
             own = tamper(own, generator(self._task.seed, "tamper", self._name, self._round_of()))
         return after, own, counts
 
-    def _prototypes(self, parameters: Vector, samples: Samples, pool: Pool) -> tuple[dict[int, Vector], dict[int, int]]:
+    def _prototypes(self, parameters: Vector, samples: Samples, pool: Pool, linear: bool,
+                    ) -> tuple[dict[int, Vector], dict[int, int]]:
         """{class: mean pooled feature (n',) of a model over the samples}, {class: samples}."""
         from emul.learning import prototypes
 
         def compute() -> list[np.ndarray]:
             model = self._cut()
             model.load(parameters)                      # if it was trained with others, it is in another state
-            own, counts = prototypes.of_samples(model, samples, pool)
+            own, counts = prototypes.of_samples(model, samples, pool, linear)
             return [np.array(list(own), np.int64), np.array(list(counts.values()), np.int64), *own.values()]
 
-        classes, counts, *means = self._task.result("prototypes", (parameters, samples, pool), compute)
+        what = "linear prototypes" if linear else "prototypes"
+        classes, counts, *means = self._task.result(what, (parameters, samples, pool), compute)
         held = classes.tolist()
         return dict(zip(held, means, strict=True)), dict(zip(held, counts.tolist(), strict=True))
 

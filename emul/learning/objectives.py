@@ -57,6 +57,7 @@ class Objective(ABC):
     """A loss. Subclasses are frozen dataclasses (eq=False) that define `__call__`."""
 
     on_features: ClassVar[bool] = False     # whether it reads outputs.features
+    linear: ClassVar[bool] = False          # ... as they are before the activation that ends the representation
     stacks: ClassVar[bool] = False          # whether `total` also takes G clients, (G, B, ...): it is the sum of theirs
     alone: ClassVar[bool] = False           # whether it needs outputs.forward: such clients are not trained as one
 
@@ -127,7 +128,7 @@ class Sum(Objective):
     parts: tuple[Objective, ...]
 
     def __post_init__(self) -> None:
-        for said in ("on_features", "alone"):
+        for said in ("on_features", "linear", "alone"):
             object.__setattr__(self, said, any(getattr(part, said) for part in self.parts))
 
     def __call__(self, outputs: Outputs, batch: Batch, weights: Tensor) -> Tensor:
@@ -352,11 +353,16 @@ class CosineAlignment(Objective):
     table: np.ndarray                       # (J, n) float32: G^j
     known: np.ndarray                       # (J,) bool: which of them there are
     weight: float = 1.0
+    before_activation: bool = False         # C before the last activation of the representation
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "linear", self.before_activation)
 
     @classmethod
-    def to(cls, means: Mapping[int, np.ndarray], classes: int, weight: float = 1.0) -> CosineAlignment:
+    def to(cls, means: Mapping[int, np.ndarray], classes: int, weight: float = 1.0,
+           linear: bool = False) -> CosineAlignment:
         """The alignment with prototypes {class: (n,)}, of `classes` classes."""
-        return cls(*_table(means, classes), weight)
+        return cls(*_table(means, classes), weight, linear)
 
     @property
     def idle(self) -> bool:

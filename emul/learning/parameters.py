@@ -104,12 +104,17 @@ def _persistent_buffers(module: nn.Module) -> Iterator[torch.Tensor]:
     return (buffer for name, buffer in module.named_buffers() if name in saved)
 
 
-def parts(module: nn.Module) -> tuple[nn.Module, nn.Module]:
-    """(representation, decision), of the same layers. Raises ParameterError unless the module is cut in two."""
+def parts(module: nn.Module, linear: bool = False) -> tuple[nn.Module, nn.Module]:
+    """(representation, decision), of the same layers. linear: cut before the ReLU that ends the representation.
+
+    Raises ParameterError unless the module is cut in two, and there.
+    """
     at: Any = getattr(module, "features_at", None)
     if not isinstance(module, nn.Sequential) or at is None:
         raise ParameterError("expected a model that is an nn.Sequential, cut at `features_at`")
-    return module[:at], module[at:]
+    if linear and not isinstance(module[at - 1], nn.ReLU):
+        raise ParameterError("expected a representation that ends with a ReLU, to take features before it")
+    return module[:at - linear], module[at - linear:]
 
 
 # Layers of torch.nn that draw, but for those with a rate in an attribute `dropout` (recurrent, attention).

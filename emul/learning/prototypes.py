@@ -30,9 +30,9 @@ def places(model: FlatModule, name: str) -> np.ndarray:
     return np.concatenate([np.empty(0, np.int64), *chosen])
 
 
-def _pooled(model: FlatModule, samples: Samples, pool: Pool) -> np.ndarray:
-    """Pooled features of samples, (n, n') float32, dropout off."""
-    representation, _ = parts(model.module)
+def _pooled(model: FlatModule, samples: Samples, pool: Pool, linear: bool = False) -> np.ndarray:
+    """Pooled features of samples, (n, n') float32, dropout off. linear: before the last activation."""
+    representation, _ = parts(model.module, linear)
     was_training = model.module.training
     model.module.eval()
     found = []
@@ -47,15 +47,28 @@ def _pooled(model: FlatModule, samples: Samples, pool: Pool) -> np.ndarray:
     return np.concatenate(found)
 
 
-def of_samples(model: FlatModule, samples: Samples, pool: Pool) -> tuple[dict[int, np.ndarray], dict[int, int]]:
-    """({class: P (n',) float32}, {class: samples}) over all samples of a node; ({}, {}) without any."""
+def of_samples(model: FlatModule, samples: Samples, pool: Pool, linear: bool = False,
+               ) -> tuple[dict[int, np.ndarray], dict[int, int]]:
+    """({class: P (n',) float32}, {class: samples}) over all samples of a node; ({}, {}) without any. linear: of
+    features before the last activation."""
     if not len(samples):
         return {}, {}
     labels = samples.data.train_y[samples.indices]
-    p = _pooled(model, samples, pool)
+    p = _pooled(model, samples, pool, linear)
     held = np.unique(labels).tolist()
     return ({j: p[labels == j].mean(0, dtype=np.float64).astype(np.float32) for j in held},
             {j: int((labels == j).sum()) for j in held})
+
+
+def directions(means: Mapping[int, np.ndarray], least: float = 1e-6) -> dict[int, np.ndarray]:
+    """{class: P / |P| (n',) float64}, without those shorter than `least`; what is not finite stays as it is."""
+    found = {}
+    for j, mean in means.items():
+        wide = np.asarray(mean, np.float64)
+        length = float(np.linalg.norm(wide))
+        if not length < least:
+            found[j] = wide / length if np.isfinite(length) else wide
+    return found
 
 
 def nearest(model: FlatModule, data: DataSet, means: Mapping[int, np.ndarray], pool: Pool,

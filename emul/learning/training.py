@@ -123,7 +123,7 @@ def _gradient(model: FlatModule, objective: Objective) -> Callable[[Batch], None
     loss, penalties = split(objective.bound({name: model.device.put(value)
                                              for name, value in objective.arrays().items()}))
     before = model.weights.clone() if penalties else model.weights
-    forward = forward_of(model, loss is not None and loss.on_features)
+    forward = forward_of(model, loss is not None and loss.on_features, loss is not None and loss.linear)
 
     def add(batch: Batch) -> None:
         if loss is not None:
@@ -135,15 +135,16 @@ def _gradient(model: FlatModule, objective: Objective) -> Callable[[Batch], None
     return add
 
 
-def forward_of(model: FlatModule, features: bool) -> Callable[[Any], Outputs]:
-    """One forward pass of the model: inputs -> outputs, with features where they are asked for and it is cut."""
+def forward_of(model: FlatModule, features: bool, linear: bool = False) -> Callable[[Any], Outputs]:
+    """One forward pass of the model: inputs -> outputs, with features where they are asked for and it is cut. linear:
+    those before the last activation."""
     module = model.module
     if not features:
         def whole(x: Any) -> Outputs:
             return Outputs(module(x), None, whole)
 
         return whole
-    representation, decision = parts(module)
+    representation, decision = parts(module, linear)
 
     def cut(x: Any) -> Outputs:
         c = representation(x)

@@ -94,7 +94,7 @@ def _objective(task: Task) -> None:
     from emul.learning.training import forward_of
 
     batch, objective = task.examples(_SAMPLES), task.objective
-    outputs: Outputs = forward_of(task._model, objective.on_features)(batch.x)
+    outputs: Outputs = forward_of(task._model, objective.on_features, objective.linear)(batch.x)
     weights = equal_weights(batch.y)
     losses = objective(outputs, batch, weights)
     if not isinstance(losses, torch.Tensor) or losses.shape != (_SAMPLES,):

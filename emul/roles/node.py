@@ -393,13 +393,14 @@ class Node:
 
         Reports `judged` and `kept`, how many; in a run with attackers, which a role cannot know, also how many of them
         were attackers (`attackers_judged`, `attackers_kept`) and, of a rule that gives weights, the share of their
-        absolute sum that attackers have (`attackers_weight`).
+        absolute sum that attackers have (`attackers_weight`). A client counts as often as it is named: a rule that
+        judges several things of each, such as its prototypes, names it for each.
         """
         values: dict[str, Any] = {"judged": len(clients), "kept": len(kept)}
         attackers = self._desk.attackers(self.round)
         if attackers is not None:
-            values |= {"attackers_judged": len(attackers.intersection(clients)),
-                       "attackers_kept": len(attackers.intersection(kept))}
+            values |= {"attackers_judged": sum(k in attackers for k in clients),
+                       "attackers_kept": sum(k in attackers for k in kept)}
             total = sum(map(abs, weights.values())) if weights is not None else 0.0
             if weights is not None:
                 theirs = sum(abs(weight) for node, weight in weights.items() if node in attackers)
