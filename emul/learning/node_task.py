@@ -227,16 +227,17 @@ class NodeTask:
         return model
 
     def loss(self, parameters: Vector, on: Literal["train", "test"] = "train", each: bool = False,
-             objective: Objective | None = None, root: tuple[int, int] | None = None) -> Any:
+             objective: Objective | None = None, root: tuple[int, int] | None = None, most: int = 0) -> Any:
         """Mean loss at `parameters`, dropout off; each: that of every sample, (n,) float64. nan without samples.
 
         on: "train", this node's samples; "test", its own test samples, or all where its partition gives it none.
-        objective: by default the task's own. root: on a part of the root data, as in `minimise`. Changes no stream.
+        objective: by default the task's own. root: on a part of the root data, as in `minimise`. most: on so many of
+        the samples, at random and always the same; 0: on all. Changes no stream.
         """
         from emul.learning.evaluation import measured
 
         task, chosen = self._task, objective or self.objective
-        samples = self._samples_on(on) if root is None else self._samples(root=root)
+        samples = self._few(self._samples_on(on) if root is None else self._samples(root=root), most)
         at = np.asarray(parameters, dtype=np.float32)
         found, = task.result("losses", (at, samples, chosen), lambda: [
             measured(task._model, at, samples, chosen)["loss"]])
@@ -310,6 +311,11 @@ class NodeTask:
         it has none, has the best of them. For `node.report(..., evaluate=node.task.evaluate_best)`."""
         return self._task.evaluate_best(list(np.reshape(models, (-1, self.dimension))))
 
+    @property
+    def choose_on(self) -> int:
+        """On how many of its samples a client compares models; 0: on all."""
+        return int(self._task.spec.get("choose_on") or 0)
+
     def cluster(self, client: int) -> int | None:
         """To which of the task's clusters the data of client number `client` really belong; None: it has no clusters.
         For observers: no honest role knows it."""
@@ -347,6 +353,13 @@ class NodeTask:
             raise TaskError(f'node "{self._name}" is no client and has no samples: expected root or data.held_out in '
                             "the task, the number of samples kept for such nodes")
         return self._task.held_out() if root is None else self._task.root_part(*root)
+
+    def _few(self, samples: Samples, most: int) -> Samples:
+        """At most so many of them, at random and always the same; 0: all."""
+        if not 0 < most < len(samples):
+            return samples
+        chosen = generator(self._task.seed, "few", self._name).permutation(len(samples))[:most]
+        return replace(samples, indices=samples.indices[np.sort(chosen)])
 
     def _samples(self, share: int | None = None, root: tuple[int, int] | None = None) -> Samples:
         from emul.learning.training import Samples

@@ -39,8 +39,9 @@ def starts(task: NodeTask, m: int, root_steps: int = 0) -> np.ndarray:
 
 
 def best(task: NodeTask, models: Sequence[Vector] | np.ndarray) -> int:
-    """j: which of the models has the least loss on the node's training samples; ties go to the lower number."""
-    return int(np.argmin([task.loss(model) for model in models]))
+    """j: which of the models has the least loss on the node's training samples, or on as many of them as the scenario
+    says (`task.choose_on`), always the same ones; ties go to the lower number."""
+    return int(np.argmin([task.loss(model, most=task.choose_on) for model in models]))
 
 
 def honest_update(task: NodeTask, received: Received, j: int) -> tuple[Vector, int]:

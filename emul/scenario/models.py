@@ -41,7 +41,7 @@ VERSION = 1
 
 # ---- task ----
 
-TASK_KEYS = ("data", "root", "clusters", "partition", "model", "solver", "objective")
+TASK_KEYS = ("data", "root", "clusters", "choose_on", "partition", "model", "solver", "objective")
 
 
 def _task(value: Any) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def _task(value: Any) -> dict[str, Any]:
     found += [((key,), MISSING, "is required") for key in ("data", "model", "solver") if value.get(key) is None]
     if found:
         raise findings(found)
-    said = {key: value[key] for key in ("root", "clusters", "objective") if value.get(key) is not None}
+    said = {key: value[key] for key in ("root", "clusters", "choose_on", "objective") if value.get(key) is not None}
     return {"data": value["data"], "partition": value.get("partition", "iid"), "model": value["model"],
             "solver": value["solver"], **said}
 

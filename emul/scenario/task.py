@@ -16,7 +16,7 @@ from emul.learning.names import PluginError
 from emul.learning.trial import said, trial
 from emul.scenario.values import Finding, nearest
 
-_KEYS = ("data", "root", "clusters", "partition", "model", "solver", "objective")
+_KEYS = ("data", "root", "clusters", "choose_on", "partition", "model", "solver", "objective")
 _DATA_KEYS = ("set", "directory", "normalise", "held_out")
 
 
@@ -44,6 +44,8 @@ def _mistakes(task: Any, clients: int, plugins: Sequence[str]) -> list[Finding]:
         found += _of_root(task["root"], task.get("data"), known)
     if task.get("clusters") is not None:
         found += _of_clusters(task["clusters"], clients, known)
+    if not _is_count(task.get("choose_on") or 0, 0):
+        found.append((("choose_on",), _shown(task["choose_on"]), "expected a number of samples, 0 or more"))
     found += _of_partition(task.get("partition") or "iid", clients, known, _samples(task, known), plugins)
     if task.get("model") is not None:
         found += _of_model(task["model"], known, plugins)

@@ -59,7 +59,8 @@ def test_all_mistakes_are_found_at_once() -> None:
     wrong = spec(model="digit_cnn", partition={"classes": 0})
     assert [place for place, _, _ in mistakes(wrong, 10)] == [("partition", "classes"), ("model",)]
     assert [place for place, _, _ in mistakes({}, 1)] == [("data",), ("model",), ("solver",)]
-    assert mistakes(3, 1) == [((), "3", "expected the keys data, root, clusters, partition, model, solver, objective")]
+    assert mistakes(3, 1) == [
+        ((), "3", "expected the keys data, root, clusters, choose_on, partition, model, solver, objective")]
 
 
 def test_more_clients_than_samples_need_a_bootstrap() -> None:

@@ -70,7 +70,9 @@ def test_nobody_heard_changes_nothing() -> None:
 
 
 class Losses:
-    def loss(self, model: np.ndarray) -> float:
+    choose_on = 0
+
+    def loss(self, model: np.ndarray, most: int = 0) -> float:
         return float(model[0])
 
 
@@ -106,6 +108,22 @@ def test_one_cluster_is_fedavg_with_equal_weights() -> None:
     _, one = run(("{name: ifca, root_steps: 5}", "{name: ifca, clusters: 1}"))
     _, fedavg = run(("{name: ifca, root_steps: 5}", "{name: fedavg, weights: uniform}"))
     assert [r["accuracy"] for r in one] == pytest.approx([r["accuracy"] for r in fedavg], abs=0.005)
+
+
+def test_models_can_be_compared_on_a_few_samples_which_stay_the_same() -> None:
+    from emul.learning import Task
+
+    scenario = loads(TEXT, "t")
+    node = Task(scenario.task, 6, scenario.seed).for_node("client1", 0, lambda: 1)
+    w = node.initial_parameters()
+    few = [node.loss(w, most=8) for _ in range(2)]
+    assert few[0] == few[1] != node.loss(w)
+    assert len(node.loss(w, each=True, most=8)) == 8
+    assert node.loss(w, most=10**6) == node.loss(w)
+    _, found = run(("root: {samples: 60}", "choose_on: 16, root: {samples: 60}"))
+    assert found[-1]["clusters_matched"] == 1.0
+    with pytest.raises(ScenarioError, match=r"task.choose_on  -1  expected a number of samples, 0 or more"):
+        run(("root: {samples: 60}", "choose_on: -1, root: {samples: 60}"))
 
 
 def test_gradients_can_be_averaged() -> None:

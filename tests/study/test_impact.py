@@ -1,0 +1,50 @@
+"""What an attack did to a scheme: accuracies, impact rates as printed and as they should be, whose updates counted."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from benchmarks import ebs_cfl
+from emul.study.impact import Impact, impacts
+
+FLIP = [{"nodes": {"fraction": 0.4}, "data": "label_flip"}]
+
+
+def row(scheme: str, attacks: list[Any], accuracy: float, best: float, seed: int = 0, alpha: float = 0.5,
+        **means: float) -> dict[str, str]:
+    return {"scenario": "s", "scheme": scheme, "seed": str(seed), "accuracy": str(accuracy),
+            "best_accuracy": str(best), "attack_success": "", "means": json.dumps(means),
+            "values": json.dumps({"task.partition.dirichlet": alpha, "attacks": json.dumps(attacks)})}
+
+
+def test_the_rates_are_those_of_the_paper():
+    found = Impact(na=0.8, fa=0.5, ma=0.7, asr=1, honest=1)
+    assert found.air == pytest.approx((1.6 - 0.5 - 0.7) / 1.6)
+    assert found.drop == pytest.approx(0.2)
+    # Table 3, FedAvg, alpha 0.1: the drop gives nearly one NA for both attacks, the printed rate does not
+    flipped, sine = (38.82, 39.53, 15.29), (12.78, 40.22, 26.52)
+    by_drop = [(fa + ma) / 2 + air for fa, ma, air in (flipped, sine)]
+    by_rate = [(fa + ma) / 2 / (1 - air / 100) for fa, ma, air in (flipped, sine)]
+    assert abs(by_drop[0] - by_drop[1]) < 2 < 5 < abs(by_rate[0] - by_rate[1])
+
+
+def test_a_run_is_held_against_that_without_an_attack_of_the_same_scheme_seed_and_values():
+    rows = [row("a", [], 0.9, 0.91), row("a", FLIP, 0.6, 0.7, judged=20, kept=9, attackers_judged=8, attackers_kept=2),
+            row("b", [], 0.5, 0.5), row("a", FLIP, 0.1, 0.1, alpha=0.1), row("a", FLIP, 0.1, 0.1, seed=1)]
+    found = impacts(rows)
+    assert [(r["scheme"], i.na, i.fa) for r, i in found] == [("a", 0.9, 0.9), ("a", 0.9, 0.6), ("b", 0.5, 0.5)]
+    attacked = found[1][1]
+    assert (attacked.asr, attacked.honest) == (0.25, pytest.approx(7 / 12))
+    assert found[0][1].asr == 1.0                       # nobody to judge
+
+
+def test_the_tables_have_a_row_a_scheme_and_a_column_an_attack():
+    rows = [row(s, a, 0.8 - 0.2 * len(a) - 0.1 * seed, 0.85, seed)
+            for s in "ab" for a in ([], FLIP) for seed in (0, 1)]
+    text = ebs_cfl.tables(rows)
+    assert text.startswith("s, dirichlet 0.5\n")
+    assert "| scheme | no attack | label_flip |" in text
+    assert "| `b` | 75.0 / 85.0 / 100.0 / -6.9 / -5.0 (2) | 55.0 / 85.0 / 100.0 / 6.5 / 5.0 (2) |" in text
