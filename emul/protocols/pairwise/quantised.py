@@ -22,6 +22,17 @@ from emul.roles import Node, Received, Vector, World, checks
 Weights = Literal["samples", "uniform"]
 
 
+class Timed(Protocol):
+    """What every such scheme has: a quantiser, and how long a stage may take."""
+
+    @property
+    def bits(self) -> int: ...
+    @property
+    def clip(self) -> float: ...
+    @property
+    def stage_deadline_s(self) -> float | None: ...
+
+
 class Coding(Protocol):
     """How an update becomes a vector of the ring."""
 
@@ -33,11 +44,9 @@ class Coding(Protocol):
     def weights(self) -> Weights: ...
 
 
-class Options(Coding, Protocol):
+class Options(Timed, Coding, Protocol):
     """The parameters that schemes of the pairwise protocol have in common."""
 
-    @property
-    def stage_deadline_s(self) -> float | None: ...
     @property
     def fraction(self) -> float: ...
     @property
@@ -105,7 +114,7 @@ def wrong_cohort(fraction: float, world: World) -> list[str]:
     return [f"fraction = {fraction}: draws {n} of {world.clients} clients, a sum needs at least 2"] if n < 2 else []
 
 
-def wrong_coding(p: Options, n: int) -> list[str]:
+def wrong_coding(p: Timed, n: int) -> list[str]:
     """What is wrong with deadline and quantiser for n clients a round."""
     errors = checks.times(stage_deadline=p.stage_deadline_s)
     if not p.clip > 0:

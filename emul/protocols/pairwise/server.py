@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -44,6 +44,15 @@ Graph = Callable[[Sequence[int]], Closed]
 # (model, sum of x_i over n clients, (d',) uint32; n) -> the next model
 AddMean = Callable[[Vector, np.ndarray, int], Vector]
 Sets = dict[str, list[int]]         # as far as the stages are closed: U0, U1, ...
+
+
+class Shown(Protocol):
+    """A message that reveals shares."""
+
+    @property
+    def ids(self) -> np.ndarray: ...
+    @property
+    def shares(self) -> np.ndarray: ...
 
 
 @dataclass
@@ -183,7 +192,7 @@ def forwarded_bundles(bundles: Mapping[int, SharesUp], A: Closed) -> dict[int, S
     return found
 
 
-def audit_reveals(revealed: Revealed, reveals: Mapping[int, Reveal], survivors: Sequence[int], vector: int = 0) -> None:
+def audit_reveals(revealed: Revealed, reveals: Mapping[int, Shown], survivors: Sequence[int], vector: int = 0) -> None:
     """Note every share that came. Raises AuditFailed if both secrets of one client have been revealed."""
     alive = set(survivors)
     for holder, reveal in reveals.items():
@@ -228,6 +237,18 @@ def reconstruct(reveals: Mapping[int, Reveal], A: Closed, U2: Sequence[int], U3:
                 t: int, names: Sequence[str]) -> tuple[dict[int, bytes], dict[int, bytes]]:
     """({i: b_i} for U3, {j: s_sk_j} for the j of U2 - U3 that have a neighbour in U3), 32 bytes each.
 
+    A: who may hold shares of whom, and who has a mask with whom. Raises TooFewClients, naming the secret, if fewer than
+    t of its shares came.
+    """
+    survivors = frozenset(U3)
+    dropped = [j for j in U2 if j not in survivors and not A[j].isdisjoint(survivors)]
+    return secrets_of(reveals, A, U2, U3, dropped, t, names)
+
+
+def secrets_of(reveals: Mapping[int, Shown], A: Closed, U2: Sequence[int], alive: Sequence[int],
+               dropped: Sequence[int], t: int, names: Sequence[str]) -> tuple[dict[int, bytes], dict[int, bytes]]:
+    """({i: b_i} of `alive`, {j: s_sk_j} of `dropped`), from shares that those of A have revealed.
+
     Raises TooFewClients, naming the secret, if fewer than t of its shares came.
     """
     shares: dict[int, dict[int, bytes]] = {j: {} for j in U2}                   # owner -> holder -> share
@@ -236,20 +257,18 @@ def reconstruct(reveals: Mapping[int, Reveal], A: Closed, U2: Sequence[int], U3:
         for k, owner in enumerate(reveal.ids.tolist()):
             if owner in shares and owner in A[holder]:
                 shares[owner][holder] = blob[shamir.SHARE_BYTES * k:shamir.SHARE_BYTES * (k + 1)]
-    survivors = frozenset(U3)
-    dropped = [j for j in U2 if j not in survivors and not A[j].isdisjoint(survivors)]
-    for secret, owners in (("self mask", U3), ("mask key", dropped)):
+    for secret, owners in (("self mask", alive), ("mask key", dropped)):
         for j in owners:
             if len(shares[j]) < t:
                 raise TooFewClients(f"unmask: {len(shares[j])} shares of the {secret} of {names[j]}, threshold t = {t}")
-    return (shamir.combine_all({i: shares[i] for i in U3}, t),
+    return (shamir.combine_all({i: shares[i] for i in alive}, t),
             shamir.combine_all({j: shares[j] for j in dropped}, t))
 
 
 def dropped_pair_seeds(mask_keys: Mapping[int, bytes], advertised: Mapping[int, AdvertiseKeys],
-                       A: Closed, U3: Sequence[int], round_: int) -> dict[int, dict[int, bytes]]:
+                       A: Closed, U3: Sequence[int], round_: int, vector: int = 0) -> dict[int, dict[int, bytes]]:
     """{j: {i: s_ij}} for j in U2 - U3, i in N_j & U3: those pairs only were left without their other half."""
-    return {j: {i: mask_seed(agree(key, mask_public(advertised[i].keys)), round_)
+    return {j: {i: mask_seed(agree(key, mask_public(advertised[i].keys, vector)), round_)
                 for i in sorted(A[j].intersection(U3))} for j, key in mask_keys.items()}
 
 

@@ -1,0 +1,297 @@
+"""Backdoors seen on sums of random groups, while single updates stay hidden (SAFELearning). After Zhang et al.,
+arXiv:2102.02402; rebuilt from its abstract.
+
+Groups of about `group` clients are drawn each round from a seed that the server committed to before it saw the clients'
+nonces: nobody chooses who is with whom. Values of 16 bits are cut into high and low parts. The high parts are opened as
+group sums, and a detector rejects groups by them; then the low parts are opened, as one sum over the groups that are
+kept. Each part has mask keys and self masks of its own, and the low parts are masked over `partners` more clients of
+other groups, drawn at random.
+
+    U0 selected > U1 sent keys and a nonce > U2 shared four secrets > U3 sent both parts
+    S: U3 without groups of which fewer than `least` are left;  K: S without flagged groups
+    high parts: shares of b of S, of s_sk of U2 - U3 with a neighbour in S       -> group sums, flagged groups
+    low parts: shares of b of K, of s_sk of U2 - K                               -> the sum over K
+
+Not protected: the server knows the groups, and the 8 high bits of a sum of `group` clients say something about each:
+state `group` beside every result; 8 or more is advised. The server can try a few draws by leaving out clients whose
+nonces it has seen. Of the paper, a tree of more levels and elimination by transferred commitments are not here; its
+byte counts are not these. Messages and their bytes: `emul.protocols.pairwise`, and its module `split`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from emul.base.errors import NotDecodable, ProtocolFailure, ProtocolViolation
+from emul.learning import NodeTask
+from emul.primitives.crypto.graphs import Closed, connected
+from emul.primitives.crypto.groups import NONCE_BYTES, commitment, draw_groups, group_seed, joined
+from emul.primitives.crypto.keys import KEY_BYTES
+from emul.primitives.quantise import RING, Quantiser
+from emul.primitives.robust.groupwise import DETECTORS
+from emul.protocols import pairwise
+from emul.protocols.audit import Revealed, keep_sum
+from emul.protocols.demands import shaped
+from emul.protocols.pairwise import split
+from emul.protocols.pairwise.hand import Refused
+from emul.protocols.pairwise.messages import AdvertiseKeys, Reveal, Unmask, id_array
+from emul.protocols.pairwise.quantised import cohort_size, wrong_coding, wrong_cohort
+from emul.protocols.pairwise.rules import Rules
+from emul.protocols.pairwise.server import (
+    audit_reveals,
+    dropped_pair_seeds,
+    exchanged_shares,
+    fresh_keys,
+    neighbourhoods,
+    secrets_of,
+    shares_of,
+    sizes,
+)
+from emul.protocols.pairwise.split import (
+    HIGH,
+    LOW,
+    Commit,
+    GroupRing,
+    MaskedParts,
+    RevealLow,
+    UnmaskLow,
+    group_sum,
+    low_sum,
+    of_groups,
+)
+from emul.protocols.pairwise.split_client import take_part
+from emul.roles import Node, Received, Vector, World, checks
+
+_KEYS = 3 * KEY_BYTES               # of the channels, of the high and of the low part
+
+
+@dataclass(frozen=True)
+class Params:
+    group: int = 8                          # g, clients of a group; a group has g to 2 g - 1
+    least: int = 3                          # of a group with fewer survivors nothing is opened
+    partners: int = 2                       # of each client, in other groups: the low parts are masked with them, too
+    placed: Literal["random", "ring"] = "random"        # ring: at fixed offsets; falls apart when groups are left out
+    low_bits: int = 8                       # of the bits of a value
+    detector: str = "distance"              # none, distance, norm, cosine
+    limit: float = 3.0                      # of the detector: MADs above the median
+    threshold: int | None = None            # t, shares that give a secret; None: floor((group + 2) / 2) + 1
+    stage_deadline_s: float | None = None   # of each stage; None: until the fates are known
+    bits: int = 16                          # of a quantised value
+    clip: float = 1.0                       # values of an update outside [-clip, clip] are cut, and counted
+    fraction: float = 1.0                   # of the clients, drawn each round
+    route: Literal["direct", "server"] = "server"       # of encrypted shares
+    audit: bool = False                     # leave inputs, sums and what was revealed in the run directory
+
+
+def rules(p: Params) -> Rules:
+    """What server and clients have agreed on."""
+    t = p.threshold if p.threshold is not None else (p.group + 2) // 2 + 1
+    return Rules(t, p.stage_deadline_s, p.route, audit=p.audit)
+
+
+@dataclass
+class State:
+    model: Vector
+
+
+@dataclass
+class Drawn:
+    """What a round of the server knows of its groups, and what it has been given."""
+
+    A: Closed                               # who holds shares of whom, and has a mask of the low part with whom
+    groups: list[list[int]]
+    advertised: dict[int, AdvertiseKeys]
+    secret: bytes
+    revealed: Revealed
+
+    def closing(self, U2: list[int], request: Unmask) -> UnmaskLow:
+        """The second request, with the proof of the draw."""
+        ids = list(self.advertised)
+        nonces = np.stack([self.advertised[i].keys[_KEYS:] for i in ids])
+        secret = np.frombuffer(self.secret, np.uint8)
+        return UnmaskLow(request.survivors, request.dropped, secret, id_array(ids), nonces)
+
+
+async def server(node: Node, p: Params) -> None:
+    s = node.state(State(node.task.initial_parameters()))
+    rng = node.stream("groups")
+    async for round_ in node.rounds():
+        with round_:
+            sets: dict[str, list[int]] = {}
+            try:
+                sets["U0"] = node.sample(node.clients, p.fraction)
+                drawn = await draw(node, p, s.model, rng.bytes(32), sets)
+                masked = await node.gather(MaskedParts, sets["U2"], timeout_s=p.stage_deadline_s,
+                                           accept=shaped(high=s.model.shape, low=s.model.shape))
+                sets["U3"] = list(masked)
+                high = await open_high(node, p, drawn, masked, sets)
+                total = await open_low(node, p, drawn, masked, high, sets)
+                s.model = s.model + await node.compute("aggregate", Quantiser(p.clip, p.bits).dequantise_mean, total,
+                                                       len(sets["K"]), work=total.size)
+            except ProtocolViolation as e:
+                node.report(parameters=s.model, **sizes(sets))
+                raise NotDecodable(str(e)) from e
+            except ProtocolFailure:
+                node.report(parameters=s.model, **sizes(sets))
+                raise
+            node.report(parameters=s.model, groups=len(drawn.groups), opened=len(high), **sizes(sets))
+
+
+async def draw(node: Node, p: Params, model: Vector, secret: bytes, sets: dict[str, list[int]]) -> Drawn:
+    """Stages 0 and 1: keys and nonces in, groups drawn, shares exchanged."""
+    r, U0 = rules(p), sets["U0"]
+    node.offer("cohort", U0)
+    node.broadcast(U0, Commit(model, np.frombuffer(commitment(secret), np.uint8)))
+    advertised = await node.gather(AdvertiseKeys, U0, timeout_s=r.deadline_s, accept=fresh_keys(_KEYS, NONCE_BYTES))
+    U1 = sets["U1"] = list(advertised)
+    seed = group_seed(secret, {i: message.keys[_KEYS:].tobytes() for i, message in advertised.items()})
+    groups = draw_groups(seed, U1, p.group)
+    A = joined(seed, groups, p.partners, p.placed)
+    neighbourhoods("keys", node, A, U1, len(U0), r.t)
+    for group in groups:
+        for i in group:
+            near = sorted(A[i])
+            keys = np.stack([advertised[j].keys[:_KEYS] for j in near])
+            node.send(i, GroupRing(id_array(near), keys, id_array(group)))
+    drawn = Drawn(A, groups, advertised, secret, Revealed(r.t, node.world.names))
+    await exchanged_shares(node, r, A, U1, sets, secrets=4)
+    return drawn
+
+
+async def open_high(node: Node, p: Params, drawn: Drawn, masked: dict[int, MaskedParts], sets: dict[str, list[int]],
+                    ) -> dict[tuple[int, ...], np.ndarray]:
+    """Stage 3: {survivors of a group: sum of their high parts}, of the groups with enough. Fills S."""
+    r, A, U2, U3 = rules(p), drawn.A, sets["U2"], sets["U3"]
+    neighbourhoods("masked input", node, A, U3, len(U2), r.t)
+    left = [tuple(sorted(set(group).intersection(U3))) for group in drawn.groups]
+    left = [members for members in left if len(members) >= p.least]
+    S = sets["S"] = sorted(i for members in left for i in members)
+    if not S:
+        raise NotDecodable(f"empty_group: of no group as many as {p.least} have survived")
+    inside = of_groups(drawn.groups)
+    dropped = [j for j in U2 if j not in masked and not inside[j].isdisjoint(S)]
+    for i in U3:
+        node.send(i, Unmask(id_array(sorted(A[i].intersection(S))), id_array(sorted(A[i].intersection(dropped)))))
+    reveals = await node.gather(Reveal, U3, timeout_s=r.deadline_s, accept=shares_of(U2))
+    sets["U5"] = list(reveals)
+    if p.audit:
+        audit_reveals(drawn.revealed, reveals, S, HIGH)
+    b, keys = await node.compute("reconstruct", secrets_of, reveals, A, U2, S, dropped, r.t, node.world.names,
+                                 work=len(U2))
+    seeds = await node.compute("agree", dropped_pair_seeds, keys, drawn.advertised, inside, S, node.round, HIGH,
+                               work=len(dropped) * p.group)
+    found = {}
+    for members in left:
+        gone = {j: seeds[j] for j in dropped if not inside[j].isdisjoint(members)}
+        found[members] = await node.compute("unmask", group_sum, masked, members, b, gone,
+                                            work=(len(members) * (1 + len(gone))) * masked[S[0]].high.size)
+    return found
+
+
+async def open_low(node: Node, p: Params, drawn: Drawn, masked: dict[int, MaskedParts],
+                   high: dict[tuple[int, ...], np.ndarray], sets: dict[str, list[int]]) -> np.ndarray:
+    """Stage 4: the sum over the groups that are not flagged, (d,) uint32. Fills K. Raises NotDecodable."""
+    r, A, U2, S = rules(p), drawn.A, sets["U2"], sets["S"]
+    flagged = await node.compute("detect", flagged_groups, high, p, work=len(high) * masked[S[0]].low.size)
+    K = sets["K"] = sorted(i for members in high if members not in flagged for i in members)
+    node.judged(S, K)
+    if not K:
+        raise NotDecodable("all_rejected: the detector has flagged every group")
+    if not connected(A, K):
+        raise NotDecodable("inconsistent_sets: the low parts of the groups that are kept would open in pieces")
+    dropped = [j for j in U2 if j not in set(K)]
+    for i in sets["U3"]:
+        near = Unmask(id_array(sorted(A[i].intersection(K))), id_array(sorted(A[i].intersection(dropped))))
+        node.send(i, drawn.closing(U2, near))
+    reveals = await node.gather(RevealLow, sets["U3"], timeout_s=r.deadline_s, accept=shares_of(U2))
+    if p.audit:
+        audit_reveals(drawn.revealed, reveals, K, LOW)
+    needed = [j for j in dropped if not A[j].isdisjoint(K)]
+    b, keys = await node.compute("reconstruct", secrets_of, reveals, A, U2, K, needed, r.t, node.world.names,
+                                 work=len(U2))
+    seeds = await node.compute("agree", dropped_pair_seeds, keys, drawn.advertised, A, K, node.round, LOW,
+                               work=len(needed) * p.group)
+    low = await node.compute("unmask", low_sum, masked, K, b, seeds,
+                             work=(len(K) + sum(map(len, seeds.values()))) * masked[K[0]].low.size)
+    tops = sum((total for members, total in high.items() if members not in flagged), np.zeros_like(low))
+    total = (tops << np.uint32(p.low_bits)) + low
+    if p.audit:
+        keep_sum(node, total, K, RING)
+    return total
+
+
+def flagged_groups(high: dict[tuple[int, ...], np.ndarray], p: Params) -> set[tuple[int, ...]]:
+    """Those that the detector rejects, by the means of their high parts, (G, d)."""
+    quantiser = Quantiser(p.clip, p.bits)
+    means = np.stack([(total / len(members)) * (1 << p.low_bits) * quantiser.step for members, total in high.items()])
+    verdicts = DETECTORS[p.detector](means, p.limit)
+    return {members for members, bad in zip(high, verdicts.tolist(), strict=True) if bad}
+
+
+async def client(node: Node, p: Params) -> None:
+    async for round_ in node.rounds(of=node.server):
+        with round_:
+            try:
+                await take_part(node, p, rules(p))
+            except ProtocolViolation as e:
+                raise Refused(str(e)) from e
+
+
+def honest(task: NodeTask, received: Received, j: int) -> Vector:
+    """What client j's training gives, before it is quantised and masked, if it follows the protocol."""
+    update: Vector = task.local_update(received[Commit].model)[0]
+    return update
+
+
+HONEST = honest
+MESSAGES = (*pairwise.MESSAGES, *split.MESSAGES)
+ROLES = {"server": server, "client": client}
+STATELESS = ("client",)
+
+
+def check(params: Params, world: World) -> list[str]:
+    """What is wrong with these parameters, if anything."""
+    p, errors = params, wrong_cohort(params.fraction, world)
+    if errors:
+        return errors
+    n = cohort_size(p.fraction, world.clients)
+    errors = wrong_coding(p, n) + checks.positive(limit=p.limit)
+    if not 2 <= p.group <= min(n, 128):
+        return [*errors, f"group = {p.group}: expected 2..{min(n, 128)}, of the clients of a round"]
+    if p.detector not in DETECTORS:
+        errors.append(f'detector = "{p.detector}": expected one of {", ".join(DETECTORS)}')
+    if not 2 <= p.least <= p.group:
+        errors.append(f"least = {p.least}: expected 2..{p.group}, the clients of a group")
+    if not 2 <= rules(p).t <= p.group + p.partners:
+        errors.append(f"threshold = {rules(p).t}: expected 2..{p.group + p.partners}, a group and its partners")
+    if not 1 <= p.low_bits < p.bits <= p.low_bits + 8:
+        errors.append(f"low_bits = {p.low_bits}: expected bits - 8..bits - 1, so that the high parts of a group have "
+                      "a sum below 2^16")
+    return errors + checks.at_least(0, "0 or more", partners=p.partners)
+
+
+def warn(params: Params, world: World) -> list[str]:
+    """Small groups tell much."""
+    return [] if params.group >= 8 else [
+        f"group = {params.group}: the high bits of a sum of so few clients say much about each; 8 or more is advised"]
+
+
+EXAMPLE = """
+emul: 1
+name: safelearning
+seed: 7
+topology: {generator: star, clients: 9}
+links:
+  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
+task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
+       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
+attacks: [{nodes: [client4], update: {name: scale, factor: -20}}]
+compute: {mode: zero}
+schemes: [{name: safelearning, group: 3, least: 2, audit: true}]
+faults:
+  - {node: client2, stage: MaskedParts, drop: true, rounds: 2}
+stop: {rounds: 3}
+"""
