@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.loss_patterns import BAD, pattern, run, verdicts
 from emul import schemes
-from emul.testing.summing import reason
+from emul.protocols.audit import reason
 
 FAMILY = [name for name in schemes.known() if "audit" in {f.name for f in fields(schemes.find(name).Params)}]
 

@@ -11,6 +11,7 @@ given away. Any scheme may leave these, whatever its protocol is.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -20,6 +21,27 @@ from emul.base.errors import EmulError
 from emul.roles import Node
 
 Arrays = Mapping[tuple[str, str], np.ndarray]      # (node, name of the array) -> array
+
+
+# words that say why a round was given up; what a scheme says in other words is found by `_SAID`
+REASONS = ("too_few_clients", "too_few_neighbours", "too_few_shares", "too_few_sequences", "undecodable", "empty_group",
+           "all_rejected", "inconsistent_sets", "bad_ciphertext", "quantiser_overflow", "bad_parameters")
+_SAID = ((r"shares of the|too few shares", "too_few_shares"), (r"clients answered, \d+ of them around",
+         "too_few_neighbours"), (r"clients answered|NothingToReceive|TimedOut", "too_few_clients"))
+
+
+def reason(why: str) -> str:
+    """One of REASONS, from why a round was left; "" if it was not given up; "other" for what nobody knows.
+
+    >>> reason("TooFewClients: unmask: 7 shares of the self mask of client1, threshold t = 8")
+    'too_few_shares'
+    """
+    if not why:
+        return ""
+    for word in REASONS:
+        if word in why:
+            return word
+    return next((word for pattern, word in _SAID if re.search(pattern, why)), "other")
 
 
 class AuditFailed(EmulError):

@@ -7,7 +7,6 @@ failed with a reason; and nobody's two secrets were given away.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +22,7 @@ from emul.learning.device import Device
 from emul.learning.results import Results
 from emul.network import HERE, LinkRule, Network, Tail, TopologySpec, build
 from emul.network.links.link import Link
-from emul.protocols.audit import both_revealed, wrong_sums
+from emul.protocols.audit import both_revealed, reason, wrong_sums
 from emul.scenario.placing import place
 from emul.workers.core import Setup
 from emul.workers.keeping import Keeper
@@ -33,27 +32,6 @@ LATENCY_NS = 10_000_000
 
 # (kind, source, target, round) -> the copy is lost; nodes by number, 0 is the server
 Lost = Callable[[str, int, int, int], bool]
-
-# words that say why a round was given up; what a text of a scheme says in its own words is found by `_SAID`
-REASONS = ("too_few_clients", "too_few_neighbours", "too_few_shares", "too_few_sequences", "undecodable", "empty_group",
-           "all_rejected", "inconsistent_sets", "bad_ciphertext", "quantiser_overflow", "bad_parameters")
-_SAID = ((r"shares of the|too few shares", "too_few_shares"), (r"clients answered, \d+ of them around",
-         "too_few_neighbours"), (r"clients answered|NothingToReceive|TimedOut", "too_few_clients"))
-
-
-def reason(why: str) -> str:
-    """One of REASONS, from why a round was left; "" if it was not given up; "other" for what nobody knows.
-
-    >>> reason("TooFewClients: unmask: 7 shares of the self mask of client1, threshold t = 8")
-    'too_few_shares'
-    """
-    if not why:
-        return ""
-    for word in REASONS:
-        if word in why:
-            return word
-    return next((word for pattern, word in _SAID if re.search(pattern, why)), "other")
-
 
 @dataclass(frozen=True)
 class Summed:
