@@ -174,6 +174,9 @@ def _played(setup: Setup, plan: Plan, network: Any) -> Summed:
         def round_ended(self) -> None:
             """Nothing is flushed."""
 
+        def observed(self, *_: Any) -> None:
+            """Nobody watches."""
+
     class Remembering(Keeper):
         def array(self, node: int, name: str, round_: int, array: Any) -> None:
             arrays[setup.names[node], name] = np.array(array)
