@@ -1,0 +1,477 @@
+"""A model in disguise: what clients train on in MP-DP instead of the server's own.
+
+X. Yang et al., arXiv 2412.11737, sections 4.1 and 4.2, after arXiv 2002.09843. Rows of a weight layer are multiplied
+by secret scales r > 0, a *transitional* diagonal behind every activation turns them into 1/s, and the columns of the
+next layer are multiplied by s, so that
+
+    R_ij = r_i s_j,     t_i = 1 / (r_i s_i),     y^(x) = y(x) + alpha(x) r,     alpha(x) = sum of h^(x)
+
+with h^ what feeds the last layer and r an additive secret of the outputs. Positive scales commute with what is
+positively homogeneous: ReLU, pooling, dropout. What is not is refused with its name (sigmoid, layer norm).
+
+A value of the disguised model is the true one times a scale for each channel, its *carried* scale. A `Disguise`, when
+it is made, follows these through the graph of the module once; a round only draws secrets.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx, nn
+from torch.func import functional_call
+from torch.fx.passes.shape_prop import ShapeProp
+
+from emul.base.errors import EmulError
+from emul.learning.dropout import Dropout
+from emul.learning.objectives import Outputs
+
+if TYPE_CHECKING:
+    from emul.learning.parameters import FlatModule
+
+Vector = np.ndarray
+
+_WEIGHTED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+_ACTIVATIONS = (nn.ReLU, nn.LeakyReLU, nn.PReLU)
+_PASSING = (nn.MaxPool1d, nn.MaxPool2d, nn.AvgPool1d, nn.AvgPool2d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d,
+            nn.AdaptiveMaxPool2d, nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, Dropout)
+_ACTIVATION_CALLS = (torch.relu, F.relu, F.leaky_relu, "relu")
+_PASSING_CALLS = (F.max_pool2d, F.avg_pool2d, F.adaptive_avg_pool2d, F.dropout, "contiguous", "clone")
+_ADDING_CALLS = (operator.add, operator.iadd, torch.add, "add")
+_FLATTENING_CALLS = (torch.flatten, "flatten", "view", "reshape")
+
+
+class CannotBeDisguised(EmulError):
+    """A model has a layer that does not commute with positive scales, or a form that is not followed."""
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """What the server draws for a round, and keeps.
+
+    rows: r of each group of weight layers that end in one sum; columns: s of each transitional layer, all positive.
+    output: the additive direction r, (n_L,); zeros: none.
+    """
+
+    rows: tuple[Vector, ...]
+    columns: tuple[Vector, ...]
+    output: Vector
+
+
+@dataclass(frozen=True)
+class Carried:
+    """The scale of each channel of a value: r of a group, 1/s of a transitional layer, or 1 where `what` is "".
+
+    then: what has become of the channels since, ("repeat", times) by a flattening, ("pad", before, after) by a padding.
+    """
+
+    what: str = ""
+    number: int = 0
+    then: tuple[tuple[Any, ...], ...] = ()
+
+    def of(self, secrets: Secrets, groups: list[int]) -> Any:
+        """The scales, or 1.0."""
+        if not self.what:
+            return 1.0
+        scales = secrets.rows[groups[self.number]] if self.what == "r" else 1.0 / secrets.columns[self.number]
+        for name, *how in self.then:
+            scales = np.repeat(scales, how[0]) if name == "repeat" else np.pad(scales, how, constant_values=1.0)
+        return scales
+
+    def and_then(self, *operation: Any) -> Carried:
+        return Carried(self.what, self.number, (*self.then, operation)) if self.what else self
+
+
+@dataclass(frozen=True)
+class _Scaled:
+    """How a parameter or buffer is multiplied: rows / columns, each to its power."""
+
+    rows: Carried = Carried()
+    columns: Carried = Carried()
+    power: int = 1
+
+
+class Disguise:
+    """The disguise of a model: which secrets it needs, how they enter, and its forward pass.
+
+    row_widths, column_widths: lengths of the secrets. row_alone, column_alone: whether one is the only factor of the
+    weights that it multiplies (those of the first and of the last layer). diagonals: how many numbers clients get
+    beside the parameters. outputs: n_L. features: n_{L-1}. Raises CannotBeDisguised, naming the layer.
+    """
+
+    def __init__(self, model: FlatModule, input_shape: tuple[int, ...]):
+        self._model = model
+        follower = _Follower(model.module, input_shape)
+        self._graph, self._scaled, self._diagonals = follower.module, follower.scaled, follower.diagonals
+        self._groups, self._last = follower.groups.flat(), follower.last
+        self.row_widths, self.row_alone = follower.groups.widths(), follower.groups.alone()
+        self.column_widths, self.column_alone = tuple(follower.column_widths), tuple(follower.column_alone)
+        self.diagonals = sum(width for _, width, _ in self._diagonals)
+        self.outputs, self.features = follower.outputs, follower.features
+        self._names = {name for name, _ in (*self._graph.named_parameters(), *self._graph.named_buffers())}
+
+    # --- the server: disguise and recover ---------------------------------------------------------------------------
+
+    def multipliers(self, secrets: Secrets) -> Vector:
+        """R of every entry of the vector, (d,) float64; those of buffers are what their values are multiplied by."""
+        parts = self._model.named(np.ones(self._model.dimension, np.float32))
+        return np.concatenate([self._multiplier(name, ones.shape, secrets).reshape(-1) for name, ones in parts.items()])
+
+    def _multiplier(self, name: str, shape: tuple[int, ...], secrets: Secrets) -> Vector:
+        how = self._scaled.get(name, _Scaled())
+        found = np.ones(shape)
+        rows, columns = how.rows.of(secrets, self._groups), how.columns.of(secrets, self._groups)
+        if not np.isscalar(rows):
+            found *= np.reshape(rows, (-1, *[1] * (len(shape) - 1)))
+        if not np.isscalar(columns):
+            found /= np.reshape(columns, (1, -1, *[1] * (len(shape) - 2)))
+        return found ** how.power
+
+    def disguised(self, parameters: Vector, secrets: Secrets) -> Vector:
+        """W^ = R o W, and r added to every column of the last layer: (d,) float64. Section 4.1, equations (6), (7)."""
+        found = self.multipliers(secrets) * parameters
+        self._model.named(found)[self._last][...] += secrets.output[:, None]
+        return found
+
+    def transitions(self, secrets: Secrets) -> Vector:
+        """Every diagonal of the disguised model one after the other, (diagonals,) float64: t, q of shortcuts, and eps
+        of the channels of norms, which tell r to whoever gets them."""
+        return np.concatenate([np.zeros(0), *(
+            np.broadcast_to(value(secrets, self._groups), (width,)) for _, width, value in self._diagonals)])
+
+    def recovered(self, blocks: Vector, multipliers: Vector, weights: Vector) -> Vector:
+        """g = R o (ghat - sum_c r_c Psi_c + v Phi), (d,): the true gradient. Section 4.3, corrected.
+
+        blocks: (S, d), in the order of `scalars`. weights: (S,), of `recovery_weights`; (1,) without the additive part.
+        """
+        return multipliers * (weights @ blocks)
+
+    # --- the client: forward pass and scalars -------------------------------------------------------------------------
+
+    def forward(self, diagonals: Vector) -> Callable[[Mapping[str, Tensor], Any], Outputs]:
+        """The disguised pass, ({name: tensor}, inputs) -> Outputs(y^ (B, n_L), h^ (B, n_{L-1})), for
+        `node.task.gradients`. diagonals: of `transitions`. Norms take statistics of the batch."""
+        def run(named: Mapping[str, Tensor], x: Any) -> Outputs:
+            like = next(iter(named.values()))
+            put = torch.as_tensor(diagonals, dtype=like.dtype, device=like.device)
+            widths = [width for _, width, _ in self._diagonals]
+            own = {name: part for (name, _, _), part in zip(self._diagonals, put.split(widths), strict=True)}
+            known = {name: tensor for name, tensor in named.items() if name in self._names}
+            return Outputs(*functional_call(self._graph, {**known, **own}, (x,)))
+
+        return run
+
+
+def recovery_weights(output: Vector, directions: Vector | None = None) -> Vector:
+    """(S,) float64: what the blocks ghat, Psi_1.., Phi are multiplied by. output: r, (n_L,). directions: (G, n_L) rows
+    a_g whose combination r is, for the compact variant; None: the unit vectors.
+
+    Raises ValueError if r is no combination of the directions.
+    """
+    shares = output if directions is None else np.linalg.lstsq(directions.T, output, rcond=None)[0]
+    if directions is not None and not np.allclose(shares @ directions, output):
+        raise ValueError("r is no combination of the directions")
+    return np.array([1.0, *(-shares), output @ output])
+
+
+def scalars(directions: Vector | None, outputs: int, additive: bool) -> Callable[[Outputs, Any, Tensor], Tensor]:
+    """S_0, S_1, S_2 of section 4.2, weighted means over the batch, for `node.task.gradients`: (1,) without the additive
+    part, else (G + 2,): 1/2 ||d||^2; alpha (a_g . d) for each direction; 1/2 alpha^2, where d = y^ - one-hot target.
+
+    directions: (G, n_L); None: the unit vectors, all n_L outputs of them. The loss has to be quadratic in the outputs.
+    """
+    def found(given: Outputs, batch: Any, weights: Tensor) -> Tensor:
+        y = batch.y
+        target = y if y.is_floating_point() else F.one_hot(y.long(), outputs).to(given.logits.dtype)
+        d = given.logits - target
+        squared = (weights * d.square().sum(1)).sum() / 2
+        if not additive:
+            return squared[None]
+        assert given.features is not None
+        alpha = given.features.sum(1)
+        along = d if directions is None else d @ torch.as_tensor(directions, dtype=d.dtype, device=d.device).T
+        return torch.cat([squared[None], ((weights * alpha)[:, None] * along).sum(0),
+                          (weights * alpha.square()).sum()[None] / 2])
+
+    return found
+
+
+# --- following the scales through a module ----------------------------------------------------------------------------
+
+class _Groups:
+    """Row secrets, some of which turn out to be one: those of branches that are added."""
+
+    def __init__(self) -> None:
+        self._parent: list[int] = []
+        self._width: list[int] = []
+        self._alone: list[bool] = []
+
+    def add(self, width: int, alone: bool) -> int:
+        self._parent.append(len(self._parent))
+        self._width.append(width)
+        self._alone.append(alone)
+        return len(self._parent) - 1
+
+    def join(self, a: int, b: int) -> None:
+        a, b = sorted((self._root(a), self._root(b)))
+        self._parent[b] = a
+        self._alone[a] &= self._alone[b]
+
+    def _root(self, number: int) -> int:
+        while self._parent[number] != number:
+            number = self._parent[number]
+        return number
+
+    def _roots(self) -> list[int]:
+        return sorted({self._root(number) for number in range(len(self._parent))})
+
+    def flat(self) -> list[int]:
+        """The place of each group's secret in `Secrets.rows`."""
+        place = {root: at for at, root in enumerate(self._roots())}
+        return [place[self._root(number)] for number in range(len(self._parent))]
+
+    def widths(self) -> tuple[int, ...]:
+        return tuple(self._width[root] for root in self._roots())
+
+    def alone(self) -> tuple[bool, ...]:
+        return tuple(self._alone[root] for root in self._roots())
+
+
+class _Tracer(fx.Tracer):
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return isinstance(m, Dropout) or super().is_leaf_module(m, module_qualified_name)
+
+
+class _Values(ShapeProp):
+    """Notes the shape of every tensor, and the value of what is none: numbers that a shape gives."""
+
+    def run_node(self, n: fx.Node) -> Any:
+        found = super().run_node(n)
+        if not isinstance(found, Tensor):
+            n.meta["number"] = found
+        return found
+
+
+class _Norm(nn.Module):
+    """Normalisation by statistics of the batch, or of each sample, with an eps of each channel."""
+
+    def __init__(self, norm: Any):
+        super().__init__()
+        self.weight, self.bias = norm.weight, norm.bias
+        self.eps: Tensor
+        self.register_buffer("eps", torch.full((norm.num_features,), float(norm.eps)))
+        self._each = "Instance" in type(norm).__name__
+
+    def forward(self, x: Tensor) -> Tensor:
+        over = [n for n in range(x.ndim) if n != 1 and not (self._each and n == 0)]
+        shape = (1, -1, *[1] * (x.ndim - 2))
+        centred = x - x.mean(over, keepdim=True)
+        variance = centred.square().mean(over, keepdim=True)
+        scaled = centred / (variance + self.eps.reshape(shape)).sqrt()
+        return scaled if self.weight is None else scaled * self.weight.reshape(shape) + self.bias.reshape(shape)
+
+
+class _Follower:
+    """Walks the graph of a module in its order, notes what each value carries, and puts diagonals in."""
+
+    def __init__(self, module: nn.Module, input_shape: tuple[int, ...]):
+        graph = _traced(module)
+        self.module = fx.GraphModule(module, graph)
+        was = module.training
+        _Values(self.module.eval()).propagate(torch.zeros(2, *input_shape))
+        module.train(was)
+        self.module.train()
+        self.groups, self.column_widths, self.column_alone = _Groups(), list[int](), list[bool]()
+        self.scaled: dict[str, _Scaled] = {}
+        self.diagonals: list[tuple[str, int, Callable[[Secrets, list[int]], Any]]] = []
+        self._carried: dict[fx.Node, Carried] = {}
+        self._last = self._output_layer(graph)
+        for node in list(graph.nodes):
+            self._follow(node)
+        self.last = f"{self._last.target}.weight"
+        graph.lint()
+        self.module.recompile()
+
+    def _output_layer(self, graph: fx.Graph) -> fx.Node:
+        node = next(n for n in graph.nodes if n.op == "output").args[0]
+        if not isinstance(node, fx.Node) or node.op != "call_module" or not isinstance(self._layer(node), nn.Linear):
+            raise CannotBeDisguised("the model's last layer: expected a linear one, whose outputs are the model's")
+        return node
+
+    def _layer(self, node: fx.Node) -> nn.Module:
+        return self.module.get_submodule(str(node.target))
+
+    def _follow(self, node: fx.Node) -> None:
+        if node.op == "placeholder":
+            self._carried[node] = Carried()
+        elif "number" in node.meta and node.op != "output":
+            pass                                            # what a shape gives, the same in disguise
+        elif node.op == "output":
+            node.args = ((self._last, self._last.args[0]),)
+        elif node.op == "call_module":
+            self._follow_module(node, self._layer(node))
+        else:
+            self._follow_call(node)
+
+    def _follow_module(self, node: fx.Node, layer: nn.Module) -> None:
+        if isinstance(layer, _WEIGHTED):
+            self._weights(node, layer)
+        elif isinstance(layer, _NORMS):
+            self._norm(node, layer)
+        elif isinstance(layer, _ACTIVATIONS):
+            self._transition(node, self._of(node))
+        elif isinstance(layer, nn.Flatten):
+            self._flatten(node)
+        elif isinstance(layer, _PASSING):
+            self._carried[node] = self._of(node)
+        else:
+            raise self._refused(node, type(layer).__name__)
+
+    def _follow_call(self, node: fx.Node) -> None:
+        if node.target in _ACTIVATION_CALLS:
+            self._transition(node, self._of(node))
+        elif node.target in _ADDING_CALLS:
+            self._add(node)
+        elif node.target in _FLATTENING_CALLS:
+            self._flatten(node)
+        elif node.target is F.pad:
+            self._pad(node)
+        elif node.target is operator.getitem:
+            self._slice(node)
+        elif node.target in _PASSING_CALLS:
+            self._carried[node] = self._of(node)
+        else:
+            raise self._refused(node, getattr(node.target, "__name__", str(node.target)))
+
+    def _refused(self, node: fx.Node, what: str, why: str = "it does not commute with positive scales") -> EmulError:
+        place = str(node.target) if node.op == "call_module" else node.name
+        return CannotBeDisguised(f'layer "{place}" ({what}) cannot be disguised: {why}')
+
+    def _of(self, node: fx.Node) -> Carried:
+        source = node.args[0]
+        assert isinstance(source, fx.Node)
+        return self._carried[source]
+
+    # --- the rules, one a kind of layer -----------------------------------------------------------------------------
+
+    def _weights(self, node: fx.Node, layer: Any) -> None:
+        """R_ij = r_i / carried_j, bias r_i; of the last layer the row factor is 1."""
+        if getattr(layer, "groups", 1) != 1:
+            raise self._refused(node, type(layer).__name__, "its channels are in groups")
+        source, before = node.args[0], self._of(node)
+        assert isinstance(source, fx.Node)
+        if before.what == "r" and not before.then:          # no activation since the last weights
+            before = self._put_transition(source, before, only=node)
+        width = int(layer.weight.shape[0])
+        if node is self._last:
+            self.outputs, self.features, rows = width, int(layer.weight.shape[1]), Carried()
+            if before.what == "1/s":
+                self.column_alone[before.number] = True
+        else:
+            rows = Carried("r", self.groups.add(width, alone=not before.what))
+        name = str(node.target)
+        self.scaled[f"{name}.weight"] = _Scaled(rows, before)
+        if layer.bias is not None:
+            self.scaled[f"{name}.bias"] = _Scaled(rows)
+        self._carried[node] = rows
+
+    def _norm(self, node: fx.Node, layer: Any) -> None:
+        """Weight, bias and running mean times the carried scale, variance and eps times its square."""
+        carried, name = self._of(node), str(node.target)
+        for part, power in (("weight", 1), ("bias", 1), ("running_mean", 1), ("running_var", 2)):
+            self.scaled[f"{name}.{part}"] = _Scaled(carried, power=power)
+        self.module.set_submodule(name, _Norm(layer))
+        eps = float(layer.eps)
+        self.diagonals.append((f"{name}.eps", int(layer.num_features), lambda secrets, groups: (
+            eps * np.square(carried.of(secrets, groups)))))
+        self._carried[node] = carried if layer.weight is not None else Carried()
+
+    def _transition(self, node: fx.Node, carried: Carried) -> None:
+        self._carried[node] = carried
+        if carried.what == "r":
+            self._carried[node] = self._put_transition(node, carried)
+
+    def _put_transition(self, node: fx.Node, carried: Carried, only: fx.Node | None = None) -> Carried:
+        """t = 1 / (r s) behind a node: what it gives then carries 1/s."""
+        width = int(node.meta["tensor_meta"].shape[1])
+        s = Carried("1/s", len(self.column_widths))
+        self.column_widths.append(width)
+        self.column_alone.append(False)
+        put = self._put_diagonal(node, width, lambda secrets, groups: (
+            s.of(secrets, groups) / carried.of(secrets, groups)), only)
+        self._carried[put] = s
+        return s
+
+    def _put_diagonal(self, node: fx.Node, width: int, value: Callable[[Secrets, list[int]], Any],
+                      only: fx.Node | None = None) -> fx.Node:
+        """Multiply the channels of what a node gives, for all who use it, or for one of them."""
+        name = f"diagonal_{len(self.diagonals)}"
+        self.module.register_buffer(name, torch.ones(width))
+        self.diagonals.append((name, width, value))
+        shape = (1, width, *[1] * (len(node.meta["tensor_meta"].shape) - 2))
+        graph = self.module.graph
+        with graph.inserting_after(node):
+            diagonal = graph.get_attr(name)
+        with graph.inserting_after(diagonal):
+            shaped = graph.call_method("reshape", (diagonal, shape))
+        with graph.inserting_after(shaped):
+            put = graph.call_function(operator.mul, (node, shaped))
+        node.replace_all_uses_with(put, delete_user_cb=lambda user: user is not put and only in (None, user))
+        put.meta = dict(node.meta)
+        return put
+
+    def _add(self, node: fx.Node) -> None:
+        """Both summands have to carry one scale: weights that end here share r, a shortcut gets the diagonal q."""
+        a, b = node.args[:2]
+        if not isinstance(a, fx.Node) or not isinstance(b, fx.Node):
+            raise self._refused(node, "add", "a constant is added")
+        one, other = self._carried[a], self._carried[b]
+        if one.what == other.what == "r" and not one.then and not other.then:
+            self.groups.join(one.number, other.number)
+        elif one != other:
+            if other.what == "r":                           # the branch sets the scale, the shortcut follows
+                b, one, other = a, other, one
+            assert isinstance(b, fx.Node)
+            self._put_diagonal(b, int(b.meta["tensor_meta"].shape[1]), lambda secrets, groups: (
+                one.of(secrets, groups) / other.of(secrets, groups)), only=node)
+        self._carried[node] = one
+
+    def _flatten(self, node: fx.Node) -> None:
+        source = node.args[0]
+        assert isinstance(source, fx.Node)
+        before, after = source.meta["tensor_meta"].shape, node.meta["tensor_meta"].shape
+        if len(after) != 2 or after[0] != before[0]:
+            raise self._refused(node, "flatten", "expected one that leaves one dimension beside the batch")
+        self._carried[node] = self._of(node).and_then("repeat", int(np.prod(before[2:], dtype=int)))
+
+    def _pad(self, node: fx.Node) -> None:
+        """Channels may be padded with zeros (shortcuts of He et al. 2016, option A)."""
+        pads: Any = fx.node.map_arg(node.args[1], lambda n: n.meta["number"])
+        ndim = len(node.meta["tensor_meta"].shape)
+        if len(node.args) > 2 or node.kwargs.get("value") or node.kwargs.get("mode", "constant") != "constant":
+            raise self._refused(node, "pad", "expected zeros")
+        around = [0] * (2 * ndim - len(pads)) + [int(n) for n in reversed(pads)]
+        after, before = around[2], around[3]
+        if any(around[:2]):
+            raise self._refused(node, "pad", "the batch is padded")
+        self._carried[node] = self._of(node).and_then("pad", before, after) if before or after else self._of(node)
+
+    def _slice(self, node: fx.Node) -> None:
+        parts: Any = node.args[1]
+        whole = slice(None)
+        if not isinstance(parts, tuple) or parts[:2] != (whole, whole)[:len(parts)]:
+            raise self._refused(node, "slice", "expected one of positions, with all samples and channels")
+        self._carried[node] = self._of(node)
+
+
+def _traced(module: nn.Module) -> fx.Graph:
+    try:
+        return _Tracer().trace(module)
+    except Exception as e:              # fx raises several kinds
+        raise CannotBeDisguised(f"the model's graph cannot be followed: {e}") from None

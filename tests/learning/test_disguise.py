@@ -1,0 +1,183 @@
+"""MP-DP's disguise: identities of the forward pass and exact recovery of gradients, on every kind of layer."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from emul.learning import functional
+from emul.learning.disguise import CannotBeDisguised, Disguise, Secrets, recovery_weights, scalars
+from emul.learning.objectives import Batch
+from emul.learning.parameters import FlatModule
+
+
+def mlp(widths: list[int], bias: bool) -> nn.Module:
+    layers: list[nn.Module] = [nn.Flatten()]
+    for a, b in pairwise(widths):
+        layers += [nn.Linear(a, b, bias=bias), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+class Block(nn.Module):
+    """A residual block; shortcut: "identity", "projection", or "A" of He et al. 2016 (stride and padded channels)."""
+
+    def __init__(self, inside: int, outside: int, shortcut: str, norm: bool = False):
+        super().__init__()
+        stride = 1 if shortcut == "identity" else 2
+        self.a = nn.Conv2d(inside, outside, 3, stride, 1, bias=not norm)
+        self.na = nn.BatchNorm2d(outside) if norm else nn.Identity()
+        self.b = nn.Conv2d(outside, outside, 3, 1, 1, bias=not norm)
+        self.nb = nn.BatchNorm2d(outside) if norm else nn.Identity()
+        self.shortcut, self.outside = shortcut, outside
+        self.projection = nn.Conv2d(inside, outside, 1, 2) if shortcut == "projection" else nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.nb(self.b(torch.relu(self.na(self.a(x)))))
+        if self.shortcut == "A":
+            x = x[:, :, ::2, ::2]
+            x = F.pad(x, (0, 0, 0, 0, 0, self.outside - x.shape[1]))
+        return torch.relu(y + self.projection(x))
+
+
+def conv(*layers: nn.Module, features: int) -> nn.Module:
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(features, 5))
+
+
+CASES: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
+    "mlp of one hidden layer": (mlp([20, 16, 5], bias=False), (20,)),
+    "mlp of two hidden layers, with bias": (mlp([64, 32, 24, 10], bias=True), (64,)),
+    "mlp of four hidden layers": (mlp([64, 100, 80, 60, 50, 10], bias=False), (64,)),
+    "no hidden layer": (mlp([20, 5], bias=True), (20,)),
+    "two linear layers without an activation": (
+        nn.Sequential(nn.Linear(20, 16), nn.Linear(16, 12), nn.ReLU(), nn.Linear(12, 5)), (20,)),
+    "convolutions, max-pool, leaky ReLU": (conv(
+        nn.Conv2d(1, 4, 3, padding=1), nn.LeakyReLU(0.1), nn.MaxPool2d(2), nn.Conv2d(4, 6, 3), nn.MaxPool2d(2),
+        nn.ReLU(), features=6), (1, 8, 8)),
+    "identity shortcut, average pool": (conv(
+        nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), Block(4, 4, "identity"), nn.AvgPool2d(2), features=64), (1, 8, 8)),
+    "projection": (conv(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), Block(4, 6, "projection"), nn.AdaptiveAvgPool2d(1),
+                        features=6), (1, 8, 8)),
+    "shortcut of option A": (conv(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), Block(4, 6, "A"), Block(6, 6, "identity"),
+                                  nn.AdaptiveAvgPool2d(1), features=6), (1, 8, 8)),
+    "batch norm": (conv(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), Block(4, 6, "A", norm=True),
+                        nn.AdaptiveAvgPool2d(1), features=6), (1, 8, 8)),
+    "instance norm": (conv(nn.Conv2d(1, 4, 3, padding=1), nn.InstanceNorm2d(4, affine=True), nn.ReLU(),
+                           nn.Conv2d(4, 6, 3), nn.InstanceNorm2d(6), nn.ReLU(), nn.AdaptiveAvgPool2d(1), features=6),
+                      (1, 8, 8)),
+}
+
+
+class World:
+    """A model of a case with random weights, its disguise with random secrets, and a batch."""
+
+    def __init__(self, case: str, additive: bool = True, seed: int = 1):
+        module, shape = CASES[case]
+        torch.manual_seed(seed)
+        rng = np.random.default_rng(seed)
+        self.model = FlatModule(module)
+        self.disguise = Disguise(self.model, shape)
+        n = self.disguise.outputs
+        self.secrets = Secrets(tuple(np.sqrt(rng.gamma(1.5, size=w)) for w in self.disguise.row_widths),
+                               tuple(np.sqrt(rng.gamma(1.5, size=w)) for w in self.disguise.column_widths),
+                               rng.normal(size=n) / self.disguise.features * additive)
+        self.parameters = self.model.vector.numpy().astype(float) + 0.01 * rng.normal(size=self.model.dimension)
+        self.batch = Batch(torch.from_numpy(rng.normal(size=(7, *shape))), torch.from_numpy(rng.integers(n, size=7)))
+
+    def outputs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(y, y^, alpha) in float64."""
+        true = functional.tensors(self.model, torch.from_numpy(self.parameters))
+        y = functional.run(self.model, true, self.batch.x, training=True).logits
+        hidden = torch.from_numpy(self.disguise.disguised(self.parameters, self.secrets))
+        run = self.disguise.forward(self.disguise.transitions(self.secrets))
+        found = run(functional.tensors(self.model, hidden), self.batch.x)
+        return y.detach().numpy(), found.logits.detach().numpy(), found.features.sum(1).detach().numpy()
+
+    def gradients(self, dtype: type = np.float64, directions: np.ndarray | None = None,
+                  diagonals: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """(the true gradient by autograd, the recovered one)."""
+        n = self.disguise.outputs
+        batch = Batch(self.batch.x.to(torch.float64), self.batch.y)
+        plain = functional.gradients(self.model, torch.from_numpy(self.parameters), batch, scalars(None, n, False))[0]
+        hidden = self.disguise.disguised(self.parameters, self.secrets).astype(dtype)
+        run = self.disguise.forward(self.disguise.transitions(self.secrets) if diagonals is None else diagonals)
+        blocks = functional.gradients(self.model, torch.from_numpy(hidden), batch, scalars(directions, n, True), run)
+        multipliers = self.disguise.multipliers(self.secrets)
+        weights = recovery_weights(self.secrets.output, directions)
+        return plain.numpy(), self.disguise.recovered(blocks.numpy().astype(float), multipliers, weights)
+
+
+def relative(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.linalg.norm(a - b) / np.linalg.norm(a))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_check_3_outputs_are_the_true_ones_and_alpha_times_r(case: str) -> None:
+    world = World(case)
+    y, hidden, alpha = world.outputs()
+    assert np.abs(hidden - y - alpha[:, None] * world.secrets.output).max() < 1e-11
+    if case != "no hidden layer":
+        assert np.abs(world.disguise.disguised(world.parameters, world.secrets) - world.parameters).max() > 0.05
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_checks_4_and_5_the_true_gradient_is_recovered(case: str) -> None:
+    true, recovered = World(case).gradients()
+    assert relative(true, recovered) < 1e-10
+
+
+def test_check_4_in_float32_with_a_scaled_additive_part() -> None:
+    true, recovered = World("mlp of two hidden layers, with bias").gradients(np.float32)
+    assert relative(true, recovered) < 1e-6
+
+
+def test_check_4_compact() -> None:
+    world, rng = World("mlp of two hidden layers, with bias"), np.random.default_rng(3)
+    directions = rng.normal(size=(2, 10))
+    output = np.array([1.7, -0.4]) @ directions / world.disguise.features
+    world.secrets = Secrets(world.secrets.rows, world.secrets.columns, output)
+    true, recovered = world.gradients(directions=directions)
+    assert relative(true, recovered) < 1e-10
+    with pytest.raises(ValueError, match="no combination"):
+        recovery_weights(output, directions[:1])
+
+
+def test_check_5_without_the_rule_of_eps_the_gradient_is_not_recovered() -> None:
+    world = World("batch norm")
+    plain = world.disguise.transitions(world.secrets)
+    at = 0
+    for name, width, _ in world.disguise._diagonals:
+        if name.endswith("eps"):
+            plain[at:at + width] = 1e-5
+        at += width
+    true, recovered = world.gradients(diagonals=plain)
+    assert relative(true, recovered) > 1e-5
+
+
+def test_branches_that_are_added_share_a_secret_and_shortcuts_get_a_diagonal() -> None:
+    disguise = World("projection").disguise
+    assert disguise.row_widths == (4, 6, 6)             # the first layer, a; b and the projection together
+    assert disguise.column_widths == (4, 6, 6)
+    assert disguise.row_alone == (True, False, False)
+    assert disguise.column_alone == (False, False, True)
+    identity = World("identity shortcut, average pool").disguise
+    assert identity.diagonals == 4 * len(identity.column_widths) + 4        # q of the shortcut beside every t
+
+
+@pytest.mark.parametrize(("module", "said"), [
+    (nn.Sequential(nn.Linear(4, 3), nn.Sigmoid(), nn.Linear(3, 2)),
+     'layer "1" (Sigmoid) cannot be disguised: it does not commute with positive scales'),
+    (nn.Sequential(nn.Linear(4, 3), nn.LayerNorm(3), nn.Linear(3, 2)), 'layer "1" (LayerNorm) cannot be disguised'),
+    (nn.Sequential(nn.Linear(4, 3), nn.ReLU()), "the model's last layer: expected a linear one"),
+    (nn.Sequential(nn.Unflatten(1, (2, 2)), nn.Conv1d(2, 2, 1, groups=2), nn.Flatten(), nn.Linear(4, 2)),
+     'layer "0" (Unflatten) cannot be disguised'),
+    (nn.Sequential(nn.LSTM(4, 3)), "the model's last layer"),
+])
+def test_what_does_not_commute_is_refused_by_name(module: nn.Module, said: str) -> None:
+    with pytest.raises(CannotBeDisguised) as error:
+        Disguise(FlatModule(module), (4,))
+    assert str(error.value).startswith(said)
