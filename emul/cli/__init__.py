@@ -31,6 +31,7 @@ from emul.cli import (  # noqa: F401
     study,
     traces,
     tune,
+    watch,
 )
 from emul.cli.options import BAD_INPUT, FAILED, INTERRUPTED, OK, TERMINATED, app
 

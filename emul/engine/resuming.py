@@ -28,8 +28,6 @@ from emul.scenario import load, loads
 from emul.workers.pool import Workers
 from emul.workers.twin import Twin
 
-RESUMED = "journal.resumed"
-
 
 class ResumeMismatch(EmulError):
     """A run did otherwise when it was gone on with: the code, the data or the machine is another one."""
@@ -67,7 +65,7 @@ def _go_on(there: rundir.RunDirectory, workers: int | Workers | Twin | None, plu
         costs = CostSource("measured", recorded=recorded_costs(there.path))
     count, size = number_of_workers(workers)
     wiring = wire(scenario, name, raw, size, plugins, costs)
-    path = there.path / RESUMED
+    path = there.path / rundir.RESUMED
     # of a resumption that was killed in its turn, of the failure, of tables that were being written
     for stale in (path, there.path / rundir.ERROR, *there.path.rglob(".*.tmp")):
         stale.unlink(missing_ok=True)

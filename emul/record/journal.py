@@ -23,7 +23,7 @@ from hashlib import blake2b
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -226,11 +226,13 @@ class Reading(Iterator[Row]):
     digest      as the end frame states it; "" where there is none. With `sums` the rows have it, or it is an error
     torn        known once everything is read: bytes after the last whole frame, of one that was cut short
     observed    as far as it is read: (node, round, values), in the order in which they came
+
+    more: asked where the file ends; True: look again, for somebody is writing it.
     """
 
-    def __init__(self, path: Path, sums: bool = True):
+    def __init__(self, path: Path, sums: bool = True, more: Callable[[], bool] | None = None):
         self.path = path
-        self._sums = sums
+        self._sums, self._more = sums, more
         self.complete = False
         self.digest = ""
         self.count = 0
@@ -293,20 +295,29 @@ class Reading(Iterator[Row]):
     def _whole_frames(self) -> Iterator[tuple[int, bytes]]:
         """(offset, blob) of every whole frame; a last one that was cut short is `torn`, a wrong one raises."""
         with self.path.open("rb") as file:
-            end = os.fstat(file.fileno()).st_size
             offset = 0
-            while offset + _FRAME.size <= end:
-                length, crc = _FRAME.unpack(file.read(_FRAME.size))
-                if not 0 < length <= _LARGEST_BLOB:
-                    raise RecordError(f"{self.path}, byte {offset}: a frame of {length} bytes cannot be")
-                if offset + _FRAME.size + length > end:
+            while True:
+                end = os.fstat(file.fileno()).st_size
+                for blob in self._frames_until(file, offset, end):
+                    yield offset, blob
+                    offset += _FRAME.size + len(blob)
+                if self._more is None or not self._more():
                     break
-                blob = file.read(length)
-                if zlib.crc32(blob) != crc:
-                    raise RecordError(f"{self.path}, byte {offset}: the frame's checksum is wrong")
-                yield offset, blob
-                offset += _FRAME.size + length
             self.torn = end - offset
+
+    def _frames_until(self, file: BinaryIO, offset: int, end: int) -> Iterator[bytes]:
+        file.seek(offset)
+        while offset + _FRAME.size <= end:
+            length, crc = _FRAME.unpack(file.read(_FRAME.size))
+            if not 0 < length <= _LARGEST_BLOB:
+                raise RecordError(f"{self.path}, byte {offset}: a frame of {length} bytes cannot be")
+            if offset + _FRAME.size + length > end:
+                return
+            blob = file.read(length)
+            if zlib.crc32(blob) != crc:
+                raise RecordError(f"{self.path}, byte {offset}: the frame's checksum is wrong")
+            yield blob
+            offset += _FRAME.size + length
 
     @property
     def summed(self) -> str:

@@ -20,6 +20,7 @@ from emul.base.files import strerror, write_atomically
 from emul.record.journal import RecordError
 
 JOURNAL = "journal"
+RESUMED = "journal.resumed"         # that of a run that is gone on with, until it ends
 SUMMARY = "summary.json"
 SCENARIO = "scenario.resolved.yaml"
 INCOMPLETE = "INCOMPLETE"

@@ -59,28 +59,34 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 class Browser:
-    """Chromium without a network. `requests`, `complaints`: what the page asked for, and said on the console."""
+    """Chromium, without a network unless it is wanted. `requests`, `complaints`: what the page asked for, and said on
+    the console."""
 
-    def __init__(self) -> None:
+    def __init__(self, network: bool = False) -> None:
         options = webdriver.ChromeOptions()
         options.binary_location = str(CHROMIUM)
+        nowhere = [] if network else ["--host-resolver-rules=MAP * ~NOTFOUND"]
         for argument in ("--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--force-device-scale-factor=1",
-                         "--host-resolver-rules=MAP * ~NOTFOUND", *(["--no-sandbox"] if os.getuid() == 0 else [])):
+                         *nowhere, *(["--no-sandbox"] if os.getuid() == 0 else [])):
             options.add_argument(argument)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         self.driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(str(DRIVER)))
         self.driver.execute_cdp_cmd("Network.enable", {})
-        self.driver.execute_cdp_cmd("Network.emulateNetworkConditions", {
-            "offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0})
+        if not network:
+            self.driver.execute_cdp_cmd("Network.emulateNetworkConditions", {
+                "offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0})
 
     def open(self, page: Path, width: int = 1200, scheme: str = "light", part: str = "") -> None:
+        self.shape(width, scheme)
+        self.driver.get("about:blank")
+        self.driver.get(page.as_uri() + part)
+        self.wait(lambda: self.js(ALL_DRAWN), "every chart is drawn")
+
+    def shape(self, width: int, scheme: str) -> None:
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
             "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600})
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {
             "features": [{"name": "prefers-color-scheme", "value": scheme}]})
-        self.driver.get("about:blank")
-        self.driver.get(page.as_uri() + part)
-        self.wait(lambda: self.js(ALL_DRAWN), "every chart is drawn")
 
     def js(self, code: str, *arguments: Any) -> Any:
         return self.driver.execute_script(code, *arguments)

@@ -57,7 +57,7 @@ def render(title: str, parts: Sequence[Part], warnings: Sequence[str] = ()) -> s
 <meta http-equiv="Content-Security-Policy" content="{_POLICY}">
 <meta name="color-scheme" content="light dark">
 <title>{escape(title)}: emul report</title>
-<style>{_themes()}{_asset("page.css")}</style>
+<style>{themes()}{report_asset("page.css")}</style>
 </head>
 <body>
 <a class="skip" href="#main">Skip to the content</a>
@@ -74,14 +74,16 @@ def render(title: str, parts: Sequence[Part], warnings: Sequence[str] = ()) -> s
 <footer><p>Written by emul {escape(__version__)}. This file holds everything it shows and fetches nothing.</p></footer>
 {_json("setup", setup)}
 {"".join(_figure_data(p) for p in _flat(parts))}
-<script>{_bundle()}</script>
-<script>{_asset("page.js")}</script>
+<script>{bundle()}</script>
+<script>{report_asset("charts.js")}</script>
+<script>{report_asset("page.js")}</script>
 </body>
 </html>
 """
 
 
-def _themes() -> str:
+def themes() -> str:
+    """The colours of both themes, as CSS."""
     def block(colours: dict[str, str], scheme: str) -> str:
         return "".join(f"--{k}:{v};" for k, v in colours.items()) + f"color-scheme:{scheme};"
     light, dark = block(palette.LIGHT, "light"), block(palette.DARK, "dark")
@@ -91,12 +93,13 @@ def _themes() -> str:
 
 
 @cache
-def _asset(name: str) -> str:
+def report_asset(name: str) -> str:
+    """A file beside this one, for other pages in the report's style, too."""
     return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 @cache
-def _bundle() -> str:
+def bundle() -> str:
     """Vega, Vega-Lite and Vega-Embed, as vl-convert ships them."""
     import vl_convert
 

@@ -1,0 +1,91 @@
+"""What the page of a run that goes shows of its state: numbers, charts and tables as plain values."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from altair.utils.schemapi import debug_mode
+
+from emul.record.live.state import COMPUTING, DOWN, ENDED, RUNNING, STOPPED, Node, Round, State
+from emul.record.progress import clock, rounded_size, seconds
+from emul.record.report import figures
+from emul.record.report.figures import Figure
+from emul.record.report.page import packed
+
+_NODES, _ROUNDS, _REFUSED = 400, 12, 20         # that are listed, at most
+
+_SAID = {"waiting": "waits for its first row", RUNNING: "is running", ENDED: "has ended", STOPPED: "was cut off",
+         "damaged": "cannot be read"}
+
+
+def shown(state: State) -> dict[str, Any]:
+    """Everything, ready for JSON."""
+    share = state.share()
+    with debug_mode(False):         # charts as the report has them: they need not be held against a schema again
+        drawn = [_figure(figure) for figure in _figures(state)]
+    return {"status": state.status, "said": said(state), "share": share, "cards": _cards(state),
+            "figures": drawn, "counts": _counts(state.nodes),
+            "nodes": [_node(node) for node in state.nodes[:_NODES]], "more_nodes": max(0, len(state.nodes) - _NODES),
+            "rounds": [_round(one, state) for one in _newest(state)], "refused": _refused(state)}
+
+
+def said(state: State) -> str:
+    """How it stands, in a sentence."""
+    left = state.left_s()
+    more = f"; about {clock(left)} left" if left is not None else f": {state.why}" if state.why else ""
+    return f"The run {_SAID.get(state.status, state.status)}{more}."
+
+
+def _cards(state: State) -> list[tuple[str, str]]:
+    accuracy, loss, rounds = state.newest("accuracy"), state.newest("loss"), state.stop_rounds
+    m = state.messages
+    return [("scheme", state.label), ("round", f"{state.entered:,}" + (f" of {rounds:,}" if rounds else "")),
+            ("accuracy", "not observed" if accuracy is None else f"{accuracy:.3f}"),
+            ("loss", "not observed" if loss is None else f"{loss:.4g}"),
+            ("virtual time", seconds(state.now_ns / 1e9)), ("bytes", rounded_size(state.bytes)),
+            ("messages lost", f"{m['lost']:,} of {m['sent']:,}"), ("late", f"{m['late']:,}"),
+            ("rejected", f"{m['rejected']:,}"), ("real time", clock(state.elapsed_s))]
+
+
+def _figures(state: State) -> list[Figure]:
+    curve, traffic = state.curve(), state.traffic_frame()
+    found = figures.learning(curve, single=True) if len(curve) else []
+    return [*found, *([figures.bytes_by_type(traffic)] if len(traffic) else [])]
+
+
+def _figure(figure: Figure) -> dict[str, Any]:
+    return {"key": figure.key, "title": figure.title, "text": figure.text, "width": figure.least_width,
+            "spec": figure.spec() | {"description": figure.words},
+            "frames": {name: packed(frame) for name, frame in figure.frames.items()}}
+
+
+def _counts(nodes: Sequence[Node]) -> list[tuple[str, str, int]]:
+    """(role, state, how many), in the order of the nodes."""
+    return [(*key, n) for key, n in Counter((node.role, node.state) for node in nodes).items()]
+
+
+def _node(node: Node) -> dict[str, Any]:
+    doing = node.doing if node.state == COMPUTING else ""
+    return {"name": node.name, "role": node.role, "state": node.state, "round": node.round, "doing": doing,
+            "bad": node.state == DOWN}
+
+
+def _newest(state: State) -> list[Round]:
+    return sorted(state.rounds.values(), key=lambda one: (-one.number, one.node))[:_ROUNDS]
+
+
+def _round(one: Round, state: State) -> list[str]:
+    """Cells: round, node, entered, took, lost, accuracy, loss, outcome."""
+    values = state.observed.get((one.number, one.node), {})
+    took = "" if one.left_ns is None else seconds((one.left_ns - one.entered_ns) / 1e9)
+    outcome = "under way" if one.left_ns is None else one.why or "completed"
+    observed = [f"{values[name]:.4g}" if name in values else "" for name in ("accuracy", "loss")]
+    return [f"{one.number:,}", state.nodes[one.node].name, seconds(one.entered_ns / 1e9), took,
+            f"{state.lost[one.number]:,}", *observed, outcome]
+
+
+def _refused(state: State) -> list[list[str]]:
+    return [[sender, kind, reason, f"{count:,}"] for (sender, kind, reason), count in
+            state.refused.most_common(_REFUSED)]
