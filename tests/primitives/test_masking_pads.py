@@ -17,7 +17,7 @@ def padded(updates: np.ndarray, clusters: list[int], g0: np.ndarray, scale: floa
     m, n = len(g0), len(updates)
     h = pad.fixed(alpha.directions(g0).reshape(-1))
     seeds = [bytes([i]) * 32 for i in range(n)]
-    pads = {i: pad.pad(seeds[i], 3, h.size) for i in range(n)}
+    pads = {i: pad.pad(seeds[i], h.size) for i in range(n)}
     Y = {i: pad.fixed(pad.payload(unit(updates[i]), clusters[i], m) * (scale if i == 0 else 1.0)) + pads[i]
          for i in range(n)}
     sketched = dict(enumerate(pad.sketches([Y[i] for i in range(n)], 7, 3)))
@@ -60,7 +60,7 @@ def test_a_sketch_of_many_columns_is_the_sum_of_its_signs() -> None:
     rng = np.random.Generator(np.random.Philox(key=1))
     x = rng.standard_normal(150_000)
     x /= np.linalg.norm(x)
-    y = pad.pad(bytes(32), 1, x.size)
+    y = pad.pad(bytes(32), x.size)
     both = pad.sketches([pad.fixed(x) + y, y], 3, 2)
     assert abs(pad.squared_norm(both[0] - both[1]) - 1) < 0.6
     other = pad.sketches([pad.fixed(2 * x)], 3, 2)[0]

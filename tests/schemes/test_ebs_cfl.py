@@ -15,11 +15,12 @@ from emul.base import rows as R
 from emul.base.errors import ScenarioError
 from emul.primitives.masking.shape import Shape
 from emul.protocols.ebs_cfl.elements import elements
+from emul.protocols.ebs_cfl.messages import Correction, Missing, NotHeld, Participants, RoundKey
 from emul.protocols.trust import Clusters
 from emul.roles import Node, World
 from emul.scenario import loads
 from emul.schemes import ebs_cfl, rfca
-from emul.testing import Ran
+from emul.testing import Ran, drive
 from emul.testing.world import run_wiring
 from emul.workers.twin import Twin
 
@@ -200,6 +201,37 @@ def test_attackers_on_updates_work_below_the_masks(attack: str) -> None:
         assert apart(plain, run("rfca")) < 1e-6
     else:
         assert apart(plain, run("rfca")) > 1e-4
+
+
+# --- who asks the dealer, who forgets, who has nothing to say --------------------------------------------------------
+
+@pytest.mark.parametrize(("missing", "answers"), [([[0], [0, 1]], [Correction, NotHeld]),
+                                                  ([[0, 1, 2], [0]], [NotHeld, Correction])])
+def test_the_dealer_mends_a_round_once_and_never_below_half(missing: list[list[int]], answers: list[type]) -> None:
+    class Task:
+        dimension = 20
+
+    role = drive(ebs_cfl.kdc, ebs_cfl.Params(), roles={"server": [0], "kdc": [1], "client": [2, 3, 4, 5]}, task=Task())
+    role.deliver({0: Participants(np.arange(4, dtype=np.int32))})
+    role.advance_to(0.0)                # nobody says that it has its keys
+    assert sorted(role.sent(RoundKey)) == [2, 3, 4, 5]
+    for ids, answer in zip(missing, answers, strict=True):
+        assert not role.sent(answer)
+        role.deliver({0: Missing(np.array(ids, np.int32))})
+        assert list(role.sent(answer)) == [0]
+
+
+@pytest.mark.parametrize(("params", "least"), [("", 5), ("profile: pad", 6)])
+def test_a_client_that_has_lost_its_keys_gets_them_again(params: str, least: int) -> None:
+    seen = run("ebs_cfl", params, rounds=4, faults="[{at: 51 ms, node: client3, crash: true, wipe: true, for: 1 ms}]")
+    assert seen.values[-1]["received"] == 6
+    assert min(value["received"] for value in seen.values) == least
+
+
+def test_a_client_without_an_update_abstains_and_is_mended() -> None:
+    seen = run("ebs_cfl", attacks="[{nodes: {fraction: 0.34}, update: {name: scale, factor: 0.0}}]")
+    assert [value["missing"] for value in seen.values] == [2, 2]
+    assert [value["rejected"] for value in seen.values] == [0, 0]
 
 
 # --- one cluster, parameters ------------------------------------------------------------------------------------------

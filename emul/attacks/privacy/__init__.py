@@ -23,8 +23,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from emul.attacks.privacy.evidence import Evidence, Needs, NotKept, Rows
+from emul.attacks.privacy.masking import Unmask
 from emul.attacks.privacy.membership import Membership
 
-__all__ = ["PRIVACY", "Evidence", "Membership", "Needs", "NotKept", "Rows"]
+__all__ = ["PRIVACY", "Evidence", "Membership", "Needs", "NotKept", "Rows", "Unmask"]
 
-PRIVACY: Mapping[str, Any] = {"membership": Membership}
+PRIVACY: Mapping[str, Any] = {"membership": Membership, "unmask": Unmask}

@@ -1,16 +1,16 @@
 """One-time pads in Z_2^64: RFCA's weighted sum without showing updates to an honest-but-curious server. An extension.
 
-The dealer shares a seed with each client. Payload x_i (m l,): g_i / |g_i| in the slot of its cluster, 0 elsewhere, in
-fixed point with f = 24 bits.
+The dealer shares a seed with each client in each round. Payload x_i (m l,): g_i / |g_i| in the slot of its cluster, 0
+elsewhere, in fixed point with f = 24 bits.
 
-    upload              Y_i = X_i + PRG(seed_i, round)                      mod 2^64
+    upload              Y_i = X_i + PRG(seed_i)                             mod 2^64
     server -> dealer    p_i = <Y_i, fix(h)>, and a sketch S Y_i by 64 rows of random signs
-    dealer -> server    w_i = max(0, p_i - <r_i, fix(h)>), sum_i w_i r_i    r_i = PRG(seed_i, round)
+    dealer -> server    w_i = max(0, p_i - <r_i, fix(h)>), sum_i w_i r_i    r_i = PRG(seed_i)
     server              (sum w_i Y_i - sum w_i r_i) / 2^2f / sum w_i
 
-The server learns the weights and the aggregate, the dealer the cosines; no update and no cluster. Not as in EBS-CFL:
-the norm is estimated by the sketch (within about 18 %), not checked exactly, and a server that falsifies p_i is
-believed.
+The server learns the weights and the aggregate, the dealer the cosines and 64 random projections of each payload; no
+update and no cluster. Not as in EBS-CFL: the norm is estimated by the sketch (within about 18 %), not checked exactly,
+and a server that falsifies p_i is believed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emul.base.streams import generator
-from emul.primitives.crypto.keys import mask_seed
 from emul.primitives.crypto.prg import prg
 from emul.primitives.masking.blocks import Array
 
@@ -39,9 +38,9 @@ def fixed(x: Array) -> Ring:
     return np.rint(x * (1 << BITS)).astype(np.int64).view(np.uint64)
 
 
-def pad(seed: bytes, round_: int, size: int) -> Ring:
-    """r of a round, (size,) uniform in Z_2^64."""
-    return prg(mask_seed(seed, round_), 2 * size).view(np.uint64)
+def pad(seed: bytes, size: int) -> Ring:
+    """r, (size,) uniform in Z_2^64. seed: 32 bytes, of one client and round alone."""
+    return prg(seed, 2 * size).view(np.uint64)
 
 
 def payload(unit: Array, cluster: int, clusters: int) -> Array:

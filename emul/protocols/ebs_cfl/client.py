@@ -51,9 +51,7 @@ async def client(node: Node, d: Masking, encode: Encode = honest) -> None:
     async for round_ in node.rounds(of=node.server):
         with round_:
             said = await train(node, d, shape)
-            keys = await hold_keys(node, d, s, shape, q)
-            key = await node.recv(RoundKey, dealer_of(node), timeout_s=d.dealer_timeout_s,
-                                  accept=shaped(ek1=(shape.segments, 3 * shape.d * q)))
+            keys, key = await hold_keys(node, d, s, shape, q)
             if not said.update.any():
                 node.abstain(node.server, Upload)       # its norm would not pass
                 continue
@@ -70,17 +68,30 @@ async def train(node: Node, d: Masking, shape: Shape) -> Trained:
     return Trained(update, j, got.parameters)
 
 
-async def hold_keys(node: Node, d: Masking, s: ClientState, shape: Shape, q: int) -> ClientKeys:
-    """See to it that the client has its keys, and that the dealer knows. Raises NothingToReceive."""
+async def hold_keys(node: Node, d: Masking, s: ClientState, shape: Shape, q: int) -> tuple[ClientKeys, RoundKey]:
+    """(its keys, that of the round); the dealer is told whether the client has the first. Raises NothingToReceive."""
+    def sound(message: Message) -> None:
+        columns = 3 * shape.d * q
+        demands = {"ek1": (shape.segments, columns)} if isinstance(message, RoundKey) else {
+            "ek0": (shape.d, columns), "A": (shape.clusters, shape.t, shape.d)}
+        shaped(**demands)(message)
+
     source = dealer_of(node)
-    got = await node.gather(ClientKeys, [source], timeout_s=0 if s.keys else d.dealer_timeout_s,
-                            accept=shaped(ek0=(shape.d, 3 * shape.d * q), A=(shape.clusters, shape.t, shape.d)))
-    if got:
-        s.keys = got[source]
-        node.send(source, KeysHeld())
+    while True:                             # ClientKeys go before the RoundKey, if the dealer sends them
+        got: dict[int, Message] = await node.gather((ClientKeys, RoundKey), [source], timeout_s=d.dealer_timeout_s,
+                                                    accept=sound)
+        if not got:
+            raise NothingToReceive("RoundKey has not come")
+        message = got[source]
+        if isinstance(message, RoundKey):
+            break
+        assert isinstance(message, ClientKeys)
+        s.keys = message
+        node.send(source, KeysHeld(True))
     if s.keys is None:
+        node.send(source, KeysHeld(False))
         raise NothingToReceive("ClientKeys have not come")
-    return s.keys
+    return s.keys, message
 
 
 async def answer(node: Node, d: Masking, shape: Shape, said: Trained, keys: ClientKeys, key: RoundKey, encode: Encode,

@@ -133,8 +133,8 @@ async def open_round(node: Node, d: Masking, s: DealerState, session: Session, t
     if session.rows:
         node.send(node.server, NotHeld())
         return
-    if s.unsure:
-        s.unsure -= (await node.gather(KeysHeld, s.unsure, timeout_s=0)).keys()
+    said = await node.gather(KeysHeld, node.clients, timeout_s=0)
+    s.unsure = {k for k in node.clients if (not said[k].held if k in said else k in s.unsure)}
     for i in there:
         if node.clients[i] in s.unsure:
             node.send(node.clients[i], ClientKeys(session.keys.members[i].P[0], session.keys.A))

@@ -72,7 +72,9 @@ class ClientKeys(Message):
 # unscoped: on links that fail for a whole round it has a chance of its own
 @dataclass(frozen=True)
 class KeysHeld(Message, unscoped=True):
-    """Client to dealer: I have my keys."""
+    """Client to dealer."""
+
+    held: bool                      # I have my keys; or I have none
 
 
 @dataclass(frozen=True)
@@ -188,9 +190,9 @@ class Renewed(Message):
 
 @dataclass(frozen=True)
 class PadKey(Message):
-    """Dealer to client, once."""
+    """Dealer to client."""
 
-    seed: Octets                    # (32,)
+    seed: Octets                    # (32,), of this round
 
 
 @dataclass(frozen=True)

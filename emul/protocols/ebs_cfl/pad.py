@@ -1,21 +1,21 @@
 """Profile `pad` of EBS-CFL: the same roles and models, one-time pads in place of the masks.
 
-The server learns weights and aggregate, the dealer the cosines (`emul.primitives.masking.pad`); neither sees an update
-or a cluster, unless both collude. A client that is missing is left out: nothing has to be mended. Bytes of the arrays
-in each message: PadKey 32, Padded 8 m l, Products 524 n, PadWeights 12 n + 8 m l; References 8 m l.
+The server learns weights and aggregate, the dealer cosines and sketches (`emul.primitives.masking.pad`); neither sees
+an update or a cluster, unless both collude. A client that is missing is left out: nothing has to be mended. Bytes of
+the arrays in each message: PadKey 32, Padded 8 m l, Products 524 n, PadWeights 12 n + 8 m l; References 8 m l.
 
-Seeds come from the dealer's stream, for emulation only: who has the scenario's seed has every pad.
+Seeds come from the scenario's seed, for emulation only: who has it has every pad.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 
 from emul.base.errors import NothingToReceive, TooFewClients
+from emul.base.streams import seed_bytes
 from emul.primitives.crypto.keys import KEY_BYTES
 from emul.primitives.masking import alpha, pad
 from emul.primitives.masking.aggregate import LEAST_WEIGHT
@@ -28,7 +28,6 @@ from emul.protocols.demands import ascending, demand, shaped
 from emul.protocols.ebs_cfl.client import train
 from emul.protocols.ebs_cfl.design import Masking, dealer_of, shape_of
 from emul.protocols.ebs_cfl.messages import (
-    KeysHeld,
     NotHeld,
     Padded,
     PadKey,
@@ -107,35 +106,23 @@ def aggregate(Y: Mapping[int, Ring], said: PadWeights, clusters: int) -> tuple[A
 
 # --- dealer ---------------------------------------------------------------------------------------------------------
 
-@dataclass
-class DealerState:
-    """A seed for each client."""
-
-    unsure: set[int]
-    seeds: list[bytes] = field(default_factory=list)
-
-
 async def dealer(node: Node, d: Masking) -> None:
-    """Rounds of the dealer, which follows the server: seeds to those that have none, then one answer of weights."""
-    shape, s = shape_of(node, d), node.state(DealerState(set(node.clients)))
-    if not s.seeds:
-        s.seeds = [node.rng.bytes(KEY_BYTES) for _ in node.clients]
+    """Rounds of the dealer, which follows the server: seeds to those that take part, then one answer of weights."""
+    shape = shape_of(node, d)
     async for round_ in node.rounds(of=node.server):
         with round_:
             h = await node.recv(References, node.server, timeout_s=d.dealer_timeout_s,
                                 accept=shaped(h=(shape.clusters, shape.length)))
             there = await node.recv(Participants, node.server, timeout_s=d.dealer_timeout_s,
                                     accept=lambda m: ascending("clients", m.clients, range(shape.clients)))
-            if s.unsure:
-                s.unsure -= (await node.gather(KeysHeld, s.unsure, timeout_s=0)).keys()
-            for i in there.clients.tolist():
-                if node.clients[i] in s.unsure:
-                    node.send(node.clients[i], PadKey(np.frombuffer(s.seeds[i], np.uint8)))
+            seeds = {i: seed_bytes(node.seed, "ebs_cfl", "pad", i, int(round_)) for i in there.clients.tolist()}
+            for i, seed in seeds.items():
+                node.send(node.clients[i], PadKey(np.frombuffer(seed, np.uint8)))
             asked = await node.recv(Products, node.server, accept=partial(_sound, there=there.clients.tolist()))
             if len(asked.clients) < d.least(len(there.clients)):
                 node.send(node.server, NotHeld())
                 continue
-            node.send(node.server, await node.compute("weights", weigh, s.seeds, asked, h.h, node.seed, int(round_),
+            node.send(node.server, await node.compute("weights", weigh, seeds, asked, h.h, node.seed, int(round_),
                                                       work=len(asked.clients) * h.h.size))
 
 
@@ -144,10 +131,10 @@ def _sound(message: Products, there: list[int]) -> None:
     shaped(p=(len(message.clients),), sketch=(len(message.clients), pad.SKETCH))(message)
 
 
-def weigh(seeds: list[bytes], asked: Products, h: Array, seed: int, round_: int) -> PadWeights:
+def weigh(seeds: Mapping[int, bytes], asked: Products, h: Array, seed: int, round_: int) -> PadWeights:
     """w_i of those whose norm is sound, and the weighted sum of their pads."""
     clients = asked.clients.tolist()
-    pads = {i: pad.pad(seeds[i], round_, h.size) for i in clients}
+    pads = {i: pad.pad(seeds[i], h.size) for i in clients}
     w, _ = pad.weights(dict(zip(clients, asked.p.tolist(), strict=True)),
                        dict(zip(clients, asked.sketch, strict=True)), pads, pad.fixed(h.reshape(-1)), seed, round_)
     weights = np.array(list(w.values()), np.int64)
@@ -157,33 +144,21 @@ def weigh(seeds: list[bytes], asked: Products, h: Array, seed: int, round_: int)
 
 # --- client ---------------------------------------------------------------------------------------------------------
 
-@dataclass
-class ClientState:
-    """What a client keeps."""
-
-    seed: bytes = b""
-
-
 async def client(node: Node, d: Masking) -> None:
-    """Rounds of a client."""
-    shape, s, source = shape_of(node, d), node.state(ClientState()), dealer_of(node)
+    """Rounds of a client, which keeps nothing between them."""
+    shape = shape_of(node, d)
     async for round_ in node.rounds(of=node.server):
         with round_:
             said = await train(node, d, shape)
-            got = await node.gather(PadKey, [source], timeout_s=0 if s.seed else d.dealer_timeout_s,
-                                    accept=shaped(seed=(KEY_BYTES,)))
-            if got:
-                s.seed = got[source].seed.tobytes()
-                node.send(source, KeysHeld())
-            if not s.seed:
-                raise NothingToReceive("PadKey has not come")
-            y = await node.compute("encode", encode, shape, said.update, said.cluster, s.seed, int(round_),
+            key = await node.recv(PadKey, dealer_of(node), timeout_s=d.dealer_timeout_s,
+                                  accept=shaped(seed=(KEY_BYTES,)))
+            y = await node.compute("encode", encode, shape, said.update, said.cluster, key.seed.tobytes(),
                                    work=shape.clusters * shape.length)
             node.send(node.server, Padded(y))
 
 
-def encode(shape: Shape, update: np.ndarray, cluster: int, seed: bytes, round_: int) -> Ring:
-    """Y = X + PRG(seed, round) mod 2^64."""
+def encode(shape: Shape, update: np.ndarray, cluster: int, seed: bytes) -> Ring:
+    """Y = X + PRG(seed) mod 2^64."""
     x = pad.fixed(pad.payload(unit(update), cluster, shape.clusters))
-    x += pad.pad(seed, round_, x.size)
+    x += pad.pad(seed, x.size)
     return x
