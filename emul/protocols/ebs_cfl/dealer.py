@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 
+from emul.base.errors import TooFewClients
 from emul.primitives.masking import alpha, rounds
 from emul.primitives.masking.blocks import Array
 from emul.primitives.masking.keys import Keys, draw_keys, renewed, restarted, server_keys, verification_keys
@@ -142,9 +143,12 @@ async def open_round(node: Node, d: Masking, s: DealerState, session: Session, t
 
 
 async def deal(node: Node, d: Masking, session: Session, there: list[int], round_: int) -> None:
-    """Round keys of one attempt, and its checks."""
-    session.rows = await node.compute("mask rows", rounds.mask_rows, session.keys, node.seed,
-                                      (int(round_), session.attempt), there, d.mask_norm)
+    """Round keys of one attempt, and its checks. Raises TooFewClients if there are no masks that add up."""
+    try:
+        session.rows = await node.compute("mask rows", rounds.mask_rows, session.keys, node.seed,
+                                          (int(round_), session.attempt), there, d.mask_norm)
+    except ValueError as error:
+        raise TooFewClients(str(error)) from None
     members = dict(enumerate(session.keys.members))
     for i in there:
         ek1 = await node.compute("round key", rounds.round_key, members[i], session.rows[i])
@@ -176,10 +180,11 @@ async def mend(node: Node, d: Masking, session: Session, missing: list[int], rou
 async def restart(node: Node, d: Masking, session: Session, left: Sequence[int], round_: int) -> None:
     """The round once more, for those that are left."""
     session.attempt += 1
+    new: Mapping[int, tuple[Array, Array]] = {}
     if d.renews:
         session.keys = await node.compute("restart", restarted, session.keys, node.seed, left,
                                           (int(round_), session.attempt), d.zeta, d.skt_mask)
         new = renewed(session.keys, left)
-        node.send(node.server, Renewed(np.array(sorted(new), np.int32), [new[g][0] for g in sorted(new)],
-                                       [new[g][1] for g in sorted(new)]))
+    node.send(node.server, Renewed(np.array(sorted(new), np.int32), [new[g][0] for g in sorted(new)],
+                                   [new[g][1] for g in sorted(new)]))
     await deal(node, d, session, list(left), round_)

@@ -179,7 +179,7 @@ class StandIns(Message):
 
 @dataclass(frozen=True)
 class Renewed(Message):
-    """12, dealer to server, `recovery: restart`: keys for those that are left, where others must sum to zero, too."""
+    """12, dealer to server, `recovery: restart`: keys for those that are left, of no group where the old ones do."""
 
     groups: Ids
     tau1: list[Rows]

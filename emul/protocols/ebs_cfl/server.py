@@ -1,6 +1,6 @@
 """The server of EBS-CFL: it trusts by references of its own, and adds up uploads that it only sees encoded.
 
-    set_up      keys from the dealer, asked for until they are there
+    set_up      keys from the dealer (`held.py`)
     collect     uploads of a round, checked; who fails may send again, whoever is missing is mended by the dealer
     aggregate   E, W, g (`emul.primitives.masking.aggregate`)
 """
@@ -8,43 +8,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from functools import partial
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from emul.base.errors import NothingToReceive, TooFewClients
 from emul.primitives.masking import alpha, rounds
 from emul.primitives.masking.aggregate import LEAST_WEIGHT, Trust, directions_of, group_sums, trust
-from emul.primitives.masking.alpha import Compact, Factor
+from emul.primitives.masking.alpha import Factor
 from emul.primitives.masking.blocks import Array
 from emul.primitives.masking.keys import ServerKeys
 from emul.primitives.masking.shape import Shape
 from emul.protocols.clustered import Models
-from emul.protocols.demands import demand, shaped
+from emul.protocols.demands import ascending, demand, shaped
 from emul.protocols.ebs_cfl.design import Masking, dealer_of, shape_of
+from emul.protocols.ebs_cfl.held import Held, set_up
 from emul.protocols.ebs_cfl.messages import (
-    AlphaKeys,
-    AlphaTensor,
     Checks,
     Correction,
     Missing,
     NotHeld,
     Participants,
-    References,
     Renewed,
     Resend,
-    ServerKeySet,
     StandIns,
     Upload,
-    VerifyKeys,
-    Wanted,
 )
-from emul.protocols.setup import TRIES
 from emul.protocols.trust import Clusters, Trusting, moved, prepare, step_norms, tell
 from emul.roles import Message, Node
-
-BATCH_BYTES = 1 << 28                   # of alpha keys that are under way at a time
 
 
 @dataclass
@@ -52,11 +43,7 @@ class ServerState:
     """What the server keeps: models and references, and keys."""
 
     clusters: Clusters = field(default_factory=Clusters)
-    keys: ServerKeys | None = None
-    vk: list[Array] = field(default_factory=list)               # by group, (3dq,)
-    version: int = 0                                            # of the references that alpha keys are of
-    held: bool = False                                          # the dealer has these references
-    alpha: dict[tuple[int, int], Factor | Array] = field(default_factory=dict)  # (client or group, set) -> its key
+    held: Held = field(default_factory=Held)
 
 
 @dataclass
@@ -79,16 +66,15 @@ async def server(node: Node, d: Masking, how: Trusting) -> None:
     async for round_ in node.rounds():
         with round_:
             models, g0 = await prepare(node, how, s.clusters, round_)
-            Gammas = await set_up(node, d, s, shape, g0)
+            keys, Gammas = await set_up(node, d, s.held, shape, s.clusters.version, g0)
             cohort = node.sample(node.clients, d.fraction)
             node.offer("cohort", cohort)
             node.offer("reference", g0)
             node.send(dealer_of(node), Participants(_ids(node, cohort)))
             node.broadcast(cohort, Models(models))
-            got = await collect(node, d, s, shape, cohort)
+            got = await collect(node, d, s.held.vk, shape, cohort)
             norms = await step_norms(node, how, s.clusters)
-            assert s.keys is not None
-            directions, found = await node.compute("aggregate", aggregate, d, shape, s.keys, s.alpha, Gammas, got,
+            directions, found = await node.compute("aggregate", aggregate, d, shape, keys, s.held.alpha, Gammas, got,
                                                    work=len(got.uploads) * shape.length)
             s.clusters.models = moved(models, directions, norms, how)
             there = [i for i in sorted(got.uploads) if i not in got.stand_ins]
@@ -102,112 +88,13 @@ def _ids(node: Node, nodes: Sequence[int]) -> np.ndarray:
     return np.array(sorted(place[k] for k in nodes), np.int32)
 
 
-# --- keys -----------------------------------------------------------------------------------------------------------
-
-async def set_up(node: Node, d: Masking, s: ServerState, shape: Shape, g0: Array) -> list[Array]:
-    """See to it that there are keys of these references; Gamma of each set. Raises TooFewClients."""
-    dealer, h = dealer_of(node), alpha.directions(g0)
-    if s.version != s.clusters.version:
-        s.version, s.held, s.alpha = s.clusters.version, False, {}
-    Gammas: list[Array] = []
-    for _ in range(TRIES + 2 * shape.clients):
-        if s.keys is not None and not Gammas:
-            Gammas = await node.compute("gammas", alpha.gammas, shape, s.keys.A, h, d.weighting)
-        lacking = _lacking(d, s, shape)
-        if s.keys is not None and s.vk and not lacking:
-            return Gammas
-        begun = node.now_ns
-        if not s.held:
-            node.send(dealer, References(s.version, h))
-        first = s.keys is None or not s.vk
-        whose = [] if s.keys is None else lacking[:_batch(d, shape)]
-        node.send(dealer, Wanted(s.version, first, np.array(whose, np.int32)))
-        answered = await _take_keys(node, d, s, shape, first, whose, Gammas)
-        s.held = answered
-        if not answered and node.now_ns == begun:
-            break                       # settled at once: the dealer has left the round, asking again is no use
-    raise TooFewClients("set-up: the dealer has not sent its keys")
-
-
-def _lacking(d: Masking, s: ServerState, shape: Shape) -> list[int]:
-    """Clients, or groups, of which an alpha key has not come."""
-    every = range(len(shape.groups) if d.alpha == "full" else shape.clients)
-    return [i for i in every if any((i, which) not in s.alpha for which in range(d.sets))]
-
-
-def _batch(d: Masking, shape: Shape) -> int:
-    """How many clients' alpha keys are asked for at a time."""
-    rows = shape.segments * 3 * shape.d * shape.q * 8
-    size = rows * 4 * (shape.d * shape.q) ** 2 if d.alpha == "full" else rows * 2
-    return max(1, BATCH_BYTES // (size * d.sets))
-
-
-async def _take_keys(node: Node, d: Masking, s: ServerState, shape: Shape, first: bool, whose: list[int],
-                     Gammas: list[Array]) -> bool:
-    """Whether something of what was asked for has come."""
-    dealer, wait, came = dealer_of(node), d.dealer_timeout_s, False
-    if first:
-        got = await node.gather((ServerKeySet, NotHeld), [dealer], timeout_s=wait, accept=partial(_sound_keys, shape))
-        if isinstance(keys := got.get(dealer), ServerKeySet):
-            s.keys, came = ServerKeys(**{f.name: getattr(keys, f.name) for f in fields(ServerKeys)}), True
-        else:
-            return False
-        verify = await node.gather(VerifyKeys, [dealer], timeout_s=wait, accept=partial(_sound_rows, shape))
-        s.vk = verify[dealer].vk if verify else []
-    for _ in range(len(whose) * d.sets):
-        one = (await node.gather((AlphaKeys, AlphaTensor, NotHeld), [dealer], timeout_s=wait,
-                                 accept=partial(_sound_alpha, d, shape))).get(dealer)
-        if isinstance(one, AlphaKeys):
-            key = Compact(one.F, one.B)
-            s.alpha[one.client, one.which] = await node.compute("factor", alpha.factor, key, Gammas[one.which])
-            came = True
-        elif isinstance(one, AlphaTensor):
-            s.alpha[one.group, one.which], came = one.tensor, True
-        elif isinstance(one, NotHeld):
-            break
-    return came
-
-
-def _sound_keys(shape: Shape, message: Message) -> None:
-    """Raise ProtocolViolation unless all keys have their sizes."""
-    if not isinstance(message, ServerKeySet):
-        return
-    d, N, groups = shape.d, shape.clients, shape.groups
-    shaped(A=(shape.clusters, shape.t, d), betaG=(d, 2 * d * N), dk=(2 * d * N, 3 * d * N))(message)
-    for name, rows, columns in (("beta", None, 2), ("tau1", 2, 2), ("tau2", 2, 2), ("tau3", 2, 2), ("tk0", 2, -2),
-                                ("tk1", 3, -3)):
-        found = [matrix.shape for matrix in getattr(message, name)]
-        expected = [(d if rows is None else rows * d * len(group), columns * d * len(group) if columns > 0 else
-                     -columns * d * N) for group in groups]
-        demand(found == expected, f"{name}: not of its size")
-
-
-def _sound_rows(shape: Shape, message: VerifyKeys) -> None:
-    demand([row.shape for row in message.vk] == [(3 * shape.d * len(group),) for group in shape.groups],
-           "vk: not of its size")
-
-
-def _sound_alpha(d: Masking, shape: Shape, message: Message) -> None:
-    if isinstance(message, AlphaKeys):
-        demand(0 <= message.client < shape.clients, "client: out of range")
-        q = len(shape.groups[message.client // shape.q])
-        shaped(F=(shape.segments, 3 * shape.d * q, 2), B=(2, 2 * shape.d * q, 2 * shape.d * q))(message)
-    elif isinstance(message, AlphaTensor):
-        demand(0 <= message.group < len(shape.groups), "group: out of range")
-        k = shape.d * len(shape.groups[message.group])
-        shaped(tensor=(shape.segments, 2 * k, 3 * k, 2 * k))(message)
-    if isinstance(message, AlphaKeys | AlphaTensor):
-        demand(isinstance(message, AlphaTensor) == (d.alpha == "full"), "keys of the other kind")
-        demand(0 <= message.which < d.sets, "which: out of range")
-
-
 # --- uploads --------------------------------------------------------------------------------------------------------
 
-async def collect(node: Node, d: Masking, s: ServerState, shape: Shape, cohort: Sequence[int]) -> Collected:
+async def collect(node: Node, d: Masking, vk: Sequence[Array], shape: Shape, cohort: Sequence[int]) -> Collected:
     """Sound uploads of one round, with what stands in for those that are missing. Raises TooFewClients."""
     there = _ids(node, cohort).tolist()
     got = Collected({}, {})
-    await gather_checked(node, d, s, shape, got, there)
+    await gather_checked(node, d, vk, shape, got, there)
     while missing := [i for i in there if i not in got.uploads]:
         left = [i for i in there if i in got.uploads]
         if len(left) < d.least(len(there)):
@@ -220,15 +107,13 @@ async def collect(node: Node, d: Masking, s: ServerState, shape: Shape, cohort: 
         if got.attempt == d.restarts:
             raise TooFewClients(f"{len(missing)} uploads are missing after {d.restarts} restarts")
         there, got.uploads, got.attempt = left, {}, got.attempt + 1
-        if d.renews:
-            new = await node.recv(Renewed, dealer_of(node), timeout_s=d.dealer_timeout_s)
-            got.renewed = {g: (new.tau1[k], new.tk1[k]) for k, g in enumerate(new.groups.tolist())}
-        await gather_checked(node, d, s, shape, got, there)
+        got.renewed = await renewal(node, d, shape)
+        await gather_checked(node, d, vk, shape, got, there)
     return got
 
 
-async def gather_checked(node: Node, d: Masking, s: ServerState, shape: Shape, got: Collected,
-                         there: list[int]) -> None:
+async def gather_checked(node: Node, d: Masking, vk: Sequence[Array], shape: Shape, got: Collected, there: list[int],
+                         ) -> None:
     """Uploads of one attempt; who fails its check may send again. Raises what `recv` raises without checks."""
     def sound(message: Upload) -> None:
         demand(message.attempt == got.attempt, "attempt: another one")
@@ -242,7 +127,7 @@ async def gather_checked(node: Node, d: Masking, s: ServerState, shape: Shape, g
                             accept=shaped(e=(len(there), shape.segments)))
     got.checks = dict(zip(there, dealt.e, strict=True))
     for left in range(d.resend, -1, -1):
-        wrong = await node.compute("verify", verify, d, shape, s.vk, got.checks,
+        wrong = await node.compute("verify", verify, d, shape, vk, got.checks,
                                    {place[k]: m.delta for k, m in arrived.items()}, work=len(arrived) * shape.length)
         got.uploads |= {place[k]: m.delta for k, m in arrived.items() if place[k] not in wrong}
         again = [node.clients[i] for i in wrong]
@@ -280,6 +165,23 @@ async def mend(node: Node, d: Masking, shape: Shape, got: Collected, missing: li
         got.uploads |= dict(zip(missing, answer.uploads, strict=True))
     else:
         raise NothingToReceive("the dealer has not mended the round")
+
+
+async def renewal(node: Node, d: Masking, shape: Shape) -> dict[int, tuple[Array, Array]]:
+    """{group: (tau1, tk1)} of a restart; {} where the old ones do. Raises NothingToReceive."""
+    def sound(message: Message) -> None:
+        if isinstance(message, Renewed):
+            ascending("groups", message.groups, range(len(shape.groups)))
+            sizes = [shape.d * len(shape.groups[g]) for g in message.groups.tolist()]
+            demand([tau.shape for tau in message.tau1] == [(2 * k, 2 * k) for k in sizes], "tau1: not of its size")
+            columns = 3 * shape.d * shape.clients
+            demand([tk.shape for tk in message.tk1] == [(3 * k, columns) for k in sizes], "tk1: not of its size")
+
+    dealer = dealer_of(node)
+    new = (await node.gather((Renewed, NotHeld), [dealer], timeout_s=d.dealer_timeout_s, accept=sound)).get(dealer)
+    if not isinstance(new, Renewed):
+        raise NothingToReceive("the dealer has not begun anew")
+    return {g: (new.tau1[k], new.tk1[k]) for k, g in enumerate(new.groups.tolist())}
 
 
 # --- aggregation ----------------------------------------------------------------------------------------------------
