@@ -55,9 +55,9 @@ class Kill:
     after_s: float                  # of the command's start, or of its journal's
 
 
-def written(scheme: str, mode: str, folder: Path) -> Path:
-    """The scheme's example with more training, so that there is something to cut."""
-    text = schemes.find(scheme).EXAMPLE.replace("steps: 1", "epochs: 8").replace("mode: zero", f"mode: {mode}")
+def written(scheme: str, mode: str, folder: Path, more: str = "") -> Path:
+    """The scheme's example with more training, so that there is something to cut. more: sections that it lacks."""
+    text = schemes.find(scheme).EXAMPLE.replace("steps: 1", "epochs: 8").replace("mode: zero", f"mode: {mode}") + more
     path = folder / f"{scheme}-{mode}.yaml"
     path.write_text(text)
     return path
@@ -67,8 +67,8 @@ def command(scenario: Path, out: Path) -> list[str]:
     return [sys.executable, "-m", "emul", "run", str(scenario), "--quiet", "--workers", "2", "--out", str(out)]
 
 
-def reference(scheme: str, mode: str, folder: Path) -> Reference:
-    scenario, out = written(scheme, mode, folder), folder / "whole"
+def reference(scheme: str, mode: str, folder: Path, more: str = "") -> Reference:
+    scenario, out = written(scheme, mode, folder, more), folder / "whole"
     begin = time.monotonic()
     with subprocess.Popen(command(scenario, out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
         until_begun(out, run)

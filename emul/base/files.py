@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,13 +18,15 @@ def write_atomically(path: Path) -> Iterator[Path]:
 
     An OSError of the block that is about this file names `path`.
     """
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EEXIST, "is no regular file", str(path))        # a device would be replaced by a file
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary
         os.replace(temporary, path)
     except OSError as e:
         if e.filename not in (None, str(temporary)) or e.errno is None:
-            raise
+            raise                       # about another file
         raise OSError(e.errno, os.strerror(e.errno), str(path)) from None
     finally:
         with contextlib.suppress(OSError):

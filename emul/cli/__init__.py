@@ -109,7 +109,7 @@ def _run_command() -> int | None:
         print(e, file=sys.stderr)
         return BAD_INPUT if _about_input(e) else FAILED
     except OSError as e:            # a disk that is full, a place that cannot be written, a directory that has gone
-        print(f"{e.filename or 'a file'}: {e.strerror or e}", file=sys.stderr)
+        print(f"{e.filename or 'output'}: {e.strerror or e}", file=sys.stderr)
         return FAILED if e.filename is None or e.errno == errno.ENOSPC else BAD_INPUT
     except Exception as e:
         if not hasattr(e, "show"):  # else an error of the command line itself

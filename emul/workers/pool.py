@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import multiprocessing.forkserver
 import multiprocessing.util
 import os
 import secrets
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -91,6 +93,8 @@ class Workers:
         me, temporary = str(os.getpid()), multiprocessing.util.get_temp_dir()       # of the fork server's socket
         with _no_main(), _one_thread_each():
             from emul.workers.entry import run
+            with _interrupts_held():
+                multiprocessing.forkserver.ensure_running()
             for index in range(self.workers):
                 told = self._directory, temporary, str(index), me, self._token.decode()
                 process = server.Process(target=run, args=told, daemon=True, name=f"emul-worker-{index}")
@@ -397,6 +401,16 @@ def _no_main() -> Iterator[None]:
         yield
     finally:
         main.__dict__.update(kept)
+
+
+@contextlib.contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """A Ctrl-C comes when the block is over; what is started in it, and all that is forked from that, hears of none."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextlib.contextmanager
