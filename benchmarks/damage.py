@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.kills import DONE, cases
 from emul import cli, engine, load_run, schemes
 from emul.base.errors import EmulError
 from emul.record import rundir, salvage
@@ -281,7 +282,8 @@ def directories(count: int, seed: int, names: Sequence[str] = ("fedavg", "secagg
     with tempfile.TemporaryDirectory(prefix="emul-damage-") as name:
         home = Path(name)
         found = originals(home, names)
-        for number in range(count):
+        for number in cases(count):
+            outcomes[DONE] += 1
             original = draw.choice(found)
             folder = home / str(number)
             folder.mkdir()
@@ -310,7 +312,8 @@ def main() -> None:
             continue
         outcomes, wrong = hunt(count, arguments.seed)
         failed |= bool(wrong)
-        print(f"{count} {title}: " + ", ".join(f"{name} {n}" for name, n in sorted(outcomes.items())))
+        done = outcomes.pop(DONE, 0)
+        print(f"{done} of {count} {title}: " + ", ".join(f"{name} {n}" for name, n in sorted(outcomes.items())))
         print("\n".join(wrong) or "nothing was wrong", flush=True)
     sys.exit(failed)
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.kills import MARK, command, processes, until_begun
+from benchmarks.kills import DONE, MARK, cases, command, processes, until_begun
 from emul import engine, schemes
 from emul.base.errors import EmulError
 from emul.record import rundir, salvage
@@ -232,7 +232,8 @@ def hunt(count: int, seed: int) -> tuple[Counter[str], list[str]]:
         (whole,) = engine.run(scenario, workers=0, out=home / "whole")
         assert whole.directory is not None
         assert whole.summary is not None
-        for number in range(count):
+        for number in cases(count):
+            outcomes[DONE] += 1
             case = CASES[number % len(CASES)]
             folder = home / str(number)
             (folder / "tmp").mkdir(parents=True)

@@ -32,6 +32,7 @@ from emul.workers.pool import Workers
 
 VICTIMS = ("worker", "coordinator", "both")
 MARK = "EMUL_KILL_TEST"             # in the environment of a run: by it its processes are found
+DONE = "cases"                      # key of a hunt's outcomes: how many there were
 EARLY = 0.1                         # share of kills before there is a journal
 _END_S = 20.0                       # how long what was not killed may take to end by itself
 
@@ -155,13 +156,31 @@ def gone_on_with(run: Path, kill: Kill, ref: Reference, pool: Workers) -> list[s
     return wrong
 
 
+def cases(count: int) -> Iterator[int]:
+    """0, 1, ... below `count`; after a Ctrl-C the case that is under way is the last."""
+    enough = False
+
+    def stop(*_: object) -> None:
+        nonlocal enough
+        enough = True
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        for number in range(count):
+            if enough:
+                return
+            yield number
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def hunt(count: int, seed: int) -> tuple[Counter[str], list[str]]:
     """`count` kills: (what became of them, what was wrong)."""
     draw = random.Random(seed)
     names, outcomes, wrong = sorted(schemes.known()), Counter[str](), list[str]()
     with tempfile.TemporaryDirectory(prefix="emul-kills-") as name, Workers(2) as pool:
         home, references = Path(name), dict[tuple[str, str], Reference]()
-        for number in range(count):
+        for number in cases(count):
             scheme, mode = names[number % len(names)], "measured" if draw.random() < 0.25 else "zero"
             ref = references.get((scheme, mode)) or reference(scheme, mode, home)
             references[scheme, mode] = ref

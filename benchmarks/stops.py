@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.kills import MARK, Reference, command, processes, reference, until_begun
+from benchmarks.kills import DONE, MARK, Reference, cases, command, processes, reference, until_begun
 from emul.base.errors import EmulError
 from emul.record import rundir, salvage
 
@@ -154,7 +154,8 @@ def hunt(count: int, seed: int) -> tuple[Counter[str], list[str]]:
     outcomes, wrong = Counter[str](), list[str]()
     with tempfile.TemporaryDirectory(prefix="emul-stops-") as name:
         home, references = Path(name), dict[str, Reference]()
-        for number in range(count):
+        for number in cases(count):
+            outcomes[DONE] += 1
             stop, scheme = STOPS[number % len(STOPS)], draw.choice(SCHEMES)
             ref = references.get(scheme) or reference(scheme, "zero", home, f"workers: {{timeout: {TIMEOUT_S} s}}\n")
             references[scheme] = ref

@@ -48,6 +48,8 @@ def resume(directory: Path, workers: int | Workers | Twin | None = None, plugins
         raise RecordError(f"{directory}: the run has ended; there is nothing to go on with")
     modules = list(command.plugins if plugins is None else plugins)
     with there.claimed():
+        for _ in read(there.journal).chunks():      # damaged: say so before anything is computed
+            pass
         results = [_go_on(there, workers, modules, quiet, watch)]
     rest = loads(command.scenario, str(directory / "command.json"), plugins=modules)
     for place in sorted({*range(command.place, len(rest.schemes))} - begun(directory.parent, command)):

@@ -93,7 +93,7 @@ def test_an_interrupted_run_exits_130_keeps_its_journal_and_leaves_no_process(
     # Ctrl-C reaches every process of the terminal's group: the workers must not mind
     for pid in [*processes, endless.pid]:
         os.kill(pid, signal.SIGINT)
-    _, err = endless.communicate(timeout=20)
+    _, err = endless.communicate(timeout=60)
     assert endless.returncode == 130, err
     assert err.splitlines()[-1] == "interrupted"
     assert "Traceback" not in err
