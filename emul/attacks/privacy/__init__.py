@@ -25,7 +25,10 @@ from typing import Any
 from emul.attacks.privacy.evidence import Evidence, Needs, NotKept, Rows
 from emul.attacks.privacy.masking import Unmask
 from emul.attacks.privacy.membership import Membership
+from emul.attacks.privacy.shared_mask import SharedMask
+from emul.attacks.privacy.slot_leak import SlotLeak
 
-__all__ = ["PRIVACY", "Evidence", "Membership", "Needs", "NotKept", "Rows", "Unmask"]
+__all__ = ["PRIVACY", "Evidence", "Membership", "Needs", "NotKept", "Rows", "SharedMask", "SlotLeak", "Unmask"]
 
-PRIVACY: Mapping[str, Any] = {"membership": Membership, "unmask": Unmask}
+PRIVACY: Mapping[str, Any] = {"membership": Membership, "shared_mask": SharedMask, "slot_leak": SlotLeak,
+                              "unmask": Unmask}
