@@ -19,7 +19,7 @@ import numpy as np
 
 from emul.learning import NodeTask
 from emul.learning.models import BUILT_IN
-from emul.learning.objectives import PrototypePull
+from emul.learning.objectives import CosineAlignment, Objective, PrototypePull
 from emul.learning.pooling import Pool
 from emul.protocols.demands import Demand, ascending, shaped
 from emul.roles import Matrix, Message, Node, Vector, Words, World, checks
@@ -49,7 +49,7 @@ class Own(Message):
 @dataclass(frozen=True)
 class Params:
     lambda_: float = 1.0                # weight of the distance
-    loss: Literal["mse", "l2_sum", "l2_mean"] = "mse"
+    loss: Literal["mse", "l2_sum", "l2_mean", "cosine"] = "mse"     # cosine: over the batch's classes, as in ppfpl
     aggregate: Literal["mean", "weighted"] = "mean"
     predict: Literal["model", "nearest"] = "model"      # what is evaluated: the own model, or the nearest G^j
     deadline_s: float | None = None     # of a round at the server; None: until the fates are known
@@ -104,7 +104,8 @@ def table_of(classes: int, features: int) -> Demand:
 
 def train(task: NodeTask, model: Vector, means: Prototypes, p: Params) -> tuple[Vector, Prototypes, dict[int, int]]:
     """L_k from `model` on: (the model after it, P_k, samples of each class)."""
-    pull = PrototypePull.to(means, task.classes, p.lambda_, p.loss, WHOLE)
+    pull: Objective = CosineAlignment.to(means, task.classes, p.lambda_) if p.loss == "cosine" else \
+        PrototypePull.to(means, task.classes, p.lambda_, p.loss, WHOLE)
     found: tuple[Vector, Prototypes, dict[int, int]] = task.train_prototypes(model, task.objective + pull, WHOLE)
     return found
 
