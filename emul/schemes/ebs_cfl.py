@@ -101,7 +101,7 @@ def _forging(encode: Encode) -> Any:
 BEHAVIOURS = {"scaled": _forging(forged.scaled), "flat_masks": _forging(forged.flat_masks),
               "mixed": _forging(forged.mixed)}
 HONEST = clustered.honest_update
-MESSAGES = (*messages.MASKED, *messages.PADDED)
+MESSAGES = messages.MESSAGES
 ROLES = {"server": server, "kdc": kdc, "client": client}
 PLACES = {"kdc": "kdc | server[1]"}
 STATELESS = ("client",)

@@ -228,10 +228,10 @@ def test_a_client_that_has_lost_its_keys_gets_them_again(params: str, least: int
     assert min(value["received"] for value in seen.values) == least
 
 
-def test_a_client_without_an_update_abstains_and_is_mended() -> None:
+def test_an_update_of_zeros_is_rejected_for_its_norm_and_mended() -> None:
     seen = run("ebs_cfl", attacks="[{nodes: {fraction: 0.34}, update: {name: scale, factor: 0.0}}]")
     assert [value["missing"] for value in seen.values] == [2, 2]
-    assert [value["rejected"] for value in seen.values] == [0, 0]
+    assert [value["rejected"] for value in seen.values] == [2, 2]
 
 
 # --- one cluster, parameters ------------------------------------------------------------------------------------------

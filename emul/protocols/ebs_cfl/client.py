@@ -40,7 +40,7 @@ Encode = Callable[[Shape, NodeTask, Trained, ClientKeys, Array], Array]         
 
 
 def honest(shape: Shape, task: NodeTask, said: Trained, keys: ClientKeys, ek1: Array) -> Array:
-    """delta_i = seg(g_i / |g_i|) A_j P1_i + ek1_i."""
+    """delta_i = seg(g_i / |g_i|) A_j P1_i + ek1_i. An update of zeros is rejected for its norm: an abstention."""
     return rounds.upload(shape, said.update, said.cluster, keys.A, keys.ek0, ek1)
 
 
@@ -52,9 +52,6 @@ async def client(node: Node, d: Masking, encode: Encode = honest) -> None:
         with round_:
             said = await train(node, d, shape)
             keys, key = await hold_keys(node, d, s, shape, q)
-            if not said.update.any():
-                node.abstain(node.server, Upload)       # its norm would not pass
-                continue
             delta = await node.compute("encode", encode, shape, node.task, said, keys, key.ek1, work=key.ek1.size)
             node.send(node.server, Upload(key.attempt, delta))
             await answer(node, d, shape, said, keys, key, encode)

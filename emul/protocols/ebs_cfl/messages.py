@@ -220,6 +220,6 @@ class PadWeights(Message):
     pads: Ring                      # (m l,), the weighted sum of the pads
 
 
-MASKED = (Models, References, Wanted, NotHeld, ClientKeys, KeysHeld, ServerKeySet, AlphaKeys, AlphaTensor, VerifyKeys,
-          Participants, RoundKey, Upload, Resend, Checks, Missing, Correction, StandIns, Renewed)
-PADDED = (PadKey, Padded, Products, PadWeights)
+MESSAGES = (Models, References, Wanted, NotHeld, ClientKeys, KeysHeld, ServerKeySet, AlphaKeys, AlphaTensor, VerifyKeys,
+            Participants, RoundKey, Upload, Resend, Checks, Missing, Correction, StandIns, Renewed,
+            PadKey, Padded, Products, PadWeights)
