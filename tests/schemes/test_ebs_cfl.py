@@ -115,11 +115,14 @@ def test_20_without_losses_it_is_rfca(params: str, of_plain: str) -> None:
 @pytest.mark.parametrize("params", ["", "recovery: standin", "recovery: restart", "profile: pad",
                                     "recovery: restart, q: 2", "recovery: restart, zeta: zero_sum, skt_mask: zero_sum",
                                     "deadline: 100 ms, dealer_timeout: 50 ms",
+                                    "recovery: restart, deadline: 100 ms, dealer_timeout: 50 ms",
                                     "recovery: standin, q: 3, deadline: 100 ms, dealer_timeout: 50 ms"])
 def test_20_with_outages_it_is_rfca_of_those_that_are_there(params: str) -> None:
     masked, plain = run("ebs_cfl", params, rounds=3, loss=0.25), run("rfca", rounds=3, loss=0.25)
     assert apart(masked, plain) < 5e-6
     assert sum(m["missing"] for m in masked.values) > 1
+    assert masked.ran is not None
+    assert bool(masked.ran.summary["oracle_waits"]) == ("timeout" not in params)
     assert [m["received"] for m in masked.values] == [p["received"] for p in plain.values]
     if "standin" not in params and "zero_sum" not in params and "q:" not in params:
         for m, p in zip(masked.values, plain.values, strict=True):

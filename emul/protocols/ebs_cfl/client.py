@@ -94,14 +94,21 @@ async def hold_keys(node: Node, d: Masking, s: ClientState, shape: Shape, q: int
 async def answer(node: Node, d: Masking, shape: Shape, said: Trained, keys: ClientKeys, key: RoundKey, encode: Encode,
                  ) -> None:
     """Send it again under the key of a restart, or under the same one if asked to."""
-    again: list[Message] = []
-    while True:
-        if d.recovery == "restart":
-            again = list((await node.gather(RoundKey, [dealer_of(node)], accept=shaped(ek1=key.ek1.shape))).values())
-        elif d.resend:
-            again = list((await node.gather(Resend, [node.server])).values())
-        if not again:
-            return
-        key = again[0] if isinstance(again[0], RoundKey) else key
+    while (again := await _asked_again(node, d, key)) is not None:
+        key = again if isinstance(again, RoundKey) else key
         delta = await node.compute("encode", encode, shape, node.task, said, keys, key.ek1, work=key.ek1.size)
         node.send(node.server, Upload(key.attempt, delta))
+
+
+async def _asked_again(node: Node, d: Masking, key: RoundKey) -> Message | None:
+    """The next question of this round; None: there is none."""
+    def sound(message: Message) -> None:
+        if isinstance(message, RoundKey):
+            shaped(ek1=key.ek1.shape)(message)
+
+    kind, source = (RoundKey, dealer_of(node)) if d.recovery == "restart" else (Resend, node.server)
+    if d.recovery != "restart" and not d.resend:
+        return None
+    if d.deadline_s is not None and d.dealer_timeout_s is not None:
+        return await node.recv_any(kind, accept=sound)          # until the round is over
+    return (await node.gather(kind, [source], accept=sound)).get(source)
