@@ -75,6 +75,16 @@ def busy() -> None:
     sum(i * i for i in range(200_000))
 
 
+def test_a_store_whose_keys_forget_inputs_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All local trainings have the key of the first one."""
+    from emul.store import Keys
+
+    whole = Keys.key
+    monkeypatch.setattr(Keys, "key", lambda self, *values: whole(self, *values[:2]))
+    with pytest.raises(AssertionError, match=r"^fedavg, as it is: while its trainings are stored the run is another"):
+        check_scheme("fedavg", pools=[], quick=True)
+
+
 @pytest.mark.parametrize(("fault", "said"), [
     ("memory", r"^test_conformance, as it is: in a second run the run is another one: row \d+, .* node 0 \(server\), "
                r"send"),

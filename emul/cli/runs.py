@@ -16,6 +16,7 @@ from emul.cli.options import FAILED, VIOLATED, Json, Plugins, ScenarioFile, Seed
 
 if TYPE_CHECKING:
     from emul.engine import Result
+    from emul.engine.running import Beside
     from emul.scenario import Scenario
 
 
@@ -38,6 +39,9 @@ def run(scenario: ScenarioFile,
         keep_trainings: Annotated[bool, typer.Option("--keep-trainings", help="keep the run's own for longer")] = False,
         what_if: Annotated[Path | None, typer.Option(
             metavar="RUN", help="take the trainings of that run where they are the same; say how many were")] = None,
+        log: Annotated[list[str] | None, typer.Option(
+            metavar="tensorboard|mlflow[=PLACE]", help="log curves while it runs: below a directory [default: "
+            "runs/tensorboard], or in an MLflow store; may be repeated")] = None,
         as_json: Json = False) -> None:
     """Run every scheme of a scenario over the same network, and compare them."""
     from emul import engine
@@ -51,10 +55,11 @@ def run(scenario: ScenarioFile,
                                          f"beyond: {json.dumps(beyond or 'stream')}}}"]
     plan = scenarios.load(scenario, sets=[*(sets or ()), *record], seed=seed, plugins=plugin or ())
     keeping = engine.Keeping.chosen(store, keep_trainings, [] if what_if is None else [trainings_of(what_if)])
+    loggers = _loggers(log or ())
     for unfinished in unfinished_like(out, plan):
         print(f"unfinished run of this scenario: emul resume {unfinished}", file=sys.stderr)
     results = engine.run(plan, scheme=scheme, workers=workers, out=out, plugins=plugin or (), quiet=quiet,
-                         keeping=keeping)
+                         keeping=keeping, beside=loggers)
     for warning in sorted({w for r in results for w in r.warnings}):
         print(f"warning: {warning}", file=sys.stderr)
     summaries = [r.summary for r in results if r.summary is not None]
@@ -79,6 +84,15 @@ def run(scenario: ScenarioFile,
         raise typer.Exit(VIOLATED)
     if any(r.error is not None for r in results):
         raise typer.Exit(FAILED)
+
+
+def _loggers(said: Sequence[str]) -> list[Beside]:
+    """What `--log` asks for; nothing of it is imported unless it does."""
+    if not said:
+        return []
+    from emul.record.live.loggers import logger
+
+    return [logger(one) for one in said]
 
 
 def _share_found(use: dict[str, Any]) -> str:

@@ -36,6 +36,7 @@ from emul.workers.pool import Workers
 from emul.workers.twin import Twin
 
 Watch = Callable[[int, int, float | None], None]
+Beside = Callable[[Path], contextlib.AbstractContextManager[None]]
 
 
 @dataclass(frozen=True)
@@ -91,13 +92,14 @@ def execute(wiring: Wiring, pool: Any, journal: Recorder, progress: Callable[[Ke
 def run(scenario: Scenario, *, scheme: str | None = None, workers: int | Workers | Twin | None = None,
         out: Path = Path("runs"), plugins: Sequence[str] = (), quiet: bool = True,
         watch: Watch | None = None, keeping: Keeping | None = None, command: Command | None = None,
-        places: Sequence[int] | None = None) -> list[Result]:
+        places: Sequence[int] | None = None, beside: Sequence[Beside] = ()) -> list[Result]:
     """Run the schemes of a scenario, a directory each; one that fails does not stop the others.
 
     scheme: the label of the only one to run, or a name: all entries of that scheme.
     workers: a number of processes (0: none; None: one a core) or an open pool. watch: told (round, virtual ns, newest
     accuracy) at the end of every round of a deciding node, in place of the progress line. keeping: where trainings are
-    kept. command, places: of one that is gone on with, and which of its schemes. Raises ScenarioError before anything
+    kept. command, places: of one that is gone on with, and which of its schemes. beside: context managers, entered with
+    each run's directory while the run in it goes. Raises ScenarioError before anything
     runs if something is wrong with the files.
     """
     entries = chosen(scenario.schemes, scheme, str(scenario.path or scenario.name))
@@ -114,17 +116,20 @@ def run(scenario: Scenario, *, scheme: str | None = None, workers: int | Workers
             for place, entry, wiring in list(zip(places, entries, wirings, strict=True))[len(results):]:
                 one = dataclasses.replace(scenario, schemes=[entry])
                 results.append(_run_one(one, wiring, pool, out, dataclasses.replace(command, place=place), keeping,
-                                        quiet, watch))
+                                        quiet, watch, beside))
                 if isinstance(count, int) and results[-1].worker_died:
                     break
     return results
 
 
 def _run_one(scenario: Scenario, wiring: Wiring, pool: Any, out: Path, command: Command, keeping: Keeping,
-             quiet: bool, watch: Watch | None) -> Result:
+             quiet: bool, watch: Watch | None, beside: Sequence[Beside]) -> Result:
     try:
         directory = rundir.create(out, scenario.name, wiring.label)
-        with directory.claimed():
+        with contextlib.ExitStack() as stack:       # those beside see it end, and so are left after it
+            for enter in beside:
+                stack.enter_context(enter(directory.path))
+            stack.enter_context(directory.claimed())
             return run_into(directory, scenario, wiring, pool, _begun(directory, scenario, wiring, command), keeping,
                             quiet, watch)
     except NotRecorded as e:            # before anything ran

@@ -6,7 +6,7 @@ The formats: "Trace Event Format" (Google, 2016), which ui.perfetto.dev opens; e
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -169,7 +169,10 @@ def instants(node: np.ndarray, time: np.ndarray, rows: np.ndarray) -> Iterator[t
 
 # --- curves ---------------------------------------------------------------------------------------------------------
 
-def scalars(run: RunTables) -> list[tuple[str, int, float, float]]:
+Scalar = tuple[str, int, float, float]
+
+
+def scalars(run: RunTables) -> list[Scalar]:
     """(name, round, virtual seconds at its end, value) of all numbers that rounds have.
 
     A name ends in `/<node>` where several nodes decide. `mb` is 10^6 bytes on links of all sent until then.
@@ -203,24 +206,38 @@ def tensorboard(directory: Path, out: Path) -> Path:
 
     The time of an event is virtual, so that TensorBoard's axis "relative" shows virtual time. Raises ExportError.
     """
-    try:
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.summary_pb2 import Summary
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
-    except ImportError:
-        raise ExportError("--tensorboard needs TensorBoard: install emul[tensorboard]") from None
     run = load_run(directory)
-    place = out / title(run)
-    for old in place.glob("events.out.tfevents.*"):     # TensorBoard would draw both
-        old.unlink()
-    writer = EventFileWriter(str(place))
-    try:
-        for name, number, seconds, value in scalars(run):
-            writer.add_event(Event(wall_time=seconds, step=number,
-                                   summary=Summary(value=[Summary.Value(tag=name, simple_value=value)])))
-    finally:
-        writer.close()
-    return place
+    events = TensorBoardEvents(out / title(run))
+    events.add(scalars(run))
+    events.close()
+    return events.place
+
+
+class TensorBoardEvents:
+    """Event files in the directory `place`, instead of what was there: TensorBoard would draw both."""
+
+    def __init__(self, place: Path):
+        """Raises ExportError."""
+        try:
+            from tensorboard.compat.proto.event_pb2 import Event
+            from tensorboard.compat.proto.summary_pb2 import Summary
+            from tensorboard.summary.writer.event_file_writer import EventFileWriter
+        except ImportError:
+            raise ExportError("--tensorboard needs TensorBoard: install emul[tensorboard]") from None
+        self.place, self._event, self._summary = place, Event, Summary
+        for old in place.glob("events.out.tfevents.*"):
+            old.unlink()
+        self._writer = EventFileWriter(str(place), flush_secs=5)
+
+    def add(self, found: Sequence[Scalar]) -> None:
+        """Write scalars as `scalars` has them."""
+        for name, number, seconds, value in found:
+            values = self._summary(value=[self._summary.Value(tag=name, simple_value=value)])
+            self._writer.add_event(self._event(wall_time=seconds, step=number, summary=values))
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
 
 
 def mlflow(directory: Path, uri: str) -> str:
@@ -229,35 +246,55 @@ def mlflow(directory: Path, uri: str) -> str:
     Parameters are the values of the resolved scenario, metrics the numbers by round at their virtual times, files the
     summary and the scenario. Raises ExportError.
     """
-    try:
-        from mlflow.entities import Metric, Param, RunTag
-        from mlflow.tracking import MlflowClient
-    except ImportError:
-        raise ExportError("--mlflow needs MLflow: install emul[mlflow]") from None
-    from ruamel.yaml import YAML
-
     run = load_run(directory)
-    document = YAML(typ="safe", pure=True).load((directory / SCENARIO).read_text(encoding="utf-8"))
-    client = MlflowClient(tracking_uri=uri)
-    known = client.get_experiment_by_name(document["name"])
-    experiment = client.create_experiment(document["name"]) if known is None else known.experiment_id
-    summary = run.summary
-    logged = client.create_run(experiment, run_name=title(run)).info.run_id
-    params = [Param(name, str(value)[:500]) for name, value in _flat(document)]
-    tags = [RunTag("digest", summary["digest"]), RunTag("scheme", summary["scheme"]), RunTag("label", summary["label"]),
-            *([RunTag("incomplete", run.incomplete)] if run.incomplete else [])]
-    whole = {k: float(v) for k, v in summary.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
-    metrics = [Metric(name, value, round(seconds * 1e3), number) for name, number, seconds, value in scalars(run)]
-    metrics += [Metric(f"summary.{name}", value, round(summary["virtual_seconds"] * 1e3), 0)
-                for name, value in whole.items()]
-    for i in range(0, len(params), 100):                # the most that MLflow takes at a time
-        client.log_batch(logged, params=params[i:i + 100], tags=tags if i == 0 else ())
-    for i in range(0, len(metrics), 1000):
-        client.log_batch(logged, metrics=metrics[i:i + 1000])
-    client.log_dict(logged, summary, SUMMARY)
-    client.log_artifact(logged, str(directory / SCENARIO))
-    client.set_terminated(logged, "KILLED" if run.incomplete else "FINISHED")
-    return str(logged)
+    logged = MLflowRun(directory, uri, title(run))
+    logged.add(scalars(run))
+    logged.close(run)
+    return logged.id
+
+
+class MLflowRun:
+    """A new run in the MLflow store `uri`, with the values of the scenario in `directory` as parameters."""
+
+    def __init__(self, directory: Path, uri: str | None, name: str):
+        """Raises ExportError."""
+        try:
+            from mlflow.entities import Param
+            from mlflow.tracking import MlflowClient
+        except ImportError:
+            raise ExportError("--mlflow needs MLflow: install emul[mlflow]") from None
+        from ruamel.yaml import YAML
+
+        document = YAML(typ="safe", pure=True).load((directory / SCENARIO).read_text(encoding="utf-8"))
+        self._client = client = MlflowClient(tracking_uri=uri)
+        known = client.get_experiment_by_name(document["name"])
+        experiment = client.create_experiment(document["name"]) if known is None else known.experiment_id
+        self.id = str(client.create_run(experiment, run_name=name).info.run_id)
+        params = [Param(name, str(value)[:500]) for name, value in _flat(document)]
+        for i in range(0, len(params), 100):            # the most that MLflow takes at a time
+            client.log_batch(self.id, params=params[i:i + 100])
+        client.log_artifact(self.id, str(directory / SCENARIO))
+
+    def add(self, found: Sequence[Scalar]) -> None:
+        """Log scalars as `scalars` has them."""
+        from mlflow.entities import Metric
+
+        metrics = [Metric(name, value, round(seconds * 1e3), number) for name, number, seconds, value in found]
+        for i in range(0, len(metrics), 1000):
+            self._client.log_batch(self.id, metrics=metrics[i:i + 1000])
+
+    def close(self, run: RunTables) -> None:
+        """The run is over: what its summary says."""
+        from mlflow.entities import RunTag
+
+        summary = run.summary
+        tags = [RunTag("digest", summary["digest"]), RunTag("scheme", summary["scheme"]),
+                RunTag("label", summary["label"]), *([RunTag("incomplete", run.incomplete)] if run.incomplete else [])]
+        self._client.log_batch(self.id, tags=tags)
+        whole = {k: float(v) for k, v in summary.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
+        self.add([(f"summary.{name}", 0, summary["virtual_seconds"], value) for name, value in whole.items()])
+        self._client.log_dict(self.id, summary, SUMMARY)
+        self._client.set_terminated(self.id, "KILLED" if run.incomplete else "FINISHED")
 
 
 def _flat(value: Any, path: str = "") -> list[tuple[str, Any]]:

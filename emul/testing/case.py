@@ -46,17 +46,19 @@ class Check:
     profile: dict[str, list[float]] = field(repr=False)
 
     def run(self, pool: Any, delays: Sequence[float] = (), directory: Path | None = None,
-            recalled: Path | None = None) -> Ran:
+            recalled: Path | None = None, store: Path | None = None) -> Ran:
         """Run it. A computation that is new to the profile gets a cost made from its name, and it runs again.
 
-        directory, recalled: as `emul.engine.execute` takes them.
+        directory, recalled: as `emul.engine.execute` takes them. store: a folder for its trainings; None: they are not
+        kept.
         """
+        keeping = engine.Keeping(store, on=store is not None)
         while True:
             wiring = engine.wire(self.scenario, self.scheme, self.params, pool.workers, self.plugins,
                                  engine.CostSource("profile", dict(self.profile)), delays)
             try:
                 with _no_collection():
-                    return run_wiring(wiring, pool, self._ends, directory, recalled)
+                    return run_wiring(keeping.applied(wiring, Path()), pool, self._ends, directory, recalled)
             except RoleFailed as e:
                 missing = re.search(r"the profile has no entry '([^']+)'", str(e))
                 if missing is None:
@@ -96,6 +98,17 @@ class Check:
             if difference:
                 raise AssertionError(f"{self._who}: with the results of its volatile computations from the file the "
                                      f"run is another one: {difference}")
+
+    def storable(self, ran: Ran) -> None:
+        """With a store of trainings it is the same run: while they are stored, and when they are found."""
+        with tempfile.TemporaryDirectory(prefix="emul-") as folder:
+            stored = self.run(Twin(), store=Path(folder))
+            self.same(ran, stored, "while its trainings are stored")
+            found = self.run(Twin(), store=Path(folder))
+            self.same(ran, found, "with its trainings from a store")
+        one, other = stored.finished.store, found.finished.store
+        if one is not None and other is not None and one.stored and not other.found:
+            raise AssertionError(f"{self._who}: none of the {one.stored} results that were stored was found again")
 
     def sound(self, ran: Ran) -> None:
         """The invariants hold, and three counts of the bytes agree."""

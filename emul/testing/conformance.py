@@ -48,11 +48,12 @@ def check_scheme(name: str, scenario: Scenario | Path | str | None = None, plugi
     """What must hold of every scheme, on a small scenario and on what is derived from it: {case: its run}.
 
     The same log twice, in process, with roles that end between rounds (STATELESS) and kept, in several in-process
-    workers that answer in a shuffled order, and in `pools` of 1, 2 and 4 worker processes that sleep at random; the
-    invariants; every byte counted once a hop; no role computes more than 1 ms outside `compute`; a round ends within
-    100,000 activations, or the stop in virtual time ends the run; of a scheme that says DETERMINISTIC = False the same
-    decisions, and the same values with the volatile results of a run before. The cases: as it is;
-    everything lost; late; nobody answers; a client crashes, for good and with return; clients are trained as one.
+    workers that answer in a shuffled order, and in `pools` of 1, 2 and 4 worker processes that sleep at random;
+    with a store of trainings, empty and full; the invariants; every byte counted once a hop; no role computes more
+    than 1 ms outside `compute`; a round ends within 100,000 activations, or the stop in virtual time ends the run;
+    of a scheme that says DETERMINISTIC = False the same decisions, and the same values with the volatile results of
+    a run before. The cases: as it is; everything lost; late; nobody answers; a client crashes, for good and with
+    return; clients are trained as one.
 
     scenario: a Scenario, a file, or the text of one; default: the scheme's EXAMPLE, or five clients of digits with a
     linear model, three rounds; for a scheme of peers, five of them.
@@ -85,6 +86,7 @@ def _check_further(check: Check, ran: Ran, meter: Metered, pools: Sequence[Any])
     meters = [meter, Metered()]
     check.same(ran, check.run(meters[1]), "in a second run")
     check.same(ran, check.run(Kept()), "with every role kept between its rounds")
+    check.storable(ran)
     if not repeats(ran.header):
         check.recallable()
     check.same(ran, check.run(Shuffled(4, 2)), "for 4 workers in process, shuffled by 2")
