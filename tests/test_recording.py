@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,9 @@ from emul import engine
 from emul.base import payloads
 from emul.base.errors import ReplayMismatch, ScenarioError
 from emul.base.kept import KeptError
+from emul.engine.evaluating import evaluate
 from emul.record.journal import RecordError
+from emul.record.tables import IncompleteRun
 from emul.scenario import Scenario, loads
 from emul.scenario.record import Recorded
 
@@ -89,6 +92,19 @@ def test_clients_with_models_of_their_own_leave_one_each_round(tmp_path: Path) -
     tables = emul.load_run(run(tmp_path, "record: {models: 1}", "local")[0])
     assert tables.models == ["client1", "client2", "client3"]
     assert tables.model_rounds("client2") == [1, 2, 3, 4]
+
+
+def test_of_a_run_that_was_cut_off_the_newest_model_stands_for_the_last(made: Recordings, tmp_path: Path) -> None:
+    shutil.copytree(made.path, tmp_path / "cut")
+    (tmp_path / "cut" / "models" / "server.safetensors").unlink()
+    (tmp_path / "cut" / "models" / "round-4" / "server.safetensors").unlink()
+    (tmp_path / "cut" / "INCOMPLETE").touch()
+    with pytest.warns(IncompleteRun):
+        tables = emul.load_run(tmp_path / "cut")
+    assert tables.models == ["server"]
+    assert tables.model().round == 2
+    with pytest.warns(IncompleteRun):
+        assert evaluate(tmp_path / "cut").accuracy == made.tables.rounds.set_index("round").accuracy[2]
 
 
 def test_every_message_of_the_types_is_kept_and_can_be_read(made: Recordings) -> None:

@@ -111,6 +111,8 @@ def read_model(directory: Path, node: str, round_: int | None = None) -> Model:
     from safetensors import SafetensorError, safe_open
 
     path = model_file(directory, node, round_)
+    if round_ is None and not path.is_file() and (rounds := model_rounds(directory, node)):
+        path = model_file(directory, node, rounds[-1])      # of a run that has not come to its end
     if not path.is_file():
         raise KeptError(f"{path}: {node} left no model{'' if round_ is None else f' of round {round_}'}")
     try:
@@ -131,8 +133,10 @@ def digest_of(vector: np.ndarray) -> str:
 
 
 def models(directory: Path) -> list[str]:
-    """The nodes that left a model, by name."""
-    return sorted(from_file_name(path.stem) for path in (directory / MODELS).glob("*.safetensors"))
+    """The nodes that left a model, by name: a last one, or one of a round."""
+    files = (path for pattern in ("*.safetensors", f"{_ROUND}*/*.safetensors")
+             for path in (directory / MODELS).glob(pattern))
+    return sorted({from_file_name(path.stem) for path in files})
 
 
 def model_rounds(directory: Path, node: str) -> list[int]:
