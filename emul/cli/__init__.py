@@ -23,6 +23,7 @@ from emul.cli import (  # noqa: F401
     evaluate,
     export,
     network,
+    recovery,
     report,
     runs,
     salvage,

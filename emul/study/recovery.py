@@ -115,11 +115,14 @@ def judged(log: Sequence[Row], arrays: Any, wiring: engine.Wiring, gone: set[str
     return Outcome("rec" + how, why, sent)
 
 
+def bad(found: pd.DataFrame) -> int:
+    """How many runs ended with a wrong sum, with both secrets of a client, or for no known reason."""
+    return int(found[["one client", "all but one"]].isin(["wrong", "exposed", "other"]).sum().sum())
+
+
 def page(found: pd.DataFrame) -> str:
     """The matrix as one HTML file."""
-    count = len(found) * 2
-    bad = int(found[["one client", "all but one"]].isin(["wrong", "exposed", "other"]).sum().sum())
-    cards = [("runs", str(count)), ("schemes", str(found["scheme"].nunique())), ("wrong sums", str(bad))]
+    cards = [("runs", str(2 * len(found))), ("schemes", str(found["scheme"].nunique())), ("wrong", str(bad(found)))]
     parts = [Part("matrix", "Recovery matrix", cards=cards, text=(
         "One client, or all but one, drop out of a round just before they would send a message. rec+: the sum is "
         "exact, with the update of who dropped out; rec-: exact without it; rec+-: with some of them. Otherwise the "

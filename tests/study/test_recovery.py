@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
+import pytest
+from typer.testing import CliRunner
+
+from emul.cli import app
 from emul.protocols.audit import REASONS
+from emul.protocols.pairwise import server as hub
 from emul.study.recovery import audited, matrix, page, text
 
 PAIRWISE = {"secagg": ["AdvertiseKeys", "Shares", "Shared", "Masked", "Reveal"],
@@ -39,3 +44,18 @@ def test_the_matrix_is_a_page_and_a_table() -> None:
     html = page(found)
     assert "Recovery matrix" in html
     assert "too_few_shares" in html
+
+
+def test_the_command_prints_the_matrix_and_writes_the_page(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["recovery", "secagg_plus", "--out", str(tmp_path / "matrix.html")])
+    assert done.exit_code == 0, done.output
+    assert "| secagg_plus | Reveal | rec+ | too_few_shares |" in done.output
+    assert (tmp_path / "matrix.html").read_text().startswith("<!doctype html>")
+
+
+def test_a_wrong_sum_is_told_and_ends_the_command_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = hub.dropped_pair_seeds
+    monkeypatch.setattr(hub, "dropped_pair_seeds", lambda *args: {j: {} for j in right(*args)})
+    done = CliRunner().invoke(app, ["recovery", "secagg_plus"])
+    assert done.exit_code == 1
+    assert "| secagg_plus | Masked | wrong |" in done.output
