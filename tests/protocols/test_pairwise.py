@@ -40,7 +40,7 @@ def predicted(A: Closed, n: int, t: int, drops: dict[int, str]) -> str:
     return "exact"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.sampled_from(["secagg_plus", "ccesa"]), st.integers(5, 13), st.integers(2, 4), st.integers(0, 999),
        st.dictionaries(st.integers(1, 13), st.sampled_from(STAGES), max_size=5))
 def test_A1_a_round_over_a_sparse_graph_is_exact_iff_the_predicate_says_so(scheme: str, n: int, t: int, seed: int,
