@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 
 from emul.learning import NodeTask
-from emul.primitives.robust.rfca import Weighting
+from emul.primitives.robust.rfca import LEAST_WEIGHT, Weighting
 from emul.protocols.clustered import best, starts
 from emul.protocols.rounds import finite
 from emul.roles import Node, World, checks
@@ -113,7 +113,8 @@ def tell(node: Node, s: Clusters, clients: list[int], weights: Mapping[int, floa
     """Report the models, W and, where they are known, the weights."""
     assert s.models is not None
     if weights is not None:
-        node.judged(clients, [k for k in clients if weights[k] > 0], weights)
+        # under masks a weight of 0 comes out as 1e-7 or less
+        node.judged(clients, [k for k in clients if weights[k] > LEAST_WEIGHT], weights)
         values["mean_weight"] = float(np.mean(list(weights.values()))) if weights else 0.0
     node.report(s.models.reshape(-1), evaluate=node.task.evaluate_best, W=total, **values)
 
