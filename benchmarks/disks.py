@@ -25,7 +25,7 @@ from emul.base.errors import EmulError
 from emul.record import rundir, salvage
 from emul.scenario import Scenario, loads
 
-_END_S = 120.0
+_END_S = 300.0
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ VICTIMS = ("worker", "coordinator", "both")
 MARK = "EMUL_KILL_TEST"             # in the environment of a run: by it its processes are found
 DONE = "cases"                      # key of a hunt's outcomes: how many there were
 EARLY = 0.1                         # share of kills before there is a journal
-_END_S = 20.0                       # how long what was not killed may take to end by itself
+_END_S = 60.0                       # how long what was not killed may take to end by itself
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,16 @@ def processes(mark: str) -> list[tuple[int, bool]]:
     return found
 
 
+def left_processes(mark: str, patience_s: float) -> list[int]:
+    """Processes that carry the mark for so long; one look alone may miss one that is just ending, or find it."""
+    deadline = time.monotonic() + patience_s
+    calm = 0
+    while calm < 3 and time.monotonic() < deadline:
+        calm = 0 if processes(mark) else calm + 1
+        time.sleep(0.03)
+    return [] if calm == 3 else [pid for pid, _ in processes(mark)]
+
+
 def cut_off(kill: Kill, ref: Reference, folder: Path, mark: str) -> list[str]:
     """Run and kill. What is wrong with what is left, if anything."""
     sockets = folder / "tmp"
@@ -125,10 +135,7 @@ def cut_off(kill: Kill, ref: Reference, folder: Path, mark: str) -> list[str]:
         wrong.append("the command did not end")
         run.kill()
         run.wait()
-    deadline = time.monotonic() + _END_S
-    while processes(mark) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    wrong += [f"process {pid} was left" for pid, _ in processes(mark)]
+    wrong += [f"process {pid} was left" for pid in left_processes(mark, _END_S)]
     if kill.victim != "both":                   # else nobody is left to remove them
         wrong += [f"{path} was left" for path in sockets.rglob("*")]
     return wrong

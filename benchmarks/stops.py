@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.kills import DONE, MARK, Reference, cases, command, processes, reference, until_begun
+from benchmarks.kills import DONE, MARK, Reference, cases, command, left_processes, processes, reference, until_begun
 from emul.base.errors import EmulError
 from emul.record import rundir, salvage
 
@@ -117,10 +117,7 @@ def ended(stop: Stop, ref: Reference, folder: Path, mark: str, after_s: float) -
         wrong.append("the command did not end")
     if "Traceback" in said:
         wrong.append(said)
-    deadline = time.monotonic() + _END_S
-    while processes(mark) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    wrong += [f"process {pid} was left" for pid, _ in processes(mark)]
+    wrong += [f"process {pid} was left" for pid in left_processes(mark, _END_S)]
     wrong += [f"{path} was left" for path in scratch.rglob("*")]
     return run.returncode, wrong
 

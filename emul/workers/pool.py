@@ -139,6 +139,8 @@ class Workers:
         processes, self._processes = self._processes, []
         if self._context is not None:
             if not self._broken and not self._running:
+                # first: who is told to end looks after nothing any more, should this process be killed now
+                shutil.rmtree(self._directory, ignore_errors=True)
                 for index in range(len(processes)):
                     self._control.send_multipart([self._senders[index], b"Q"])
                 for process in processes:
