@@ -63,6 +63,31 @@ def _safelearning(n: int, rng: np.random.Generator) -> Parameters:
             "stage_deadline_s": 0.08 if rng.random() < 0.3 else None}
 
 
+def _coding(rng: np.random.Generator) -> Parameters:
+    return {"weights": str(rng.choice(["uniform", "samples"])), "verify_spare": bool(rng.random() < 0.3),
+            "stage_deadline_s": 0.08 if rng.random() < 0.3 else None, "bits": 12}
+
+
+def _coded_mask(rng: np.random.Generator) -> Parameters:
+    return _coding(rng) | {"route": str(rng.choice(["direct", "server"])), "offline": bool(rng.random() < 0.5)}
+
+
+def _lightsecagg(n: int, rng: np.random.Generator) -> Parameters:
+    T = int(rng.integers(0, n // 3 + 1))
+    return _coded_mask(rng) | {"colluders": T, "answers": int(rng.integers(max(T, n // 2) + 1, n + 1))}
+
+
+def _fastsecagg(n: int, rng: np.random.Generator) -> Parameters:
+    if rng.random() < 0.5:
+        return _coded_mask(rng) | {"code": "product", "colluders": int(rng.integers(0, 2))}
+    return _lightsecagg(n, rng) | {"code": "rs"}
+
+
+def _swiftagg_plus(n: int, rng: np.random.Generator) -> Parameters:
+    T, D = int(rng.integers(0, 3)), int(rng.integers(0, 3))
+    return _coding(rng) | {"colluders": T, "dropouts": D, "segments": int(rng.integers(1, max(1, n - T - D) + 1))}
+
+
 def some(means: np.ndarray, limit: float) -> np.ndarray:
     """A detector that flags each group with probability 0.3, drawn by what it sees."""
     return np.random.Generator(np.random.Philox(key=int(1e6 * np.abs(means).sum()))).random(len(means)) < 0.3
@@ -72,7 +97,8 @@ DETECTORS["some"] = some
 
 # scheme -> parameters for n clients, drawn; a scheme that is not here runs with its defaults
 DRAWN: dict[str, Callable[[int, np.random.Generator], Parameters]] = {
-    "secagg": _secagg, "secagg_plus": _secagg_plus, "ccesa": _ccesa, "safelearning": _safelearning}
+    "secagg": _secagg, "secagg_plus": _secagg_plus, "ccesa": _ccesa, "safelearning": _safelearning,
+    "lightsecagg": _lightsecagg, "fastsecagg": _fastsecagg, "swiftagg_plus": _swiftagg_plus}
 
 
 @dataclass(frozen=True)

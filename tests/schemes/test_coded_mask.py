@@ -304,8 +304,8 @@ def test_A12_one_share_in_a_hundred_lost_in_300_rounds(play: Any, monkeypatch: p
     assert all(exact or why for why, exact in silent)
     assert sum(exact for _, exact in silent) > 270
     monkeypatch.setattr(lightsecagg, "all_of_them", holders.those_that_came)
-    naive = [direct(play, 0.01, seed, n=20) for seed in range(300)]
-    assert sum(not exact for _, exact in naive) > 150
+    naive = [direct(play, 0.01, seed, n=20) for seed in range(100)]
+    assert sum(not exact for _, exact in naive) > 50
     assert all(why == "" for why, _ in naive)
 
 

@@ -28,6 +28,26 @@ def test_a_client_is_in_the_sum_iff_its_masked_input_was_in_time(name: str) -> N
     assert all(found["why"].str.contains("threshold t = "))
 
 
+CODED = {"lightsecagg": ["AdvertiseKey", "Coded", "Masked", "Answer"],
+         "fastsecagg": ["AdvertiseKey", "Coded", "Masked", "Answer"]}
+
+
+@pytest.mark.parametrize("name", CODED)
+def test_of_coded_masks_a_client_is_in_the_sum_iff_its_masked_input_was_in_time(name: str) -> None:
+    found = matrix([name])
+    assert found["stage"].tolist() == CODED[name]
+    assert found["one client"].tolist() == ["rec-", "rec-", "rec-", "rec+"]
+    assert found["all but one"].tolist() == ["too_few_clients"] * 4
+
+
+def test_of_coded_inputs_a_client_is_in_the_sum_iff_its_shares_were_in_time() -> None:
+    found = matrix(["swiftagg_plus"]).set_index("stage")
+    assert found["one client"].to_dict() == {"AdvertiseKey": "rec-", "Share": "rec-", "Held": "rec+", "Running": "rec+",
+                                             "Total": "rec+"}
+    assert found["all but one"].to_dict() == {"AdvertiseKey": "too_few_clients"} | dict.fromkeys(
+        ["Share", "Held", "Running", "Total"], "too_few_sequences")
+
+
 def test_every_scheme_that_keeps_an_audit_is_never_wrong() -> None:
     known = audited()
     assert set(PAIRWISE) <= set(known)
