@@ -140,3 +140,14 @@ def test_degree_one_over_the_classes_is_iid_and_degree_one_is_a_class_each():
 def test_fewer_clients_than_classes_make_no_groups():
     with pytest.raises(PartitionError, match=r"^degree: 3 clients make no group for each of the 4 classes$"):
         shards({"degree": 0.5}, np.repeat(np.arange(4), 10), 3)
+
+
+@pytest.mark.parametrize(("avg", "std", "least", "most"), [(3, 1, 2, 4), (3, 2, 2, 5), (4, 1, 3, 5), (4, 2, 2, 6),
+                                                           (5, 1, 4, 6), (5, 2, 3, 7), (6, 2, 4, 8), (7, 2, 5, 9)])
+def test_class_space_draws_numbers_of_classes_from_the_ranges_of_ppfpl(avg, std, least, most):
+    """Check 13 of PPFPL: 2..5 classes for Avg 3, Std 2, and so on; every number of the range comes."""
+    labels = np.repeat(np.arange(10), 2000)
+    held = {len(set(labels[part.indices(k)].tolist())) for part in (
+        partition.make({"class_space": {"avg": avg, "std": std, "shots": 2, "test_shots": 1}}, labels, 20, seed)
+        for seed in range(12)) for k in range(20)}
+    assert held == set(range(least, most + 1))

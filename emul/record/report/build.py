@@ -212,10 +212,11 @@ def _cards(run: Run) -> list[tuple[str, str]]:
 def _figures_of(s: dict[str, Any]) -> list[tuple[str, str]]:
     from emul.record.progress import bytes_of, clock, seconds
 
-    accuracy = s.get("accuracy")
+    accuracy, own = s.get("accuracy"), s.get("accuracy_of_clients")
     failed = s.get("rounds_failed", 0)
     return [("scheme", marked(str(s["label"]), s)),
             ("accuracy", "not observed" if accuracy is None else f"{accuracy:.3f}"),
+            *([("mean of the best five rounds", f"{own['best_five']:.3f}")] if own else []),
             ("virtual time", seconds(s["virtual_seconds"])), ("bytes", bytes_of(s)),
             ("rounds", f"{s['rounds']:,}" + (f" ({failed:,} failed)" if failed else "")),
             ("messages lost", f"{s['messages_lost']:,} of {s['messages_sent']:,}"),
