@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from altair.utils.schemapi import debug_mode
-
 from emul.record.live.state import COMPUTING, DOWN, ENDED, RUNNING, STOPPED, Node, Round, State
 from emul.record.progress import clock, rounded_size, seconds
 from emul.record.report import figures
@@ -23,10 +21,8 @@ _SAID = {"waiting": "waits for its first row", RUNNING: "is running", ENDED: "ha
 def shown(state: State) -> dict[str, Any]:
     """Everything, ready for JSON."""
     share = state.share()
-    with debug_mode(False):         # charts as the report has them: they need not be held against a schema again
-        drawn = [_figure(figure) for figure in _figures(state)]
     return {"status": state.status, "said": said(state), "share": share, "cards": _cards(state),
-            "figures": drawn, "counts": _counts(state.nodes),
+            "figures": [_figure(figure) for figure in _figures(state)], "counts": _counts(state.nodes),
             "nodes": [_node(node) for node in state.nodes[:_NODES]], "more_nodes": max(0, len(state.nodes) - _NODES),
             "rounds": [_round(one, state) for one in _newest(state)], "refused": _refused(state)}
 
