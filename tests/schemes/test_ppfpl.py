@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -398,18 +399,16 @@ def test_features_that_are_not_finite_are_not_sent_and_dead_ones_are_left_out(mo
 
 # --- poisoning ----------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize(("attack", "honest_kept", "attackers_kept"), [
-    ("{prototypes: {name: negate}}", True, 0), ("{prototypes: {name: random}}", True, None),
-    ("{data: {name: feature_noise}}", True, None), ("{data: {name: label_random}}", True, None)])
-def test_rejected_prototypes_are_counted_benign_and_malicious(attack: str, honest_kept: bool,
-                                                              attackers_kept: int | None):
+@pytest.mark.parametrize("attack", ["{prototypes: {name: negate}}", "{prototypes: {name: random}}",
+                                    "{data: {name: feature_noise}}", "{data: {name: label_random}}"])
+def test_rejected_prototypes_are_counted_benign_and_malicious(attack: str):
     world = ran(clients=12, attacks=f"[{{nodes: [client1, client2], {attack[1:-1]}}}]",
                 more="prototype_layer: relu, chi: 0")
     for row in told(world):
         assert row["judged"] > row["attackers_judged"] > 0
         benign = row["judged"] - row["attackers_judged"], row["kept"] - row["attackers_kept"]
-        if attackers_kept is not None:
-            assert row["attackers_kept"] <= row["attackers_judged"] - 1
+        if "negate" in attack:
+            assert row["attackers_kept"] < row["attackers_judged"]
         if "negate" not in attack and "random" not in attack:
             assert benign[0] == benign[1]                   # E9: features after a ReLU have no cosine below 0
 
@@ -519,6 +518,17 @@ def test_check_16_learning_on_digits_is_that_of_the_specification():
     best = np.sort([row["accuracy"] for row in told(world)])[-5:].mean()          # the mean over benign clients
     assert best == pytest.approx(0.951, abs=0.03)
     assert all(row["kept"] == row["judged"] for row in told(world))         # nobody is rejected at chi = 0
+
+
+@needs_tenseal
+def test_a_ckks_run_repeats_in_what_happens_and_with_what_was_kept_in_its_values(tmp_path: Path):
+    scenario = loads(text(clients=3, more="he: ckks"), "t")
+    (name, raw), = scenario.schemes
+    first = run_wiring(engine.wire(scenario, name, raw), Twin(), None, tmp_path)
+    again = run_wiring(engine.wire(scenario, name, raw), Twin(), None, None, tmp_path)
+    other = run_wiring(engine.wire(scenario, name, raw), Twin())
+    assert first.digest == again.digest == other.digest
+    assert digests(first, 3) == digests(again, 3) != digests(other, 3)
 
 
 def test_the_scheme_repeats_unless_it_encrypts():
