@@ -432,12 +432,12 @@ def test_the_page_names_nothing_outside_itself(html: str) -> None:
     assert outline.addresses
     assert all(address.startswith("#") for address in outline.addresses)
     assert {a[1:] for a in outline.addresses} <= set(outline.ids)
-    own = html.replace(page._bundle(), "")
+    own = html.replace(page.bundle(), "")
     assert re.findall(r"https?://", own) == []
     assert "@import" not in own
     assert "url(" not in own
     assert 'content="default-src \'none\';' in own
-    libraries = set(re.findall(r"https?://[\w./-]+", page._bundle()))          # names of formats, fetched by nobody
+    libraries = set(re.findall(r"https?://[\w./-]+", page.bundle()))          # names of formats, fetched by nobody
     assert libraries <= {"http://www.w3.org/2000/xmlns/", "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink",
                          "https://vega.github.io/schema/vega/v6.json", "https://vega.github.io/editor/",
                          "https://github.com/vega/vega-lite/issues/2415"}
