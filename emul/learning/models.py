@@ -182,6 +182,17 @@ def cinic_cnn(input_shape: Shape, classes: int) -> nn.Module:
                          Dropout(0.2), nn.Linear(512, 256), nn.ReLU(), Dropout(0.2), nn.Linear(256, classes))
 
 
+def _residual(name: str) -> Build:
+    """A net of `emul.learning.residual`, which imports torch when it is built."""
+    def build(input_shape: Shape, classes: int) -> nn.Module:
+        from emul.learning import residual
+
+        found: nn.Module = getattr(residual, name)(input_shape, classes)
+        return found
+
+    return build
+
+
 _DIGITS, _MNIST, _CIFAR, _FEMNIST = (1, 8, 8), (1, 28, 28), (3, 32, 32), (1, 128, 128)
 BUILT_IN = {
     "digits_cnn": Model(digits_cnn, _DIGITS), "digits_mlp": Model(digits_mlp), "logistic": Model(logistic),
@@ -191,6 +202,9 @@ BUILT_IN = {
     "digits_classic": Model(digits_classic, _DIGITS, 50, 9, 6),
     "femnist_classic": Model(femnist_classic, _FEMNIST, 50, 10, 7),
     "resnet18": Model(resnet18, None, 512, 10, 8, relu=False),
+    "digits_residual": Model(_residual("digits_residual"), _DIGITS),
+    "mnist_residual": Model(_residual("mnist_residual"), _MNIST),
+    **{name: Model(_residual(name)) for name in ("resnet20", "resnet20_bn", "resnet56", "resnet56_bn")},
 }
 
 

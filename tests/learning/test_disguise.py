@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from emul.learning import functional
+from emul.learning import functional, residual
 from emul.learning.disguise import CannotBeDisguised, Disguise, Secrets, recovery_weights, scalars
 from emul.learning.objectives import Batch
 from emul.learning.parameters import FlatModule
@@ -64,6 +64,7 @@ CASES: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
                         features=6), (1, 8, 8)),
     "shortcut of option A": (conv(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), Block(4, 6, "A"), Block(6, 6, "identity"),
                                   nn.AdaptiveAvgPool2d(1), features=6), (1, 8, 8)),
+    "digits_residual": (residual.digits_residual((1, 8, 8), 10), (1, 8, 8)),
     "batch norm": (conv(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), Block(4, 6, "A", norm=True),
                         nn.AdaptiveAvgPool2d(1), features=6), (1, 8, 8)),
     "instance norm": (conv(nn.Conv2d(1, 4, 3, padding=1), nn.InstanceNorm2d(4, affine=True), nn.ReLU(),
