@@ -16,10 +16,9 @@ import pytest
 
 from emul import engine, schemes
 from emul.engine.keeping import COMMAND
-from emul.engine.resuming import RESUMED
 from emul.record import rundir
 from emul.record.journal import Journal, RecordError, read
-from emul.record.rundir import TRAININGS
+from emul.record.rundir import RESUMED, TRAININGS
 from emul.scenario import Scenario, loads
 
 TWO = """
