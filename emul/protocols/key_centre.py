@@ -77,21 +77,21 @@ async def key_centre(node: Node, make: Callable[[], Mapping[int, KeyParts]]) -> 
                 node.send(node.server, AllDealt())
 
 
-async def wake_centre(node: Node, s: Held) -> None:
-    """At the server, at the start of a round: have keys dealt to whoever lacks them."""
-    centre = node.nodes("kgc")[0]
+async def wake_centre(node: Node, s: Held, role: str = "kgc") -> None:
+    """At the server, at the start of a round: have keys dealt to whoever lacks them. role: the key centre's."""
+    centre = node.nodes(role)[0]
     if not s.all_dealt:
         s.all_dealt = bool(await node.gather(AllDealt, [centre], timeout_s=0))
     if not s.all_dealt:
         node.send(centre, Deal())
 
 
-async def hold_keys(node: Node, s: Held, parts: int, timeout_s: float | None) -> KeyParts:
+async def hold_keys(node: Node, s: Held, parts: int, timeout_s: float | None, role: str = "kgc") -> KeyParts:
     """At a party: its keys, so many numbers; the key centre is told. Raises NothingToReceive if they have not come."""
     def accept(message: Keys) -> None:
         demand(len(message.parts) == parts, f"keys: expected {parts} parts")
 
-    centre = node.nodes("kgc")[0]
+    centre = node.nodes(role)[0]
     got = await node.gather(Keys, [centre], timeout_s=0 if s.keys else timeout_s, accept=accept)
     if got:
         s.keys = tuple(got[centre].parts)

@@ -8,14 +8,15 @@ same masks in the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from emul.base.errors import NotSendable, ProtocolViolation
+from emul.base.errors import NotDecodable, NotSendable, ProtocolViolation
+from emul.primitives.he import threshold
 from emul.primitives.he.paillier import LEAST_BITS, Packing, PrivateKey, PublicKey, Share, combined, seconds
 from emul.protocols.demands import Demand, demand
 from emul.roles import Declared, Node, OctetRows, Vector, checks
@@ -93,6 +94,17 @@ class Ciphertexts:
         own = share.partial(sealed.ciphertexts)
         return self.packing.unpack(combined(self.public, own, theirs.ciphertexts), length)
 
+    def open_among(self, parties: int, sealed: Sealed, partials: Mapping[int, Sealed], length: int) -> Integers:
+        """D(c) from the partial decryptions of enough of the `parties` 1, 2, ..; see `emul.primitives.he.threshold`.
+
+        Raises NotDecodable if they do not fit together.
+        """
+        try:
+            found = threshold.combined(self.public, parties, {i: one.ciphertexts for i, one in partials.items()})
+        except ValueError as wrong:
+            raise NotDecodable(str(wrong)) from None
+        return self.packing.unpack(found, length)
+
     def demand(self, sealed: Sealed, length: int, partial: bool = False) -> None:
         """Raise ProtocolViolation unless it can be `length` numbers under this key; partial: a partial decryption."""
         count = self.packing.count(length)
@@ -162,6 +174,10 @@ class StandIns:
         """D(c)."""
         return sealed.values
 
+    def open_among(self, parties: int, sealed: Sealed, partials: Mapping[int, Sealed], length: int) -> Integers:
+        """D(c)."""
+        return sealed.values
+
     def demand(self, sealed: Sealed, length: int, partial: bool = False) -> None:
         """Raise ProtocolViolation unless it stands for `length` numbers under this key."""
         held = 0 if partial else length
@@ -213,6 +229,10 @@ class Desk:
         each, count = self._seconds, 1 if numbers else self.box.packing.count(self.d)
         return count * (encrypt * each.encrypt + decrypt * each.decrypt + partial * each.partial + add * each.add
                         + scale * each.scale)
+
+    def seconds_of(self, each: float) -> float | None:
+        """Seconds of one vector, of a work that takes so many for a ciphertext, for `cost_s`; None as in `cost`."""
+        return None if self.box.real else each * self.box.packing.count(self.d)
 
     def mask(self, bits: int, count: int) -> Integers:
         """(count,) numbers, uniform in [0, 2^bits): they hide numbers that are much smaller, statistically."""
