@@ -133,6 +133,21 @@ class Disguise:
             found /= np.reshape(columns, (1, -1, *[1] * (len(shape) - 2)))
         return found ** how.power
 
+    def lacking(self) -> Vector:
+        """Of each entry which secrets its R lacks beside those of a weight, (d,) int8: 0 none, 1 the columns' s, 2 the
+        rows' r, 3 both, so that R = 1. Section 5.1, corrected: a bias has r alone, that of the last layer nothing."""
+        parts = self._model.named(np.ones(self._model.dimension, np.float32))
+        return np.concatenate([np.full(ones.size, self._lacks(self._scaled.get(name, _Scaled())), np.int8)
+                               for name, ones in parts.items()])
+
+    def _lacks(self, how: _Scaled) -> int:
+        row, column = how.rows.what == "r", how.columns.what == "1/s"
+        if row and not column:
+            return 0 if self.row_alone[self._groups[how.rows.number]] else 1
+        if column and not row:
+            return 0 if self.column_alone[how.columns.number] else 2
+        return 0 if row else 3
+
     def disguised(self, parameters: Vector, secrets: Secrets) -> Vector:
         """W^ = R o W, and r added to every column of the last layer: (d,) float64. Section 4.1, equations (6), (7)."""
         found = self.multipliers(secrets) * parameters
@@ -159,7 +174,7 @@ class Disguise:
         `node.task.gradients`. diagonals: of `transitions`. Norms take statistics of the batch."""
         def run(named: Mapping[str, Tensor], x: Any) -> Outputs:
             like = next(iter(named.values()))
-            put = torch.as_tensor(diagonals, dtype=like.dtype, device=like.device)
+            put = torch.as_tensor(np.array(diagonals), dtype=like.dtype, device=like.device)
             widths = [width for _, width, _ in self._diagonals]
             own = {name: part for (name, _, _), part in zip(self._diagonals, put.split(widths), strict=True)}
             known = {name: tensor for name, tensor in named.items() if name in self._names}
@@ -195,7 +210,7 @@ def scalars(directions: Vector | None, outputs: int, additive: bool) -> Callable
             return squared[None]
         assert given.features is not None
         alpha = given.features.sum(1)
-        along = d if directions is None else d @ torch.as_tensor(directions, dtype=d.dtype, device=d.device).T
+        along = d if directions is None else d @ torch.as_tensor(np.array(directions), dtype=d.dtype, device=d.device).T
         return torch.cat([squared[None], ((weights * alpha)[:, None] * along).sum(0),
                           (weights * alpha.square()).sum()[None] / 2])
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from emul.learning.attack import Attack
+    from emul.learning.disguise import Disguise
     from emul.learning.functional import Forward, Scalars
     from emul.learning.local import Local
     from emul.learning.objectives import Batch, Objective, Outputs
@@ -291,6 +292,11 @@ class NodeTask:
         with drawing(model, len(batch.y), stream), self._task.device.timed():
             found = functional.gradients(model, model.device.put(np.array(parameters)), batch, scalars, forward)
             return model.device.fetch(found).numpy(), len(samples)
+
+    def disguise(self) -> Disguise:
+        """The disguise of the task's model, made once: see `emul.learning.disguise`. Raises CannotBeDisguised, naming
+        the layer, and if the model has buffers, such as running statistics, which no gradient carries."""
+        return self._task.disguise
 
     def gradient(self, parameters: Vector, objective: Objective | None = None) -> tuple[Vector, int]:
         """Gradient of the objective at `parameters` on one batch: ((d,) float32, 0 in buffers; number of samples)."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from emul.learning.attack import Attack
     from emul.learning.device import Device
+    from emul.learning.disguise import Disguise
     from emul.learning.evaluation import Scores
     from emul.learning.local import Local
     from emul.learning.objectives import Batch, Objective
@@ -85,6 +86,16 @@ class Task:
 
         by_default = "cross_entropy" if self.data.classes else "squared_error"
         return objectives.make(self.spec.get("objective") or by_default, self._plugins)
+
+    @cached_property
+    def disguise(self) -> Disguise:
+        """Of the model. Raises CannotBeDisguised."""
+        from emul.learning.disguise import CannotBeDisguised, Disguise
+
+        if self._model.trained != self._model.dimension:
+            raise CannotBeDisguised(f'model "{self.spec["model"]}" has buffers, such as running statistics of batch '
+                                    "normalisation, or frozen parameters: expected one that is trained as a whole")
+        return Disguise(self._model, self.data.input_shape)
 
     @cached_property
     def results(self) -> Results:

@@ -67,6 +67,19 @@ def gaussian(seed: bytes, d: int) -> Floats:
     return out
 
 
+def uniform(seed: bytes, d: int) -> Floats:
+    """(d,) float64, i.i.d. uniform in (-1, 1), of 53 bits. A prefix of the vector for a larger d.
+
+    seed: 32 bytes, for one vector only. Raises ValueError for another length.
+    """
+    if len(seed) != SEED_BYTES:
+        raise ValueError(f"seed has {len(seed)} bytes, expected {SEED_BYTES}")
+    stream = Cipher(ChaCha20(seed, _NONCE), mode=None).encryptor()
+    found = _centred_uniform(np.frombuffer(stream.update(bytes(8 * d)), dtype="<u8"))
+    found *= 2.0
+    return found
+
+
 def pairwise_key(k: int, seeds: Mapping[int, bytes], d: int, scale: float) -> Floats:
     """N_k = scale * sum_{j in seeds} sgn(k, j) Z(seeds[j]), sgn = +1 if k < j else -1, summed in id order.
 

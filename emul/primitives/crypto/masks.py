@@ -1,4 +1,5 @@
-"""Double masking in the ring Z_2^32. Bonawitz et al., CCS 2017, section 4: pair masks that cancel and a self mask.
+"""Double masking in the ring Z_2^32 or Z_2^64. Bonawitz et al., CCS 2017, section 4: a self mask,
+and pair masks that cancel.
 
 y_i = x_i + PRG(b_i) + sum_{j in N_i & U2} sgn(i, j) PRG(s_ij), sgn(i, j) = +1 if i < j else -1.
 """
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from emul.base.errors import ProtocolViolation
 from emul.primitives.crypto.prg import prg_add
 
+Ring = NDArray[np.unsignedinteger]      # of uint32 or uint64: an element of Z_2^32 or Z_2^64
 
 def sign(i: int, j: int) -> int:
     """sgn(i, j): +1 if i < j, else -1; ValueError for i = j, who has no mask with itself."""
@@ -21,29 +23,29 @@ def sign(i: int, j: int) -> int:
     return 1 if i < j else -1
 
 
-def add_pair_masks(out: NDArray[np.uint32], i: int, seeds: Mapping[int, bytes]) -> None:
-    """out <- out + sum_j sgn(i, j) PRG(s_ij) mod 2**32, in place. out: (d,) uint32; seeds: {j: 32 bytes}."""
+def add_pair_masks(out: Ring, i: int, seeds: Mapping[int, bytes]) -> None:
+    """out <- out + sum_j sgn(i, j) PRG(s_ij), in place. out: (d,); seeds: {j: 32 bytes}."""
     for j in sorted(seeds):
         prg_add(out, seeds[j], sign(i, j))
 
 
-def mask_input(x: NDArray[np.uint32], i: int, self_seed: bytes, pair_seeds: Mapping[int, bytes]) -> NDArray[np.uint32]:
-    """y_i, a new (d,) uint32. x: (d,) uint32; self_seed: b_i; pair_seeds: {j: s_ij} over the neighbours in U2."""
+def mask_input(x: Ring, i: int, self_seed: bytes, pair_seeds: Mapping[int, bytes]) -> Ring:
+    """y_i, a new (d,) of the ring of x. x: (d,); self_seed: b_i; pair_seeds: {j: s_ij} over the neighbours in U2."""
     y = x.copy()
     prg_add(y, self_seed)
     add_pair_masks(y, i, pair_seeds)
     return y
 
 
-def sum_ring(inputs: Iterable[NDArray[np.uint32]], d: int) -> NDArray[np.uint32]:
-    """Sum mod 2**32 of (d,) uint32 vectors: a new (d,) uint32, zero for none."""
-    total = np.zeros(d, dtype=np.uint32)
+def sum_ring(inputs: Iterable[Ring], d: int, dtype: type = np.uint32) -> Ring:
+    """Sum of (d,) vectors of the ring of `dtype`: a new (d,), zero for none."""
+    total: Ring = np.zeros(d, dtype=dtype)
     for y in inputs:
         np.add(total, y, out=total)
     return total
 
 
-def unmask(total: NDArray[np.uint32], self_seeds: Mapping[int, bytes],
+def unmask(total: Ring, self_seeds: Mapping[int, bytes],
            dropped: Mapping[int, Mapping[int, bytes]]) -> int:
     """Turn `total`, the sum of y_i over U3, into the sum of x_i over U3, in place; returns the masks expanded.
 

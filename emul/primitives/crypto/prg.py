@@ -1,4 +1,4 @@
-"""Pseudorandom masks: an AES-256-CTR key stream read as little-endian u32, added modulo 2**32.
+"""Pseudorandom masks: an AES-256-CTR key stream read as little-endian u32 or u64, added modulo 2**32 or 2**64.
 
 Masks modulo a prime: `emul.primitives.field.uniform`.
 
@@ -41,21 +41,23 @@ class KeyStream:
         return self._words[:count]
 
 
-def prg_add(out: NDArray[np.uint32], seed: bytes, sign: int = 1) -> None:
-    """out <- out + sign * PRG(seed) mod 2**32, in place.
+def prg_add(out: NDArray[np.unsignedinteger], seed: bytes, sign: int = 1) -> None:
+    """out <- out + sign * PRG(seed) modulo 2**32 or 2**64, in place.
 
-    out: (d,) uint32, writable. seed: 32 bytes. sign: +1 or -1.
+    out: (d,) uint32 or uint64, writable. seed: 32 bytes. sign: +1 or -1.
     Raises ValueError for another dtype, shape, sign or length of seed.
     """
-    if out.dtype != np.uint32 or out.ndim != 1:
-        raise ValueError(f"out is {out.dtype} of shape {out.shape}, expected uint32 of shape (d,)")
+    if out.dtype not in (np.uint32, np.uint64) or out.ndim != 1:
+        raise ValueError(f"out is {out.dtype} of shape {out.shape}, expected uint32 or uint64 of shape (d,)")
     if sign not in (1, -1):
         raise ValueError(f"sign is {sign}, expected 1 or -1")
     combine = np.add if sign == 1 else np.subtract
     stream = KeyStream(seed)
-    for start in range(0, out.size, CHUNK_WORDS):
-        part = out[start:start + CHUNK_WORDS]
-        combine(part, stream.words(part.size), out=part)
+    words = out.itemsize // 4
+    step = CHUNK_WORDS // words
+    for start in range(0, out.size, step):
+        part = out[start:start + step]
+        combine(part, stream.words(words * part.size).view(out.dtype), out=part)
 
 
 def prg(seed: bytes, d: int) -> NDArray[np.uint32]:

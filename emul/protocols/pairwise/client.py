@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 import numpy as np
 
@@ -38,7 +39,7 @@ from emul.protocols.pairwise.messages import (
 )
 from emul.protocols.pairwise.rules import Rules
 from emul.protocols.rounds import Train
-from emul.roles import Node
+from emul.roles import Node, Vector
 
 
 async def pairwise_client(node: Node, rules: Rules, train: Train, encode: Encode) -> None:
@@ -56,10 +57,15 @@ async def pairwise_client(node: Node, rules: Rules, train: Train, encode: Encode
 
 async def take_part(node: Node, rules: Rules, train: Train, encode: Encode) -> None:
     """One round. Raises Refused or ProtocolViolation where the server asks for what would unmask somebody."""
-    i = node.id
     begin = await node.recv(Begin, node.server, timeout_s=rules.patience_s,
                             accept=shaped(model=(node.task.dimension,)))
-    model = begin.model
+    await contribute(node, rules, partial(train, begin.model), encode)
+
+
+async def contribute(node: Node, rules: Rules, train: Callable[[], Awaitable[tuple[Vector, int]]],
+                     encode: Encode) -> None:
+    """The rest of a round that the server has opened. Raises Refused or ProtocolViolation as `take_part`."""
+    i = node.id
     own = await node.compute("keys", new_secrets, node.rng)
     node.send(node.server, AdvertiseKeys(await public_record(node, rules, own)))
 
@@ -68,13 +74,13 @@ async def take_part(node: Node, rules: Rules, train: Train, encode: Encode) -> N
     await verify_ring(node, rules, ring)
     hand = await node.compute("share", share_secrets, i, own, ring, rules.t, node.round, node.rng, work=ring.ids.size)
     U2, boxes = await exchange_shares(node, rules, hand)
-    update, samples = await train(model)
+    update, samples = await train()
     seeds = await node.compute("agree", pair_seeds, i, own, hand.peers, U2, node.round, work=len(U2) - 1)
     y, clipped = await node.compute("mask", masked_input, i, own.b, seeds, update, samples, encode,
                                     work=len(U2) * update.size)
     if rules.audit:
         keep_input(node, encode(update, samples)[0])
-    node.send(node.server, Masked(y))
+    node.send(node.server, Masked(y.view(np.uint32)))
     node.report(clip_fraction=clipped)
 
     request = await asked_for(node, rules, U2)

@@ -8,7 +8,8 @@ Bytes of the arrays in each message, without its header; A_i = N_i + i, the clos
     Shares          80                              each of U1 to each of N_i & U1 (two shares of 32, a tag of 16)
     Shared          0                               each of U1 to the server
     Sharers         4 |A_i & U2|                    server to each of U2
-    Masked          4 d'                            each of U2 to the server; d' = d + 1 with `weights: samples`
+    Masked          4 d'                            each of U2 to the server; d' = d + 1 with `weights: samples`;
+                                                    8 d' in Z_2^64
     Unmask          4 |A_i & U2|                    server to each of U3
     Reveal          36 per share held of A_i & U2   each of U3 to the server
 
@@ -99,7 +100,7 @@ class SharesDown(Message):
 class Masked(Message):
     """Client to server."""
 
-    y: Words                        # (d',)
+    y: Words                        # (d',); in Z_2^64 (2 d',), the low half of each number first
 
 
 @dataclass(frozen=True)

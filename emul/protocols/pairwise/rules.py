@@ -15,6 +15,7 @@ class Rules:
     route: whether encrypted shares go from client to client, or through the server, which then forwards those of U2
     alone, in one bundle a client. active: the server may deviate: clients sign their keys, and sign and compare the
     survivors before they reveal anything. audit: inputs, sums and what was revealed are kept in the run directory.
+    word_bits: 32 or 64: masks and sums are in Z_2^32 or Z_2^64.
     """
 
     t: int
@@ -22,6 +23,12 @@ class Rules:
     route: Route = "direct"
     active: bool = False
     audit: bool = False
+    word_bits: int = 32
+
+    @property
+    def words(self) -> int:
+        """How many uint32 travel for a number of the ring."""
+        return self.word_bits // 32
 
     @property
     def patience_s(self) -> float | None:

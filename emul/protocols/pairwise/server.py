@@ -13,7 +13,7 @@ from emul.primitives.bft.signing import SIGNATURE_BYTES
 from emul.primitives.crypto import shamir
 from emul.primitives.crypto.graphs import Closed
 from emul.primitives.crypto.keys import KEY_BYTES, SEAL_OVERHEAD_BYTES, agree, mask_seed
-from emul.primitives.crypto.masks import sum_ring, unmask
+from emul.primitives.crypto.masks import Ring, sum_ring, unmask
 from emul.primitives.quantise import RING
 from emul.protocols.audit import Revealed, keep_sum
 from emul.protocols.demands import Demand, demand, key_table, shaped
@@ -36,7 +36,7 @@ from emul.protocols.pairwise.messages import (
     mask_public,
 )
 from emul.protocols.pairwise.rules import Rules
-from emul.roles import Node, Vector
+from emul.roles import Message, Node, Vector
 
 # A graph gives the closed neighbourhood A_i = N_i + i of each of the nodes. Equal ones should be one object: its
 # members then get one message.
@@ -73,7 +73,7 @@ async def pairwise_server(node: Node, graph: Graph, rules: Rules, add_mean: AddM
             sets: dict[str, list[int]] = {}
             try:
                 U0 = sets["U0"] = node.sample(node.clients, fraction)
-                total, expansions = await secure_sum(node, U0, graph, rules, s.model, sets, extra)
+                total, expansions = await secure_sum(node, U0, graph, rules, Begin(s.model), s.model.size + extra, sets)
                 if rules.audit:
                     keep_sum(node, total, sets["U3"], RING)
                 s.model = await node.compute("aggregate", add_mean, s.model, total, len(sets["U3"]), work=total.size)
@@ -85,15 +85,15 @@ async def pairwise_server(node: Node, graph: Graph, rules: Rules, add_mean: AddM
             node.report(parameters=s.model, expansions=expansions, **sizes(sets))
 
 
-async def secure_sum(node: Node, U0: list[int], graph: Graph, rules: Rules, model: Vector, sets: Sets,
-                     extra: int = 0) -> tuple[np.ndarray, int]:
-    """(sum of x_i over U3, (d',) uint32 mod 2^32; masks expanded). Fills `sets` as the stages close.
+async def secure_sum(node: Node, U0: list[int], graph: Graph, rules: Rules, begin: Message, size: int, sets: Sets,
+                     ) -> tuple[np.ndarray, int]:
+    """(sum of x_i over U3, (d',) uint32 or uint64 of the ring; masks expanded). Fills `sets` as the stages close.
 
-    Raises TooFewClients, naming the stage, below the threshold.
+    begin: opens the round. size: d'. Raises TooFewClients, naming the stage, below the threshold.
     """
     A, t = graph(U0), rules.t
     node.offer("cohort", U0)
-    node.broadcast(U0, Begin(model))
+    node.broadcast(U0, begin)
 
     advertised = await node.gather(AdvertiseKeys, U0, timeout_s=rules.deadline_s,
                                    accept=fresh_keys(2 * KEY_BYTES, extra_octets(rules)))
@@ -103,7 +103,7 @@ async def secure_sum(node: Node, U0: list[int], graph: Graph, rules: Rules, mode
         node.broadcast(members, ring)
     U2 = await exchanged_shares(node, rules, A, U1, sets)
 
-    masked = await node.gather(Masked, U2, timeout_s=rules.deadline_s, accept=shaped(y=(model.size + extra,)))
+    masked = await node.gather(Masked, U2, timeout_s=rules.deadline_s, accept=shaped(y=(rules.words * size,)))
     U3 = sets["U3"] = list(masked)                  # what comes from now on is late: not summed, its b not asked for
     asked = await asked_survivors(node, rules, A, U2, U3, sets)
 
@@ -116,7 +116,7 @@ async def secure_sum(node: Node, U0: list[int], graph: Graph, rules: Rules, mode
     pairs = sum(len(A[j].intersection(U3)) for j in mask_keys)
     dropped_seeds = await node.compute("agree", dropped_pair_seeds, mask_keys, advertised, A, U3, node.round,
                                        work=pairs)
-    return await node.compute("unmask", unmasked_sum, masked, self_seeds, dropped_seeds,
+    return await node.compute("unmask", unmasked_sum, masked, self_seeds, dropped_seeds, rules.words,
                               work=(len(U3) + pairs) * masked[U3[0]].y.size)
 
 
@@ -273,10 +273,11 @@ def dropped_pair_seeds(mask_keys: Mapping[int, bytes], advertised: Mapping[int, 
 
 
 def unmasked_sum(masked: Mapping[int, Masked], self_seeds: Mapping[int, bytes],
-                 dropped_seeds: Mapping[int, Mapping[int, bytes]]) -> tuple[np.ndarray, int]:
-    """(sum of x_i over U3, (d',) uint32; number of masks expanded)."""
-    ys = [m.y for m in masked.values()]
-    total = sum_ring(ys, ys[0].size)
+                 dropped_seeds: Mapping[int, Mapping[int, bytes]], words: int = 1) -> tuple[np.ndarray, int]:
+    """(sum of x_i over U3, (d',) of the ring; number of masks expanded). words: 1: Z_2^32, 2: Z_2^64."""
+    dtype = np.uint64 if words == 2 else np.uint32
+    ys: list[Ring] = [np.ascontiguousarray(m.y).view(dtype) for m in masked.values()]
+    total = sum_ring(ys, ys[0].size, dtype)
     return total, unmask(total, self_seeds, dropped_seeds)
 
 

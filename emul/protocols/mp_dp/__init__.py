@@ -1,0 +1,10 @@
+"""Gradients of a disguised model, summed under noise that many draw together. X. Yang et al., arXiv 2412.11737.
+
+`settings`  what server and clients have agreed on: sizes of noise, the ring, which guarantee follows
+`algebra`   secrets, blocks, clipping, noise, recovery: pure functions
+`messages`  what travels beside keys
+`server`    rounds: disguise, sum, recover, step
+`client`    rounds: gradients of the blocks, clipping, noise, masks
+`real`      real-valued noise of pairs, and its repair by seeds
+`account`   what was really spent
+"""

@@ -1,0 +1,134 @@
+"""What MP-DP draws, clips and adds: the algebra of a round around the disguise of a model.
+
+X. Yang et al., arXiv 2412.11737, sections 4 and 5, corrected: scales are positive, the additive part is divided by the
+number of features, which costs fewer digits, and noise is of the laws that `emul.primitives.dp.laws` gives.
+
+    server      secrets = drawn(...)             W^ = R o W + r
+    client      ghat, Psi, Phi = blocks(...)     times c, plus noise on ghat
+    server      g = R o (ghat - sum_c r_c Psi_c + v Phi)     of the mean of the blocks
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from emul.learning.disguise import Disguise, Secrets, recovery_weights, scalars
+from emul.primitives.dp import laws
+from emul.protocols.mp_dp.settings import Additive, Clip, Loss, Noise, Scales
+
+if TYPE_CHECKING:
+    from emul.learning.node_task import NodeTask
+
+Vector = np.ndarray
+
+
+@dataclass(frozen=True)
+class Law:
+    """What the secrets of a round are drawn by.
+
+    scales: chi3: products |DN*(1)|, of two different factors (Gamma's duplication formula) or, chi3_series, of two
+    equal ones as published; log_uniform: R in [1/kappa, kappa]. additive: full: all n_L outputs hidden; compact: along
+    so many public `directions`; off: r = 0.
+    """
+
+    scales: Scales
+    kappa: float
+    additive: Additive
+    directions: int
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The secrets of a round, and what of them is public: the directions (G, n_L) of the compact variant."""
+
+    secrets: Secrets
+    directions: Vector | None
+
+
+def drawn(disguise: Disguise, law: Law, rng: np.random.Generator) -> Drawn:
+    """Fresh secrets. r = gamma o r^a / n_{L-1}, or sum_g gamma_g a_g / n_{L-1}, all of N(0, 1)."""
+    rows = tuple(_scale(law, rng, width, alone, row=True)
+                 for width, alone in zip(disguise.row_widths, disguise.row_alone, strict=True))
+    columns = tuple(_scale(law, rng, width, alone, row=False)
+                    for width, alone in zip(disguise.column_widths, disguise.column_alone, strict=True))
+    n, directions = disguise.outputs, None
+    output = np.zeros(n)
+    if law.additive == "full":
+        output = rng.normal(size=n) * rng.normal(size=n) / disguise.features
+    elif law.additive == "compact":
+        directions = rng.normal(size=(law.directions, n))
+        output = rng.normal(size=law.directions) @ directions / disguise.features
+    return Drawn(Secrets(rows, columns, output), directions)
+
+
+def _scale(law: Law, rng: np.random.Generator, width: int, alone: bool, row: bool) -> Vector:
+    """alone: it is the only factor of a weight's R."""
+    if law.scales == "log_uniform":
+        return laws.log_uniform(rng, width, law.kappa, 1 if alone else 2)
+    if alone:
+        return laws.chi3(rng, width)
+    if law.scales == "chi3_series":
+        return laws.series(rng, width)
+    return laws.duplicated_row(rng, width) if row else laws.duplicated_column(rng, width)
+
+
+def number_of_blocks(additive: Additive, directions: int, outputs: int) -> int:
+    """1 without the additive part, else ghat, a Psi for each direction, Phi."""
+    return {"off": 1, "compact": directions + 2, "full": outputs + 2}[additive]
+
+
+# --- the client -------------------------------------------------------------------------------------------------------
+
+def blocks(task: NodeTask, parameters: Vector, diagonals: Vector, directions: Vector | None, additive: bool,
+           loss: Loss) -> tuple[Vector, int]:
+    """((S, d) ghat, Psi_1.., Phi on the next batch, of the type of `parameters`; number of samples)."""
+    disguise = task.disguise()
+    if loss == "squared":
+        wanted = scalars(directions, disguise.outputs, additive)
+    else:
+        objective = task.objective
+
+        def wanted(given: Any, batch: Any, weights: Any) -> Any:
+            return objective.total(given, batch, weights)[None]
+    return task.gradients(parameters, wanted, forward=disguise.forward(diagonals))
+
+
+def clipping_factor(found: Vector, bound: float, clip: Clip, disguise: Disguise, known: Drawn | None) -> float:
+    """c of (S, d) blocks: min(1, B / norm), of what the client sees (message) or, oracle, of the gradient that the
+    server will recover, for which it would have to know the secrets."""
+    if clip == "off":
+        return 1.0
+    if clip == "oracle":
+        assert known is not None
+        norm = float(np.linalg.norm(recovered(disguise, known, found)))
+    else:
+        norm = float(np.linalg.norm(found[0].astype(np.float64)))
+    return min(1.0, bound / norm) if norm > 0 else 1.0
+
+
+def noise(law: Noise, sigma: float, disguise: Disguise, scales: Law,
+          rng: np.random.Generator) -> Vector:
+    """eta, (d,) float64. gaussian: N(0, sigma^2). uniform: DN(sigma, 1), times an own draw of each factor that R lacks
+    for R o eta to be N(0, sigma^2) over the draw of R; who knows R sees bounded noise."""
+    lacking = disguise.lacking()
+    if law == "gaussian":
+        return rng.normal(0.0, sigma, size=len(lacking))
+    eta = laws.uniform_noise(rng, len(lacking), sigma)
+    series = scales.scales == "chi3_series"
+    for what, draw in ((1, laws.series if series else laws.duplicated_column),
+                       (2, laws.series if series else laws.duplicated_row), (3, laws.chi3)):
+        eta[lacking == what] *= draw(rng, int((lacking == what).sum()))
+    return eta
+
+
+# --- the server -------------------------------------------------------------------------------------------------------
+
+def recovered(disguise: Disguise, known: Drawn, mean: Vector) -> Vector:
+    """g, (d,) float64, of (S, d) blocks or a weighted mean of them."""
+    weights = np.ones(1)
+    if len(mean) > 1:
+        weights = recovery_weights(known.secrets.output, known.directions)
+    return disguise.recovered(mean.astype(np.float64), disguise.multipliers(known.secrets), weights)

@@ -1,0 +1,116 @@
+"""A client's side of MP-DP."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from emul.base.errors import ProtocolViolation
+from emul.base.streams import generator
+from emul.primitives import ring
+from emul.protocols.demands import Demand, demand, shaped
+from emul.protocols.mp_dp.messages import Disguised
+from emul.protocols.mp_dp.settings import Settings
+from emul.protocols.pairwise.client import contribute
+from emul.protocols.pairwise.hand import Refused
+from emul.roles import Node
+
+if TYPE_CHECKING:
+    from emul.learning import NodeTask
+    from emul.learning.disguise import Disguise
+    from emul.protocols.mp_dp.algebra import Drawn, Law
+
+
+async def join(node: Node, s: Settings) -> None:
+    """Rounds of a client, which keeps nothing between them."""
+    from emul.protocols.mp_dp.real import take_part
+
+    async for round_ in node.rounds(of=node.server):
+        with round_:
+            K = s.cohort(len(node.clients))
+            disguise = await node.compute("model", node.task.disguise)
+            opening = await node.recv(Disguised, node.server, timeout_s=s.rules(K).patience_s,
+                                      accept=as_agreed(s, node.task, disguise))
+            contribution = Contribution(node, s, opening, K)
+            try:
+                if s.masks == "ring" and s.repair == "shamir":
+                    await contribute(node, s.rules(K), contribution.values, contribution.encoded)
+                else:
+                    await take_part(node, s, K, contribution)
+            except ProtocolViolation as e:
+                raise Refused(str(e)) from e
+
+
+def as_agreed(s: Settings, task: NodeTask, disguise: Disguise) -> Demand:
+    """Sizes and types are those agreed on."""
+    directions = (s.directions, disguise.outputs) if s.additive == "compact" else (0, 0)
+    shapes = shaped(parameters=(task.dimension,), diagonals=(disguise.diagonals,), directions=directions)
+
+    def accept(message: Disguised) -> None:
+        shapes(message)
+        demand(message.parameters.dtype == message.diagonals.dtype == np.dtype(s.dtype), "parameters: not as agreed on")
+        demand(0 <= message.sigma_eta < 1e9 and 0 <= message.sigma_delta < 1e9, "sigma: out of range")
+    return accept
+
+
+@dataclass
+class Contribution:
+    """What a client gives to the sum of a round, before masks: c times its blocks, and its own noise on the first."""
+
+    node: Node
+    s: Settings
+    opening: Disguised
+    K: int
+    clipping: float = 1.0
+
+    async def values(self) -> tuple[np.ndarray, int]:
+        """((S d,) float64, number of samples)."""
+        node, s = self.node, self.s
+        found, samples = await node.compute("lmt", gradients, node.task, self.opening, s)
+        noisy, self.clipping = await node.compute("noise", clipped_and_noisy, found, node.task, s,
+                                                  self.opening.sigma_eta, node.seed, node.round,
+                                                  node.stream("noise"), work=found.size)
+        return noisy, samples
+
+    def encoded(self, values: np.ndarray, samples: int) -> tuple[np.ndarray, float]:
+        """(values in the ring, 1 if they were clipped)."""
+        return (ring.encode(values, self.s.f(self.K), self.s.ring_bits, self.K), float(self.clipping < 1))
+
+
+def gradients(task: NodeTask, opening: Disguised, s: Settings) -> tuple[np.ndarray, int]:
+    """((S, d), number of samples)."""
+    from emul.protocols.mp_dp.algebra import blocks
+
+    directions = opening.directions if s.additive == "compact" else None
+    return blocks(task, opening.parameters, opening.diagonals, directions, s.additive != "off", s.loss)
+
+
+def clipped_and_noisy(found: np.ndarray, task: NodeTask, s: Settings, sigma_eta: float, seed: int, round_: int,
+                      rng: np.random.Generator) -> tuple[np.ndarray, float]:
+    """((S d,) float64: c times the blocks, and noise on ghat; c)."""
+    from emul.protocols.mp_dp.algebra import clipping_factor, noise
+
+    disguise = task.disguise()
+    known = drawn_secrets(disguise, s, seed, round_) if s.clip == "oracle" else None
+    c = clipping_factor(found, s.bound, s.clip, disguise, known)
+    values = c * found.astype(np.float64)
+    if sigma_eta:
+        values[0] += noise(s.noise, sigma_eta, disguise, law(s), rng)
+    return values.reshape(-1), c
+
+
+def law(s: Settings) -> Law:
+    """What secrets are drawn by."""
+    from emul.protocols.mp_dp.algebra import Law
+
+    return Law(s.scales, s.kappa, s.additive, s.directions)
+
+
+def drawn_secrets(disguise: Disguise, s: Settings, seed: int, round_: int) -> Drawn:
+    """The server's secrets of a round, from a stream of the scenario's seed. Clients know them with `clip: oracle`
+    alone, which nothing but an emulation can have."""
+    from emul.protocols.mp_dp.algebra import drawn
+
+    return drawn(disguise, law(s), generator(seed, "mp_dp secrets", round_))

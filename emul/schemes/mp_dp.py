@@ -1,0 +1,191 @@
+"""MP-DP: gradients of a disguised model under noise that many draw together. X. Yang et al., arXiv 2412.11737.
+
+Each round the server multiplies the weights of its model by one-time secrets, W^ = R o W (+ r on the last layer).
+Clients take one gradient of it, clip it, add own noise eta and pairwise noise Delta that cancels in the sum, and the
+server recovers the mean gradient of the true model with its own noise:
+
+    m_k = c_k ghat_k + eta_k + sum_{v in N(k)} Delta_kv          g = R o (ghat - sum_c r_c Psi_c + v Phi)
+    W <- W - lr g,   ghat, Psi_c, Phi: gradients of S_0 = 1/2 |d|^2, alpha d_c, 1/2 alpha^2,   d = y^ - target
+
+Three presets, since the published privacy does not hold:
+
+    paper       as published, typos mended: for reproduction. The server knows R, so the noise that it sees is uniform
+                and bounded; Psi, Phi travel in the clear and give away the inputs
+    masked      the same, with all blocks in a sum of a ring: the server learns the sums of ghat + noise, Psi and Phi,
+                these two exactly, so no DP
+    sound       no additive part, clipping of what the client sees, Gaussian noise in the message, masks of a ring:
+                sum of clipped ghat + N(0, K sigma_eta^2), which is (eps, delta)-DP. Clients learn the model up to
+                positive scales, that is its outputs
+
+sigma_eta and sigma_Delta follow from eps and delta by the exact theta = B^2 max_k (C^-1)_kk of the mask graph
+(`emul.primitives.dp`), and `analysis` accounts by who was really heard. One local step on one batch: disguised models
+cannot be trained for several. Rounding to the ring after adding Gaussian noise is for emulation; a discrete Gaussian is
+the rigorous choice. Keys and secrets come from the scenario's seed, for emulation only.
+
+Deviations: keys are fresh each round, not of a set-up; uniform noise of pairs on biases is not mended for the scale
+that they lack, as own noise is. Messages and their bytes: `emul.protocols.mp_dp.messages`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from emul.protocols.mp_dp import messages
+from emul.protocols.mp_dp.account import account
+from emul.protocols.mp_dp.client import join
+from emul.protocols.mp_dp.server import serve
+from emul.protocols.mp_dp.settings import (
+    Additive,
+    Clip,
+    Graph,
+    Loss,
+    Masks,
+    Noise,
+    Precision,
+    Preset,
+    Repair,
+    Scales,
+    Settings,
+)
+from emul.roles import Analysis, Node, Realised, Setting, World, checks
+
+
+@dataclass(frozen=True)
+class Params:
+    preset: Preset = "sound"                # what None stands for below
+    eps: float | None = 3.0                 # None: no noise of clients' own
+    delta: float = 1e-5
+    budget: Literal["round", "total"] = "round"     # eps is of each round, or of `rounds` together
+    rounds: int | None = None               # of the budget, with budget: total
+    bound: float = 1.0                      # B, of a client's contribution in the l2 norm
+    graph: Graph = "n_out"                  # n_out: each client picks n neighbours; complete where K <= n + 1
+    n: int = 5
+    inflation: float = 1.05                 # x, of sigma_eta where masks are real: less of it, more sigma_Delta
+    losses: int = 0                         # clients of a round whose noise may be missing: sigma_eta is made for that
+    scales: Scales | None = None            # of R; sound: log_uniform, else chi3
+    kappa: float = 1.5                      # log_uniform: R in [1/kappa, kappa]
+    additive: Additive | None = None        # r on the outputs; sound: off, else full
+    directions: int = 1                     # G of additive: compact
+    clip: Clip | None = None                # by the norm of the message, or of the true gradient; sound: message, else
+    #                                         oracle
+    noise: Noise | None = None              # of clients and pairs; sound: gaussian, else uniform
+    masks: Masks | None = None              # paper: real, on ghat alone; else ring, on all
+    sigma_delta: float | None = None        # of real masks; None: the least that is enough
+    ring_bits: Literal[64, 32] = 64
+    ring_fraction: int | None = None        # f, bits after the point; None: 24, or as many as fit
+    repair: Repair | None = None            # of dropouts; paper: off, else shamir
+    threshold: int | None = None            # tau of shamir; None: floor(2 deg / 3) + 1
+    loss: Loss = "squared"                  # 1/2 |y^ - one-hot|^2; or, without the additive part, the task's own
+    lr: float = 0.1
+    dtype: Precision | None = None          # of the model that travels, and of real blocks; sound: float32
+    fraction: float = 1.0                   # of the clients, drawn each round
+    stage_deadline_s: float | None = None   # of each stage; None: until the fates are known
+
+
+_PUBLISHED: dict[str, Any] = {"scales": "chi3", "additive": "full", "clip": "oracle", "noise": "uniform",
+                              "dtype": "float64"}
+PRESETS: dict[str, dict[str, Any]] = {
+    "paper": {**_PUBLISHED, "masks": "real", "repair": "off"},
+    "masked": {**_PUBLISHED, "masks": "ring", "repair": "shamir"},
+    "sound": {"scales": "log_uniform", "additive": "off", "clip": "message", "noise": "gaussian", "dtype": "float32",
+              "masks": "ring", "repair": "shamir"}}
+
+
+def settled(p: Params) -> Settings:
+    """The parameters with those of the preset filled in; with other masks than its own, a repair that they have."""
+    given = {f.name: getattr(p, f.name) for f in fields(p)}
+    preset = dict(PRESETS[p.preset])
+    if p.masks == "real" and preset["repair"] == "shamir":
+        preset["repair"] = "seeds"
+    if p.masks == "ring" and preset["repair"] == "off":
+        preset["repair"] = "shamir"
+    return Settings(**given | {name: value for name, value in preset.items() if given[name] is None})
+
+
+async def server(node: Node, p: Params) -> None:
+    await serve(node, settled(p))
+
+
+async def client(node: Node, p: Params) -> None:
+    await join(node, settled(p))
+
+
+MESSAGES = messages.MESSAGES
+ROLES = {"server": server, "client": client}
+STATELESS = ("client",)
+
+
+def check(params: Params, world: World) -> list[str]:
+    """What is wrong with these parameters, if anything."""
+    s = settled(params)
+    errors = checks.positive(eps=s.eps, bound=s.bound, lr=s.lr) + checks.times(stage_deadline=s.stage_deadline_s)
+    errors += checks.probabilities(delta=s.delta) + checks.fractions(fraction=s.fraction)
+    errors += checks.at_least(1, "1 or more", n=s.n, directions=s.directions, rounds=s.rounds)
+    errors += checks.at_least(0, "0 or more", sigma_delta=s.sigma_delta, ring_fraction=s.ring_fraction)
+    if not s.kappa > 1:
+        errors.append(f"kappa = {s.kappa}: expected a number above 1")
+    if (s.rounds is None) == (s.budget == "total"):
+        errors.append(f"rounds = {s.rounds}: expected with budget: total, and only there")
+    if not errors:
+        errors = wrong_masks(s, s.cohort(world.clients))
+    if s.additive != "off" and s.loss == "task":
+        errors.append("loss = task: with the additive part only the squared loss can be recovered")
+    return errors
+
+
+def wrong_masks(s: Settings, K: int) -> list[str]:
+    """What is wrong with masks and repair for K clients a round."""
+    errors = []
+    if K < 2:
+        errors.append(f"fraction = {s.fraction}: draws {K} client, a sum needs at least 2")
+    if not 0 <= s.losses <= K - 2:
+        errors.append(f"losses = {s.losses}: expected 0..{max(0, K - 2)}, two clients less than a round has")
+    if s.masks == "real" and s.repair == "shamir":
+        errors.append("repair = shamir: with real masks expected seeds or off")
+    if s.masks == "ring" and s.repair == "off":
+        errors.append("repair = off: a sum in the ring with masks left in it is random; expected shamir or seeds")
+    if s.masks == "ring" and s.sigma_delta is not None:
+        errors.append(f"sigma_delta = {s.sigma_delta}: masks of the ring are uniform; expected with masks: real")
+    if s.masks == "real" and s.eps is not None and s.sigma_delta is None and not s.inflation > 1:
+        errors.append(f"inflation = {s.inflation}: expected above 1, or no sigma_delta is enough")
+    if not errors and s.repair == "shamir" and not 2 <= s.rules(K).t <= s.degree(K) + 1:
+        errors.append(f"threshold = {s.rules(K).t}: expected 2..{s.degree(K) + 1}, a client and its neighbours")
+    if not errors and s.masks == "ring" and s.f(K) < 8:
+        errors.append(f"ring_bits = {s.ring_bits}: leaves {s.f(K)} bits after the point for {K} clients, expected 8")
+    return errors
+
+
+def warn(params: Params, world: World) -> list[str]:
+    """What the presets do not protect."""
+    s, found = settled(params), []
+    if s.flaws():
+        found.append(f"preset = {s.preset}: no (eps, delta) holds against the server: " + "; ".join(s.flaws()))
+    if s.additive != "off":
+        found.append(f"additive = {s.additive}: a client can estimate the secret r by least squares, and then has the "
+                     "model up to positive scales, that is its outputs")
+    if s.repair == "off":
+        found.append("repair = off: the noise of a pair whose other client drops out stays in the sum")
+    return found
+
+
+def analysis(params: Params, setting: Setting, run: Realised) -> Analysis:
+    """Which guarantee holds, per round and in total, by who really took part."""
+    return account(settled(params), run, setting.rounds)
+
+
+EXAMPLE = """
+emul: 1
+name: mp_dp
+seed: 7
+topology: {generator: star, clients: 5}
+links:
+  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
+task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: digits_mlp,
+       solver: {sgd: {lr: 0.1, steps: 1, batch: 32}}}
+compute: {mode: zero}
+schemes: [{name: mp_dp, stage_deadline: 500 ms}]
+faults:
+  - {node: client2, stage: Masked, drop: true, rounds: 2}
+stop: {rounds: 3}
+"""

@@ -1,0 +1,256 @@
+"""MP-DP end to end: the aggregate against FedSGD, masks, dropouts and their repair, and what is said of privacy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+from torch import nn
+
+from emul import engine
+from emul.base import rows as R
+from emul.base.errors import ScenarioError
+from emul.learning.disguise import CannotBeDisguised, scalars
+from emul.learning.node_task import NodeTask
+from emul.learning.parameters import FlatModule
+from emul.learning.task import Task
+from emul.primitives.dp import complete, theta
+from emul.primitives.privacy import ldp
+from emul.protocols.mp_dp import server as hub
+from emul.record.columns import columns
+from emul.record.journal import MemoryJournal
+from emul.record.tables import derive
+from emul.scenario import loads
+from emul.schemes import mp_dp
+from emul.schemes.mp_dp import Params, check, settled, warn
+from emul.testing import Ran
+from emul.workers.twin import Twin
+
+TASK = """{data: {set: digits}, partition: iid, model: digits_mlp,
+       solver: {sgd: {lr: 0.1, steps: 1, batch: 32}}}"""
+EXACT = "eps: null, clip: off, additive: full, dtype: float64, ring_fraction: 40"
+
+
+class Done:
+    """A run: what the server made of each round, and what was recorded."""
+
+    def __init__(self, params: str, *, clients: int = 5, rounds: int = 2, faults: Iterable[str] = (), seed: int = 7):
+        text = f"""
+emul: 1
+name: mp
+seed: {seed}
+topology: {{generator: star, clients: {clients}}}
+links: [{{match: "*", latency: 5 ms}}]
+task: {TASK}
+compute: {{mode: zero}}
+schemes: [{{name: mp_dp, {params}}}]
+faults: [{", ".join(faults)}]
+stop: {{rounds: {rounds}}}
+"""
+        scenario = loads(text, "t", check=True)
+        (name, raw), = scenario.schemes
+        wiring = engine.wire(scenario, name, raw)
+        journal = MemoryJournal(engine.header(wiring))
+        self.models: list[np.ndarray] = []
+        self.means: list[np.ndarray] = []
+        self.opened: list[Any] = []
+        real = hub.stepped
+
+        def seen(model: np.ndarray, mean: np.ndarray, task: Any, opened: Any, lr: float) -> np.ndarray:
+            self.means.append(mean)
+            self.opened.append(opened)
+            self.models.append(real(model, mean, task, opened, lr))
+            return self.models[-1]
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(hub, "stepped", seen)
+            finished = engine.execute(wiring, Twin(), journal)
+        self.world = Ran(journal.rows, journal.header, finished, journal.close())
+        self.rounds = derive(columns(self.world.rows), self.world.header, engine.observed(finished)).rounds
+        self.analysis = self.world.summary["analysis"]
+
+    def said(self, name: str) -> list[Any]:
+        return [row[name] for row in self.rounds]
+
+
+def drop(client: int, stage: str, round_: int) -> str:
+    return f"{{node: client{client}, stage: {stage}, drop: true, rounds: {round_}}}"
+
+
+def fedsgd(clients: int, rounds: int, gone: dict[int, set[int]] | None = None, seed: int = 7) -> list[np.ndarray]:
+    """Models of plain FedSGD in float64 over the same batches. gone: round -> clients that are not heard."""
+    scenario = loads(f"emul: 1\nname: t\nseed: {seed}\ntopology: {{generator: star, clients: {clients}}}\n"
+                     f"task: {TASK}\ncompute: {{mode: zero}}\nschemes: [fedavg]\nstop: {{rounds: 1}}\n", "t")
+    task = Task(scenario.task, clients, seed)
+    now = [0]
+    nodes = {k: NodeTask(task, f"client{k}", k - 1, lambda: now[0]) for k in range(1, clients + 1)}
+    model = task.initial_parameters(0).astype(np.float64)
+    found = []
+    for now[0] in range(1, rounds + 1):
+        heard = [node for k, node in nodes.items() if k not in (gone or {}).get(now[0], set())]
+        model = model - 0.1 * np.mean([node.gradients(model, scalars(None, 10, False))[0][0] for node in heard], 0)
+        found.append(model)
+    return found
+
+
+# --- check 6 ----------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("clients", "params"), [
+    (5, "preset: masked"), (20, "preset: masked"), (5, "preset: masked, repair: seeds"),
+    (5, "preset: paper, repair: seeds, sigma_delta: 1"), (20, "preset: paper, repair: seeds, sigma_delta: 1"),
+    (5, "preset: sound, scales: chi3")])
+def test_check_6_without_noise_the_model_is_that_of_fedsgd_with_dropouts_repaired(clients: int, params: str) -> None:
+    stage = "Blocks" if "seeds" in params else "Masked"
+    done = Done(f"{params}, {EXACT}", clients=clients, rounds=6, faults=[drop(2, stage, 2), drop(4, stage, 5)])
+    expected = fedsgd(clients, 6, {2: {2}, 5: {4}})
+    assert done.said("U3") == [clients - (n in (2, 5)) for n in range(1, 7)]
+    for model, right in zip(done.models, expected, strict=True):
+        assert np.abs(model - right).max() < 1e-10
+    assert np.abs(expected[-1] - expected[0]).max() > 1e-3
+
+
+def test_check_6_compact_and_in_float32() -> None:
+    expected = fedsgd(5, 3)[-1]
+    compact = Done(f"preset: masked, {EXACT.replace('full', 'compact')}, directions: 2", rounds=3).models[-1]
+    assert np.abs(compact - expected).max() < 1e-10
+    single = Done("preset: sound, eps: null, clip: off", rounds=3).models[-1]
+    assert np.abs(single - expected).max() < 1e-5
+
+
+# --- check 7 ----------------------------------------------------------------------------------------------------------
+
+def test_check_7_noise_of_pairs_cancels_in_the_sum() -> None:
+    plain, masked = (Done(f"preset: paper, {EXACT}, sigma_delta: {sigma}", rounds=1).means[0] for sigma in (0, 1e4))
+    assert 0 < np.abs(plain - masked).max() < 1e-9
+    rings = [Done(f"preset: masked, {EXACT}, repair: {repair}", rounds=1).means[0] for repair in ("shamir", "seeds")]
+    np.testing.assert_array_equal(rings[0], rings[1])
+    assert np.abs(plain - rings[0]).max() < 2.0**-40
+
+
+# --- check 11 ---------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("law", "factor"), [("gaussian", 1.0), ("uniform", math.sqrt(2 / 3))])
+def test_check_11_an_unrepaired_dropout_leaves_the_noise_of_its_pairs(law: str, factor: float) -> None:
+    """In the message domain; times R, of which E R^2 = 3/2, the uniform one is sigma sqrt(cut) / K', too."""
+    base = f"preset: sound, masks: real, eps: null, clip: off, dtype: float64, sigma_delta: 5, noise: {law}"
+    left, repaired = (Done(f"{base}, repair: {repair}", rounds=1, faults=[drop(2, "Blocks", 1)])
+                      for repair in ("off", "seeds"))
+    assert left.said("cut_edges") == repaired.said("cut_edges") == [4]
+    error = (left.means[0] - repaired.means[0])[0]
+    assert error.std() == pytest.approx(factor * 5 * math.sqrt(4) / 4, rel=0.03)
+
+
+@pytest.mark.parametrize("masks", ["real", "ring"])
+def test_check_11_seeds_repair_a_dropout_exactly(masks: str) -> None:
+    exact = "preset: sound, eps: null, clip: off, dtype: float64, ring_fraction: 45"
+    sigma = ", sigma_delta: 1" if masks == "real" else ""
+    done = Done(f"{exact}, masks: {masks}, repair: seeds{sigma}", rounds=1, faults=[drop(2, "Blocks", 1)])
+    shamir = Done(f"{exact}, repair: shamir", rounds=1, faults=[drop(2, "Masked", 1)])
+    assert np.abs(done.means[0] - shamir.means[0]).max() < 1e-12
+
+
+def test_check_11_seeds_fail_if_a_survivor_drops_out_too_and_shamir_does_not() -> None:
+    done = Done("masks: real", rounds=2, faults=[drop(2, "Blocks", 1), drop(3, "Seeds", 1)])
+    left = [row[4] for row in done.world.of("server", R.LEAVE)]
+    assert "repair: client3 has not sent the seeds of 1 dropped neighbours" in left[0]
+    assert len(done.models) == 1
+    assert len(Done("n: 5", rounds=2, faults=[drop(2, "Masked", 1), drop(3, "Reveal", 1)]).models) == 2
+
+
+def test_check_11_below_tau_answers_the_round_is_aborted_and_theta_is_of_the_survivors() -> None:
+    done = Done("n: 5", rounds=2, faults=[drop(k, "Reveal", 1) for k in (1, 2, 3)])
+    left = [row[4] for row in done.world.of("server", R.LEAVE)]
+    assert "shares" in left[0]
+    assert "threshold t = 3" in left[0]
+    assert len(done.models) == 1                                           # the model of round 1 stays as it was
+    some = Done("losses: 1", clients=6, rounds=2, faults=[drop(3, "Masked", 2)])
+    mu = settled(Params()).mu
+    assert mu is not None
+    assert some.said("mu") == pytest.approx([mu * math.sqrt(5 / 6), mu])    # made for one loss
+    sigma = some.opened[0].message.sigma_eta
+    assert some.said("mu")[1] == pytest.approx(math.sqrt(theta(complete(range(5)), range(5), sigma, math.inf)))
+
+
+# --- what is said -----------------------------------------------------------------------------------------------------
+
+def test_the_analysis_says_preset_and_guarantee_by_who_took_part() -> None:
+    done = Done("preset: sound", rounds=3, faults=[drop(2, "Masked", 2)])
+    found = done.analysis
+    assert found["preset"]["theory"] == "sound"
+    assert found["guarantee"]["theory"].startswith("(eps, delta)-DP")
+    mus = done.said("mu")
+    assert found["epsilon_of_a_round"]["theory"] == pytest.approx(3.0)
+    assert found["epsilon_of_a_round"]["measured"] == pytest.approx(ldp.epsilon(1e-5, max(mus)))
+    assert found["epsilon_in_total"]["theory"] == pytest.approx(ldp.epsilon(1e-5, math.sqrt(3) * mus[0]))
+    assert found["epsilon_in_total"]["measured"] == pytest.approx(ldp.epsilon(1e-5, ldp.composed(mus)))
+    paper = Done("preset: paper").analysis
+    assert paper["guarantee"]["theory"].startswith("none: ")
+    assert {name for name in paper if "epsilon" in name} == {"nominal_epsilon_of_a_round", "nominal_epsilon_in_total"}
+
+
+def test_the_warnings_of_paper_and_masked_are_in_the_words_of_the_errata() -> None:
+    world = loads(mp_dp.EXAMPLE, "t")
+    setup: Any = type("World", (), {"clients": 5})
+    assert world.name == "mp_dp"
+    assert warn(Params(), setup) == []
+    paper, masked = (" ".join(warn(Params(preset=preset), setup)) for preset in ("paper", "masked"))
+    assert "uniform and bounded" in paper
+    assert "give away the inputs" in paper
+    assert "least squares" in paper
+    assert "stays in the sum" in paper
+    assert "the sums of Psi and Phi are exact" in masked
+    assert "least squares" in masked
+
+
+@pytest.mark.parametrize(("params", "said"), [
+    (Params(masks="real", repair="shamir"), "repair = shamir"), (Params(masks="ring", repair="off"), "repair = off"),
+    (Params(sigma_delta=1.0), "sigma_delta"), (Params(masks="real", inflation=1.0), "inflation"),
+    (Params(threshold=9), "threshold = 9"), (Params(losses=4), "losses = 4"), (Params(eps=-1.0), "eps"),
+    (Params(budget="total"), "rounds = None"), (Params(rounds=3), "rounds = 3"), (Params(kappa=1.0), "kappa"),
+    (Params(preset="masked", loss="task"), "loss = task"), (Params(fraction=0.2), "fraction"),
+    (Params(ring_bits=32, bound=1e6), "ring_bits")])
+def test_parameters_that_make_no_sense_are_refused(params: Params, said: str) -> None:
+    setup: Any = type("World", (), {"clients": 5})
+    assert any(error.startswith(said) for error in check(params, setup)), check(params, setup)
+
+
+def test_a_32_bit_ring_has_as_many_bits_after_the_point_as_fit() -> None:
+    s = settled(Params(ring_bits=32, eps=0.1))
+    most = 5 * (1 + 8 * s.sigma_eta(5))
+    assert s.f(5) < 24
+    assert most * 2.0**s.f(5) < 2**31 <= most * 2.0**(s.f(5) + 1)
+    wide, narrow = (Done(f"ring_bits: {bits}", rounds=1).means[0] for bits in (64, 32))
+    assert np.abs(wide - narrow).max() < 2.0 ** -s.f(5)
+
+
+def test_a_model_that_cannot_be_disguised_is_named() -> None:
+    task = Task({"data": {"set": "digits"}, "model": "normed", "solver": {"sgd": {"lr": 0.1, "steps": 1}}}, 2, 1)
+    task.__dict__["_model"] = FlatModule(nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.ReLU(),
+                                                       nn.Linear(8, 10)))
+    with pytest.raises(CannotBeDisguised, match='model "normed" has buffers'):
+        NodeTask(task, "server", None, lambda: 1).disguise()
+
+
+def test_an_unknown_preset_is_an_error_of_the_scenario() -> None:
+    with pytest.raises(ScenarioError, match="preset"):
+        Done("preset: nobody")
+
+
+# --- bytes ------------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("params", "blocks", "octets"), [
+    ("preset: sound", 1, 8), ("preset: masked", 12, 8), ("preset: masked, additive: compact", 3, 8),
+    ("preset: sound, ring_bits: 32", 1, 4), ("preset: paper", 12, 8), ("masks: real", 1, 4)])
+def test_bytes_of_an_upload_are_those_of_section_9(params: str, blocks: int, octets: int) -> None:
+    done = Done(params, rounds=1)
+    kinds = {"Masked", "Blocks"}
+    sizes = {row[6] for row in done.world.rows if row[0] == R.SEND and row[5] in kinds}
+    d = 64 * 50 + 50 + 50 * 10 + 10
+    (size,) = sizes
+    assert 0 < size - blocks * d * octets < 200                            # the header
+    down = {row[6] for row in done.world.rows if row[0] == R.SEND and row[5] == "Disguised"}
+    q = 8 if "paper" in params or "masked" in params else 4
+    assert 0 < down.pop() - q * (d + 50) - (80 if "compact" in params else 0) < 400
