@@ -222,7 +222,7 @@ def analysis(params: Params, setting: Setting, run: Realised) -> Analysis:
     for observer, known in (("server", others), ("client", others + 1)):
         views: dict[str, list[float]] = {name: [] for name in names}
         for round_ in sorted(opened_in & heard.keys()):
-            left = [noise] * max(0, len(heard[round_]) - known)
+            left = [noise] * max(1, len(heard[round_]) - known)         # one's own at least
             for name in heard[round_]:
                 views[name].append(mu_of(params.clip, left))
         found |= spent(observer, views, params.delta)

@@ -163,7 +163,9 @@ def test_the_guarantee_is_that_of_the_noise_of_those_whose_uploads_were_in_the_s
     honest = tp_smc.analysis(tp_smc.Params(divide="t"), setting, realised({1: set(names)}, {1}))
     assert honest["server_epsilon_round"] == pytest.approx(3.0)
     alone = tp_smc.analysis(p, setting, realised({1: {"client1"}}, {1}))
-    assert alone["server_epsilon_round"] == "unbounded"
+    assert alone["server_epsilon_round"] == pytest.approx(ldp.epsilon(1e-5, mu * 2))        # the client's own noise
+    bare = tp_smc.analysis(tp_smc.Params(sigma=0.0), setting, realised({1: set(names)}, {1}))
+    assert bare["server_epsilon"] == "unbounded"
 
 
 def test_bad_parameters_are_refused_when_the_scenario_is_read() -> None:
