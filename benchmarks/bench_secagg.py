@@ -21,10 +21,13 @@ from benchmarks.common import Figure, Options, cpu_seconds, main, python, run
 from emul.base.streams import generator
 from emul.learning import Task
 from emul.primitives.crypto.graphs import Closed, complete, degree_and_threshold, published_density, random, ring
-from emul.protocols.pairwise import hand
+from emul.primitives.crypto.groups import draw_groups, group_seed, joined
+from emul.primitives.quantise import Quantiser
+from emul.protocols.pairwise import hand, split, split_client
 from emul.protocols.pairwise import server as hub
-from emul.protocols.pairwise.messages import AdvertiseKeys, Masked, Shares, Unmask, id_array
+from emul.protocols.pairwise.messages import AdvertiseKeys, Masked, Reveal, Shares, Unmask, id_array
 from emul.protocols.pairwise.quantised import add_mean, ring_input
+from emul.schemes import safelearning
 from emul.schemes.secagg import Params
 
 CLIENTS, ROUNDS = 100, 2
@@ -72,8 +75,16 @@ def measured(name: str, clients: int) -> tuple[float, float]:
     return float(found[1]), float(found[2])
 
 
+Round = Callable[[dict[int, Any], np.ndarray, int], np.ndarray]     # (clients' tasks, model, round) -> the next model
+
+
 def bare(graph: Callable[[list[int]], Closed], t: int, clients: int) -> float:
-    """CPU seconds of the arithmetic of one round, after one that warms up."""
+    """CPU seconds of the arithmetic of one round of pair masks."""
+    return warm(lambda nodes, model, round_: _round(graph(list(nodes)), t, nodes, model, round_), clients)
+
+
+def warm(play: Round, clients: int) -> float:
+    """CPU seconds of one round, after one that warms up."""
     task = Task({"data": {"set": "drawn"}, "partition": {"bootstrap": 4}, "model": "flat",
                  "solver": {"sgd": {"lr": 0.1, "steps": 1, "batch": 4}}}, clients, 7, plugins=[PLUGIN])
     nodes = {i: task.for_node(f"client{i}", i - 1, lambda: 1) for i in range(1, clients + 1)}
@@ -81,7 +92,7 @@ def bare(graph: Callable[[list[int]], Closed], t: int, clients: int) -> float:
     took = 0.0
     for round_ in range(1, ROUNDS + 1):
         begin = time.process_time()
-        model = _round(graph(list(nodes)), t, nodes, model, round_)
+        model = play(nodes, model, round_)
         took = time.process_time() - begin
     return took
 
@@ -112,6 +123,43 @@ def _round(A: Closed, t: int, nodes: dict[int, Any], model: np.ndarray, round_: 
     return add_mean(model, total, len(U), p)
 
 
+def _split_round(nodes: dict[int, Any], model: np.ndarray, round_: int) -> np.ndarray:
+    """Of SAFELearning, where no group is left out."""
+    p, U = safelearning.Params(), list(nodes)
+    t, quantiser = safelearning.rules(p).t, Quantiser()
+    rngs = {i: generator(7, "bench", i, round_) for i in U}
+    own, nonces = {}, {}
+    for i in U:
+        own[i], nonces[i] = split_client.fresh_secrets(rngs[i])
+    seed = group_seed(bytes(32), nonces)
+    groups = draw_groups(seed, U, p.group)
+    A, inside = joined(seed, groups, p.partners, p.placed), split.of_groups(groups)
+    advertised = {i: AdvertiseKeys(own[i].public) for i in U}
+    hands, masked = {}, {}
+    for i in U:
+        ring_ = hub.key_ring(advertised, sorted(A[i]))
+        hand.check_ring(i, own[i], ring_, U)
+        hands[i] = hand.share_secrets(i, own[i], ring_, t, round_, rngs[i])
+    for i in U:
+        update, _ = nodes[i].local_update(model)
+        seeds = split_client.both_seeds(i, own[i], hands[i], {split.HIGH: inside[i], split.LOW: A[i]}, round_)
+        quantiser.clip_fraction(update)
+        b = [secret for _, secret in own[i].vectors]
+        masked[i] = split.masked_parts(i, quantiser.quantise(update), p.low_bits, b, seeds)
+    shown: dict[int, dict[int, Reveal]] = {split.HIGH: {}, split.LOW: {}}
+    for i in U:
+        held = hand.opened(i, hands[i], {j: Shares(hands[j].boxes[i]) for j in A[i] if j != i}, round_)
+        for vector, reveals in shown.items():
+            reveals[i] = hand.asked_shares(held, sorted(A[i]), [], vector)
+    names = [str(i) for i in range(len(U) + 1)]
+    b_high, b_low = (hub.secrets_of(shown[vector], A, U, U, [], t, names)[0] for vector in (split.HIGH, split.LOW))
+    high = {tuple(members): split.group_sum(masked, members, b_high, {}) for members in groups}
+    safelearning.flagged_groups(high, p)
+    total = (sum(high.values(), np.zeros(model.size, np.uint32)) << np.uint32(p.low_bits)) \
+        + split.low_sum(masked, U, b_low, {})
+    return model + quantiser.dequantise_mean(total, len(U))
+
+
 def floors(clients: int) -> dict[str, Callable[[], float]]:
     """{scheme: CPU seconds of its arithmetic}."""
     k, t = degree_and_threshold(clients, 0.1, 0.1)
@@ -119,7 +167,8 @@ def floors(clients: int) -> dict[str, Callable[[], float]]:
     chosen = published_density(clients, 0.1)
     return {"secagg": lambda: bare(complete, 2 * clients // 3 + 1, clients),
             "secagg_plus": lambda: bare(lambda nodes: ring(nodes, k, rng), t, clients),
-            "ccesa": lambda: bare(lambda nodes: random(nodes, chosen.p, chosen.t - 1, rng), chosen.t, clients)}
+            "ccesa": lambda: bare(lambda nodes: random(nodes, chosen.p, chosen.t - 1, rng), chosen.t, clients),
+            "safelearning": lambda: warm(_split_round, clients)}
 
 
 def secagg(options: Options) -> Iterable[Figure]:

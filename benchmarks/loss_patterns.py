@@ -88,6 +88,11 @@ def _swiftagg_plus(n: int, rng: np.random.Generator) -> Parameters:
     return _coding(rng) | {"colluders": T, "dropouts": D, "segments": int(rng.integers(1, max(1, n - T - D) + 1))}
 
 
+def _pefl(n: int, rng: np.random.Generator) -> Parameters:
+    return {"bits": 256, "variant": str(rng.choice(["full", "lean"])), "real_up_to": int(rng.choice([0, 8])),
+            "reject": float(rng.choice([0.0, 0.5])), "deadline_s": 0.08 if rng.random() < 0.3 else None}
+
+
 def some(means: np.ndarray, limit: float) -> np.ndarray:
     """A detector that flags each group with probability 0.3, drawn by what it sees."""
     return np.random.Generator(np.random.Philox(key=int(1e6 * np.abs(means).sum()))).random(len(means)) < 0.3
@@ -98,7 +103,8 @@ DETECTORS["some"] = some
 # scheme -> parameters for n clients, drawn; a scheme that is not here runs with its defaults
 DRAWN: dict[str, Callable[[int, np.random.Generator], Parameters]] = {
     "secagg": _secagg, "secagg_plus": _secagg_plus, "ccesa": _ccesa, "safelearning": _safelearning,
-    "lightsecagg": _lightsecagg, "fastsecagg": _fastsecagg, "swiftagg_plus": _swiftagg_plus}
+    "lightsecagg": _lightsecagg, "fastsecagg": _fastsecagg, "swiftagg_plus": _swiftagg_plus,
+    "pefl": _pefl}
 
 
 @dataclass(frozen=True)
@@ -114,8 +120,8 @@ class Pattern:
 @cache
 def stages(scheme: str, params: tuple[tuple[str, Any], ...]) -> tuple[str, ...]:
     """The messages that clients send, in the order in which they first do."""
-    seen = sums(scheme, 8, dict(params)).rows
-    return tuple(dict.fromkeys(row[5] for row in seen if row[0] == rows.SEND and row[2] > 0))
+    seen = sums(scheme, 8, dict(params))
+    return tuple(dict.fromkeys(row[5] for row in seen.rows if row[0] == rows.SEND and row[2] in seen.clients))
 
 
 def pattern(scheme: str, seed: int, number: int) -> Pattern:

@@ -3,6 +3,8 @@
     input-R             x_i of round R, at each client: what it has put into the sum, as it was before it was hidden
     sum-R, included-R   at the server: the sum that it found, and of which clients
     modulus-R           at the server: of the ring or field
+    weights-R           at the server, if the sum is weighted: the whole factor of each of `included`
+    pad-R               at the server, if another node opens the sum for it, and keeps `sum-R`: what hides it there
     revealed-R          at each client: (owner, kind) of the shares that it gave away, (m, 2); see `Revealed`
 
 `wrong_sums` compares sums with inputs, element by element; `both_revealed` looks for clients of whom both secrets were
@@ -60,6 +62,29 @@ def keep_sum(node: Node, total: np.ndarray, included: Sequence[int], modulus: in
     node.keep(f"modulus-{node.round}", np.array([modulus], np.int64))
 
 
+def keep_weighted(node: Node, weights: Mapping[int, int], asked: bool) -> None:
+    """The server leaves whose inputs are in a sum that another node opens, and how many times: {client: factor}.
+
+    Of signed integers, all of them below 2^61. asked: whether an audit was, here and below.
+    """
+    if asked:
+        node.keep(f"included-{node.round}", np.array(list(weights), np.int64))
+        node.keep(f"weights-{node.round}", np.array(list(weights.values()), np.int64))
+        node.keep(f"modulus-{node.round}", np.array([1 << 62], np.int64))
+
+
+def keep_pad(node: Node, pad: np.ndarray, asked: bool) -> None:
+    """The server leaves what it has added to the sum, (d',), before another node opens it."""
+    if asked:
+        node.keep(f"pad-{node.round}", pad)
+
+
+def keep_opened(node: Node, total: np.ndarray, asked: bool) -> None:
+    """Who opens a sum for the server leaves it as it is there, behind the pad: (d',)."""
+    if asked:
+        node.keep(f"sum-{node.round}", total)
+
+
 def keep_revealed(node: Node, revealed: Iterable[tuple[int, int]]) -> None:
     """A client leaves whose shares it has given away in this round: (owner, kind of secret)."""
     node.keep(f"revealed-{node.round}", np.array(sorted(revealed), np.int64).reshape(-1, 2))
@@ -73,11 +98,14 @@ def wrong_sums(arrays: Arrays, names: Sequence[str], server: str = "server") -> 
     found = {}
     for where, name in arrays:
         what, _, round_ = name.partition("-")
-        if where == server and what == "sum":
-            total = arrays[where, name].astype(object)
+        if what == "sum":
             modulus = int(arrays[server, f"modulus-{round_}"][0])
-            inputs = [arrays[names[i], f"input-{round_}"].astype(object)
-                      for i in arrays[server, f"included-{round_}"].tolist()]
+            pad = arrays.get((server, f"pad-{round_}"), np.zeros(1, np.int64)).astype(object)
+            total = (arrays[where, name].astype(object) - pad) % modulus
+            members = arrays[server, f"included-{round_}"]
+            weights = arrays.get((server, f"weights-{round_}"), np.ones(len(members), np.int64))
+            inputs = [arrays[names[i], f"input-{round_}"].astype(object) * weight
+                      for i, weight in zip(members.tolist(), weights.tolist(), strict=True)]
             right = sum(inputs, np.zeros(len(total), object)) % modulus
             found[int(round_)] = int((total != right).sum()) if len(right) == len(total) else len(total)
     return dict(sorted(found.items()))

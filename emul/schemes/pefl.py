@@ -31,6 +31,7 @@ from emul.base.errors import ProtocolFailure, TooFewClients
 from emul.primitives.he.paillier import Packing, PrivateKey, PublicKey, key_pair
 from emul.primitives.robust.pearson import pearson, twice_median, weights
 from emul.protocols import key_centre
+from emul.protocols.audit import keep_input, keep_opened, keep_pad, keep_weighted
 from emul.protocols.key_centre import Held, KeyParts, hold_keys, number, octets, wake_centre
 from emul.protocols.rounds import report_both, train_once
 from emul.protocols.sealed import Desk, Sealed, each, fixed, open_rows, total, wrong_encryption
@@ -113,6 +114,7 @@ class Params:
     real_up_to: int = 256               # coordinates that are encrypted for real; beyond it is declared
     deadline_s: float | None = None     # of the uploads; None: until the fate of each is known
     server_timeout_s: float | None = None       # of an answer of the other server, and of keys; None: likewise
+    audit: bool = False                 # leave updates, weights and blinded sums in the run directory
 
 
 def desk_of(node: Node, p: Params, n: int) -> Desk:
@@ -140,7 +142,7 @@ async def server(node: Node, p: Params) -> None:
             node.broadcast(node.clients, Global(s.model))
             got = await node.gather(Upload, node.clients, timeout_s=p.deadline_s, accept=c.sound("update"))
             if len(got) < 2:
-                raise TooFewClients(f"{len(got)} updates, a median of several needs at least 2")
+                raise TooFewClients(f"too_few_clients: {len(got)} updates, a median of several needs at least 2")
             G = await exchange(c, x, p, cloud, await aggregate(c, p, cloud, {k: m.update for k, m in got.items()}))
             s.model = await node.compute("add", x.box.add, s.model, G, cost_s=x.cost(add=1))
             node.report(received=len(got))
@@ -168,10 +170,11 @@ async def aggregate(c: Desk, p: Params, cloud: int, g: Mapping[int, Sealed]) -> 
     full = m if p.variant == "full" else 0
     said = await node.recv(Weights, cloud, p.server_timeout_s, accept=c.sound("updates", count=full))
     if not said.weights.any():
-        raise AllRejected(f"none of {m} updates correlates with the median")
+        raise AllRejected(f"all_rejected: none of {m} updates correlates with the median")
     node.judged(clients, [k for k, w in zip(clients, said.weights, strict=True) if w > 0],
                 dict(zip(clients, said.weights.tolist(), strict=True)))
     k = whole(said.weights)
+    keep_weighted(node, {i: k_i for i, k_i in zip(clients, k, strict=True) if k_i}, asked=p.audit)
     if p.variant == "lean":
         found: Sealed = await node.compute("combine", total, box, updates, k, cost_s=c.cost(scale=m, add=m))
         return found
@@ -184,6 +187,7 @@ async def aggregate(c: Desk, p: Params, cloud: int, g: Mapping[int, Sealed]) -> 
 async def exchange(c: Desk, x: Desk, p: Params, cloud: int, G: Sealed) -> Sealed:
     """SecExch: [G] under x, from [G] under c."""
     node, hidden = c.node, c.mask(HIDE, c.d)
+    keep_pad(node, hidden, asked=p.audit)
     node.send(cloud, Exchange(await node.compute("hide", c.box.plus, G, hidden, cost_s=c.cost(add=1))))
     back = await node.recv(Exchange, cloud, p.server_timeout_s, accept=x.sound("step"))
     step: Sealed = await node.compute("show", x.box.plus, back.step, -hidden, cost_s=x.cost(add=1))
@@ -210,10 +214,12 @@ async def cloud(node: Node, p: Params) -> None:
             if p.variant == "full":
                 padded = await node.recv(Padded, node.server, p.server_timeout_s, accept=c.sound("updates", count=m))
                 rows = await opened(c, key, padded.updates) * np.array(whole(k))[:, None]
-                weighted = await node.compute("encrypt", seal_rows, c, rows, cost_s=c.cost(encrypt=m))
+                weighted = await node.compute("encrypt", each, c.box.seal, list(rows), [c.rng] * m,
+                                              cost_s=c.cost(encrypt=m))
             node.send(node.server, Weights(k, weighted))
             G = await node.recv(Exchange, node.server, p.server_timeout_s, accept=c.sound("step"))
             step, = await opened(c, key, [G.step])
+            keep_opened(node, step, asked=p.audit)
             node.send(node.server, Exchange(await node.compute("encrypt", x.box.seal, step, x.rng,
                                                                cost_s=x.cost(encrypt=1))))
 
@@ -223,11 +229,6 @@ async def opened(c: Desk, key: PrivateKey, vectors: Sequence[Sealed]) -> np.ndar
     found: np.ndarray = await c.node.compute("decrypt", open_rows, c.box, key, vectors, c.d,
                                              cost_s=c.cost(decrypt=len(vectors)))
     return found
-
-
-def seal_rows(c: Desk, rows: np.ndarray) -> list[Sealed]:
-    """Each row under c."""
-    return [c.box.seal(row, c.rng) for row in rows]
 
 
 def whole(k: np.ndarray) -> list[int]:
@@ -251,6 +252,8 @@ async def client(node: Node, p: Params) -> None:
             delta, _ = await train_once(node, model)
             report_both(node, model, delta)
             g = fixed(delta, FRACTION, VALUE)
+            if p.audit:
+                keep_input(node, g)
             sealed_g = await node.compute("encrypt", c.box.seal, g, c.rng, cost_s=c.cost(encrypt=1))
             node.send(node.server, Upload(sealed_g))
 

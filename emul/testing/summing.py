@@ -45,6 +45,7 @@ class Summed:
     rows: list[tuple[Any, ...]] = field(repr=False)
     reports: dict[int, dict[str, Any]] = field(default_factory=dict)
     arrays: Mapping[tuple[str, str], np.ndarray] = field(default_factory=dict, repr=False)
+    clients: Sequence[int] = ()                 # their nodes
 
     def verdict(self, round_: int = 1) -> str:
         """exact, wrong, or why it was given up; "exposed" comes before all."""
@@ -105,6 +106,10 @@ class NodeDraw:
         """Of every client as many."""
         return 10
 
+    def evaluate_own(self, parameters: np.ndarray) -> dict[str, float]:
+        """It is worth nothing."""
+        return {"accuracy": 0.0}
+
     def local_update(self, parameters: np.ndarray) -> tuple[np.ndarray, int]:
         """(d,) float32 of normal numbers with standard deviation 0.3."""
         drawn = generator(self.task.seed, "update", self.name, self.round_of()).standard_normal(self.task.d)
@@ -143,23 +148,25 @@ class _Scripted:
 
 
 def sums(scheme: str, clients: int, params: Mapping[str, Any], *, lost: Lost | None = None,
-         drops: Mapping[int, str] | None = None, rounds: int = 1, d: int = 8, seed: int = 7,
-         servers: int = 1) -> Summed:
+         drops: Mapping[int, str] | None = None, rounds: int = 1, d: int = 8, seed: int = 7) -> Summed:
     """Run a scheme with `audit` on a star of `clients`, with links of 10 ms and computations that take no time.
 
-    params: by the names of the fields. drops: node -> the type of message before which it drops out of every round.
+    As many servers as the scheme has places for. params: by the names of the fields. drops: number of the client, from
+    1 -> the type of message before which it drops out of every round.
     """
     given = {**params, "audit": True}
+    module = schemes.find(scheme)
+    servers = 1 + sum(place.startswith("server[") for place in getattr(module, "PLACES", {}).values())
     network = build(TopologySpec(generator="star_mesh", clients=clients, servers=servers),
                     [LinkRule("*", latency_ns=LATENCY_NS)], seed)
-    module = schemes.find(scheme)
     placed = place(scheme, module, module.Params(**given), {}, network)
     names = placed.names
     setup = Setup(0, scheme, [], given, seed, names, placed.roles, [1.0] * len(names), [0] * len(names), {},
                   {"d": d}, "zero", {}, {}, shards=placed.shards, holders=len(placed.holders))
     plan = Plan(names, placed.role_of, placed.vertices, [0] * len(names),
                 schemes.deciders(module, placed.roles), StopRule(rounds=rounds),
-                dropouts={node: [DropOut(kind)] for node, kind in (drops or {}).items()})
+                dropouts={placed.roles["client"][number - 1]: [DropOut(kind)]
+                          for number, kind in (drops or {}).items()})
     return _played(setup, plan, network if lost is None else _Scripted(network, lost))
 
 
@@ -204,4 +211,4 @@ def _summed(log: Sequence[tuple[Any, ...]], arrays: dict[tuple[str, str], np.nda
     included = {int(name.partition("-")[2]): ids.tolist() for (node, name), ids in arrays.items()
                 if node == server and name.startswith("included-")}
     return Summed(why, wrong_sums(arrays, plan.names, server), included, both_revealed(arrays, 1), models, list(log),
-                  reports, arrays)
+                  reports, arrays, [node for node, role in enumerate(plan.roles) if role == "client"])

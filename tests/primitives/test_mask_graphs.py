@@ -67,31 +67,44 @@ def test_A8_an_active_server_needs_more_and_small_groups_with_small_demands_are_
 
 
 def test_A8_the_bounds_lie_above_what_happens_and_within_a_factor_of_three() -> None:
-    n, k, t, bad, draws = 100, 8, 4, 10, 3000
+    """In 30,000 draws: 0.0019, 0.154 and 0.0003, as the specification has them; the last is a matter of nine draws.
+
+    There a client's own share counts among its holders, so that the bound is that of t - 1 neighbours.
+    """
+    n, k, t, bad, draws = 100, 8, 4, 10, 30_000
     rng = np.random.default_rng(1)
-    apart = around = lonely = 0
-    places = np.arange(n)
-    near = (places[:, None] + np.array([o for o in range(-k // 2, k // 2 + 1) if o])) % n           # (n, k)
-    for _ in range(draws):                      # the ring fixed, colluders and dropouts drawn: the same law
-        out = rng.permutation(n)[:2 * bad]
-        colluding, dropped = np.zeros(n, bool), np.zeros(n, bool)
-        colluding[out[:bad]] = dropped[out[bad:]] = True
-        around += bool((colluding[near].sum(axis=1) >= t)[~colluding].any())
-        lonely += bool(((~dropped)[near].sum(axis=1) + 1 < t)[~dropped].any())
-        apart += falls_apart(~(colluding | dropped), k // 2)
-    bound = chances(n, k, t, bad, bad)
-    assert apart / draws <= bound.disconnected <= 3 * (apart + 6) / draws       # about 6 of 3000 are expected
-    assert around / draws <= bound.colluders <= 3 * around / draws
-    assert 0.10 < around / draws < 0.20                                         # 0.154 in 30,000 draws
-    assert lonely / draws <= 0.003                                              # 0.0003, a share of its own counted
-    assert bound.lonely >= lonely / draws
+    found = np.zeros(4)
+    for _ in range(10):
+        found += bad_events(n, k, t, bad, draws // 10, rng)
+    apart, around, lonely, with_own = found / draws
+    bound, own = chances(n, k, t, bad, bad), chances(n, k, t - 1, bad, bad)
+    assert apart == pytest.approx(0.0019, abs=0.0008)
+    assert around == pytest.approx(0.154, abs=0.01)
+    assert with_own == pytest.approx(0.0003, abs=0.0003)
+    for seen, most in ((apart, bound.disconnected), (around, bound.colluders), (lonely, bound.lonely),
+                       (with_own, own.lonely)):
+        assert seen <= most <= 3 * seen
 
 
-def falls_apart(alive: np.ndarray, half: int) -> bool:
-    """Whether two runs of `half` dead places or more cut the ring into pieces with somebody alive in each."""
-    places = np.flatnonzero(alive)
-    gaps = np.diff(np.append(places, places[0] + len(alive))) - 1
-    return int((gaps >= half).sum()) >= 2
+def bad_events(n: int, k: int, t: int, bad: int, draws: int, rng: np.random.Generator) -> np.ndarray:
+    """How often the honest survivors fell apart, somebody had t colluders around, or fewer than t surviving neighbours,
+    or fewer than t holders, itself one.
+
+    The ring is fixed, colluders and dropouts are drawn: the same law.
+    """
+    order = np.argsort(rng.random((draws, n)), axis=1)
+    colluding, dropped = np.zeros((draws, n), bool), np.zeros((draws, n), bool)
+    np.put_along_axis(colluding, order[:, :bad], True, axis=1)
+    np.put_along_axis(dropped, order[:, bad:2 * bad], True, axis=1)
+    steps = [step for step in range(-k // 2, k // 2 + 1) if step]
+    colluders = sum(np.roll(colluding, step, axis=1).astype(int) for step in steps)
+    holders = sum(np.roll(~dropped, step, axis=1).astype(int) for step in steps)
+    dead = colluding | dropped
+    run = ~np.roll(dead, 1, axis=1)                 # a run of k / 2 dead places or more begins here
+    for step in range(k // 2):
+        run &= np.roll(dead, -step, axis=1)
+    return np.array([(run.sum(axis=1) >= 2).sum(), ((colluders >= t) & ~colluding).any(axis=1).sum(),
+                     ((holders < t) & ~dropped).any(axis=1).sum(), ((holders + 1 < t) & ~dropped).any(axis=1).sum()])
 
 
 # --- A9, A10 --------------------------------------------------------------------------------------------------------

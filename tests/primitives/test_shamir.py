@@ -1,4 +1,5 @@
 import re
+import time
 from functools import reduce
 
 import numpy as np
@@ -113,6 +114,37 @@ def test_shares_are_values_at_holder_plus_one_of_one_polynomial():
     three = {j: shares[j] for j in (0, 5, 9)}
     assert slow_interpolate(three, 0) == elements(secret)
     assert slow_interpolate(three, 65535) == elements(shares[65534])
+
+
+@pytest.mark.parametrize("t", [2, 7, 67])
+def test_A7_t_shares_of_32_bytes_give_the_secret_and_t_minus_one_do_not(t):
+    secret, holders = bytes(range(32)), range(t + 3)
+    shares = share([secret], t, holders, np.random.default_rng(t))
+    assert {len(one) for one in shares.values()} == {32}
+    assert combine({j: shares[j] for j in range(3, t + 3)}, t) == secret
+    fewer = {j: shares[j] for j in range(t - 1)}
+    assert combine(fewer, t - 1) != secret                  # a polynomial of lower degree through them
+    with pytest.raises(TooFewClients):
+        combine(fewer, t)
+
+
+def test_A7_a_thousand_secrets_of_667_shares_each_take_less_than_half_a_second():
+    """Shares are drawn: any 667 values lie on a polynomial. One secret is really shared. CPU seconds, best of three."""
+    t, rng = 667, np.random.default_rng(8)
+    secret = rng.bytes(32)
+    dealt = share([secret], t, range(1000), rng)
+    held = {owner: dict(zip(range(t), np.split(rng.integers(0, 256, 32 * t, np.uint8), t), strict=True))
+            for owner in range(999)}
+    shares = {owner: {j: row.tobytes() for j, row in of.items()} for owner, of in held.items()}
+    shares[999] = {j: dealt[j] for j in range(t)}
+    took = []
+    for _ in range(3):
+        begin = time.process_time()
+        secrets = combine_all(shares, t)
+        took.append(time.process_time() - begin)
+    assert len(secrets) == 1000
+    assert secrets[999] == secret
+    assert min(took) < 0.5
 
 
 def test_secagg_check_a3_eight_of_twelve_suffice_and_seven_do_not():

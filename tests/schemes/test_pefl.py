@@ -13,6 +13,7 @@ from emul.base import rows as R
 from emul.base.errors import ProtocolViolation, ScenarioError
 from emul.primitives.he.paillier import Packing, PublicKey, key_pair
 from emul.primitives.robust.pearson import pearson, twice_median, weights
+from emul.protocols.audit import wrong_sums
 from emul.protocols.sealed import Ciphertexts
 from emul.record.columns import columns
 from emul.record.journal import MemoryJournal
@@ -20,6 +21,8 @@ from emul.record.tables import derive
 from emul.scenario import loads
 from emul.schemes import pefl
 from emul.testing import Ran
+from emul.testing.summing import sums
+from emul.workers.keeping import Keeper
 from emul.workers.pool import Workers
 from emul.workers.twin import Twin
 
@@ -127,13 +130,32 @@ def test_a_copy_of_the_median_has_a_finite_weight_and_constant_rows_none() -> No
 def test_nobody_left_fails_the_round_and_leaves_the_model() -> None:
     ran = run(*SMALL, "schemes.pefl.reject=50")
     assert (ran.summary["rounds"], ran.summary["rounds_failed"]) == (0, 1)
-    assert "AllRejected: none of" in told(ran)[0]["why"]
+    assert "AllRejected: all_rejected: none of" in told(ran)[0]["why"]
 
 
 def test_sign_flippers_have_no_weight_in_a_run() -> None:
     ran = run("schemes.pefl.bits=512", "links[1].outage.p=0", "task.partition=iid", "topology.clients=7",
               "attacks=[{nodes: [client2, client5], update: {name: scale, factor: -1}}]")
     assert [(v["attackers_judged"], v["attackers_kept"], v["attackers_weight"]) for v in told(ran)] == [(2, 0, 0.0)] * 2
+
+
+# --- audit ----------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("variant", ["full", "lean"])
+@pytest.mark.parametrize("real_up_to", [0, 8])
+def test_the_step_is_the_sum_of_updates_times_their_weights_to_the_last_bit(variant: str, real_up_to: int) -> None:
+    params = {"bits": 256, "variant": variant, "real_up_to": real_up_to, "reject": 0.0}
+    found = sums("pefl", 6, params, drops={2: "Upload"}, rounds=2)
+    assert found.wrong == {1: 0, 2: 0}
+    names = ["server1", "server2", "server3", *(f"client{i}" for i in range(1, 7))]
+    assert all("client2" not in [names[i] for i in inside] for inside in found.included.values())
+    changed = {**found.arrays, ("server1", "pad-1"): found.arrays["server1", "pad-1"] + np.eye(8, dtype=np.int64)[3]}
+    assert wrong_sums(changed, names, "server1") == {1: 1, 2: 0}
+
+
+def test_without_an_audit_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Keeper, "array", lambda *_: pytest.fail("an array was kept"))
+    assert run(*SMALL).summary["rounds"] == 1
 
 
 # --- faults ---------------------------------------------------------------------------------------------------------

@@ -75,8 +75,8 @@ def audited() -> Iterator[Audit]:
         audit.inputs[now["round"], i], _ = encode(update, samples)
         return masked_input(i, b, seeds, update, samples, encode)
 
-    def see_sum(masked: Any, self_seeds: Any, dropped_seeds: Any) -> Any:
-        total, expansions = unmasked_sum(masked, self_seeds, dropped_seeds)
+    def see_sum(masked: Any, self_seeds: Any, dropped_seeds: Any, *words: int) -> Any:
+        total, expansions = unmasked_sum(masked, self_seeds, dropped_seeds, *words)
         assert expansions == len(masked) + sum(len(seeds) for seeds in dropped_seeds.values())
         audit.sums[now["round"]], audit.U3[now["round"]] = total.copy(), list(masked)
         return total, expansions
@@ -131,7 +131,7 @@ def predicate(n: int, t: int, lost: frozenset[tuple[str, int]],
 
 @settings(max_examples=150, deadline=None)
 @given(patterns())
-def test_a_round_is_exact_over_U3_or_fails_as_the_predicate_says(play: Any, pattern: Any) -> None:
+def test_A1_a_round_is_exact_over_U3_or_fails_as_the_predicate_says(play: Any, pattern: Any) -> None:
     n, t, lost, shares = pattern
 
     def loses(kind: str, source: int, target: int, round_: int) -> bool:
@@ -193,7 +193,7 @@ def header_bytes(message: Message) -> int:
     return len(encode(message).header)
 
 
-def test_every_message_has_the_bytes_of_its_formula(play: Any) -> None:
+def test_A2_every_message_has_the_bytes_of_its_formula(play: Any) -> None:
     n, d = 10, 1000
     dropped = {("AdvertiseKeys", 10), ("Shared", 9), ("Masked", 8), ("Masked", 7), ("Reveal", 6)}
     played = play("secagg", n, {"threshold": 4}, d=d, lost=lambda kind, source, *_: (kind, source) in dropped)
@@ -236,7 +236,7 @@ def test_without_dropouts_the_totals_are_those_of_the_paper_but_for_the_own_entr
 
 @pytest.mark.parametrize(("last", "why"), [
     (8, ""), (7, "TooFewClients: unmask: 7 shares of the self mask of client1, threshold t = 8")])
-def test_the_last_stage_needs_t_clients(play: Any, last: int, why: str) -> None:
+def test_A3_the_last_stage_needs_t_clients(play: Any, last: int, why: str) -> None:
     with audited() as audit:
         played = play("secagg", 12, {"threshold": 8}, lost=lambda kind, source, *_: kind == "Reveal" and source > last)
     assert played.why[0, 1] == why
@@ -278,7 +278,7 @@ def test_taking_off_masks_with_all_neighbours_would_be_wrong(play: Any, monkeypa
     assert not np.array_equal(audit.sums[1], audit.expected(1))
 
 
-def test_a_late_masked_input_is_not_used_and_its_self_mask_is_never_asked_for(play: Any) -> None:
+def test_A5_a_late_masked_input_is_not_used_and_its_self_mask_is_never_asked_for(play: Any) -> None:
     def late(kind: str, source: int, target: int, round_: int) -> int:
         return 60_000_000 if (kind, source) == ("Masked", 2) else 0         # comes while the server unmasks
 

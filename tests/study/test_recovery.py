@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 from emul.cli import app
 from emul.protocols.audit import REASONS
 from emul.protocols.pairwise import server as hub
-from emul.study.recovery import audited, matrix, page, text
+from emul.scenario import DropOut
+from emul.study.recovery import audited, matrix, outcome, page, text, undisturbed
 
 PAIRWISE = {"secagg": ["AdvertiseKeys", "Shares", "Shared", "Masked", "Reveal"],
             "secagg_plus": ["AdvertiseKeys", "SharesUp", "Masked", "Reveal"],
@@ -46,6 +47,22 @@ def test_of_coded_inputs_a_client_is_in_the_sum_iff_its_shares_were_in_time() ->
                                              "Total": "rec+"}
     assert found["all but one"].to_dict() == {"AdvertiseKey": "too_few_clients"} | dict.fromkeys(
         ["Share", "Held", "Running", "Total"], "too_few_sequences")
+
+
+def test_of_encrypted_updates_a_client_is_in_the_sum_iff_its_upload_was_in_time() -> None:
+    found = matrix(["pefl"]).set_index("stage")
+    assert found["one client"].to_dict() == {"KeysHeld": "rec-", "Upload": "rec-"}
+    assert set(found["all but one"]) == {"too_few_clients"}
+
+
+@pytest.mark.parametrize(("node", "stage"), [("server1", "Blinded"), ("server1", "Exchange"), ("server2", "Median"),
+                                             ("server2", "Weights"), ("server2", "Exchange")])
+def test_without_one_of_its_two_servers_a_round_of_pefl_is_given_up(node: str, stage: str) -> None:
+    base = undisturbed("pefl")
+    assert outcome(base, "pefl", []).verdict == "rec"
+    found = outcome(base, "pefl", [DropOut(node, stage)])
+    assert found.verdict in REASONS
+    assert "from server2" in found.why
 
 
 def test_every_scheme_that_keeps_an_audit_is_never_wrong() -> None:
