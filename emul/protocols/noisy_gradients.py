@@ -12,7 +12,7 @@ follows exactly (Balle and Wang 2018). Batches are no random samples here: nothi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from emul.primitives.dp import sigma_over_sensitivity
 from emul.primitives.privacy import ldp
 from emul.primitives.privacy.mechanism import noisy
 from emul.protocols.rounds import Model, finite
-from emul.roles import Analysis, Node, Received, Vector, checks
+from emul.roles import Analysis, Node, Realised, Received, Setting, Vector, checks
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,24 @@ def spent(name: str, views: Mapping[str, Sequence[float]], delta: float) -> Anal
     worst = max((mu for mus in views.values() for mu in mus), default=0.0)
     return {f"{name}_epsilon_round": _epsilon(worst, delta),
             f"{name}_epsilon": _epsilon(max(totals, default=0.0), delta)}
+
+
+def spent_by_sums(p: Private, setting: Setting, run: Realised, opened: Collection[int], noise: float,
+                  colluding: int) -> Analysis:
+    """`spent` where single `Upload`s stay hidden and in the rounds `opened` their sum was read, by all.
+
+    noise: standard deviation of each client's. To the server and `colluding` clients with it the noise of all other
+    summands is left, one's own at least; one more client, the observer, knows its own besides.
+    """
+    heard, found = run.heard("Upload", setting.roles["server"][0]), Analysis()
+    for observer, known in (("server", colluding), ("client", colluding + 1)):
+        views: dict[str, list[float]] = {name: [] for name in setting.roles["client"]}
+        for round_ in sorted(heard.keys() & set(opened)):
+            mu = mu_of(p.clip, [noise] * max(1, len(heard[round_]) - known))
+            for name in heard[round_]:
+                views[name].append(mu)
+        found |= spent(observer, views, p.delta)
+    return found
 
 
 def _epsilon(mu: float, delta: float) -> Any:

@@ -32,7 +32,7 @@ from emul.primitives.he.paillier import Packing, PublicKey, Share
 from emul.protocols import key_centre, noisy_gradients
 from emul.protocols.demands import shaped
 from emul.protocols.key_centre import Held, KeyParts, hold_keys, number, octets, wake_centre
-from emul.protocols.noisy_gradients import Private, mu_of, noisy_gradient, spent, stepped, wrong_privacy
+from emul.protocols.noisy_gradients import Private, noisy_gradient, spent_by_sums, stepped, wrong_privacy
 from emul.protocols.rounds import Model
 from emul.protocols.sealed import Desk, Sealed, fixed, total, wrong_encryption
 from emul.roles import Analysis, Message, Node, Realised, Setting, Vector, World, checks
@@ -208,25 +208,14 @@ def check(params: Params, world: World) -> list[str]:
 
 
 def analysis(params: Params, setting: Setting, run: Realised) -> Analysis:
-    """Vectors of ciphertexts a round, and epsilon of the rounds that were decrypted, by whose uploads were in the sum.
-
-    To the server and K - t clients with it, all other summands' noise is left; a client knows its own besides.
-    """
+    """Vectors of ciphertexts a round, and epsilon of the rounds in which a sum was decrypted, as far as anybody had a
+    part of it, by whose uploads were in the sum."""
     names = setting.roles["client"]
     sizes = Threshold.of(params, len(names))
-    heard = run.heard("Upload", setting.roles["server"][0])
     opened_in = {round_ for round_, _, _ in run.sent("Partial")}
-    noise, others = sizes.share_of(params), len(names) - sizes.honest
     found: Analysis = {"uploads_per_round": (float(len(names)), "messages.Upload"),
                        "partials_per_round": (float(sizes.tbar), "messages.Partial")}
-    for observer, known in (("server", others), ("client", others + 1)):
-        views: dict[str, list[float]] = {name: [] for name in names}
-        for round_ in sorted(opened_in & heard.keys()):
-            left = [noise] * max(1, len(heard[round_]) - known)         # one's own at least
-            for name in heard[round_]:
-                views[name].append(mu_of(params.clip, left))
-        found |= spent(observer, views, params.delta)
-    return found
+    return found | spent_by_sums(params, setting, run, opened_in, sizes.share_of(params), len(names) - sizes.honest)
 
 
 EXAMPLE = """
