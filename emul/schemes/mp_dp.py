@@ -67,6 +67,7 @@ class Params:
     kappa: float = 1.5                      # log_uniform: R in [1/kappa, kappa]
     additive: Additive | None = None        # r on the outputs; sound: off, else full
     directions: int = 1                     # G of additive: compact
+    output_scale: float | None = None       # of r; None: 1 / n_{L-1}, few digits lost, little hidden; published: 1
     clip: Clip | None = None                # by the norm of the message, or of the true gradient; sound: message, else
     #                                         oracle
     noise: Noise | None = None              # of clients and pairs; sound: gaussian, else uniform
@@ -119,7 +120,8 @@ STATELESS = ("client",)
 def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
     s = settled(params)
-    errors = checks.positive(eps=s.eps, bound=s.bound, lr=s.lr) + checks.times(stage_deadline=s.stage_deadline_s)
+    errors = checks.positive(eps=s.eps, bound=s.bound, lr=s.lr, output_scale=s.output_scale)
+    errors += checks.times(stage_deadline=s.stage_deadline_s)
     errors += checks.probabilities(delta=s.delta) + checks.fractions(fraction=s.fraction)
     errors += checks.at_least(1, "1 or more", n=s.n, directions=s.directions, rounds=s.rounds)
     errors += checks.at_least(0, "0 or more", sigma_delta=s.sigma_delta, ring_fraction=s.ring_fraction)

@@ -38,6 +38,7 @@ class Law:
     kappa: float
     additive: Additive
     directions: int
+    output_scale: float | None = None       # r is multiplied by it; None: by 1 / n_{L-1}
 
 
 @dataclass(frozen=True)
@@ -49,18 +50,20 @@ class Drawn:
 
 
 def drawn(disguise: Disguise, law: Law, rng: np.random.Generator) -> Drawn:
-    """Fresh secrets. r = gamma o r^a / n_{L-1}, or sum_g gamma_g a_g / n_{L-1}, all of N(0, 1)."""
+    """Fresh secrets. r = (gamma o r^a) / n_{L-1}, or (sum_g gamma_g a_g) / n_{L-1}, all of N(0, 1), or times another
+    scale: 1 as published, which hides more and costs digits."""
     rows = tuple(_scale(law, rng, width, alone, row=True)
                  for width, alone in zip(disguise.row_widths, disguise.row_alone, strict=True))
     columns = tuple(_scale(law, rng, width, alone, row=False)
                     for width, alone in zip(disguise.column_widths, disguise.column_alone, strict=True))
     n, directions = disguise.outputs, None
+    scale = 1 / disguise.features if law.output_scale is None else law.output_scale
     output = np.zeros(n)
     if law.additive == "full":
-        output = rng.normal(size=n) * rng.normal(size=n) / disguise.features
+        output = rng.normal(size=n) * rng.normal(size=n) * scale
     elif law.additive == "compact":
         directions = rng.normal(size=(law.directions, n))
-        output = rng.normal(size=law.directions) @ directions / disguise.features
+        output = rng.normal(size=law.directions) @ directions * scale
     return Drawn(Secrets(rows, columns, output), directions)
 
 

@@ -105,7 +105,7 @@ def law(s: Settings) -> Law:
     """What secrets are drawn by."""
     from emul.protocols.mp_dp.algebra import Law
 
-    return Law(s.scales, s.kappa, s.additive, s.directions)
+    return Law(s.scales, s.kappa, s.additive, s.directions, s.output_scale)
 
 
 def drawn_secrets(disguise: Disguise, s: Settings, seed: int, round_: int) -> Drawn:

@@ -45,6 +45,7 @@ class Settings:
     kappa: float
     additive: Additive
     directions: int
+    output_scale: float | None
     clip: Clip
     noise: Noise
     masks: Masks
