@@ -47,6 +47,7 @@ class Params:
     fraction: float = 1.0                   # of the clients, drawn each round
     weights: Literal["samples", "uniform"] = "uniform"
     route: Literal["direct", "server"] = "server"       # of encrypted shares; the paper's: through the server
+    verify_spare: bool = False              # hold the shares beyond t against the others
     audit: bool = False                     # leave inputs, sums and what was revealed in the run directory
 
 

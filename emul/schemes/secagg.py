@@ -47,6 +47,7 @@ class Params:
     weights: Literal["samples", "uniform"] = "uniform"
     route: Literal["direct", "server"] = "direct"               # of encrypted shares
     adversary: Literal["semi_honest", "active"] = "semi_honest"
+    verify_spare: bool = False              # hold the shares beyond t against the others
     audit: bool = False                     # leave inputs, sums and what was revealed in the run directory
 
 

@@ -46,6 +46,7 @@ class Params:
     weights: Literal["samples", "uniform"] = "uniform"
     route: Literal["direct", "server"] = "server"               # of encrypted shares; the paper's: through the server
     adversary: Literal["semi_honest", "active"] = "semi_honest"
+    verify_spare: bool = False              # hold the shares beyond t against the others
     audit: bool = False                     # leave inputs, sums and what was revealed in the run directory
 
 

@@ -216,3 +216,14 @@ def test_a_threshold_below_one_is_refused_when_combining():
     for call in (combine, combine_all):
         with pytest.raises(ValueError, match=r"^threshold t = 0, expected at least 1$"):
             call({}, 0)
+
+
+@pytest.mark.parametrize("place", [0, 2, 4, 6])
+def test_a_spare_share_finds_one_that_is_false_wherever_it_is(place):
+    shares = share([bytes(range(32))], 4, range(7), np.random.default_rng(9))
+    assert combine_all({5: shares}, 4, verify=True) == {5: bytes(range(32))}
+    false = {**shares, place: bytes([shares[place][0] ^ 1]) + shares[place][1:]}
+    with pytest.raises(ProtocolViolation, match=r"^inconsistent_sets: the shares of a secret of node 5 do not fit"):
+        combine_all({5: false}, 4, verify=True)
+    only = {j: one for j, one in false.items() if j in (0, 2, 4, 6)}
+    assert combine_all({5: only}, 4, verify=True) != {5: bytes(range(32))}         # without a spare nobody sees it

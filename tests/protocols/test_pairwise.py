@@ -15,6 +15,7 @@ from emul.primitives.crypto import graphs
 from emul.primitives.crypto.graphs import Closed
 from emul.primitives.crypto.keys import SEAL_OVERHEAD_BYTES
 from emul.protocols.audit import both_revealed
+from emul.protocols.pairwise import client as members
 from emul.protocols.pairwise import messages
 from emul.protocols.pairwise import server as hub
 from emul.protocols.pairwise.messages import Consents, Survived, Unmask, id_array
@@ -211,6 +212,22 @@ def test_keys_that_their_owner_has_not_signed_are_refused(monkeypatch: pytest.Mo
     plain, active = (sums("secagg", 5, {"adversary": a}) for a in ("semi_honest", "active"))
     sent = [{row[2] for row in found.rows if row[0] == rows.SEND and row[5] == "Shares"} for found in (plain, active)]
     assert sent == [{1, 3, 4, 5}, set()]        # client 2 sees that its own was changed
+
+
+@pytest.mark.parametrize(("verify", "verdict"), [(False, "wrong"), (True, "inconsistent_sets")])
+def test_a_client_that_reveals_false_shares_is_seen_by_spare_ones(verify: bool, verdict: str,
+                                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    real = members.reveal
+
+    def lies(i: int, *rest: Any) -> messages.Reveal:
+        told: messages.Reveal = real(i, *rest)
+        return messages.Reveal(told.ids, told.shares ^ np.uint8(i == 2))
+
+    monkeypatch.setattr(members, "reveal", lies)
+    params = {"threshold": 5, "verify_spare": verify}
+    assert sums("secagg", 8, params).verdict() == verdict
+    monkeypatch.undo()
+    assert sums("secagg", 8, params, drops={3: "Masked"}).verdict() == "exact"
 
 
 # --- 5: what Flower 1.41 does --------------------------------------------------------------------------------------

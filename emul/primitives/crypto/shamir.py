@@ -88,11 +88,12 @@ def combine(shares: Mapping[int, bytes], threshold: int) -> bytes:
     return _interpolate([shares], used)[0]
 
 
-def combine_all(shares: Mapping[int, Mapping[int, bytes]], threshold: int) -> dict[int, bytes]:
+def combine_all(shares: Mapping[int, Mapping[int, bytes]], threshold: int, verify: bool = False) -> dict[int, bytes]:
     """{owner: secret} from {owner: {holder: share}}: `combine` for many owners, in the order of their ids.
 
     Owners with the same holders cost one weight vector together, as all do on a complete graph.
-    Raises TooFewClients, naming the lowest such owner, if one has fewer than `threshold` shares.
+    Raises TooFewClients, naming the lowest such owner, if one has fewer than `threshold` shares; with `verify`,
+    ProtocolViolation if shares beyond the threshold are not of the same polynomial.
     """
     _expect_threshold(threshold)
     owners_of: dict[tuple[int, ...], list[int]] = {}
@@ -101,10 +102,22 @@ def combine_all(shares: Mapping[int, Mapping[int, bytes]], threshold: int) -> di
         if len(held) < threshold:
             raise TooFewClients(f"too few shares of node {owner}'s secret: need {threshold}, have {len(held)}")
         owners_of.setdefault(tuple(sorted(held)[:threshold]), []).append(owner)
+        if verify:
+            _expect_one_polynomial(owner, held, threshold)
     secrets: dict[int, bytes] = {}
     for used, owners in owners_of.items():
         secrets.update(zip(owners, _interpolate([shares[owner] for owner in owners], used), strict=True))
     return {owner: secrets[owner] for owner in sorted(secrets)}
+
+
+def _expect_one_polynomial(owner: int, held: Mapping[int, bytes], threshold: int) -> None:
+    """Each spare share in the place of the lowest one gives the same secret. Two polynomials that differ do not: they
+    meet at the other threshold - 1 holders, and nowhere else."""
+    lowest, *others = sorted(held)
+    secret, = _interpolate([held], (lowest, *others[:threshold - 1]))
+    for spare in others[threshold - 1:]:
+        if _interpolate([held], (*others[:threshold - 1], spare)) != [secret]:
+            raise ProtocolViolation(f"inconsistent_sets: the shares of a secret of node {owner} do not fit together")
 
 
 def _expect_threshold(threshold: int) -> None:

@@ -52,12 +52,14 @@ class Options(Timed, Coding, Protocol):
     @property
     def route(self) -> Route: ...
     @property
+    def verify_spare(self) -> bool: ...
+    @property
     def audit(self) -> bool: ...
 
 
 def rules(p: Options, t: int, active: bool = False) -> Rules:
     """What server and clients have agreed on."""
-    return Rules(t, p.stage_deadline_s, p.route, active, p.audit)
+    return Rules(t, p.stage_deadline_s, p.route, active, p.audit, verify_spare=p.verify_spare)
 
 
 async def serve(node: Node, p: Options, graph: Graph, t: int, active: bool = False) -> None:

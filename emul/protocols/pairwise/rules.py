@@ -16,6 +16,7 @@ class Rules:
     alone, in one bundle a client. active: the server may deviate: clients sign their keys, and sign and compare the
     survivors before they reveal anything. audit: inputs, sums and what was revealed are kept in the run directory.
     word_bits: 32 or 64: masks and sums are in Z_2^32 or Z_2^64.
+    verify_spare: shares beyond t are held against the others; a round whose shares do not fit is given up.
     """
 
     t: int
@@ -24,6 +25,7 @@ class Rules:
     active: bool = False
     audit: bool = False
     word_bits: int = 32
+    verify_spare: bool = False
 
     @property
     def words(self) -> int:

@@ -112,6 +112,7 @@ async def secure_sum(node: Node, U0: list[int], graph: Graph, rules: Rules, begi
     if rules.audit:
         audit_reveals(Revealed(t, node.world.names), reveals, U3)
     self_seeds, mask_keys = await node.compute("reconstruct", reconstruct, reveals, A, U2, U3, t, node.world.names,
+                                               rules.verify_spare,
                                                work=len(U2))
     pairs = sum(len(A[j].intersection(U3)) for j in mask_keys)
     dropped_seeds = await node.compute("agree", dropped_pair_seeds, mask_keys, advertised, A, U3, node.round,
@@ -234,7 +235,7 @@ def key_ring(advertised: Mapping[int, AdvertiseKeys], near: Sequence[int]) -> Ke
 
 
 def reconstruct(reveals: Mapping[int, Reveal], A: Closed, U2: Sequence[int], U3: Sequence[int],
-                t: int, names: Sequence[str]) -> tuple[dict[int, bytes], dict[int, bytes]]:
+                t: int, names: Sequence[str], verify: bool = False) -> tuple[dict[int, bytes], dict[int, bytes]]:
     """({i: b_i} for U3, {j: s_sk_j} for the j of U2 - U3 that have a neighbour in U3), 32 bytes each.
 
     A: who may hold shares of whom, and who has a mask with whom. Raises TooFewClients, naming the secret, if fewer than
@@ -242,14 +243,16 @@ def reconstruct(reveals: Mapping[int, Reveal], A: Closed, U2: Sequence[int], U3:
     """
     survivors = frozenset(U3)
     dropped = [j for j in U2 if j not in survivors and not A[j].isdisjoint(survivors)]
-    return secrets_of(reveals, A, U2, U3, dropped, t, names)
+    return secrets_of(reveals, A, U2, U3, dropped, t, names, verify)
 
 
 def secrets_of(reveals: Mapping[int, Shown], A: Closed, U2: Sequence[int], alive: Sequence[int],
-               dropped: Sequence[int], t: int, names: Sequence[str]) -> tuple[dict[int, bytes], dict[int, bytes]]:
+               dropped: Sequence[int], t: int, names: Sequence[str], verify: bool = False,
+               ) -> tuple[dict[int, bytes], dict[int, bytes]]:
     """({i: b_i} of `alive`, {j: s_sk_j} of `dropped`), from shares that those of A have revealed.
 
-    Raises TooFewClients, naming the secret, if fewer than t of its shares came.
+    Raises TooFewClients, naming the secret, if fewer than t of its shares came; with `verify` also ProtocolViolation,
+    if spare ones do not fit.
     """
     shares: dict[int, dict[int, bytes]] = {j: {} for j in U2}                   # owner -> holder -> share
     for holder, reveal in reveals.items():
@@ -261,8 +264,8 @@ def secrets_of(reveals: Mapping[int, Shown], A: Closed, U2: Sequence[int], alive
         for j in owners:
             if len(shares[j]) < t:
                 raise TooFewClients(f"unmask: {len(shares[j])} shares of the {secret} of {names[j]}, threshold t = {t}")
-    return (shamir.combine_all({i: shares[i] for i in alive}, t),
-            shamir.combine_all({j: shares[j] for j in dropped}, t))
+    return (shamir.combine_all({i: shares[i] for i in alive}, t, verify),
+            shamir.combine_all({j: shares[j] for j in dropped}, t, verify))
 
 
 def dropped_pair_seeds(mask_keys: Mapping[int, bytes], advertised: Mapping[int, AdvertiseKeys],
