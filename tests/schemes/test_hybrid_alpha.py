@@ -12,6 +12,7 @@ from emul import engine, schemes
 from emul.base import rows as R
 from emul.base.errors import NotDecodable, ScenarioError
 from emul.primitives.dp import sigma_over_sensitivity
+from emul.primitives.he import mife, paillier, threshold
 from emul.primitives.he.mife import Group, PartyKey
 from emul.primitives.privacy import ldp
 from emul.record.columns import columns
@@ -104,6 +105,17 @@ def test_declared_seconds_are_those_of_the_operations() -> None:
     summary = run("stop.rounds=1", CLEAN).summary
     assert summary["seconds_declared"]["client"]["encrypt"] == pytest.approx(5 * 650 * 4 * 2.6e-3)
     assert summary["seconds_declared"]["server"]["decrypt"] > 650 * 11 * 2.6e-3
+
+
+@pytest.mark.parametrize("clients", [5, 100])
+def test_at_the_size_of_resnet20_a_round_takes_much_longer_than_one_of_threshold_paillier(clients: int) -> None:
+    """Section 13's ordering: TP-SMC << HybridAlpha, each with half of the clients honest, on measured costs."""
+    d, tbar = 270_000, (clients + 1) // 2
+    C, each = -(-d // 42), paillier.seconds(2048)
+    tp_smc = C * (each.encrypt + threshold.partial_seconds(2048, clients) + clients * each.add
+                  + threshold.combine_seconds(2048, range(1, tbar + 1), clients))
+    ours = mife.encrypt_seconds(d) + mife.decrypt_seconds(d, clients, clients << hybrid_alpha.VALUE)
+    assert 100 < tp_smc < ours / 10
 
 
 # --- the filter -----------------------------------------------------------------------------------------------------
