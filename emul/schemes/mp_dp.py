@@ -59,6 +59,7 @@ class Params:
     budget: Literal["round", "total"] = "round"     # eps is of each round, or of `rounds` together
     rounds: int | None = None               # of the budget, with budget: total
     bound: float = 1.0                      # B, of a client's contribution in the l2 norm
+    mean_samples: float | None = None       # n / K, known to all: client k counts n_k over it; None: all count alike
     graph: Graph = "n_out"                  # n_out: each client picks n neighbours; complete where K <= n + 1
     n: int = 5
     inflation: float = 1.05                 # x, of sigma_eta where masks are real: less of it, more sigma_Delta
@@ -120,7 +121,8 @@ STATELESS = ("client",)
 def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
     s = settled(params)
-    errors = checks.positive(eps=s.eps, bound=s.bound, lr=s.lr, output_scale=s.output_scale)
+    errors = checks.positive(eps=s.eps, bound=s.bound, lr=s.lr, output_scale=s.output_scale,
+                             mean_samples=s.mean_samples)
     errors += checks.times(stage_deadline=s.stage_deadline_s)
     errors += checks.probabilities(delta=s.delta) + checks.fractions(fraction=s.fraction)
     errors += checks.at_least(1, "1 or more", n=s.n, directions=s.directions, rounds=s.rounds)

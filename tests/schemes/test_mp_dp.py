@@ -80,7 +80,8 @@ def drop(client: int, stage: str, round_: int) -> str:
     return f"{{node: client{client}, stage: {stage}, drop: true, rounds: {round_}}}"
 
 
-def fedsgd(clients: int, rounds: int, gone: dict[int, set[int]] | None = None, seed: int = 7) -> list[np.ndarray]:
+def fedsgd(clients: int, rounds: int, gone: dict[int, set[int]] | None = None, seed: int = 7,
+           mean_samples: float | None = None) -> list[np.ndarray]:
     """Models of plain FedSGD in float64 over the same batches. gone: round -> clients that are not heard."""
     scenario = loads(f"emul: 1\nname: t\nseed: {seed}\ntopology: {{generator: star, clients: {clients}}}\n"
                      f"task: {TASK}\ncompute: {{mode: zero}}\nschemes: [fedavg]\nstop: {{rounds: 1}}\n", "t")
@@ -91,7 +92,8 @@ def fedsgd(clients: int, rounds: int, gone: dict[int, set[int]] | None = None, s
     found = []
     for now[0] in range(1, rounds + 1):
         heard = [node for k, node in nodes.items() if k not in (gone or {}).get(now[0], set())]
-        model = model - 0.1 * np.mean([node.gradients(model, scalars(None, 10, False))[0][0] for node in heard], 0)
+        own = [node.gradients(model, scalars(None, 10, False)) for node in heard]
+        model = model - 0.1 * np.mean([g[0] * (samples / mean_samples if mean_samples else 1) for g, samples in own], 0)
         found.append(model)
     return found
 
@@ -118,6 +120,17 @@ def test_check_6_compact_and_in_float32() -> None:
     assert np.abs(compact - expected).max() < 1e-10
     single = Done("preset: sound, eps: null, clip: off", rounds=3).models[-1]
     assert np.abs(single - expected).max() < 1e-5
+
+
+def test_clients_count_by_their_samples_over_the_mean_before_they_are_clipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.TASK", TASK.replace("iid", "{classes: 3}"))
+    exact = EXACT.replace("clip: off", "clip: message").replace("full", "off")
+    expected = fedsgd(5, 2, mean_samples=300.0)
+    weighted = Done(f"preset: sound, {exact}, bound: 1e6, mean_samples: 300").models
+    assert np.abs(weighted[-1] - expected[-1]).max() < 1e-10
+    assert np.abs(expected[-1] - fedsgd(5, 2)[-1]).max() > 1e-4
+    first = weighted[0] - Done(f"preset: sound, {exact}, bound: 1e-3, mean_samples: 300").models[0]
+    assert np.abs(first).max() > 1e-4                       # B bounds what a large client contributes
 
 
 # --- check 7 ----------------------------------------------------------------------------------------------------------

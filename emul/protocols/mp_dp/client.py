@@ -69,6 +69,8 @@ class Contribution:
         """((S d,) float64, number of samples)."""
         node, s = self.node, self.s
         found, samples = await node.compute("lmt", gradients, node.task, self.opening, s)
+        if s.mean_samples is not None:
+            found = found * found.dtype.type(samples / s.mean_samples)      # w_k, before clipping: B bounds it, too
         noisy, self.clipping = await node.compute("noise", clipped_and_noisy, found, node.task, s,
                                                   self.opening.sigma_eta, node.seed, node.round,
                                                   node.stream("noise"), work=found.size)

@@ -37,6 +37,7 @@ class Settings:
     budget: Literal["round", "total"]
     rounds: int | None
     bound: float
+    mean_samples: float | None
     graph: Graph
     n: int
     inflation: float
