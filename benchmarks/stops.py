@@ -47,8 +47,17 @@ def _send(pids: list[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
+def _worker(others: list[int]) -> list[int]:
+    """A worker, if there still is one: the server that forks them is no worker, and nobody waits for it."""
+    parents = {}
+    for pid in others:
+        with suppress(OSError):
+            parents[pid] = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return [pid for pid, parent in parents.items() if parent in parents][-1:]
+
+
 def _killed_worker(run: subprocess.Popen[str], others: list[int]) -> None:
-    _send(others[-1:], signal.SIGKILL)
+    _send(_worker(others), signal.SIGKILL)
 
 
 def _killed(run: subprocess.Popen[str], others: list[int]) -> None:
@@ -64,13 +73,14 @@ def _interrupted(run: subprocess.Popen[str], others: list[int]) -> None:
 
 
 def _stopped_worker(run: subprocess.Popen[str], others: list[int]) -> None:
-    _send(others[-1:], signal.SIGSTOP)
+    _send(_worker(others), signal.SIGSTOP)
 
 
 def _worker_stopped_for_a_moment(run: subprocess.Popen[str], others: list[int]) -> None:
-    _send(others[-1:], signal.SIGSTOP)
+    worker = _worker(others)
+    _send(worker, signal.SIGSTOP)
     time.sleep(TIMEOUT_S / 4)
-    _send(others[-1:], signal.SIGCONT)
+    _send(worker, signal.SIGCONT)
 
 
 def _all_stopped_for_long(run: subprocess.Popen[str], others: list[int]) -> None:
@@ -112,9 +122,9 @@ def ended(stop: Stop, ref: Reference, folder: Path, mark: str, after_s: float) -
     try:
         _, said = run.communicate(timeout=_END_S)
     except subprocess.TimeoutExpired:
-        run.kill()
-        _, said = run.communicate()
         wrong.append("the command did not end")
+        _send([pid for pid, _ in processes(mark)], signal.SIGKILL)      # they hold what it prints to
+        _, said = run.communicate()
     if "Traceback" in said:
         wrong.append(said)
     wrong += [f"process {pid} was left" for pid in left_processes(mark, _END_S)]
