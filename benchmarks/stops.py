@@ -27,6 +27,7 @@ from emul.record import rundir, salvage
 
 SCHEMES = ("fedavg", "secagg", "fedproto")
 TIMEOUT_S = 4.0                     # of workers that give no sign of life
+INTERRUPTED = (130, -2)             # a shell says 130 of both: Python ends itself by SIGINT if an import was cut off
 _END_S = 60.0
 
 
@@ -97,8 +98,8 @@ def _stopped_then_killed(run: subprocess.Popen[str], others: list[int]) -> None:
 
 STOPS = (Stop("worker killed", _killed_worker, (1,), "WorkerDied"), Stop("killed", _killed, (-9,)),
          Stop("terminated", _terminated, (143,), "terminated"),
-         Stop("interrupted", _interrupted, (130,), "interrupted"),
-         Stop("interrupted at its start", _interrupted, (130,), "interrupted", early=True),
+         Stop("interrupted", _interrupted, INTERRUPTED, "interrupted"),
+         Stop("interrupted at its start", _interrupted, INTERRUPTED, "interrupted", early=True),
          Stop("worker stopped", _stopped_worker, (1,), "WorkerDied"),
          Stop("worker stopped for a moment", _worker_stopped_for_a_moment, (0,)),
          Stop("all stopped for long", _all_stopped_for_long, (0,)),

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import multiprocessing.forkserver
+import multiprocessing.resource_tracker
 import multiprocessing.util
 import os
 import secrets
@@ -93,6 +94,7 @@ class Workers:
         me, temporary = str(os.getpid()), multiprocessing.util.get_temp_dir()       # of the fork server's socket
         with _no_main(), _one_thread_each():
             from emul.workers.entry import run
+            multiprocessing.resource_tracker.ensure_running()       # it lets interrupts in again, so it comes first
             with _interrupts_held():
                 multiprocessing.forkserver.ensure_running()
             for index in range(self.workers):

@@ -81,7 +81,12 @@ def main(directory: str, forkserver: str, index: str, coordinator: str, token: s
         coordinator_ends = os.pidfd_open(int(coordinator))
     except ProcessLookupError:
         orphaned()
-    io = IO(context, directory, int(index), coordinator_ends, orphaned, token.encode())
+    try:
+        io = IO(context, directory, int(index), coordinator_ends, orphaned, token.encode())
+    except zmq.ZMQError:
+        if not os.path.isdir(directory):    # the coordinator has given up, as after a Ctrl-C, before all had started
+            os._exit(1)
+        raise
     io.start()
     control = context.socket(zmq.DEALER)
     control.setsockopt(zmq.IDENTITY, (token + index).encode())
