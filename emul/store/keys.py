@@ -8,12 +8,15 @@ import mmap
 import struct
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 KEY_BYTES = 16
 _HELD = 8                   # read-only arrays whose hash is remembered, the latest used ones
+
+_CONSTANT = frozenset((int, float, bool, str, bytes, type(None)))
 
 Feed = Callable[[bytes], None]
 
@@ -32,6 +35,8 @@ class Keys:
     def __init__(self) -> None:
         # (address, bytes) -> (the array, its hash). The array is held, so nothing else can come to lie there meanwhile.
         self._known: OrderedDict[tuple[int, int], tuple[np.ndarray, bytes]] = OrderedDict()
+        # address -> (a dataclass of numbers and text, what it says)
+        self._constants: OrderedDict[int, tuple[Any, bytes]] = OrderedDict()
 
     def key(self, *values: Any) -> bytes:
         """KEY_BYTES over values: None, numbers, text, bytes, arrays, frozen dataclasses, and tuples, lists and
@@ -55,22 +60,28 @@ class Keys:
                 self._feed(feed, item)
         elif isinstance(value, Mapping):
             self._feed_mapping(feed, value)
-        elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-            self._feed_dataclass(feed, value)
+        elif (form := _form(type(value))) is not None:      # type: ignore[arg-type]
+            self._feed_dataclass(feed, value, *form)
         else:
             _feed_leaf(feed, value)
 
-    def _feed_dataclass(self, feed: Feed, value: Any) -> None:
-        cls = type(value)
-        if not cls.__dataclass_params__.frozen:
-            raise Unkeyable(f"{cls.__name__} is no frozen dataclass: what it holds may change")
-        feed(b"@")
-        _feed_leaf(feed, f"{cls.__module__}.{cls.__qualname__}")
-        if hasattr(cls, "content_key"):                     # a large one that makes its own once
+    def _feed_dataclass(self, feed: Feed, value: Any, name: bytes, fields: tuple[str, ...] | None) -> None:
+        held = self._constants.get(id(value))
+        if held is not None and held[0] is value:
+            feed(held[1])
+        elif fields is None:                                # a large one that makes its own once
+            feed(name)
             feed(value.content_key)
-            return
-        for field in dataclasses.fields(cls):
-            self._feed(feed, getattr(value, field.name))
+        else:
+            parts = [name]
+            for field in fields:
+                self._feed(parts.append, getattr(value, field))
+            said = b"".join(parts)
+            feed(said)
+            if all(type(getattr(value, field)) in _CONSTANT for field in fields):
+                self._constants[id(value)] = value, said    # a solver, an objective: one object enters every key
+                if len(self._constants) > _HELD:
+                    self._constants.popitem(last=False)
 
     def _feed_mapping(self, feed: Feed, value: Mapping[Any, Any]) -> None:
         """In the order of the keys' own hashes: the order of insertion says nothing."""
@@ -100,6 +111,23 @@ class Keys:
             if len(self._known) > _HELD:
                 self._known.popitem(last=False)
         return content
+
+
+@cache
+def _form(cls: Any) -> tuple[bytes, tuple[str, ...] | None] | None:
+    """(how a dataclass begins in a key, its fields; None: it makes a key of its own). None: it is no dataclass.
+
+    Raises Unkeyable for one that is not frozen.
+    """
+    found: Any = cls                            # mypy narrows what is_dataclass has seen
+    if not dataclasses.is_dataclass(cls):
+        return None
+    if not found.__dataclass_params__.frozen:
+        raise Unkeyable(f"{found.__name__} is no frozen dataclass: what it holds may change")
+    parts = [b"@"]
+    _feed_leaf(parts.append, f"{found.__module__}.{found.__qualname__}")
+    own = hasattr(found, "content_key")
+    return b"".join(parts), None if own else tuple(field.name for field in dataclasses.fields(found))
 
 
 def _nobody_writes(array: np.ndarray) -> bool:
