@@ -30,6 +30,7 @@ from torch.fx.passes.shape_prop import ShapeProp
 from emul.base.errors import EmulError
 from emul.learning.dropout import Dropout
 from emul.learning.objectives import Outputs
+from emul.store import Keys
 
 if TYPE_CHECKING:
     from emul.learning.parameters import FlatModule
@@ -163,24 +164,41 @@ class Disguise:
     def recovered(self, blocks: Vector, multipliers: Vector, weights: Vector) -> Vector:
         """g = R o (ghat - sum_c r_c Psi_c + v Phi), (d,): the true gradient. Section 4.3, corrected.
 
-        blocks: (S, d), in the order of `scalars`. weights: (S,), of `recovery_weights`; (1,) without the additive part.
+        blocks: (S, d), in the order of `BlockScalars`. weights: (S,), of `recovery_weights`; (1,): no additive part.
         """
         return multipliers * (weights @ blocks)
 
     # --- the client: forward pass and scalars -------------------------------------------------------------------------
 
-    def forward(self, diagonals: Vector) -> Callable[[Mapping[str, Tensor], Any], Outputs]:
+    def forward(self, diagonals: Vector) -> DisguisedPass:
         """The disguised pass, ({name: tensor}, inputs) -> Outputs(y^ (B, n_L), h^ (B, n_{L-1})), for
         `node.task.gradients`. diagonals: of `transitions`. Norms take statistics of the batch."""
-        def run(named: Mapping[str, Tensor], x: Any) -> Outputs:
-            like = next(iter(named.values()))
-            put = torch.as_tensor(np.array(diagonals), dtype=like.dtype, device=like.device)
-            widths = [width for _, width, _ in self._diagonals]
-            own = {name: part for (name, _, _), part in zip(self._diagonals, put.split(widths), strict=True)}
-            known = {name: tensor for name, tensor in named.items() if name in self._names}
-            return Outputs(*functional_call(self._graph, {**known, **own}, (x,)))
+        return DisguisedPass(self, diagonals)
 
-        return run
+    def run(self, diagonals: Vector, named: Mapping[str, Tensor], x: Any) -> Outputs:
+        """The pass that `forward` gives."""
+        like = next(iter(named.values()))
+        put = torch.as_tensor(np.array(diagonals), dtype=like.dtype, device=like.device)
+        widths = [width for _, width, _ in self._diagonals]
+        own = {name: part for (name, _, _), part in zip(self._diagonals, put.split(widths), strict=True)}
+        known = {name: tensor for name, tensor in named.items() if name in self._names}
+        return Outputs(*functional_call(self._graph, {**known, **own}, (x,)))
+
+
+@dataclass(frozen=True, eq=False)
+class DisguisedPass:
+    """A forward pass as a value, so that gradients of it can be kept (`emul.learning.results`)."""
+
+    disguise: Disguise
+    diagonals: Vector
+
+    @property
+    def content_key(self) -> bytes:
+        """The diagonals alone: the disguise is that of the task's model."""
+        return Keys().key(self.diagonals)
+
+    def __call__(self, named: Mapping[str, Tensor], x: Any) -> Outputs:
+        return self.disguise.run(self.diagonals, named, x)
 
 
 def recovery_weights(output: Vector, directions: Vector | None = None) -> Vector:
@@ -195,26 +213,31 @@ def recovery_weights(output: Vector, directions: Vector | None = None) -> Vector
     return np.array([1.0, *(-shares), output @ output])
 
 
-def scalars(directions: Vector | None, outputs: int, additive: bool) -> Callable[[Outputs, Any, Tensor], Tensor]:
+@dataclass(frozen=True, eq=False)
+class BlockScalars:
     """S_0, S_1, S_2 of section 4.2, weighted means over the batch, for `node.task.gradients`: (1,) without the additive
     part, else (G + 2,): 1/2 ||d||^2; alpha (a_g . d) for each direction; 1/2 alpha^2, where d = y^ - one-hot target.
 
     directions: (G, n_L); None: the unit vectors, all n_L outputs of them. The loss has to be quadratic in the outputs.
     """
-    def found(given: Outputs, batch: Any, weights: Tensor) -> Tensor:
+
+    directions: Vector | None
+    outputs: int
+    additive: bool
+
+    def __call__(self, given: Outputs, batch: Any, weights: Tensor) -> Tensor:
         y = batch.y
-        target = y if y.is_floating_point() else F.one_hot(y.long(), outputs).to(given.logits.dtype)
+        target = y if y.is_floating_point() else F.one_hot(y.long(), self.outputs).to(given.logits.dtype)
         d = given.logits - target
         squared = (weights * d.square().sum(1)).sum() / 2
-        if not additive:
+        if not self.additive:
             return squared[None]
         assert given.features is not None
         alpha = given.features.sum(1)
-        along = d if directions is None else d @ torch.as_tensor(np.array(directions), dtype=d.dtype, device=d.device).T
+        along = d if self.directions is None else d @ torch.as_tensor(
+            np.array(self.directions), dtype=d.dtype, device=d.device).T
         return torch.cat([squared[None], ((weights * alpha)[:, None] * along).sum(0),
                           (weights * alpha.square()).sum()[None] / 2])
-
-    return found
 
 
 # --- following the scales through a module ----------------------------------------------------------------------------

@@ -6,6 +6,7 @@ Nothing here changes the state of the model. A parameter vector (d,) is float32 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,13 +14,23 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from emul.learning.dataset import mapped
-from emul.learning.objectives import Batch, Outputs, equal_weights
+from emul.learning.objectives import Batch, Objective, Outputs, equal_weights
 from emul.learning.parameters import FlatModule, parts
 
 # (outputs, batch, weights (B,)) -> (S,): S scalars of one forward pass
 Scalars = Callable[[Outputs, Batch, Tensor], Tensor]
 # (the model's tensors by name, inputs) -> outputs: another forward pass than the module's own
 Forward = Callable[[Mapping[str, Tensor], Any], Outputs]
+
+
+@dataclass(frozen=True, eq=False)
+class Total:
+    """The objective's weighted mean as the one scalar."""
+
+    objective: Objective
+
+    def __call__(self, outputs: Outputs, batch: Batch, weights: Tensor) -> Tensor:
+        return self.objective.total(outputs, batch, weights)[None]
 
 
 def tensors(model: FlatModule, vector: Tensor) -> dict[str, Tensor]:

@@ -277,21 +277,24 @@ class NodeTask:
         of samples). One batched reverse pass, see `emul.learning.functional`.
 
         scalars: (outputs, batch, weights (B,)) -> (S,). batch: by default the next one. forward: in place of the
-        model's own pass, ({name: tensor}, inputs) -> outputs. Arrays may be float32 or float64.
+        model's own pass, ({name: tensor}, inputs) -> outputs. Arrays may be float32 or float64. Kept in the store where
+        both are frozen dataclasses (`emul.learning.disguise.BlockScalars`); functions have no key.
         """
         from emul.learning import functional
-        from emul.learning.training import drawing
+        from emul.learning.results import code_of
+        from emul.learning.training import drawing, first_batch
 
-        stream = self._stream()
-        samples = self._samples()
-        if batch is None:
-            from emul.learning.training import first_batch
+        stream, samples, model, solver = self._stream(), self._samples(), self._task._model, self._task.solver
+        at = np.asarray(parameters)
 
-            batch = samples.take(first_batch(len(samples), self._task.solver, stream)[0])
-        model = self._task._model
-        with drawing(model, len(batch.y), stream), self._task.device.timed():
-            found = functional.gradients(model, model.device.put(np.array(parameters)), batch, scalars, forward)
-            return model.device.fetch(found).numpy(), len(samples)
+        def compute() -> list[np.ndarray]:
+            chosen = samples.take(first_batch(len(samples), solver, stream)[0]) if batch is None else batch
+            with drawing(model, len(chosen.y), stream):
+                found = functional.gradients(model, model.device.put(np.array(at)), chosen, scalars, forward)
+                return [model.device.fetch(found).numpy()]
+
+        inputs = (at, samples, batch, solver, stream, scalars, code_of(scalars), forward, code_of(forward))
+        return self._task.result("gradients", inputs, compute)[0], len(samples)
 
     def disguise(self) -> Disguise:
         """The disguise of the task's model, made once: see `emul.learning.disguise`. Raises CannotBeDisguised, naming

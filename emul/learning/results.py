@@ -6,6 +6,7 @@ or found, and a run is the same with a store and without one.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import importlib.util
 import secrets
@@ -122,3 +123,13 @@ def source_of(module: str) -> bytes:
     except ValueError:                          # it has no __spec__
         found = None
     return secrets.token_bytes(16) if found is None or found.origin is None else Path(found.origin).read_bytes()
+
+
+@cache
+def _code(module: str) -> bytes:
+    return source_of(module)
+
+
+def code_of(value: Any) -> bytes:
+    """The code of a value that computes when it is called; b"": it has no fields, so no key can be made of it."""
+    return _code(type(value).__module__) if dataclasses.is_dataclass(value) else b""

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from emul.learning import functional, residual
-from emul.learning.disguise import CannotBeDisguised, Disguise, Secrets, recovery_weights, scalars
+from emul.learning.disguise import BlockScalars, CannotBeDisguised, Disguise, Secrets, recovery_weights
 from emul.learning.objectives import Batch
 from emul.learning.parameters import FlatModule
 
@@ -103,10 +103,11 @@ class World:
         """(the true gradient by autograd, the recovered one)."""
         n = self.disguise.outputs
         batch = Batch(self.batch.x.to(torch.float64), self.batch.y)
-        plain = functional.gradients(self.model, torch.from_numpy(self.parameters), batch, scalars(None, n, False))[0]
+        alone, wanted = BlockScalars(None, n, False), BlockScalars(directions, n, True)
+        plain = functional.gradients(self.model, torch.from_numpy(self.parameters), batch, alone)[0]
         hidden = self.disguise.disguised(self.parameters, self.secrets).astype(dtype)
         run = self.disguise.forward(self.disguise.transitions(self.secrets) if diagonals is None else diagonals)
-        blocks = functional.gradients(self.model, torch.from_numpy(hidden), batch, scalars(directions, n, True), run)
+        blocks = functional.gradients(self.model, torch.from_numpy(hidden), batch, wanted, run)
         multipliers = self.disguise.multipliers(self.secrets)
         weights = recovery_weights(self.secrets.output, directions)
         return plain.numpy(), self.disguise.recovered(blocks.numpy().astype(float), multipliers, weights)

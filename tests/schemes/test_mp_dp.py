@@ -13,7 +13,7 @@ from torch import nn
 from emul import engine
 from emul.base import rows as R
 from emul.base.errors import ScenarioError
-from emul.learning.disguise import CannotBeDisguised, scalars
+from emul.learning.disguise import BlockScalars, CannotBeDisguised
 from emul.learning.node_task import NodeTask
 from emul.learning.parameters import FlatModule
 from emul.learning.task import Task
@@ -92,7 +92,7 @@ def fedsgd(clients: int, rounds: int, gone: dict[int, set[int]] | None = None, s
     found = []
     for now[0] in range(1, rounds + 1):
         heard = [node for k, node in nodes.items() if k not in (gone or {}).get(now[0], set())]
-        own = [node.gradients(model, scalars(None, 10, False)) for node in heard]
+        own = [node.gradients(model, BlockScalars(None, 10, False)) for node in heard]
         model = model - 0.1 * np.mean([g[0] * (samples / mean_samples if mean_samples else 1) for g, samples in own], 0)
         found.append(model)
     return found

@@ -11,11 +11,12 @@ number of features, which costs fewer digits, and noise is of the laws that `emu
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emul.learning.disguise import Disguise, Secrets, recovery_weights, scalars
+from emul.learning.disguise import BlockScalars, Disguise, Secrets, recovery_weights
+from emul.learning.functional import Total
 from emul.primitives.dp import laws
 from emul.protocols.mp_dp.settings import Additive, Clip, Loss, Noise, Scales
 
@@ -89,13 +90,7 @@ def blocks(task: NodeTask, parameters: Vector, diagonals: Vector, directions: Ve
            loss: Loss) -> tuple[Vector, int]:
     """((S, d) ghat, Psi_1.., Phi on the next batch, of the type of `parameters`; number of samples)."""
     disguise = task.disguise()
-    if loss == "squared":
-        wanted = scalars(directions, disguise.outputs, additive)
-    else:
-        objective = task.objective
-
-        def wanted(given: Any, batch: Any, weights: Any) -> Any:
-            return objective.total(given, batch, weights)[None]
+    wanted = BlockScalars(directions, disguise.outputs, additive) if loss == "squared" else Total(task.objective)
     return task.gradients(parameters, wanted, forward=disguise.forward(diagonals))
 
 
