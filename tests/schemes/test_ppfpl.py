@@ -524,11 +524,17 @@ def test_check_16_learning_on_digits_is_that_of_the_specification():
 def test_a_ckks_run_repeats_in_what_happens_and_with_what_was_kept_in_its_values(tmp_path: Path):
     scenario = loads(text(clients=3, more="he: ckks"), "t")
     (name, raw), = scenario.schemes
-    first = run_wiring(engine.wire(scenario, name, raw), Twin(), None, tmp_path)
-    again = run_wiring(engine.wire(scenario, name, raw), Twin(), None, None, tmp_path)
-    other = run_wiring(engine.wire(scenario, name, raw), Twin())     # noise of 1e-9 is not always seen in its models
+    places = [tmp_path / which for which in ("first", "again", "other")]
+    for place in places:
+        place.mkdir()
+    first, again, other = (run_wiring(engine.wire(scenario, name, raw), Twin(), None, place, recalled)
+                           for place, recalled in zip(places, (None, places[0], None), strict=True))
     assert first.digest == again.digest == other.digest
     assert digests(first, 3) == digests(again, 3)
+    drawn = [[file.read_bytes() for file in sorted(place.glob("volatile-*"))] for place in places]
+    assert drawn[0] != drawn[2]                     # noise of 1e-9 is in every ciphertext, not in every float32
+    assert any(drawn[0])
+    assert not any(drawn[1])                        # what was kept is not drawn again
 
 
 def test_the_scheme_repeats_unless_it_encrypts():
