@@ -34,6 +34,7 @@ VICTIMS = ("worker", "coordinator", "both")
 MARK = "EMUL_KILL_TEST"             # in the environment of a run: by it its processes are found
 DONE = "cases"                      # key of a hunt's outcomes: how many there were
 EARLY = 0.1                         # share of kills before there is a journal
+_LIVELY = 0.7                       # share of a run's time in which the others fall; later it may be writing its tables
 _END_S = 60.0                       # how long what was not killed may take to end by itself
 
 
@@ -193,7 +194,7 @@ def hunt(count: int, seed: int) -> tuple[Counter[str], list[str]]:
             references[scheme, mode] = ref
             early = draw.random() < EARLY
             kill = Kill(scheme, mode, draw.choice(VICTIMS), early,
-                        draw.random() * (ref.begins_s if early else ref.lasts_s))
+                        draw.random() * (ref.begins_s if early else _LIVELY * ref.lasts_s))
             folder = home / str(number)
             folder.mkdir()
             found = cut_off(kill, ref, folder, f"{os.getpid()}-{number}")

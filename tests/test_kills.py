@@ -12,4 +12,4 @@ from benchmarks.kills import hunt
 def test_forty_killed_runs_are_resumed_and_leave_nothing_behind() -> None:
     outcomes, wrong = hunt(40, seed=1)
     assert wrong == []
-    assert outcomes["resumed"] >= 8, outcomes       # how many had begun and not ended is the machine's affair
+    assert outcomes["resumed"] >= 15, outcomes
