@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,8 @@ def shout(directory: Path, until: threading.Event) -> None:
     context = zmq.Context()
     while not until.is_set():
         for path in directory.iterdir():
-            with socket.socket(socket.AF_UNIX) as raw:
+            with suppress(OSError), socket.socket(socket.AF_UNIX) as raw:
+                raw.settimeout(1)
                 raw.connect(str(path))
                 raw.send(b"\0junk\xff" * 100)
             for kind in (zmq.PUSH, zmq.DEALER):
@@ -51,8 +53,9 @@ def shout(directory: Path, until: threading.Event) -> None:
                     peer.setsockopt(zmq.LINGER, 0)
                     peer.setsockopt(zmq.IDENTITY, b"0")         # as the workers were once called
                     peer.connect(f"ipc://{path}")
-                    for message in JUNK:
-                        peer.send_multipart(message)
+                    with suppress(zmq.Again):       # a PUSH is hung up on as soon as the other end sees what it is
+                        for message in JUNK:
+                            peer.send_multipart(message, zmq.NOBLOCK)
                     time.sleep(0.01)
     context.destroy(linger=0)
 
