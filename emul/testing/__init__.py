@@ -2,6 +2,8 @@
 
     role = drive(server, Params(), clients=[1, 2, 3])       one role alone, no network: feed messages, read actions
     ran = run_world({"server": server, "client": client}, clients=3, stop=Stop(rounds=2))     roles over a network
+    run_text(fedavg.EXAMPLE, "stop.rounds=1")               a scenario of one scheme, with some of its values set
+    fedsgd(text, rounds=3)                                  models of plain descent on the same batches
     check_scheme("fedavg")                                  what must hold of every scheme
     check_task({"data": ..., "model": ..., "solver": ...})  what must hold of every learning task
 
@@ -9,10 +11,11 @@ Everything runs in this process, but for the pools that `check_scheme` is given.
 """
 
 from emul.testing.conformance import SMALL, check_scheme
+from emul.testing.descent import fedsgd
 from emul.testing.drive import Driven, drive
 from emul.testing.shuffled import Shuffled
 from emul.testing.tasks import check_task
-from emul.testing.world import MS, NoParams, Ran, module_of, run_world
+from emul.testing.world import MS, NoParams, Ran, module_of, run_text, run_world
 
-__all__ = ["MS", "SMALL", "Driven", "NoParams", "Ran", "Shuffled", "check_scheme", "check_task", "drive", "module_of",
-           "run_world"]
+__all__ = ["MS", "SMALL", "Driven", "NoParams", "Ran", "Shuffled", "check_scheme", "check_task", "drive", "fedsgd",
+           "module_of", "run_text", "run_world"]

@@ -25,7 +25,7 @@ from emul.record.summary import digest_model, summarise
 from emul.record.tables import derive
 from emul.roles.trampoline import RoleFunction
 from emul.scenario import Compute as ComputeMode
-from emul.scenario import Evaluation, Fuse, Limits, Scenario, Stop
+from emul.scenario import Evaluation, Fuse, Limits, Scenario, Stop, loads
 from emul.testing.drive import listed
 from emul.workers.twin import Twin
 
@@ -63,6 +63,20 @@ class Ran:
         table = columns(self.rows)
         facts = engine.facts(self.finished, MemoryJournal.close(_closed(self)))
         return summarise(derive(table, self.header, engine.observed(self.finished)), facts)
+
+    @cached_property
+    def rounds(self) -> list[dict[str, Any]]:
+        """The rows of `rounds.parquet`."""
+        return derive(columns(self.rows), self.header, engine.observed(self.finished)).rounds
+
+    @cached_property
+    def payloads(self) -> dict[str, list[int]]:
+        """Type -> payload bytes of every copy that was sent, in the order of the sending."""
+        found: dict[str, list[int]] = {}
+        for row in self.rows:
+            if row[0] == R.SEND:
+                found.setdefault(row[5], []).append(row[6])
+        return found
 
     @cached_property
     def invariants(self) -> Report:
@@ -149,6 +163,17 @@ def run_wiring(wiring: engine.Wiring, pool: Any, progress: Callable[[Kernel], No
     finished = engine.execute(wiring, pool, journal, progress, directory, recalled)
     model = digest_model(columns(journal.rows)) if repeats(journal.header) else "repeats in decisions alone"
     return Ran(journal.rows, journal.header, finished, f"{journal.close()} {model}")
+
+
+def run_text(text: str, *sets: str, pool: Any = None) -> Ran:
+    """Run a scenario of one scheme, given as text such as a scheme's EXAMPLE. sets: "path=value" each, as of `--set`.
+
+    pool: by default an in-process one. Raises ScenarioError, RunError.
+    """
+    scenario = loads(text, "scenario", list(sets))
+    (name, raw), = scenario.schemes
+    chosen = Twin() if pool is None else pool
+    return run_wiring(engine.wire(scenario, name, raw, chosen.workers), chosen)
 
 
 def module_of(roles: Mapping[str, RoleFunction], decides: str | Sequence[str] | None = None) -> ModuleType:

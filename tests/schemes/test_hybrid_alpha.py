@@ -3,55 +3,27 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from functools import partial
 
 import numpy as np
 import pytest
 
-from emul import engine, schemes
-from emul.base import rows as R
+from emul import schemes
 from emul.base.errors import NotDecodable, ScenarioError
 from emul.primitives.dp import sigma_over_sensitivity
 from emul.primitives.he import mife, paillier, threshold
 from emul.primitives.he.mife import Group, PartyKey
 from emul.primitives.privacy import ldp
-from emul.record.columns import columns
-from emul.record.journal import MemoryJournal
-from emul.record.tables import derive
 from emul.roles import Realised, Setting
 from emul.scenario import loads
 from emul.schemes import hybrid_alpha
 from emul.schemes.hybrid_alpha import Begin, Key, Refusal, RoundKey, Weights
-from emul.testing import Ran, drive
+from emul.testing import drive, run_text
 from emul.workers.pool import Workers
-from emul.workers.twin import Twin
 
 CLEAN = "links[1].outage.p=0"
 SMALL = Group(270879301064224537994111741402185690679)
-
-
-def run(*sets: str, pool: Any = None) -> Ran:
-    scenario = loads(schemes.find("hybrid_alpha").EXAMPLE, "t", list(sets))
-    (name, raw), = scenario.schemes
-    chosen = pool or Twin()
-    wiring = engine.wire(scenario, name, raw, chosen.workers)
-    journal = MemoryJournal(engine.header(wiring))
-    finished = engine.execute(wiring, chosen, journal)
-    return Ran(journal.rows, journal.header, finished, journal.close())
-
-
-def sent(ran: Ran) -> dict[str, list[int]]:
-    """Type -> payload bytes of every copy."""
-    found: dict[str, list[int]] = {}
-    for row in ran.rows:
-        if row[0] == R.SEND:
-            found.setdefault(row[5], []).append(row[6])
-    return found
-
-
-def told(ran: Ran) -> list[dict[str, Any]]:
-    rounds: list[dict[str, Any]] = derive(columns(ran.rows), ran.header, engine.observed(ran.finished)).rounds
-    return rounds
+run = partial(run_text, hybrid_alpha.EXAMPLE)
 
 
 def test_what_is_declared_is_what_encryption_for_real_comes_to(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,9 +33,9 @@ def test_what_is_declared_is_what_encryption_for_real_comes_to(monkeypatch: pyte
     sets = ["stop.rounds=1", CLEAN, lost, "schemes.hybrid_alpha.least=2"]
     declared, real = run(*sets), run(*sets, "schemes.hybrid_alpha.real_up_to=1000")
     assert declared.summary["digest_model"] == real.summary["digest_model"]
-    assert [v["received"] for v in told(real)] == [4]
+    assert [v["received"] for v in real.rounds] == [4]
     assert real.summary["bytes_declared"] == {} != declared.summary["bytes_declared"]
-    one, other = sent(declared), sent(real)
+    one, other = declared.payloads, real.payloads
     assert one.keys() == other.keys()
     for kind, sizes in one.items():
         assert sizes == pytest.approx(other[kind], rel=0.01, abs=8), kind
@@ -94,11 +66,11 @@ def test_decrypted_sums_of_five_clients_are_the_plain_fixed_point_sums(d: int) -
 def test_bytes_of_a_round() -> None:
     """768 d bytes up a client; 32 bytes of key each; 256 (d + 2 |S|) bytes of functional key."""
     ran = run("stop.rounds=1", CLEAN)
-    assert sent(ran)["Upload"] == pytest.approx([768 * 650] * 5, abs=120)
-    assert sent(ran)["Model"] == pytest.approx([4 * 650] * 5, abs=60)
-    assert sent(ran)["RoundKey"] == pytest.approx([32] * 5, abs=30)
-    assert sent(ran)["Key"] == pytest.approx([256 * (650 + 10)], abs=150)
-    assert sent(ran)["Weights"] == pytest.approx([8 * 5], abs=60)
+    assert ran.payloads["Upload"] == pytest.approx([768 * 650] * 5, abs=120)
+    assert ran.payloads["Model"] == pytest.approx([4 * 650] * 5, abs=60)
+    assert ran.payloads["RoundKey"] == pytest.approx([32] * 5, abs=30)
+    assert ran.payloads["Key"] == pytest.approx([256 * (650 + 10)], abs=150)
+    assert ran.payloads["Weights"] == pytest.approx([8 * 5], abs=60)
 
 
 def test_declared_seconds_are_those_of_the_operations() -> None:
@@ -146,13 +118,13 @@ def test_weights_that_isolate_a_client_are_refused(y: list[int], reason: str) ->
 
 def test_a_round_with_too_few_uploads_is_refused_and_the_next_goes_on() -> None:
     lost = ", ".join(f"{{node: client{k}, stage: Upload, drop: true, rounds: 1..1}}" for k in (1, 2, 3))
-    first, second = told(run("stop.rounds=2", CLEAN, f"faults=[{lost}]"))
+    first, second = run("stop.rounds=2", CLEAN, f"faults=[{lost}]").rounds
     assert "Refused: 2 weights, expected at least 3" in first["why"]        # t = 4 of 5
     assert (second["why"], second["received"]) == ("", 5)
 
 
 def test_a_silent_authority_fails_the_round() -> None:
-    first, second = told(run("stop.rounds=2", CLEAN, "faults=[{node: server2, stage: Key, drop: true, rounds: 1..1}]"))
+    first, second = run("stop.rounds=2", CLEAN, "faults=[{node: server2, stage: Key, drop: true, rounds: 1..1}]").rounds
     assert "the authority has not answered" in first["why"]
     assert second["why"] == ""
 

@@ -10,50 +10,44 @@ import numpy as np
 import pytest
 from torch import nn
 
-from emul import engine
 from emul.base import rows as R
 from emul.base.errors import ScenarioError
-from emul.learning.disguise import BlockScalars, CannotBeDisguised
+from emul.learning.disguise import CannotBeDisguised
 from emul.learning.node_task import NodeTask
 from emul.learning.parameters import FlatModule
 from emul.learning.task import Task
 from emul.primitives.dp import complete, theta
 from emul.primitives.privacy import ldp
 from emul.protocols.mp_dp import server as hub
-from emul.record.columns import columns
-from emul.record.journal import MemoryJournal
-from emul.record.tables import derive
 from emul.scenario import loads
 from emul.schemes import mp_dp
 from emul.schemes.mp_dp import Params, check, settled, warn
-from emul.testing import Ran
-from emul.workers.twin import Twin
+from emul.testing import fedsgd, run_text
 
-TASK = """{data: {set: digits}, partition: iid, model: digits_mlp,
-       solver: {sgd: {lr: 0.1, steps: 1, batch: 32}}}"""
 EXACT = "eps: null, clip: off, additive: full, dtype: float64, ring_fraction: 40"
 
 
-class Done:
-    """A run: what the server made of each round, and what was recorded."""
-
-    def __init__(self, params: str, *, clients: int = 5, rounds: int = 2, faults: Iterable[str] = (), seed: int = 7):
-        text = f"""
+def scenario(params: str, clients: int = 5, rounds: int = 2, faults: Iterable[str] = (), seed: int = 7,
+             partition: str = "iid") -> str:
+    return f"""
 emul: 1
 name: mp
 seed: {seed}
 topology: {{generator: star, clients: {clients}}}
 links: [{{match: "*", latency: 5 ms}}]
-task: {TASK}
+task: {{data: {{set: digits}}, partition: {partition}, model: digits_mlp,
+       solver: {{sgd: {{lr: 0.1, steps: 1, batch: 32}}}}}}
 compute: {{mode: zero}}
 schemes: [{{name: mp_dp, {params}}}]
 faults: [{", ".join(faults)}]
 stop: {{rounds: {rounds}}}
 """
-        scenario = loads(text, "t", check=True)
-        (name, raw), = scenario.schemes
-        wiring = engine.wire(scenario, name, raw)
-        journal = MemoryJournal(engine.header(wiring))
+
+
+class Done:
+    """A run: what the server made of each round, and what was recorded."""
+
+    def __init__(self, params: str, **how: Any):
         self.models: list[np.ndarray] = []
         self.means: list[np.ndarray] = []
         self.opened: list[Any] = []
@@ -67,9 +61,8 @@ stop: {{rounds: {rounds}}}
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(hub, "stepped", seen)
-            finished = engine.execute(wiring, Twin(), journal)
-        self.world = Ran(journal.rows, journal.header, finished, journal.close())
-        self.rounds = derive(columns(self.world.rows), self.world.header, engine.observed(finished)).rounds
+            self.world = run_text(scenario(params, **how))
+        self.rounds = self.world.rounds
         self.analysis = self.world.summary["analysis"]
 
     def said(self, name: str) -> list[Any]:
@@ -78,24 +71,6 @@ stop: {{rounds: {rounds}}}
 
 def drop(client: int, stage: str, round_: int) -> str:
     return f"{{node: client{client}, stage: {stage}, drop: true, rounds: {round_}}}"
-
-
-def fedsgd(clients: int, rounds: int, gone: dict[int, set[int]] | None = None, seed: int = 7,
-           mean_samples: float | None = None) -> list[np.ndarray]:
-    """Models of plain FedSGD in float64 over the same batches. gone: round -> clients that are not heard."""
-    scenario = loads(f"emul: 1\nname: t\nseed: {seed}\ntopology: {{generator: star, clients: {clients}}}\n"
-                     f"task: {TASK}\ncompute: {{mode: zero}}\nschemes: [fedavg]\nstop: {{rounds: 1}}\n", "t")
-    task = Task(scenario.task, clients, seed)
-    now = [0]
-    nodes = {k: NodeTask(task, f"client{k}", k - 1, lambda: now[0]) for k in range(1, clients + 1)}
-    model = task.initial_parameters(0).astype(np.float64)
-    found = []
-    for now[0] in range(1, rounds + 1):
-        heard = [node for k, node in nodes.items() if k not in (gone or {}).get(now[0], set())]
-        own = [node.gradients(model, BlockScalars(None, 10, False)) for node in heard]
-        model = model - 0.1 * np.mean([g[0] * (samples / mean_samples if mean_samples else 1) for g, samples in own], 0)
-        found.append(model)
-    return found
 
 
 # --- check 6 ----------------------------------------------------------------------------------------------------------
@@ -107,7 +82,7 @@ def fedsgd(clients: int, rounds: int, gone: dict[int, set[int]] | None = None, s
 def test_check_6_without_noise_the_model_is_that_of_fedsgd_with_dropouts_repaired(clients: int, params: str) -> None:
     stage = "Blocks" if "seeds" in params else "Masked"
     done = Done(f"{params}, {EXACT}", clients=clients, rounds=6, faults=[drop(2, stage, 2), drop(4, stage, 5)])
-    expected = fedsgd(clients, 6, {2: {2}, 5: {4}})
+    expected = fedsgd(scenario("", clients), 6, gone={2: {2}, 5: {4}})
     assert done.said("U3") == [clients - (n in (2, 5)) for n in range(1, 7)]
     for model, right in zip(done.models, expected, strict=True):
         assert np.abs(model - right).max() < 1e-10
@@ -115,21 +90,21 @@ def test_check_6_without_noise_the_model_is_that_of_fedsgd_with_dropouts_repaire
 
 
 def test_check_6_compact_and_in_float32() -> None:
-    expected = fedsgd(5, 3)[-1]
+    expected = fedsgd(scenario(""), 3)[-1]
     compact = Done(f"preset: masked, {EXACT.replace('full', 'compact')}, directions: 2", rounds=3).models[-1]
     assert np.abs(compact - expected).max() < 1e-10
     single = Done("preset: sound, eps: null, clip: off", rounds=3).models[-1]
     assert np.abs(single - expected).max() < 1e-5
 
 
-def test_clients_count_by_their_samples_over_the_mean_before_they_are_clipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"{__name__}.TASK", TASK.replace("iid", "{classes: 3}"))
+def test_clients_count_by_their_samples_over_the_mean_before_they_are_clipped() -> None:
+    few = "{classes: 3}"
     exact = EXACT.replace("clip: off", "clip: message").replace("full", "off")
-    expected = fedsgd(5, 2, mean_samples=300.0)
-    weighted = Done(f"preset: sound, {exact}, bound: 1e6, mean_samples: 300").models
+    expected = fedsgd(scenario("", partition=few), 2, mean_samples=300.0)
+    weighted = Done(f"preset: sound, {exact}, bound: 1e6, mean_samples: 300", partition=few).models
     assert np.abs(weighted[-1] - expected[-1]).max() < 1e-10
-    assert np.abs(expected[-1] - fedsgd(5, 2)[-1]).max() > 1e-4
-    first = weighted[0] - Done(f"preset: sound, {exact}, bound: 1e-3, mean_samples: 300").models[0]
+    assert np.abs(expected[-1] - fedsgd(scenario("", partition=few), 2)[-1]).max() > 1e-4
+    first = weighted[0] - Done(f"preset: sound, {exact}, bound: 1e-3, mean_samples: 300", partition=few).models[0]
     assert np.abs(first).max() > 1e-4                       # B bounds what a large client contributes
 
 

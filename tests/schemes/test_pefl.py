@@ -2,55 +2,28 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from emul import engine, schemes
+from emul import schemes
 from emul.attacks.pefl import NotBroken, from_blinded, from_padded
-from emul.base import rows as R
 from emul.base.errors import ProtocolViolation, ScenarioError
 from emul.primitives.he.paillier import Packing, PublicKey, key_pair
 from emul.primitives.robust.pearson import pearson, twice_median, weights
 from emul.protocols.audit import wrong_sums
 from emul.protocols.sealed import Ciphertexts
-from emul.record.columns import columns
-from emul.record.journal import MemoryJournal
-from emul.record.tables import derive
 from emul.scenario import loads
 from emul.schemes import pefl
-from emul.testing import Ran
+from emul.testing import run_text
 from emul.testing.summing import sums
 from emul.workers.keeping import Keeper
 from emul.workers.pool import Workers
-from emul.workers.twin import Twin
 
 SMALL = ["schemes.pefl.bits=512", "stop.rounds=1"]
-
-
-def run(*sets: str, pool: Any = None) -> Ran:
-    scenario = loads(schemes.find("pefl").EXAMPLE, "t", list(sets))
-    (name, raw), = scenario.schemes
-    chosen = pool or Twin()
-    wiring = engine.wire(scenario, name, raw, chosen.workers)
-    journal = MemoryJournal(engine.header(wiring))
-    finished = engine.execute(wiring, chosen, journal)
-    return Ran(journal.rows, journal.header, finished, journal.close())
-
-
-def sent(ran: Ran) -> dict[str, list[int]]:
-    """Type -> payload bytes of every copy."""
-    found: dict[str, list[int]] = {}
-    for row in ran.rows:
-        if row[0] == R.SEND:
-            found.setdefault(row[5], []).append(row[6])
-    return found
-
-
-def told(ran: Ran) -> list[dict[str, Any]]:
-    rounds: list[dict[str, Any]] = derive(columns(ran.rows), ran.header, engine.observed(ran.finished)).rounds
-    return rounds
+run = partial(run_text, pefl.EXAMPLE)
 
 
 # --- bytes, seconds and decisions, declared and real ----------------------------------------------------------------
@@ -61,7 +34,7 @@ def test_what_is_declared_is_what_encryption_for_real_comes_to(variant: str) -> 
     declared, real = run(*sets), run(*sets, "schemes.pefl.real_up_to=1000")
     assert declared.summary["digest_model"] == real.summary["digest_model"]     # every decision, to the bit
     assert real.summary["bytes_declared"] == {} != declared.summary["bytes_declared"]
-    one, other = sent(declared), sent(real)
+    one, other = declared.payloads, real.payloads
     assert one.keys() == other.keys()
     for kind, sizes in one.items():
         assert sizes == pytest.approx(other[kind], rel=0.01, abs=8), kind
@@ -73,10 +46,10 @@ def test_a_round_of_m_clients_has_so_many_vectors_of_ciphertexts(variant: str, a
     ran = run("schemes.pefl.bits=2048", "stop.rounds=1", f"schemes.pefl.variant={variant}", "links[1].outage.p=0")
     C, m = -(-650 // 23), 5
     kinds = ("Global", "Upload", "Blinded", "Median", "Scaled", "Padded", "Weights", "Exchange")
-    total = sum(sum(sizes) for kind, sizes in sent(ran).items() if kind in kinds)
+    total = sum(sum(sizes) for kind, sizes in ran.payloads.items() if kind in kinds)
     vectors = a * m + b
     assert 0 < total - vectors * C * 512 - 8 * m < 120 * vectors + 500         # headers
-    assert sent(ran)["Upload"] == pytest.approx([C * 512] * m, abs=120)
+    assert ran.payloads["Upload"] == pytest.approx([C * 512] * m, abs=120)
 
 
 def test_declared_seconds_are_those_of_the_operations() -> None:
@@ -130,13 +103,14 @@ def test_a_copy_of_the_median_has_a_finite_weight_and_constant_rows_none() -> No
 def test_nobody_left_fails_the_round_and_leaves_the_model() -> None:
     ran = run(*SMALL, "schemes.pefl.reject=50")
     assert (ran.summary["rounds"], ran.summary["rounds_failed"]) == (0, 1)
-    assert "AllRejected: all_rejected: none of" in told(ran)[0]["why"]
+    assert "AllRejected: all_rejected: none of" in ran.rounds[0]["why"]
 
 
 def test_sign_flippers_have_no_weight_in_a_run() -> None:
     ran = run("schemes.pefl.bits=512", "links[1].outage.p=0", "task.partition=iid", "topology.clients=7",
               "attacks=[{nodes: [client2, client5], update: {name: scale, factor: -1}}]")
-    assert [(v["attackers_judged"], v["attackers_kept"], v["attackers_weight"]) for v in told(ran)] == [(2, 0, 0.0)] * 2
+    kept = [(v["attackers_judged"], v["attackers_kept"], v["attackers_weight"]) for v in ran.rounds]
+    assert kept == [(2, 0, 0.0)] * 2
 
 
 # --- audit ----------------------------------------------------------------------------------------------------------
@@ -171,7 +145,7 @@ def test_what_is_lost_between_the_servers_fails_that_round_and_the_next_goes_on(
 
 def test_a_client_that_is_lost_before_its_upload_is_left_out() -> None:
     ran = run(*SMALL, "links[1].outage.p=0", "links[1].match=client1->server1", "links[1].outage.p=1")
-    assert [v["received"] for v in told(ran)] == [4]
+    assert [v["received"] for v in ran.rounds] == [4]
 
 
 def test_bad_parameters_are_refused_when_the_scenario_is_read() -> None:

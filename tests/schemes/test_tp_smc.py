@@ -3,52 +3,24 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from functools import partial
 
 import numpy as np
 import pytest
 
-from emul import engine, schemes
-from emul.base import rows as R
+from emul import schemes
 from emul.base.errors import ScenarioError
 from emul.primitives.dp import sigma_over_sensitivity
 from emul.primitives.privacy import ldp
-from emul.record.columns import columns
-from emul.record.journal import MemoryJournal
-from emul.record.tables import derive
 from emul.roles import Realised, Setting
 from emul.scenario import loads
 from emul.schemes import tp_smc
-from emul.testing import Ran
+from emul.testing import run_text
 from emul.workers.pool import Workers
-from emul.workers.twin import Twin
 
 REAL = "schemes.tp_smc.real_up_to=1000"
 CLEAN = "links[1].outage.p=0"
-
-
-def run(*sets: str, pool: Any = None) -> Ran:
-    scenario = loads(schemes.find("tp_smc").EXAMPLE, "t", list(sets))
-    (name, raw), = scenario.schemes
-    chosen = pool or Twin()
-    wiring = engine.wire(scenario, name, raw, chosen.workers)
-    journal = MemoryJournal(engine.header(wiring))
-    finished = engine.execute(wiring, chosen, journal)
-    return Ran(journal.rows, journal.header, finished, journal.close())
-
-
-def sent(ran: Ran) -> dict[str, list[int]]:
-    """Type -> payload bytes of every copy."""
-    found: dict[str, list[int]] = {}
-    for row in ran.rows:
-        if row[0] == R.SEND:
-            found.setdefault(row[5], []).append(row[6])
-    return found
-
-
-def told(ran: Ran) -> list[dict[str, Any]]:
-    rounds: list[dict[str, Any]] = derive(columns(ran.rows), ran.header, engine.observed(ran.finished)).rounds
-    return rounds
+run = partial(run_text, tp_smc.EXAMPLE)
 
 
 def test_decrypted_sums_are_the_plain_fixed_point_sums_and_what_is_declared_is_what_it_comes_to() -> None:
@@ -56,7 +28,7 @@ def test_decrypted_sums_are_the_plain_fixed_point_sums_and_what_is_declared_is_w
     declared, real = run("stop.rounds=1", CLEAN), run("stop.rounds=1", CLEAN, REAL)
     assert declared.summary["digest_model"] == real.summary["digest_model"]
     assert real.summary["bytes_declared"] == {} != declared.summary["bytes_declared"]
-    one, other = sent(declared), sent(real)
+    one, other = declared.payloads, real.payloads
     assert one.keys() == other.keys()
     for kind, sizes in one.items():
         assert sizes == pytest.approx(other[kind], rel=0.01, abs=8), kind
@@ -68,8 +40,8 @@ def test_a_round_has_so_many_vectors_of_ciphertexts(t: int, tbar: int) -> None:
     ran = run("schemes.tp_smc.bits=2048", "stop.rounds=1", f"schemes.tp_smc.t={t}", CLEAN)
     C = -(-650 // 42)
     for kind, count in (("Upload", 5), ("Ask", tbar), ("Partial", tbar)):
-        assert sent(ran)[kind] == pytest.approx([C * 512] * count, abs=120), kind
-    assert sent(ran)["Model"] == pytest.approx([4 * 650] * 5, abs=60)
+        assert ran.payloads[kind] == pytest.approx([C * 512] * count, abs=120), kind
+    assert ran.payloads["Model"] == pytest.approx([4 * 650] * 5, abs=60)
 
 
 def test_declared_seconds_are_those_of_the_operations() -> None:
@@ -84,8 +56,8 @@ def test_declared_seconds_are_those_of_the_operations() -> None:
 def test_who_is_silent_at_the_decryption_is_replaced_by_another() -> None:
     ran = run("stop.rounds=1", CLEAN, REAL, "schemes.tp_smc.t=3",
               "faults=[{node: client2, stage: Partial, drop: true, rounds: 1..1}]")
-    assert [v["why"] for v in told(ran)] == [""]
-    assert len(sent(ran)["Ask"]) == 4                       # three, and one for client2
+    assert [v["why"] for v in ran.rounds] == [""]
+    assert len(ran.payloads["Ask"]) == 4                       # three, and one for client2
     whole = run("stop.rounds=1", CLEAN, "schemes.tp_smc.t=3")
     assert ran.summary["digest_model"] == whole.summary["digest_model"]
 
@@ -94,7 +66,7 @@ def test_fewer_than_tbar_partial_decryptions_abort_the_round_and_leave_the_model
     """Check 15: too few shares are refused."""
     silent = ", ".join(f"{{node: client{k}, stage: Partial, drop: true, rounds: 1..1}}" for k in (1, 2, 3))
     ran = run("stop.rounds=2", CLEAN, "schemes.tp_smc.t=3", f"faults=[{silent}]")
-    first, second = told(ran)
+    first, second = ran.rounds
     assert "TooFewClients: 2 partial decryptions, tbar = 3" in first["why"]
     assert second["why"] == ""
 
@@ -103,7 +75,7 @@ def test_who_is_lost_before_its_upload_is_missing_in_the_sum_and_too_few_abort()
     ran = run("stop.rounds=2", CLEAN, "schemes.tp_smc.t=3", "schemes.tp_smc.least=4",
               "faults=[{node: client1, stage: Upload, drop: true, rounds: 1..2}, "
               "{node: client2, stage: Upload, drop: true, rounds: 2..2}]")
-    first, second = told(ran)
+    first, second = ran.rounds
     assert (first["received"], first["why"]) == (4, "")
     assert "TooFewClients: 3 uploads, least = 4" in second["why"]
 
