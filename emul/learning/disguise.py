@@ -110,7 +110,7 @@ class Disguise:
         self._model = model
         follower = _Follower(model.module, input_shape)
         self._graph, self._scaled, self._diagonals = follower.module, follower.scaled, follower.diagonals
-        self._groups, self._last = follower.groups.flat(), follower.last
+        self._groups, self._last, self._before = follower.groups.flat(), follower.last, follower.before
         self.row_widths, self.row_alone = follower.groups.widths(), follower.groups.alone()
         self.column_widths, self.column_alone = tuple(follower.column_widths), tuple(follower.column_alone)
         self.diagonals = sum(width for _, width, _ in self._diagonals)
@@ -118,6 +118,10 @@ class Disguise:
         self._names = {name for name, _ in (*self._graph.named_parameters(), *self._graph.named_buffers())}
 
     # --- the server: disguise and recover ---------------------------------------------------------------------------
+
+    def tied_columns(self, rows: tuple[Vector, ...]) -> tuple[Vector, ...]:
+        """The s with which every transitional layer is 1, s = 1 / r: R_ij = r_i / r_j, as in arXiv 2002.09843."""
+        return tuple(1.0 / carried.of(Secrets(rows, (), np.zeros(0)), self._groups) for carried in self._before)
 
     def multipliers(self, secrets: Secrets) -> Vector:
         """R of every entry of the vector, (d,) float64; those of buffers are what their values are multiplied by."""
@@ -326,6 +330,7 @@ class _Follower:
         module.train(was)
         self.module.train()
         self.groups, self.column_widths, self.column_alone = _Groups(), list[int](), list[bool]()
+        self.before: list[Carried] = []             # what a transitional layer's input carries
         self.scaled: dict[str, _Scaled] = {}
         self.diagonals: list[tuple[str, int, Callable[[Secrets, list[int]], Any]]] = []
         self._carried: dict[fx.Node, Carried] = {}
@@ -441,6 +446,7 @@ class _Follower:
         s = Carried("1/s", len(self.column_widths))
         self.column_widths.append(width)
         self.column_alone.append(False)
+        self.before.append(carried)
         put = self._put_diagonal(node, width, lambda secrets, groups: (
             s.of(secrets, groups) / carried.of(secrets, groups)), only)
         self._carried[put] = s

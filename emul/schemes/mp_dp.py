@@ -40,15 +40,14 @@ from emul.protocols.mp_dp.settings import (
     Clip,
     Graph,
     Loss,
-    Masks,
     Noise,
     Precision,
     Preset,
     Repair,
-    Scales,
     Settings,
+    wrong_settings,
 )
-from emul.roles import Analysis, Node, Realised, Setting, World, checks
+from emul.roles import Analysis, Node, Realised, Setting, World
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class Params:
     n: int = 5
     inflation: float = 1.05                 # x, of sigma_eta where masks are real: less of it, more sigma_Delta
     losses: int = 0                         # clients of a round whose noise may be missing: sigma_eta is made for that
-    scales: Scales | None = None            # of R; sound: log_uniform, else chi3
+    scales: Literal["chi3", "chi3_series", "log_uniform"] | None = None      # of R; sound: log_uniform, else chi3
     kappa: float = 1.5                      # log_uniform: R in [1/kappa, kappa]
     additive: Additive | None = None        # r on the outputs; sound: off, else full
     directions: int = 1                     # G of additive: compact
@@ -72,7 +71,7 @@ class Params:
     clip: Clip | None = None                # by the norm of the message, or of the true gradient; sound: message, else
     #                                         oracle
     noise: Noise | None = None              # of clients and pairs; sound: gaussian, else uniform
-    masks: Masks | None = None              # paper: real, on ghat alone; else ring, on all
+    masks: Literal["ring", "real"] | None = None              # paper: real, on ghat alone; else ring, on all
     sigma_delta: float | None = None        # of real masks; None: the least that is enough
     ring_bits: Literal[64, 32] = 64
     ring_fraction: int | None = None        # f, bits after the point; None: 24, or as many as fit
@@ -121,21 +120,8 @@ STATELESS = ("client",)
 def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
     s = settled(params)
-    errors = checks.positive(eps=s.eps, bound=s.bound, lr=s.lr, output_scale=s.output_scale,
-                             mean_samples=s.mean_samples)
-    errors += checks.times(stage_deadline=s.stage_deadline_s)
-    errors += checks.probabilities(delta=s.delta) + checks.fractions(fraction=s.fraction)
-    errors += checks.at_least(1, "1 or more", n=s.n, directions=s.directions, rounds=s.rounds)
-    errors += checks.at_least(0, "0 or more", sigma_delta=s.sigma_delta, ring_fraction=s.ring_fraction)
-    if not s.kappa > 1:
-        errors.append(f"kappa = {s.kappa}: expected a number above 1")
-    if (s.rounds is None) == (s.budget == "total"):
-        errors.append(f"rounds = {s.rounds}: expected with budget: total, and only there")
-    if not errors:
-        errors = wrong_masks(s, s.cohort(world.clients))
-    if s.additive != "off" and s.loss == "task":
-        errors.append("loss = task: with the additive part only the squared loss can be recovered")
-    return errors
+    errors = wrong_settings(s)
+    return errors or wrong_masks(s, s.cohort(world.clients))
 
 
 def wrong_masks(s: Settings, K: int) -> list[str]:

@@ -16,8 +16,9 @@ def fedsgd(text: str, rounds: int, *, gone: Mapping[int, Collection[int]] | None
            mean_samples: float | None = None) -> list[np.ndarray]:
     """The models after each round, (d,) float64, on the batches that a scheme has in this scenario.
 
-    The topology is a generator that says how many clients. The loss is half the squared distance to the one-hot target. gone: round -> clients, from 1, that are not heard.
-    mean_samples: client k counts n_k over it; None: all count alike. Raises ScenarioError.
+    The topology is a generator that says how many clients there are. The loss is half the squared distance to the
+    one-hot target. gone: round -> clients, from 1, that are not heard. mean_samples: client k counts n_k over it; None:
+    all count alike. Raises ScenarioError.
     """
     scenario = loads(text, "scenario")
     clients = scenario.topology.clients or 0

@@ -35,13 +35,21 @@ def account(s: Settings, run: Realised, rounds: int) -> Analysis:
     found: Analysis = {"preset": s.preset, "guarantee": s.guarantee, "delta": s.delta}
     if s.mu is None:
         return found
-    name = "epsilon" if not s.flaws() else "nominal_epsilon"
-    mus = {round_: float(mu) for (round_, _), mu in run.reported("mu").items() if mu is not None}
     kind = "Masked" if s.masks == "ring" else "Blocks"
-    each = spent(mus, ((round_, source) for round_, source, _ in run.sent(kind)))
+    return found | spendings(s, s.mu, run, ((round_, source) for round_, source, _ in run.sent(kind)), rounds,
+                             nominal=bool(s.flaws()))
+
+
+def spendings(s: Settings, mu: float, run: Realised, sent: Iterable[tuple[int, str]], rounds: int,
+              nominal: bool) -> Analysis:
+    """Epsilon of the costliest round, and of the client that has spent most. mu: planned of a round; what came of it
+    the server has reported. sent: (round, client) where something of a client was seen."""
+    found, name = Analysis(), "nominal_epsilon" if nominal else "epsilon"
+    mus = {round_: float(one) for (round_, _), one in run.reported("mu").items() if one is not None}
+    each = spent(mus, sent)
     entries: dict[str, tuple[float, Any]] = {
-        f"{name}_of_a_round": (s.mu, max(mus.values(), default=None)),
-        f"{name}_in_total": (ldp.composed([s.mu] * rounds), max(each.values(), default=None))}
+        f"{name}_of_a_round": (mu, max(mus.values(), default=None)),
+        f"{name}_in_total": (ldp.composed([mu] * rounds), max(each.values(), default=None))}
     for key, (planned, came) in entries.items():
         value = ldp.epsilon(s.delta, planned)
         found[key] = value if came is None else (value, ldp.epsilon(s.delta, came))

@@ -25,14 +25,17 @@ if TYPE_CHECKING:
 
 Vector = np.ndarray
 
+_LEAST_SCALE = 1e-5                 # of the uniform law, as published
+
 
 @dataclass(frozen=True)
 class Law:
     """What the secrets of a round are drawn by.
 
     scales: chi3: products |DN*(1)|, of two different factors (Gamma's duplication formula) or, chi3_series, of two
-    equal ones as published; log_uniform: R in [1/kappa, kappa]. additive: full: all n_L outputs hidden; compact: along
-    so many public `directions`; off: r = 0.
+    equal ones as published; log_uniform: R in [1/kappa, kappa]; uniform: factors in (0, 1). additive: full: all n_L
+    outputs hidden; compact: along so many public `directions`; off: r = 0. tied: transitional layers are 1, R_ij =
+    r_i / r_j, with r of chi3, log_uniform or uniform, of which E R^2 is 3e4.
     """
 
     scales: Scales
@@ -40,6 +43,7 @@ class Law:
     additive: Additive
     directions: int
     output_scale: float | None = None       # r is multiplied by it; None: by 1 / n_{L-1}
+    tied: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,8 +59,11 @@ def drawn(disguise: Disguise, law: Law, rng: np.random.Generator) -> Drawn:
     scale: 1 as published, which hides more and costs digits."""
     rows = tuple(_scale(law, rng, width, alone, row=True)
                  for width, alone in zip(disguise.row_widths, disguise.row_alone, strict=True))
-    columns = tuple(_scale(law, rng, width, alone, row=False)
-                    for width, alone in zip(disguise.column_widths, disguise.column_alone, strict=True))
+    if law.tied:
+        columns = disguise.tied_columns(rows)
+    else:
+        columns = tuple(_scale(law, rng, width, alone, row=False)
+                        for width, alone in zip(disguise.column_widths, disguise.column_alone, strict=True))
     n, directions = disguise.outputs, None
     scale = 1 / disguise.features if law.output_scale is None else law.output_scale
     output = np.zeros(n)
@@ -71,8 +78,10 @@ def drawn(disguise: Disguise, law: Law, rng: np.random.Generator) -> Drawn:
 def _scale(law: Law, rng: np.random.Generator, width: int, alone: bool, row: bool) -> Vector:
     """alone: it is the only factor of a weight's R."""
     if law.scales == "log_uniform":
-        return laws.log_uniform(rng, width, law.kappa, 1 if alone else 2)
-    if alone:
+        return laws.log_uniform(rng, width, law.kappa, 1 if alone and not law.tied else 2)
+    if law.scales == "uniform":
+        return rng.uniform(0.0, 1.0, size=width) + _LEAST_SCALE
+    if alone or law.tied:
         return laws.chi3(rng, width)
     if law.scales == "chi3_series":
         return laws.series(rng, width)

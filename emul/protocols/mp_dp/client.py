@@ -11,7 +11,7 @@ from emul.base.errors import ProtocolViolation
 from emul.base.streams import generator
 from emul.primitives import ring
 from emul.protocols.demands import Demand, demand, shaped
-from emul.protocols.mp_dp.messages import Disguised
+from emul.protocols.mp_dp.messages import Blocks, Disguised
 from emul.protocols.mp_dp.settings import Settings
 from emul.protocols.pairwise.client import contribute
 from emul.protocols.pairwise.hand import Refused
@@ -35,7 +35,10 @@ async def join(node: Node, s: Settings) -> None:
                                       accept=as_agreed(s, node.task, disguise))
             contribution = Contribution(node, s, opening, K)
             try:
-                if s.masks == "ring" and s.repair == "shamir":
+                if s.masks == "off":
+                    values, _ = await contribution.values()
+                    node.send(node.server, Blocks(values.astype(s.dtype)))
+                elif s.masks == "ring" and s.repair == "shamir":
                     await contribute(node, s.rules(K), contribution.values, contribution.encoded)
                 else:
                     await take_part(node, s, K, contribution)
@@ -107,7 +110,7 @@ def law(s: Settings) -> Law:
     """What secrets are drawn by."""
     from emul.protocols.mp_dp.algebra import Law
 
-    return Law(s.scales, s.kappa, s.additive, s.directions, s.output_scale)
+    return Law(s.scales, s.kappa, s.additive, s.directions, s.output_scale, s.tied)
 
 
 def drawn_secrets(disguise: Disguise, s: Settings, seed: int, round_: int) -> Drawn:

@@ -12,13 +12,15 @@ from emul.primitives.dp import complete, largest_mu, n_out, sigma_pairwise
 from emul.primitives.dp.graph import Edges
 from emul.primitives.ring import largest_fraction
 from emul.protocols.pairwise.rules import Rules
+from emul.roles import checks
 
 Preset = Literal["sound", "paper", "masked"]
-Scales = Literal["chi3", "chi3_series", "log_uniform"]
+Scales = Literal["chi3", "chi3_series", "log_uniform", "uniform"]
 Additive = Literal["full", "compact", "off"]
 Clip = Literal["message", "oracle", "off"]
 Noise = Literal["gaussian", "uniform"]
-Masks = Literal["ring", "real"]
+Masks = Literal["ring", "real", "off"]
+Own = Literal["share", "whole", "none"]
 Repair = Literal["shamir", "seeds", "off"]
 Graph = Literal["n_out", "complete"]
 Loss = Literal["squared", "task"]
@@ -29,9 +31,9 @@ _FRACTION_64 = 24
 
 @dataclass(frozen=True)
 class Settings:
-    """The parameters of `emul.schemes.mp_dp`, those of the preset filled in."""
+    """The parameters of `emul.schemes.mp_dp`, those of the preset filled in, or of one of its relatives."""
 
-    preset: Preset
+    preset: Preset | Literal["naive", "central"]
     eps: float | None
     delta: float
     budget: Literal["round", "total"]
@@ -60,6 +62,8 @@ class Settings:
     dtype: Precision
     fraction: float
     stage_deadline_s: float | None
+    tied: bool = False                  # R_ij = r_i / r_j, without transitional layers
+    own: Own = "share"                  # a client's noise: its share of central noise, as much as that, none
 
     def cohort(self, clients: int) -> int:
         """K of a round, as `node.sample` draws it."""
@@ -74,20 +78,24 @@ class Settings:
 
     def sigma_eta(self, K: int) -> float:
         """Of each of K clients: sigma_CDP / sqrt(K), more of it where masks are real or clients may be lost."""
-        if self.mu is None:
+        if self.mu is None or self.own == "none":
             return 0.0
+        if self.own == "whole":
+            return self.bound / self.mu
         inflation = self.inflation if self.masks == "real" else 1.0
         return inflation * self.bound / self.mu / math.sqrt(K - self.losses)
 
     def edges(self, clients: list[int], rng: np.random.Generator) -> Edges:
         """The mask graph of a round. Raises ValueError if it always falls apart."""
+        if self.masks == "off":
+            return frozenset()
         return complete(clients) if self.graph == "complete" else n_out(clients, self.n, rng)
 
     def sigma_pair(self, edges: Edges, clients: list[int]) -> float:
-        """sigma_Delta: what is given, or the least that is enough by the exact theta; ring masks: inf."""
+        """sigma_Delta: what is given, or the least that is enough by the exact theta; ring masks: inf; none: 0."""
         if self.masks == "ring":
             return math.inf
-        if self.sigma_delta is not None or self.mu is None:
+        if self.masks == "off" or self.sigma_delta is not None or self.mu is None:
             return self.sigma_delta or 0.0
         return sigma_pairwise(edges, clients, self.sigma_eta(len(clients)), self.mu, self.bound)
 
@@ -131,5 +139,23 @@ class Settings:
         flaws = self.flaws()
         if flaws:
             return "none: " + "; ".join(flaws)
-        return ("(eps, delta)-DP of one client's whole contribution, which is there or zero, against a server that "
-                "follows the protocol and colludes with nobody")
+        against = ("whoever reads its messages" if self.masks == "off" else
+                   "a server that follows the protocol and colludes with nobody")
+        return f"(eps, delta)-DP of one client's whole contribution, which is there or zero, against {against}"
+
+
+def wrong_settings(s: Settings) -> list[str]:
+    """What is wrong with the parameters that MP-DP and its relatives have in common, for a scheme's `check`."""
+    errors = checks.positive(eps=s.eps, bound=s.bound, lr=s.lr, output_scale=s.output_scale,
+                             mean_samples=s.mean_samples)
+    errors += checks.times(stage_deadline=s.stage_deadline_s)
+    errors += checks.probabilities(delta=s.delta) + checks.fractions(fraction=s.fraction)
+    errors += checks.at_least(1, "1 or more", n=s.n, directions=s.directions, rounds=s.rounds)
+    errors += checks.at_least(0, "0 or more", sigma_delta=s.sigma_delta, ring_fraction=s.ring_fraction)
+    if not s.kappa > 1:
+        errors.append(f"kappa = {s.kappa}: expected a number above 1")
+    if (s.rounds is None) == (s.budget == "total"):
+        errors.append(f"rounds = {s.rounds}: expected with budget: total, and only there")
+    if s.additive != "off" and s.loss == "task":
+        errors.append("loss = task: with the additive part only the squared loss can be recovered")
+    return errors

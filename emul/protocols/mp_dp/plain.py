@@ -1,0 +1,102 @@
+"""Rounds of MP-DP's relatives without masks: the blocks of each client reach the server as they are.
+
+    client k    c_k ghat_k + eta_k, Psi_k, Phi_k
+    server      W <- W - lr g,  g: made by the scheme of the blocks that have come
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from emul.base.errors import NotDecodable, TooFewClients
+from emul.primitives.privacy import ldp
+from emul.protocols.demands import both, demand, shaped
+from emul.protocols.mp_dp.client import join
+from emul.protocols.mp_dp.messages import Blocks, Disguised
+from emul.protocols.mp_dp.server import Opened, State, opening
+from emul.protocols.mp_dp.settings import Additive, Loss, Precision, Settings
+from emul.roles import Node
+
+if TYPE_CHECKING:
+    from emul.learning import NodeTask
+
+Gradient = Callable[[Mapping[int, np.ndarray], Opened, "NodeTask"], np.ndarray]     # of {client: (S, d)}, (d,)
+
+
+@dataclass(frozen=True)
+class Unmasked:
+    """Parameters of such a scheme."""
+
+    eps: float | None = 3.0             # the guarantee that the noise is chosen for; None: no noise
+    delta: float = 1e-5
+    budget: Literal["round", "total"] = "round"     # eps is of each round, or of `rounds` together
+    rounds: int | None = None           # of the budget, with budget: total
+    bound: float = 1.0                  # B, of a client's contribution in the l2 norm
+    mean_samples: float | None = None   # n / K, known to all: client k counts n_k over it; None: all count alike
+    kappa: float = 1.5                  # of scales: log_uniform
+    additive: Additive = "compact"      # r on the outputs
+    directions: int = 1                 # G of additive: compact
+    output_scale: float | None = None   # of r; None: 1 / n_{L-1}; published: 1
+    loss: Loss = "squared"              # 1/2 |y^ - one-hot|^2; or, without the additive part, the task's own
+    lr: float = 0.1
+    dtype: Precision = "float64"        # of the model that travels, and of the blocks
+    fraction: float = 1.0               # of the clients, drawn each round
+    stage_deadline_s: float | None = None   # of the blocks; None: until their fates are known
+
+
+_NO_MASKS: dict[str, Any] = {
+    "masks": "off", "graph": "complete", "n": 1, "inflation": 1.0, "losses": 0, "noise": "gaussian",
+    "sigma_delta": None, "ring_bits": 64, "ring_fraction": None, "repair": "off", "threshold": None}
+
+
+def settled(p: Unmasked, **own: Any) -> Settings:
+    """The parameters, with what such a scheme does without. own: what it has besides."""
+    common = {name: getattr(p, name) for name in Unmasked.__dataclass_fields__}
+    return Settings(**common | _NO_MASKS | own)
+
+
+async def serve(node: Node, s: Settings, gradient: Gradient, sigma: float) -> None:
+    """Rounds from the task's initial parameters. sigma: standard deviation of the noise in what is protected; it is
+    reported as mu and epsilon of the round. A round of which nothing comes keeps the model."""
+    state = node.state(State(node.task.initial_parameters().astype(s.dtype)))
+    async for round_ in node.rounds():
+        with round_:
+            U0 = node.sample(node.clients, s.fraction)
+            opened = await node.compute("disguise", opening, node.task, state.model, s, U0, node.seed, node.round,
+                                        node.stream("mask graph"), work=state.model.size)
+            node.offer("cohort", U0)
+            node.broadcast(U0, opened.message)
+            got = await node.gather(Blocks, U0, timeout_s=s.stage_deadline_s, accept=both(
+                shaped(values=(opened.blocks * node.task.dimension,)), of_type(np.dtype(s.dtype))))
+            if not got:
+                raise TooFewClients("no blocks have come")
+            blocks = {k: m.values.reshape(opened.blocks, -1) for k, m in got.items()}
+            state.model = await node.compute("recover", stepped, state.model, blocks, gradient, opened, node.task, s.lr,
+                                             work=len(got) * opened.blocks * state.model.size)
+            if sigma:
+                node.report(mu=s.bound / sigma, epsilon=ldp.epsilon(s.delta, s.bound / sigma))
+            node.report(parameters=state.model.astype(np.float32), received=len(got), cohort=len(U0))
+
+
+def of_type(dtype: np.dtype[Any]) -> Callable[[Blocks], None]:
+    """For `accept`: blocks of the agreed type."""
+    def accept(message: Blocks) -> None:
+        demand(message.values.dtype == dtype, "values: not of the agreed type")
+    return accept
+
+
+def stepped(model: np.ndarray, blocks: Mapping[int, np.ndarray], gradient: Gradient, opened: Opened, task: NodeTask,
+            lr: float) -> np.ndarray:
+    """W - lr g, of the type of W. Raises NotDecodable if that is not finite."""
+    found = (model - lr * gradient(blocks, opened, task)).astype(model.dtype)
+    if not np.isfinite(found).all():
+        raise NotDecodable("the aggregate is not finite")
+    return found
+
+
+MESSAGES = (Disguised, Blocks)
+__all__ = ["MESSAGES", "Unmasked", "join", "serve", "settled"]
