@@ -1,0 +1,200 @@
+"""Training without rounds at the clients: the server hands its model out and goes on with whatever comes back.
+
+    server      hands its newest model to clients, so that `concurrency` of them train at any time; once `buffer`
+                updates have come, w <- aggregate(w, them), a new version, and the server's round is over
+    client k    v_k, n_k = train(w)         v_k: a difference or a model, as the scheme has it
+
+A round of the server is a version of its model; a client counts its own trainings. Messages belong to no round. A
+client that trains, or whose update waits in the buffer, is not chosen; the others are drawn uniformly. A client that is
+not heard of for `timeout` is given up: another is chosen, and what comes from it afterwards is dropped. The round fails
+(TimedOut) if nothing is taken for so long; the buffer is kept.
+
+Bytes of the arrays in each message, without its header: Model 4 d, Update 4 d.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass, field
+
+from emul.base.errors import TimedOut
+from emul.learning import NodeTask
+from emul.learning.objectives import Proximal
+from emul.protocols.demands import Demand, both, demand, shaped, weighed
+from emul.protocols.rounds import finite
+from emul.roles import Message, Node, Vector
+
+
+@dataclass(frozen=True)
+class Model(Message, unscoped=True):
+    """Server to client."""
+
+    parameters: Vector              # w, (d,) float32
+    number: int                     # of the hand-out
+
+
+@dataclass(frozen=True)
+class Update(Message, unscoped=True):
+    """Client to server."""
+
+    vector: Vector                  # v_k, (d,) float32
+    samples: int                    # n_k
+    number: int                     # of the hand-out that it answers
+
+
+MESSAGES = (Model, Update)
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """An update that has been taken."""
+
+    vector: Vector
+    samples: int
+    staleness: int                  # versions between the model that it was made from and the one it meets
+
+
+Train = Callable[[Vector], Awaitable[tuple[Vector, int]]]                   # w -> (v_k, n_k)
+Aggregate = Callable[[Vector, dict[int, Arrived]], Awaitable[Vector]]       # w, {client: its update} -> w
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a client has been given to do."""
+
+    number: int                     # of the hand-out
+    version: int                    # of the model
+    since_s: float                  # virtual time
+
+
+@dataclass
+class Handed:
+    """Who trains on what. It is part of a server's state."""
+
+    training: dict[int, Task] = field(default_factory=dict)
+    count: int = 0                  # hand-outs so far
+    dropped: int = 0                # updates that came from those who had been given up, since this was last told
+
+    def out(self, node: Node, clients: Collection[int], model: Vector, version: int) -> None:
+        """Send the model to these clients."""
+        self.count += 1
+        self.training |= dict.fromkeys(clients, Task(self.count, version, node.now))
+        node.broadcast(clients, Model(model, self.count))
+
+    def back(self, update: Update) -> Task | None:
+        """What an update answers; None: nothing that its client still has to do, and it is to be dropped."""
+        task = self.training.get(update.sender)
+        if task is None or task.number != update.number:
+            self.dropped += 1
+            return None
+        return self.training.pop(update.sender)
+
+    def give_up(self, until_s: float) -> None:
+        """Forget those who have trained since `until_s` or longer. The first in the dictionary have done so longest."""
+        while self.training:
+            k = next(iter(self.training))
+            if self.training[k].since_s > until_s:
+                return
+            del self.training[k]
+
+    def told(self) -> int:
+        """How many updates were dropped since this was asked last."""
+        dropped, self.dropped = self.dropped, 0
+        return dropped
+
+
+@dataclass
+class State:
+    model: Vector
+    version: int = 0
+    handed: Handed = field(default_factory=Handed)
+    buffer: dict[int, Arrived] = field(default_factory=dict)
+
+
+async def asynchronous_server(node: Node, aggregate: Aggregate, *, buffer: int = 1, concurrency: int | None = None,
+                              timeout_s: float) -> None:
+    """Rounds of the server, from the task's initial parameters.
+
+    buffer: updates that make a new version. concurrency: clients that train at once; None: all. timeout_s: after this a
+    client is given up, and a round in which nothing was taken for so long has failed.
+    """
+    s = node.state(State(node.task.initial_parameters()))
+    sound = answer(s.model.shape)
+    async for round_ in node.rounds():
+        with round_:
+            heard_s = node.now
+            while len(s.buffer) < buffer:
+                s.handed.give_up(node.now - timeout_s)
+                clients = idle(node, s.handed.training.keys() | s.buffer.keys(),
+                               (concurrency or len(node.clients)) - len(s.handed.training))
+                if clients:
+                    s.handed.out(node, clients, s.model, s.version)
+                update = await node.recv_any(Update, timeout_s=left(node, heard_s + timeout_s), accept=sound)
+                task = s.handed.back(update)
+                if task is not None:
+                    heard_s = node.now
+                    s.buffer[update.sender] = Arrived(update.vector, update.samples, s.version - task.version)
+            arrived, s.buffer = dict(sorted(s.buffer.items())), {}
+            s.model = finite(await aggregate(s.model, arrived))
+            s.version += 1
+            missed = [one.staleness for one in arrived.values()]
+            node.report(parameters=s.model, received=len(arrived), staleness=sum(missed) / len(missed),
+                        staleness_most=max(missed), dropped=s.handed.told())
+
+
+def answer(shape: tuple[int, ...]) -> Demand:
+    """What a server demands of an update whose vector has this shape."""
+    return both(shaped(vector=shape), weighed)
+
+
+def left(node: Node, until_s: float) -> float:
+    """How long it is until `until_s`. Raises TimedOut if it has passed."""
+    if node.now >= until_s:
+        raise TimedOut("no update that was asked for")
+    return until_s - node.now
+
+
+def idle(node: Node, busy: Collection[int], count: int) -> list[int]:
+    """`count` of the clients that are not busy, ascending, uniformly drawn; all, if there are no more."""
+    clients = node.clients
+    free = len(clients) - len(busy)
+    if count >= free:
+        return [k for k in clients if k not in busy] if free else []
+    rng, found = node.stream("hand out"), set[int]()
+    while len(found) < count:               # few are busy: no list of all the others for each that comes back
+        k = clients[int(rng.integers(len(clients)))]
+        if k not in busy:
+            found.add(k)
+    return sorted(found)
+
+
+async def asynchronous_client(node: Node, train: Train) -> None:
+    """Train whenever the server asks for it; keep nothing."""
+    def sound(message: Model) -> None:
+        demand(message.sender == node.server, "a model from somebody who is not the server")
+        shaped(parameters=(node.task.dimension,))(message)
+
+    async for round_ in node.rounds():
+        with round_:
+            model = await node.recv_any(Model, accept=sound)
+            number = model.number
+            vector, samples = await train(model.parameters)
+            del model                       # this node may wait long for the next one
+            node.send(node.server, Update(vector, samples, number))
+
+
+async def train_difference(node: Node, model: Vector) -> tuple[Vector, int]:
+    """Local training as the scenario says it: (parameters after minus before, number of samples)."""
+    found: tuple[Vector, int] = await node.compute("train", node.task.local_update, model)
+    return found
+
+
+async def train_model(node: Node, mu: float, model: Vector) -> tuple[Vector, int]:
+    """Local training that is held near `model` by (mu / 2) |w - model|^2: (parameters after it, number of samples)."""
+    return await node.compute("train", near, node.task, model, mu)
+
+
+def near(task: NodeTask, model: Vector, mu: float) -> tuple[Vector, int]:
+    """The computation of `train_model`; mu = 0 is plain training."""
+    delta, samples = task.minimise(model, task.objective + Proximal(mu) if mu else None)
+    return model + delta, samples
