@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import torch
 
 from emul.attacks.fang import trim_range
 from emul.attacks.updates import Known, Vector
@@ -53,17 +54,28 @@ class Adaptive:
         start = least + rng.random((int(knows.attackers.sum()), len(reference))) * (most - least)
         game = Game(knows.updates.astype(np.float64), knows.attackers, reference / size,
                     np.stack([self._lifted(e, reference / size) for e in map(_unit, start)]))
+        normal = torch.Generator().manual_seed(int(rng.integers(2**63)))    # draws five times as fast as NumPy's
         for _ in range(self.passes):
             for i in range(len(start)):
-                for _ in range(self.steps):
-                    self._step(game, i, rng)
+                self._walk(game, i, normal)
         return (size * game.said).astype(np.float32)
 
-    def _step(self, game: Game, i: int, rng: np.random.Generator) -> None:
-        u = np.sqrt(self.variance) * rng.standard_normal(len(game.e0), dtype=np.float32)
-        e = game.said[i]
-        slope = (game.value(i, e + self.gamma * u) - game.value(i, e)) / self.gamma
-        game.put(i, _unit(e + self.eta * slope * u))
+    def _walk(self, game: Game, i: int, normal: torch.Generator) -> None:
+        """`steps` steps of attacker i. h and lengths depend on inner products alone, which are made for all directions
+        at once; the vector itself only at the end."""
+        rows = np.empty((1 + self.steps, len(game.e0)), np.float32)         # e, u_1, u_2, ...
+        torch.from_numpy(rows[1:]).normal_(0.0, float(np.sqrt(self.variance)), generator=normal)
+        rows[0] = game.said[i]
+        with_e0_s = (rows @ game.e0_s).astype(np.float64)                   # (1 + steps, 2)
+        gram = (rows @ rows.T).astype(np.float64)
+        at = np.zeros(len(rows))                                            # e now is at @ rows
+        at[0] = 1.0
+        for j in range(1, len(rows)):
+            here = at @ with_e0_s
+            slope = (game.at(i, *(here + self.gamma * with_e0_s[j])) - game.at(i, *here)) / self.gamma
+            at[j] = self.eta * slope
+            at /= max(float(np.sqrt(at @ gram @ at)), 1e-300)
+        game.put(i, _unit((at.astype(np.float32) @ rows).astype(np.float64)))
 
     def _lifted(self, e: np.ndarray, e0: np.ndarray) -> np.ndarray:
         if not self.lift or e @ e0 > 0:
@@ -73,7 +85,7 @@ class Adaptive:
 
 
 class Game:
-    """h / |g_0| as a function of what one attacker says; each value takes two products of length d."""
+    """h / |g_0| as a function of what one attacker says, of which two products of length d are enough."""
 
     def __init__(self, updates: np.ndarray, attackers: np.ndarray, e0: np.ndarray, said: np.ndarray):
         """updates: (n, d) before the attack; attackers: (n,) bool; said: (f, d) of length 1."""
@@ -82,6 +94,7 @@ class Game:
         weights = trust / lengths
         a = weights @ updates / max(float(trust.sum()), 1e-300)
         self.e0, self.s = e0, np.sign(a)
+        self.e0_s = np.stack([self.e0, self.s], axis=1).astype(np.float32)      # (d, 2)
         honest = ~attackers
         self._from, self._against = float(self.s @ a), float((weights[honest] @ updates[honest]) @ self.s)
         self._trusted = float(trust[honest].sum())
@@ -94,7 +107,12 @@ class Game:
 
     def value(self, i: int, e: np.ndarray) -> float:
         """h / |g_0| if attacker i says e in place of what it says now."""
-        against, trusted = self._parts.sum(axis=0) - self._parts[i] + self._part(e)
+        return self.at(i, float(e @ self.e0), float(e @ self.s))
+
+    def at(self, i: int, cosine: float, along: float) -> float:
+        """The same of any e with these inner products with e_0 and with s."""
+        trust = max(0.0, cosine)
+        against, trusted = self._parts.sum(axis=0) - self._parts[i] + (trust * along, trust)
         total = trusted + self._trusted
         return self._from - (against + self._against) / total if total > 0 else self._from
 

@@ -69,37 +69,35 @@ def bent(c: np.ndarray, b: np.ndarray, kappa: float = 1.0, share: float = 1.0, r
     kappa = 1; else the tracked product is exaggerated so many times) and lies farther from what it was is taken, if it
     brings p farther from c and |b| / rho < |p| < rho |b|. c itself where c or b is 0.
 
-    One pass over plain floats: 10^5 coordinates take about 0.2 s.
+    One pass over plain floats: 10^5 coordinates take about 0.1 s. With D = <p, b>, e = <p, c> and n = |p|^2 so far and
+    d, r what D and n are without the coordinate, the new value y has (d + y b)^2 / (r + y^2) = D^2 / n = h:
+
+        (h - b^2) y^2 - 2 d b y + h r - d^2 = 0,    discriminant / 4 = h (d^2 - (h - b^2) r)
     """
     length, size = float(np.linalg.norm(c)), float(np.linalg.norm(b))
     p = c.copy()
     if length == 0 or size == 0:
         return p
     order = np.argsort(b - c, kind="stable")[:max(1, round(share * len(c)))]
-    least, most = size / rho, size * rho
-    product, norm, cosine = kappa * float(c @ b), length, 1.0           # D, nu, co
-    values: list[float] = []
-    for c_k, b_k in zip(c[order].tolist(), b[order].tolist(), strict=True):
-        h = (product / norm) ** 2
-        d, n2 = product - c_k * b_k, norm * norm - c_k * c_k
-        y = _farther(h - b_k * b_k, d * b_k, h * n2 - d * d, c_k)
-        grown = sqrt(max(n2 + y * y, 0.0))
-        turned = (cosine * norm * length - c_k * (c_k - y)) / (grown * length) if grown > 0 else cosine
-        if turned < cosine and least < grown < most:
-            product, norm, cosine = d + y * b_k, grown, turned
-            values.append(y)
-        else:
-            values.append(c_k)
+    least, most = (size / rho) ** 2, (size * rho) ** 2
+    product, n, e = kappa * float(c @ b), length * length, length * length
+    h, cosine = product * product / n, e / sqrt(n)                      # the cosine with c, times |c|
+    values: list[float] = c[order].tolist()
+    for k, (c_k, b_k) in enumerate(zip(values, b[order].tolist(), strict=True)):
+        a, d, r = h - b_k * b_k, product - c_k * b_k, n - c_k * c_k
+        if a == 0:                                                      # no root of its own
+            continue
+        y, inner = d * b_k / a, h * (d * d - a * r)
+        if inner > 0:                                                   # of two roots the one farther from c_k
+            away = sqrt(inner) / a
+            y += away if (y > c_k) == (a > 0) else -away
+        grown = r + y * y
+        if least < grown < most:
+            dot = e - c_k * (c_k - y)
+            turned = dot / sqrt(grown)
+            if turned < cosine:
+                product, n, e, cosine = d + y * b_k, grown, dot, turned
+                h = product * product / n
+                values[k] = y
     p[order] = values
     return p
-
-
-def _farther(a: float, half: float, rest: float, x: float) -> float:
-    """The root of a y^2 - 2 half y + rest, its real part where it has none, that is farther from x; x if a is 0."""
-    if a == 0:
-        return x
-    middle, inner = half / a, half * half - a * rest
-    if inner <= 0:
-        return middle
-    away = sqrt(inner) / abs(a)
-    return middle + away if middle > x else middle - away

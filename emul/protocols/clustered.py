@@ -40,7 +40,9 @@ def starts(task: NodeTask, m: int, root_steps: int = 0) -> np.ndarray:
 
 def best(task: NodeTask, models: Sequence[Vector] | np.ndarray) -> int:
     """j: which of the models has the least loss on the node's training samples, or on as many of them as the scenario
-    says (`task.choose_on`), always the same ones; ties go to the lower number."""
+    says (`task.choose_on`), always the same ones; ties go to the lower number. One model needs no look."""
+    if len(models) == 1:
+        return 0
     return int(np.argmin([task.loss(model, most=task.choose_on) for model in models]))
 
 

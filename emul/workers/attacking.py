@@ -67,6 +67,7 @@ class _Again:
     """What was computed again of some nodes."""
 
     rows: dict[int, Vector]
+    digests: dict[int, str]
     groups: dict[int, int]              # node -> the cluster that it chose; {}: the scheme has none
     scratch: dict[Any, dict[Any, Any]]  # of what they know -> what they keep there
 
@@ -156,7 +157,7 @@ class Attacking:
         whom = population if how == "all" else sorted(bad)
         again = self._compute_again(seen, whom)
         self._fresh.setdefault(node, []).extend(
-            Note(n, round_, _digest(row), True, node, cohort is not None) for n, row in again.rows.items())
+            Note(n, round_, digest, True, node, cohort is not None) for n, digest in again.digests.items())
         group = again.groups.get(node)
         whom = [n for n in whom if again.groups.get(n) == group]
         fellows = [n for n in whom if n in bad]
@@ -188,7 +189,7 @@ class Attacking:
         key = (seen.round, tuple(sorted((kind.__name__, k) for kind, k in seen.keys.items())), tuple(whom))
         if key not in self._again:
             with self._task.apart() as together:
-                found = _Again({}, {}, {})
+                found = _Again({}, {}, {}, {})
                 for group in (whom[i:i + self._group] for i in range(0, len(whom), self._group)):
                     pieces = [partial(self._one, found, n, seen) for n in group]
                     if len(pieces) > 1:
@@ -202,6 +203,7 @@ class Attacking:
         poisoned = _Poisoned(self, node) if node in self._plans else None
         task: NodeTask = self._task.for_node(self._names[node], self._shard.get(node), lambda: seen.round, poisoned)
         again.rows[node], group = self._said(task, seen, node)
+        again.digests[node] = _digest(again.rows[node])
         if group is not None:
             again.groups[node] = group
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -139,6 +140,23 @@ def test_the_value_of_h_is_that_of_its_formula(seed: int, i: int) -> None:
     assert game.value(i, other) == pytest.approx(h(rows, changed, g0))
     game.put(i, other)
     assert game.value(i, said[i]) == pytest.approx(h(rows, said, g0))
+
+
+def test_all_steps_of_a_walk_are_those_of_one_at_a_time() -> None:
+    rows = updates(d=8).astype(np.float64)
+    g0 = reference(rows)
+    rng = np.random.default_rng(0)
+    said = rng.standard_normal((F, 8)) + 3 * g0
+    said /= np.linalg.norm(said, axis=1, keepdims=True)
+    how = Adaptive(steps=5, gamma=0.01, eta=0.1)
+    plain, quick = (Game(rows, np.arange(N) < F, g0, said.copy()) for _ in range(2))
+    for u in torch.empty(5, 8).normal_(0.0, 0.5 ** 0.5, generator=torch.Generator().manual_seed(7)).numpy():
+        e = plain.said[1]
+        slope = (plain.value(1, e + 0.01 * u) - plain.value(1, e)) / 0.01
+        plain.put(1, (e + 0.1 * slope * u) / np.linalg.norm(e + 0.1 * slope * u))
+    how._walk(quick, 1, torch.Generator().manual_seed(7))
+    assert np.abs(plain.said[1] - said[1]).max() > 1e-2
+    np.testing.assert_allclose(quick.said, plain.said, atol=1e-6)
 
 
 def test_without_the_lift_a_start_without_trust_stays_where_it_is() -> None:

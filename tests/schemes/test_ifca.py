@@ -78,6 +78,7 @@ class Losses:
 
 def test_ties_go_to_the_lower_cluster() -> None:
     assert best(Losses(), np.array([[2.0], [1.0], [1.0]])) == 1         # type: ignore[arg-type]
+    assert best(None, np.array([[2.0]])) == 0                           # type: ignore[arg-type]
 
 
 def test_models_differ_from_the_start_and_learn_from_their_part_of_the_root_data() -> None:

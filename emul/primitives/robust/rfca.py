@@ -39,22 +39,26 @@ def rfca(updates: Sequence[NDArray[np.floating]], clusters: Sequence[int], refer
     g0 = np.asarray(references, np.float64)
     if any(not 0 <= c < len(g0) for c in clusters):
         raise ValueError(f"clusters = {list(clusters)}: expected numbers below {len(g0)}")
-    g = np.stack([np.asarray(u, np.float64) for u in updates]) if len(updates) else np.zeros((0, g0.shape[1]))
-    unit, h = unit_rows(g), unit_rows(g0)
+    unit, h = unit_rows(updates, g0.shape[1]), unit_rows(list(g0), g0.shape[1])
     chosen = np.asarray(clusters, np.int64)
-    cosines = np.einsum("nl,nl->n", unit, h[chosen]) if len(g) else np.zeros(0)
+    cosines = np.array([np.einsum("l,l->", u, h[c]) for u, c in zip(unit, chosen, strict=True)])
     weights = np.maximum(cosines, 0.0)
     of_cluster: NDArray[np.float64] = np.bincount(chosen, weights, len(g0)).astype(np.float64)
     totals = of_cluster if weighting == "per_cluster" else of_cluster.sum(keepdims=True)
     directions = np.zeros_like(g0)
     for c, total in enumerate(np.broadcast_to(totals, len(g0))):
         if total >= LEAST_WEIGHT:
-            members = np.flatnonzero(chosen == c)
+            members = slice(None) if (chosen == c).all() else chosen == c      # all of them need no copy
             directions[c] = weights[members] @ unit[members] / total
     return Clustered(directions, weights, cosines, totals)
 
 
-def unit_rows(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Each row by its norm, (n, l); a row of zeros stays one."""
-    norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    return np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0)
+def unit_rows(rows: Sequence[NDArray[np.floating]], dimension: int) -> NDArray[np.float64]:
+    """Each row by its norm, (n, l); a row of zeros stays one. Row by row, so that each is in the cache meanwhile."""
+    unit = np.zeros((len(rows), dimension))
+    for target, row in zip(unit, rows, strict=True):
+        target[:] = row
+        norm = np.linalg.norm(target[None], axis=1)[0]
+        if norm > 0:
+            target /= norm
+    return unit
