@@ -8,6 +8,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from benchmarks import ppfpl as page
+from benchmarks.ebs_cfl import read
 from emul import engine
 from emul.record.tables import load_run
 from emul.scenario import Stop, load
@@ -56,6 +58,34 @@ def test_the_committed_table_has_the_cells_of_the_small_scenario() -> None:
     assert len(table.code) == len(pd.read_csv(DONE))
     found = cells(PAPER / "ppfpl_digits.yaml", {}, [0, 1])
     assert [cell.text for cell in found if asked(cell.scenario) not in table.code] == []
+
+
+def test_the_page_says_what_the_table_of_cells_says() -> None:
+    text = page.PAGE.read_text(encoding="utf-8")
+    assert page.filled(text, read(DONE), read(page.COSTS)) == text, "make it anew: python -m benchmarks.ppfpl"
+
+
+def cell(scheme: str, seed: int, best: float, told: str = "{}", values: str = "{}",
+         name: str = "ppfpl-mnist") -> page.Row:
+    return {"scenario": name, "scheme": scheme, "seed": str(seed), "values": values, "best_five": str(best),
+            "best_five_received": "", "means": told, "curve": "1:0.5 2:0.75", "bytes": "4e6", "rounds": "2"}
+
+
+def test_a_table_has_means_over_seeds_what_is_printed_and_dashes_for_what_was_not_run() -> None:
+    avg = f'{{"{page.AVG}": 3}}'
+    rows = [cell("krum", 1, 0.9, values=avg), cell("krum", 0, 0.8, values=avg), cell("ppfpl", 0, 0.97, values=avg),
+            cell("local", 0, 0.5, values=f'{{"{page.AVG}": 4}}')]
+    by_scheme = {line.split(" | ")[0]: line for line in page.trained(rows).splitlines()}
+    assert by_scheme["| `krum`"].startswith("| `krum` | 85.00 (80.00, 90.00) [95.67] | - [94.88] |")
+    assert by_scheme["| `ppfpl`"].startswith("| `ppfpl` | 97.00 [97.74] |")
+    assert by_scheme["| `local`"] == "| `local` | - | - | - | - | - | - |"
+    assert "| `ppfpl-mnist` | avg 3 | 0: `ppfpl`; 0,1: `krum` |" in page.run(rows)
+
+
+def test_rejections_are_told_apart_by_who_was_rejected() -> None:
+    told = '{"judged": 70, "kept": 68.5, "attackers_judged": 20, "attackers_kept": 19}'
+    rows = [cell("chi_0.9", 0, 0.95, told, f'{{"{page.SHARE}": 0.2}}', "ppfpl-mnist-chi")]
+    assert "| `chi_0.9` | 95.00 | - | 0.50 of 50.0 / 1.00 of 20.0 | - |" in page.thresholds(rows)
 
 
 @pytest.mark.slow

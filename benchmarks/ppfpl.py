@@ -1,0 +1,305 @@
+"""The tables and the figure of docs/reproductions/ppfpl.md, from the rows of its finished cells.
+
+    emul sweep scenarios/paper/ppfpl_mnist.yaml --done docs/reproductions/data/ppfpl_done.csv
+    emul run scenarios/paper/ppfpl_cost.yaml --out RUNS
+    python -m benchmarks.ppfpl --costs RUNS/*
+
+Rewrites what stands between the marks of that page, and draws its figure anew. A cell that has not been run is a dash;
+with one seed there is one value, with several their mean, and each in brackets. Seconds are taken from the run
+directories that are given, and kept as CSV; without any from that CSV.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from benchmarks.common import ROOT
+from benchmarks.document import replaced
+from benchmarks.ebs_cfl import read
+from emul.study.impact import attacked
+
+HOME = ROOT / "docs" / "reproductions"
+PAGE, FIGURE = HOME / "ppfpl.md", HOME / "figures" / "ppfpl-curves.png"
+TABLE, COSTS = HOME / "data" / "ppfpl_done.csv", HOME / "data" / "ppfpl_costs.csv"
+
+Row = Mapping[str, str]
+Setting = tuple[str, Mapping[str, Any]]      # scenario, values of its grid
+
+AVG, SHARE = "task.partition.class_space.avg", "attacks[0].nodes.fraction"
+LAMBDA, CLIENTS = "schemes.ppfpl.lambda", "topology.clients"
+FIRST: dict[str, Setting] = {           # the columns of Table 1
+    "MNIST, avg 3": ("ppfpl-mnist", {AVG: 3}), "avg 5": ("ppfpl-mnist", {AVG: 5}), "avg 7": ("ppfpl-mnist", {AVG: 7}),
+    "30 %, avg 3": ("ppfpl-mnist-30", {}), "labels, avg 3": ("ppfpl-mnist-label", {}),
+    "Fashion, avg 3": ("ppfpl-fashion", {})}
+PRINTED = {                             # std 2; of labels the paper prints no numbers
+    "krum": (95.67, 94.88, 96.20, 95.67, None, 85.02), "foolsgold": (96.19, 96.73, 95.75, 96.02, None, 82.49),
+    "pbfl": (97.36, 96.26, 95.41, 95.47, None, 87.42), "shieldfl": (97.25, 95.69, 95.76, 97.08, None, 76.47),
+    "ppfpl": (97.74, 97.43, 96.56, 97.52, None, 90.48)}
+SCHEMES = ["local", "ppfpl", "X", "fedavg", "krum", "foolsgold", "pbfl", "shieldfl", "pefl"]
+SHARES = (0.2, 0.4)
+SECOND = {"mean": (96.10, 94.54), "chi_0": (97.20, 96.75), "chi_0.2": (97.55, 96.51), "chi_0.5": (97.03, 96.48),
+          "chi_0.9": (None, None), "X": (94.35, 93.14)}
+THIRD = {"ppfpl": (0.62, 0.40), "pbfl": (1.72, 1.35), "shieldfl": (1.42, 1.19)}     # encrypt, decrypt, s
+
+
+def of(rows: Iterable[Row], setting: Setting, scheme: str) -> list[Row]:
+    """The cells of a scheme there, by seed."""
+    found = [row for row in rows if row["scheme"] == scheme and _setting(row) == setting]
+    return sorted(found, key=lambda row: int(row["seed"]))
+
+
+def _setting(row: Row) -> Setting:
+    return row["scenario"], json.loads(row["values"] or "{}")
+
+
+# --- cells of tables --------------------------------------------------------------------------------------------------
+
+def accuracy(cells: Sequence[Row], printed: float | None = None, name: str = "best_five") -> str:
+    """Mean over the seeds (each seed) [what the paper prints], in %."""
+    values = [100 * float(row[name]) for row in cells if row[name]]
+    text = "-" if not values else f"{mean(values):.2f}"
+    if len(values) > 1:
+        text += f" ({', '.join(f'{value:.2f}' for value in values)})"
+    return text if printed is None else f"{text} [{printed:.2f}]"
+
+
+def told(cells: Sequence[Row], name: str) -> float | None:
+    """Mean over the seeds of what nodes have told, itself a mean over the rounds; None: they did not."""
+    values = [found[name] for row in cells if name in (found := json.loads(row["means"]))]
+    return mean(values) if values else None
+
+
+def _markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    shown = [f"| {' | '.join(line)} |" for line in lines]
+    return "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *shown])
+
+
+def _plain(value: float) -> str:
+    """Three digits without an exponent."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _number(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+def trained(rows: Sequence[Row]) -> str:
+    """Table 1: best five rounds of the clients' models after local training."""
+    def line(scheme: str) -> list[str]:
+        printed: Sequence[float | None] = PRINTED.get(scheme, (None,) * len(FIRST))
+        return [f"`{scheme}`", *(accuracy(of(rows, where, scheme), value)
+                                 for where, value in zip(FIRST.values(), printed, strict=True))]
+
+    return _markdown(["scheme", *FIRST], (line(scheme) for scheme in ("local", "fedavg", *PRINTED)))
+
+
+def received(rows: Sequence[Row]) -> str:
+    """The same of what the clients had received."""
+    return _markdown(["scheme", *FIRST], (
+        [f"`{scheme}`", *(accuracy(of(rows, where, scheme), name="best_five_received") for where in FIRST.values())]
+        for scheme in ("fedavg", *PRINTED) if scheme != "ppfpl"))
+
+
+def counted(rows: Sequence[Row]) -> str:
+    """What was judged and kept in a round, and of attackers; the cosines."""
+    head = ["setting", "scheme", "judged", "kept", "of attackers", "kept", "their weight, %", "cosines: least",
+            "tenth", "median", "largest"]
+    forms = {"judged": ".1f", "kept": ".1f", "attackers_judged": ".1f", "attackers_kept": ".1f"}
+    cosines = ("cosine_least", "cosine_p10", "cosine_median", "cosine_largest")
+    lines = []
+    for title, where in FIRST.items():
+        for scheme in PRINTED:
+            cells = of(rows, where, scheme)
+            weight = told(cells, "attackers_weight")
+            if cells:
+                lines.append([title, f"`{scheme}`", *(_number(told(cells, name), form) for name, form in forms.items()),
+                              _number(None if weight is None else 100 * weight, ".1f"),
+                              *(_number(told(cells, name), ".3f") for name in cosines)])
+    return _markdown(head, lines)
+
+
+def thresholds(rows: Sequence[Row]) -> str:
+    """Table 2: accuracy, and how many prototypes were rejected in a round."""
+    head = ["", *(f"{100 * share:.0f} %" for share in SHARES),
+            *(f"{100 * share:.0f} %: rejected, honest / of attackers" for share in SHARES)]
+    lines = []
+    for label, printed in SECOND.items():
+        cells = [of(rows, ("ppfpl-mnist-chi", {SHARE: share}), label) for share in SHARES]
+        lines.append([f"`{label}`", *map(accuracy, cells, printed), *map(_rejected, cells)])
+    return _markdown(head, lines)
+
+
+def _rejected(cells: Sequence[Row]) -> str:
+    names = ("judged", "kept", "attackers_judged", "attackers_kept")
+    judged, kept, bad, bad_kept = (told(cells, name) for name in names)
+    if judged is None or kept is None:
+        return "-"
+    bad, bad_kept = bad or 0.0, bad_kept or 0.0
+    return (f"{judged - kept - bad + bad_kept:.2f} of {judged - bad:.1f} / {bad - bad_kept:.2f} of {bad:.1f}")
+
+
+def digits(rows: Sequence[Row]) -> str:
+    """The setting on digits: trained, received, what of attackers counted, bytes."""
+    lines = []
+    for scheme in SCHEMES:
+        cells = of(rows, ("ppfpl-digits", {}), scheme)
+        if cells:
+            share = told(cells, "attackers_weight")
+            sent = mean(float(row["bytes"]) / int(row["rounds"]) / 1e6 for row in cells)
+            kept = [told(cells, name) for name in ("attackers_kept", "attackers_judged")]
+            lines.append([f"`{scheme}`", accuracy(cells), accuracy(cells, name="best_five_received").replace("-", ""),
+                          " of ".join(_number(value, ".1f") for value in kept if value is not None),
+                          _number(None if share is None else 100 * share, ".1f"), f"{sent:.3g}"])
+    return _markdown(["scheme", "trained", "received", "attackers kept", "their weight, %", "MB a round"], lines)
+
+
+def digits_attacks(rows: Sequence[Row]) -> str:
+    """The same without attackers, with poisoned features and with wrong labels."""
+    def where(kind: str) -> list[Row]:
+        found = [row for row in rows if row["scenario"] == "ppfpl-digits"]
+        if kind == "features":
+            return [row for row in found if not _setting(row)[1]]
+        found = [row for row in found if list(_setting(row)[1]) == ["attacks"]]
+        return [row for row in found if bool(attacked(row)) == (kind == "labels")]
+
+    def line(scheme: str) -> list[str]:
+        cells = [[row for row in where(kind) if row["scheme"] == scheme] for kind in kinds]
+        return [f"`{scheme}`", *(accuracy(own) for own in cells),
+                *(accuracy(own, name="best_five_received").replace("-", "") for own in cells)]
+
+    kinds = ("none", "features", "labels")
+    return _markdown(["scheme", *kinds, *(f"received: {kind}" for kind in kinds)],
+                     (line(scheme) for scheme in ("local", "ppfpl", "X", "fedavg", "krum")))
+
+
+def digits_lambda(rows: Sequence[Row]) -> str:
+    """A figure of the paper on digits: lambda, and the share of clients that learn from noise."""
+    shares = (0.2, 0.4, 0.6, 0.8)
+    lines = [[f"lambda {value:g}", *(accuracy(of(rows, ("ppfpl-digits", {LAMBDA: value, SHARE: share}), "ppfpl"))
+                                     for share in shares)] for value in (0.01, 0.1, 1)]
+    lines += [["`local`", *(accuracy(of(rows, ("ppfpl-digits", {SHARE: share}), "local")) for share in shares)]]
+    return _markdown(["", *(f"{100 * share:.0f} %" for share in shares)], lines)
+
+
+def digits_clients(rows: Sequence[Row]) -> str:
+    """A figure of the paper on digits: the number of clients."""
+    numbers = (20, 30, 40)
+    return _markdown(["scheme", *(f"{n} clients" for n in numbers)], (
+        [f"`{scheme}`", *(accuracy(of(rows, ("ppfpl-digits", {CLIENTS: n}), scheme)) for n in numbers)]
+        for scheme in ("local", "ppfpl")))
+
+
+def run(rows: Sequence[Row]) -> str:
+    """Which cells there are."""
+    seeds: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for row in rows:
+        scenario, values = _setting(row)
+        grid = ", ".join(f"{path.rpartition('.')[2]} {value}" for path, value in values.items())
+        seeds.setdefault((scenario, grid), {}).setdefault(",".join(_seeds(rows, row)), []).append(row["scheme"])
+    return _markdown(["scenario", "of its grid", "schemes by seeds"], (
+        [f"`{scenario}`", grid, "; ".join(f"{name}: {', '.join(f'`{s}`' for s in dict.fromkeys(schemes))}"
+                                          for name, schemes in sorted(found.items()))]
+        for (scenario, grid), found in sorted(seeds.items())))
+
+
+def _seeds(rows: Sequence[Row], like: Row) -> list[str]:
+    return [row["seed"] for row in of(rows, _setting(like), like["scheme"])]
+
+
+def spent(rows: Sequence[Row]) -> str:
+    """Table 3: seconds a client and round, of all servers, and bytes that a client sends."""
+    head = ["scheme", "encrypt, s [printed]", "decrypt, s [printed]", "done or declared", "servers, s a round",
+            "sent by a client, kB a round"]
+    lines = []
+    for scheme, printed in THIRD.items():
+        own = [row for row in rows if row["scheme"] == scheme]
+        both = [float(row["seconds"]) / int(row["calls"]) for label in ("encrypt", "decrypt") for row in own
+                if (row["role"], row["label"]) == ("client", label)]
+        servers = sum(float(row["seconds"]) / int(row["rounds"]) for row in own
+                      if row["role"] != "client" and row["label"] not in ONCE)
+        declared = next(row["declared"] for row in own if row["label"] == "encrypt")
+        lines.append([f"`{scheme}`", *(f"{_plain(value)} [{claim:.2f}]"
+                                       for value, claim in zip(both, printed, strict=True)),
+                      "declared" if declared == "True" else "done", _plain(servers),
+                      f"{float(own[0]['client_bytes']) / 1e3:,.0f}"])
+    return _markdown(head, lines)
+
+
+ONCE = ("keygen", "load_keys", "train", "reference")    # not of a round's cryptography
+BLOCKS: dict[str, Callable[[Sequence[Row]], str]] = {
+    "cells": run, "trained": trained, "received": received, "counted": counted, "thresholds": thresholds,
+    "digits": digits, "digits_attacks": digits_attacks, "digits_lambda": digits_lambda,
+    "digits_clients": digits_clients}
+
+
+def filled(text: str, rows: Sequence[Row], costs: Sequence[Row]) -> str:
+    """The page with all its tables made anew."""
+    for name, table in BLOCKS.items():
+        text = replaced(text, name, table(rows))
+    return replaced(text, "costs", spent(costs))
+
+
+def measured(directory: Path) -> list[dict[str, Any]]:
+    """Of a run: calls and seconds of each computation of each role, and what a client sends in a round."""
+    import pandas as pd
+
+    summary = json.loads((directory / "summary.json").read_text(encoding="utf-8"))
+    computed = pd.read_parquet(directory / "computations.parquet")
+    sent = pd.read_parquet(directory / "messages.parquet", columns=["source_name", "payload_bytes"])
+    by = sent[sent["source_name"].astype(str).str.startswith("client")]
+    each = by["payload_bytes"].sum() / by["source_name"].astype(str).nunique() / summary["rounds"]
+    found = computed.groupby(["role", "label"], observed=True)
+    return [{"scheme": summary["label"], "role": role, "label": label, "rounds": summary["rounds"], "calls": len(rows),
+             "seconds": f"{rows['cost_ns'].sum() / 1e9:.6g}", "declared": bool(rows["declared"].any()),
+             "client_bytes": f"{each:.0f}"} for (role, label), rows in found]
+
+
+def keep(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    with file.open("w", newline="", encoding="utf-8") as lines:
+        writer = csv.DictWriter(lines, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+# --- figure -----------------------------------------------------------------------------------------------------------
+
+def curves(rows: Sequence[Row]) -> Any:
+    """Accuracy by round, mean over the seeds: a panel for each column of Table 1 that has cells."""
+    import altair as alt
+    import pandas as pd
+
+    points = [{"setting": title, "scheme": scheme, "seed": row["seed"], "round": int(at), "accuracy": float(value)}
+              for title, where in FIRST.items() for scheme in SCHEMES for row in of(rows, where, scheme)
+              for at, _, value in (point.partition(":") for point in row["curve"].split())]
+    return alt.Chart(pd.DataFrame(points)).mark_line(clip=True).encode(
+        x=alt.X("round:Q", title="round"),
+        y=alt.Y("mean(accuracy):Q", title="mean accuracy of benign clients", scale=alt.Scale(domain=[0.5, 1])),
+        color=alt.Color("scheme:N", title=None, sort=SCHEMES, legend=alt.Legend(orient="bottom")),
+    ).properties(width=250, height=190).facet(
+        facet=alt.Facet("setting:N", title=None, sort=list(FIRST)), columns=3).resolve_scale(x="independent")
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("table", type=Path, nargs="?", default=TABLE, help="written by emul sweep --done")
+    parser.add_argument("--costs", type=Path, nargs="+", default=[], metavar="RUN", help="of ppfpl_cost.yaml")
+    given = parser.parse_args()
+    if given.costs:
+        keep(COSTS, [row for directory in given.costs for row in measured(directory)])
+    rows = read(given.table)
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), rows, read(COSTS)), encoding="utf-8")
+    FIGURE.parent.mkdir(parents=True, exist_ok=True)
+    curves(rows).save(FIGURE, scale_factor=1.5)
+
+
+if __name__ == "__main__":
+    main()
