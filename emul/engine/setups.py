@@ -16,6 +16,7 @@ from emul.learning import gpus
 from emul.learning.data import DIRECTORY, NEED_FILES
 from emul.network.recorded import Realisation
 from emul.scenario import Behaviour
+from emul.scenario.labels import COMPRESS
 from emul.scenario.placing import chart_for, node_speeds
 from emul.workers.core import NO_LAST, Setup
 
@@ -29,7 +30,8 @@ def setups(parts: Parts, worker_of: Sequence[int], workers: int, delays: Sequenc
         worker=0, scheme=parts.scheme, plugins=list(parts.plugins), params=_given(parts.params), seed=scenario.seed,
         names=placed.names, roles=placed.roles,
         speeds=node_speeds(scenario.node_speeds, scenario.seed, placed, parts.network),
-        workers=list(worker_of), behaviours=behaviours(parts), chart=chart_for(parts.module, parts.network, placed),
+        workers=list(worker_of), behaviours=behaviours(parts), compress=parts.entry.get(COMPRESS, {}),
+        chart=chart_for(parts.module, parts.network, placed),
         shards=placed.shards, holders=len(placed.holders), attacks=planned(scenario, placed, parts.plugins),
         slowdowns=parts.change.slowdowns, task=_located(scenario.task), cost_mode=costs.mode, profile=costs.profile,
         recorded=costs.recorded, held=_held(parts.record, placed.names), held_beyond=scenario.network.beyond,

@@ -57,6 +57,14 @@ class NodeTask:
         """d, the length of every vector."""
         return self._task.dimension
 
+    def shapes(self, part: str = "all") -> tuple[tuple[int, ...], ...]:
+        """Of the tensors that a parameter vector, or a `part` of it, is made of, in its order; a tensor of which the
+        part has some numbers only is a vector of these."""
+        chosen = np.zeros(self.dimension, np.float32)
+        chosen[self.part(part)] = 1
+        tensors = self._task.named(chosen).values()
+        return tuple(one.shape if one.all() else (int(one.sum()),) for one in tensors if one.any())
+
     def initial_parameters(self, c: int = 0) -> Vector:
         """The first global model, (d,) float32, read-only, equal for everybody. c: another one, drawn by a seed of its
         own, for schemes with several models that must differ."""

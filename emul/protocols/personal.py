@@ -14,14 +14,16 @@ over the clients that no attack has poisoned.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from emul.learning import NodeTask
 from emul.primitives.means import weighted_sum
+from emul.protocols import updates
 from emul.protocols.demands import both, shaped, weighed
 from emul.protocols.rounds import finite
+from emul.protocols.updates import Compression, Mirror, PackedModel, PackedUpdate, Sent
 from emul.roles.node import Node
 from emul.wire import Message, Vector
 
@@ -43,41 +45,59 @@ class Trained(Message):
     samples: int
 
 
-MESSAGES = (Shared, Trained)
+MESSAGES = (Shared, Trained, PackedModel, PackedUpdate)
 
 
 @dataclass
 class ServerState:
     shared: Vector
+    mirror: Mirror = field(default_factory=Mirror)
 
 
 @dataclass
 class ClientState:
     model: Vector                   # (d,) float32, this client's own
+    sent: Sent = field(default_factory=Sent)
 
 
 async def personal_server(node: Node, part: str, deadline_s: float | None) -> None:
     """Rounds of the server: average the shared part, weighted by samples."""
     s = node.state(ServerState(node.task.initial_parameters()[node.task.part(part)]))
-    sound = both(shaped(parameters=s.shared.shape), weighed)
+    how = updates.compression(node, part=part)
     async for round_ in node.rounds():
         with round_:
-            node.broadcast(node.clients, Shared(s.shared))
-            got = await node.gather(Trained, node.clients, timeout_s=deadline_s, accept=sound)
+            await updates.send_model(node, how, s.mirror, node.clients, s.shared, Shared)
+            got = await gather_trained(node, how, s, deadline_s)
             s.shared = finite(await node.compute("aggregate", mean_of, s.shared, got, work=len(got) * s.shared.size))
             node.report(received=len(got), uploaded=len(got) * s.shared.size)
+
+
+async def gather_trained(node: Node, how: Compression, s: ServerState, deadline_s: float | None) -> dict[int, Trained]:
+    """{client: its shared part}, ascending, of those that came in time."""
+    if how.up is None:
+        sound = both(shaped(parameters=s.shared.shape), weighed)
+        got = await node.gather(Trained, node.clients, timeout_s=deadline_s, accept=sound)
+        updates.answered(node, how, s.mirror, got)
+        return got
+    sent = s.shared if s.mirror.model is None else s.mirror.model
+    steps = await updates.gather_updates(node, how, s.mirror, node.clients, sent.size, deadline_s)
+    return {k: Trained(sent + step.delta, step.samples) for k, step in steps.items()}
 
 
 async def personal_client(node: Node, part: str, train: Train) -> None:
     """Train from the own model with the shared part put in."""
     places = node.task.part(part)
     s = node.state(ClientState(node.task.initial_parameters()))
+    how = updates.compression(node, part=part)
     async for round_ in node.rounds(of=node.server):
         with round_:
-            shared = await node.recv(Shared, node.server, accept=shaped(parameters=s.model[places].shape))
-            s.model = await node.compute("train", train, node.task, merged(s.model, places, shared.parameters))
+            shared = await updates.receive_model(node, how, s.sent, places.size, Shared)
+            s.model = await node.compute("train", train, node.task, merged(s.model, places, shared))
             node.report(s.model, evaluate=node.task.evaluate_own)
-            node.send(node.server, Trained(s.model[places], node.task.samples()))
+            if how.up is None:
+                node.send(node.server, Trained(s.model[places], node.task.samples()))
+            else:
+                await updates.send_update(node, how, s.sent, s.model[places] - shared, node.task.samples())
 
 
 def merged(model: Vector, places: np.ndarray, shared: Vector) -> Vector:

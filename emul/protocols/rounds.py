@@ -8,13 +8,13 @@ A scheme says how to train and how to aggregate, each as one or more computation
     async def server(node, p): await synchronous_server(node, aggregate, deadline_s=p.deadline_s)
     async def client(node, p): await synchronous_client(node, train)
 
-Bytes of the arrays in each message, without its header: Model 4 d, Update 4 d.
+How the model and the updates travel says `emul.protocols.updates`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -22,26 +22,12 @@ import numpy as np
 
 from emul.base.errors import NotDecodable
 from emul.learning import NodeTask
-from emul.protocols.demands import both, shaped, weighed
-from emul.roles import Message, Node, Received, Vector
+from emul.primitives.compress import Codec
+from emul.protocols import updates
+from emul.protocols.updates import Mirror, Model, Sent, Update
+from emul.roles import Node, Received, Vector
 
-
-@dataclass(frozen=True)
-class Model(Message):
-    """Server to client."""
-
-    parameters: Vector              # w, (d,) float32
-
-
-@dataclass(frozen=True)
-class Update(Message):
-    """Client to server."""
-
-    delta: Vector                   # Delta_k, (d,) float32, parameters after minus before
-    samples: int                    # n_k
-
-
-MESSAGES = (Model, Update)
+MESSAGES = updates.MESSAGES
 
 Train = Callable[[Vector], Awaitable[tuple[Vector, int]]]               # w -> (Delta_k, n_k)
 Aggregate = Callable[[Vector, dict[int, Update]], Awaitable[Vector]]    # w, {client: its update} -> w of the next round
@@ -54,34 +40,36 @@ Evaluate = Callable[[Vector], dict[str, float]]                         # off th
 class State:
     model: Vector
     rule: Any = None                # what a robust rule wants back in the next round
+    mirror: Mirror = field(default_factory=Mirror)
 
 
 async def synchronous_server(node: Node, aggregate: Aggregate, *, fraction: float | None = None,
                              deadline_s: float | None = None, finish_at: int | None = None,
-                             prepare: Prepare | None = None, personal: bool = False) -> None:
+                             prepare: Prepare | None = None, personal: bool = False,
+                             up: Codec | None = None) -> None:
     """Rounds of the server, from the task's initial parameters.
 
     prepare: what it does with the model before it sends it.
     fraction: of the clients, drawn each round; None: all of them. deadline_s: how long to wait for updates; None: until
     the fate of every one is known. finish_at: end with this round; None: where the scenario says. personal: what counts
-    as accuracy are the clients' models; see `synchronous_client`.
+    as accuracy are the clients' models; see `synchronous_client`. up: the scheme's own codec of updates.
     """
     s = node.state(State(node.task.initial_parameters()))
-    sound = both(shaped(delta=s.model.shape), weighed)
+    how = updates.compression(node, up)
     async for round_ in node.rounds():
         with round_:
             cohort = node.clients if fraction is None else node.sample(node.clients, fraction)
             if prepare is not None:
                 await prepare(s.model)
             node.offer("cohort", cohort)
-            node.broadcast(cohort, Model(s.model))
-            updates = await node.gather(Update, cohort, timeout_s=deadline_s, accept=sound)
-            s.model = finite(await aggregate(s.model, updates))
+            await updates.send_model(node, how, s.mirror, cohort, s.model)
+            got = await updates.gather_updates(node, how, s.mirror, cohort, s.model.size, deadline_s)
+            s.model = finite(await aggregate(s.model, got))
             evaluate = partial(of_all, node.task.evaluate) if personal else None
             if fraction is None:
-                node.report(parameters=s.model, evaluate=evaluate, received=len(updates))
+                node.report(parameters=s.model, evaluate=evaluate, received=len(got))
             else:
-                node.report(parameters=s.model, evaluate=evaluate, received=len(updates), cohort=len(cohort))
+                node.report(parameters=s.model, evaluate=evaluate, received=len(got), cohort=len(cohort))
             if finish_at is not None and round_ >= finish_at:
                 return
 
@@ -93,18 +81,20 @@ def finite(model: Vector) -> Vector:
     return model
 
 
-async def synchronous_client(node: Node, train: Train, *, personal: bool = False) -> None:
-    """Rounds of a client, which keeps nothing between them.
+async def synchronous_client(node: Node, train: Train, *, personal: bool = False, up: Codec | None = None) -> None:
+    """Rounds of a client, which keeps nothing between them but what codecs want.
 
     personal: it has what it received and what it made of that evaluated on its own test samples, side by side.
     """
+    how = updates.compression(node, up)
+    s = Sent() if how == updates.Compression() else node.state(Sent())
     async for round_ in node.rounds(of=node.server):
         with round_:
-            model = await node.recv(Model, node.server, accept=shaped(parameters=(node.task.dimension,)))
-            delta, samples = await train(model.parameters)
+            model = await updates.receive_model(node, how, s, node.task.dimension)
+            delta, samples = await train(model)
             if personal:
-                report_both(node, model.parameters, delta)
-            node.send(node.server, Update(delta, samples))
+                report_both(node, model, delta)
+            await updates.send_update(node, how, s, delta, samples)
 
 
 def report_both(node: Node, received: Vector, delta: Vector) -> None:

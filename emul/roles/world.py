@@ -45,6 +45,7 @@ class World:
     speeds: Sequence[float]                     # node -> speed, 1: the profile's machine
     deterministic: bool = True                  # False: results of some computations cannot repeat themselves
     task: Mapping[str, Any] = field(default_factory=dict)       # the learning task as the scenario has it; {}: none
+    compress: Mapping[str, Any] = field(default_factory=dict)   # {"up" or "down": codec as the scenario has it}
     root: int = 0                               # the first of the nodes whose rounds are the run's: where parents lead
     terrain: Terrain | None = field(default=None, repr=False)   # None: the scheme has no KNOWS_TOPOLOGY
 

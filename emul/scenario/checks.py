@@ -21,8 +21,9 @@ from emul.network.terrain import Terrain
 from emul.roles import World
 from emul.scenario.attacks import Attack, Chosen
 from emul.scenario.churn import Availability
+from emul.scenario.compress import cannot_compress
 from emul.scenario.faults import Fault, Slow, is_pattern, matches
-from emul.scenario.labels import label_of
+from emul.scenario.labels import COMPRESS, label_of
 from emul.scenario.labels import parameters as own_parameters
 from emul.scenario.network import NetworkUse
 from emul.scenario.params import check_params
@@ -192,8 +193,9 @@ def _schemes(parts: dict[str, Any], network: Network | None, source: Source, plu
         if network is not None and params is not None:
             placed, found = placed_or_wrong(module, params, entry, network)
             if placed is not None:
-                world = _world(name, module, placed, network, parts)
+                world = _world(name, module, placed, network, parts, entry)
                 _scheme(name, module, params, entry, ("schemes", i), world, source)
+                found = cannot_compress(name, module, entry, parts.get("attacks", []), plugins)
                 warn = getattr(module, "warn", None)
                 warnings += [] if warn is None else [f"{label_of(name, entry)}: {text}" for text in warn(params, world)]
         for below, value, expected in found:
@@ -201,11 +203,13 @@ def _schemes(parts: dict[str, Any], network: Network | None, source: Source, plu
     return modules
 
 
-def _world(scheme: str, module: ModuleType, placed: Placed, network: Network, parts: dict[str, Any]) -> World:
+def _world(scheme: str, module: ModuleType, placed: Placed, network: Network, parts: dict[str, Any],
+           entry: dict[str, Any]) -> World:
     known = chart_for(module, network, placed)
     seed = parts.get("seed", 0)
     speeds = node_speeds(parts.get("node_speeds", []), seed, placed, network)
     return World(scheme, seed, placed.names, placed.roles, speeds, task=parts.get("task", {}),
+                 compress=entry.get(COMPRESS, {}),
                  root=schemes.root(module, placed.roles), terrain=None if known is None else Terrain(known))
 
 

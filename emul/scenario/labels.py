@@ -11,8 +11,8 @@ from emul.base.errors import Problem, ScenarioError
 from emul.scenario.source import shown
 from emul.scenario.values import Finding, findings
 
-LABEL, PLACES = "label", "places"
-OF_ENTRY = (LABEL, PLACES)          # keys of an entry that are no parameters of its scheme
+LABEL, PLACES, COMPRESS = "label", "places", "compress"
+OF_ENTRY = (LABEL, PLACES, COMPRESS)                # keys of an entry that are no parameters of its scheme
 MOST_CHARACTERS = 100
 _SOUND = re.compile(r"[^\s,/\\][^,/\\]*(?<!\s)")
 

@@ -13,8 +13,9 @@ from pydantic import AfterValidator, Field, PlainValidator
 
 from emul.roles.places import wrong_place
 from emul.scenario.attacks import AttackRule
+from emul.scenario.compress import compress_value
 from emul.scenario.faults import FaultRule, NodeRule
-from emul.scenario.labels import with_labels
+from emul.scenario.labels import COMPRESS, with_labels
 from emul.scenario.limits import LimitsRule
 from emul.scenario.links import Link
 from emul.scenario.network import NetworkRule
@@ -83,10 +84,11 @@ def _scheme(value: Any) -> dict[str, Any]:
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}", name):
         written = MISSING if name is None else shown(name)
         raise findings([(("name",), written, "expected the name of a scheme")])
-    wrong = _places(value.get("places", {}))
+    ways, wrong = compress_value(value.get(COMPRESS))
+    wrong = _places(value.get("places", {})) + [((COMPRESS, *below), was, expected) for below, was, expected in wrong]
     if wrong:
         raise findings(wrong)
-    return value
+    return {key: item for key, item in value.items() if key != COMPRESS} | ({COMPRESS: ways} if ways else {})
 
 
 def _places(value: Any) -> list[Finding]:

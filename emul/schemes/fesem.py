@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from emul.protocols import personal
 from emul.protocols.demands import both, shaped, weighed
 from emul.protocols.personal import ClientState, Shared, Trained
 from emul.roles import Node, Vector, World, checks
@@ -100,7 +99,7 @@ def k_means(sent: Mapping[int, Vector], count: int, rng: np.random.Generator) ->
     return centres
 
 
-MESSAGES = personal.MESSAGES
+MESSAGES = (Shared, Trained)
 ROLES = {"server": server, "client": client}
 
 

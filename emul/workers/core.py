@@ -77,6 +77,7 @@ class Setup(Struct):
     recorded: dict[int, list[int]]
     evaluate_every: int = 1                     # rounds between two evaluations; 0: never
     evaluate_scope: str = "global"              # or "per_client"
+    compress: dict[str, Any] = {}               # {"up" or "down": codec as the scenario has it}
     chart: dict[str, Any] | None = None         # the topology, for a scheme that knows it (`emul.network.terrain`)
     shards: list[list[int]] = []                # runs of nodes that hold data: [first node, its shard, how many]
     holders: int = 0                            # shards that there are
@@ -164,7 +165,8 @@ class Core:
         self._types = message_types(module)
         self._deterministic = schemes.deterministic(module, self._params)
         self._world = World(setup.scheme, setup.seed, setup.names, setup.roles, setup.speeds, self._deterministic,
-                            setup.task or {}, schemes.root(module, setup.roles), _terrain(setup.chart))
+                            setup.task or {}, setup.compress, schemes.root(module, setup.roles),
+                            _terrain(setup.chart))
         self._costs = Costs(setup.cost_mode, setup.scheme, setup.profile, setup.recorded,   # type: ignore[arg-type]
                             setup.slowdowns, setup.held, setup.held_beyond)
         self._role_of = [""] * len(setup.names)

@@ -6,12 +6,9 @@ besides the updates is `Given`: whose they are, the server's own update, and wha
 
 from __future__ import annotations
 
-import dataclasses
 import types
-import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Literal
 
 import numpy as np
@@ -25,6 +22,7 @@ from emul.primitives.robust.fltrust import fltrust
 from emul.primitives.robust.foolsgold import foolsgold
 from emul.primitives.robust.geometric import geometric_median
 from emul.primitives.robust.krum import krum, multi_krum
+from emul.primitives.written import choose as written_choice
 
 
 @dataclass(frozen=True)
@@ -241,52 +239,5 @@ def choose(written: str | Mapping[str, Any]) -> Chosen:
     >>> choose({"krum": {"f": 2}})
     Chosen(name='krum', params=Krum(f=2, unproven=False))
     """
-    one = {written: {}} if isinstance(written, str) else written
-    if not isinstance(one, Mapping) or len(one) != 1:
-        raise ValueError(f"found {written!r}, expected the name of a rule, or {{name: {{parameter: value}}}}")
-    (name, values), = one.items()
-    if name not in RULES:
-        near = get_close_matches(str(name), RULES, 1)
-        raise ValueError(f'unknown rule "{name}"; ' + (f'did you mean "{near[0]}"?' if near else
-                                                       f"expected one of {', '.join(RULES)}"))
-    if not isinstance(values or {}, Mapping):
-        raise ValueError(f"{name}: found {values!r}, expected {{parameter: value}}")
-    return Chosen(name, _built(name, RULES[name].params, values or {}))
-
-
-def _built(name: str, params: type, values: Mapping[str, Any]) -> Any:
-    hints = typing.get_type_hints(params)
-    fields = {field.name: field for field in dataclasses.fields(params)}
-    wrong = [f'{name}: unknown parameter "{key}", expected {", ".join(fields) or "none"}'
-             for key in values if key not in fields]
-    wrong += [f"{name}: {key} is missing" for key, field in fields.items()
-              if key not in values and field.default is dataclasses.MISSING]
-    wrong += [f"{name}: {key} = {value!r}: expected {_words(hints[key])}"
-              for key, value in values.items() if key in fields and not _fits(value, hints[key])]
-    if wrong:
-        raise ValueError("; ".join(wrong))
-    try:
-        return params(**values)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
-
-
-def _fits(value: Any, annotation: Any) -> bool:
-    kinds = typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
-    if typing.get_origin(annotation) is Literal:
-        return value in typing.get_args(annotation)
-    if isinstance(value, bool):
-        return bool in kinds
-    if isinstance(value, int) and float in kinds:
-        return True
-    if isinstance(value, float) and not np.isfinite(value):
-        return False
-    return isinstance(value, kinds)
-
-
-def _words(annotation: Any) -> str:
-    if typing.get_origin(annotation) is Literal:
-        return " or ".join(typing.get_args(annotation))
-    kinds = typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
-    words = {int: "a whole number", float: "a number", bool: "true or false", type(None): "none"}
-    return " or ".join(words[kind] for kind in kinds)
+    kinds = {name: rule.params for name, rule in RULES.items()}
+    return Chosen(*written_choice(written, kinds, "rule"))

@@ -1,0 +1,31 @@
+"""The codecs by the names that a scenario uses: `top_k: {fraction: 0.01}`, `sign`."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from typing import Any
+
+from emul.primitives import written as written_choice
+from emul.primitives.compress.codec import Codec
+from emul.primitives.compress.levels import QSGD, FedPAQ, Uniform
+from emul.primitives.compress.lowrank import PowerSGD
+from emul.primitives.compress.sign import Sign
+from emul.primitives.compress.sparse import RandomK, TopK
+
+CODECS: Mapping[str, type[Codec]] = types.MappingProxyType({
+    "top_k": TopK, "random_k": RandomK, "uniform": Uniform, "qsgd": QSGD, "fedpaq": FedPAQ, "sign": Sign,
+    "powersgd": PowerSGD,
+})
+
+
+def choose(written: str | Mapping[str, Any]) -> Codec:
+    """The codec that a scenario writes: its name, or {name: {parameter: value}}.
+
+    Raises ValueError with everything that is wrong with it.
+
+    >>> choose({"top_k": {"k": 10}})
+    TopK(k=10, fraction=None, feedback=True)
+    """
+    codec: Codec = written_choice.choose(written, CODECS, "codec")[1]
+    return codec

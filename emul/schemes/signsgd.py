@@ -1,0 +1,82 @@
+"""signSGD with majority vote: one bit a coordinate up, a vote at the server. Bernstein et al., ICML 2018, Algorithm 2.
+
+    client k    v_k = sign(g_k), g_k: the gradient of one batch at w
+    server      w <- w - lr sign(sum_k v_k)         a tie moves nothing
+
+Votes travel as bits (`emul.primitives.compress.sign`), d / 8 bytes. Deviation: the server sends the model in place of
+the vote, since clients may miss rounds; `compress: {down: sign}` makes it one bit a coordinate for those who did not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from emul.primitives.compress import Sign
+from emul.protocols import noisy_gradients, updates
+from emul.protocols.rounds import synchronous_client, synchronous_server
+from emul.protocols.updates import Update
+from emul.roles import Node, Vector, World, checks
+
+VOTES = Sign(scale="none", feedback=False)
+
+
+@dataclass(frozen=True)
+class Params:
+    lr: float = 0.001                   # how far every coordinate moves
+    fraction: float = 1.0               # of the clients, drawn each round
+    deadline_s: float | None = None     # None: wait until the fate of every vote is known
+
+
+async def server(node: Node, p: Params) -> None:
+    async def aggregate(model: Vector, votes: dict[int, Update]) -> Vector:
+        return await node.compute("aggregate", voted, model, votes, p.lr, work=len(votes) * model.size)
+
+    await synchronous_server(node, aggregate, fraction=p.fraction, deadline_s=p.deadline_s, up=VOTES)
+
+
+def voted(model: Vector, votes: Mapping[int, Update], lr: float) -> Vector:
+    """w - lr sign(sum_k v_k), (d,) float32."""
+    total = np.zeros(len(model), np.int32)
+    for vote in votes.values():
+        total += vote.delta > 0
+    total *= 2
+    return (model - np.float32(lr) * np.sign(total - len(votes))).astype(np.float32)
+
+
+async def client(node: Node, p: Params) -> None:
+    async def train(model: Vector) -> tuple[Vector, int]:
+        return await node.compute("train", node.task.gradient, model)
+
+    await synchronous_client(node, train, up=VOTES)
+
+
+HONEST = noisy_gradients.honest_gradient        # whose signs are sent
+MESSAGES = updates.MESSAGES
+ROLES = {"server": server, "client": client}
+STATELESS = ("client",)
+
+
+def check(params: Params, world: World) -> list[str]:
+    """What is wrong with these parameters, if anything."""
+    own = ["compress.up: signsgd sends signs, which no other codec can carry"] if "up" in world.compress else []
+    return (checks.positive(lr=params.lr) + checks.fractions(fraction=params.fraction)
+            + checks.times(deadline=params.deadline_s) + own)
+
+
+EXAMPLE = """
+emul: 1
+name: signsgd
+seed: 7
+topology: {generator: star, clients: 5}
+links:
+  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
+  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
+task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
+       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
+compute: {mode: zero}
+schemes: [{name: signsgd, lr: 0.01, deadline: 1 s, compress: {down: sign}}]
+stop: {rounds: 3}
+"""

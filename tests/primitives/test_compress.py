@@ -1,0 +1,232 @@
+"""Codecs: what they make of vectors, their bytes by formula, their means, and codes that nobody has made."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emul.base.errors import NotSendable
+from emul.primitives.compress import CODECS, Codec, Undecodable, choose, planes
+from emul.primitives.compress.codec import Reader, joined
+from emul.primitives.compress.sparse import largest
+
+WRITTEN: list[Any] = [{"top_k": {"k": 7}}, {"top_k": {"fraction": 0.05}}, {"random_k": {"k": 9}},
+                      {"random_k": {"fraction": 0.1, "feedback": False}}, "uniform", {"uniform": {"bits": 4}},
+                      {"uniform": {"bits": 11, "bucket": 32, "rounding": "nearest"}}, "qsgd",
+                      {"qsgd": {"levels": 300, "bucket": 16}}, "fedpaq", {"fedpaq": {"levels": 5, "bucket": 50}},
+                      "sign", {"sign": {"scale": "none", "feedback": False}}, "powersgd", {"powersgd": {"rank": 1}}]
+SHAPES = ((10, 12), (10,), (4, 3, 3), (4,))         # 170 numbers, two tensors of which are matrices
+D = 170
+
+
+def vector(d: int = D, seed: int = 3) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(d).astype(np.float32)
+
+
+def codec_of(written: Any) -> Codec:
+    return choose(written).shaped(SHAPES)
+
+
+def there_and_back(codec: Codec, x: np.ndarray, seed: int = 0) -> tuple[int, np.ndarray]:
+    code, _ = codec.encode(x.copy(), np.random.default_rng(seed))
+    assert code.dtype == np.uint8
+    return len(code), codec.decode(code, len(x))
+
+
+def test_every_codec_is_tried() -> None:
+    assert {w if isinstance(w, str) else next(iter(w)) for w in WRITTEN} == set(CODECS)
+
+
+# --- bytes ------------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("written", "expected"), [
+    ({"top_k": {"k": 7}}, 4 * 7 + 8 * 1),                       # ceil(log2 170) = 8 planes of ceil(7 / 8) bytes
+    ({"top_k": {"fraction": 0.05}}, 4 * 9 + 8 * 2),
+    ({"random_k": {"k": 9}}, 4 * 9 + 8),
+    ("uniform", 8 + 8 * 22),                                    # ceil(170 / 8) = 22
+    ({"uniform": {"bits": 4}}, 8 + 4 * 22),
+    ({"uniform": {"bits": 4, "bucket": 32}}, 8 * 6 + 4 * 22),
+    ("fedpaq", 4 + 2 * 22),
+    ({"fedpaq": {"levels": 5, "bucket": 50}}, 4 * 4 + 4 * 22),
+    ("sign", 4 + 22),
+    ({"sign": {"scale": "none", "feedback": False}}, 22),
+    ("powersgd", 4 * (2 * (10 + 12) + 10 + 2 * (4 + 9) + 4)),
+    ({"powersgd": {"rank": 1}}, 4 * (22 + 10 + 13 + 4)),
+])
+def test_the_bytes_of_a_code_are_those_of_the_formula(written: Any, expected: int) -> None:
+    codec = codec_of(written)
+    assert there_and_back(codec, vector())[0] == codec.nbytes(D) == expected
+
+
+@pytest.mark.parametrize(("levels", "bucket"), [(1, None), (16, None), (16, 16), (500, 8)])
+def test_the_bytes_of_qsgd_are_those_of_the_gamma_codes_of_gaps_and_levels(levels: int, bucket: int | None) -> None:
+    x, codec = vector(), choose({"qsgd": {"levels": levels, "bucket": bucket}})
+    size, decoded = there_and_back(codec, x)
+    norm = np.concatenate([np.full(len(part), np.linalg.norm(part)) for part in
+                           np.split(x, range(bucket, D, bucket) if bucket else [])])
+    level = np.rint(np.abs(decoded) / norm * levels).astype(int)
+    at = np.flatnonzero(level)
+    assert codec.nbytes(D) is None
+    assert size == (4 * (-(-D // (bucket or D))) + 4 + planes.gamma_bytes(np.diff(at, prepend=-1))
+                    + planes.gamma_bytes(level[at]) + -(-len(at) // 8))
+
+
+# --- planes -----------------------------------------------------------------------------------------------------------
+
+@given(st.lists(st.integers(1, 2**31), max_size=60))
+def test_gamma_codes_come_back_and_have_the_length_of_eliass(values: list[int]) -> None:
+    given_, code = np.array(values, np.uint32), planes.gamma(np.array(values, np.uint32))
+    reader = Reader(code)
+    assert planes.ungamma(reader, len(values)).tolist() == given_.tolist()
+    reader.end()
+    assert len(code) == planes.gamma_bytes(given_)
+    elias = sum(2 * (v.bit_length() - 1) + 1 for v in values)       # bits of the code as a chain
+    most = max((v.bit_length() - 1 for v in values), default=0)
+    assert 8 * len(code) <= elias + 8 + 2 * most * 7       # a byte of planes, each plane to whole bytes
+
+
+@given(st.integers(0, 17), st.data())
+def test_numbers_of_fixed_width_come_back(bits: int, data: st.DataObject) -> None:
+    values = np.array(data.draw(st.lists(st.integers(0, (1 << bits) - 1), max_size=40)), np.uint32)
+    code = planes.pack(values, bits)
+    assert len(code) == bits * -(-len(values) // 8)
+    assert planes.unpack(Reader(code), len(values), bits).tolist() == values.tolist()
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+@given(st.lists(st.integers(-3, 3), min_size=1, max_size=30), st.integers(1, 40))
+def test_the_largest_are_those_of_a_sort_ties_to_the_first(values: list[int], k: int) -> None:
+    x = np.array(values, np.float32)
+    expected = sorted(sorted(range(len(x)), key=lambda i: (-abs(values[i]), i))[:k])
+    assert largest(x, k).tolist() == expected
+
+
+def test_top_k_of_all_gives_the_vector_to_the_bit() -> None:
+    x = vector()
+    assert there_and_back(choose({"top_k": {"fraction": 1.0}}), x)[1].tobytes() == x.tobytes()
+
+
+def test_random_k_sends_values_and_a_seed_and_no_places() -> None:
+    x, codec = vector(), choose({"random_k": {"k": 20}})
+    decoded = there_and_back(codec, x)[1]
+    at = np.flatnonzero(decoded)
+    assert len(at) == 20
+    assert decoded[at].tolist() == x[at].tolist()
+
+
+UNBIASED = [w for w in WRITTEN if codec_of(w).unbiased]
+
+
+@pytest.mark.parametrize("written", UNBIASED, ids=str)
+def test_the_mean_of_an_unbiased_codec_is_the_vector(written: Any) -> None:
+    """Within 5 standard errors at every coordinate, which a right codec passes but for one in 10,000."""
+    x, codec, rng, n = vector(24), choose(written), np.random.default_rng(5), 2000
+    decoded = np.stack([codec.decode(codec.encode(x, rng)[0], len(x)) for _ in range(n)]).astype(np.float64)
+    error = np.maximum(decoded.std(0), 1e-7) / math.sqrt(n)
+    assert (np.abs(decoded.mean(0) - x) < 5 * error + 1e-6).all()
+
+
+def test_those_that_are_said_to_be_unbiased_are_these() -> None:
+    assert [w if isinstance(w, str) else next(iter(w)) for w in UNBIASED] == [
+        "random_k", "uniform", "uniform", "qsgd", "qsgd", "fedpaq", "fedpaq"]
+    assert not choose({"qsgd": {"feedback": True}}).unbiased
+
+
+def test_the_variance_of_qsgd_is_within_the_bound_of_its_paper() -> None:
+    """Lemma 3.1: E |Q(x) - x|^2 <= min(d / s^2, sqrt(d) / s) |x|^2."""
+    x, rng = vector(100), np.random.default_rng(1)
+    for s in (1, 4, 32):
+        codec = choose({"qsgd": {"levels": s}})
+        found = np.mean([np.sum((codec.decode(codec.encode(x, rng)[0], 100) - x) ** 2) for _ in range(300)])
+        assert found <= 1.05 * min(100 / s**2, 10 / s) * np.sum(x**2)
+
+
+def test_uniform_levels_are_a_step_from_the_values_at_most_and_half_a_step_to_the_nearest() -> None:
+    x = vector()
+    step = (x.max() - x.min()) / 15
+    for rounding, most in (("stochastic", 1.0), ("nearest", 0.5)):
+        decoded = there_and_back(choose({"uniform": {"bits": 4, "rounding": rounding}}), x)[1]
+        assert np.abs(decoded - x).max() <= most * step * 1.0001
+
+
+def test_equal_numbers_and_zeros_come_back_as_they_are() -> None:
+    for written in ("uniform", "qsgd", "fedpaq", {"top_k": {"k": 3}}):
+        assert there_and_back(choose(written), np.zeros(9, np.float32))[1].tolist() == [0.0] * 9
+    assert there_and_back(choose("uniform"), np.full(9, 2.5, np.float32))[1].tolist() == [2.5] * 9
+
+
+def test_signs_have_the_mean_size() -> None:
+    assert there_and_back(choose("sign"), np.float32([1, -2, 0, 5]))[1].tolist() == [2, -2, 2, 2]
+
+
+def test_powersgd_gives_a_matrix_of_its_rank_back_and_its_warm_start_finds_the_best_one() -> None:
+    rng = np.random.default_rng(2)
+    low = (rng.standard_normal((10, 2)) @ rng.standard_normal((2, 12))).astype(np.float32).reshape(-1)
+    codec = choose({"powersgd": {"rank": 2}}).shaped(((10, 12),))
+    assert np.allclose(there_and_back(codec, low)[1], low, atol=1e-4)
+    full, warm = vector(120), None
+    for _ in range(60):
+        code, warm = codec.encode(full, rng, warm)
+    u, s, v = np.linalg.svd(full.reshape(10, 12))
+    assert np.allclose(codec.decode(code, 120).reshape(10, 12), u[:, :2] * s[:2] @ v[:2], atol=1e-2)
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("written", WRITTEN, ids=str)
+@given(data=st.data())
+def test_a_code_that_nobody_has_made_is_undecodable_or_d_finite_numbers(written: Any, data: st.DataObject) -> None:
+    codec = codec_of(written)
+    code = codec.encode(vector(), np.random.default_rng(0))[0].copy()
+    for at, octet in data.draw(st.lists(st.tuples(st.integers(0, len(code) - 1), st.integers(0, 255)), max_size=12)):
+        code[at] = octet
+    cut = data.draw(st.sampled_from([code, code[:-1], np.append(code, np.uint8(0)), code[:0]]))
+    try:
+        found = codec.decode(cut, D)
+    except Undecodable:
+        return
+    assert codec.nbytes(D) in (None, len(cut))
+    assert found.shape == (D,)
+    assert found.dtype == np.float32
+    assert np.isfinite(found).all()
+
+
+@pytest.mark.parametrize(("written", "text"), [
+    ("top_l", 'unknown codec "top_l"; did you mean "top_k"?'),
+    ("top_k", "top_k: expected either k or fraction"),
+    ({"top_k": {"k": 0}}, "top_k: k = 0: expected at least 1"),
+    ({"random_k": {"fraction": 1.5}}, "random_k: fraction = 1.5: expected a number in (0, 1]"),
+    ({"uniform": {"bits": 17}}, "uniform: bits = 17: expected 1..16"),
+    ({"uniform": {"rounding": "up"}}, "uniform: rounding = 'up': expected stochastic or nearest"),
+    ({"qsgd": {"levels": 0, "bukket": 3}}, 'qsgd: unknown parameter "bukket", expected levels, bucket, feedback'),
+    ({"qsgd": {"bucket": 0}}, "qsgd: bucket = 0: expected at least 1, or none"),
+    ({"sign": {"scale": "none"}}, "sign: feedback: true needs scale: mean: without a size there is no error to keep"),
+    ({"powersgd": {"rank": 0}}, "powersgd: rank = 0: expected at least 1"),
+    ({"powersgd": {"_shapes": []}}, 'powersgd: unknown parameter "_shapes", expected rank, feedback'),
+    (["sign"], "found ['sign'], expected the name of a codec, or {name: {parameter: value}}"),
+])
+def test_what_is_wrong_with_a_codec_is_said(written: Any, text: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
+        choose(written)
+
+
+@pytest.mark.parametrize("written", ["uniform", "qsgd", "fedpaq", "sign"])
+def test_a_scale_beyond_float32_is_not_sent(written: str) -> None:
+    x = np.full(8, 3e38, np.float32) * np.float32([1, -1] * 4)
+    if written == "sign":
+        assert there_and_back(choose(written), x)[1].tolist() == x.tolist()
+        return
+    with pytest.raises(NotSendable, match=r"^not to be compressed: a number that is not finite$"), \
+            np.errstate(over="ignore"):
+        choose(written).encode(x, np.random.default_rng(0))
+
+
+def test_parts_are_joined_byte_by_byte() -> None:
+    assert joined([np.array([1], "<u2"), np.array([7], np.uint8)]).tolist() == [1, 0, 7]
