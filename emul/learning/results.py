@@ -10,8 +10,9 @@ import dataclasses
 import hashlib
 import importlib.util
 import secrets
+import struct
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ class Results:
             return arrays
         begin, busy = clock.cpu_ns(), busy_ns()
         arrays = compute()
-        self._store.put(key, _packed(max(clock.cpu_ns() - begin, busy_ns() - busy), arrays))
+        self._store.put(key, *_packed(max(clock.cpu_ns() - begin, busy_ns() - busy), arrays))
         return arrays
 
     @property
@@ -74,16 +75,28 @@ class Results:
             self._store.close()
 
 
-def _packed(spent_ns: int, arrays: Sequence[np.ndarray]) -> bytes:
-    head = msgspec.msgpack.encode((spent_ns, [(a.dtype.str, a.shape) for a in arrays]))
-    return b"".join([len(head).to_bytes(4, "little"), head, *(np.ascontiguousarray(a).tobytes() for a in arrays)])
+def _packed(spent_ns: int, arrays: Sequence[np.ndarray]) -> list[bytes | memoryview]:
+    """Parts of an entry: the time, the length of what describes the arrays, that, and the arrays."""
+    described = _described(tuple((a.dtype.str, a.shape) for a in arrays))
+    return [_head.pack(spent_ns, len(described)) + described, *map(_raw, arrays)]
+
+
+def _raw(array: np.ndarray) -> bytes | memoryview:
+    if array.nbytes < _SMALL_BYTES:
+        return array.tobytes()
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+@lru_cache(256)
+def _described(arrays: tuple[tuple[str, tuple[int, ...]], ...]) -> bytes:
+    return msgspec.msgpack.encode(arrays)
 
 
 def _unpacked(payload: bytes) -> tuple[int, Arrays]:
-    begin = 4 + int.from_bytes(payload[:4], "little")
-    spent_ns, described = _head.decode(payload[4:begin])
+    spent_ns, length = _head.unpack_from(payload)
+    begin = _head.size + length
     arrays = []
-    for dtype, shape in described:
+    for dtype, shape in _decoder.decode(payload[_head.size:begin]):
         array = np.empty(shape, dtype)
         array.reshape(-1).view(np.uint8)[:] = np.frombuffer(payload, np.uint8, array.nbytes, begin)
         begin += array.nbytes
@@ -91,7 +104,9 @@ def _unpacked(payload: bytes) -> tuple[int, Arrays]:
     return spent_ns, arrays
 
 
-_head = msgspec.msgpack.Decoder(tuple[int, list[tuple[str, tuple[int, ...]]]])
+_head = struct.Struct("<QI")
+_decoder = msgspec.msgpack.Decoder(list[tuple[str, tuple[int, ...]]])
+_SMALL_BYTES = 64 * 1024            # below, one call that copies takes less than those that make a view
 
 
 def place_of(model: str, shape: Any, outputs: int, seed: int, device: str, modules: Sequence[str],

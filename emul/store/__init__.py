@@ -10,8 +10,8 @@ share a store, and losing some of it costs time alone.
 """
 
 from emul.store.keys import KEY_BYTES, Keys, Unkeyable
-from emul.store.segments import Damage, Segment, SegmentWriter
+from emul.store.segments import Block, Damage, Segment, SegmentWriter
 from emul.store.store import LIMIT_BYTES, Clean, Store, StoreError, Summary, clean, summary, verify
 
-__all__ = ["KEY_BYTES", "LIMIT_BYTES", "Clean", "Damage", "Keys", "Segment", "SegmentWriter", "Store", "StoreError",
-           "Summary", "Unkeyable", "clean", "summary", "verify"]
+__all__ = ["KEY_BYTES", "LIMIT_BYTES", "Block", "Clean", "Damage", "Keys", "Segment", "SegmentWriter", "Store",
+           "StoreError", "Summary", "Unkeyable", "clean", "summary", "verify"]

@@ -5,20 +5,24 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import mmap
-import struct
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
+import msgspec
 import numpy as np
+import xxhash
 
 KEY_BYTES = 16
-_HELD = 8                   # read-only arrays whose hash is remembered, the latest used ones
+_HELD = 8                   # read-only arrays, and dataclasses, that are remembered: the latest used ones
+_LARGE_BYTES = 4096         # an array of so many is worth remembering
 
-_CONSTANT = frozenset((int, float, bool, str, bytes, type(None)))
+_LEAVES = frozenset((float, bool, str, bytes, type(None)))
+_INT = 2**63                # the integers of MessagePack end there
 
-Feed = Callable[[bytes], None]
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class Unkeyable(TypeError):
@@ -28,15 +32,18 @@ class Unkeyable(TypeError):
 class Keys:
     """Makes keys; an array that nobody can write to is hashed once, however many keys it enters.
 
-    A model that is broadcast enters the keys of all who train from it, and hashing 4 MB takes 4 ms. Floats count by
-    their bits: 0.0 and -0.0 are two.
+    A model that is broadcast enters the keys of all who train. Floats count by their bits: 0.0 and -0.0 are two.
+
+    Values become a tree of what MessagePack can hold, in which nothing looks like something else: a list is a sequence,
+    {name: fields} a dataclass, and a map with a key of bytes all the rest. One call of the library spells it: after a
+    training the processor's caches are cold, and each call of Python takes five times as long as in a loop.
     """
 
     def __init__(self) -> None:
         # (address, bytes) -> (the array, its hash). The array is held, so nothing else can come to lie there meanwhile.
         self._known: OrderedDict[tuple[int, int], tuple[np.ndarray, bytes]] = OrderedDict()
         # address -> (a dataclass of numbers and text, what it says)
-        self._constants: OrderedDict[int, tuple[Any, bytes]] = OrderedDict()
+        self._constants: OrderedDict[int, tuple[Any, msgspec.Raw]] = OrderedDict()
 
     def key(self, *values: Any) -> bytes:
         """KEY_BYTES over values: None, numbers, text, bytes, arrays, frozen dataclasses, and tuples, lists and
@@ -45,68 +52,67 @@ class Keys:
         Equal values of other types have other keys (1, 1.0 and True are three), and so have arrays of other dtypes or
         shapes. Raises Unkeyable.
         """
-        digest = hashlib.blake2b(digest_size=KEY_BYTES)
-        self._feed(digest.update, values)
-        return digest.digest()
+        return hashlib.blake2b(self._spelled(values), digest_size=KEY_BYTES).digest()
 
-    def _feed(self, feed: Feed, value: Any) -> None:
-        if isinstance(value, np.ndarray):
-            self._feed_array(feed, value)
-        elif isinstance(value, np.generic):
-            self._feed_array(feed, np.asarray(value))
-        elif isinstance(value, (tuple, list)):
-            feed(b"(" + struct.pack("<q", len(value)))
-            for item in value:
-                self._feed(feed, item)
-        elif isinstance(value, Mapping):
-            self._feed_mapping(feed, value)
-        elif (form := _form(type(value))) is not None:      # type: ignore[arg-type]
-            self._feed_dataclass(feed, value, *form)
-        else:
-            _feed_leaf(feed, value)
+    def _spelled(self, value: Any) -> bytes:
+        try:
+            return _encode(self._tree(value))
+        except UnicodeEncodeError as e:
+            raise Unkeyable(f"text that is no Unicode: {e}") from None
 
-    def _feed_dataclass(self, feed: Feed, value: Any, name: bytes, fields: tuple[str, ...] | None) -> None:
+    def _tree(self, value: Any) -> Any:
+        kind = type(value)
+        if kind in _LEAVES:
+            return value
+        if kind is int:
+            return value if -_INT <= value < _INT else {b"i": str(value)}
+        if kind is tuple or kind is list:
+            return self._trees(value)
+        if isinstance(value, (np.ndarray, np.generic)):
+            return self._array(np.asarray(value))
+        if (form := _form(kind)) is not None:       # type: ignore[arg-type]
+            return self._dataclass(value, *form)
+        if isinstance(value, (tuple, list)):
+            return self._trees(value)
+        if isinstance(value, Mapping):              # in an order of the keys' own: that of insertion says nothing
+            return {b"{": sorted((self._spelled(name), self._spelled(item)) for name, item in value.items())}
+        if isinstance(value, (bytearray, memoryview)):
+            return bytes(value)
+        raise Unkeyable(f"no key can be made of {kind.__name__}")
+
+    def _trees(self, values: Any) -> list[Any]:
+        tree = self._tree
+        return [value if type(value) in _LEAVES else tree(value) for value in values]
+
+    def _dataclass(self, value: Any, name: str, fields: Callable[[Any], tuple[Any, ...]] | None) -> Any:
         held = self._constants.get(id(value))
         if held is not None and held[0] is value:
-            feed(held[1])
-        elif fields is None:                                # a large one that makes its own once
-            feed(name)
-            feed(value.content_key)
-        else:
-            parts = [name]
-            for field in fields:
-                self._feed(parts.append, getattr(value, field))
-            said = b"".join(parts)
-            feed(said)
-            if all(type(getattr(value, field)) in _CONSTANT for field in fields):
-                self._constants[id(value)] = value, said    # a solver, an objective: one object enters every key
-                if len(self._constants) > _HELD:
-                    self._constants.popitem(last=False)
+            return held[1]
+        if fields is None:                          # a large one that makes its own once
+            return {name: value.content_key}
+        own = fields(value)
+        found = {name: self._trees(own)}
+        if all(type(each) in _LEAVES or type(each) is int for each in own):
+            self._constants[id(value)] = value, msgspec.Raw(_encode(found))     # a solver: one object enters every key
+            if len(self._constants) > _HELD:
+                self._constants.popitem(last=False)
+        return found
 
-    def _feed_mapping(self, feed: Feed, value: Mapping[Any, Any]) -> None:
-        """In the order of the keys' own hashes: the order of insertion says nothing."""
-        feed(b"{" + struct.pack("<q", len(value)))
-        named = {self.key(name): item for name, item in value.items()}
-        for name in sorted(named):
-            feed(name)
-            self._feed(feed, named[name])
-
-    def _feed_array(self, feed: Feed, array: np.ndarray) -> None:
+    def _array(self, array: np.ndarray) -> Any:
         if array.dtype.hasobject:
             raise Unkeyable(f"an array of dtype {array.dtype}: numbers only")
-        feed(b"a")
-        _feed_leaf(feed, f"{array.dtype.str} {array.shape}")
-        feed(self._content(array))
+        return {b"a": (array.dtype.str, array.shape, self._content(array))}
 
     def _content(self, array: np.ndarray) -> bytes:
+        if array.nbytes < _LARGE_BYTES:
+            return xxhash.xxh3_128_digest(array.tobytes())
         place = (array.__array_interface__["data"][0], array.nbytes)
         held = self._known.get(place)
         if held is not None:
             self._known.move_to_end(place)
             return held[1]
-        content = hashlib.blake2b(np.ascontiguousarray(array).data.cast("B") if array.size else b"",
-                                  digest_size=KEY_BYTES).digest()
-        if array.nbytes > 4096 and array.flags.c_contiguous and _nobody_writes(array):
+        content = xxhash.xxh3_128_digest(np.ascontiguousarray(array).data.cast("B"))
+        if array.flags.c_contiguous and _nobody_writes(array):
             self._known[place] = array, content
             if len(self._known) > _HELD:
                 self._known.popitem(last=False)
@@ -114,8 +120,8 @@ class Keys:
 
 
 @cache
-def _form(cls: Any) -> tuple[bytes, tuple[str, ...] | None] | None:
-    """(how a dataclass begins in a key, its fields; None: it makes a key of its own). None: it is no dataclass.
+def _form(cls: Any) -> tuple[str, Callable[[Any], tuple[Any, ...]] | None] | None:
+    """(name of a dataclass, what gives its fields; None: it makes a key of its own). None: it is no dataclass.
 
     Raises Unkeyable for one that is not frozen.
     """
@@ -124,10 +130,13 @@ def _form(cls: Any) -> tuple[bytes, tuple[str, ...] | None] | None:
         return None
     if not found.__dataclass_params__.frozen:
         raise Unkeyable(f"{found.__name__} is no frozen dataclass: what it holds may change")
-    parts = [b"@"]
-    _feed_leaf(parts.append, f"{found.__module__}.{found.__qualname__}")
-    own = hasattr(found, "content_key")
-    return b"".join(parts), None if own else tuple(field.name for field in dataclasses.fields(found))
+    name = f"{found.__module__}.{found.__qualname__}"
+    if hasattr(found, "content_key"):
+        return name, None
+    names = [field.name for field in dataclasses.fields(found)]
+    if len(names) > 1:
+        return name, attrgetter(*names)         # one call for all
+    return name, lambda value: tuple(getattr(value, each) for each in names)
 
 
 def _nobody_writes(array: np.ndarray) -> bool:
@@ -138,23 +147,3 @@ def _nobody_writes(array: np.ndarray) -> bool:
             return False
         base = base.base
     return base is None or isinstance(base, (bytes, mmap.mmap)) or (isinstance(base, memoryview) and base.readonly)
-
-
-def _feed_leaf(feed: Feed, value: Any) -> None:
-    kind = type(value)
-    if value is None:
-        feed(b"n")
-    elif kind is bool:
-        feed(b"T" if value else b"F")
-    elif kind is int:
-        raw = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
-        feed(b"i" + struct.pack("<q", len(raw)) + raw)
-    elif kind is float:
-        feed(b"f" + struct.pack("<d", value))
-    elif kind is str:
-        raw = value.encode("utf-8", "surrogatepass")
-        feed(b"s" + struct.pack("<q", len(raw)) + raw)
-    elif kind in (bytes, bytearray, memoryview):
-        feed(b"b" + struct.pack("<q", len(value)) + bytes(value))
-    else:
-        raise Unkeyable(f"no key can be made of {kind.__name__}")

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import secrets
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from emul.base.errors import EmulError
-from emul.store.segments import SUFFIX, Damage, Segment, SegmentWriter
+from emul.store.segments import SUFFIX, Block, Damage, Parts, Segment, SegmentWriter
 
 LIMIT_BYTES = 20 * 10**9            # of a store, before what was not used for longest goes
 _SEGMENT_BYTES = 64 * 2**20         # from so many on a new segment begins: whole segments are evicted
 _WAITING_BYTES = 64 * 2**20         # of entries not yet written; `put` waits beyond
-_TOGETHER_BYTES = 2**20            # written at once, or what has come within
+_BEHIND_BYTES = 16 * 2**20          # of them: the disk is slower than what comes
+_BLOCK_BYTES = 2**20                # written at once, or what has come within
 _HELD_S = 0.05
-_TOGETHER = 256                     # entries at most
+_FREE_BLOCKS = 2                    # kept for the next entries: to touch new memory takes as long as to copy
 _TOUCHED_S = 30.0                   # a segment's time of use is as old as that at most
 
 
@@ -72,7 +73,7 @@ class Store:
 
     def get(self, key: bytes) -> bytes | None:
         """The payload, or None: it is not there, or damaged."""
-        payload = None if self._writer is None else self._writer.waiting.get(key)
+        payload = None if self._writer is None else self._writer.get(key)
         if payload is None:
             payload = self._read(key)
         if payload is None:
@@ -97,9 +98,10 @@ class Store:
                 segment.touch()
         return payload
 
-    def put(self, key: bytes, payload: bytes) -> None:
-        """Keep it, unless it is there. Written by a thread; waits where that is behind."""
-        if self._writer is not None and key not in self._entries and self._writer.put(key, payload):
+    def put(self, key: bytes, *parts: bytes | memoryview) -> None:
+        """Keep the parts, bytes or views of bytes, as one payload, unless it is there. They are copied, and written by
+        a thread; waits where that is behind."""
+        if self._writer is not None and key not in self._entries and self._writer.put(key, parts):
             self.stored += 1
 
     def close(self) -> None:
@@ -120,34 +122,61 @@ class Store:
 
 
 class _Writer:
-    """Writes entries in their order, in a thread that begins with the first one; `entries` learns where they are."""
+    """Writes entries, in a thread that begins with the first one; `entries` learns where they are.
+
+    They are copied into a block, which the thread takes once it is full or has waited for long enough.
+    """
 
     def __init__(self, folder: Path, entries: dict[bytes, Place]):
         self.failure = ""
-        self.waiting: dict[bytes, bytes] = {}       # in their order; an entry goes once `entries` has it
+        self.waiting: dict[bytes, tuple[Block, int, int]] = {}      # an entry goes once `entries` has it
         self._folder, self._entries = folder, entries
         self._changed = threading.Condition()
+        self._open: Block | None = None             # the one that grows
+        self._full: deque[Block] = deque()
+        self._free: list[Block] = []
         self._bytes = 0                             # waiting
         self._closing = False
         self._thread: threading.Thread | None = None
         self._readers: list[Segment] = []           # of what it has written
 
-    def put(self, key: bytes, payload: bytes) -> bool:
+    def get(self, key: bytes) -> bytes | None:
+        """The payload of an entry that waits."""
+        with self._changed:
+            found = self.waiting.get(key)
+            if found is None:
+                return None
+            block, begin, length = found
+            return bytes(block.view[begin:begin + length])
+
+    def put(self, key: bytes, parts: Parts) -> bool:
         """Whether it will be written: not if it waits already, nor after a failure."""
+        length = sum(map(len, parts))
         with self._changed:
             while self._bytes > _WAITING_BYTES and not self.failure:
                 self._changed.wait()
             if self.failure or key in self.waiting:
                 return False
             idle = not self.waiting
-            self.waiting[key] = payload
-            self._bytes += len(payload)
+            block = self._with_room(length)
+            self.waiting[key] = block, *block.add(key, parts)
+            self._bytes += length
             if self._thread is None:
                 self._thread = threading.Thread(target=self._write, name="emul-store", daemon=True)
                 self._thread.start()
-            if idle or self._bytes > _TOGETHER_BYTES:       # else it will look by itself: to wake it costs 20 us
+            if idle or self._full:                  # else it will look by itself: to wake it costs 20 us
                 self._changed.notify_all()
         return True
+
+    def _with_room(self, length: int) -> Block:
+        if self._open is not None and not self._open.has_room(length):
+            self._full.append(self._open)
+            self._open = None
+        if self._open is None:
+            fitting = (block for block in self._free if block.has_room(length))
+            self._open = next(fitting, None) or Block(max(_BLOCK_BYTES, Block.bytes_of(length)))
+            self._free = [block for block in self._free if block is not self._open]
+        return self._open
 
     def close(self) -> None:
         with self._changed:
@@ -162,37 +191,43 @@ class _Writer:
         with contextlib.ExitStack() as stack:
             segment: SegmentWriter | None = None
             try:
-                while entries := self._next():
+                while block := self._next():
                     if segment is None or segment.size > _SEGMENT_BYTES:
                         segment = SegmentWriter(self._folder / _name())
                         stack.callback(segment.close)
                         self._readers.append(Segment(segment.path))
-                    for (key, payload), offset in zip(entries, segment.append(entries), strict=True):
-                        self._entries[key] = self._readers[-1], offset, len(payload)
-                    self._written(entries)
+                    behind = self._bytes > _BEHIND_BYTES        # then the page cache may take it
+                    self._written(block, segment.append(block, direct=not behind))
             except OSError as e:
                 self._fail(f"{self._folder}: {e.strerror or e}: nothing more is stored")
 
-    def _next(self) -> list[tuple[bytes, bytes]]:
-        """What waits, once it is worth a call or has waited long enough. None: there will be no more."""
+    def _next(self) -> Block | None:
+        """What is full, or has waited long enough. None: there will be no more."""
         with self._changed:
             while not self.waiting and not self._closing:
                 self._changed.wait()
-            self._changed.wait_for(lambda: self._closing or self._bytes > _TOGETHER_BYTES, _HELD_S)
-            return list(itertools.islice(self.waiting.items(), _TOGETHER))
+            self._changed.wait_for(lambda: self._closing or self._full, _HELD_S)
+            if self._full:
+                return self._full.popleft()
+            block, self._open = self._open, None
+            return block
 
-    def _written(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
+    def _written(self, block: Block, at: int) -> None:
         with self._changed:
-            for key, payload in entries:
+            for key, begin, length in block.entries:
+                self._entries[key] = self._readers[-1], at + begin, length
                 del self.waiting[key]
-                self._bytes -= len(payload)
+                self._bytes -= length
+            block.clear()
+            self._free = sorted([*self._free, block], key=lambda block: len(block.view))[-_FREE_BLOCKS:]
             self._changed.notify_all()
 
     def _fail(self, why: str) -> None:
         with self._changed:
             self.failure = why
             self.waiting.clear()
-            self._bytes = 0
+            self._open, self._bytes = None, 0
+            self._full.clear()
             self._changed.notify_all()
 
 

@@ -166,7 +166,7 @@ def test_what_computing_took_is_counted_where_it_is_found(tmp_path: Path) -> Non
 @pytest.mark.parametrize("array", [np.zeros((0, 3), np.float32), np.arange(6.0).reshape(2, 3), np.array(7, np.int64),
                                    np.array([True]), np.arange(10, dtype=np.float32)[::2]])
 def test_arrays_come_back_as_they_were(array: np.ndarray) -> None:
-    spent_ns, (same, other) = _unpacked(_packed(12, [array, np.ones(1)]))
+    spent_ns, (same, other) = _unpacked(b"".join(_packed(12, [array, np.ones(1)])))
     assert (spent_ns, same.dtype, same.shape) == (12, array.dtype, array.shape)
     assert np.array_equal(same, array)
     assert other.tolist() == [1.0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emul import store as module
-from emul.store import SegmentWriter, Store, StoreError, clean, summary, verify
+from emul.store import Block, SegmentWriter, Store, StoreError, clean, summary, verify
 
 
 def key(number: int) -> bytes:
@@ -145,7 +146,9 @@ def test_the_least_recently_used_segments_go_first(tmp_path: Path) -> None:
     for number in range(4):
         path = tmp_path / f"{number}.segment"
         segment = SegmentWriter(path)
-        segment.append([(key(number), b"x" * 1000)])
+        block = Block(2000)
+        block.add(key(number), [b"x" * 1000])
+        segment.append(block)
         segment.close()
         os.utime(path, (1000 + number, 1000 + number))
         paths.append(path)
@@ -161,15 +164,41 @@ def test_the_least_recently_used_segments_go_first(tmp_path: Path) -> None:
 
 def test_a_segment_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.store, "_SEGMENT_BYTES", 500)
-    monkeypatch.setattr(module.store, "_TOGETHER", 1)
-    monkeypatch.setattr(module.store, "_HELD_S", 0.0)
+    monkeypatch.setattr(module.store, "_BLOCK_BYTES", 1)         # each entry has its own
+    monkeypatch.setattr(module.store, "_FREE_BLOCKS", 0)
     filled(tmp_path, 20)
     assert summary(tmp_path).segments == 5
     assert summary(tmp_path).entries == 20
 
 
+@pytest.mark.parametrize("system", ["takes", "refuses"])
+def test_large_blocks_go_past_the_page_cache_where_the_system_takes_them(tmp_path: Path, system: str,
+                                                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = [100, 300_000, 5, 2_000_000, 0, 262_144, 7]
+    if system == "refuses":                     # O_DIRECT, as some file systems do
+        real = os.write
+
+        def write(file: int, data: memoryview) -> int:
+            if fcntl.fcntl(file, fcntl.F_GETFL) & os.O_DIRECT:
+                raise OSError(22, "Invalid argument")
+            return real(file, data)
+
+        monkeypatch.setattr(module.segments.os, "write", write)
+    for number, size in enumerate(sizes):
+        with Store(tmp_path) as store:          # closed each time: every block is written by itself
+            store.put(key(number), bytes([number]) * (size // 2), memoryview(bytes([number]) * (size - size // 2)))
+    with Store(tmp_path) as store:
+        for number, size in enumerate(sizes):
+            store.put(key(100 + number), bytes([number]) * size)
+    assert list(verify(tmp_path)) == []
+    assert summary(tmp_path).entries == 2 * len(sizes)
+    with Store(None, [tmp_path]) as store:
+        for number, size in enumerate(sizes):
+            assert store.get(key(number)) == store.get(key(100 + number)) == bytes([number]) * size
+
+
 def test_a_full_disk_ends_storing_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: SegmentWriter, entries: object) -> list[int]:
+    def full(self: SegmentWriter, block: Block, direct: bool) -> int:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(SegmentWriter, "append", full)
