@@ -32,10 +32,11 @@ from emul.primitives.he import mife
 from emul.primitives.he.mife import FunctionalKey, Group, PartyKey
 from emul.protocols import noisy_gradients
 from emul.protocols.demands import demand, shaped
+from emul.protocols.encrypted_sums import Encrypted, wrong_cohort
 from emul.protocols.noisy_gradients import Private, noisy_gradient, spent_by_sums, stepped, wrong_privacy
 from emul.protocols.rounds import Model
 from emul.protocols.sealed import Sealed, fixed
-from emul.roles import Analysis, Declared, Holds, Message, Node, OctetRows, Realised, Setting, Vector, World, checks
+from emul.roles import Analysis, Declared, Holds, Message, Node, OctetRows, Realised, Setting, Vector, World
 
 FRACTION, VALUE = 12, 18            # bits after the point, and of a value
 GROUP = Group()
@@ -89,22 +90,8 @@ class Refusal(Message):
 
 
 @dataclass(frozen=True)
-class Params(Private):
-    t: int | None = None                # of K clients so many are honest at least; None: all
-    least: int | None = None            # weights that the filter demands; None: K - t + 2, so 2 of honest clients
-    real_up_to: int = 300               # coordinates that are encrypted for real; beyond it is declared
-    deadline_s: float | None = None     # of the uploads; None: until the fate of each is known
-    answer_s: float | None = None       # of what the authority sends; None: likewise
-
-
-def honest_of(p: Params, clients: int) -> int:
-    """t."""
-    return clients if p.t is None else p.t
-
-
-def least_of(p: Params, clients: int) -> int:
-    """How many weights the filter demands."""
-    return min(clients, clients - honest_of(p, clients) + 2) if p.least is None else p.least
+class Params(Encrypted, Private):
+    """`least`: weights that the filter demands. `answer`: of what the authority sends."""
 
 
 # --- server -----------------------------------------------------------------------------------------------------------
@@ -188,7 +175,7 @@ def of_sum(count: int, d: int, real: bool) -> Any:
 
 async def client(node: Node, p: Params) -> None:
     authority_, real = node.nodes("authority")[0], node.task.dimension <= p.real_up_to
-    d, std = node.task.dimension, p.noise / math.sqrt(honest_of(p, node.world.clients))
+    d, std = node.task.dimension, p.noise / math.sqrt(p.honest(node.world.clients))
     async for round_ in node.rounds(of=node.server):
         with round_:
             model = await node.recv(Model, node.server, accept=shaped(parameters=(d,)))
@@ -222,7 +209,7 @@ async def authority(node: Node, p: Params) -> None:
                 node.send(k, RoundKey(key.seed))
             asked = await node.gather(Weights, [node.server], accept=shaped(y=(len(keys),)))
             for weights in asked.values():
-                reason = why_not(weights.y, least_of(p, len(keys)))
+                reason = why_not(weights.y, p.fewest(len(keys)))
                 node.send(node.server, Refusal(reason) if reason else await node.compute(
                     "key", key_for, keys, weights.y, d, d <= p.real_up_to,
                     cost_s=None if d <= p.real_up_to else PAD * d * int(weights.y.sum())))
@@ -257,11 +244,8 @@ STATELESS = ("client",)
 def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
     p, K = params, world.clients
-    errors = (wrong_privacy(p) + checks.times(deadline=p.deadline_s, answer=p.answer_s)
-              + checks.not_negative(real_up_to=p.real_up_to))
-    errors += [f"{name} = {value}: expected 1 to {K}, the number of clients"
-               for name, value in (("t", p.t), ("least", p.least)) if value is not None and not 1 <= value <= K]
-    if not errors and p.clip + 6 * p.noise / math.sqrt(honest_of(p, K)) > 1 << (VALUE - FRACTION):
+    errors = wrong_privacy(p) + wrong_cohort(p, K)
+    if not errors and p.clip + 6 * p.noise / math.sqrt(p.honest(K)) > 1 << (VALUE - FRACTION):
         errors.append(f"clip = {p.clip}: with its noise values would exceed {1 << (VALUE - FRACTION)}")
     return errors
 
@@ -269,7 +253,7 @@ def check(params: Params, world: World) -> list[str]:
 def analysis(params: Params, setting: Setting, run: Realised) -> Analysis:
     """Epsilon of the rounds for which a functional key was given, by whose uploads were in the sum."""
     names = setting.roles["client"]
-    honest = honest_of(params, len(names))
+    honest = params.honest(len(names))
     opened_in = {round_ for round_, _, _ in run.sent("Key")}
     return spent_by_sums(params, setting, run, opened_in, params.noise / math.sqrt(honest), len(names) - honest)
 

@@ -21,24 +21,20 @@ real; beyond, sizes and times of the ciphertexts are declared and the sums are t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Literal
 
 from emul.base.errors import TooFewClients
-from emul.primitives.he import threshold
 from emul.primitives.he.paillier import Packing, PublicKey, Share
-from emul.protocols import key_centre, noisy_gradients
+from emul.protocols import noisy_gradients, threshold_sums
 from emul.protocols.demands import shaped
-from emul.protocols.key_centre import Held, KeyParts, hold_keys, number, octets, wake_centre
+from emul.protocols.encrypted_sums import Encrypted
+from emul.protocols.key_centre import Held, hold_keys, number, wake_centre
 from emul.protocols.noisy_gradients import Private, noisy_gradient, spent_by_sums, stepped, wrong_privacy
 from emul.protocols.rounds import Model
-from emul.protocols.sealed import Desk, Sealed, fixed, total, wrong_encryption
-from emul.roles import Analysis, Message, Node, Realised, Setting, Vector, World, checks
-
-FRACTION, VALUE, SLOT = 20, 36, 48      # bits after the point, of a value, and of its slot
-SUMMANDS = 1 << (SLOT - 1 - VALUE)      # that a slot has room for
+from emul.protocols.sealed import Desk, Sealed, fixed, total
+from emul.protocols.threshold_sums import FRACTION, SLOT, VALUE, Threshold, answer, opened, wrong_threshold
+from emul.roles import Analysis, Message, Node, Realised, Setting, Vector, World
 
 
 @dataclass(frozen=True)
@@ -49,52 +45,14 @@ class Upload(Message):
 
 
 @dataclass(frozen=True)
-class Ask(Message):
-    """Server to client: decrypt this with your share."""
-
-    summed: Sealed
-
-
-@dataclass(frozen=True)
-class Partial(Message):
-    """Client to server."""
-
-    partial: Sealed
-
-
-@dataclass(frozen=True)
-class Params(Private):
-    t: int | None = None                # of K clients so many are honest at least; None: all
+class Params(Encrypted, Private):
     divide: Literal["t-1", "t"] = "t-1"         # what the variance of a sum's noise is divided by
-    least: int | None = None            # uploads without which there is no sum; None: K - t + 2, so 2 of honest ones
     bits: int = 2048                    # of the key
-    real_up_to: int = 300               # coordinates that are encrypted for real; beyond it is declared
-    deadline_s: float | None = None     # of the uploads; None: until the fate of each is known
-    answer_s: float | None = None       # of partial decryptions, before others are asked; None: likewise
 
 
-@dataclass(frozen=True)
-class Threshold:
-    """What follows from K and the parameters."""
-
-    parties: int                        # K
-    honest: int                         # t
-    least: int
-
-    @classmethod
-    def of(cls, p: Params, clients: int) -> Threshold:
-        """With the defaults put in."""
-        honest = clients if p.t is None else p.t
-        return cls(clients, honest, min(clients, clients - honest + 2) if p.least is None else p.least)
-
-    @property
-    def tbar(self) -> int:
-        """Partial decryptions that make one decryption."""
-        return self.parties - self.honest + 1
-
-    def share_of(self, p: Params) -> float:
-        """Standard deviation of one client's noise."""
-        return p.noise / math.sqrt(max(1, self.honest - (p.divide == "t-1")))
+def share_of(p: Params, clients: int) -> float:
+    """Standard deviation of one client's noise."""
+    return p.noise / math.sqrt(max(1, p.honest(clients) - (p.divide == "t-1")))
 
 
 def desk_of(node: Node, p: Params, n: int) -> Desk:
@@ -124,33 +82,9 @@ async def server(node: Node, p: Params) -> None:
                 raise TooFewClients(f"{len(got)} uploads, least = {sizes.least}")
             summed = await node.compute("add", total, c.box, [m.gradient for m in got.values()],
                                         cost_s=c.cost(add=len(got) - 1))
-            c_sum = await opened(c, p, sizes, summed, list(got))
+            c_sum = await opened(c, sizes, summed, list(got), p.answer_s)
             s.model = await node.compute("step", stepped, s.model, c_sum / 2.0**FRACTION, len(got), p.lr)
             node.report(parameters=s.model, received=len(got))
-
-
-async def opened(c: Desk, p: Params, sizes: Threshold, summed: Sealed, senders: Sequence[int]) -> Vector:
-    """What `summed` holds, (d,) int64, with tbar clients: first those that have sent, then others for who is silent.
-
-    Raises TooFewClients if there are no tbar of them.
-    """
-    node, found = c.node, dict[int, Partial]()
-    waiting = [*senders, *(k for k in node.clients if k not in senders)]
-    while (missing := sizes.tbar - len(found)) > 0:
-        asked, waiting = waiting[:missing], waiting[missing:]
-        if not asked:
-            raise TooFewClients(f"{len(found)} partial decryptions, tbar = {sizes.tbar}")
-        node.broadcast(asked, Ask(summed))
-        found |= await node.gather(Partial, asked, timeout_s=p.answer_s, accept=c.sound("partial", partial=True))
-    parts = {party(node, k): m.partial for k, m in found.items()}
-    cost_s = c.seconds_of(threshold.combine_seconds(p.bits, parts, sizes.parties))
-    values: Vector = await node.compute("combine", c.box.open_among, sizes.parties, summed, parts, c.d, cost_s=cost_s)
-    return values
-
-
-def party(node: Node, client: int) -> int:
-    """Which share is a client's, from 1."""
-    return 1 + node.clients.index(client)
 
 
 # --- clients and keys -------------------------------------------------------------------------------------------------
@@ -162,32 +96,19 @@ async def client(node: Node, p: Params) -> None:
             n, part = map(number, await hold_keys(node, s, 2, p.answer_s, "dealer"))
             c = desk_of(node, p, n)
             model = await node.recv(Model, node.server, accept=shaped(parameters=(c.d,)))
-            gradient = await noisy_gradient(node, model.parameters, p.clip, sizes.share_of(p))
+            gradient = await noisy_gradient(node, model.parameters, p.clip, share_of(p, sizes.parties))
             values = fixed(gradient, FRACTION, VALUE)
             node.send(node.server, Upload(await node.compute("encrypt", c.box.seal, values, c.rng,
                                                              cost_s=c.cost(encrypt=1))))
-            asked = await node.gather(Ask, [node.server], accept=c.sound("summed"))
-            for ask in asked.values():
-                each = threshold.partial_seconds(p.bits, sizes.parties)
-                node.send(node.server, Partial(await node.compute("partial", c.box.partial, Share(n, part), ask.summed,
-                                                                  cost_s=c.seconds_of(each))))
+            await answer(c, sizes, Share(n, part))
 
 
 async def dealer(node: Node, p: Params) -> None:
-    await key_centre.key_centre(node, partial(deal, node, p))
-
-
-def deal(node: Node, p: Params) -> dict[int, KeyParts]:
-    """n to the server, n and a share to each client."""
-    sizes = Threshold.of(p, len(node.clients))
-    dealt = threshold.deal(p.bits, sizes.parties, sizes.tbar, node.stream("keys"))
-    n = octets(dealt.public.n)
-    return {node.server: (n,), **{k: (n, octets(share.part))
-                                  for k, share in zip(node.clients, dealt.shares, strict=True)}}
+    await threshold_sums.dealer(node, p.bits, Threshold.of(p, len(node.clients)))
 
 
 HONEST = noisy_gradients.honest_gradient
-MESSAGES = (*key_centre.MESSAGES, Model, Upload, Ask, Partial)
+MESSAGES = (*threshold_sums.MESSAGES, Model, Upload)
 ROLES = {"server": server, "dealer": dealer, "client": client}
 PLACES = {"dealer": "server[1]"}
 STATELESS = ("client",)
@@ -195,27 +116,18 @@ STATELESS = ("client",)
 
 def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
-    p, K = params, world.clients
-    errors = (wrong_privacy(p) + checks.times(deadline=p.deadline_s, answer=p.answer_s)
-              + wrong_encryption(p.bits, p.real_up_to))
-    if p.t is not None and not 1 <= p.t <= K:
-        errors.append(f"t = {p.t}: expected 1 to {K}, the number of clients")
-    if p.least is not None and not 1 <= p.least <= K:
-        errors.append(f"least = {p.least}: expected 1 to {K}, the number of clients")
-    if K > SUMMANDS:
-        errors.append(f"bits = {p.bits}: a slot has room for {SUMMANDS} clients, found {K}")
-    return errors
+    return wrong_privacy(params) + wrong_threshold(params, params.bits, world.clients)
 
 
 def analysis(params: Params, setting: Setting, run: Realised) -> Analysis:
     """Vectors of ciphertexts a round, and epsilon of the rounds in which a sum was decrypted, as far as anybody had a
     part of it, by whose uploads were in the sum."""
     names = setting.roles["client"]
-    sizes = Threshold.of(params, len(names))
+    sizes, noise = Threshold.of(params, len(names)), share_of(params, len(names))
     opened_in = {round_ for round_, _, _ in run.sent("Partial")}
     found: Analysis = {"uploads_per_round": (float(len(names)), "messages.Upload"),
                        "partials_per_round": (float(sizes.tbar), "messages.Partial")}
-    return found | spent_by_sums(params, setting, run, opened_in, sizes.share_of(params), len(names) - sizes.honest)
+    return found | spent_by_sums(params, setting, run, opened_in, noise, len(names) - sizes.honest)
 
 
 EXAMPLE = """

@@ -111,7 +111,7 @@ def test_a_client_draws_its_part_of_the_noise() -> None:
     full = sigma_over_sensitivity(3.0, 1e-5)
     for t, divide, part in ((5, "t-1", 4), (5, "t", 5), (2, "t-1", 1), (1, "t-1", 1), (1, "t", 1)):
         p = tp_smc.Params(t=t, divide=divide)               # type: ignore[arg-type]
-        assert tp_smc.Threshold.of(p, 5).share_of(p) == pytest.approx(full / math.sqrt(part))
+        assert tp_smc.share_of(p, 5) == pytest.approx(full / math.sqrt(part))
     sizes = tp_smc.Threshold.of(tp_smc.Params(t=4), 5)
     assert (sizes.tbar, sizes.least) == (2, 3)
 
