@@ -41,7 +41,7 @@ class Params(Unmasked):
 
 def settled(p: Params) -> Settings:
     """The parameters of the protocol: nothing is clipped nor noised at a client."""
-    return plain.settled(p, preset="central", scales=p.scales, clip="off", own="none")
+    return plain.settled(p, preset="central", scales=p.scales)
 
 
 def sigma_of(s: Settings) -> float:

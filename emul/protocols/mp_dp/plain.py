@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -28,14 +28,9 @@ Gradient = Callable[[Mapping[int, np.ndarray], Opened, "NodeTask"], np.ndarray] 
 
 
 @dataclass(frozen=True)
-class Unmasked:
-    """Parameters of such a scheme."""
+class Disguising:
+    """Parameters of a scheme whose clients take gradients of a disguised model."""
 
-    eps: float | None = 3.0             # the guarantee that the noise is chosen for; None: no noise
-    delta: float = 1e-5
-    budget: Literal["round", "total"] = "round"     # eps is of each round, or of `rounds` together
-    rounds: int | None = None           # of the budget, with budget: total
-    bound: float = 1.0                  # B, of a client's contribution in the l2 norm
     mean_samples: float | None = None   # n / K, known to all: client k counts n_k over it; None: all count alike
     kappa: float = 1.5                  # of scales: log_uniform
     additive: Additive = "compact"      # r on the outputs
@@ -44,19 +39,32 @@ class Unmasked:
     loss: Loss = "squared"              # 1/2 |y^ - one-hot|^2; or, without the additive part, the task's own
     lr: float = 0.1
     dtype: Precision = "float64"        # of the model that travels, and of the blocks
+
+
+@dataclass(frozen=True)
+class Unmasked(Disguising):
+    """Parameters of a scheme whose blocks travel in the clear."""
+
+    eps: float | None = 3.0             # the guarantee that the noise is chosen for; None: no noise
+    delta: float = 1e-5
+    budget: Literal["round", "total"] = "round"     # eps is of each round, or of `rounds` together
+    rounds: int | None = None           # of the budget, with budget: total
+    bound: float = 1.0                  # B, of a client's contribution in the l2 norm
     fraction: float = 1.0               # of the clients, drawn each round
     stage_deadline_s: float | None = None   # of the blocks; None: until their fates are known
 
 
-_NO_MASKS: dict[str, Any] = {
+_NOTHING: dict[str, Any] = {
+    "eps": None, "delta": 1e-5, "budget": "round", "rounds": None, "bound": 1.0, "clip": "off", "own": "none",
     "masks": "off", "graph": "complete", "n": 1, "inflation": 1.0, "losses": 0, "noise": "gaussian",
-    "sigma_delta": None, "ring_bits": 64, "ring_fraction": None, "repair": "off", "threshold": None}
+    "sigma_delta": None, "ring_bits": 64, "ring_fraction": None, "repair": "off", "threshold": None,
+    "fraction": 1.0, "stage_deadline_s": None}
 
 
-def settled(p: Unmasked, **own: Any) -> Settings:
+def settled(p: Disguising, **own: Any) -> Settings:
     """The parameters, with what such a scheme does without. own: what it has besides."""
-    common = {name: getattr(p, name) for name in Unmasked.__dataclass_fields__}
-    return Settings(**common | _NO_MASKS | own)
+    given = {f.name: getattr(p, f.name) for f in fields(Unmasked if isinstance(p, Unmasked) else Disguising)}
+    return Settings(**_NOTHING | given | own)
 
 
 async def serve(node: Node, s: Settings, gradient: Gradient, sigma: float) -> None:

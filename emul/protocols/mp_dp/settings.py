@@ -33,7 +33,7 @@ _FRACTION_64 = 24
 class Settings:
     """The parameters of `emul.schemes.mp_dp`, those of the preset filled in, or of one of its relatives."""
 
-    preset: Preset | Literal["naive", "central"]
+    preset: Preset | Literal["naive", "central", "pile"]
     eps: float | None
     delta: float
     budget: Literal["round", "total"]
