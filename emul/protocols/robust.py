@@ -18,7 +18,9 @@ import numpy as np
 
 from emul.primitives import robust
 from emul.primitives.robust import Aggregation, Given
+from emul.primitives.selection import Written as Selection
 from emul.protocols.rounds import Aggregate, State, Update, synchronous_server
+from emul.protocols.selection import taking_part
 from emul.roles import Node, Vector, World, checks
 
 MEAN = "mean"
@@ -27,12 +29,12 @@ Written = str | dict[str, Any]          # a rule as a scenario writes it
 
 async def robust_server(node: Node, written: Written, mean: Aggregate | None, *, fraction: float | None = None,
                         deadline_s: float | None = None, finish_at: int | None = None, personal: bool = False,
-                        rate: float = 1.0) -> None:
+                        rate: float = 1.0, selection: Selection | None = None) -> None:
     """`synchronous_server` that aggregates by the rule `written`, w <- w + rate * A, or as `mean` does."""
     if written == MEAN:
         assert mean is not None
         await synchronous_server(node, mean, fraction=fraction, deadline_s=deadline_s, finish_at=finish_at,
-                                 personal=personal)
+                                 personal=personal, selection=selection)
         return
     rule = robust.choose(written)
     reference: list[Vector] = []        # of this round
@@ -52,7 +54,8 @@ async def robust_server(node: Node, written: Written, mean: Aggregate | None, *,
         node.offer("reference", update)
 
     await synchronous_server(node, aggregate, fraction=fraction, deadline_s=deadline_s, finish_at=finish_at,
-                             prepare=prepare if rule.rule.reference else None, personal=personal)
+                             prepare=prepare if rule.rule.reference else None, personal=personal,
+                             selection=selection)
 
 
 def apply(rule: robust.Chosen, updates: Mapping[int, Update], reference: list[Vector], state: Any) -> Aggregation:
@@ -69,8 +72,9 @@ def _tell(node: Node, clients: list[int], found: Aggregation) -> None:
     node.judged(clients, kept, weights)
 
 
-def wrong_rule(written: Written, fraction: float, world: World) -> list[str]:
-    """What is wrong with a rule, for a scheme's `check`. fraction: of the clients, drawn each round."""
+def wrong_rule(written: Written, fraction: float, world: World, selection: Selection | None = None) -> list[str]:
+    """What is wrong with a rule, for a scheme's `check`. fraction: of the clients, drawn each round; or a sound rule
+    that chooses them."""
     if written == MEAN:
         return []
     try:
@@ -78,7 +82,7 @@ def wrong_rule(written: Written, fraction: float, world: World) -> list[str]:
     except ValueError as error:
         return [f"aggregate = {written if isinstance(written, str) else next(iter(written), written)}: {error}"]
     said, errors = f"aggregate = {rule.name}", []
-    expected = max(1, round(fraction * world.clients))
+    expected = taking_part(selection, fraction, world.clients)
     if rule.least > expected:
         errors.append(f"{said}: needs {rule.least} updates, {expected} clients take part in a round")
     if rule.rule.reference and not checks.root_samples(world.task):

@@ -23,11 +23,14 @@ import numpy as np
 from emul.base.errors import NotDecodable
 from emul.learning import NodeTask
 from emul.primitives.compress import Codec
+from emul.primitives.selection import Written, choose
+from emul.protocols import selection as selecting
 from emul.protocols import updates
-from emul.protocols.updates import Mirror, Model, Sent, Update
+from emul.protocols.selection import Selecting
+from emul.protocols.updates import Compression, Mirror, Model, Sent, Update
 from emul.roles import Node, Received, Vector
 
-MESSAGES = updates.MESSAGES
+MESSAGES = (*updates.MESSAGES, *selecting.MESSAGES)
 
 Train = Callable[[Vector], Awaitable[tuple[Vector, int]]]               # w -> (Delta_k, n_k)
 Aggregate = Callable[[Vector, dict[int, Update]], Awaitable[Vector]]    # w, {client: its update} -> w of the next round
@@ -41,29 +44,32 @@ class State:
     model: Vector
     rule: Any = None                # what a robust rule wants back in the next round
     mirror: Mirror = field(default_factory=Mirror)
+    selecting: Selecting | None = None
 
 
 async def synchronous_server(node: Node, aggregate: Aggregate, *, fraction: float | None = None,
                              deadline_s: float | None = None, finish_at: int | None = None,
                              prepare: Prepare | None = None, personal: bool = False,
-                             up: Codec | None = None) -> None:
+                             up: Codec | None = None, selection: Written | None = None) -> None:
     """Rounds of the server, from the task's initial parameters.
 
     prepare: what it does with the model before it sends it.
     fraction: of the clients, drawn each round; None: all of them. deadline_s: how long to wait for updates; None: until
     the fate of every one is known. finish_at: end with this round; None: where the scenario says. personal: what counts
-    as accuracy are the clients' models; see `synchronous_client`. up: the scheme's own codec of updates.
+    as accuracy are the clients' models; see `synchronous_client`. up: the scheme's own codec of updates. selection: a
+    rule that chooses them (`emul.protocols.selection`).
     """
-    s = node.state(State(node.task.initial_parameters()))
+    s = node.state(State(node.task.initial_parameters(), selecting=selecting.begin(selection)))
     how = updates.compression(node, up)
     async for round_ in node.rounds():
         with round_:
-            cohort = node.clients if fraction is None else node.sample(node.clients, fraction)
             if prepare is not None:
                 await prepare(s.model)
+            cohort = await _cohort(node, s, fraction, deadline_s)
             node.offer("cohort", cohort)
-            await updates.send_model(node, how, s.mirror, cohort, s.model)
-            got = await updates.gather_updates(node, how, s.mirror, cohort, s.model.size, deadline_s)
+            if s.selecting is None or not s.selecting.probed:
+                await updates.send_model(node, how, s.mirror, cohort, s.model)
+            got = await _updates(node, how, s, cohort, deadline_s)
             s.model = finite(await aggregate(s.model, got))
             evaluate = partial(of_all, node.task.evaluate) if personal else None
             if fraction is None:
@@ -74,6 +80,24 @@ async def synchronous_server(node: Node, aggregate: Aggregate, *, fraction: floa
                 return
 
 
+async def _cohort(node: Node, s: State, fraction: float | None, deadline_s: float | None) -> list[int]:
+    if s.selecting is not None:
+        usual = max(1, round((fraction or 1.0) * len(node.clients)))
+        return await s.selecting.cohort(node, s.model, usual, deadline_s)
+    return node.clients if fraction is None else node.sample(node.clients, fraction)
+
+
+async def _updates(node: Node, how: Compression, s: State, cohort: list[int], deadline_s: float | None,
+                   ) -> dict[int, Update]:
+    rule, size = s.selecting, s.model.size
+    if rule is None:
+        return await updates.gather_updates(node, how, s.mirror, cohort, size, deadline_s)
+    got = await updates.gather_updates(node, how, s.mirror, cohort, size, deadline_s,
+                                       partial(rule.gather, node, deadline_s))
+    await rule.learn(node, {k: update.samples for k, update in got.items()})
+    return got
+
+
 def finite(model: Vector) -> Vector:
     """The model itself. Raises NotDecodable if it is no model: finite updates may have a sum that is not."""
     if not np.isfinite(model).all():
@@ -81,19 +105,27 @@ def finite(model: Vector) -> Vector:
     return model
 
 
-async def synchronous_client(node: Node, train: Train, *, personal: bool = False, up: Codec | None = None) -> None:
+async def synchronous_client(node: Node, train: Train, *, personal: bool = False, up: Codec | None = None,
+                             selection: Written | None = None) -> None:
     """Rounds of a client, which keeps nothing between them but what codecs want.
 
     personal: it has what it received and what it made of that evaluated on its own test samples, side by side.
+    selection: as at the server.
     """
     how = updates.compression(node, up)
     s = Sent() if how == updates.Compression() else node.state(Sent())
+    p = None if selection is None else choose(selection)
     async for round_ in node.rounds(of=node.server):
         with round_:
-            model = await updates.receive_model(node, how, s, node.task.dimension)
+            taking_part, model = await selecting.asked(node, p)
+            if not taking_part:
+                continue
+            if model is None:
+                model = await updates.receive_model(node, how, s, node.task.dimension)
             delta, samples = await train(model)
             if personal:
                 report_both(node, model, delta)
+            await selecting.tell(node, p, model)
             await updates.send_update(node, how, s, delta, samples)
 
 

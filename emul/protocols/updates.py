@@ -15,7 +15,7 @@ Bytes of the arrays in each message, without its header: Model and Update 4 d, p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -27,6 +27,7 @@ from emul.protocols.demands import both, demand, shaped, weighed
 from emul.roles import Message, Node, Octets, Vector
 
 F = TypeVar("F", bound=Message)
+Gather = Callable[[type[Any], Callable[[Any], None]], Awaitable[dict[int, Any]]]
 
 
 @dataclass(frozen=True)
@@ -124,12 +125,19 @@ def encoded(codec: Codec, s: Sent, delta: Vector, rng: np.random.Generator) -> n
 
 
 async def gather_updates(node: Node, how: Compression, s: Mirror, clients: Sequence[int], d: int,
-                         timeout_s: float | None) -> dict[int, Update]:
-    """At the server: {client: its update}, ascending, of those that came and could be decoded."""
+                         timeout_s: float | None, gather: Gather | None = None) -> dict[int, Update]:
+    """At the server: {client: its update}, ascending, of those that came and could be decoded.
+
+    gather: what takes the place of waiting for all clients until the timeout; (type, accept) to {client: message}.
+    """
+    def everybody(kind: type[Any], accept: Callable[[Any], None]) -> Awaitable[dict[int, Any]]:
+        return node.gather(kind, clients, timeout_s=timeout_s, accept=accept)
+
+    wait = gather or everybody
     if how.up is None:
-        found = await node.gather(Update, clients, timeout_s=timeout_s, accept=both(shaped(delta=(d,)), weighed))
+        found: dict[int, Update] = await wait(Update, both(shaped(delta=(d,)), weighed))
     else:
-        got = await node.gather(PackedUpdate, clients, timeout_s=timeout_s, accept=both(sound(how.up, d), weighed))
+        got = await wait(PackedUpdate, both(sound(how.up, d), weighed))
         found = await opened(node, how.up, got, d)
     answered(node, how, s, found)
     return found

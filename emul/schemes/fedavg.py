@@ -16,6 +16,7 @@ from typing import Any, Literal
 from emul.protocols import rounds
 from emul.protocols.robust import MEAN, robust_server, wrong_rule
 from emul.protocols.rounds import Update, synchronous_client, train_once
+from emul.protocols.selection import wrong_selection
 from emul.roles import Node, Vector, World, checks, weighted_mean
 
 
@@ -27,6 +28,7 @@ class Params:
     aggregate: str | dict[str, Any] = MEAN      # or a rule of emul.primitives.robust: median, {krum: {f: 2}}
     personal: bool = False              # `accuracy` is that of the clients' models after local training, on their own
     #                                     test samples, beside that of the received one
+    selection: str | dict[str, Any] | None = None       # or a rule of emul.primitives.selection: {oort: {count: 10}}
 
 
 async def server(node: Node, p: Params) -> None:
@@ -34,11 +36,11 @@ async def server(node: Node, p: Params) -> None:
         return await node.compute("aggregate", weighted_mean, model, updates, p.weights)
 
     await robust_server(node, p.aggregate, mean, fraction=p.fraction, deadline_s=p.deadline_s,
-                        personal=p.personal)
+                        personal=p.personal, selection=p.selection)
 
 
 async def client(node: Node, p: Params) -> None:
-    await synchronous_client(node, partial(train_once, node), personal=p.personal)
+    await synchronous_client(node, partial(train_once, node), personal=p.personal, selection=p.selection)
 
 
 HONEST = rounds.honest_update
@@ -50,7 +52,8 @@ STATELESS = ("client",)
 def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
     return (checks.fractions(fraction=params.fraction) + checks.times(deadline=params.deadline_s)
-            + wrong_rule(params.aggregate, params.fraction, world))
+            + wrong_selection(params.selection, world)
+            + wrong_rule(params.aggregate, params.fraction, world, params.selection))
 
 
 EXAMPLE = """

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from emul.protocols import rounds
 from emul.protocols.robust import robust_server
 from emul.protocols.rounds import synchronous_client, train_once
+from emul.protocols.selection import wrong_selection
 from emul.roles import Node, World, checks
 
 
@@ -23,15 +25,16 @@ class Params:
     fraction: float = 1.0               # of the clients, drawn each round
     deadline_s: float | None = None     # None: wait until the fate of every update is known
     personal: bool = False              # as in fedavg: `accuracy` is that of the clients' models after local training
+    selection: str | dict[str, Any] | None = None       # as in fedavg: a rule that chooses who takes part
 
 
 async def server(node: Node, p: Params) -> None:
     await robust_server(node, "fltrust", None, fraction=p.fraction, deadline_s=p.deadline_s,
-                        personal=p.personal, rate=p.rate)
+                        personal=p.personal, rate=p.rate, selection=p.selection)
 
 
 async def client(node: Node, p: Params) -> None:
-    await synchronous_client(node, partial(train_once, node), personal=p.personal)
+    await synchronous_client(node, partial(train_once, node), personal=p.personal, selection=p.selection)
 
 
 HONEST = rounds.honest_update
@@ -43,7 +46,7 @@ STATELESS = ("client",)
 def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
     wrong = checks.positive(rate=params.rate) + checks.fractions(fraction=params.fraction) \
-        + checks.times(deadline=params.deadline_s)
+        + checks.times(deadline=params.deadline_s) + wrong_selection(params.selection, world)
     if not checks.root_samples(world.task):
         wrong.append("no root data at the server: expected root in the task, such as {samples: 100}")
     return wrong

@@ -17,6 +17,7 @@ from emul.primitives import robust
 from emul.protocols import rounds
 from emul.protocols.robust import robust_server
 from emul.protocols.rounds import Update, synchronous_client, train_once
+from emul.protocols.selection import taking_part, wrong_selection
 from emul.roles import Node, Vector, World, checks, weighted_mean
 
 
@@ -28,6 +29,7 @@ class Params:
     deadline_s: float | None = None     # None: wait until the fate of every update is known
     fraction: float = 1.0               # of the clients, drawn each round
     personal: bool = False              # as in fedavg: `accuracy` is that of the clients' models after local training
+    selection: str | dict[str, Any] | None = None       # as in fedavg: a rule that chooses who takes part
 
 
 def rule(p: Params) -> dict[str, Any]:
@@ -41,11 +43,12 @@ async def server(node: Node, p: Params) -> None:
     async def mean(model: Vector, updates: dict[int, Update]) -> Vector:
         return weighted_mean(model, updates, "uniform")
 
-    await robust_server(node, rule(p), mean, fraction=p.fraction, deadline_s=p.deadline_s, personal=p.personal)
+    await robust_server(node, rule(p), mean, fraction=p.fraction, deadline_s=p.deadline_s, personal=p.personal,
+                        selection=p.selection)
 
 
 async def client(node: Node, p: Params) -> None:
-    await synchronous_client(node, partial(train_once, node), personal=p.personal)
+    await synchronous_client(node, partial(train_once, node), personal=p.personal, selection=p.selection)
 
 
 HONEST = rounds.honest_update
@@ -56,14 +59,15 @@ STATELESS = ("client",)
 
 def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
-    p, taking_part = params, max(1, round(params.fraction * world.clients))
-    errors = checks.fractions(fraction=p.fraction) + checks.times(deadline=p.deadline_s)
+    p, expected = params, taking_part(params.selection, params.fraction, world.clients)
+    errors = (checks.fractions(fraction=p.fraction) + checks.times(deadline=p.deadline_s)
+              + wrong_selection(p.selection, world))
     try:
         least = robust.choose(rule(p)).least
     except ValueError as error:
         return [*errors, f"f = {p.f}: {error}"]
-    if least > taking_part:
-        errors.append(f"f = {p.f}: needs {least} updates, {taking_part} clients take part in a round")
+    if least > expected:
+        errors.append(f"f = {p.f}: needs {least} updates, {expected} clients take part in a round")
     return errors
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from emul.protocols import rounds
 from emul.protocols.robust import robust_server, wrong_rule
 from emul.protocols.rounds import synchronous_client, train_once
+from emul.protocols.selection import wrong_selection
 from emul.roles import Node, World, checks
 
 
@@ -22,6 +23,7 @@ class Params:
     fraction: float = 1.0               # of the clients, drawn each round
     deadline_s: float | None = None     # None: wait until the fate of every update is known
     personal: bool = False              # as in fedavg: `accuracy` is that of the clients' models after local training
+    selection: str | dict[str, Any] | None = None       # as in fedavg: a rule that chooses who takes part
 
 
 def rule(p: Params) -> dict[str, Any]:
@@ -31,11 +33,11 @@ def rule(p: Params) -> dict[str, Any]:
 
 async def server(node: Node, p: Params) -> None:
     await robust_server(node, rule(p), None, fraction=p.fraction, deadline_s=p.deadline_s,
-                        personal=p.personal)
+                        personal=p.personal, selection=p.selection)
 
 
 async def client(node: Node, p: Params) -> None:
-    await synchronous_client(node, partial(train_once, node), personal=p.personal)
+    await synchronous_client(node, partial(train_once, node), personal=p.personal, selection=p.selection)
 
 
 HONEST = rounds.honest_update
@@ -46,10 +48,11 @@ STATELESS = ("client",)
 
 def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
-    found = checks.fractions(fraction=params.fraction) + checks.times(deadline=params.deadline_s)
+    found = (checks.fractions(fraction=params.fraction) + checks.times(deadline=params.deadline_s)
+             + wrong_selection(params.selection, world))
     said = f"f = {params.f}" if params.f is not None else f"beta = {params.beta}"
     return found + [f"{said}: {text.partition(': ')[2].removeprefix('trimmed_mean: ')}"
-                    for text in wrong_rule(rule(params), params.fraction, world)]
+                    for text in wrong_rule(rule(params), params.fraction, world, params.selection)]
 
 
 EXAMPLE = """

@@ -1,0 +1,227 @@
+"""Choosing who takes part in a synchronous round by a rule of `emul.primitives.selection`.
+
+    server      asks candidates, if the rule wants to know of them: Call, or Probe with the model
+    candidate   answers: Here, or Told with its loss
+    server      says to each whether it takes part: Verdict; then sends its model to those that it has not probed
+    client      sends Told, if the rule learns from who takes part, and its update
+    server      ends the round with the first K updates
+
+A scheme has a parameter `selection`, None by default, and its roles call, in this order,
+
+    server      selecting = node.state(...).selecting, which is begin(p.selection); selecting.cohort, .gather, .learn
+    client      asked, then its training, then tell
+
+K is `count` of the rule, or what the scheme's fraction comes to; ceil(over K) are chosen. What candidates answer is
+waited for until the scheme's deadline, or the window of the rule. Bytes of the arrays, without headers: Probe 4 d.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+
+from emul.base.errors import TooFewClients
+from emul.base.streams import generator
+from emul.learning import NodeTask
+from emul.primitives.selection import Common, Heard, Rule, Written, begun, choose
+from emul.primitives.selection.choice import PowerOfChoice
+from emul.primitives.selection.uniform import Available
+from emul.protocols.demands import demand, shaped
+from emul.roles import Message, Node, Vector, World
+
+M = TypeVar("M", bound=Message)
+
+MOST_TOLD = 1e12                    # beyond it a loss is none
+
+
+@dataclass(frozen=True)
+class Call(Message):
+    """Server to candidate: are you there?"""
+
+
+@dataclass(frozen=True)
+class Here(Message):
+    """Candidate to server."""
+
+
+@dataclass(frozen=True)
+class Probe(Message):
+    """Server to candidate: how large is your loss?"""
+
+    parameters: Vector              # w, (d,) float32
+
+
+@dataclass(frozen=True)
+class Told(Message):
+    """Client to server: its loss, its utility or its accuracy, as the rule wants it."""
+
+    value: float
+
+
+@dataclass(frozen=True)
+class Verdict(Message):
+    """Server to candidate: whether it takes part."""
+
+    chosen: bool
+
+
+MESSAGES = (Call, Here, Probe, Told, Verdict)
+
+
+@dataclass
+class Selecting:
+    """A rule at a server, over a run. It is part of the server's state."""
+
+    p: Common
+    rule: Rule
+    chosen: list[int] = field(default_factory=list)     # of this round
+    need: int = 0                                       # updates that end it
+    since_s: float = 0.0                                # virtual time of the choice
+    seconds: dict[int, float] = field(default_factory=dict)     # client -> from the choice to its update
+
+    @property
+    def probed(self) -> bool:
+        """Whether those who are chosen have the model already."""
+        return self.p.asks == "loss"
+
+    async def cohort(self, node: Node, model: Vector, usual: int, deadline_s: float | None) -> list[int]:
+        """Those who take part in this round, ascending. usual: K where the rule has none. Raises TooFewClients."""
+        K = min(self.p.count or usual, len(node.clients))
+        count = min(math.ceil(self.p.over * K - 1e-9), len(node.clients))
+        rng = generator(node.seed, "selection", node.name, node.round)
+        candidates, answers = list[int](), dict[int, float]()
+        if self.p.asks:
+            candidates = self.rule.candidates(rng, node.clients, count)
+            answers = await ask(node, self.p, candidates, model, deadline_s)
+        self.chosen = self.rule.choose(rng, node.clients, count, node.round, answers)
+        node.broadcast([k for k in candidates if k in self.chosen], Verdict(True))
+        node.broadcast([k for k in candidates if k not in self.chosen], Verdict(False))
+        if not self.chosen:
+            raise TooFewClients(f"none of the {len(candidates)} clients that were asked has answered")
+        self.need = K if K <= len(self.chosen) <= count else len(self.chosen)
+        self.since_s, self.seconds = node.now, {}
+        return self.chosen
+
+    async def gather(self, node: Node, timeout_s: float | None, kind: type[M], accept: Callable[[M], None],
+                     ) -> dict[int, M]:
+        """`node.gather` of the cohort, which ends with the first K, and notes when each came."""
+        got, waiting = dict[int, M](), set(self.chosen)
+        while waiting and len(got) < self.need:
+            left = None if timeout_s is None else max(0.0, self.since_s + timeout_s - node.now)
+            came = await node.gather(kind, waiting, timeout_s=left, need=1, accept=accept)
+            if not came:
+                break
+            got |= came
+            waiting -= came.keys()
+            self.seconds |= dict.fromkeys(came, node.now - self.since_s)
+        return dict(sorted(got.items()))
+
+    async def learn(self, node: Node, samples: Mapping[int, int]) -> None:
+        """The round is over, with these updates. samples: {client: n_k}. Raises TooFewClients: fewer than `least`."""
+        told: dict[int, float] = {}
+        if self.p.tells and self.seconds:
+            got = await node.gather(Told, self.seconds, timeout_s=0.0, accept=sensible)    # sent before the updates
+            told = {k: message.value for k, message in got.items()}
+        self.rule.learn(Heard(node.round, self.chosen, dict(sorted(self.seconds.items())), node.now - self.since_s,
+                              told, samples))
+        if len(samples) < self.p.least:
+            raise TooFewClients(f"{len(samples)} of {len(self.chosen)} clients have answered, least = {self.p.least}")
+
+
+def begin(written: Written | None) -> Selecting | None:
+    """What a server's state begins with; None: no rule is given."""
+    if written is None:
+        return None
+    p = choose(written)
+    return Selecting(p, begun(p))
+
+
+async def ask(node: Node, p: Common, candidates: Collection[int], model: Vector, deadline_s: float | None,
+              ) -> dict[int, float]:
+    """What the candidates answer in time: {client: its loss}, or 0 of those that are there."""
+    if isinstance(p, Available):
+        node.broadcast(candidates, Call())
+        return dict.fromkeys(await node.gather(Here, candidates, timeout_s=p.window_s), 0.0)
+    node.broadcast(candidates, Probe(model))
+    got = await node.gather(Told, candidates, timeout_s=deadline_s, accept=sensible)
+    return {k: message.value for k, message in got.items()}
+
+
+def sensible(message: Told) -> None:
+    """For `accept`: the value is one that a loss may have."""
+    demand(0 <= message.value <= MOST_TOLD, "value: no loss, utility or accuracy")
+
+
+# --- at a client --------------------------------------------------------------------------------------------------
+
+async def asked(node: Node, p: Common | None) -> tuple[bool, Vector | None]:
+    """What comes before the model: (whether this client takes part, the model if it has come already)."""
+    if p is None or not p.asks:
+        return True, None
+    model = None
+    if isinstance(p, Available):
+        await node.recv(Call, node.server)
+        node.send(node.server, Here())
+    else:
+        assert isinstance(p, PowerOfChoice)
+        probe = await node.recv(Probe, node.server, accept=shaped(parameters=(node.task.dimension,)))
+        model = probe.parameters
+        most = p.batch if p.loss == "cpow_d" else 0
+        node.send(node.server, Told(await node.compute("probe", mean_loss, node.task, model, most)))
+    verdict = await node.recv(Verdict, node.server)
+    return verdict.chosen, model
+
+
+async def tell(node: Node, p: Common | None, model: Vector) -> None:
+    """Before the update: what the rule wants to know. model: as it was received."""
+    if p is not None and p.tells:
+        node.send(node.server, Told(await node.compute("measure", measured, node.task, model, p.tells)))
+
+
+def mean_loss(task: NodeTask, model: Vector, most: int) -> float:
+    """On this client's training samples, on at most so many of them; 0: on all. Without samples it is 0."""
+    return float(task.loss(model, most=most)) if task.samples() else 0.0
+
+
+def measured(task: NodeTask, model: Vector, what: str) -> float:
+    """What a rule `tells`: the loss; Oort's utility, n sqrt(mean of squared losses); the accuracy on own tests."""
+    if what == "accuracy":
+        return float(task.evaluate_own(model)["accuracy"])
+    if what == "loss" or not task.samples():
+        return mean_loss(task, model, 0)
+    losses = np.asarray(task.loss(model, each=True), np.float64)
+    return float(len(losses) * math.sqrt(np.mean(losses**2)))
+
+
+# --- in a scenario ------------------------------------------------------------------------------------------------
+
+def wrong_selection(written: Any, world: World) -> list[str]:
+    """What is wrong with a rule, for a scheme's `check`."""
+    if written is None:
+        return []
+    try:
+        p = choose(written)
+    except ValueError as error:
+        return [f"selection = {written if isinstance(written, str) else next(iter(written), written)}: {error}"]
+    if p.count is not None and p.count > world.clients:
+        return [f"selection = {name_of(written)}: count = {p.count}: expected at most {world.clients}, the number of "
+                "clients"]
+    return []
+
+
+def name_of(written: Written) -> str:
+    """Of the rule."""
+    return written if isinstance(written, str) else next(iter(written))
+
+
+def taking_part(written: Written | None, fraction: float, clients: int) -> int:
+    """How many updates a round has if all answer. A rule that is wrong counts as none."""
+    try:
+        count = None if written is None else choose(written).count
+    except ValueError:
+        count = None
+    return min(clients, count or max(1, round(fraction * clients)))

@@ -1,0 +1,248 @@
+"""Selection in synchronous rounds: who is asked, told, waited for, and what a round costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from emul import engine
+from emul.base import rows as R
+from emul.base.errors import ScenarioError
+from emul.protocols.rounds import Model, Update
+from emul.protocols.selection import Call, Here, Probe, Told, Verdict
+from emul.record.journal import MemoryJournal
+from emul.scenario import loads
+from emul.schemes import fedavg
+from emul.testing import Ran, check_scheme, drive
+from emul.testing.drive import Driven
+from emul.workers.twin import Twin
+
+
+class Task:
+    """A model of one number, whose loss is it."""
+
+    dimension = 1
+
+    def initial_parameters(self) -> np.ndarray:
+        return np.ones(1, np.float32)
+
+    def samples(self) -> int:
+        return 3
+
+    def local_update(self, model: np.ndarray) -> tuple[np.ndarray, int]:
+        return np.float32([0.5]), 3
+
+    def loss(self, model: np.ndarray, each: bool = False, most: int = 0) -> Any:
+        return np.array([1.0, 2.0, 2.0]) if each else 5.0 / 3
+
+
+def server(selection: Any, clients: int = 6, rounds: int = 1, **params: Any) -> Driven:
+    return drive(fedavg.server, fedavg.Params(selection=selection, **params), clients=range(1, clients + 1),
+                 task=Task(), rounds=rounds)
+
+
+def client(selection: Any) -> Driven:
+    return drive(fedavg.client, fedavg.Params(selection=selection), id=1, task=Task())
+
+
+def update(value: float = 1.0) -> Update:
+    return Update(np.float32([value]), 3)
+
+
+def test_over_selection_ends_a_round_with_the_first_k_updates():
+    role = server({"uniform": {"count": 3, "over": 1.3}}, deadline_s=10.0, rounds=2)
+    cohort = list(role.sent(Model))
+    assert len(cohort) == 4                                 # 1.3 * 3, rounded up
+    for k in cohort[1:]:
+        assert role.reports == []
+        role.deliver({k: update(2.0)})
+    assert role.reports == [{"received": 3, "cohort": 4}]
+    assert role.node.state(None).model[0] == 3.0
+
+
+def test_a_round_with_too_few_updates_at_its_deadline_is_abandoned():
+    role = server({"uniform": {"count": 3, "over": 1.3, "least": 2}}, deadline_s=10.0)
+    role.deliver({next(iter(role.sent(Model))): update(7.0)})
+    role.advance_to(10.0)
+    assert role.reports == []
+    assert role.node.state(None).model[0] == 1.0
+    assert role.ended == ""
+
+
+def test_without_a_deadline_a_round_ends_when_all_fates_are_known():
+    role = server({"uniform": {"count": 3}})
+    role.deliver({next(iter(role.sent(Model))): update(2.0)})
+    role.settle()
+    assert role.reports == [{"received": 1, "cohort": 3}]
+
+
+def test_pow_d_probes_candidates_and_sends_the_model_to_nobody_again():
+    role = server({"power_of_choice": {"count": 2, "candidates": 4}}, deadline_s=5.0)
+    asked = list(role.sent(Probe))
+    assert len(asked) == 4
+    role.deliver({asked[0]: Told(0.5), asked[1]: Told(3.0), asked[3]: Told(2.0)})
+    role.advance_to(5.0)                                    # asked[2] is silent
+    assert {k: m.chosen for k, m in role.sent(Verdict).items()} == {
+        asked[0]: False, asked[1]: True, asked[2]: False, asked[3]: True}
+    assert role.sent(Model) == {}
+    role.deliver({asked[1]: update(1.0), asked[3]: update(3.0)})
+    assert role.reports == [{"received": 2, "cohort": 2}]
+    assert role.node.state(None).model[0] == 3.0
+
+
+def test_a_client_that_is_probed_trains_only_if_it_is_chosen():
+    for chosen in (True, False):
+        role = client("power_of_choice")
+        role.deliver({0: Probe(np.ones(1, np.float32))})
+        assert role.sent(Told)[0].value == pytest.approx(5 / 3)
+        role.deliver({0: Verdict(chosen)})
+        assert role.computed == (["probe", "train"] if chosen else ["probe"])
+        assert bool(role.sent(Update)) == chosen
+
+
+def test_only_those_that_say_that_they_are_there_are_chosen():
+    role = server({"available": {"count": 2, "window": "500 ms"}}, deadline_s=5.0)
+    asked = list(role.sent(Call))
+    assert len(asked) == 4
+    role.deliver({asked[0]: Here(), asked[2]: Here(), asked[3]: Here()})
+    assert role.deadline == 0.5
+    role.advance_to(0.5)
+    cohort = list(role.sent(Model))
+    assert len(cohort) == 2
+    assert asked[1] not in cohort
+    role.deliver({k: update() for k in cohort})
+    assert role.reports == [{"received": 2, "cohort": 2}]
+
+
+def test_nobody_there_is_an_outcome_of_the_round():
+    role = server("available", deadline_s=5.0)
+    role.advance_to(1.0)
+    assert (role.reports, role.ended) == ([], "")
+
+
+def test_a_client_says_that_it_is_there_and_waits_for_the_model():
+    role = client("available")
+    role.deliver({0: Call()})
+    assert list(role.sent(Here)) == [0]
+    role.deliver({0: Verdict(True)})
+    assert role.computed == []
+    role.deliver({0: Model(np.ones(1, np.float32))})
+    assert role.computed == ["train"]
+
+
+def test_clients_tell_oort_the_utility_that_the_paper_has():
+    role = client({"oort": {"count": 2}})
+    role.deliver({0: Model(np.ones(1, np.float32))})
+    assert role.sent(Told)[0].value == pytest.approx(3 * np.sqrt((1 + 4 + 4) / 3))
+    assert role.computed == ["train", "measure"]
+
+
+def test_the_server_learns_utilities_and_times_of_those_that_answered():
+    role = server({"oort": {"count": 2}}, clients=2, deadline_s=9.0)
+    role.deliver({1: Told(8.0)})
+    role.advance_to(2.5)
+    role.deliver({1: update()})
+    role.advance_to(9.0)                                    # client 2 is silent
+    known = role.node.state(None).selecting.rule.known
+    assert (known[1].utility, known[1].seconds) == (8.0, 2.5)
+    assert (known[2].utility, known[2].seconds) == (0.0, 9.0)
+
+
+@pytest.mark.parametrize("value", [-1.0, 1e300])
+def test_what_is_no_loss_is_rejected(value: float):
+    role = server({"power_of_choice": {"count": 1, "candidates": 6}}, deadline_s=5.0)
+    role.deliver({2: Told(value)})
+    role.advance_to(5.0)
+    assert role.rejected == {2: "value: no loss, utility or accuracy"}
+
+
+# --- over a network -------------------------------------------------------------------------------------------------
+
+TEXT = """
+emul: 1
+name: selection
+seed: 5
+topology: {generator: star, clients: 8}
+links: [{match: "*", latency: 20 ms, bandwidth: 10 Mbit/s}]
+nodes: [{match: client2, speed: 0.1}, {match: client5, speed: 0.2}]
+task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic, solver: {sgd: {lr: 0.1, steps: 2, batch: 16}}}
+compute: {mode: zero}
+schemes: [{name: SCHEME, deadline: 30 s, selection: RULE}]
+stop: {rounds: 6}
+"""
+COSTS = {"client/train": 0.5, "client/measure": 0.01, "client/probe": 0.01, "server/aggregate": 0.001}
+
+
+def run(rule: str, scheme: str = "fedavg") -> Ran:
+    scenario = loads(TEXT.replace("SCHEME", scheme).replace("RULE", rule), "t")
+    (name, raw), = scenario.schemes
+    costs = engine.CostSource("profile", {f"{name}/{key}": [cost, 0.0] for key, cost in COSTS.items()})
+    wiring = engine.wire(scenario, name, raw, costs=costs)
+    journal = MemoryJournal(engine.header(wiring))
+    finished = engine.execute(wiring, Twin(), journal)
+    return Ran(journal.rows, journal.header, finished, journal.close())
+
+
+def models(ran: Ran) -> list[str]:
+    return [row[5] for row in ran.rows if row[0] == R.REPORT and row[5]]
+
+
+def trained(ran: Ran) -> list[set[int]]:
+    """Who has sent an update, round by round."""
+    rounds: dict[int, set[int]] = {}
+    for row in ran.rows:
+        if row[0] == R.SEND and row[5] == "Update":
+            rounds.setdefault(row[8], set()).add(row[2])
+    return [rounds[number] for number in sorted(rounds)]
+
+
+def test_uniform_selection_of_everybody_is_plain_fedavg_to_the_bit():
+    assert models(run("uniform")) == models(run("none"))
+
+
+def test_tifl_waits_for_slow_clients_in_rounds_of_theirs_alone():
+    ran = run("{tifl: {count: 2, tiers: 4}}")
+    profiling, *rest = trained(ran)
+    assert len(profiling) == 8
+    slow = {2, 5}
+    assert all(cohort <= slow or not cohort & slow for cohort in rest)
+
+
+@pytest.mark.parametrize("rule", ["{uniform: {count: 3, over: 2}}", "{oort: {count: 3, step: 1 s}}",
+                                  "{power_of_choice: {count: 3, candidates: 6}}",
+                                  "{power_of_choice: {count: 3, candidates: 6, loss: rpow_d}}",
+                                  "{available: {count: 3}}"])
+def test_every_rule_runs_rounds_of_so_many_updates(rule: str):
+    ran = run(rule)
+    assert not ran.invariants.violations
+    assert not ran.summary["violations"]
+    assert [row[4]["received"] for row in ran.rows if row[0] == R.REPORT] == [3] * 6
+
+
+def test_over_selection_is_faster_than_waiting_for_everybody():
+    assert run("{uniform: {count: 4, over: 2}}").kernel.end_ns < run("uniform").kernel.end_ns / 2
+
+
+def test_robust_schemes_select_too():
+    ran = run("{uniform: {count: 5}}", "krum")
+    assert [row[4]["received"] for row in ran.rows if row[0] == R.REPORT and "received" in row[4]] == [5] * 6
+
+
+@pytest.mark.parametrize(("rule", "said"), [
+    ("{uniform: {count: 9}}", "expected at most 8, the number of clients"),
+    ("orot", 'did you mean "oort"')])
+def test_a_wrong_rule_is_an_error_of_the_scenario(rule: str, said: str):
+    with pytest.raises(ScenarioError, match=said):
+        run(rule)
+
+
+RULES = ["{oort: {count: 3, step: 1 s, over: 1.3}}", "{power_of_choice: {count: 2, candidates: 4}}",
+         "{available: {count: 2, window: 200 ms, prefer: rare}}", "{tifl: {count: 2, tiers: 2, interval: 1}}"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", RULES)
+def test_a_scheme_with_a_rule_conforms(rule: str):
+    check_scheme("fedavg", fedavg.EXAMPLE.replace("deadline: 1 s", f"deadline: 1 s, selection: {rule}"), pools=[])
