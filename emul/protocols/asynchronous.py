@@ -97,6 +97,11 @@ class Handed:
                 return
             del self.training[k]
 
+    def forget(self, clients: Collection[int]) -> None:
+        """Give these clients up."""
+        for k in clients:
+            self.training.pop(k, None)
+
     def told(self) -> int:
         """How many updates were dropped since this was asked last."""
         dropped, self.dropped = self.dropped, 0

@@ -208,7 +208,8 @@ FAST = ("fedavg", "secagg")
 def cases(every: bool) -> list[Any]:
     found = []
     for name in schemes.known():
-        for role in ["client"] + ["server"] * (name in SEVERAL):
+        learns = "client" if "client" in schemes.find(name).ROLES else "peer"
+        for role in [learns] + ["server"] * (name in SEVERAL):
             slow = not every and name not in FAST
             found.append(pytest.param(name, role, marks=pytest.mark.slow) if slow else (name, role))
     return found

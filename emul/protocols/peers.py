@@ -1,0 +1,29 @@
+"""Who is a peer's neighbour, for schemes without a server: roles are placed on nodes of the kind peer, or client."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from emul.roles import World
+
+Graph = Literal["topology", "ring", "complete"]
+
+PLACES = {"peer": "peer | client"}
+
+
+def neighbours(world: World, i: int, graph: Graph) -> list[int]:
+    """Ascending, of peer i: in the topology those to which a way leads on which no other node lies; on a ring those
+    before and after it in the order of numbers; or all others."""
+    peers = world.roles["peer"]
+    if graph == "topology":
+        return [j for j in world.neighbours(i) if j in set(peers)]
+    if graph == "complete":
+        return [j for j in peers if j != i]
+    at = peers.index(i)
+    return sorted({peers[at - 1], peers[(at + 1) % len(peers)]} - {i})
+
+
+def alone(world: World, graph: Graph) -> list[str]:
+    """What is wrong with the graph, for a scheme's `check`: every peer needs a neighbour."""
+    lost = [i for i in world.roles["peer"] if not neighbours(world, i, graph)]
+    return [f"graph = {graph}: {world.names[lost[0]]} has no neighbour"] if lost else []

@@ -1,0 +1,92 @@
+"""D-PSGD: peers average with their neighbours while they train; there is no server. Lian et al., NeurIPS 2017, Alg. 1.
+
+    peer i      x_i <- sum_j W_ij x_j + Delta_i         Delta_i: local training from x_i, parameters after minus before
+
+W are Metropolis weights (`emul.primitives.gossip`). One step of SGD is the paper's rule; more are its usual extension.
+What does not come from a neighbour counts as one's own model. A round is over for a peer when its neighbours' models of
+the round are there, or their fates known, or at `deadline`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from emul.primitives.gossip import metropolis
+from emul.primitives.means import weighted_sum
+from emul.protocols import peers
+from emul.protocols.demands import shaped
+from emul.protocols.peers import Graph, neighbours
+from emul.protocols.rounds import finite
+from emul.roles import Message, Node, Vector, World, checks
+
+
+@dataclass(frozen=True)
+class Model(Message):
+    """To every neighbour."""
+
+    parameters: Vector                  # x_i, (d,) float32
+
+
+@dataclass(frozen=True)
+class Params:
+    graph: Graph = "topology"           # who is whose neighbour
+    deadline_s: float | None = None     # of a round; None: until the fate of every model is known
+
+
+@dataclass
+class State:
+    model: Vector
+
+
+async def peer(node: Node, p: Params) -> None:
+    s = node.state(State(node.task.initial_parameters()))
+    near = neighbours(node.world, node.id, p.graph)
+    weights = metropolis(node.id, {i: neighbours(node.world, i, p.graph) for i in (node.id, *near)})
+    sound = shaped(parameters=s.model.shape)
+    async for round_ in node.rounds(sync=near):
+        with round_:
+            begun_s = node.now
+            node.broadcast(near, Model(s.model))
+            delta, _ = await node.compute("train", node.task.local_update, s.model)
+            left_s = None if p.deadline_s is None else max(0.0, begun_s + p.deadline_s - node.now)
+            got = await node.gather(Model, near, timeout_s=left_s, accept=sound)
+            models = {node.id: s.model, **{j: message.parameters for j, message in got.items()}}
+            s.model = finite(await node.compute("average", averaged, node.id, models, weights, delta))
+            node.report(parameters=s.model, received=len(got))
+
+
+def averaged(i: int, models: Mapping[int, Vector], weights: Mapping[int, float], delta: Vector) -> Vector:
+    """sum_j W_ij x_j + Delta_i, in float64, by ascending j. What is missing counts as x_i."""
+    present = {j: weights[j] for j in models if j != i}
+    mixed = weighted_sum(models, {**present, i: 1 - sum(present.values())})
+    return (mixed + delta).astype(np.float32)
+
+
+MESSAGES = (Model,)
+ROLES = {"peer": peer}
+PLACES = peers.PLACES
+KNOWS_TOPOLOGY = True
+
+
+def check(params: Params, world: World) -> list[str]:
+    """What is wrong with these parameters, if anything."""
+    return checks.times(deadline=params.deadline_s) + peers.alone(world, params.graph)
+
+
+EXAMPLE = """
+emul: 1
+name: gossip
+seed: 7
+topology: {generator: complete, peers: 5}
+links:
+  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
+  - {match: "*->peer1", outage: {model: bernoulli, p: 0.1, per: round}}
+task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
+       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
+compute: {mode: zero}
+schemes: [{name: gossip, graph: ring, deadline: 1 s}]
+stop: {rounds: 3}
+"""
