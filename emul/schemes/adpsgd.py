@@ -107,7 +107,7 @@ async def serve(node: Node, s: State, until_s: float, j: int | None = None) -> V
             s.gone.add(message.sender)
             if message.sender == j:
                 return None
-        elif (message.sender, message.number) == (j, s.offers):
+        elif isinstance(message, Answer) and (message.sender, message.number) == (j, s.offers):
             return message.parameters
 
 

@@ -36,7 +36,8 @@ def choose(written: Written) -> Common:
     >>> choose({"uniform": {"count": 10, "over": 1.3}})
     Uniform(count=10, over=1.3, least=1)
     """
-    return written_choice(_in_seconds(written), KINDS, "selection")[1]      # type: ignore[no-any-return]
+    p: Common = written_choice(_in_seconds(written), KINDS, "selection")[1]
+    return p
 
 
 def begun(p: Common) -> Rule:
