@@ -3,8 +3,14 @@
 Schemes really run in worker processes; a SimPy event calendar decides, in virtual time, when each message arrives or
 that it is lost; every byte is counted.
 
+    emul.run(scenario)        run the schemes of a scenario: a path, a mapping or a Scenario
+    emul.compare(scenario)    the same on several seeds, and what differs between the schemes
+    emul.sweep(scenario)      the same for every combination of values
+    emul.check, emul.explain  what is wrong with a scenario, and what it amounts to
     emul.load_run(path)       the tables of a run directory, as pandas frames: see `emul.record.tables`
     emul.load_study(path)     the tables of a sweep or a comparison: see `emul.study.load`
+
+docs/python.md explains all of it; `__init__.pyi` has the types.
 """
 
 from __future__ import annotations
@@ -14,11 +20,16 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_HOMES = {"load_run": "emul.record.tables", "load_study": "emul.study.load"}
+_API = ("Checked", "Explained", "Run", "RunFailed", "Runs", "Scenario", "Study", "StudyFailed", "check", "compare",
+        "explain", "load_run", "load_scenario", "load_study", "run", "sweep")
 
 
 def __getattr__(name: str) -> Any:
-    """The functions above, imported when first asked for: `emul run` needs neither, and no layer may come with them."""
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+    """What is public, imported when first asked for: `import emul` costs nothing, and no layer may come with it."""
+    if name in _API:
+        return getattr(import_module("emul.api"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_API])

@@ -11,7 +11,7 @@ import pytest
 
 from emul import cli, engine
 from emul.base.errors import ScenarioError
-from emul.explain import EXACT, dry, explain, notes, tables
+from emul.preview import EXACT, dry, explain, notes, tables
 from emul.record.tables import load_run
 from emul.scenario import loads
 
@@ -112,8 +112,8 @@ def test_many_nodes_are_looked_at_by_a_sample_that_misses_no_rule():
     text = text.replace("partition: iid", "partition: {bootstrap: 4}").replace(
         "schemes: [fedavg, {name: secagg, threshold: 3}, {name: fair_seccogc, s: 4, lambda: 0.1}]", "schemes: [fedavg]")
     start = time.process_time()
-    from emul.explain import routes
     from emul.network import build
+    from emul.preview import routes
 
     scenario = loads(text)
     network = build(scenario.topology, scenario.link_rules, scenario.seed)

@@ -13,9 +13,9 @@ import torch
 
 from benchmarks.common import python, run
 from emul import engine
-from emul.explain import explain, tables
 from emul.footprint import Seen, Weighing, activations, estimate, held, journal_bytes
 from emul.learning import models
+from emul.preview import explain, tables
 from emul.record.journal import MemoryJournal
 from emul.record.progress import rounded_size
 from emul.scenario import loads

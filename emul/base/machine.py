@@ -1,12 +1,18 @@
-"""What last bits of floats depend on besides the program: the processor and how it is used."""
+"""The machine: its cores, and the processor, on which last bits of floats depend besides the program."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import re
 from functools import cache
 from pathlib import Path
+
+
+def cores() -> int:
+    """How many cores this process may use; where the system cannot say, how many there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @cache

@@ -18,7 +18,7 @@ def explain(scenario: ScenarioFile,
             as_json: Annotated[bool, typer.Option("--json", help="everything as JSON")] = False,
             workers: WorkerCount = None, sets: Sets = None, seed: Seed = None, plugin: Plugins = None) -> None:
     """Tell routes, bottlenecks, losses, traffic of a round and memory of each scheme, without running the scenario."""
-    from emul import explain as explaining
+    from emul import preview
     from emul import scenario as scenarios
     from emul.base.units import size_bytes
 
@@ -27,13 +27,13 @@ def explain(scenario: ScenarioFile,
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--size") from None
     plan = scenarios.load(scenario, sets=sets or (), seed=seed, plugins=plugin or ())
-    explained = explaining.explain(plan, wanted, scheme, plugin or (), workers)
+    explained = preview.explain(plan, wanted, scheme, plugin or (), workers)
     if as_json:
         print(json.dumps(explained, indent=1, ensure_ascii=False))
         return
-    for title, cells in explaining.tables(explained):
+    for title, cells in preview.tables(explained):
         _print_table(title, cells)
-    for note in explaining.notes(explained):
+    for note in preview.notes(explained):
         print(note)
 
 

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from emul.base.errors import Problem, ScenarioError
 from emul.cli.options import FAILED, VIOLATED, Json, Plugins, ScenarioFile, Seed, Sets, WorkerCount, app
 
 if TYPE_CHECKING:
     from emul.engine import Result
     from emul.engine.running import Beside
-    from emul.scenario import Scenario
 
 
 @app.command()
@@ -129,32 +127,10 @@ def _document(result: Result) -> dict[str, Any]:
 @app.command()
 def check(scenario: ScenarioFile, sets: Sets = None, seed: Seed = None, plugin: Plugins = None) -> None:
     """Check a scenario file and everything it names, without running it."""
-    from emul import engine
-    from emul import scenario as scenarios
+    from emul.api.calls import checked
+    from emul.scenario import load
 
-    plan = scenarios.load(scenario, sets=sets or (), seed=seed, plugins=plugin or ())
-    missing = _missing_costs(plan, plugin or ())
-    if missing:
-        raise ScenarioError(str(scenario), [Problem("compute.file", key, "is not in the profile; make one with `emul "
-                                                    "profile SCENARIO -o FILE`") for key in missing])
-    wirings = [engine.wire(plan, name, raw, plugins=plugin or ()) for name, raw in plan.schemes]
-    for warning in sorted({warning for wiring in wirings for warning in wiring.warnings}):
-        print(f"warning: {warning}")
-    for note in dict.fromkeys(note for wiring in wirings for note in wiring.notes):
-        print(f"note: {note}")
-    names = ", ".join(scenarios.label_of(*entry) for entry in plan.schemes)
-    print(f"{scenario}: ok; schemes: {names}")
-
-
-def _missing_costs(plan: Scenario, plugins: Sequence[str]) -> list[str]:
-    """Entries that a profile lacks, as one round of each scheme shows, run in this process without training."""
-    from emul import engine, explain
-
-    if plan.compute.mode != "profile":
-        return []
-    found = engine.load_costs(plan).profile
-    asked = [key for name, raw in plan.schemes for key in explain.computations(plan, name, raw, plugins)]
-    return [key for key in dict.fromkeys(asked) if key not in found]
+    print(checked(load(scenario, sets=sets or (), seed=seed, plugins=plugin or ()), str(scenario), plugin or ()))
 
 
 @app.command()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -96,21 +95,13 @@ def _known(study: Study) -> str:
 
 def _where(engine: str, jobs: int, workers: int | None, plugin: Sequence[str] | None, quiet: bool) -> Where:
     """Where runs are placed. Warns if they would want more cores than there are."""
-    from emul.study import engines
-    from emul.study.runs import Where
+    from emul.study.placing import crowded, placed
 
-    cores = len(os.sched_getaffinity(0))
-    if engine == "ray":
-        from emul.study.ray_engine import on_ray
-
-        return Where(on_ray, 1 if workers is None else workers, tuple(plugin or ()), quiet)
-    if engine != "local":
+    if engine not in ("local", "ray"):
         raise ScenarioError("command line", [Problem("--engine", f'"{engine}"', "expected local or ray")])
-    each = max(1, cores // jobs) if workers is None else workers
-    if jobs * max(1, each) > cores:
-        print(f"warning: {jobs} jobs with {max(1, each)} workers each share {cores} cores: runs get slower, and "
-              "measured times wrong", file=sys.stderr)
-    return Where(engines.here if jobs == 1 else engines.beside(jobs), each, tuple(plugin or ()), quiet)
+    if engine == "local" and (warning := crowded(jobs, workers)):
+        print(f"warning: {warning}", file=sys.stderr)
+    return placed(engine, jobs, workers, plugin or (), quiet)
 
 
 def _seeds(text: str | None) -> tuple[int, ...] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,12 +23,13 @@ def tune(scenario: ScenarioFile,
          rounds: Annotated[int, typer.Option(min=2, help="rounds of each run; the first is not counted")] = 4,
          sets: Sets = None, plugin: Plugins = None, as_json: Json = False) -> None:
     """Measure a scenario on this machine with other numbers of workers and fused clients, and say what to set."""
+    from emul.base import machine
     from emul.network import build
     from emul.scenario import load
     from emul.study import tune as tuning
 
     loaded = load(scenario, sets=sets or (), plugins=plugin or ())
-    cores = len(os.sched_getaffinity(0))
+    cores = machine.cores()
     numbers = _numbers("--workers", workers, 0) if workers else sorted({1, max(1, cores // 2), cores})
     roles = build(loaded.topology, loaded.link_rules, loaded.seed).roles
     clients = len(roles.get("client", ())) or sum(map(len, roles.values()))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +15,7 @@ from msgspec import structs
 
 from emul.base.errors import NotRecorded, RunError, WorkerDied
 from emul.base.files import strerror
+from emul.base.machine import cores
 from emul.engine.costs import load_costs
 from emul.engine.findings import drawn, drop_later, facts, header, latencies, observed, timed
 from emul.engine.keeping import Command, Keeping, command_of
@@ -210,7 +210,7 @@ def _note_end(directory: rundir.RunDirectory, why: str) -> None:
 
 def number_of_workers(workers: int | Workers | Twin | None) -> tuple[int | Workers | Twin, int]:
     """(what `pool_of` takes, how many workers to wire for); None: a worker a core."""
-    count = len(os.sched_getaffinity(0)) if workers is None else workers
+    count = cores() if workers is None else workers
     return count, max(1, count if isinstance(count, int) else count.workers)
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any, TextIO
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from typing import Any, Protocol, TextIO
 
 from emul.base.units import format_size
 from emul.record.marks import NOTE, marked, oracle_waits
@@ -35,6 +36,7 @@ class Progress:
         self._last = self._begin                    # a run of less than the interval shows its last line only
         self._interval = _TERMINAL_EVERY_S if self._live else _LINES_EVERY_S
         self._line = ""
+        self._share: float | None = None            # of the run that is done, where it is known
         self._shown = ""
         self._ended = self._begin, 0                # when a round has ended: in real time, in virtual ns
 
@@ -45,12 +47,14 @@ class Progress:
         now = time.monotonic()
         self._ended = now, virtual_ns
         self._line = line(self._scheme, round, self._rounds, virtual_ns, self._virtual_ns, accuracy, now - self._begin)
+        self._share = done(round, self._rounds, virtual_ns, self._virtual_ns)
         self._draw(now)
 
     def ended(self, round: int, virtual_ns: int, accuracy: float | None) -> None:
         """The run has come to its end with this accuracy: the evaluations that were under way are done."""
         if not self._quiet:
             self._line = line(self._scheme, round, None, virtual_ns, None, accuracy, time.monotonic() - self._begin)
+            self._share = 1.0
 
     def silent(self, round: int, virtual_ns: int) -> None:
         """The run goes on, but no round ends: after a while of that a person is told."""
@@ -70,7 +74,7 @@ class Progress:
     def _show(self) -> None:
         self._shown = self._line
         if self._live is not None:
-            self._live.update(self._line)
+            self._live.update(self._line, self._share)
         else:
             self._stream.write(self._line + "\n")
             self._stream.flush()
@@ -85,16 +89,87 @@ class Progress:
         self._quiet = True
 
 
-def live(stream: TextIO) -> Any:
-    """A line that can be drawn again and again, on a terminal; None elsewhere."""
-    if not stream.isatty():
-        return None
-    from rich.console import Console
-    from rich.status import Status
+class Live(Protocol):
+    """A line that can be drawn again and again."""
 
-    status = Status("", console=Console(file=stream))
-    status.start()
-    return status
+    def update(self, line: str, share: float | None = None) -> None:
+        """Draw it anew; share: of all that is to be done."""
+
+    def write(self, line: str) -> None:
+        """A line that stays, above it."""
+
+    def stop(self) -> None:
+        """Leave it."""
+
+
+def live(stream: TextIO) -> Live | None:
+    """A line that can be drawn again and again, on a terminal and in a notebook; None elsewhere."""
+    if stream.isatty():
+        return _OnTerminal(stream)
+    display = _notebook()
+    return None if display is None else _InNotebook(display)
+
+
+class _OnTerminal:
+    def __init__(self, stream: TextIO):
+        from rich.console import Console
+        from rich.status import Status
+
+        self._status = Status("", console=Console(file=stream))
+        self._status.start()
+
+    def update(self, line: str, share: float | None = None) -> None:
+        self._status.update(line)
+
+    def write(self, line: str) -> None:
+        self._status.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def stop(self) -> None:
+        self._status.stop()
+
+
+def _notebook() -> Callable[..., Any] | None:
+    """What shows things in the output of a notebook's cell; None: this process serves no notebook."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return getattr(sys.modules.get("IPython.display"), "display", None) if hasattr(shell, "kernel") else None
+
+
+class _InNotebook:
+    """A bar and the line beside it, in the output of a cell."""
+
+    def __init__(self, display: Callable[..., Any]):
+        self._shown: list[str] = []                 # lines that stay
+        self._display = display
+        self._handle: Any = None
+
+    def update(self, line: str, share: float | None = None) -> None:
+        bar = "" if share is None else f'<progress value="{share:.3f}" max="1"></progress> '
+        self._draw([*self._shown, line], "".join(f"{escape(one)}<br>" for one in self._shown) + bar + escape(line))
+
+    def write(self, line: str) -> None:
+        self._shown.append(line)
+        self._draw(self._shown, "<br>".join(escape(one) for one in self._shown))
+
+    def _draw(self, lines: Sequence[str], html: str) -> None:
+        bundle = {"text/plain": "\n".join(lines), "text/html": f'<pre style="line-height:1.4">{html}</pre>'}
+        if self._handle is None:
+            self._handle = self._display(bundle, raw=True, display_id=True)
+        else:
+            self._handle.update(bundle, raw=True)
+
+    def stop(self) -> None:
+        """What was drawn last stays."""
+
+
+def done(round: int, rounds: int | None, virtual_ns: int, stop_ns: int | None) -> float | None:
+    """The share of a run that is done, by what will end it; None: nobody knows.
+
+    >>> done(3, 10, 5, None), done(3, 10, 5, 10), done(3, None, 5, None)
+    (0.3, 0.5, None)
+    """
+    known = [at / end for at, end in ((round, rounds), (virtual_ns, stop_ns)) if end]
+    return max(known, default=None)
 
 
 def line(scheme: str, round: int, rounds: int | None, virtual_ns: int, stop_ns: int | None, accuracy: float | None,
@@ -108,9 +183,9 @@ def line(scheme: str, round: int, rounds: int | None, virtual_ns: int, stop_ns: 
     if accuracy is not None:
         parts.append(f"accuracy {accuracy:.3f}")
     parts.append(f"real {clock(real_s)}")
-    done = max(round / rounds if rounds else 0.0, virtual_ns / stop_ns if stop_ns else 0.0)
-    if 0 < done < 1:
-        parts.append(f"left {clock(real_s * (1 - done) / done)}")
+    share = done(round, rounds, virtual_ns, stop_ns)
+    if share is not None and 0 < share < 1:
+        parts.append(f"left {clock(real_s * (1 - share) / share)}")
     return "  ".join(parts)
 
 

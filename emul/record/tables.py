@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,9 +41,11 @@ COLUMNS: dict[str, dict[str, str]] = {
     "messages": {                       # one row a copy, in the order of sending
         "source": "node that sent it",
         "source_name": "its name",
+        "source_role": "its role",
         "seq": "number of the copy at its source; (source, seq) is its name in the journal",
         "target": "node that it is for",
         "target_name": "its name",
+        "target_role": "its role",
         "type": "the message's type in the scheme",
         "round": "the sender's round; 0: outside rounds, or of an unscoped type",
         "payload_bytes": "the encoded frames, and what the message declares",
@@ -316,8 +319,9 @@ def messages_table(m: Messages, header: Mapping[str, Any]) -> pa.Table:
 
     names, vertices = header["names"], header["network"]
     return pa.table({
-        "source": m.source, "source_name": _named(m.source, names), "seq": m.seq,
-        "target": m.target, "target_name": _named(m.target, names), "type": _named(m.kind, m.kinds),
+        "source": m.source, "source_name": _named(m.source, names), "source_role": _roles(m.source, header),
+        "seq": m.seq, "target": m.target, "target_name": _named(m.target, names),
+        "target_role": _roles(m.target, header), "type": _named(m.kind, m.kinds),
         "round": m.round, "payload_bytes": m.payload_bytes, "declared_bytes": m.declared_bytes,
         "wire_bytes": m.wire_bytes,
         "retransmitted_bytes": m.retransmitted_bytes, "hops": m.hops,
@@ -428,17 +432,39 @@ class IncompleteRun(UserWarning):
     """What is read is not all of a run: it was interrupted, killed, or failed, or is running."""
 
 
-@dataclass(frozen=True)
 class RunTables:
-    """The tables of a run, as pandas frames, and what its nodes left: models and arrays."""
+    """The tables of a run, as pandas frames that are made when asked for, and what its nodes left: models and arrays.
 
-    path: Path
-    summary: dict[str, Any]
-    rounds: pd.DataFrame
-    messages: pd.DataFrame
-    computations: pd.DataFrame
-    timings: pd.DataFrame
-    network: pd.DataFrame
+    read: gives the table of a name in Arrow.
+    """
+
+    def __init__(self, path: Path, summary: dict[str, Any], read: Callable[[str], pa.Table]):
+        self.path, self.summary, self.read = path, summary, read
+
+    @cached_property
+    def rounds(self) -> pd.DataFrame:
+        """A row for each round that a deciding node entered."""
+        return _frame(self.read("rounds"), _NULLABLE)
+
+    @cached_property
+    def messages(self) -> pd.DataFrame:
+        """A row a copy, in the order of sending."""
+        return _frame(self.read("messages"), _NULLABLE)
+
+    @cached_property
+    def computations(self) -> pd.DataFrame:
+        """A row a computation, in the order in which they began."""
+        return _frame(self.read("computations"), _NULLABLE)
+
+    @cached_property
+    def timings(self) -> pd.DataFrame:
+        """A row a computation that was measured: real times."""
+        return _frame(self.read("timings"), _NULLABLE)
+
+    @cached_property
+    def network(self) -> pd.DataFrame:
+        """What links drew."""
+        return _frame(self.read("network"), _INDEX)
 
     @property
     def incomplete(self) -> str | None:
@@ -512,8 +538,7 @@ def load_run(path: str | os.PathLike[str]) -> RunTables:
     else:
         check_seal(path, {SUMMARY, *(f"{name}.parquet" for name in COLUMNS)})
         summary, tables = read_json(path / SUMMARY), {n: read_table(path / f"{n}.parquet") for n in COLUMNS}
-    return RunTables(path, summary, **{name: _frame(table, _INDEX if name == "network" else _NULLABLE)
-                                       for name, table in tables.items()})
+    return RunTables(path, summary, tables.__getitem__)
 
 
 def read_table(file: Path, columns: Sequence[str] | None = None) -> pa.Table:

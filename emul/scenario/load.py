@@ -6,7 +6,7 @@ import errno
 import os
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -27,28 +27,46 @@ from emul.scenario.network import network_value
 from emul.scenario.record import record_value
 from emul.scenario.scenario import Scenario
 from emul.scenario.sections import MISSING, absolute
-from emul.scenario.source import MAX_CHARACTERS, Source, read, scenario_error, shown
+from emul.scenario.source import MAX_CHARACTERS, Source, of_values, read, scenario_error, shown
 from emul.scenario.source import Path as Place
 from emul.scenario.sweep import sweep_values
 from emul.scenario.topology import topology_spec
 from emul.scenario.values import nearest
 
+Given = str | os.PathLike[str] | Mapping[str, Any] | Scenario       # what a scenario can be had from
 
-def load(path: str | os.PathLike[str], sets: Sequence[str] = (), seed: int | None = None, *,
+
+def load(given: Given, sets: Sequence[str] = (), seed: int | None = None, *,
          check: bool = True, plugins: Sequence[str] = ()) -> Scenario:
-    """The scenario in the file `path`, with the changes `sets` ("stop.rounds=5") and `seed` applied first.
+    """The scenario in a file, a mapping or a scenario, with the changes `sets` ("stop.rounds=5") and `seed` applied.
 
-    Files that it names are looked for beside it. check=False leaves out what needs the network, the task and the
-    schemes: only the format is checked. plugins: modules that are schemes of the user ("package.module").
-    Raises ScenarioError with everything that is wrong.
+    Files that it names are looked for beside it; those of a mapping here. check=False leaves out what needs the
+    network, the task and the schemes: only the format is checked. plugins: modules that are schemes of the user
+    ("package.module"). Raises ScenarioError with everything that is wrong.
     """
-    file = Path(path)
+    name, checked = named(given), plugins if check else None
+    if isinstance(given, Scenario):
+        source, file = of_values(given.document()), given.path or Path.cwd() / "scenario"
+        return replace(_load(source, name, file, sets, seed, checked), sweep=given.sweep)
+    if isinstance(given, Mapping):
+        return _load(of_values(given), name, Path.cwd() / "scenario", sets, seed, checked)
+    return _load(read(_text(Path(given), name)), name, Path(given).absolute(), sets, seed, checked)
+
+
+def named(given: Given) -> str:
+    """What errors call it: the file, or the scenario's own name."""
+    if isinstance(given, Scenario):
+        return str(given.path or given.name)
+    return str(given.get("name", "scenario")) if isinstance(given, Mapping) else str(given)
+
+
+def _text(file: Path, name: str) -> str:
+    """Raises ScenarioError."""
     try:
-        text = _small_file(file).decode("utf-8-sig")
+        return _small_file(file).decode("utf-8-sig")
     except (OSError, ValueError) as error:
         said = error.strerror if isinstance(error, OSError) and error.strerror else "is no UTF-8 text"
-        raise scenario_error(str(path), [Problem("", "", str(said))]) from None
-    return _load(text, str(path), file.absolute(), sets, seed, plugins if check else None)
+        raise scenario_error(name, [Problem("", "", str(said))]) from None
 
 
 def _small_file(file: Path) -> bytes:
@@ -62,12 +80,12 @@ def _small_file(file: Path) -> bytes:
 def loads(text: str, name: str = "scenario", sets: Sequence[str] = (), seed: int | None = None, *,
           base: Path | None = None, check: bool = True, plugins: Sequence[str] = ()) -> Scenario:
     """As `load`, from text; `name` heads error messages, files are looked for in `base` (default: here)."""
-    return _load(text, name, (base or Path.cwd()).absolute() / "scenario", sets, seed, plugins if check else None)
+    file = (base or Path.cwd()).absolute() / "scenario"
+    return _load(read(text), name, file, sets, seed, plugins if check else None)
 
 
-def _load(text: str, name: str, path: Path, sets: Sequence[str], seed: int | None,
+def _load(source: Source, name: str, path: Path, sets: Sequence[str], seed: int | None,
           plugins: Sequence[str] | None) -> Scenario:
-    source = read(text)
     if not source.problems and not isinstance(source.tree, dict):
         source.problem((), shown(source.tree), "expected a mapping with the keys emul, name, seed, topology, ...")
     if source.problems:

@@ -7,7 +7,9 @@ constructed or multiplied by a file and no value silently replaces another.
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,6 +53,34 @@ class Source:
             if head in self.lines:
                 return Problem(place(path), found, expected, self.lines[head])
         return Problem(place(path), found, expected)
+
+
+def of_values(value: Any) -> Source:
+    """Values of Python as `read` gives those of a file: mappings, sequences, texts, paths, numbers, also NumPy's."""
+    source = Source()
+    source.tree = _taken(value, (), source)
+    return source
+
+
+def _taken(value: Any, path: Path, source: Source) -> Any:
+    if len(path) > MAX_DEPTH:
+        source.problem(path[:3], "", f"is nested more than {MAX_DEPTH} deep")
+        return None
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+        value = value.item()
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, (str, int)):
+                source.problem(path, shown(str(key)), "expected text as a key")
+        return {str(key): _taken(below, (*path, str(key)), source) for key, below in value.items()}
+    if isinstance(value, (list, tuple, range)) or hasattr(value, "tolist"):
+        return [_taken(below, (*path, i), source) for i, below in enumerate(value)]
+    source.problem(path, type(value).__name__, "expected text, a number, true, false, a list or a mapping")
+    return None
 
 
 def place(path: Path) -> str:

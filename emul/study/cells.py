@@ -21,7 +21,7 @@ from emul import __version__, scenario, schemes
 from emul.base.errors import Problem, ScenarioError
 from emul.learning import names
 from emul.record.rundir import JOURNAL
-from emul.scenario import Scenario, chosen, label_of
+from emul.scenario import Given, Scenario, chosen, label_of, named
 from emul.scenario.labels import LABEL, Entry, parameters
 from emul.scenario.source import place, read, shown
 
@@ -48,7 +48,7 @@ class Cell:
         return " ".join([self.scheme, f"seed {self.seed}", *(f"{path}={shown(v)}" for path, v in self.values.items())])
 
 
-def cells(path: Path, grid: Mapping[str, Sequence[Any]], seeds: Sequence[int] | None = None,
+def cells(given: Given, grid: Mapping[str, Sequence[Any]], seeds: Sequence[int] | None = None,
           only: Sequence[str] = (), sets: Sequence[str] = (), plugins: Sequence[str] = ()) -> list[Cell]:
     """The cells of every combination of the grid's values, in the order values, seeds, schemes.
 
@@ -59,13 +59,13 @@ def cells(path: Path, grid: Mapping[str, Sequence[Any]], seeds: Sequence[int] | 
     for known in (_fingerprint, _source_of):    # files may have changed since the last study of this process
         known.cache_clear()
     # a series goes by one label whatever the grid does to its parameters
-    labels = [label_of(*entry) for entry in scenario.load(path, sets, check=False).schemes]
+    labels = [label_of(*entry) for entry in scenario.load(given, sets, check=False).schemes]
     found: dict[tuple[str, str], list[tuple[int, dict[str, Any], Scenario]]] = {}
     for values in combinations(grid):
         edits = [*sets, *(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in values.items())]
-        base = scenario.load(path, edits, None if seeds is None else seeds[0], plugins=plugins)
+        base = scenario.load(given, edits, None if seeds is None else seeds[0], plugins=plugins)
         entries = _named(base, labels)
-        wanted = _wanted(entries, only, str(path))
+        wanted = _wanted(entries, only, named(given))
         for seed in seeds if seeds is not None else [base.seed]:
             for entry in wanted:
                 one = replace(base, seed=seed, schemes=[entry])

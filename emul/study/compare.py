@@ -57,7 +57,7 @@ class Comparison:
     knowing: frozenset[str] = frozenset()
 
 
-def compare(path: Path, where: Where, *, schemes: Sequence[str] = (), seeds: Sequence[int] | None = None,
+def compare(given: scenario.Given, where: Where, *, schemes: Sequence[str] = (), seeds: Sequence[int] | None = None,
             target: float | None = None, sets: Sequence[str] = (), out: Path | None = None) -> Comparison:
     """Run every scheme of a scenario on every seed into `out` (default: `runs/<name>-compare`), and compare them.
 
@@ -65,13 +65,14 @@ def compare(path: Path, where: Where, *, schemes: Sequence[str] = (), seeds: Seq
     `stop.accuracy`, else 95 % of the final accuracy of the scheme whose median over the seeds is lowest.
     Raises ScenarioError and StudyError as `emul.study.sweep.sweep` does.
     """
-    base = scenario.load(path, sets, plugins=where.plugins)
+    base = scenario.load(given, sets, plugins=where.plugins)
     if seeds is None:
         seeds = base.sweep.seeds if base.sweep is not None and base.sweep.seeds is not None else [base.seed]
-    found = cells(path, {}, seeds, schemes, sets, where.plugins)
+    found = cells(given, {}, seeds, schemes, sets, where.plugins)
     names = list(dict.fromkeys(cell.scheme for cell in found))
     if len(names) < 2:
-        raise ScenarioError(str(path), [Problem("schemes", ", ".join(names), "expected two or more to compare")])
+        raise ScenarioError(scenario.named(given),
+                            [Problem("schemes", ", ".join(names), "expected two or more to compare")])
     out = out or Path("runs") / f"{base.name}-compare"
 
     def save(runs: list[Cell], failed: list[Failure]) -> None:

@@ -38,7 +38,7 @@ class StudyProgress:
         line = (f"{self._done}/{self._total}  {cell.text}  round {event.round}" + (f"/{limit}" if limit else "")
                 + f"  virtual {seconds(event.virtual_ns / 1e9)}{accuracy}{self._left()}")
         if self._live is not None:
-            self._live.update(line)
+            self._live.update(line, self._done / self._total)
         else:
             self._write(line)
 
@@ -65,7 +65,7 @@ class StudyProgress:
 
     def _write(self, line: str) -> None:
         if self._live is not None:
-            self._live.console.print(line, markup=False, highlight=False, soft_wrap=True)
+            self._live.write(line)
         else:
             self._stream.write(line + "\n")
             self._stream.flush()

@@ -14,7 +14,7 @@ from emul.study.done import Done
 from emul.study.runs import Study, Where, complete
 
 
-def sweep(path: Path, where: Where, *, grid: Mapping[str, Sequence[Any]] | None = None,
+def sweep(given: scenario.Given, where: Where, *, grid: Mapping[str, Sequence[Any]] | None = None,
           seeds: Sequence[int] | None = None, schemes: Sequence[str] = (), sets: Sequence[str] = (),
           out: Path | None = None, done: Path | None = None) -> Study:
     """Run the sweep of a scenario into `out` (default: `runs/<name>-sweep`), and write its tables.
@@ -23,13 +23,13 @@ def sweep(path: Path, where: Where, *, grid: Mapping[str, Sequence[Any]] | None 
     run again, to which this adds (`emul.study.done`). Raises ScenarioError, before anything
     runs, if any combination is no sound scenario, and StudyError if `out` cannot be used.
     """
-    base = scenario.load(path, sets, plugins=where.plugins)
+    base = scenario.load(given, sets, plugins=where.plugins)
     said = base.sweep or scenario.Sweep()
-    check_grid(said.grid, str(path))
+    check_grid(said.grid, scenario.named(given))
     grid = dict(said.grid if grid is None else grid)
     seeds = said.seeds if seeds is None else seeds
     table = None if done is None else Done(done, tuple(where.plugins))
-    found = cells(path, grid, seeds, schemes or said.schemes, sets, where.plugins)
+    found = cells(given, grid, seeds, schemes or said.schemes, sets, where.plugins)
     out = out or Path("runs") / f"{base.name}-sweep"
 
     def save(runs: list[Cell], failed: list[Failure]) -> None:

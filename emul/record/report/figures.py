@@ -541,6 +541,15 @@ def _difference(metric: str, part: pd.DataFrame, number: int) -> Figure:
                   part.drop(columns=["pair"]), least_width=300)
 
 
+def sweep_key(parameter: str, metric: str) -> str:
+    """The key of the figure of a metric against a parameter.
+
+    >>> sweep_key("links[1].outage.p", "mb")
+    'sweep-links_1_outage_p-mb'
+    """
+    return f"sweep-{parameter}-{metric}".replace(".", "_").replace("[", "_").replace("]", "")
+
+
 def sweep(results: pd.DataFrame, parameter: str, metric: str, title: str, others: list[str]) -> Figure:
     """A metric against the values of one parameter of a grid, a line a scheme: mean, least and largest.
 
@@ -563,7 +572,7 @@ def sweep(results: pd.DataFrame, parameter: str, metric: str, title: str, others
              + base.mark_point(filled=True, size=60, opacity=1).encode(y=y))
     over = f" and over the values of {', '.join(others)}" if others else ""
     best = found.loc[found["mean"].idxmax()]
-    return Figure(f"sweep-{parameter}-{metric}".replace(".", "_").replace("[", "_").replace("]", ""),
+    return Figure(sweep_key(parameter, metric),
                   f"{title[0].upper()}{title[1:]} against {parameter}",
                   f"Points: mean over seeds{over}. Upright lines: from the least to the largest.",
                   f"{title} by {parameter}; largest mean {best['mean']:.4g} at {best['value']} ({best['series']}).",

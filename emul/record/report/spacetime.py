@@ -79,6 +79,16 @@ def space_time(run: Run, waits: Waits, budget: int) -> SpaceTime:
     return SpaceTime(rounds, len(numbers), middle, list(run.computations.labels))
 
 
+def one_round(run: Run, waits: Waits, number: int) -> SpaceTime:
+    """The diagram of a single round. Raises ValueError: the run has none of this number."""
+    builder = _Builder(run, waits)
+    numbers = builder.numbers()
+    if number not in numbers:
+        raise ValueError(f"round {number}: the run has the rounds {numbers[0]}..{numbers[-1]}" if numbers else
+                         f"round {number}: the run has no round")
+    return SpaceTime([builder.round(number)], 1, 0, list(run.computations.labels))
+
+
 def evenly(numbers: list[int], rows: list[int], budget: int) -> list[int]:
     """The most evenly spaced of `numbers`, first and last included, whose rows fit the budget; one at least.
 

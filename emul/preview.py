@@ -10,7 +10,6 @@ training and virtual compute time. Everything is plain values, ready for JSON; `
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import inf
@@ -20,6 +19,7 @@ import numpy as np
 
 from emul import engine, footprint
 from emul.base.errors import NetworkError, RunError
+from emul.base.machine import cores
 from emul.base.streams import generator
 from emul.base.units import format_bandwidth
 from emul.network import LinkRule, Network, build
@@ -182,7 +182,7 @@ def explain(scenario: Scenario, size_bytes: int = 10**6, scheme: str | None = No
 
     Raises ScenarioError for a scheme that the scenario does not have.
     """
-    crew = len(os.sched_getaffinity(0)) if workers is None else workers
+    crew = cores() if workers is None else workers
     entries = chosen(scenario.schemes, scheme, str(scenario.path or scenario.name))
     network = build(scenario.topology, scenario.link_rules, scenario.seed)
     return {

@@ -1,0 +1,97 @@
+"""What a call asks for, in the form that the layers below take: edits as text, schemes as entries, plug-ins anew."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from emul import scenario as scenarios
+from emul.scenario import Given, Scenario
+from emul.scenario.source import of_values, scenario_error
+
+Names = str | Sequence[str]
+
+
+def loaded(given: Given, set: Mapping[str, Any], seed: int | None, plugins: Names) -> Scenario:
+    """The checked scenario. Raises ScenarioError."""
+    own = listed(plugins)
+    refresh(own)
+    return scenarios.load(given, edits(set), seed, plugins=own)
+
+
+def edits(set: Mapping[str, Any]) -> list[str]:
+    """`{"stop.rounds": 5}` as the command line says it. Raises ScenarioError for values that no file can hold.
+
+    >>> edits({"stop.rounds": 5, "task.partition": {"dirichlet": 0.2}})
+    ['stop.rounds=5', 'task.partition={"dirichlet": 0.2}']
+    """
+    source = of_values(set)
+    if source.problems:
+        raise scenario_error("set", source.problems)
+    return [f"{path}={json.dumps(value, ensure_ascii=False)}" for path, value in source.tree.items()]
+
+
+def listed(names: Names | None) -> list[str]:
+    """One name, or several, as a list.
+
+    >>> listed("fedavg"), listed(None)
+    (['fedavg'], [])
+    """
+    return [names] if isinstance(names, str) else list(names or ())
+
+
+def only(scenario: Scenario, schemes: Names | None) -> Scenario:
+    """The scenario with these of its schemes alone, by label or name; None: all. Raises ScenarioError."""
+    if schemes is None:
+        return scenario
+    file = scenarios.named(scenario)
+    wanted = [entry for name in listed(schemes) for entry in scenarios.chosen(scenario.schemes, name, file, "schemes")]
+    return dataclasses.replace(scenario, schemes=[entry for entry in scenario.schemes if entry in wanted])
+
+
+# ---- plug-ins ----
+
+_imported: dict[str, bytes] = {}        # module -> digest of the file that it was imported from
+
+
+def refresh(plugins: Sequence[str]) -> None:
+    """Forget modules whose file was changed since they were imported: in a notebook one edits, and runs again.
+
+    Workers import plug-ins anew for every run. Modules that a plug-in imports itself are not looked at.
+    """
+    importlib.invalidate_caches()
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.insert(0, "")                              # plug-ins lie where the user is, as for the commands
+    for name in plugins:
+        module = sys.modules.get(name)
+        file = getattr(module, "__file__", None)
+        if file is not None and _imported.get(name) != _digest(file):
+            Path(importlib.util.cache_from_source(file)).unlink(missing_ok=True)    # as old as its second of time
+            del sys.modules[name]
+        spec = _found(name)
+        if spec is not None:
+            _imported[name] = _digest(spec)
+
+
+def _found(name: str) -> str | None:
+    """The file that a module would be imported from; None: there is none, which importing it will tell."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError, AttributeError):
+        return None
+    return spec.origin if spec is not None and spec.has_location else None
+
+
+def _digest(file: str) -> bytes:
+    try:
+        return hashlib.blake2b(Path(file).read_bytes()).digest()
+    except OSError:
+        return b""

@@ -1,0 +1,130 @@
+"""`emul.run`, `check` and `explain`: one scenario."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from emul import engine, preview
+from emul import scenario as scenarios
+from emul.api import html
+from emul.api.asked import Names, listed, loaded, only
+from emul.api.runs import Runs, runs_of
+from emul.base.errors import Problem, ScenarioError
+from emul.base.units import size_bytes
+from emul.scenario import Given, Scenario, label_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def load_scenario(scenario: Given, *, set: Mapping[str, Any] = {}, seed: int | None = None,
+                  plugins: Names = ()) -> Scenario:
+    """A checked scenario from a file, a mapping or another scenario, with changes. Raises ScenarioError."""
+    return loaded(scenario, set, seed, plugins)
+
+
+def run(scenario: Given, *, schemes: Names | None = None, workers: int | None = None, seed: int | None = None,
+        set: Mapping[str, Any] = {}, out: str | os.PathLike[str] = "runs", plugins: Names = (),
+        store: str | os.PathLike[str] | None = None, keep_trainings: bool = False, quiet: bool = False) -> Runs:
+    """Run every scheme of a scenario over the same network, as `emul run` does; the digests are the same.
+
+    schemes: only these, by label or name. workers: processes; 0: none, everything in this one; None: one a core.
+    set: changes by path, `{"links[1].outage.p": 0.1}`. out: where the run directories are made. store: a store of
+    trainings that runs share. Raises ScenarioError before anything runs, and RunFailed, which has the runs, when all
+    have ended and one has failed or violates an invariant.
+    """
+    plan = only(loaded(scenario, set, seed, plugins), schemes)
+    keeping = engine.Keeping.chosen(None if store is None else Path(store), keep_trainings)
+    results = engine.run(plan, workers=workers, out=Path(out), plugins=listed(plugins), quiet=quiet, keeping=keeping)
+    return runs_of(results)
+
+
+@dataclass(frozen=True, repr=False)
+class Checked:
+    """A scenario that is sound. name: its file's, or its own. schemes: their labels. notes: what is ignored, such as
+    faults of idle nodes."""
+
+    scenario: Scenario
+    name: str
+    schemes: list[str]
+    warnings: list[str]
+    notes: list[str]
+
+    def __str__(self) -> str:
+        said = [*(f"warning: {text}" for text in self.warnings), *(f"note: {text}" for text in self.notes)]
+        return "\n".join([*said, f"{self.name}: ok; schemes: {', '.join(self.schemes)}"])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return html.text(str(self))
+
+
+def check(scenario: Given, *, set: Mapping[str, Any] = {}, seed: int | None = None,
+          plugins: Names = ()) -> Checked:
+    """Check a scenario and everything it names, without running it. Raises ScenarioError with all that is wrong."""
+    return checked(loaded(scenario, set, seed, plugins), scenarios.named(scenario), listed(plugins))
+
+
+def checked(plan: Scenario, name: str, plugins: Sequence[str] = ()) -> Checked:
+    """What `check` says of a loaded scenario: that profiles have all costs, and schemes can be wired. name: as it is
+    to be called."""
+    missing = _missing_costs(plan, plugins)
+    if missing:
+        raise ScenarioError(name, [
+            Problem("compute.file", key, "is not in the profile; make one with `emul profile SCENARIO -o FILE`")
+            for key in missing])
+    wirings = [engine.wire(plan, name, raw, plugins=plugins) for name, raw in plan.schemes]
+    return Checked(plan, name, [label_of(*entry) for entry in plan.schemes],
+                   sorted({warning for wiring in wirings for warning in wiring.warnings}),
+                   list(dict.fromkeys(note for wiring in wirings for note in wiring.notes)))
+
+
+def _missing_costs(plan: Scenario, plugins: Sequence[str]) -> list[str]:
+    """Entries that a profile lacks, as one round of each scheme shows, run in this process without training."""
+    if plan.compute.mode != "profile":
+        return []
+    found = engine.load_costs(plan).profile
+    asked = [key for name, raw in plan.schemes for key in preview.computations(plan, name, raw, plugins)]
+    return [key for key in dict.fromkeys(asked) if key not in found]
+
+
+@dataclass(frozen=True, repr=False)
+class Explained:
+    """What a scenario amounts to: `document` has everything as plain values, `frames` the tables as the command
+    prints them."""
+
+    document: dict[str, Any]
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def frames(self) -> dict[str, pd.DataFrame]:
+        """Title -> table: routes, traffic by scheme and type, memory. All cells are text with units."""
+        import pandas as pd
+
+        return {title: pd.DataFrame(cells[1:], columns=cells[0]) for title, cells in preview.tables(self.document)}
+
+    def __str__(self) -> str:
+        parts = [f"{title}\n{frame.to_string(index=False)}" for title, frame in self.frames.items()]
+        return "\n\n".join([*parts, *self.notes])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return "".join(html.table(frame, title) for title, frame in self.frames.items()) + "".join(
+            html.text(note) for note in self.notes)
+
+
+def explain(scenario: Given, *, scheme: str | None = None, size: str = "1 MB", workers: int | None = None,
+            set: Mapping[str, Any] = {}, seed: int | None = None, plugins: Names = ()) -> Explained:
+    """Routes, bottlenecks, losses, the traffic of a round and the memory of each scheme, without running it.
+
+    size: of the message whose time is told. workers: processes that the memory is for. Raises ScenarioError, and
+    ValueError for a size that is none.
+    """
+    document = preview.explain(loaded(scenario, set, seed, plugins), size_bytes(size), scheme, listed(plugins), workers)
+    return Explained(document, list(preview.notes(document)))

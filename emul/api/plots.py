@@ -1,0 +1,178 @@
+"""The report's figures as charts of Altair: in a notebook they are shown, `chart.save("name.svg")` writes a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import altair as alt
+import pandas as pd
+
+from emul.record.report import data, figures
+from emul.record.report.build import sweep_figures, vega_lite
+from emul.record.report.data import Run, Waits
+from emul.record.report.figures import Figure
+from emul.record.report.spacetime import one_round
+from emul.record.report.study import Study, marked, of_runs, open_study
+from emul.record.report.topology import network_map
+
+Against = Literal["time", "bytes", "rounds"]
+_KEYS = {"time": "time", "bytes": "mb", "rounds": "round"}
+
+
+class NothingToPlot(ValueError):
+    """A figure was asked for, of which the run has nothing: no accuracy was observed, nothing was lost."""
+
+
+def chart(figure: Figure) -> alt.TopLevelMixin:
+    """A figure of the report as a chart that stands alone, in light colours."""
+    found: alt.TopLevelMixin = alt.Chart.from_dict(vega_lite(figure))
+    return found
+
+
+class _Learning:
+    """Curves of what was observed; `curves` has series, seed, round, virtual_s, mb and values."""
+
+    curves: pd.DataFrame
+
+    def accuracy(self, against: Against = "time") -> alt.TopLevelMixin:
+        """Accuracy after each round, against virtual time, bytes sent until then, or rounds. Raises NothingToPlot."""
+        return self._drawn(f"accuracy-{_key(against)}")
+
+    def loss(self) -> alt.TopLevelMixin:
+        """Loss against virtual time. Raises NothingToPlot."""
+        return self._drawn("loss-time")
+
+    def _drawn(self, key: str) -> alt.TopLevelMixin:
+        found = figures.learning(self.curves, single=self.curves["series"].nunique() == 1)
+        return chart(_the(found, key))
+
+
+class RunPlots(_Learning):
+    """The figures of one run."""
+
+    def __init__(self, path: Path):
+        self._path = path
+
+    @cached_property
+    def _run(self) -> Run:
+        return data.open_run(self._path)
+
+    @cached_property
+    def _waits(self) -> Waits:
+        return data.waits(self._run)
+
+    @property
+    def curves(self) -> pd.DataFrame:
+        """What the curves are drawn from."""
+        return data.curve(self._run).assign(series=self._run.label, seed=self._run.summary.get("seed"))
+
+    def bytes(self, by: Literal["type", "link"] = "type") -> alt.TopLevelMixin:
+        """Bytes on all links, by message type or by link, and what became of them. Raises NothingToPlot."""
+        traffic = _some(data.traffic(self._run), "nothing was sent")
+        return chart(figures.bytes_by_type(traffic) if by == "type" else figures.bytes_by_link(traffic))
+
+    def network(self) -> alt.TopLevelMixin:
+        """The map of the network: load and losses of every link."""
+        return chart(figures.topology(network_map(self._run)))
+
+    def losses(self) -> alt.TopLevelMixin:
+        """The share of copies lost, by link and round. Raises NothingToPlot."""
+        return chart(figures.outages(_some(data.losses(self._run), "nothing was lost")))
+
+    def round(self, number: int) -> alt.TopLevelMixin:
+        """A round in space and time: who computed, waited, sent. Raises ValueError for a round that there is not."""
+        return chart(figures.space_time(one_round(self._run, self._waits, number)))
+
+    def waiting(self) -> alt.TopLevelMixin:
+        """Where the time of each node went."""
+        return chart(figures.waiting(data.states(self._run, self._waits)))
+
+    def stragglers(self) -> alt.TopLevelMixin:
+        """Who ended the longest wait of each round. Raises NothingToPlot."""
+        return chart(figures.delays(_some(data.delays(self._run, self._waits), "nobody waited")))
+
+    def computing(self) -> alt.TopLevelMixin:
+        """Virtual seconds by role and computation. Raises NothingToPlot."""
+        return chart(figures.computing(_some(data.computing(self._run), "nothing was computed")))
+
+
+class RunsPlots(_Learning):
+    """Figures of several runs side by side."""
+
+    def __init__(self, paths: Sequence[Path]):
+        self._study = marked(of_runs(list(paths)))
+
+    @property
+    def curves(self) -> pd.DataFrame:
+        """What the curves are drawn from."""
+        return _curves(self._study)
+
+    def bytes(self) -> alt.TopLevelMixin:
+        """Bytes of each run, and what became of them."""
+        return chart(figures.bytes_by_run({m.series: data.traffic(data.open_run(m.path))
+                                           for m in self._study.members}))
+
+    def computing(self) -> alt.TopLevelMixin:
+        """Virtual seconds of each run, by role and computation."""
+        return chart(figures.computing_by_run({m.series: data.computing(data.open_run(m.path))
+                                               for m in self._study.members}))
+
+
+class StudyPlots(_Learning):
+    """Figures of a sweep or a comparison."""
+
+    def __init__(self, path: Path):
+        self._study = marked(open_study(path))
+
+    @property
+    def curves(self) -> pd.DataFrame:
+        """What the curves are drawn from; a combination of a grid's values is a series of its own."""
+        if self._study.curves is not None:
+            return self._study.curves.rename(columns={"scheme": "series"})
+        return _curves(self._study)
+
+    def differences(self, metric: str = "time_to_target") -> alt.TopLevelMixin:
+        """Of a comparison: mean difference of each pair of schemes, with its interval. Raises NothingToPlot."""
+        found = self._study.differences
+        if found is None or metric not in set(found["metric"]):
+            raise NothingToPlot(f"{self._study.path}: no differences of {metric}")
+        drawn = figures.differences(found[found["metric"] == metric])
+        if not drawn:
+            raise NothingToPlot(f"{self._study.path}: no two schemes have {metric} on one seed")
+        return chart(drawn[0])
+
+    def grid(self, path: str, metric: Literal["accuracy", "virtual_s", "mb"] = "accuracy") -> alt.TopLevelMixin:
+        """Of a sweep: a metric against the values of one path of the grid. Raises NothingToPlot."""
+        key = figures.sweep_key(path, metric)
+        return chart(_the(sweep_figures(self._study), key))
+
+
+def _curves(study: Study) -> pd.DataFrame:
+    def series(name: str, values: dict[str, Any]) -> str:
+        return " ".join([name, *(f"{path}={value}" for path, value in values.items())])
+
+    return pd.concat([data.curve(data.open_run(m.path)).assign(series=series(m.series, m.values), seed=m.seed)
+                      for m in study.members], ignore_index=True)
+
+
+def _key(against: str) -> str:
+    if against not in _KEYS:
+        raise ValueError(f'against = "{against}": expected one of {", ".join(_KEYS)}')
+    return _KEYS[against]
+
+
+def _the(found: Sequence[Figure], key: str) -> Figure:
+    for figure in found:
+        if figure.key == key:
+            return figure
+    there = ", ".join(figure.key for figure in found)
+    raise NothingToPlot(f"nothing of {key} was observed" + (f"; there is: {there}" if there else ""))
+
+
+def _some(frame: pd.DataFrame, otherwise: str) -> pd.DataFrame:
+    if frame.empty:
+        raise NothingToPlot(otherwise)
+    return frame

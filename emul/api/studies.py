@@ -1,0 +1,136 @@
+"""`emul.sweep` and `emul.compare`: many runs of one scenario, and what they say."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from emul.api import html
+from emul.api.asked import Names, edits, listed, refresh
+from emul.api.runs import Run, load_run
+from emul.base.errors import EmulError
+from emul.scenario import Given
+from emul.study import load as studies
+from emul.study import text
+from emul.study.compare import Comparison
+from emul.study.compare import compare as run_compare
+from emul.study.load import StudyTables
+from emul.study.placing import crowded, placed
+from emul.study.runs import Study as Ended
+from emul.study.runs import Where
+from emul.study.sweep import sweep as run_sweep
+
+if TYPE_CHECKING:
+    from emul.api.plots import StudyPlots
+
+Engine = Literal["local", "ray"]
+
+
+@dataclass(frozen=True, repr=False)
+class Study(StudyTables):
+    """A sweep or a comparison: its tables as frames, its runs, figures.
+
+    said: of a comparison made in this process, what the command prints.
+    """
+
+    said: str = ""
+
+    def run(self, directory: str) -> Run:
+        """One run, by its `directory` in `results`. Raises RecordError."""
+        return load_run(self.path / directory)
+
+    @property
+    def plot(self) -> StudyPlots:
+        """Its figures: `study.plot.accuracy()` and others."""
+        from emul.api.plots import StudyPlots
+
+        return StudyPlots(self.path)
+
+    def report(self, out: str | os.PathLike[str] | None = None) -> Path:
+        """Write the report, one HTML file; its path. out: default `report.html` in the directory of the study."""
+        from emul.record.report import write
+
+        return write(self.path, None if out is None else Path(out))
+
+    def __repr__(self) -> str:
+        return f"<Study {self.study['kind']} of {self.study['scenario']}: {len(self.results)} runs, {self.path}>"
+
+    def __str__(self) -> str:
+        return self.said or self.results.to_string(index=False)
+
+    def _repr_html_(self) -> str:
+        shown = self.results.drop(columns=["name", "directory", "oracle_waits", "digest"], errors="ignore")
+        return (html.text(self.said) if self.said else html.table(shown)) + html.text(str(self.path))
+
+
+class StudyFailed(EmulError):
+    """A cell did not come to its end, or violates an invariant. `study`: what there is of the others."""
+
+    def __init__(self, said: str, study: Study | None):
+        super().__init__(said)
+        self.study = study
+
+
+def load_study(path: str | os.PathLike[str]) -> Study:
+    """Read the directory of a sweep or a comparison. Raises StudyError."""
+    return Study(**vars(studies.load_study(path)))
+
+
+def sweep(scenario: Given, grid: Mapping[str, Sequence[Any]] | None = None, *, seeds: Sequence[int] | None = None,
+          schemes: Names = (), jobs: int = 1, workers: int | None = None, engine: Engine = "local",
+          set: Mapping[str, Any] = {}, out: str | os.PathLike[str] | None = None,
+          done: str | os.PathLike[str] | None = None, plugins: Names = (), quiet: bool = False) -> Study:
+    """Run a scenario for every combination of values, seeds and schemes, as `emul sweep` does.
+
+    grid: values by path, `{"links[1].outage.p": [0.1, 0.3]}`; default that of the scenario's section `sweep`. Called
+    again with the same `out`, it runs what is missing. Raises ScenarioError before anything runs, StudyError if `out`
+    cannot be used, and StudyFailed when all cells have ended and one has failed.
+    """
+    ended = run_sweep(scenario, _where(engine, jobs, workers, plugins, quiet), grid=grid, seeds=seeds,
+                      schemes=listed(schemes), sets=edits(set), out=_path(out), done=_path(done))
+    return _study(ended)
+
+
+def compare(scenario: Given, *, schemes: Names = (), seeds: Sequence[int] | None = None, target: float | None = None,
+            jobs: int = 1, workers: int | None = None, engine: Engine = "local",
+            set: Mapping[str, Any] = {}, out: str | os.PathLike[str] | None = None,
+            plugins: Names = (), quiet: bool = False) -> Study:
+    """Run every scheme of a scenario on the same realisations, as `emul compare` does, and say what differs.
+
+    target: the accuracy to reach. `study.differences` has the intervals, `print(study)` says what the command says.
+    Raises as `sweep` does.
+    """
+    found = run_compare(scenario, _where(engine, jobs, workers, plugins, quiet), schemes=listed(schemes), seeds=seeds,
+                        target=target, sets=edits(set), out=_path(out))
+    return _study(found.study, found)
+
+
+def _where(engine: Engine, jobs: int, workers: int | None, plugins: Names, quiet: bool) -> Where:
+    refresh(listed(plugins))
+    if engine not in ("local", "ray"):
+        raise ValueError(f'engine = "{engine}": expected local or ray')
+    if jobs < 1:
+        raise ValueError(f"jobs = {jobs}: expected 1 or more")
+    if engine == "local" and (warning := crowded(jobs, workers)):
+        warnings.warn(warning, stacklevel=3)
+    return placed(engine, jobs, workers, listed(plugins), quiet)
+
+
+def _path(path: str | os.PathLike[str] | None) -> Path | None:
+    return None if path is None else Path(path)
+
+
+def _study(ended: Ended, comparison: Comparison | None = None) -> Study:
+    for warning in ended.warnings:
+        warnings.warn(warning, stacklevel=3)
+    said = "" if comparison is None else text.comparison(comparison)
+    study = Study(**vars(studies.load_study(ended.path)), said=said)
+    wrong = [f"{failure.cell.text} failed: {failure.error.strip().splitlines()[-1]}" for failure in ended.failed]
+    wrong += [f"{cell.text}: invariant violated: {text}" for cell, text in ended.violated]
+    if wrong:
+        raise StudyFailed("\n".join(wrong), study)
+    return study
