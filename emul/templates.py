@@ -1,13 +1,16 @@
-"""What `emul new-scheme NAME` and `new-task NAME` write: a module that runs, a scenario for it, and its test."""
+"""What `emul new-scheme NAME` and `new-task NAME` write: a module that runs, a scenario for it, and its test; and the
+files that `emul init DIR` puts there."""
 
 from __future__ import annotations
 
 import importlib.util
 import keyword
+import shutil
 from pathlib import Path
 
 from emul import schemes
 from emul.base.errors import EmulError
+from emul.base.shipped import shipped
 
 _SCHEME = '''\
 """NAME: federated averaging, to be changed into a scheme of your own. McMahan et al. 2017, Algorithm 1.
@@ -236,6 +239,31 @@ def write_scheme(name: str, directory: Path) -> list[Path]:
 def write_task(name: str, directory: Path) -> list[Path]:
     """As `write_scheme`, a learning task: data set, partition, model and objective."""
     return _write("task", name, directory, (_TASK, _TASK_SCENARIO, _TASK_TEST))
+
+
+def write_starter(directory: Path) -> list[Path]:
+    """Put scenarios with their profiles, topologies and the schema of scenario files there; their paths.
+
+    Never overwrites. Raises TemplateError for files that exist, and where nothing can be written.
+    """
+    try:
+        wanted = {directory / name / file.relative_to(shipped(name)): file for name in ("scenarios", "topologies")
+                  for file in sorted(shipped(name).rglob("*")) if file.is_file() and "__pycache__" not in file.parts}
+        wanted[directory / "emul.schema.json"] = shipped("emul.schema.json")
+    except FileNotFoundError as e:
+        raise TemplateError(str(e)) from None
+    taken = [str(path) for path in wanted if path.exists()]
+    if taken:
+        more = f" and {len(taken) - 3} more" if len(taken) > 3 else ""
+        raise TemplateError(f"{', '.join(taken[:3])}{more}: exists already; nothing was written. Expected another "
+                            "folder")
+    try:
+        for path, file in wanted.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, path)
+    except OSError as e:
+        raise TemplateError(f"{e.filename}: cannot be written: {e.strerror}") from None
+    return list(wanted)
 
 
 def _write(what: str, name: str, directory: Path, texts: tuple[str, str, str]) -> list[Path]:

@@ -23,6 +23,7 @@ from emul.roles import Node
 from emul.scenario import attacks as scenario_attacks
 from emul.scenario import churn, faults, links, load, loads, topology
 from emul.scenario import models as scenario_models
+from emul.scenario.schema import SECTIONS
 from emul.scenario.sections import Section
 from emul.study import tables as study_tables
 from emul.study.compare import METRICS
@@ -32,20 +33,6 @@ ROOT = Path(__file__).resolve().parents[1]
 README = "README.md"
 DOCUMENTS = [README, *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
 REFERENCE = re.compile(r"`(emul/[\w/]+\.py)(?::\s+([\w.]+))?`")
-
-# heading of docs/scenario.md -> the models whose keys it explains
-SECTIONS = {"Top level": ["Document"], "topology": ["Topology"], "roles of a topology": ["Role"],
-            "latency by distance": ["LatencyByDistance"], "capacity": ["CapacityRule"], "access": ["AccessLink"],
-            "links": ["Link"],
-            "outage": ["Outage"], "latency": ["Latency"], "overhead": ["Overhead"],
-            "transport": ["Transport"], "switching": ["Packetized"], "nodes": ["NodeRule"],
-            "faults": ["FaultRule"], "set": ["LinkValues"], "churn": ["ChurnRule"],
-            "availability": ["AvailabilityRule"],
-            "laws of durations": ["LawRule", "WeibullLaw", "LogNormalLaw"], "diurnal": ["DiurnalRule"],
-            "group": ["GroupRule"], "bandwidth": ["BandwidthTrace"],
-            "attacks": ["AttackRule", "AttackedShare"], "compute": ["Compute"], "fuse": ["Fuse"], "stop": ["Stop"],
-            "evaluation": ["Evaluation"], "workers": ["Workers"], "network": ["NetworkRule"], "sweep": ["SweepRule"],
-            "limits": ["LimitsRule"], "record": ["RecordRule"]}
 
 
 def text(name: str) -> str:

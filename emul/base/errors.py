@@ -31,6 +31,7 @@ class Problem:
     found: str          # the value as written
     expected: str       # what is accepted there, with the nearest valid thing where there is one
     line: int | None = None
+    file: str = ""      # the file that the line is of, where it is another than that of the error
 
 
 class ScenarioError(EmulError):
@@ -38,16 +39,24 @@ class ScenarioError(EmulError):
 
     def __init__(self, file: str, problems: list[Problem]):
         self.file = file
-        self.problems = sorted(problems, key=lambda p: (p.line is None, p.line or 0))
+        self.problems = sorted(problems, key=lambda p: (p.line is None, p.file, p.line or 0))
         super().__init__(self._text())
 
     def _text(self) -> str:
         n = len(self.problems)
-        rows = [(f"line {p.line}" if p.line is not None else "", p.place, p.found, p.expected) for p in self.problems]
+        rows = [(_where(p), p.place, p.found, p.expected) for p in self.problems]
         widths = [max((len(row[i]) for row in rows), default=0) for i in range(3)]
         lines = [f"{self.file}: {n} error{'s' if n != 1 else ''}"]
         lines += ["  " + "  ".join([row[i].ljust(widths[i]) for i in range(3)] + [row[3]]) for row in rows]
         return "\n".join(lines)
+
+
+def _where(problem: Problem) -> str:
+    """
+    >>> _where(Problem("seed", "", "", 3)), _where(Problem("seed", "", "", 3, "base.yaml"))
+    ('line 3', 'base.yaml line 3')
+    """
+    return "" if problem.line is None else f"{problem.file} line {problem.line}".strip()
 
 
 class NetworkError(EmulError):

@@ -28,6 +28,7 @@ from emul.cli import (  # noqa: F401
     runs,
     salvage,
     schemes,
+    starting,
     store,
     study,
     traces,
@@ -99,7 +100,7 @@ def _flushed(code: int | None) -> int | None:
 def _run_command() -> int | None:
     """The exit code of the command that the command line names; what a user can mend is printed."""
     try:
-        code: int | None = app(standalone_mode=False)
+        code: int | None = app(prog_name="emul", standalone_mode=False)
         return code
     except (typer.Abort, KeyboardInterrupt):
         return INTERRUPTED

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from emul.cli.options import Plugins, ScenarioFile, Seed, Sets, WorkerCount, app
+from emul.cli.options import Plugins, ScenarioFile, Seed, SetFiles, Sets, WorkerCount, app, edits
 
 
 @app.command()
@@ -16,7 +16,8 @@ def explain(scenario: ScenarioFile,
             size: Annotated[str, typer.Option(help="of the message whose time is told")] = "1 MB",
             scheme: Annotated[str | None, typer.Option(help="only this scheme, by label or name")] = None,
             as_json: Annotated[bool, typer.Option("--json", help="everything as JSON")] = False,
-            workers: WorkerCount = None, sets: Sets = None, seed: Seed = None, plugin: Plugins = None) -> None:
+            workers: WorkerCount = None,
+            sets: Sets = None, set_file: SetFiles = None, seed: Seed = None, plugin: Plugins = None) -> None:
     """Tell routes, bottlenecks, losses, traffic of a round and memory of each scheme, without running the scenario."""
     from emul import preview
     from emul import scenario as scenarios
@@ -26,7 +27,7 @@ def explain(scenario: ScenarioFile,
         wanted = size_bytes(size)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--size") from None
-    plan = scenarios.load(scenario, sets=sets or (), seed=seed, plugins=plugin or ())
+    plan = scenarios.load(scenario, sets=edits(sets, set_file), seed=seed, plugins=plugin or ())
     explained = preview.explain(plan, wanted, scheme, plugin or (), workers)
     if as_json:
         print(json.dumps(explained, indent=1, ensure_ascii=False))

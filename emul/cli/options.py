@@ -9,15 +9,23 @@ import typer
 
 OK, FAILED, BAD_INPUT, VIOLATED, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 130, 143
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False,
                   help="A network emulator for federated learning.")
 
 ScenarioFile = Annotated[Path, typer.Argument(metavar="SCENARIO", help="scenario file (YAML)")]
 Sets = Annotated[list[str] | None, typer.Option("--set", metavar="PATH=VALUE",
                                                 help='change one value, e.g. "stop.rounds=5"; may be repeated')]
+SetFiles = Annotated[list[Path] | None, typer.Option(
+    "--set-file", metavar="FILE", help="put the values of another file (YAML) on top, as `extends` does; before --set; "
+    "may be repeated")]
 Seed = Annotated[int | None, typer.Option(help="seed of every random choice, instead of the scenario's")]
 Plugins = Annotated[list[str] | None, typer.Option("--plugin", metavar="MODULE",
                                                    help="module with a scheme of your own; may be repeated")]
 WorkerCount = Annotated[int | None, typer.Option(
     min=0, help="worker processes; 0: none, everything in this process [default: one a core]")]
 Json = Annotated[bool, typer.Option("--json", help="the result as JSON on stdout, in place of text")]
+
+
+def edits(sets: list[str] | None, files: list[Path] | None) -> list[str | Path]:
+    """What is changed of a scenario, in this order: files first, so that --set has the last word."""
+    return [*(files or ()), *(sets or ())]

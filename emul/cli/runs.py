@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from emul.cli.options import FAILED, VIOLATED, Json, Plugins, ScenarioFile, Seed, Sets, WorkerCount, app
+from emul.cli.options import (
+    FAILED,
+    VIOLATED,
+    Json,
+    Plugins,
+    ScenarioFile,
+    Seed,
+    SetFiles,
+    Sets,
+    WorkerCount,
+    app,
+    edits,
+)
 
 if TYPE_CHECKING:
     from emul.engine import Result
@@ -23,7 +35,7 @@ def run(scenario: ScenarioFile,
         scheme: Annotated[str | None, typer.Option(help="only this scheme of the scenario, by label or name")] = None,
         workers: WorkerCount = None,
         out: Annotated[Path, typer.Option(help="directory in which the run directories are made")] = Path("runs"),
-        seed: Seed = None, sets: Sets = None, plugin: Plugins = None,
+        seed: Seed = None, sets: Sets = None, set_file: SetFiles = None, plugin: Plugins = None,
         quiet: Annotated[bool, typer.Option("--quiet", help="no progress line")] = False,
         network: Annotated[Path | None, typer.Option(
             metavar="RUN", help="a run directory, or a table such as its network.parquet (CSV, too): links draw "
@@ -51,7 +63,7 @@ def run(scenario: ScenarioFile,
         raise typer.BadParameter("is used only with --network", param_hint="--beyond")
     record = [] if network is None else [f"network={{replay: {json.dumps(str(network.absolute()))}, "
                                          f"beyond: {json.dumps(beyond or 'stream')}}}"]
-    plan = scenarios.load(scenario, sets=[*(sets or ()), *record], seed=seed, plugins=plugin or ())
+    plan = scenarios.load(scenario, sets=[*edits(sets, set_file), *record], seed=seed, plugins=plugin or ())
     keeping = engine.Keeping.chosen(store, keep_trainings, [] if what_if is None else [trainings_of(what_if)])
     loggers = _loggers(log or ())
     for unfinished in unfinished_like(out, plan):
@@ -125,25 +137,28 @@ def _document(result: Result) -> dict[str, Any]:
 
 
 @app.command()
-def check(scenario: ScenarioFile, sets: Sets = None, seed: Seed = None, plugin: Plugins = None) -> None:
+def check(scenario: ScenarioFile,
+          sets: Sets = None, set_file: SetFiles = None, seed: Seed = None, plugin: Plugins = None) -> None:
     """Check a scenario file and everything it names, without running it."""
     from emul.api.calls import checked
     from emul.scenario import load
 
-    print(checked(load(scenario, sets=sets or (), seed=seed, plugins=plugin or ()), str(scenario), plugin or ()))
+    plan = load(scenario, sets=edits(sets, set_file), seed=seed, plugins=plugin or ())
+    print(checked(plan, str(scenario), plugin or ()))
 
 
 @app.command()
 def profile(scenario: ScenarioFile,
             out: Annotated[Path, typer.Option("--out", "-o", help="profile to write (JSON)")],
-            sets: Sets = None, seed: Seed = None, plugin: Plugins = None,
+            sets: Sets = None, set_file: SetFiles = None, seed: Seed = None, plugin: Plugins = None,
             repeat: Annotated[int, typer.Option(min=1, help="runs to measure; the quietest measurements count")] = 3,
             ) -> None:
     """Measure what each computation costs on this machine, for `compute: {mode: profile}`."""
     from emul import engine
     from emul import scenario as scenarios
 
-    plan = scenarios.load(scenario, sets=[*(sets or ()), "compute={mode: measured}"], seed=seed, plugins=plugin or ())
+    plan = scenarios.load(scenario, sets=[*edits(sets, set_file), "compute={mode: measured}"], seed=seed,
+                          plugins=plugin or ())
     for key, (a, b) in engine.profile(plan, out, plugins=plugin or (), repeat=repeat).items():
         print(f"{key:40} {a * 1e3:12.4f} ms" + (f" + {b * 1e9:.3f} ns x work" if b else ""))
     print(f"written: {out}")

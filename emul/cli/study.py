@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from emul.base.errors import Problem, ScenarioError
-from emul.cli.options import FAILED, VIOLATED, Json, Plugins, ScenarioFile, Sets, app
+from emul.cli.options import FAILED, VIOLATED, Json, Plugins, ScenarioFile, SetFiles, Sets, app, edits
 
 if TYPE_CHECKING:
     from emul.study.runs import Study, Where
@@ -37,7 +37,8 @@ def sweep(scenario: ScenarioFile,
           out: Annotated[Path | None, typer.Option(help="directory of the study [default: runs/NAME-sweep]")] = None,
           done: Annotated[Path | None, typer.Option(metavar="CSV", dir_okay=False, help=(
               "cells with a row in this table are not run; each that ends gets one"))] = None,
-          sets: Sets = None, plugin: Plugins = None, quiet: Quiet = False, as_json: Json = False) -> None:
+          sets: Sets = None, set_file: SetFiles = None, plugin: Plugins = None,
+          quiet: Quiet = False, as_json: Json = False) -> None:
     """Run a scenario for every combination of values, seeds and schemes. Started again, it runs what is missing."""
     from emul.record.marks import MARK, NOTE
     from emul.study.cells import parse_grid
@@ -45,7 +46,7 @@ def sweep(scenario: ScenarioFile,
 
     where = _where(engine, jobs, workers, plugin, quiet)
     study = run_sweep(scenario, where, grid=parse_grid(grid) if grid else None, seeds=_seeds(seeds),
-                      schemes=_names(schemes), sets=sets or (), out=out, done=done)
+                      schemes=_names(schemes), sets=edits(sets, set_file), out=out, done=done)
     if as_json:
         print(json.dumps({"kind": "sweep", **_document(study)}, indent=2))
     else:
@@ -64,7 +65,8 @@ def compare(scenario: ScenarioFile, schemes: Schemes = None, seeds: Seeds = None
             out: Annotated[Path | None, typer.Option(help=(
                 "directory of the study [default: runs/NAME-compare]"))] = None,
             report: Annotated[bool, typer.Option("--report/--no-report", help="write the report")] = True,
-            sets: Sets = None, plugin: Plugins = None, quiet: Quiet = False, as_json: Json = False) -> None:
+            sets: Sets = None, set_file: SetFiles = None, plugin: Plugins = None,
+            quiet: Quiet = False, as_json: Json = False) -> None:
     """Run every scheme of a scenario on the same realisations, and say what differs, with intervals."""
     from emul.study import text
     from emul.study.compare import compare as run_compare
@@ -72,7 +74,7 @@ def compare(scenario: ScenarioFile, schemes: Schemes = None, seeds: Seeds = None
 
     where = _where(engine, jobs, workers, plugin, quiet)
     found = run_compare(scenario, where, schemes=_names(schemes), seeds=_seeds(seeds), target=target,
-                        sets=sets or (), out=out)
+                        sets=edits(sets, set_file), out=out)
     written = None
     if report and found.study.runs:
         from emul.record.report import write

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from emul.base.errors import Problem, ScenarioError
-from emul.cli.options import Json, Plugins, ScenarioFile, Sets, app
+from emul.cli.options import Json, Plugins, ScenarioFile, SetFiles, Sets, app, edits
 
 if TYPE_CHECKING:
     from emul.study.tune import MachineSetting
@@ -21,14 +21,14 @@ def tune(scenario: ScenarioFile,
              "numbers of worker processes to try [default: 1, half the cores, all]"))] = None,
          sizes: Annotated[str, typer.Option(metavar="8,32", help="numbers of clients to train as one")] = "8,16,32,64",
          rounds: Annotated[int, typer.Option(min=2, help="rounds of each run; the first is not counted")] = 4,
-         sets: Sets = None, plugin: Plugins = None, as_json: Json = False) -> None:
+         sets: Sets = None, set_file: SetFiles = None, plugin: Plugins = None, as_json: Json = False) -> None:
     """Measure a scenario on this machine with other numbers of workers and fused clients, and say what to set."""
     from emul.base import machine
     from emul.network import build
     from emul.scenario import load
     from emul.study import tune as tuning
 
-    loaded = load(scenario, sets=sets or (), plugins=plugin or ())
+    loaded = load(scenario, sets=edits(sets, set_file), plugins=plugin or ())
     cores = machine.cores()
     numbers = _numbers("--workers", workers, 0) if workers else sorted({1, max(1, cores // 2), cores})
     roles = build(loaded.topology, loaded.link_rules, loaded.seed).roles

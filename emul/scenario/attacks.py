@@ -67,10 +67,10 @@ def _chosen(value: Any) -> Chosen:
 
 
 class AttackRule(Section):
-    nodes: Annotated[Any, PlainValidator(_attacked)]
-    data: Annotated[Chosen, PlainValidator(_chosen)] | None = None
-    prototypes: Annotated[Chosen, PlainValidator(_chosen)] | None = None
-    update: Annotated[Chosen, PlainValidator(_chosen)] | None = None
+    nodes: Annotated[Any, PlainValidator(_attacked, json_schema_input_type=AttackedShare | list[str])]
+    data: Annotated[Chosen, PlainValidator(_chosen, json_schema_input_type=str | dict[str, Any])] | None = None
+    prototypes: Annotated[Chosen, PlainValidator(_chosen, json_schema_input_type=str | dict[str, Any])] | None = None
+    update: Annotated[Chosen, PlainValidator(_chosen, json_schema_input_type=str | dict[str, Any])] | None = None
     rounds: Rounds | None = None
     knows: Annotated[str, one_of(*KNOWS, what="knowledge")] | None = None
 

@@ -11,7 +11,7 @@ from emul.base.units import format_bandwidth
 from emul.network.models.traceformats import FORMATS
 from emul.network.models.traces import TraceSpec
 from emul.scenario.sections import Section, absolute, duration_text, file_digest, without_none
-from emul.scenario.values import PositiveDuration, Text, bandwidth, one_of
+from emul.scenario.values import PositiveDuration, Text, Written, bandwidth, one_of
 
 
 def _flag(value: Any) -> bool:
@@ -23,7 +23,7 @@ def _flag(value: Any) -> bool:
 class BandwidthTrace(Section):
     trace: Text
     format: Annotated[str, one_of(*FORMATS, what="format")] | None = None
-    loop: Annotated[bool, PlainValidator(_flag)] | None = None
+    loop: Annotated[bool, PlainValidator(_flag, json_schema_input_type=bool)] | None = None
     period: PositiveDuration | None = None
     name: Text | None = None
     sha256: Text | None = None
@@ -34,7 +34,8 @@ def bandwidth_value(value: Any) -> int | str | BandwidthTrace:
     return BandwidthTrace.model_validate(value) if isinstance(value, dict) else bandwidth(value)
 
 
-AnyBandwidth = Annotated[BandwidthTrace | int | str, PlainValidator(bandwidth_value)]
+AnyBandwidth = Annotated[BandwidthTrace | int | str, PlainValidator(
+    bandwidth_value, json_schema_input_type=BandwidthTrace | Written)]
 
 
 def bandwidth_spec(value: int | str | BandwidthTrace | None, base: Path) -> Any:

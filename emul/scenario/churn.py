@@ -21,7 +21,7 @@ from emul.scenario.sections import (
     given,
     without_none,
 )
-from emul.scenario.values import Finding, PositiveDuration, Text, number, one_of
+from emul.scenario.values import Finding, PositiveDuration, Text, Written, number, one_of
 
 Kind = Literal["leave", "crash"]
 
@@ -115,7 +115,8 @@ def _law(value: Any) -> Law:
     return Exponential(rule.exponential)
 
 
-AnyLaw = Annotated[LawRule, PlainValidator(_law)]       # what the validator returns is a Law
+# what the validator returns is a Law
+AnyLaw = Annotated[LawRule, PlainValidator(_law, json_schema_input_type=LawRule | Written)]
 _Kind = Annotated[str, one_of("leave", "crash", what="kind")]
 
 

@@ -40,8 +40,9 @@ def _one_bandwidth(source: Source, path: Path, link: dict[str, Any]) -> None:
         link["bandwidth"] = value
         old, new = (*path, name), (*path, "bandwidth")
         source.written[new] = source.written.pop(old, place(old))
-        if old in source.lines:
-            source.lines[new] = source.lines.pop(old)
+        for known in (source.lines, source.files):
+            if old in known:
+                known[new] = known.pop(old)     # type: ignore[assignment]
 
 
 def apply_set(source: Source, text: str) -> None:
@@ -80,7 +81,7 @@ def parameters_of(sets: Sequence[str]) -> dict[str, Any]:
 
 def override(source: Source, path: Path, name: str) -> None:
     """Say that the value at `path` comes from the option `name`, and no longer from a line of the file."""
-    for known in (source.lines, source.written):
+    for known in (source.lines, source.written, source.files):
         for old in [p for p in known if p[:len(path)] == path]:
             del known[old]
     source.written[path] = name

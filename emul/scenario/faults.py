@@ -204,7 +204,7 @@ def _groups(value: Any) -> tuple[tuple[str, ...], ...]:
 class LinkValues(Section):
     latency: Duration | None = None
     bandwidth: Bandwidth | None = None
-    outage: Annotated[Outage, BeforeValidator(outage_value)] | None = None
+    outage: Annotated[Outage, BeforeValidator(outage_value, json_schema_input_type=Outage | str)] | None = None
 
     def wrong(self) -> list[Finding]:
         """Nothing to set, or an outage with span pause, which only a link's rule can have."""
@@ -215,7 +215,7 @@ class LinkValues(Section):
         return []
 
 
-_TrueFlag = Annotated[bool, PlainValidator(_true)]
+_TrueFlag = Annotated[bool, PlainValidator(_true, json_schema_input_type=Literal[True])]
 
 # what a fault is told by -> (what it is called, its other keys that are needed, that are used)
 _KINDS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
@@ -238,12 +238,13 @@ _ALONE = ("partition", "churn", "availability", "group")
 
 class FaultRule(Section):
     at: Duration | None = None
-    link: Annotated[str, PlainValidator(_fault_link)] | None = None
+    link: Annotated[str, PlainValidator(_fault_link, json_schema_input_type=str)] | None = None
     down: _TrueFlag | None = None
     up: _TrueFlag | None = None
     set: LinkValues | None = None
     inflight: Annotated[str, one_of("drop", "pause", "deliver", what="word for what is in flight")] | None = None
-    partition: Annotated[tuple[tuple[str, ...], ...], PlainValidator(_groups)] | None = None
+    partition: Annotated[tuple[tuple[str, ...], ...], PlainValidator(
+        _groups, json_schema_input_type=list[list[str]])] | None = None
     node: Text | None = None
     crash: _TrueFlag | None = None
     wipe: _TrueFlag | None = None

@@ -10,7 +10,7 @@ from pydantic import PlainValidator
 from emul.base.units import duration_ns, format_duration
 from emul.network.models.latency import AROUND, EmpiricalSpec, JitterSpec, LatencySpec, LognormalSpec
 from emul.scenario.sections import MISSING, Section, absolute, duration_text, given, without_none
-from emul.scenario.values import Duration, Finding, PositiveDuration, Text, number, one_of
+from emul.scenario.values import Duration, Finding, PositiveDuration, Text, Written, number, one_of
 
 # distribution -> the keys that it needs; all use `min` and `reorder`
 _KEYS: dict[str, tuple[str, ...]] = {**{name: ("mean", "jitter") for name in AROUND}, "lognormal": ("median", "sigma"),
@@ -31,7 +31,7 @@ class Latency(Section):
     sigma: Annotated[float, number("a number above 0, at most 20", lambda x: 0 < x <= 20)] | None = None
     file: Text | None = None
     min: Duration | None = None
-    reorder: Annotated[bool, PlainValidator(_flag)] | None = None
+    reorder: Annotated[bool, PlainValidator(_flag, json_schema_input_type=bool)] | None = None
 
     def wrong(self) -> list[Finding]:
         """Keys that its distribution needs and has not, or has and does not use."""
@@ -47,7 +47,7 @@ def latency_value(value: Any) -> int | Latency:
     return Latency.model_validate(value) if isinstance(value, dict) else duration_ns(value)
 
 
-AnyLatency = Annotated[Latency | int, PlainValidator(latency_value)]
+AnyLatency = Annotated[Latency | int, PlainValidator(latency_value, json_schema_input_type=Latency | Written)]
 
 
 def latency_spec(value: int | Latency | None, base: Path) -> int | LatencySpec | None:

@@ -39,10 +39,10 @@ def _match(value: Any) -> str:
 
 
 class Link(Section):
-    match: Annotated[str, PlainValidator(_match)]
+    match: Annotated[str, PlainValidator(_match, json_schema_input_type=str)]
     latency: AnyLatency | None = None
     bandwidth: AnyBandwidth | None = None
-    outage: Annotated[Outage, BeforeValidator(outage_value)] | None = None
+    outage: Annotated[Outage, BeforeValidator(outage_value, json_schema_input_type=Outage | str)] | None = None
     transport: AnyTransport | None = None
     overhead: Overhead | None = None
     sharing: Annotated[str, one_of("fifo", "maxmin", "rtt_weighted", what="sharing")] | None = None

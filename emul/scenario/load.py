@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import types
 import typing
@@ -14,10 +13,10 @@ from typing import Annotated, Any, Union
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from emul.base.errors import Problem
 from emul.scenario import scenario as plain
 from emul.scenario.attacks import attack_values
 from emul.scenario.checks import check_world
+from emul.scenario.compose import extended, overlaid, text_of
 from emul.scenario.edits import apply_set, normalise, override
 from emul.scenario.faults import NodeSpeed, fault_values
 from emul.scenario.limits import Limits
@@ -27,8 +26,8 @@ from emul.scenario.network import network_value
 from emul.scenario.record import record_value
 from emul.scenario.scenario import Scenario
 from emul.scenario.sections import MISSING, absolute
-from emul.scenario.source import MAX_CHARACTERS, Source, of_values, read, scenario_error, shown
 from emul.scenario.source import Path as Place
+from emul.scenario.source import Source, of_values, read, scenario_error, shown
 from emul.scenario.sweep import sweep_values
 from emul.scenario.topology import topology_spec
 from emul.scenario.values import nearest
@@ -36,9 +35,13 @@ from emul.scenario.values import nearest
 Given = str | os.PathLike[str] | Mapping[str, Any] | Scenario       # what a scenario can be had from
 
 
-def load(given: Given, sets: Sequence[str] = (), seed: int | None = None, *,
+Edit = str | Path                               # "stop.rounds=5", or a file to be put on top
+
+
+def load(given: Given, sets: Sequence[Edit] = (), seed: int | None = None, *,
          check: bool = True, plugins: Sequence[str] = ()) -> Scenario:
-    """The scenario in a file, a mapping or a scenario, with the changes `sets` ("stop.rounds=5") and `seed` applied.
+    """The scenario in a file, a mapping or a scenario, with the changes `sets` and `seed` applied, in this order: texts
+    ("stop.rounds=5"), and paths of files that are put on top.
 
     Files that it names are looked for beside it; those of a mapping here. check=False leaves out what needs the
     network, the task and the schemes: only the format is checked. plugins: modules that are schemes of the user
@@ -50,7 +53,7 @@ def load(given: Given, sets: Sequence[str] = (), seed: int | None = None, *,
         return replace(_load(source, name, file, sets, seed, checked), sweep=given.sweep)
     if isinstance(given, Mapping):
         return _load(of_values(given), name, Path.cwd() / "scenario", sets, seed, checked)
-    return _load(read(_text(Path(given), name)), name, Path(given).absolute(), sets, seed, checked)
+    return _load(read(text_of(Path(given), name)), name, Path(given).absolute(), sets, seed, checked)
 
 
 def named(given: Given) -> str:
@@ -60,40 +63,26 @@ def named(given: Given) -> str:
     return str(given.get("name", "scenario")) if isinstance(given, Mapping) else str(given)
 
 
-def _text(file: Path, name: str) -> str:
-    """Raises ScenarioError."""
-    try:
-        return _small_file(file).decode("utf-8-sig")
-    except (OSError, ValueError) as error:
-        said = error.strerror if isinstance(error, OSError) and error.strerror else "is no UTF-8 text"
-        raise scenario_error(name, [Problem("", "", str(said))]) from None
-
-
-def _small_file(file: Path) -> bytes:
-    """The bytes of a file, of which more than a scenario can have are not read. Raises OSError."""
-    if file.exists() and not file.is_file() and not file.is_dir():      # a device or a pipe may have no end
-        raise OSError(errno.EINVAL, "is no regular file")
-    with file.open("rb") as opened:
-        return opened.read(4 * MAX_CHARACTERS + 4)
-
-
-def loads(text: str, name: str = "scenario", sets: Sequence[str] = (), seed: int | None = None, *,
+def loads(text: str, name: str = "scenario", sets: Sequence[Edit] = (), seed: int | None = None, *,
           base: Path | None = None, check: bool = True, plugins: Sequence[str] = ()) -> Scenario:
     """As `load`, from text; `name` heads error messages, files are looked for in `base` (default: here)."""
     file = (base or Path.cwd()).absolute() / "scenario"
     return _load(read(text), name, file, sets, seed, plugins if check else None)
 
 
-def _load(source: Source, name: str, path: Path, sets: Sequence[str], seed: int | None,
+def _load(source: Source, name: str, path: Path, sets: Sequence[Edit], seed: int | None,
           plugins: Sequence[str] | None) -> Scenario:
     if not source.problems and not isinstance(source.tree, dict):
         source.problem((), shown(source.tree), "expected a mapping with the keys emul, name, seed, topology, ...")
     if source.problems:
         raise scenario_error(name, source.problems)
-    normalise(source)
+    source = extended(source, name, path.parent, (path,))
     for edit in sets:
-        apply_set(source, edit)
-        normalise(source)               # what this one wrote in short, the next one may reach into
+        if isinstance(edit, Path):
+            source = overlaid(source, edit)
+        else:
+            apply_set(source, edit)
+            normalise(source)           # what this one wrote in short, the next one may reach into
     if seed is not None:
         source.tree["seed"] = seed
         override(source, ("seed",), "--seed")

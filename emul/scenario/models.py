@@ -7,7 +7,7 @@ reports every branch of a union that failed, and nobody can tell from that what 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PlainValidator
 
@@ -153,8 +153,8 @@ def _name(value: Any) -> str:
 class Document(Section):
     """A whole scenario file."""
 
-    emul: Annotated[int, PlainValidator(_version)]
-    name: Annotated[str, PlainValidator(_name)]
+    emul: Annotated[int, PlainValidator(_version, json_schema_input_type=Literal[1])]
+    name: Annotated[str, PlainValidator(_name, json_schema_input_type=str)]
     seed: Seed
     topology: Topology
     links: list[Link] = Field(default=[])
@@ -163,7 +163,7 @@ class Document(Section):
     task: Annotated[dict[str, Any], PlainValidator(_task)]
     attacks: list[AttackRule] = Field(default=[])
     compute: Compute
-    fuse: Annotated[Any, PlainValidator(_fuse)] = None
+    fuse: Annotated[Any, PlainValidator(_fuse, json_schema_input_type=Fuse | int | str | bool)] = None
     schemes: Annotated[list[Annotated[dict[str, Any], PlainValidator(_scheme)]], Field(min_length=1),
                        AfterValidator(with_labels)]
     stop: Stop

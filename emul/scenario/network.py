@@ -34,7 +34,7 @@ def _flag(value: Any) -> bool:
 class NetworkRule(Section):
     replay: Text | None = None
     beyond: Annotated[str, one_of(*BEYOND, what="mode")] | None = None
-    record: Annotated[bool, PlainValidator(_flag)] = True
+    record: Annotated[bool, PlainValidator(_flag, json_schema_input_type=bool)] = True
 
     def wrong(self) -> list[Finding]:
         """`beyond` without a record to replay."""

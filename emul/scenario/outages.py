@@ -20,7 +20,7 @@ from emul.network.models.outages import (
     OutageSpec,
 )
 from emul.scenario.sections import MISSING, Section, absolute, duration_text, given, without_none
-from emul.scenario.values import Finding, PositiveDuration, Probability, Text, number, one_of
+from emul.scenario.values import Finding, PositiveDuration, Probability, Text, Written, number, one_of
 
 GEMODEL = "gemodel"             # netem's name of gilbert_elliott
 
@@ -81,13 +81,13 @@ class Outage(Section):
     up: PositiveDuration | None = None
     down: PositiveDuration | None = None
     coherence: PositiveDuration | None = None
-    snr: Annotated[float, PlainValidator(_snr)] | None = None
-    rate: Annotated[int, PlainValidator(_rate)] | None = None
-    bandwidth: Annotated[float, PlainValidator(_hertz)] | None = None
+    snr: Annotated[float, PlainValidator(_snr, json_schema_input_type=float | str)] | None = None
+    rate: Annotated[int, PlainValidator(_rate, json_schema_input_type=Written)] | None = None
+    bandwidth: Annotated[float, PlainValidator(_hertz, json_schema_input_type=str)] | None = None
     spectral_efficiency: Annotated[float, number("bit/s/Hz, above 0, at most 1000", lambda x: 0 < x <= 1000)] | None = (
         None)
     file: Text | None = None
-    loop: Annotated[bool, PlainValidator(_loop)] | None = None
+    loop: Annotated[bool, PlainValidator(_loop, json_schema_input_type=bool)] | None = None
 
     @property
     def kind(self) -> str:

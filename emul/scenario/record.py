@@ -37,7 +37,7 @@ def _types(value: Any) -> list[str]:
 
 class RecordRule(Section):
     models: Count | None = None
-    payloads: Annotated[list[str], PlainValidator(_types)] | None = None
+    payloads: Annotated[list[str], PlainValidator(_types, json_schema_input_type=list[str] | str)] | None = None
     rounds: Rounds | None = None
     limit: PositiveSize | None = None
 

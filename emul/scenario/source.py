@@ -32,11 +32,13 @@ _INT = re.compile(r"[-+]?(0x[0-9a-fA-F]{1,64}|0o[0-7]{1,64}|[0-9]{1,64})", re.AS
 
 @dataclass
 class Source:
-    """A file as plain values. `lines` (1-based) and `written` (the place as the user wrote it) are keyed by path."""
+    """A file as plain values. `lines` (1-based), `written` (the place as the user wrote it) and `files` (what a value
+    comes from, where that is another file) are keyed by path."""
 
     tree: Any = None
     lines: dict[Path, int] = field(default_factory=dict)
     written: dict[Path, str] = field(default_factory=dict)
+    files: dict[Path, str] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
     def problem(self, path: Path, found: str, expected: str) -> None:
@@ -49,9 +51,9 @@ class Source:
             head = path[:i]
             if head in self.written:
                 return Problem(self.written[head] + _suffix(path[i:], "" if i else None), found, expected,
-                               self.lines.get(head))
+                               self.lines.get(head), self.files.get(head, ""))
             if head in self.lines:
-                return Problem(place(path), found, expected, self.lines[head])
+                return Problem(place(path), found, expected, self.lines[head], self.files.get(head, ""))
         return Problem(place(path), found, expected)
 
 
@@ -110,7 +112,7 @@ def shown(value: Any) -> str:
 
 def scenario_error(file: str, problems: list[Problem]) -> ScenarioError:
     """All problems of a file, each on one line whatever its keys and values hold."""
-    clean = [Problem(one_line(p.place, 100), one_line(p.found, 100), one_line(p.expected, 400), p.line)
+    clean = [Problem(one_line(p.place, 100), one_line(p.found, 100), one_line(p.expected, 400), p.line, p.file)
              for p in problems]
     return ScenarioError(file, clean)
 

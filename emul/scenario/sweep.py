@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field, PlainValidator
 
 from emul.scenario.sections import Section
-from emul.scenario.values import Text
+from emul.scenario.values import Text, Written
 
 MOST_SEEDS = 1_000_000
 _RANGE = re.compile(r"(\d{1,18})(?::(\d{1,18}))?", re.ASCII)
@@ -63,8 +63,8 @@ def _values(value: Any) -> list[Any]:
 
 
 class SweepRule(Section):
-    grid: dict[str, Annotated[list[Any], PlainValidator(_values)]] = Field(default={})
-    seeds: Annotated[tuple[int, ...], PlainValidator(_seeds)] | None = None
+    grid: dict[str, Annotated[list[Any], PlainValidator(_values, json_schema_input_type=list[Any])]] = Field(default={})
+    seeds: Annotated[tuple[int, ...], PlainValidator(_seeds, json_schema_input_type=list[int] | Written)] | None = None
     schemes: Annotated[list[Text], Field(min_length=1)] | None = None
 
 

@@ -19,6 +19,7 @@ from emul.scenario.values import (
     PositiveDuration,
     Probability,
     Text,
+    Written,
     number,
     one_of,
     whole,
@@ -111,12 +112,15 @@ class Topology(Section):
     neighbours: Count | None = None
     rewire: Probability | None = None
     attach: Count | None = None
-    extent: Annotated[float, PlainValidator(length_km)] | None = None
+    extent: Annotated[float, PlainValidator(length_km, json_schema_input_type=str)] | None = None
     file: Text | None = None
     dialect: Annotated[str, one_of(*DIALECTS, what="dialect")] | None = None
-    roles: dict[Text, Annotated[Role, BeforeValidator(_names_as_rule)]] | None = None
-    latency: Annotated[LatencyByDistance, BeforeValidator(_by_distance)] | None = None
-    capacity: Annotated[CapacityRule, BeforeValidator(_capacity_default)] | None = None
+    roles: dict[Text, Annotated[Role, BeforeValidator(
+        _names_as_rule, json_schema_input_type=Role | list[str])]] | None = None
+    latency: Annotated[LatencyByDistance, BeforeValidator(
+        _by_distance, json_schema_input_type=LatencyByDistance | str)] | None = None
+    capacity: Annotated[CapacityRule, BeforeValidator(
+        _capacity_default, json_schema_input_type=CapacityRule | Written)] | None = None
 
     def wrong(self) -> list[Finding]:
         """Not one of generator and file; else keys that this kind of topology needs and has not, or does not use."""

@@ -12,7 +12,7 @@ from emul.network import Arq, Queue, Switching, TcpCap
 from emul.network.links.framing import PRESETS
 from emul.network.links.transport import ARQ_MODES, TCP_FORMULAS, UNLIMITED_RETRIES
 from emul.scenario.sections import MISSING, Section, exactly_one, given, without_none
-from emul.scenario.values import Count, Finding, PositiveSize, Probability, nearest, one_of
+from emul.scenario.values import Count, Finding, PositiveSize, Probability, Written, nearest, one_of
 
 # ---- overhead ----
 
@@ -22,7 +22,7 @@ def _packet_bytes(value: Any) -> int:
 
 
 class Overhead(Section):
-    bytes: Annotated[int, PlainValidator(_packet_bytes)] | None = None
+    bytes: Annotated[int, PlainValidator(_packet_bytes, json_schema_input_type=Written)] | None = None
     mtu: PositiveSize | None = None
     preset: Annotated[str, one_of(*PRESETS, what="preset")] | None = None
 
@@ -76,8 +76,8 @@ _TCP_KEYS = ("rto", "mss", "b", "window")
 
 class Transport(Section):
     arq: Annotated[str, one_of(*ARQ_MODES, what="ARQ")] | None = None
-    rto: Annotated[int | str, PlainValidator(_timeout)] | None = None
-    retries: Annotated[int | str, PlainValidator(_retries)] | None = None
+    rto: Annotated[int | str, PlainValidator(_timeout, json_schema_input_type=Written)] | None = None
+    retries: Annotated[int | str, PlainValidator(_retries, json_schema_input_type=Written)] | None = None
     ack_loss: Probability | None = None
     mtu: PositiveSize | None = None
     tcp: Annotated[str, one_of(*TCP_FORMULAS, what="formula")] | None = None
@@ -113,7 +113,7 @@ def transport_value(value: Any) -> Any:
     return value
 
 
-AnyTransport = Annotated[Any, PlainValidator(transport_value)]
+AnyTransport = Annotated[Any, PlainValidator(transport_value, json_schema_input_type=Transport | str | dict[str, Any])]
 
 
 def transport_spec(value: Any) -> Literal["datagram"] | Arq | TcpCap | None:
@@ -163,7 +163,7 @@ def queue_value(value: Any) -> Queue | str:
         raise ValueError(_QUEUE + (f": {hint}" if hint else "")) from None
 
 
-AnyQueue = Annotated[Any, PlainValidator(queue_value)]
+AnyQueue = Annotated[Any, PlainValidator(queue_value, json_schema_input_type=Written | dict[str, Any])]
 
 
 def queue_document(queue: Queue | str | None) -> str | None:
@@ -192,7 +192,7 @@ def switching_value(value: Any) -> Switching | str:
     return value if value == "store_and_forward" else Switching(cast(Any, value))
 
 
-AnySwitching = Annotated[Any, PlainValidator(switching_value)]
+AnySwitching = Annotated[Any, PlainValidator(switching_value, json_schema_input_type=str | dict[str, Packetized])]
 
 
 def switching_document(switching: Switching | str | None) -> Any:

@@ -6,13 +6,14 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import PlainValidator
+from pydantic import Field, PlainValidator
 from pydantic_core import PydanticCustomError
 
 from emul.base import units
 
+Written = str | int                                 # a quantity in a file: text with a unit, or 0
 Finding = tuple[tuple[str | int, ...], str, str]    # (path below the validated thing, found, expected)
 
 
@@ -34,12 +35,13 @@ def nearest(found: str, known: Iterable[str]) -> str:
 def whole(least: int, most: int = units.LARGEST) -> PlainValidator:
     """A whole number in least .. most."""
     limits = f", {least} or more (below 2^63)" if most == units.LARGEST else f" in {least}..{most}"
+    written = Annotated[int, Field(ge=least, le=None if most == units.LARGEST else most)]
 
     def check(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise ValueError(f"expected a whole number{limits}")
         return value
-    return PlainValidator(check)
+    return PlainValidator(check, json_schema_input_type=written)
 
 
 def number(expected: str, accept: Callable[[float], bool]) -> PlainValidator:
@@ -49,7 +51,7 @@ def number(expected: str, accept: Callable[[float], bool]) -> PlainValidator:
         if not sound or math.isnan(value) or not accept(value):
             raise ValueError(f"expected {expected}")
         return value
-    return PlainValidator(check)
+    return PlainValidator(check, json_schema_input_type=float)
 
 
 def one_of(*words: str, what: str = "value") -> PlainValidator:
@@ -60,7 +62,7 @@ def one_of(*words: str, what: str = "value") -> PlainValidator:
         if value not in words:
             raise ValueError(f"unknown {what}{nearest(value, words)}" if len(words) > 1 else f'expected "{words[0]}"')
         return value
-    return PlainValidator(check)
+    return PlainValidator(check, json_schema_input_type=Literal[words])
 
 
 def unit(parse: Callable[[object], Any], least: int = 0) -> PlainValidator:
@@ -70,7 +72,7 @@ def unit(parse: Callable[[object], Any], least: int = 0) -> PlainValidator:
         if result < least:
             raise ValueError("expected more than 0")
         return result
-    return PlainValidator(check)
+    return PlainValidator(check, json_schema_input_type=Written)
 
 
 def rounds_text(first: int, last: int | None) -> str:
@@ -102,15 +104,16 @@ def bandwidth(value: Any) -> int | str:
     return result
 
 
-Text = Annotated[str, PlainValidator(_text)]
+Text = Annotated[str, PlainValidator(_text, json_schema_input_type=str)]
 Seed = Annotated[int, whole(0)]
 Count = Annotated[int, whole(1)]
 Positive = Annotated[float, number("a positive number", lambda x: x > 0)]
 Fraction = Annotated[float, number("a fraction in (0, 1]", lambda x: 0 < x <= 1)]
-Probability = Annotated[float, PlainValidator(units.probability)]
+Probability = Annotated[float, PlainValidator(units.probability, json_schema_input_type=float | str)]
 Duration = Annotated[int, unit(units.duration_ns)]
 PositiveDuration = Annotated[int, unit(units.duration_ns, least=1)]
 Size = Annotated[int, unit(units.size_bytes)]
 PositiveSize = Annotated[int, unit(units.size_bytes, least=1)]
-Rounds = Annotated[tuple[int, int | None], PlainValidator(_rounds)]         # first, last; None: for good
-Bandwidth = Annotated[int | str, PlainValidator(bandwidth)]
+# first, last; None: for good
+Rounds = Annotated[tuple[int, int | None], PlainValidator(_rounds, json_schema_input_type=Written)]
+Bandwidth = Annotated[int | str, PlainValidator(bandwidth, json_schema_input_type=Written)]

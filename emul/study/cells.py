@@ -21,7 +21,7 @@ from emul import __version__, scenario, schemes
 from emul.base.errors import Problem, ScenarioError
 from emul.learning import names
 from emul.record.rundir import JOURNAL
-from emul.scenario import Given, Scenario, chosen, label_of, named
+from emul.scenario import Edit, Given, Scenario, chosen, label_of, named
 from emul.scenario.labels import LABEL, Entry, parameters
 from emul.scenario.source import place, read, shown
 
@@ -49,7 +49,7 @@ class Cell:
 
 
 def cells(given: Given, grid: Mapping[str, Sequence[Any]], seeds: Sequence[int] | None = None,
-          only: Sequence[str] = (), sets: Sequence[str] = (), plugins: Sequence[str] = ()) -> list[Cell]:
+          only: Sequence[str] = (), sets: Sequence[Edit] = (), plugins: Sequence[str] = ()) -> list[Cell]:
     """The cells of every combination of the grid's values, in the order values, seeds, schemes.
 
     A scheme that does not depend on a value of the grid has one cell for all values of it, which then lacks this

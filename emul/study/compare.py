@@ -58,7 +58,7 @@ class Comparison:
 
 
 def compare(given: scenario.Given, where: Where, *, schemes: Sequence[str] = (), seeds: Sequence[int] | None = None,
-            target: float | None = None, sets: Sequence[str] = (), out: Path | None = None) -> Comparison:
+            target: float | None = None, sets: Sequence[scenario.Edit] = (), out: Path | None = None) -> Comparison:
     """Run every scheme of a scenario on every seed into `out` (default: `runs/<name>-compare`), and compare them.
 
     seeds: default those of the section `sweep`, else the scenario's own. target: the accuracy to reach; default

@@ -15,7 +15,7 @@ from emul.study.runs import Study, Where, complete
 
 
 def sweep(given: scenario.Given, where: Where, *, grid: Mapping[str, Sequence[Any]] | None = None,
-          seeds: Sequence[int] | None = None, schemes: Sequence[str] = (), sets: Sequence[str] = (),
+          seeds: Sequence[int] | None = None, schemes: Sequence[str] = (), sets: Sequence[scenario.Edit] = (),
           out: Path | None = None, done: Path | None = None) -> Study:
     """Run the sweep of a scenario into `out` (default: `runs/<name>-sweep`), and write its tables.
 

@@ -1,0 +1,186 @@
+"""A scenario made of several files: `extends` names the one below, `--set-file` one to be put on top.
+
+Mappings are merged key by key, a null takes a key of the file below away, everything else is replaced; in `links` and
+`nodes` an entry with the `match` of one below is merged into it, and the others are added after. Every value keeps the
+line and the file that it comes from.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+from emul.base.errors import Problem
+from emul.scenario.edits import normalise
+from emul.scenario.source import MAX_CHARACTERS, Source, read, scenario_error, shown
+from emul.scenario.source import Path as Place
+
+EXTENDS = "extends"
+MOST = 10                               # files of one chain
+_MATCHED = ("links", "nodes")           # lists whose entries are known by their `match`
+# keys below which a text is the name of a file, by section; of a task only the folder of its data
+_FILES = {"topology": ("file",), "links": ("file", "trace"), "faults": ("file", "trace"), "compute": ("file",),
+          "network": ("replay",), "task": ("directory",)}
+
+
+def text_of(file: Path, name: str) -> str:
+    """The text of a scenario file, of which more than a scenario can have is not read. Raises ScenarioError."""
+    try:
+        if file.exists() and not file.is_file() and not file.is_dir():      # a device or a pipe may have no end
+            raise OSError(errno.EINVAL, "is no regular file")
+        with file.open("rb") as opened:
+            return opened.read(4 * MAX_CHARACTERS + 4).decode("utf-8-sig")
+    except (OSError, ValueError) as error:
+        said = error.strerror if isinstance(error, OSError) and error.strerror else "is no UTF-8 text"
+        raise scenario_error(name, [Problem("", "", str(said))]) from None
+
+
+def extended(source: Source, name: str, folder: Path, chain: tuple[Path, ...] = ()) -> Source:
+    """The source on top of the file that it extends, if it extends one, and that on top of its own.
+
+    folder: in which files are looked for. Raises ScenarioError where `extends` is wrong, or its file cannot be read.
+    """
+    normalise(source)
+    if not isinstance(source.tree, dict) or EXTENDS not in source.tree:
+        return source
+    below = source.tree.pop(EXTENDS)
+    wrong = _wrong(below, folder, chain)
+    if wrong:
+        source.problem((EXTENDS,), shown(below), wrong)
+        raise scenario_error(name, source.problems)
+    file = _absolute(below, folder)
+    low = extended(part(file, os.path.relpath(file, _start(name, folder))), name, file.parent, (*chain, file))
+    return merged(low, source)
+
+
+def part(file: Path, name: str) -> Source:
+    """One file of several, its own files under absolute names. Raises ScenarioError for what is no mapping."""
+    source = read(text_of(file, name))
+    if not source.problems and not isinstance(source.tree, dict):
+        source.problem((), shown(source.tree), "expected a mapping of keys of a scenario")
+    if source.problems:
+        raise scenario_error(name, source.problems)
+    source.files = dict.fromkeys(source.lines, name)
+    for section, keys in _FILES.items():
+        _rebase(source.tree.get(section), keys, file.parent)
+    normalise(source)
+    return source
+
+
+def overlaid(source: Source, file: Path) -> Source:
+    """The source with a file on top of it, as `--set-file` says. Raises ScenarioError."""
+    above = part(file.absolute(), str(file))
+    if EXTENDS in above.tree:
+        above.problem((EXTENDS,), shown(above.tree[EXTENDS]), "cannot be used in a file that is set on top of another")
+        raise scenario_error(str(file), above.problems)
+    return merged(source, above)
+
+
+def _start(name: str, folder: Path) -> Path:
+    """Where names of files in errors are told from: where the user said the first of them from."""
+    return Path.cwd() if not os.path.isabs(name) else folder
+
+
+def _wrong(below: Any, folder: Path, chain: tuple[Path, ...]) -> str:
+    if not isinstance(below, str) or not below.strip():
+        return "expected the name of a scenario file"
+    file = _absolute(below, folder)
+    if file in chain:
+        return "extends itself: " + " -> ".join(one.name for one in (*chain[chain.index(file):], file))
+    if len(chain) >= MOST:
+        return f"is the end of a chain of more than {MOST} files"
+    return "" if file.is_file() else "no such file"
+
+
+def _absolute(file: str, folder: Path) -> Path:
+    return Path(os.path.normpath(folder.absolute() / file))
+
+
+def _rebase(value: Any, keys: tuple[str, ...], folder: Path) -> None:
+    """Names of files below some keys, in place, as they are from anywhere."""
+    if isinstance(value, list):
+        for below in value:
+            _rebase(below, keys, folder)
+    if isinstance(value, dict):
+        for key, below in value.items():
+            if key in keys and isinstance(below, str) and below.strip() and not below.startswith("~"):
+                value[key] = str(_absolute(below, folder))
+            else:
+                _rebase(below, keys, folder)
+
+
+# ---- merging ----
+
+def merged(low: Source, high: Source) -> Source:
+    """`high` on top of `low`, both normalised; each value with its line and its file."""
+    result = Source(problems=[*low.problems, *high.problems])
+    result.tree = _Merge(low, high, result).values(low.tree, high.tree, (), (), ())
+    return result
+
+
+class _Merge:
+    def __init__(self, low: Source, high: Source, result: Source):
+        self._low, self._high, self._result = low, high, result
+
+    def values(self, low: Any, high: Any, at_low: Place, at_high: Place, to: Place) -> Any:
+        """What stands at `to` of the result: `low` and `high` as they stand at their own places."""
+        if isinstance(low, dict) and isinstance(high, dict):
+            return self._mappings(low, high, at_low, at_high, to)
+        if len(to) == 1 and to[0] in _MATCHED and isinstance(low, list) and isinstance(high, list):
+            return self._matched(low, high, to)
+        return _taken(self._high, at_high, high, self._result, to)
+
+    def _mappings(self, low: dict[str, Any], high: dict[str, Any], at_low: Place, at_high: Place,
+                  to: Place) -> dict[str, Any]:
+        _told(self._high, at_high, self._result, to)
+        found: dict[str, Any] = {}
+        for key, value in low.items():
+            places = (*at_low, key), (*at_high, key), (*to, key)
+            if key not in high:
+                found[key] = _taken(self._low, places[0], value, self._result, places[2])
+            elif high[key] is not None:
+                found[key] = self.values(value, high[key], *places)
+        for key, value in high.items():
+            if key not in low:
+                found[key] = _taken(self._high, (*at_high, key), value, self._result, (*to, key))
+        return found
+
+    def _matched(self, low: list[Any], high: list[Any], to: Place) -> list[Any]:
+        _told(self._high, to, self._result, to)
+        above: dict[int, int] = {}                      # place below -> place above of what is merged into it
+        known = {_match(entry): i for i, entry in enumerate(low) if _match(entry) is not None}      # the last one wins
+        for j, entry in enumerate(high):
+            i = known.get(_match(entry))
+            if i is not None and i not in above:
+                above[i] = j
+        found = [self.values(entry, high[above[i]], (*to, i), (*to, above[i]), (*to, i)) if i in above else
+                 _taken(self._low, (*to, i), entry, self._result, (*to, i)) for i, entry in enumerate(low)]
+        for j, entry in enumerate(high):
+            if j not in above.values():
+                found.append(_taken(self._high, (*to, j), entry, self._result, (*to, len(found))))
+        return found
+
+
+def _match(entry: Any) -> str | None:
+    """What an entry of such a list is known by."""
+    match = entry.get("match") if isinstance(entry, dict) else None
+    return " ".join(match.split()) if isinstance(match, str) else None
+
+
+def _taken(source: Source, at: Place, value: Any, result: Source, to: Place) -> Any:
+    """A value and all below it, with their lines, from `at` of one source to `to` of another."""
+    _told(source, at, result, to)
+    if isinstance(value, dict):
+        return {key: _taken(source, (*at, key), below, result, (*to, key)) for key, below in value.items()}
+    if isinstance(value, list):
+        return [_taken(source, (*at, i), below, result, (*to, i)) for i, below in enumerate(value)]
+    return value
+
+
+def _told(source: Source, at: Place, result: Source, to: Place) -> None:
+    """What is known of one place, without what lies below it."""
+    for known, into in ((source.lines, result.lines), (source.written, result.written), (source.files, result.files)):
+        if at in known:
+            into[to] = known[at]            # type: ignore[assignment]

@@ -1,0 +1,29 @@
+"""What pyproject.toml cannot say: a wheel carries scenarios, topologies and the reference of scenario files, too."""
+
+import shutil
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+
+SHIPPED = {"scenarios": "scenarios", "topologies": "topologies", "docs/scenario.md": "scenario.md",
+           "emul.schema.json": "emul.schema.json"}      # of the checkout -> below emul/shipped, see emul.base.shipped
+
+
+class BuildWithFiles(build_py):
+    """Copies what is shipped beside the modules."""
+
+    def run(self) -> None:
+        super().run()
+        if self.editable_mode:          # the checkout has them
+            return
+        for source, name in SHIPPED.items():
+            target = Path(self.build_lib, "emul", "shipped", name)
+            if Path(source).is_dir():
+                shutil.copytree(source, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, target)
+
+
+setup(cmdclass={"build_py": BuildWithFiles})

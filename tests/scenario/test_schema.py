@@ -1,0 +1,103 @@
+"""The JSON schema of scenario files: all that is shipped fits it, every key has a description, mistakes are marked."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from emul import attacks, schemes
+from emul.scenario.schema import SECTIONS, schema
+from emul.scenario.source import read
+
+ROOT = Path(__file__).resolve().parents[2]
+SHIPPED = [path for path in sorted((ROOT / "scenarios").rglob("*.yaml"))]
+SMALL = """
+emul: 1
+name: small
+seed: 7
+topology: {generator: star, clients: 3}
+links: [{match: "*", latency: 20 ms, outage: {model: bernoulli, p: 0.3}}]
+task: {data: {set: digits}, model: logistic, solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
+attacks: [{nodes: {fraction: 0.4}, update: {name: scale, factor: 3}}]
+compute: {mode: zero}
+schemes: [{name: fedavg, deadline: 2 s}, {name: secagg, threshold: 2}, krum, mine]
+stop: {rounds: 2}
+"""
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, Any]:
+    return schema()
+
+
+@pytest.fixture(scope="module")
+def validator(made: dict[str, Any]) -> jsonschema.Draft202012Validator:
+    jsonschema.Draft202012Validator.check_schema(made)
+    return jsonschema.Draft202012Validator(made)
+
+
+def wrong(validator: jsonschema.Draft202012Validator, text: str) -> list[str]:
+    return sorted(error.json_path for error in validator.iter_errors(read(text).tree))
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_what_is_shipped_fits_the_schema_and_names_it(path: Path, validator: jsonschema.Draft202012Validator) -> None:
+    first = path.read_text(encoding="utf-8").splitlines()[0]
+    assert first.startswith("# yaml-language-server: $schema=")
+    assert (path.parent / first.partition("=")[2]).resolve() == ROOT / "emul.schema.json"
+    assert wrong(validator, path.read_text(encoding="utf-8")) == []
+
+
+def test_the_schema_in_the_folder_is_the_one_that_is_made_now(made: dict[str, Any]) -> None:
+    written = (ROOT / "emul.schema.json").read_text(encoding="utf-8")
+    assert json.loads(written) == json.loads(json.dumps(made)), "run: emul schema > emul.schema.json"
+
+
+def test_every_key_of_a_section_has_a_description(made: dict[str, Any]) -> None:
+    sections = {**made["$defs"], "Document": made}
+    keys = [(name, key, value) for name, section in sections.items() for key, value in section["properties"].items()]
+    assert len(keys) > 120
+    assert [f"{name}.{key}" for name, key, value in keys if not value.get("description")] == []
+    assert {name for names in SECTIONS.values() for name in names} == set(sections)
+
+
+def cases(made: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Scheme -> the properties of an entry that names it."""
+    entry = made["properties"]["schemes"]["items"]["anyOf"][-1]
+    return {case["if"]["properties"]["name"]["const"]: case["then"]["properties"] for case in entry["allOf"]}
+
+
+def test_every_scheme_and_attack_is_there_with_its_parameters(made: dict[str, Any]) -> None:
+    found = cases(made)
+    assert set(found) == set(schemes.known())
+    assert found["fedavg"]["deadline"] == {"type": ["string", "integer", "null"], "default": None, "description":
+                                           "None: wait until the fate of every update is known"}
+    assert found["fedavg"]["weights"]["enum"] == ["samples", "uniform"]
+    assert found["fedavg"]["personal"]["description"].endswith("test samples, beside that of the received one")
+    assert {"lambda", "keys", "s"} <= set(found["fair_seccogc"])
+    fixed = {name: module.FIXED for name in found if (module := import_module(f"emul.schemes.{name}"))
+             and hasattr(module, "FIXED")}
+    assert len(fixed) > 3
+    assert [(name, key) for name, keys in fixed.items() for key in keys if key.rstrip("_") in found[name]] == []
+    rule = made["$defs"]["AttackRule"]["properties"]
+    for kind, known in attacks.KINDS.items():
+        assert rule[kind]["anyOf"][0]["anyOf"][0]["enum"] == sorted(known)
+
+
+def test_a_sound_scenario_fits_and_mistakes_are_marked_where_they_are(
+        validator: jsonschema.Draft202012Validator) -> None:
+    assert wrong(validator, SMALL) == []
+    for right, mistake, place in [
+            ("seed: 7", "sed: 7", "$"), ("clients: 3", "clients: many", "$.topology.clients"),
+            ("model: bernoulli", "model: bernouli", "$.links[0].outage"),
+            ("mode: zero", "mode: none", "$.compute.mode"),
+            ("deadline: 2 s", "dedline: 2 s", "$.schemes[0]"), ("threshold: 2", "threshold: two", "$.schemes[1]"),
+            ("factor: 3", "faktor: 3", "$.attacks[0].update"), ("model: logistic", "modell: logistic", "$.task"),
+            ("emul: 1", "emul: 2", "$.emul"), ("stop: {rounds: 2}", "", "$")]:
+        assert place in wrong(validator, SMALL.replace(right, mistake)), mistake
+    assert wrong(validator, "extends: base.yaml\nstop: {rounds: 9}\n") == []
