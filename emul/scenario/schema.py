@@ -105,7 +105,7 @@ def _reference() -> dict[str, dict[str, str]]:
 
 def _cells(section: str) -> dict[str, str]:
     """The first column of its tables -> the last; what stands between them is said first."""
-    found = {}
+    found: dict[str, str] = {}
     for line in section.splitlines():
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] if line.startswith("|") else []
         for key in re.findall(r"`([^`]+)`", cells[0]) if len(cells) > 1 else []:
@@ -152,8 +152,10 @@ def parameters(cls: type) -> Schema:
     said = _comments(cls)
     found = {}
     for key, field in scenario_keys(cls).items():
-        one = {"type": [*_TEXT_OR_NUMBER, *(["null"] if type(None) in typing.get_args(hints[field.name]) else [])],
-               } if key != field.name and not field.name.endswith("_") else _of_type(hints[field.name])
+        one = _of_type(hints[field.name])
+        if key != field.name and not field.name.endswith("_"):          # a quantity with its unit
+            null = ["null"] if type(None) in typing.get_args(hints[field.name]) else []
+            one = {"type": [*_TEXT_OR_NUMBER, *null]}
         if field.name in said:
             one["description"] = said[field.name]
         if isinstance(field.default, (str, int, float, bool, type(None))):

@@ -21,7 +21,7 @@ from emul.study import tables
 from emul.study.cells import Cell, cells
 from emul.study.directory import Failure, opened, write_study, write_table
 from emul.study.runs import Study, Where, complete
-from emul.study.stats import FEWEST, Interval, interval
+from emul.study.stats import FEWEST, LEVEL, Interval, holm, interval, seeds_needed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -176,6 +176,37 @@ def differences(values: Values, schemes: Sequence[str], seeds: Sequence[int], kn
     return found
 
 
+@dataclass(frozen=True)
+class Judged:
+    """What the paired t-test says of a difference, among those of all pairs on one metric.
+
+    p: adjusted by Holm's procedure. seeds: how many would settle a difference of this size; None where it is settled,
+    or where more than `emul.study.stats.MOST_SEEDS` would be needed.
+    """
+
+    p: float
+    seeds: int | None
+
+    @property
+    def settled(self) -> bool:
+        """Whether there is a difference, at the level of the intervals."""
+        return self.p < 1 - LEVEL
+
+
+def judged(c: Comparison) -> dict[tuple[str, str, str], Judged]:
+    """(metric, scheme, baseline) -> the verdict, for those differences that have an interval."""
+    found: dict[tuple[str, str, str], Judged] = {}
+    for metric in METRICS:
+        own = {key: i for key, (i, _) in c.differences.items() if key[0] == metric and i.student is not None}
+        adjusted = holm([i.student.p for i in own.values() if i.student is not None])
+        for (key, i), p in zip(own.items(), adjusted, strict=True):
+            assert i.student is not None
+            assert i.mean is not None
+            settled = p < 1 - LEVEL
+            found[key] = Judged(p, None if settled else seeds_needed(i.mean, i.student.sd, len(own)))
+    return found
+
+
 # --- tables ---------------------------------------------------------------------------------------------------------
 
 def metrics_table(c: Comparison) -> pd.DataFrame:
@@ -188,12 +219,21 @@ def metrics_table(c: Comparison) -> pd.DataFrame:
 
 
 def differences_table(c: Comparison) -> pd.DataFrame:
-    """A row for each metric, scheme and baseline: n seeds, mean and interval of the differences, and notes."""
+    """A row for each metric, scheme and baseline: n seeds, mean and intervals of the differences, tests, and notes."""
     import pandas as pd
 
-    rows = [(metric, scheme, baseline, found.n, found.mean, found.low, found.high, METRICS[metric][0], note)
-            for (metric, scheme, baseline), (found, note) in c.differences.items()]
-    return _typed(pd.DataFrame(rows, columns=list(tables.COLUMNS["differences"])), "mean", "low", "high")
+    said = judged(c)
+    rows = [(*key, found.n, found.mean, found.low, found.high, *_tested(found, said.get(key)), METRICS[key[0]][0], note)
+            for key, (found, note) in c.differences.items()]
+    return _typed(pd.DataFrame(rows, columns=list(tables.COLUMNS["differences"])), "mean", "low", "high", "t_low",
+                  "t_high", "p", "p_holm", "seeds_needed")
+
+
+def _tested(found: Interval, said: Judged | None) -> tuple[float | None, ...]:
+    """t_low, t_high, p, p_holm, seeds_needed."""
+    if found.student is None or said is None:
+        return (None,) * 5
+    return found.student.low, found.student.high, found.student.p, said.p, said.seeds
 
 
 def _typed(frame: pd.DataFrame, *names: str) -> pd.DataFrame:
@@ -212,8 +252,7 @@ def difference(c: Comparison, metric: str, scheme: str, baseline: str) -> Interv
     """The difference of any two schemes, whichever of them comes first in the scenario."""
     if (metric, scheme, baseline) in c.differences:
         return c.differences[metric, scheme, baseline][0]
-    other = c.differences[metric, baseline, scheme][0]
-    return Interval(other.n, *(None if v is None else -v for v in (other.mean, other.high, other.low)))
+    return c.differences[metric, baseline, scheme][0].reversed()
 
 
 @dataclass(frozen=True)
@@ -252,7 +291,7 @@ def own(c: Comparison, metric: str, scheme: str) -> Interval:
 
 def document(c: Comparison) -> Mapping[str, Any]:
     """The comparison as plain values, for `--json`."""
-    said = {}
+    said, tested = {}, judged(c)
     for metric in LESS_IS_BETTER:
         found = verdict(c, metric)
         said[metric] = None if found is None else found.best
@@ -262,5 +301,8 @@ def document(c: Comparison) -> Mapping[str, Any]:
             "metrics": [{"metric": m, "scheme": s, "seed": seed, "value": v} for m, schemes in c.values.items()
                         for s, seeds in schemes.items() for seed, v in seeds.items()],
             "differences": [{"metric": m, "scheme": s, "baseline": b, "n_seeds": i.n, "mean": i.mean, "low": i.low,
-                             "high": i.high, "unit": METRICS[m][0], "note": note}
+                             "high": i.high,
+                             **dict(zip(("t_low", "t_high", "p", "p_holm", "seeds_needed"),
+                                        _tested(i, tested.get((m, s, b))), strict=True)),
+                             "unit": METRICS[m][0], "note": note}
                             for (m, s, b), (i, note) in c.differences.items()]}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from emul.record.marks import NOTE, among
-from emul.study.compare import LESS_IS_BETTER, METRICS, Comparison, own, reached, verdict
-from emul.study.stats import Interval
+from emul.study.compare import LESS_IS_BETTER, METRICS, Comparison, judged, own, reached, verdict
+from emul.study.stats import MOST_SEEDS, Interval
 
 _HEADS = {"accuracy_at_equal_time": "accuracy at equal time", "accuracy_at_equal_bytes": "at equal bytes",
           "time_to_target": "time to target", "bytes_to_target": "MB to target"}
@@ -42,14 +42,32 @@ def _verdict(c: Comparison, metric: str) -> list[str]:
                      ": the interval holds 0" if more.low is not None else ": no interval, so nothing is shown")
             said = f"{more.mean:+.3g} {unit}{_ends(more)} over {more.n} seed{'s' * (more.n != 1)}{clear}"
         lines.append(f"  {among(scheme, c.knowing)}: {said}{seldom}")
+        lines += _tested(c, metric, scheme, found.best, more)
     return lines
+
+
+def _tested(c: Comparison, metric: str, scheme: str, best: str, more: Interval) -> list[str]:
+    """What the paired t-test says of a difference; nothing where there is none, or the values do not vary."""
+    tested = judged(c)
+    said = tested.get((metric, scheme, best)) or tested.get((metric, best, scheme))
+    if more.student is None or said is None or not more.student.sd:
+        return []
+    pairs = sum(key[0] == metric for key in tested)
+    line = f"    paired t [{more.student.low:.3g}, {more.student.high:.3g}], p = {more.student.p:.2g}"
+    if pairs > 1:
+        line += f", of {pairs} pairs {said.p:.2g}"
+    if said.settled:
+        return [f"{line}: settled"]
+    return [f"{line}: not settled; a difference of this size takes "
+            + (f"about {said.seeds} seeds" if said.seeds is not None else f"more than {MOST_SEEDS:,} seeds")]
 
 
 def _about_intervals(count: int) -> str:
     if count < 3:
         return "no intervals: they need 3 seeds or more, e.g. --seeds 0:5"
     few = "; with so few seeds they are too short, see docs/studies.md" if count < 10 else ""
-    return f"[low, high]: 95 % bootstrap intervals of means over {count} seeds{few}"
+    return (f"[low, high]: 95 % bootstrap intervals of means over {count} seeds{few}\n"
+            "paired t: the interval that holds for few seeds, too; p of several pairs by Holm")
 
 
 def _shown(i: Interval, unit: str) -> str:

@@ -21,12 +21,13 @@ from emul.study.compare import (
     differences,
     differences_table,
     document,
+    judged,
     measure,
     metrics_table,
     verdict,
 )
 from emul.study.runs import Study, Where
-from emul.study.stats import interval
+from emul.study.stats import interval, seeds_needed
 
 Inside = Callable[..., Where]
 
@@ -158,6 +159,34 @@ def test_fewer_than_three_seeds_are_said_to_have_no_intervals() -> None:
     said = text.comparison(compared({("fast", 0): FAST, ("slow", 0): SLOW}, 0.8))
     assert said.endswith("no intervals: they need 3 seeds or more, e.g. --seeds 0:5")
     assert "slow: +4 s over 1 seed: no interval, so nothing is shown" in said
+
+
+def test_what_is_not_settled_says_how_many_seeds_would_settle_it() -> None:
+    jitter = [0.3, -0.4, 0.5, -0.1, 0.4]
+    runs = {("a", s): SLOW for s in range(5)} | {("b", s): shifted(SLOW, x) for s, x in enumerate(jitter)}
+    c = compared(runs, 0.8)
+    found = judged(c)["time_to_target", "b", "a"]
+    assert (found.settled, found.seeds) == (False, seeds_needed(np.mean(jitter), np.std(jitter, ddof=1)))
+    assert f"not settled; a difference of this size takes about {found.seeds} seeds\n" in text.comparison(c)
+    row = differences_table(c).set_index("metric").loc["time_to_target"]
+    assert (row.seeds_needed, row.p, row.p_holm) == pytest.approx((found.seeds, found.p, found.p))
+    assert row.t_low < row.low < 0 < row.high < row.t_high
+
+
+def test_a_pair_among_many_is_settled_by_holm_and_not_by_itself() -> None:
+    jitter = [0.1, 0.5, 0.3, 0.02, 0.25]
+    runs = {("a", s): SLOW for s in range(5)}
+    runs |= {(name, s): shifted(SLOW, sign * x) for name, sign in (("b", 1), ("c", -1), ("d", 0.3))
+             for s, x in enumerate(jitter)}
+    c = compared(runs, 0.8)
+    of_time = {key[1:]: one for key, one in judged(c).items() if key[0] == "time_to_target"}
+    alone = c.differences["time_to_target", "b", "a"][0].student
+    assert len(of_time) == 6
+    assert alone is not None
+    assert alone.p < 0.05 < of_time["b", "a"].p
+    assert "of 6 pairs" in text.comparison(c)
+    assert {d["p_holm"] for d in document(c)["differences"] if d["metric"] == "time_to_target"} == {
+        one.p for one in of_time.values()}
 
 
 # --- from runs --------------------------------------------------------------------------------------------------------

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
+from scipy.stats import t as t_distribution
 
-from emul.study.stats import Interval, interval
+from emul.study.stats import MOST_SEEDS, Interval, holm, interval, power, seeds_needed, student
 
 FLOATS = st.floats(-1e6, 1e6).map(lambda x: round(x, 3))
 
@@ -63,3 +64,62 @@ def test_an_interval_lies_within_the_values_and_moves_with_them(values: list[flo
     moved = interval([v + shift * 1000 for v in values], "property")
     assert (moved.low, moved.high) == pytest.approx((found.low + shift * 1000, found.high + shift * 1000),
                                                     abs=1e-6 * (scale + 1e4))
+
+
+# --- Student's t, Holm, power ---------------------------------------------------------------------------------------
+
+def test_the_t_interval_of_three_values_is_that_of_the_textbook() -> None:
+    found = interval([1.0, 2.0, 6.0]).student
+    half = 4.302652729749464 * 7**0.5 / 3**0.5              # t_{0.975, 2}, s = sqrt(7)
+    assert found is not None
+    assert (found.low, found.high, found.sd) == pytest.approx((3 - half, 3 + half, 7**0.5))
+    assert found.p == pytest.approx(2 * t_distribution.sf(3 / (7 / 3)**0.5, 2))
+    assert interval([1.0, 2.0]).student is None
+
+
+def test_the_t_interval_holds_the_truth_with_three_seeds_where_the_bootstrap_does_not() -> None:
+    drawn = np.random.default_rng(5).normal(size=(2000, 3))
+    found = [student(values) for values in drawn]
+    assert np.mean([s.low <= 0 <= s.high for s in found]) == pytest.approx(0.95, abs=0.015)
+    assert np.mean([s.p < 0.05 for s in found]) == pytest.approx(0.05, abs=0.015)
+
+
+def test_values_that_do_not_vary_are_settled_without_a_warning() -> None:
+    assert (student([0.25] * 3).low, student([0.25] * 3).p, student([0.0] * 3).p) == (0.25, 0.0, 1.0)
+
+
+def test_an_interval_turned_round_is_that_of_the_negative_values() -> None:
+    values = [0.5, 2.0, 1.0, 4.0]
+    turned, negative = interval(values, "x").reversed(), student([-v for v in values])
+    assert turned.student is not None
+    assert (turned.student.low, turned.student.high, turned.student.p) == pytest.approx(
+        (negative.low, negative.high, negative.p))
+    assert (turned.low, turned.mean) == (-interval(values, "x").high, -1.875)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=9))
+def test_holm_is_that_of_statsmodels(p: list[float]) -> None:
+    multitest = pytest.importorskip("statsmodels.stats.multitest", reason="of the extra `test`")
+    assert holm(p) == pytest.approx(list(multitest.multipletests(p, method="holm")[1]), abs=1e-12)
+    assert all(mine >= one - 1e-12 for mine, one in zip(holm(p), p, strict=True))
+
+
+@pytest.mark.parametrize(("mean", "sd", "n", "alpha"), [
+    (0.5, 1.0, 10, 0.05), (2.0, 1.0, 3, 0.05), (-1.0, 1.5, 20, 0.01)])
+def test_power_is_that_of_statsmodels(mean: float, sd: float, n: int, alpha: float) -> None:
+    tests = pytest.importorskip("statsmodels.stats.power", reason="of the extra `test`")
+    assert power(mean, sd, n, alpha) == pytest.approx(tests.TTestPower().power(mean / sd, n, alpha), abs=1e-6)
+
+
+def test_the_seeds_that_are_said_are_the_fewest_with_that_power() -> None:
+    for mean, sd, tests in ((1.0, 1.0, 1), (0.3, 1.0, 1), (1.0, 1.0, 6), (-0.2, 1.1, 3)):
+        n = seeds_needed(mean, sd, tests)
+        assert n is not None
+        assert power(mean, sd, n, 0.05 / tests) >= 0.8 > power(mean, sd, n - 1, 0.05 / tests)
+    assert seeds_needed(1.0, 1.0) == 10                     # the textbook's: d = 1, alpha = 5 %, power 80 %
+    assert seeds_needed(0.001, 1.0) is None
+    assert seeds_needed(0.0, 0.0) is None
+    assert seeds_needed(5.0, 1e-9) == 3
+    assert power(1.0, 1.0, 252, 0.05) == pytest.approx(1.0)     # where scipy's distribution has no number
+    assert MOST_SEEDS == 1000

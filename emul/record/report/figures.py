@@ -529,16 +529,24 @@ def _difference(metric: str, part: pd.DataFrame, number: int) -> Figure:
             alt.Tooltip("high:Q", format=",.4f"), "note:N"]
     bars = _data("differences").mark_rule(strokeWidth=3, color="$s1").encode(
         y=y, x=alt.X("low:Q", title=title), x2="high:Q", tooltip=told)
+    if "t_low" in part and part["t_low"].notna().any():
+        bars = _data("differences").mark_rule(strokeWidth=1, color="$s1").encode(
+            y=y, x=alt.X("t_low:Q", title=title), x2="t_high:Q", tooltip=told) + bars
     dots = _data("differences").mark_point(filled=True, size=80, color="$s1", opacity=1).encode(
         y=y, x=alt.X("mean:Q", title=title), tooltip=told)
     said = "; ".join(f"{r['pair']}: {r['mean']:.4g} {unit}" + (
         f" ({r['low']:.4g} to {r['high']:.4g})" if pd.notna(r["low"]) else "") for _, r in part.iterrows()
         if pd.notna(r["mean"]))
     return Figure(f"difference-{number}", metric.replace("_", " ").capitalize(),
-                  "Left of the dashed line the first of the two has less.", f"Differences: {said}.",
+                  f"Left of the dashed line the first of the two has less, which is {_good(metric)}. Thick: the "
+                  "bootstrap's interval; thin, where it is known: that of the paired t-test.", f"Differences: {said}.",
                   _whole(zero + bars + dots, height=30 * max(2, len(part))),
                   {"differences": part.drop(columns=["metric"]), "zero": pd.DataFrame({"x": [0]})},
                   part.drop(columns=["pair"]), least_width=300)
+
+
+def _good(metric: str) -> str:
+    return "worse" if metric.startswith("accuracy") else "better"
 
 
 def sweep_key(parameter: str, metric: str) -> str:
