@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import importlib
@@ -74,7 +75,8 @@ def refresh(plugins: Sequence[str]) -> None:
         module = sys.modules.get(name)
         file = getattr(module, "__file__", None)
         if file is not None and _imported.get(name) != _digest(file):
-            Path(importlib.util.cache_from_source(file)).unlink(missing_ok=True)    # as old as its second of time
+            with contextlib.suppress(OSError, NotImplementedError):     # its byte code is as old as a second of time
+                Path(importlib.util.cache_from_source(file)).unlink()
             del sys.modules[name]
         spec = _found(name)
         if spec is not None:

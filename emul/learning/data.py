@@ -60,6 +60,7 @@ BUILT_IN = {"digits": Known((1, 8, 8), 10, _DIGITS_TRAIN, 16.0, 0.3053, 0.3763),
             "cifar10": Known((3, 32, 32), 10, 50_000, 255.0, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
             "cinic10": Known((3, 32, 32), 10, 90_000, 255.0, (0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587))}
 FOLDER = "images"                   # any image folder: shape and classes are known once it is read
+ARRAYS = "arrays"                   # arrays in files of NumPy
 
 DIRECTORY = "EMUL_DATA"             # environment variable: where the files are, if the task does not say
 NEED_FILES = ("mnist", "fashion-mnist", "cifar10", "cinic10", FOLDER)
@@ -70,7 +71,7 @@ _IDX_FILES = {"train_x": ("train-images-idx3-ubyte", 3), "train_y": ("train-labe
 
 def names(plugins: Sequence[str] = ()) -> list[str]:
     """Every data set that can be asked for."""
-    return names_of(DATA, (*BUILT_IN, FOLDER), plugins)
+    return names_of(DATA, (*BUILT_IN, FOLDER, ARRAYS), plugins)
 
 
 def load(spec: dict[str, Any], plugins: Sequence[str] = ()) -> DataSet:
@@ -81,6 +82,8 @@ def load(spec: dict[str, Any], plugins: Sequence[str] = ()) -> DataSet:
     has one number for each channel. Raises DataError if it is unknown, missing or garbled.
     """
     name = spec["set"]
+    if name == ARRAYS:
+        return own_data.made(name, spec, own_data.read_arrays(spec.get("directory")))
     if name != FOLDER and name not in BUILT_IN:
         found = own_data.load(name, spec, plugins)
         if found is None:
@@ -103,6 +106,8 @@ def missing(spec: dict[str, Any]) -> str | None:
             images.cifar_files(_folder(name, directory))
         elif name in ("cinic10", FOLDER):
             images.folder_classes(_folder(name, directory))
+        elif name == ARRAYS:
+            own_data.array_files(directory)
     except DataError as error:
         return str(error)
     return None

@@ -8,7 +8,9 @@ Any `train_NAME` (n,), with `test_NAME` or without, is a column: what else is kn
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -31,7 +33,11 @@ def load(name: str, spec: Mapping[str, Any], plugins: Sequence[str] = ()) -> Dat
     make = find(DATA, name, plugins)
     if make is None:
         return None
-    given = make(spec)
+    return made(name, spec, make(spec))
+
+
+def made(name: str, spec: Mapping[str, Any], given: Any) -> DataSet:
+    """The data set of arrays by name, checked. Raises DataError."""
     if not isinstance(given, Mapping):
         raise DataError(f'data set "{name}": expected a dict with {", ".join(PARTS)}, found {type(given).__name__}')
     absent = [part for part in PARTS if part not in given]
@@ -44,6 +50,42 @@ def load(name: str, spec: Mapping[str, Any], plugins: Sequence[str] = ()) -> Dat
     scale = 255.0 if any(part.dtype == np.uint8 for part in parts) else 1.0
     return DataSet(name, **views(arrays), classes=_classes(name, arrays), scale=scale, mean=mean, std=std,
                    columns=_columns(name, given))
+
+
+def array_files(directory: str | None) -> dict[str, Path]:
+    """Where the arrays of a set that is kept as files are: name -> file; of an archive each name -> the archive.
+
+    directory: an .npz, or a folder with train_x.npy and others. Raises DataError.
+    """
+    if not directory:
+        raise DataError('data set "arrays": expected a directory: an .npz, or a folder with train_x.npy, ...')
+    place = Path(directory).expanduser()
+    try:
+        if place.is_dir():
+            files = {file.stem: file for file in sorted(place.glob("*.npy"))}
+        else:
+            with np.load(place, allow_pickle=False) as archive:
+                files = dict.fromkeys(archive.files, place)
+    except (OSError, ValueError, BadZipFile, AttributeError) as error:
+        said = getattr(error, "strerror", None) or "no archive of NumPy arrays"
+        raise DataError(f"{place}: {said}") from None
+    absent = [part for part in PARTS if part not in files]
+    if absent:
+        raise DataError(f"{place}: expected the arrays {', '.join(PARTS)}, {', '.join(absent)} not there")
+    return files
+
+
+def read_arrays(directory: str | None) -> dict[str, np.ndarray]:
+    """All arrays of such a set. Nothing of the files is executed. Raises DataError."""
+    found = {}
+    for name, file in array_files(directory).items():
+        try:
+            with file.open("rb") as opened:
+                loaded = np.load(opened, allow_pickle=False)
+                found[name] = np.asarray(loaded[name] if file.suffix != ".npy" else loaded)
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+            raise DataError(f"{file}: {name}: no array of numbers ({' '.join(str(error).split())[:100]})") from None
+    return found
 
 
 def _plain(array: Any) -> np.ndarray:

@@ -130,7 +130,7 @@ def _of_data(data: Any, plugins: Sequence[str]) -> Iterator[Finding]:
         yield ("data", "set"), _shown(name), "unknown data set" + nearest(name, data_sets.names(plugins))
         return
     known = data_sets.BUILT_IN.get(name)
-    if known is None and name != data_sets.FOLDER:
+    if known is None and name not in (data_sets.FOLDER, data_sets.ARRAYS):
         return                                          # its keys are its author's
     for key in data:
         if key not in _DATA_KEYS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
 import re
 import subprocess
 import sys
@@ -95,6 +96,22 @@ def test_in_a_notebook_progress_is_a_bar_that_is_drawn_again(monkeypatch: pytest
     assert first[1]["text/plain"] == "1 of 3 cells are there already"
     monkeypatch.setattr(ipython, "get_ipython", lambda: None)
     assert live(sys.stderr) is None
+
+
+@pytest.mark.slow
+def test_a_wrong_call_fails_under_mypy(tmp_path: Path) -> None:
+    calls = {"right.py": 'import emul\nruns: emul.Runs = emul.run("a.yaml", set={"seed": 1}, workers=0)\n'
+                         "x: float | None = runs[0].accuracy\nruns.plot.accuracy(against='bytes')\n",
+             "wrong.py": 'import emul\nemul.run("a.yaml", workers="two")\nemul.sweep("a.yaml", engine="slurm")\n'
+                         "emul.run('a.yaml')[0].accuracy + 'x'\nemul.nothing\n"}
+    for name, code in calls.items():
+        (tmp_path / name).write_text(code)
+    done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--cache-dir",
+                           str(tmp_path / "cache"), "right.py", "wrong.py"], cwd=tmp_path, text=True,
+                          capture_output=True, check=False, timeout=280, env={**os.environ, "MYPYPATH": str(ROOT)})
+    lines = {int(line.split(":")[1]) for line in done.stdout.splitlines() if line.startswith("wrong.py:")}
+    assert lines == {2, 3, 4, 5}, done.stdout
+    assert "right.py:" not in done.stdout
 
 
 def test_the_page_lists_every_function_with_its_own_arguments() -> None:
