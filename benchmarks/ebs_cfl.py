@@ -1,9 +1,10 @@
-"""The tables of docs/reproductions/ebs_cfl.md, from the rows of its finished cells.
+"""The tables and curves of docs/reproductions/ebs_cfl.md, from the rows of its finished cells.
 
     emul sweep scenarios/paper/ebs_cfl_attacks_mnist.yaml --done docs/reproductions/data/ebs_cfl_runs.csv
-    python -m benchmarks.ebs_cfl docs/reproductions/data/ebs_cfl_runs.csv
+    python -m benchmarks.ebs_cfl docs/reproductions/data/ebs_cfl_runs.csv --into docs/reproductions/ebs_cfl.md
 
-Prints Markdown: for each scenario and value of its grid a row a scheme, a column an attack, the mean over the seeds.
+Markdown: for each scenario and value of its grid a row a scheme, a column an attack, the mean over the seeds. On a page
+it stands between <!-- name --> and <!-- end -->, name being that of the scenario with underscores.
 """
 
 from __future__ import annotations
@@ -11,11 +12,19 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import altair as alt
+import pandas as pd
+
+from benchmarks.document import replaced
 from benchmarks.robustness import called
-from emul.study.impact import Impact, attacked, impacts, mean
+from emul.study.impact import Impact, attacked, impacts, mean, until
+
+Row = Mapping[str, str]
+ORDER = ("no attack", "label_flip", "krum_attack", "trim_attack", "scaling", "adaptive", "sine")    # of columns
+ROUNDS = 100                            # of the page
 
 
 def read(file: Path) -> list[dict[str, str]]:
@@ -24,24 +33,44 @@ def read(file: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(lines))
 
 
-def tables(rows: Sequence[Mapping[str, str]]) -> str:
-    """Markdown of all of them."""
-    groups: dict[str, list[tuple[Mapping[str, str], Impact]]] = {}
+def tables(rows: Sequence[Row]) -> dict[str, str]:
+    """{scenario: Markdown of its tables}."""
+    groups: dict[str, dict[str, list[tuple[Row, Impact]]]] = {}
     for row, impact in impacts(rows):
-        others = {key: value for key, value in json.loads(row["values"] or "{}").items() if key != "attacks"}
-        title = ", ".join([row["scenario"], *(f"{key.rpartition('.')[2]} {value}" for key, value in others.items())])
-        groups.setdefault(title, []).append((row, impact))
-    return "\n\n".join(f"{title}\n\n{_table(found)}" for title, found in sorted(groups.items()))
+        groups.setdefault(row["scenario"], {}).setdefault(_title(row), []).append((row, impact))
+    return {scenario: "\n\n".join(f"{title}\n\n{_table(found)}" for title, found in sorted(own.items()))
+            for scenario, own in sorted(groups.items())}
 
 
-def _table(found: Sequence[tuple[Mapping[str, str], Impact]]) -> str:
-    names = list(dict.fromkeys(called(attacked(row)) for row, _ in found))
+def written(page: str, rows: Sequence[Row]) -> str:
+    """The page with the tables in their places. Raises DocumentError where a scenario has none."""
+    for scenario, text in tables(rows).items():
+        page = replaced(page, scenario.replace("-", "_"), text)
+    return page
+
+
+def _attack(row: Row) -> str:
+    name = called(attacked(row))
+    return "scaling" if name.startswith("backdoor") else name
+
+
+def _place(attack: str) -> int:
+    return ORDER.index(attack) if attack in ORDER else len(ORDER)
+
+
+def _title(row: Row) -> str:
+    others = {key: value for key, value in json.loads(row["values"] or "{}").items() if key != "attacks"}
+    return ", ".join([row["scenario"], *(f"{key.rpartition('.')[2]} {value}" for key, value in others.items())])
+
+
+def _table(found: Sequence[tuple[Row, Impact]]) -> str:
+    names = sorted({_attack(row) for row, _ in found}, key=_place)
     lines = ["FA / MA / ASR / AIR / drop, in %; of a backdoor also its success", "",
              f"| scheme | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
     for scheme in dict.fromkeys(row["scheme"] for row, _ in found):
         cells = []
         for name in names:
-            own = [impact for row, impact in found if row["scheme"] == scheme and called(attacked(row)) == name]
+            own = [impact for row, impact in found if row["scheme"] == scheme and _attack(row) == name]
             cells.append(_cell(own) if own else "-")
         lines.append(f"| `{scheme}` | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -55,11 +84,55 @@ def _cell(own: Sequence[Impact]) -> str:
     return text + (f"; {100 * sum(doors) / len(doors):.1f}" if doors else "") + f" ({len(own)})"
 
 
+# --- curves -----------------------------------------------------------------------------------------------------------
+
+def figures(rows: Sequence[Row], rounds: int, folder: Path) -> list[Path]:
+    """One picture a scenario: test accuracy by round, a panel for every attack and value. Returns the files."""
+    table = pd.DataFrame(_points(rows, rounds), columns=["scenario", "values", "attack", "scheme", "round", "accuracy"])
+    files = []
+    for scenario, own in table.groupby("scenario"):
+        files.append(folder / f"{scenario}.png")
+        _chart(own).save(files[-1], scale_factor=2)
+    return files
+
+
+def _points(rows: Sequence[Row], rounds: int) -> Iterator[tuple[str, str, str, str, int, float]]:
+    for row in rows:
+        for point in row["curve"].split():
+            round_, _, accuracy = point.partition(":")
+            if int(round_) <= rounds:
+                yield (row["scenario"], _title(row).partition(", ")[2], _attack(row), row["scheme"],
+                       int(round_), float(accuracy))
+
+
+def _chart(own: pd.DataFrame) -> alt.Chart:
+    schemes, order = list(dict.fromkeys(own["scheme"])), sorted(set(own["attack"]), key=_place)
+    lines = alt.Chart(own).mark_line().encode(
+        x=alt.X("round:Q", title="round"),
+        y=alt.Y("mean(accuracy):Q", title="test accuracy", scale=alt.Scale(domain=[0, 1])),
+        color=alt.Color("scheme:N", sort=schemes, title=None, legend=alt.Legend(orient="bottom")),
+        strokeDash=alt.StrokeDash("scheme:N", sort=schemes, legend=None)).properties(width=230, height=170)
+    if own["values"].nunique() > 1:
+        return lines.facet(column=alt.Column("attack:N", title=None, sort=order), row=alt.Row("values:N", title=None))
+    return lines.facet(facet=alt.Facet("attack:N", title=None, sort=order), columns=len(order) if len(order) < 5 else 3)
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("table", type=Path, nargs="+", help="written by emul sweep --done")
-    print(tables([row for file in parser.parse_args().table for row in read(file)]))
+    parser.add_argument("--rounds", type=int, default=ROUNDS,
+                        help="take a run that is longer as if it had ended after so many [%(default)s]")
+    parser.add_argument("--into", type=Path, metavar="PAGE", help="write the tables there, in place of printing them")
+    parser.add_argument("--figures", type=Path, metavar="DIR", help="write a picture of the curves of each scenario")
+    chosen = parser.parse_args()
+    rows = until([row for file in chosen.table for row in read(file)], chosen.rounds)
+    if chosen.into is None:
+        print("\n\n".join(tables(rows).values()))
+    else:
+        chosen.into.write_text(written(chosen.into.read_text(encoding="utf-8"), rows), encoding="utf-8")
+    if chosen.figures is not None:
+        figures(rows, chosen.rounds, chosen.figures)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What secure aggregation costs a round, by clients n, clusters m and model size l, next to the formulas of a paper.
 
     python -m benchmarks.secure_costs --clients 10 20 50 --sizes 1000 10000 --out FILE.csv
-    python -m benchmarks.secure_costs --read docs/reproductions/data/ebs_cfl_costs.csv
+    python -m benchmarks.secure_costs --read docs/reproductions/data/ebs_cfl_costs.csv --into PAGE.md
 
 Table 2 of Li et al., AAAI-25 (EBS-CFL). Every cell is a run of two rounds in this process over a network without
 losses, on a model of l parameters that trains for one step of one sample. Counted are the bytes on the links and the
@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from torch import nn, ones
 
+from benchmarks.document import replaced
 from emul import engine, schemes
 from emul.base.errors import EmulError
 from emul.record.columns import columns
@@ -200,11 +201,11 @@ def write(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
             table.writerow([row[key] if key == "scheme" else f"{row[key]:.6g}" for key in COLUMNS])
 
 
-def tables(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Markdown: every cell, then fitted exponents beside those of the formulas."""
+def tables(rows: Sequence[Mapping[str, Any]], shown: Callable[[Mapping[str, Any]], bool] = lambda row: True) -> str:
+    """Markdown: every cell that is to be shown, then exponents fitted to all beside those of the formulas."""
     lines = ["| scheme | n | m | l | server MB | client MB | server s | client s | dealer MB | dealer s |",
              "|---" * 10 + "|"]
-    for row in rows:
+    for row in filter(shown, rows):
         lines.append(f"| `{row['scheme']}` | {row['n']:.0f} | {row['m']:.0f} | {row['l']:.0f} | "
                      + " | ".join(f"{row[cost] / (1e6 if cost.endswith('bytes') else 1):.3g}" for cost in COSTS) + " |")
     lines += ["", "| scheme | cost | measured | formula | of the formula |", "|---|---|---|---|---|"]
@@ -214,6 +215,16 @@ def tables(rows: Sequence[Mapping[str, Any]]) -> str:
             lines.append(f"| `{scheme}` | {cost} | {_said(fitted(own, lambda row, c=cost: row[c]))} | "  # type: ignore
                          + _formula(scheme, cost, own) + " |")
     return "\n".join(lines)
+
+
+def of_page(row: Mapping[str, Any]) -> bool:
+    """Whether docs/reproductions/ebs_cfl.md shows the cell: all sizes for 20 clients, and one size for all clients."""
+    return bool(row["n"] == 20 or (row["l"] == 10_000 and row["m"] == (2 if row["scheme"] in CLUSTERED else 1)))
+
+
+def written(page: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    """The page with the tables between <!-- costs --> and <!-- end -->. Raises DocumentError."""
+    return replaced(page, "costs", tables(rows, of_page))
 
 
 def _formula(scheme: str, cost: str, rows: Sequence[Mapping[str, Any]]) -> str:
@@ -238,8 +249,13 @@ def main() -> None:
                         help=f"l, of {', '.join(name.partition('_')[2] for name in MODELS)}")
     parser.add_argument("--out", type=Path, default=Path("runs/secure_costs.csv"))
     parser.add_argument("--read", type=Path, help="only print the tables of this file")
+    parser.add_argument("--into", type=Path, metavar="PAGE", help="write the tables there, in place of printing them")
     chosen = parser.parse_args()
-    print(tables(read(chosen.read) if chosen.read else run(chosen)))
+    rows = read(chosen.read) if chosen.read else run(chosen)
+    if chosen.into is None:
+        print(tables(rows))
+    else:
+        chosen.into.write_text(written(chosen.into.read_text(encoding="utf-8"), rows), encoding="utf-8")
 
 
 if __name__ == "__main__":

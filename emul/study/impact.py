@@ -43,6 +43,19 @@ def impacts(rows: Sequence[Mapping[str, str]]) -> list[tuple[Mapping[str, str], 
     return [(row, _impact(row, clean[_place(row)])) for row in rows if row["accuracy"] and _place(row) in clean]
 
 
+def until(rows: Sequence[Mapping[str, str]], rounds: int) -> list[Mapping[str, str]]:
+    """Rows as if their runs had ended after so many rounds, by their curves, so that runs of different length can stand
+    in one table: the first of each scenario, scheme, seed and values. What is a mean over rounds stays that of all."""
+    found: dict[tuple[str, ...], Mapping[str, str]] = {}
+    for row in rows:
+        points = [(int(n), a) for n, _, a in (point.partition(":") for point in row["curve"].split())]
+        seen = [accuracy for n, accuracy in points if n <= rounds]
+        if seen:
+            cut = {**row, "accuracy": seen[-1], "best_accuracy": max(seen, key=float)}
+            found.setdefault((*_place(row), json.dumps(attacked(row))), cut)
+    return list(found.values())
+
+
 def attacked(row: Mapping[str, str]) -> list[Any]:
     """The attacks of a row; [] without any."""
     found = _values(row).get("attacks")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks import ebs_cfl
-from emul.study.impact import Impact, impacts
+from benchmarks import ebs_cfl, secure_costs
+from emul.study.impact import Impact, impacts, until
 
+REPRODUCTIONS = Path(__file__).resolve().parents[2] / "docs" / "reproductions"
 FLIP = [{"nodes": {"fraction": 0.4}, "data": "label_flip"}]
 
 
@@ -41,10 +43,27 @@ def test_a_run_is_held_against_that_without_an_attack_of_the_same_scheme_seed_an
     assert found[0][1].asr == 1.0                       # nobody to judge
 
 
+def test_runs_of_different_length_are_cut_at_one_round_and_counted_once():
+    long = row("a", FLIP, 0.3, 0.8) | {"curve": "10:0.5 20:0.8 30:0.7 40:0.3"}
+    short = row("a", FLIP, 0.7, 0.8) | {"curve": "10:0.5 20:0.8 30:0.7"}
+    other = row("a", [], 0.9, 0.9) | {"curve": "5:0.9"}
+    found = until([long, short, other], 30)
+    assert [(r["accuracy"], r["best_accuracy"]) for r in found] == [("0.7", "0.8"), ("0.9", "0.9")]
+    assert until([long], 5) == []
+
+
 def test_the_tables_have_a_row_a_scheme_and_a_column_an_attack():
     rows = [row(s, a, 0.8 - 0.2 * len(a) - 0.1 * seed, 0.85, seed)
             for s in "ab" for a in ([], FLIP) for seed in (0, 1)]
-    text = ebs_cfl.tables(rows)
+    text = ebs_cfl.tables(rows)["s"]
     assert text.startswith("s, dirichlet 0.5\n")
     assert "| scheme | no attack | label_flip |" in text
     assert "| `b` | 75.0 / 85.0 / 100.0 / -6.9 / -5.0 (2) | 55.0 / 85.0 / 100.0 / 6.5 / 5.0 (2) |" in text
+
+
+def test_the_page_says_what_the_files_of_runs_and_costs_say():
+    page = (REPRODUCTIONS / "ebs_cfl.md").read_text(encoding="utf-8")
+    rows = until(ebs_cfl.read(REPRODUCTIONS / "data" / "ebs_cfl_runs.csv"), ebs_cfl.ROUNDS)
+    assert ebs_cfl.written(page, rows) == page, "run python -m benchmarks.ebs_cfl with --into"
+    costs = secure_costs.read(REPRODUCTIONS / "data" / "ebs_cfl_costs.csv")
+    assert secure_costs.written(page, costs) == page, "run python -m benchmarks.secure_costs with --read and --into"
