@@ -24,6 +24,7 @@ from emul.study.impact import Impact, attacked, impacts, mean, until
 
 Row = Mapping[str, str]
 ORDER = ("no attack", "label_flip", "krum_attack", "trim_attack", "scaling", "adaptive", "sine")    # of columns
+SHORT = {"backdoor": "scaling", "adaptive": "adaptive"}
 ROUNDS = 100                            # of the page
 
 
@@ -51,7 +52,7 @@ def written(page: str, rows: Sequence[Row]) -> str:
 
 def _attack(row: Row) -> str:
     name = called(attacked(row))
-    return "scaling" if name.startswith("backdoor") else name
+    return next((short for long, short in SHORT.items() if name.startswith(long)), name)
 
 
 def _place(attack: str) -> int:

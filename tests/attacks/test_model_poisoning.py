@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emul import attacks
-from emul.attacks.adaptive import Adaptive, Game
+from emul.attacks.adaptive import Adaptive, Game, _turn
 from emul.attacks.fang import KrumAttack, TrimAttack
 from emul.attacks.sine import Sine, bent
 from emul.attacks.updates import Known
@@ -157,6 +157,34 @@ def test_all_steps_of_a_walk_are_those_of_one_at_a_time() -> None:
     how._walk(quick, 1, torch.Generator().manual_seed(7))
     assert np.abs(plain.said[1] - said[1]).max() > 1e-2
     np.testing.assert_allclose(quick.said, plain.said, atol=1e-6)
+
+
+@pytest.mark.parametrize("d", [50, 3000])
+def test_a_search_in_the_plane_is_better_than_one_by_steps_which_falls_in_many_dimensions(d: int) -> None:
+    rows = updates(d=d)
+    g0 = reference(rows)
+
+    def reached(**how: Any) -> float:
+        return h(rows.astype(float), all_said(Adaptive(**how), rows, offered={"reference": g0}), g0)
+
+    start, steps, plane = reached(passes=0), reached(), reached(search="plane", passes=3)
+    assert plane > max(start, steps) + 0.1
+    assert (steps < 0.8 * start) == (d == 3000)
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=20)
+def test_no_direction_is_better_than_the_best_in_the_plane(seed: int) -> None:
+    rows = updates(d=8, seed=seed).astype(np.float64)
+    g0 = reference(rows)
+    rng = np.random.default_rng(seed)
+    said = np.stack([g0] * F)
+    game = Game(rows, np.arange(N) < F, g0, said)
+    _turn(game, 2)
+    best = game.value(2, game.said[2])
+    others = rng.standard_normal((200, 8))
+    others = np.concatenate([others, game.said[2] + 0.05 * others])
+    assert max(game.value(2, e / np.linalg.norm(e)) for e in others) <= best + 1e-3 * abs(best)
 
 
 def test_without_the_lift_a_start_without_trust_stays_where_it_is() -> None:
