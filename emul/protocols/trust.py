@@ -11,7 +11,7 @@ its own and has trained for some steps on its part.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -41,6 +41,7 @@ class Trusting:
     start_steps: int
     reference_steps: int | None         # None: as many as clients take
     root_steps: int | None              # of `step_norm: root`; None: as many as clients take
+    least_weight: float                 # W_min: where the sum of the weights is below it, nothing is moved
 
     @property
     def scale(self) -> float:
@@ -96,9 +97,14 @@ def root_norms(task: NodeTask, models: np.ndarray, steps: int | None) -> np.ndar
                      for c, model in enumerate(models)])
 
 
-def moved(models: np.ndarray, directions: np.ndarray, norms: np.ndarray, d: Trusting) -> np.ndarray:
-    """theta_c + eta * scale * norm_c * direction_c, (m, l) float32; where a direction is 0, bit for bit what it was."""
-    steps = (d.rate * d.scale * norms)[:, None] * directions
+def moved(models: np.ndarray, directions: np.ndarray, norms: np.ndarray, totals: Sequence[float], d: Trusting,
+          ) -> np.ndarray:
+    """theta_c + eta * scale * norm_c * direction_c, (m, l) float32; where a direction is 0, bit for bit what it was.
+
+    totals: W, of all or of each cluster; one that is too small moves nothing.
+    """
+    enough = np.broadcast_to(np.asarray(totals) >= d.least_weight, len(models))
+    steps = np.where(enough, d.rate * d.scale * norms, 0.0)[:, None] * directions
     return finite((models + steps).astype(np.float32))
 
 
@@ -126,6 +132,7 @@ def wrong_trust(d: Trusting, fraction: float, world: World) -> list[str]:
     errors += checks.positive(rate=d.rate, step_scale=d.step_scale,
                               step_norm=None if isinstance(d.step_norm, str) else d.step_norm)
     errors += checks.not_negative(start_steps=d.start_steps) + checks.fractions(fraction=fraction)
+    errors += checks.at_least(LEAST_WEIGHT, "1e-6 or more: less is rounding", least_weight=d.least_weight)
     if isinstance(d.reference, dict) and (set(d.reference) != {"refresh"} or d.reference["refresh"] < 1):
         errors.append(f"reference = {d.reference}: expected init or {{refresh: k}}, k of 1 or more rounds")
     samples = checks.root_samples(world.task)

@@ -38,7 +38,7 @@ def probabilities(**values: float | None) -> list[str]:
     return _wrong(lambda value: 0 < value < 1, "a number between 0 and 1", values)
 
 
-def at_least(least: int, what: str, **values: float | None) -> list[str]:
+def at_least(least: float, what: str, **values: float | None) -> list[str]:
     """Numbers that are `least` or more; None: there is none. what: how the expected value is called."""
     return _wrong(lambda value: value >= least, what, values)
 

@@ -60,6 +60,9 @@ class Params:
     start_steps: int = 10               # on part c of the root data, before model c is first sent
     reference_steps: int | None = None  # T_s, of g0; none: as many as clients take
     root_steps: int | None = None       # T_l, of `step_norm: root`; none: as many as clients take
+    least_weight: float = 1e-6          # W_min: where the sum of the weights is below it, nothing is moved
+    tau_v: float | None = None          # of the check of mask rows; none: 1e-9 (1 + sigma) sqrt(t m)
+    tau_n: float | None = None          # of the check of the norm; none: 1e-9 (2 + sigma^2)
     recovery: Recovery = "correction"   # when clients are missing; restart: the paper
     resend: int = 0                     # how often a client whose upload is rejected may send it again
     restarts: int = 3                   # in a round, with `recovery: restart`

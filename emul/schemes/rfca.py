@@ -9,7 +9,7 @@ what `ebs_cfl` computes under masks: the server sees every update and every choi
 that is made anew in every round it is FLTrust.
 
 Deviations: Algorithm 2 subtracts, though clients send differences; it divides by n where part means are meant; a round
-whose weights add up to less than 1e-6 changes nothing. Bytes of the arrays: Models 4 m l, Choice 4 l.
+whose weights add up to less than `least_weight` changes nothing. Bytes of the arrays: Models 4 m l, Choice 4 l.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ class Params:
     start_steps: int = 10               # on part c, before model c is first sent
     reference_steps: int | None = None  # T_s, of g0; none: as many as clients take
     root_steps: int | None = None       # T_l, of `step_norm: root`; none: as many as clients take
+    least_weight: float = 1e-6          # W_min: where the sum of the weights is below it, nothing is moved
     fraction: float = 1.0               # of the clients, drawn each round
     deadline_s: float | None = None     # of a round at the server; None: until the fates are known
 
@@ -55,7 +56,7 @@ class Choice(Message):
 def design(p: Params) -> Trusting:
     """How the server trusts and moves."""
     return Trusting(p.clusters, p.weighting, p.rate, p.step_norm, p.step_scale, p.reference, p.parts, p.start_steps,
-                    p.reference_steps, p.root_steps)
+                    p.reference_steps, p.root_steps, p.least_weight)
 
 
 async def server(node: Node, p: Params) -> None:
@@ -72,7 +73,7 @@ async def server(node: Node, p: Params) -> None:
             got = await node.gather(Choice, cohort, timeout_s=p.deadline_s, accept=sound)
             norms = await step_norms(node, d, s)
             found = await node.compute("aggregate", judge, got, g0, p.weighting, work=len(got) * models.shape[1])
-            s.models = moved(models, found.directions, norms, d)
+            s.models = moved(models, found.directions, norms, found.totals.tolist(), d)
             node.assigned({k: message.cluster for k, message in got.items()})
             trust.tell(node, s, sorted(got), dict(zip(sorted(got), found.weights.tolist(), strict=True)),
                        float(found.totals.sum()), received=len(got))

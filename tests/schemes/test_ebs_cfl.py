@@ -174,6 +174,22 @@ def test_14_without_trust_the_models_stay_bit_for_bit() -> None:
     np.testing.assert_array_equal(plain.models[0], seen.models[0])
 
 
+@pytest.mark.parametrize(("name", "params"), [("ebs_cfl", ""), ("ebs_cfl", "profile: pad, "),
+                                              ("ebs_cfl", "weighting: per_cluster, "), ("rfca", "")])
+def test_14_little_trust_moves_nothing_if_more_is_asked_for(name: str, params: str) -> None:
+    usual = run(name, params.removesuffix(", "), rounds=2)
+    assert not np.array_equal(usual.models[0], usual.models[1])
+    seen = run(name, f"{params}least_weight: {1 + usual.values[0]['W']}", rounds=2)
+    assert seen.values[0]["W"] == pytest.approx(usual.values[0]["W"])
+    np.testing.assert_array_equal(seen.models[0], seen.models[1])
+    assert all(value.get("moved", 0) == 0 for value in seen.values)
+
+
+def test_13_a_wide_tolerance_lets_a_longer_payload_pass() -> None:
+    seen = run("ebs_cfl", "tau_n: 1000", rounds=1, faults="[{node: client2, behave: scaled}]")
+    assert seen.values[0]["rejected"] == 0
+
+
 @pytest.mark.parametrize(("behaviour", "params", "rejected"), [
     ("scaled", "", 1), ("flat_masks", "", 1), ("flat_masks", "verify: per_client", 0), ("mixed", "", 0),
     ("scaled", "resend: 2", 1), ("scaled", "recovery: restart", 1)])
@@ -277,6 +293,8 @@ def test_17_with_one_cluster_and_fresh_references_it_is_fltrust() -> None:
     ({"reference": {"refresh": 0}}, "reference = {'refresh': 0}: expected init or {refresh: k}, k of 1 or more rounds"),
     ({"profile": "pad", "weighting": "per_cluster"},
      "weighting = per_cluster: the profile pad has joint weights only"),
+    ({"least_weight": 0.0}, "least_weight = 0.0: expected 1e-6 or more: less is rounding"),
+    ({"tau_v": 0.0}, "tau_v = 0.0: expected a number above 0, or none"),
     ({"step_norm": -1.0}, "step_norm = -1.0: expected a number above 0, or none"),
 ])
 def test_parameters_that_cannot_be_are_refused(params: dict[str, Any], said: str) -> None:

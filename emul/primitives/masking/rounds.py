@@ -66,9 +66,11 @@ def tolerances(sigma: float, d: int) -> tuple[float, float]:
     return 1e-9 * (1 + sigma) * float(np.sqrt(d)), 1e-9 * (2 + sigma**2)
 
 
-def wrong(delta: Array, vk: Array, e: Array, sigma: float, d: int, how: Verify) -> str:
-    """Why an upload is rejected: "masks" or "norm"; "" if it is sound."""
-    tau_v, tau_n = tolerances(sigma, d)
+def wrong(delta: Array, vk: Array, e: Array, sigma: float, d: int, how: Verify, tau_v: float | None = None,
+          tau_n: float | None = None) -> str:
+    """Why an upload is rejected: "masks" or "norm"; "" if it is sound. Tolerances: None: those of `tolerances`."""
+    usual = tolerances(sigma, d)
+    tau_v, tau_n = usual[0] if tau_v is None else tau_v, usual[1] if tau_n is None else tau_n
     found = residual(delta, vk, e) if how == "per_segment" else residual_of_sum(delta, vk, e)
     if not found <= tau_v:                  # of NaN, too
         return "masks"

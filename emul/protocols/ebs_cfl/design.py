@@ -28,6 +28,8 @@ class Masking:
     skt_mask: SktMask
     mask_norm: float                    # sigma
     verify: Verify
+    tau_v: float | None                 # tolerances of both checks; None: those of `rounds.tolerances`
+    tau_n: float | None
     order: Order
     recovery: Recovery
     resend: int                         # how often a client whose upload is rejected may send it again
@@ -68,6 +70,7 @@ def wrong_masks(d: Masking, world: World) -> list[str]:
     errors = checks.at_least(1, "1 or more", t=d.t, q=d.q, restarts=d.restarts)
     errors += checks.not_negative(resend=d.resend)
     errors += checks.at_least(1, "1 or more: shorter masks may have no sum that cancels", mask_norm=d.mask_norm)
+    errors += checks.positive(tau_v=d.tau_v, tau_n=d.tau_n)
     errors += checks.times(deadline=d.deadline_s, dealer_timeout=d.dealer_timeout_s)
     if d.t * d.clusters < 2:
         errors.append(f"t = {d.t}: expected t m of 2 or more: masks of one number cannot sum to zero")

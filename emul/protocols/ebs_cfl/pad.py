@@ -66,11 +66,11 @@ async def server(node: Node, d: Masking, how: Trusting) -> None:
             said = await _weights(node, d, size, set(Y))
             norms = await step_norms(node, how, s)
             directions, W = await node.compute("aggregate", aggregate, Y, said, shape.clusters, work=len(Y) * size)
-            s.models = moved(models, directions, norms, how)
+            s.models = moved(models, directions, norms, [W], how)
             there = {node.clients[i]: w / (1 << pad.BITS) for i, w in
                      zip(said.clients.tolist(), said.w.tolist(), strict=True)}
             tell(node, s, sorted(there), there, W, received=len(arrived), missing=len(cohort) - len(arrived),
-                 rejected=len(arrived) - len(there), moved=float(W >= LEAST_WEIGHT))
+                 rejected=len(arrived) - len(there), moved=float(how.least_weight <= W))
 
 
 async def _weights(node: Node, d: Masking, size: int, asked: set[int]) -> PadWeights:

@@ -14,7 +14,7 @@ import numpy as np
 
 from emul.base.errors import NothingToReceive, TooFewClients
 from emul.primitives.masking import alpha, rounds
-from emul.primitives.masking.aggregate import LEAST_WEIGHT, Trust, directions_of, group_sums, trust
+from emul.primitives.masking.aggregate import Trust, directions_of, group_sums, trust
 from emul.primitives.masking.alpha import Factor
 from emul.primitives.masking.blocks import Array
 from emul.primitives.masking.keys import ServerKeys
@@ -76,11 +76,12 @@ async def server(node: Node, d: Masking, how: Trusting) -> None:
             norms = await step_norms(node, how, s.clusters)
             directions, found = await node.compute("aggregate", aggregate, d, shape, keys, s.held.alpha, Gammas, got,
                                                    work=len(got.uploads) * shape.length)
-            s.clusters.models = moved(models, directions, norms, how)
+            totals = [each.W for each in found]
+            s.clusters.models = moved(models, directions, norms, totals, how)
             there = [i for i in sorted(got.uploads) if i not in got.stand_ins]
             tell(node, s.clusters, [node.clients[i] for i in there], weights_of(node, d, found, there),
-                 sum(each.W for each in found), received=len(there), missing=got.missing, rejected=got.rejected,
-                 recovered=float(got.missing > 0), moved=float(any(each.W >= LEAST_WEIGHT for each in found)))
+                 sum(totals), received=len(there), missing=got.missing, rejected=got.rejected,
+                 recovered=float(got.missing > 0), moved=float(max(totals) >= how.least_weight))
 
 
 def _ids(node: Node, nodes: Sequence[int]) -> np.ndarray:
@@ -142,7 +143,7 @@ def verify(d: Masking, shape: Shape, vk: Sequence[Array], checks: Mapping[int, A
            ) -> list[int]:
     """Clients whose uploads fail."""
     return [i for i, delta in sorted(uploads.items())
-            if rounds.wrong(delta, vk[i // shape.q], checks[i], d.mask_norm, shape.d, d.verify)]
+            if rounds.wrong(delta, vk[i // shape.q], checks[i], d.mask_norm, shape.d, d.verify, d.tau_v, d.tau_n)]
 
 
 async def mend(node: Node, d: Masking, shape: Shape, got: Collected, missing: list[int]) -> None:
