@@ -114,17 +114,17 @@ BARE: dict[str, Callable[[int], np.ndarray]] = {
 
 
 def light() -> tuple[PackedCode, SumOfUpdates]:
-    rules = lightsecagg.rules_of(lightsecagg.Params(), CLIENTS)
+    rules = lightsecagg.rules(lightsecagg.Params(), CLIENTS)
     return lightsecagg.code_of(lightsecagg.Params(), CLIENTS), rules.codec
 
 
 def fast() -> tuple[Code, SumOfUpdates]:
-    rules = fastsecagg.rules_of(fastsecagg.Params(), CLIENTS)
+    rules = fastsecagg.rules(fastsecagg.Params(), CLIENTS)
     return rules.code, rules.codec
 
 
 def swift() -> tuple[PackedCode, SumOfUpdates]:
-    rules = swiftagg_plus.rules_of(swiftagg_plus.Params(), CLIENTS)
+    rules = swiftagg_plus.rules(swiftagg_plus.Params(), CLIENTS)
     return swiftagg_plus.code_of(swiftagg_plus.Params(), CLIENTS), rules.codec
 
 

@@ -26,7 +26,7 @@ from emul.primitives.quantise import Quantiser
 from emul.protocols.pairwise import hand, split, split_client
 from emul.protocols.pairwise import server as hub
 from emul.protocols.pairwise.messages import AdvertiseKeys, Masked, Reveal, Shares, Unmask, id_array
-from emul.protocols.pairwise.quantised import add_mean, ring_input
+from emul.protocols.sums import codec
 from emul.schemes import safelearning
 from emul.schemes.secagg import Params
 
@@ -98,7 +98,7 @@ def warm(play: Round, clients: int) -> float:
 
 
 def _round(A: Closed, t: int, nodes: dict[int, Any], model: np.ndarray, round_: int) -> np.ndarray:
-    p, U = Params(), list(nodes)
+    coding, U = codec(Params(), len(nodes)), list(nodes)
     rngs = {i: generator(7, "bench", i, round_) for i in U}
     own = {i: hand.new_secrets(rngs[i]) for i in U}
     advertised = {i: AdvertiseKeys(own[i].public) for i in U}
@@ -110,7 +110,7 @@ def _round(A: Closed, t: int, nodes: dict[int, Any], model: np.ndarray, round_: 
     for i in U:
         update, samples = nodes[i].local_update(model)
         seeds = hand.pair_seeds(i, own[i], hands[i].peers, sorted(A[i]), round_)
-        y, _ = hand.masked_input(i, own[i].b, seeds, update, samples, lambda x, n: ring_input(x, n, p, len(U)))
+        y, _ = hand.masked_input(i, own[i].b, seeds, update, samples, coding.encode)
         masked[i] = Masked(y)
     reveals = {}
     for i in U:
@@ -120,7 +120,7 @@ def _round(A: Closed, t: int, nodes: dict[int, Any], model: np.ndarray, round_: 
     b, keys = hub.reconstruct(reveals, A, U, U, t, [str(i) for i in range(len(U) + 1)])
     assert not keys
     total, _ = hub.unmasked_sum(masked, b, {})
-    return add_mean(model, total, len(U), p)
+    return coding.add_mean(model, total, len(U))
 
 
 def _split_round(nodes: dict[int, Any], model: np.ndarray, round_: int) -> np.ndarray:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from emul.base.errors import ProtocolFailure, ProtocolViolation, TooFewClients
+from emul.base.errors import ProtocolViolation, TooFewClients
 from emul.primitives.crypto.keys import KEY_BYTES, KeyPair, agree, channel_key, key_pair, seal, unseal
 from emul.primitives.field import Elements, below
 from emul.protocols.demands import Demand, ascending, demand, key_table, sound_key
@@ -37,10 +37,6 @@ class Roster(Message):
 
 
 MESSAGES = (AdvertiseKey, Roster)
-
-
-class Refused(ProtocolFailure):
-    """A client does not answer what the protocol forbids. Its round is over, the run is not."""
 
 
 def ids_of(nodes: Sequence[int]) -> np.ndarray:

@@ -8,13 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from emul.base.errors import ProtocolViolation
+from emul.base.errors import ProtocolFailure, ProtocolViolation
 from emul.primitives.crypto.keys import KEY_BYTES, is_low_order
 from emul.primitives.field import below
 
 Demand = Callable[[Any], None]
 
 MOST_SAMPLES = 10**9                # of one client: a weight that is no number of samples
+
+
+class Refused(ProtocolFailure):
+    """A client does not answer what the protocol forbids. Its round is over, the run is not."""
 
 
 def demand(holds: bool, reason: str) -> None:

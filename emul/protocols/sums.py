@@ -1,15 +1,40 @@
-"""What schemes that sum quantised updates modulo a number have in common: the cohort, and how updates are coded."""
+"""What schemes that sum quantised updates modulo a number have in common: cohort, coding, the rounds of both sides.
+
+    server      Begin to the cohort U0; sum, U <- what its engine finds; w <- w + mean of the sum over U
+    client      trains from w, codes its update, and leaves a round in which it is asked for what it must not tell
+
+Bytes of the arrays in each message, without its header: Begin 4 d.
+"""
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
 
-from emul.primitives.quantise import Quantiser, QuantiserOverflow, SumOfUpdates
-from emul.roles import World, checks
+import numpy as np
+
+from emul.base.errors import NotDecodable, ProtocolFailure, ProtocolViolation
+from emul.learning import NodeTask
+from emul.primitives.quantise import RING, Quantiser, QuantiserOverflow, SumOfUpdates
+from emul.protocols.audit import keep_sum
+from emul.protocols.demands import Refused
+from emul.roles import Message, Node, Received, Vector, World, checks
+
+Seen = dict[str, Any]               # what a round reports, as it goes: numbers, and sets, of which the sizes are told
+# (U0, w, what has been seen) -> (sum of x_i, (d',); of whom), and fills what has been seen
+Find = Callable[[list[int], Vector, Seen], Awaitable[tuple[np.ndarray, list[int]]]]
 
 
-class Summed(Protocol):
-    """The parameters of such a scheme."""
+@dataclass(frozen=True)
+class Begin(Message):
+    """Server to client: the round is open."""
+
+    model: Vector                   # (d,) float32
+
+
+class Timed(Protocol):
+    """The parameters of such a scheme: a quantiser, and how long a stage may take."""
 
     @property
     def bits(self) -> int:
@@ -20,6 +45,14 @@ class Summed(Protocol):
         """Values of an update outside [-clip, clip] are cut."""
 
     @property
+    def stage_deadline_s(self) -> float | None:
+        """Of each stage; None: until the fates are known."""
+
+
+class Summed(Timed, Protocol):
+    """With a cohort, and weights in the mean."""
+
+    @property
     def fraction(self) -> float:
         """Of the clients, drawn each round."""
 
@@ -27,32 +60,88 @@ class Summed(Protocol):
     def weights(self) -> Literal["samples", "uniform"]:
         """How clients count in the mean."""
 
-    @property
-    def stage_deadline_s(self) -> float | None:
-        """Of each stage; None: until the fates are known."""
 
-
-def cohort_size(p: Summed, clients: int) -> int:
+def cohort_size(fraction: float, clients: int) -> int:
     """n = |U0|, as `node.sample` draws it."""
-    return max(1, round(p.fraction * clients))
+    return max(1, round(fraction * clients))
 
 
-def codec(p: Summed, clients: int, modulus: int) -> SumOfUpdates:
-    """How the updates of a round become vectors of the field."""
-    return SumOfUpdates(Quantiser(p.clip, p.bits), cohort_size(p, clients), modulus, p.weights == "samples")
+def codec(p: Summed, clients: int, modulus: int = RING) -> SumOfUpdates:
+    """How the updates of a round become vectors of the ring or field."""
+    return SumOfUpdates(Quantiser(p.clip, p.bits), cohort_size(p.fraction, clients), modulus, p.weights == "samples")
 
 
-def check_sum(p: Summed, world: World, modulus: int) -> list[str]:
-    """What is wrong with these parameters, if anything."""
-    if not 0 < p.fraction <= 1:
-        return checks.fractions(fraction=p.fraction)
-    errors, n = checks.times(stage_deadline=p.stage_deadline_s), cohort_size(p, world.clients)
-    if n < 2:
-        errors.append(f"fraction = {p.fraction}: draws {n} of {world.clients} clients, a sum needs at least 2")
+# --- rounds -----------------------------------------------------------------------------------------------------------
+
+@dataclass
+class State:
+    model: Vector
+
+
+async def summing_server(node: Node, find: Find, sums: SumOfUpdates, *, fraction: float, audit: bool) -> None:
+    """Rounds of a server that adds the mean of what it finds to its model. A round that fails keeps the model.
+
+    sums: how updates are coded. fraction: of the clients, drawn each round. audit: sums are kept in the run directory.
+    """
+    s = node.state(State(node.task.initial_parameters()))
+    async for round_ in node.rounds():
+        with round_:
+            seen: Seen = {}
+            try:
+                U0 = node.sample(node.clients, fraction)
+                total, included = await find(U0, s.model, seen)
+                if audit:
+                    keep_sum(node, total, included, sums.modulus)
+                s.model = await node.compute("aggregate", sums.add_mean, s.model, total, len(included),
+                                             work=total.size)
+            except ProtocolViolation as e:              # of what clients have revealed, which makes no sum
+                node.report(parameters=s.model, **sizes(seen))
+                raise NotDecodable(str(e)) from e
+            except ProtocolFailure:
+                node.report(parameters=s.model, **sizes(seen))
+                raise
+            node.report(parameters=s.model, **sizes(seen))
+
+
+def sizes(seen: Mapping[str, Sequence[int] | int]) -> dict[str, Any]:
+    """What a round reports: the numbers, then of the sets their sizes."""
+    numbers = {name: found for name, found in seen.items() if isinstance(found, int)}
+    return numbers | {name: len(found) for name, found in seen.items() if not isinstance(found, int)}
+
+
+async def refusing_client(node: Node, take_part: Callable[[], Awaitable[None]]) -> None:
+    """Rounds of a client, which keeps nothing between them. It leaves one that violates the protocol: Refused."""
+    async for round_ in node.rounds(of=node.server):
+        with round_:
+            try:
+                await take_part()
+            except ProtocolViolation as e:
+                raise Refused(str(e)) from e
+
+
+def honest_update(task: NodeTask, received: Received, j: int) -> Vector:
+    """`HONEST`: what client j's training gives, before it is quantised and hidden, if it follows the protocol."""
+    update: Vector = task.local_update(received[Begin].model)[0]
+    return update
+
+
+# --- parameters -------------------------------------------------------------------------------------------------------
+
+def wrong_cohort(fraction: float, world: World) -> list[str]:
+    """What is wrong with the clients of a round, if anything: then nothing else can be judged."""
+    if not 0 < fraction <= 1:
+        return checks.fractions(fraction=fraction)
+    n = cohort_size(fraction, world.clients)
+    return [f"fraction = {fraction}: draws {n} of {world.clients} clients, a sum needs at least 2"] if n < 2 else []
+
+
+def wrong_coding(p: Timed, n: int, modulus: int = RING) -> list[str]:
+    """What is wrong with deadline and quantiser for n clients a round."""
+    errors, most = checks.times(stage_deadline=p.stage_deadline_s), (modulus - 1).bit_length()
     if not p.clip > 0:
         errors.append(f"clip = {p.clip}: expected a number above 0")
-    elif not 1 <= p.bits <= 31:
-        errors.append(f"bits = {p.bits}: expected 1..31")
+    elif not 1 <= p.bits <= most:
+        errors.append(f"bits = {p.bits}: expected 1..{most}")
     else:
         try:
             Quantiser(p.clip, p.bits).check_sum(n, modulus)

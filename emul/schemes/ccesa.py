@@ -28,7 +28,8 @@ from emul.base.errors import TooFewClients
 from emul.primitives.crypto import graphs
 from emul.primitives.crypto.graphs import Closed, Density
 from emul.protocols import pairwise
-from emul.protocols.pairwise.quantised import cohort_size, honest, join, serve, wrong_coding, wrong_cohort
+from emul.protocols.pairwise.quantised import join, serve
+from emul.protocols.sums import cohort_size, honest_update, wrong_coding, wrong_cohort
 from emul.roles import Node, World, checks
 
 
@@ -80,7 +81,7 @@ async def client(node: Node, p: Params) -> None:
     await join(node, p, density(p, len(node.clients)).t)
 
 
-HONEST = honest
+HONEST = honest_update
 MESSAGES = pairwise.MESSAGES
 ROLES = {"server": server, "client": client}
 STATELESS = ("client",)

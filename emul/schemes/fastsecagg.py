@@ -16,21 +16,17 @@ Stages, messages and their bytes: `emul.protocols.coded_mask`; codes: `emul.prim
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
-from emul.learning import NodeTask
 from emul.primitives.codes.packed import Code, roots_code
 from emul.primitives.codes.product import default_parity, default_sides, product_code
 from emul.primitives.field import P31
 from emul.protocols import coded_mask
 from emul.protocols.coded_mask.client import coded_mask_client
-from emul.protocols.coded_mask.messages import Begin
-from emul.protocols.coded_mask.rules import Rules
+from emul.protocols.coded_mask.rules import Rules, default_answers, rules_of, without_colluders
 from emul.protocols.coded_mask.server import coded_mask_server
-from emul.protocols.rounds import train_once
-from emul.protocols.sums import check_sum, codec, cohort_size
-from emul.roles import Node, Received, Vector, World
+from emul.protocols.sums import cohort_size, honest_update, wrong_coding, wrong_cohort
+from emul.roles import Node, World
 
 
 @dataclass(frozen=True)
@@ -54,37 +50,30 @@ class Params:
 
 def code_of(p: Params, clients: int) -> Code:
     """The code of a round's n clients. Raises ValueError, saying what is wrong with the parameters."""
-    n = cohort_size(p, clients)
+    n = cohort_size(p.fraction, clients)
     if p.code == "product":
         T = n // 10 if p.colluders is None else p.colluders
         sides = p.sides or default_sides(n)
         return product_code(n, sides, p.parity or default_parity(n, sides), T)
     T = n // 5 if p.colluders is None else p.colluders
-    U = max(7 * n // 10, n // 2 + 1, T + 1) if p.answers is None else p.answers
+    U = default_answers(n, T) if p.answers is None else p.answers
     return roots_code(n, U - T, T)
 
 
-def rules_of(p: Params, clients: int) -> Rules:
+def rules(p: Params, clients: int) -> Rules:
     """What server and clients have agreed on."""
-    code = code_of(p, clients)
-    return Rules(code, codec(p, clients, code.p), p.route, p.offline, p.verify_spare, p.stage_deadline_s, p.audit)
+    return rules_of(p, code_of(p, clients), clients)
 
 
 async def server(node: Node, p: Params) -> None:
-    await coded_mask_server(node, rules_of(p, len(node.clients)), fraction=p.fraction)
+    await coded_mask_server(node, rules(p, len(node.clients)), fraction=p.fraction)
 
 
 async def client(node: Node, p: Params) -> None:
-    await coded_mask_client(node, rules_of(p, len(node.clients)), partial(train_once, node))
+    await coded_mask_client(node, rules(p, len(node.clients)))
 
 
-def honest(task: NodeTask, received: Received, j: int) -> Vector:
-    """What client j's training gives, before it is quantised and masked, if it follows the protocol."""
-    update: Vector = task.local_update(received[Begin].model)[0]
-    return update
-
-
-HONEST = honest
+HONEST = honest_update
 MESSAGES = coded_mask.MESSAGES
 ROLES = {"server": server, "client": client}
 STATELESS = ("client",)
@@ -92,15 +81,15 @@ STATELESS = ("client",)
 
 def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
-    p = params
-    if not 0 < p.fraction <= 1:
-        return check_sum(p, world, P31)
-    n = cohort_size(p, world.clients)
+    p, errors = params, wrong_cohort(params.fraction, world)
+    if errors:
+        return errors
+    n = cohort_size(p.fraction, world.clients)
     try:
         code = code_of(p, world.clients)
     except ValueError as e:
-        return [*check_sum(p, world, P31), f"code = {p.code}: bad_parameters: {e}"]
-    errors = check_sum(p, world, code.p)
+        return [*wrong_coding(p, n, P31), f"code = {p.code}: bad_parameters: {e}"]
+    errors = wrong_coding(p, n, code.p)
     if not n < 2 * code.need <= 2 * n:
         errors.append(f"code = {p.code}: bad_parameters: {code.need} answers can decode, expected more than half of "
                       f"the n = {n} clients, or a server that shows two sets learns single masks, and at most {n}")
@@ -109,9 +98,9 @@ def check(params: Params, world: World) -> list[str]:
 
 def warn(params: Params, world: World) -> list[str]:
     """What is allowed and unsafe: T = 0."""
-    n = cohort_size(params, world.clients)
+    n = cohort_size(params.fraction, world.clients)
     per = 10 if params.code == "product" else 5
-    return coded_mask.without_colluders(n, n // per if params.colluders is None else params.colluders)
+    return without_colluders(n, n // per if params.colluders is None else params.colluders)
 
 
 EXAMPLE = """

@@ -18,20 +18,16 @@ Stages, messages and their bytes: `emul.protocols.coded_mask`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
-from emul.learning import NodeTask
 from emul.primitives.codes.packed import PackedCode, lagrange_code
 from emul.primitives.field import P31
 from emul.protocols import coded_mask
 from emul.protocols.coded_mask.client import all_of_them, coded_mask_client, those_that_came
-from emul.protocols.coded_mask.messages import Begin
-from emul.protocols.coded_mask.rules import Rules
+from emul.protocols.coded_mask.rules import Rules, default_answers, rules_of, without_colluders
 from emul.protocols.coded_mask.server import coded_mask_server
-from emul.protocols.rounds import train_once
-from emul.protocols.sums import check_sum, codec, cohort_size
-from emul.roles import Node, Received, Vector, World
+from emul.protocols.sums import cohort_size, honest_update, wrong_coding, wrong_cohort
+from emul.roles import Node, World
 
 
 @dataclass(frozen=True)
@@ -52,9 +48,9 @@ class Params:
 
 def numbers(p: Params, clients: int) -> tuple[int, int, int]:
     """(n, T, U) of a round."""
-    n = cohort_size(p, clients)
+    n = cohort_size(p.fraction, clients)
     T = n // 5 if p.colluders is None else p.colluders
-    return n, T, max(7 * n // 10, n // 2 + 1, T + 1) if p.answers is None else p.answers
+    return n, T, default_answers(n, T) if p.answers is None else p.answers
 
 
 def code_of(p: Params, clients: int) -> PackedCode:
@@ -63,32 +59,25 @@ def code_of(p: Params, clients: int) -> PackedCode:
     return lagrange_code(n, U - T, T)
 
 
-def rules_of(p: Params, clients: int) -> Rules:
+def rules(p: Params, clients: int) -> Rules:
     """What server and clients have agreed on."""
-    return Rules(code_of(p, clients), codec(p, clients, P31), p.route, p.offline, p.verify_spare, p.stage_deadline_s,
-                 p.audit)
+    return rules_of(p, code_of(p, clients), clients)
 
 
 async def server(node: Node, p: Params) -> None:
-    await coded_mask_server(node, rules_of(p, len(node.clients)), fraction=p.fraction)
+    await coded_mask_server(node, rules(p, len(node.clients)), fraction=p.fraction)
 
 
 async def client(node: Node, p: Params) -> None:
-    await coded_mask_client(node, rules_of(p, len(node.clients)), partial(train_once, node), all_of_them)
+    await coded_mask_client(node, rules(p, len(node.clients)), all_of_them)
 
 
 async def naive(node: Node, p: Params) -> None:
     """A holder that adds up what it has: with `route: direct` and losses the sum is wrong, without any error."""
-    await coded_mask_client(node, rules_of(p, len(node.clients)), partial(train_once, node), those_that_came)
+    await coded_mask_client(node, rules(p, len(node.clients)), those_that_came)
 
 
-def honest(task: NodeTask, received: Received, j: int) -> Vector:
-    """What client j's training gives, before it is quantised and masked, if it follows the protocol."""
-    update: Vector = task.local_update(received[Begin].model)[0]
-    return update
-
-
-HONEST = honest
+HONEST = honest_update
 MESSAGES = coded_mask.MESSAGES
 ROLES = {"server": server, "client": client}
 BEHAVIOURS = {"naive": naive}
@@ -97,10 +86,11 @@ STATELESS = ("client",)
 
 def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
-    errors = check_sum(params, world, P31)
-    if not 0 < params.fraction <= 1:
+    errors = wrong_cohort(params.fraction, world)
+    if errors:
         return errors
     n, T, U = numbers(params, world.clients)
+    errors = wrong_coding(params, n, P31)
     if not 0 <= T < n:
         errors.append(f"colluders = {T}: bad_parameters: expected 0..{n - 1}, below the clients of a round")
     elif not max(T, n // 2) < U <= n:
@@ -112,7 +102,7 @@ def check(params: Params, world: World) -> list[str]:
 def warn(params: Params, world: World) -> list[str]:
     """What is allowed and unsafe: T = 0."""
     n, T, _ = numbers(params, world.clients)
-    return coded_mask.without_colluders(n, T)
+    return without_colluders(n, T)
 
 
 EXAMPLE = """

@@ -21,24 +21,23 @@ byte counts are not these. Messages and their bytes: `emul.protocols.pairwise`, 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
 
-from emul.base.errors import NotDecodable, ProtocolFailure, ProtocolViolation
+from emul.base.errors import NotDecodable
 from emul.learning import NodeTask
 from emul.primitives.crypto.graphs import Closed, connected
 from emul.primitives.crypto.groups import NONCE_BYTES, commitment, draw_groups, group_seed, joined
 from emul.primitives.crypto.keys import KEY_BYTES
-from emul.primitives.quantise import RING, Quantiser
+from emul.primitives.quantise import Quantiser, SumOfUpdates
 from emul.primitives.robust.groupwise import DETECTORS
 from emul.protocols import pairwise
-from emul.protocols.audit import Revealed, keep_sum
+from emul.protocols.audit import Revealed
 from emul.protocols.demands import shaped
 from emul.protocols.pairwise import split
-from emul.protocols.pairwise.hand import Refused
 from emul.protocols.pairwise.messages import AdvertiseKeys, Reveal, Unmask, id_array
-from emul.protocols.pairwise.quantised import cohort_size, wrong_coding, wrong_cohort
 from emul.protocols.pairwise.rules import Rules
 from emul.protocols.pairwise.server import (
     audit_reveals,
@@ -48,7 +47,6 @@ from emul.protocols.pairwise.server import (
     neighbourhoods,
     secrets_of,
     shares_of,
-    sizes,
 )
 from emul.protocols.pairwise.split import (
     HIGH,
@@ -63,6 +61,7 @@ from emul.protocols.pairwise.split import (
     of_groups,
 )
 from emul.protocols.pairwise.split_client import take_part
+from emul.protocols.sums import Seen, cohort_size, refusing_client, summing_server, wrong_coding, wrong_cohort
 from emul.roles import Node, Received, Vector, World, checks
 
 _KEYS = 3 * KEY_BYTES               # of the channels, of the high and of the low part
@@ -93,11 +92,6 @@ def rules(p: Params) -> Rules:
 
 
 @dataclass
-class State:
-    model: Vector
-
-
-@dataclass
 class Drawn:
     """What a round of the server knows of its groups, and what it has been given."""
 
@@ -116,28 +110,24 @@ class Drawn:
 
 
 async def server(node: Node, p: Params) -> None:
-    s = node.state(State(node.task.initial_parameters()))
-    rng = node.stream("groups")
-    async for round_ in node.rounds():
-        with round_:
-            sets: dict[str, list[int]] = {}
-            try:
-                sets["U0"] = node.sample(node.clients, p.fraction)
-                drawn = await draw(node, p, s.model, rng.bytes(32), sets)
-                masked = await node.gather(MaskedParts, sets["U2"], timeout_s=p.stage_deadline_s,
-                                           accept=shaped(high=s.model.shape, low=s.model.shape))
-                sets["U3"] = list(masked)
-                high = await open_high(node, p, drawn, masked, sets)
-                total = await open_low(node, p, drawn, masked, high, sets)
-                s.model = s.model + await node.compute("aggregate", Quantiser(p.clip, p.bits).dequantise_mean, total,
-                                                       len(sets["K"]), work=total.size)
-            except ProtocolViolation as e:
-                node.report(parameters=s.model, **sizes(sets))
-                raise NotDecodable(str(e)) from e
-            except ProtocolFailure:
-                node.report(parameters=s.model, **sizes(sets))
-                raise
-            node.report(parameters=s.model, groups=len(drawn.groups), opened=len(high), **sizes(sets))
+    coding = SumOfUpdates(Quantiser(p.clip, p.bits), cohort_size(p.fraction, len(node.clients)))
+    await summing_server(node, partial(kept_sum, node, p, node.stream("groups")), coding, fraction=p.fraction,
+                         audit=p.audit)
+
+
+async def kept_sum(node: Node, p: Params, rng: np.random.Generator, U0: list[int], model: Vector, seen: Seen,
+                   ) -> tuple[np.ndarray, list[int]]:
+    """(sum of x_i over K, (d,) uint32; K). Fills `seen` with the sets, and how many groups there are."""
+    sets: dict[str, list[int]] = seen
+    sets["U0"] = U0
+    drawn = await draw(node, p, model, rng.bytes(32), sets)
+    masked = await node.gather(MaskedParts, sets["U2"], timeout_s=p.stage_deadline_s,
+                               accept=shaped(high=model.shape, low=model.shape))
+    sets["U3"] = list(masked)
+    high = await open_high(node, p, drawn, masked, sets)
+    total = await open_low(node, p, drawn, masked, high, sets)
+    seen |= {"groups": len(drawn.groups), "opened": len(high)}
+    return total, sets["K"]
 
 
 async def draw(node: Node, p: Params, model: Vector, secret: bytes, sets: dict[str, list[int]]) -> Drawn:
@@ -217,10 +207,7 @@ async def open_low(node: Node, p: Params, drawn: Drawn, masked: dict[int, Masked
     low = await node.compute("unmask", low_sum, masked, K, b, seeds,
                              work=(len(K) + sum(map(len, seeds.values()))) * masked[K[0]].low.size)
     tops = sum((total for members, total in high.items() if members not in flagged), np.zeros_like(low))
-    total = (tops << np.uint32(p.low_bits)) + low
-    if p.audit:
-        keep_sum(node, total, K, RING)
-    return total
+    return np.asarray((tops << np.uint32(p.low_bits)) + low)
 
 
 def flagged_groups(high: dict[tuple[int, ...], np.ndarray], p: Params) -> set[tuple[int, ...]]:
@@ -232,12 +219,7 @@ def flagged_groups(high: dict[tuple[int, ...], np.ndarray], p: Params) -> set[tu
 
 
 async def client(node: Node, p: Params) -> None:
-    async for round_ in node.rounds(of=node.server):
-        with round_:
-            try:
-                await take_part(node, p, rules(p))
-            except ProtocolViolation as e:
-                raise Refused(str(e)) from e
+    await refusing_client(node, partial(take_part, node, p, rules(p)))
 
 
 def honest(task: NodeTask, received: Received, j: int) -> Vector:

@@ -23,14 +23,8 @@ from typing import Literal
 
 from emul.primitives.crypto.graphs import complete
 from emul.protocols import pairwise
-from emul.protocols.pairwise.quantised import (
-    cohort_size,
-    honest,
-    join,
-    serve,
-    wrong_coding,
-    wrong_cohort,
-)
+from emul.protocols.pairwise.quantised import join, serve
+from emul.protocols.sums import cohort_size, honest_update, wrong_coding, wrong_cohort
 from emul.roles import Node, World
 
 
@@ -64,7 +58,7 @@ async def client(node: Node, p: Params) -> None:
     await join(node, p, threshold(p, len(node.clients)), p.adversary == "active")
 
 
-HONEST = honest
+HONEST = honest_update
 MESSAGES = pairwise.MESSAGES
 ROLES = {"server": server, "client": client}
 STATELESS = ("client",)

@@ -27,7 +27,8 @@ from typing import Literal
 
 from emul.primitives.crypto.graphs import Closed, complete, degree_and_threshold, ring
 from emul.protocols import pairwise
-from emul.protocols.pairwise.quantised import cohort_size, honest, join, serve, wrong_coding, wrong_cohort
+from emul.protocols.pairwise.quantised import join, serve
+from emul.protocols.sums import cohort_size, honest_update, wrong_coding, wrong_cohort
 from emul.roles import Node, World, checks
 
 
@@ -75,7 +76,7 @@ async def client(node: Node, p: Params) -> None:
     await join(node, p, density(p, len(node.clients))[1], p.adversary == "active")
 
 
-HONEST = honest
+HONEST = honest_update
 MESSAGES = pairwise.MESSAGES
 ROLES = {"server": server, "client": client}
 STATELESS = ("client",)

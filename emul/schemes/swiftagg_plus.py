@@ -17,20 +17,16 @@ Stages, messages and their bytes: `emul.protocols.coded_input`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
-from emul.learning import NodeTask
 from emul.primitives.codes.packed import PackedCode, lagrange_code
 from emul.primitives.field import P31
 from emul.protocols import coded_input
 from emul.protocols.coded_input.client import all_held, coded_input_client, those_agreed
-from emul.protocols.coded_input.messages import Begin
 from emul.protocols.coded_input.rules import Rules
 from emul.protocols.coded_input.server import coded_input_server
-from emul.protocols.rounds import train_once
-from emul.protocols.sums import check_sum, codec, cohort_size
-from emul.roles import Node, Received, Vector, World, checks
+from emul.protocols.sums import codec, cohort_size, honest_update, wrong_coding, wrong_cohort
+from emul.roles import Node, World, checks
 
 
 @dataclass(frozen=True)
@@ -52,7 +48,7 @@ class Params:
 
 def numbers(p: Params, clients: int) -> tuple[int, int, int, int]:
     """(n, K, T, D) of a round."""
-    n = cohort_size(p, clients)
+    n = cohort_size(p.fraction, clients)
     return (n, max(1, n // 5) if p.segments is None else p.segments,
             max(1, n // 10) if p.colluders is None else p.colluders,
             max(1, n // 10) if p.dropouts is None else p.dropouts)
@@ -64,31 +60,25 @@ def code_of(p: Params, clients: int) -> PackedCode:
     return lagrange_code(K + T + D, K, T)
 
 
-def rules_of(p: Params, clients: int) -> Rules:
+def rules(p: Params, clients: int) -> Rules:
     """What server and clients have agreed on."""
     return Rules(code_of(p, clients), codec(p, clients, P31), p.least, p.verify_spare, p.stage_deadline_s, p.audit)
 
 
 async def server(node: Node, p: Params) -> None:
-    await coded_input_server(node, rules_of(p, len(node.clients)), fraction=p.fraction)
+    await coded_input_server(node, rules(p, len(node.clients)), fraction=p.fraction)
 
 
 async def client(node: Node, p: Params) -> None:
-    await coded_input_client(node, rules_of(p, len(node.clients)), partial(train_once, node), those_agreed)
+    await coded_input_client(node, rules(p, len(node.clients)), those_agreed)
 
 
 async def naive(node: Node, p: Params) -> None:
     """A seat that adds up what it holds, whatever was agreed: with losses the sum is wrong, without any error."""
-    await coded_input_client(node, rules_of(p, len(node.clients)), partial(train_once, node), all_held)
+    await coded_input_client(node, rules(p, len(node.clients)), all_held)
 
 
-def honest(task: NodeTask, received: Received, j: int) -> Vector:
-    """What client j's training gives, before it is quantised and coded, if it follows the protocol."""
-    update: Vector = task.local_update(received[Begin].model)[0]
-    return update
-
-
-HONEST = honest
+HONEST = honest_update
 MESSAGES = coded_input.MESSAGES
 ROLES = {"server": server, "client": client}
 BEHAVIOURS = {"naive": naive}
@@ -97,10 +87,11 @@ STATELESS = ("client",)
 
 def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
-    errors = check_sum(params, world, P31)
-    if not 0 < params.fraction <= 1:
+    errors = wrong_cohort(params.fraction, world)
+    if errors:
         return errors
     n, K, T, D = numbers(params, world.clients)
+    errors = wrong_coding(params, n, P31)
     errors += checks.at_least(1, "1 or more: bad_parameters", segments=K)
     errors += checks.at_least(0, "0 or more: bad_parameters", colluders=T, dropouts=D)
     if params.least < 2:

@@ -21,7 +21,6 @@ from emul.primitives.crypto.keys import agree, key_pair, mask_seed, unseal
 from emul.primitives.crypto.masks import unmask
 from emul.primitives.quantise import Quantiser, QuantiserOverflow
 from emul.protocols.pairwise import client as members
-from emul.protocols.pairwise import quantised
 from emul.protocols.pairwise import server as hub
 from emul.protocols.pairwise.messages import (
     AdvertiseKeys,
@@ -36,6 +35,7 @@ from emul.protocols.pairwise.messages import (
     id_array,
     mask_public,
 )
+from emul.protocols.sums import codec
 from emul.schemes import secagg
 from emul.schemes.secagg import Params, check
 from emul.wire import Message, encode
@@ -486,8 +486,8 @@ def test_a_weight_that_could_pass_the_ring_is_refused_with_the_bound() -> None:
     with pytest.raises(QuantiserOverflow, match=r"^quantiser_overflow: 6554 samples of one client, but n = 10 "
                                                        r"clients and 16 bits allow 6553 each; use fewer bits or "
                                                        r"weights: uniform$"):
-        quantised.ring_input(np.zeros(3, np.float32), 6554, Params(weights="samples"), 10)
-    assert quantised.ring_input(np.ones(3, np.float32), 6553, Params(weights="samples"), 10)[0][0] == 6553 * 65535
+        codec(Params(weights="samples"), 10).encode(np.zeros(3, np.float32), 6554)
+    assert codec(Params(weights="samples"), 10).encode(np.ones(3, np.float32), 6553)[0][0] == 6553 * 65535
 
 
 def test_clients_report_how_much_was_clipped(play: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -14,12 +15,13 @@ from emul.primitives.crypto.prg import SEED_BYTES
 from emul.primitives.field import Elements, add, total, uniform
 from emul.primitives.quantise import SumOfUpdates
 from emul.protocols.audit import keep_input
-from emul.protocols.channels import Channels, Refused, join
-from emul.protocols.coded_input.messages import Agreed, Begin, Held, Running, Share, Total
+from emul.protocols.channels import Channels, join
+from emul.protocols.coded_input.messages import Agreed, Held, Running, Share, Total
 from emul.protocols.coded_input.rules import Rules
 from emul.protocols.coded_input.seats import Seating, bits_of, members_of, seat
-from emul.protocols.demands import shaped
-from emul.protocols.rounds import Train
+from emul.protocols.demands import Refused, shaped
+from emul.protocols.rounds import train_once
+from emul.protocols.sums import Begin, refusing_client
 from emul.roles import Node, Vector
 
 # counters of a channel: a client may be a member and a predecessor of the same seat in different rounds only, but
@@ -30,17 +32,12 @@ _SHARE, _RUNNING = 0, 1
 Adds = Callable[[Collection[int], Collection[int]], list[int]]
 
 
-async def coded_input_client(node: Node, rules: Rules, train: Train, adds: Adds) -> None:
+async def coded_input_client(node: Node, rules: Rules, adds: Adds) -> None:
     """Rounds of a client, which keeps nothing between them. adds: what a seat adds up."""
-    async for round_ in node.rounds(of=node.server):
-        with round_:
-            try:
-                await take_part(node, rules, train, adds)
-            except ProtocolViolation as e:
-                raise Refused(str(e)) from e
+    await refusing_client(node, partial(take_part, node, rules, adds))
 
 
-async def take_part(node: Node, rules: Rules, train: Train, adds: Adds) -> None:
+async def take_part(node: Node, rules: Rules, adds: Adds) -> None:
     """One round. Raises Refused or ProtocolViolation where it has to stay silent."""
     code, patience_s = rules.code, rules.stages_s(2)
     begin = await node.recv(Begin, node.server, timeout_s=patience_s, accept=shaped(model=(node.task.dimension,)))
@@ -49,7 +46,7 @@ async def take_part(node: Node, rules: Rules, train: Train, adds: Adds) -> None:
         raise Refused(f"too_few_clients: keys: {len(channels.members)} clients, need {code.n}")
     seating = seat(channels.members, code.n)
     seats = seating.seats(seating.group_of(node.id))
-    update, samples = await train(begin.model)
+    update, samples = await train_once(node, begin.model)
     hand = await node.compute("code", coded_input, channels, seats, code, rules.codec, update, samples,
                               node.rng.bytes(SEED_BYTES), work=code.n * update.size)
     for j, box in hand.boxes.items():

@@ -3,50 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import numpy as np
 
-from emul.base.errors import ProtocolFailure, TooFewClients
+from emul.base.errors import TooFewClients
 from emul.primitives.codes.packed import Code, width
 from emul.primitives.field import Elements
-from emul.protocols.audit import keep_sum
 from emul.protocols.channels import introduce
-from emul.protocols.coded_input.messages import Agreed, Begin, Held, Total
+from emul.protocols.coded_input.messages import Agreed, Held, Total
 from emul.protocols.coded_input.rules import Rules
 from emul.protocols.coded_input.seats import Seating, bits_of, members_of, seat
 from emul.protocols.demands import Demand, demand, elements
+from emul.protocols.sums import Begin, Seen, summing_server
 from emul.roles import Node, Vector
-
-
-@dataclass
-class State:
-    model: Vector
 
 
 async def coded_input_server(node: Node, rules: Rules, *, fraction: float) -> None:
     """Rounds of the coded-input protocol. A round that fails keeps the model. fraction: of the clients, drawn each
     round."""
-    s = node.state(State(node.task.initial_parameters()))
-    async for round_ in node.rounds():
-        with round_:
-            seen: dict[str, Any] = {}
-            try:
-                U0 = node.sample(node.clients, fraction)
-                summed, contributors = await coded_sum(node, U0, rules, s.model, seen)
-                if rules.audit:
-                    keep_sum(node, summed, contributors, rules.code.p)
-                s.model = await node.compute("aggregate", rules.codec.add_mean, s.model, summed, len(contributors),
-                                             work=summed.size)
-            except ProtocolFailure:
-                node.report(parameters=s.model, **seen)
-                raise
-            node.report(parameters=s.model, **seen)
+    await summing_server(node, partial(coded_sum, node, rules), rules.codec, fraction=fraction, audit=rules.audit)
 
 
-async def coded_sum(node: Node, U0: list[int], rules: Rules, model: Vector, seen: dict[str, Any],
-                    ) -> tuple[Elements, list[int]]:
+async def coded_sum(node: Node, rules: Rules, U0: list[int], model: Vector, seen: Seen) -> tuple[Elements, list[int]]:
     """(sum of x_i over all A_g, (d',) uint32 mod p; who they are). Fills `seen` with what a round reports.
 
     Raises TooFewClients, `too_few_clients` or `too_few_sequences`, and NotDecodable.

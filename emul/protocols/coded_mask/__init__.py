@@ -17,11 +17,4 @@ The masks do not depend on the updates, so clients may train while the shares tr
 
 from emul.protocols.coded_mask.messages import MESSAGES
 
-__all__ = ["MESSAGES", "without_colluders"]
-
-
-def without_colluders(n: int, T: int) -> list[str]:
-    """A warning for T = 0."""
-    return [] if T > 0 else [f"colluders = 0, with n = {n} clients in a round: a single client that tells the server "
-                             "its share of a mask gives away what it hides; a mask is safe from the server alone"]
-
+__all__ = ["MESSAGES"]

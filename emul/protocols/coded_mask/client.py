@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from emul.base.errors import ProtocolViolation
 from emul.primitives.codes.packed import Code, cut, width
 from emul.primitives.crypto.keys import SEAL_OVERHEAD_BYTES
 from emul.primitives.crypto.prg import SEED_BYTES
 from emul.primitives.field import Elements, add, subtract, total, uniform
 from emul.primitives.quantise import SumOfUpdates
 from emul.protocols.audit import keep_input
-from emul.protocols.channels import Channels, Refused, ids_of, join
+from emul.protocols.channels import Channels, ids_of, join
 from emul.protocols.coded_mask.messages import (
     Answer,
-    Begin,
     Coded,
     Masked,
     Relayed,
@@ -27,28 +26,24 @@ from emul.protocols.coded_mask.messages import (
     Survivors,
 )
 from emul.protocols.coded_mask.rules import Route, Rules
-from emul.protocols.demands import Demand, ascending, shaped
-from emul.protocols.rounds import Train
+from emul.protocols.demands import Demand, Refused, ascending, shaped
+from emul.protocols.rounds import train_once
+from emul.protocols.sums import Begin, refusing_client
 from emul.roles import Node, Vector
 
 # (U2 without this client; sender -> its box) -> whose shares to add up. Raises Refused to answer nothing.
 Holds = Callable[[Collection[int], Mapping[int, np.ndarray]], list[int]]
 
 
-async def coded_mask_client(node: Node, rules: Rules, train: Train, holds: Holds | None = None) -> None:
+async def coded_mask_client(node: Node, rules: Rules, holds: Holds | None = None) -> None:
     """Rounds of a client, which keeps nothing between them.
 
     holds: what a holder does that lacks a share; None: it stays silent, as it must.
     """
-    async for round_ in node.rounds(of=node.server):
-        with round_:
-            try:
-                await take_part(node, rules, train, holds or all_of_them)
-            except ProtocolViolation as e:
-                raise Refused(str(e)) from e
+    await refusing_client(node, partial(take_part, node, rules, holds or all_of_them))
 
 
-async def take_part(node: Node, rules: Rules, train: Train, holds: Holds) -> None:
+async def take_part(node: Node, rules: Rules, holds: Holds) -> None:
     """One round. Raises Refused or ProtocolViolation where the server asks for what the protocol forbids."""
     code, patience_s, size = rules.code, rules.patience_s, node.task.dimension + rules.codec.extra
     begin = await node.recv(Begin, node.server, timeout_s=patience_s, accept=shaped(model=(node.task.dimension,)))
@@ -59,11 +54,11 @@ async def take_part(node: Node, rules: Rules, train: Train, holds: Holds) -> Non
     way = WAYS[rules.route](node, hand, patience_s)
     way.send()
     if rules.offline:
-        update, samples = await train(begin.model)
+        update, samples = await train_once(node, begin.model)
         U1 = await way.sharers()
     else:
         U1 = await way.sharers()
-        update, samples = await train(begin.model)
+        update, samples = await train_once(node, begin.model)
     require("shares", len(U1) + 1, code.need)
     y, clipped = await node.compute("mask", masked_input, hand.mask, update, samples, rules.codec, code.p, work=size)
     node.send(node.server, Masked(y))

@@ -21,14 +21,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from emul.protocols import channels
-from emul.roles import Message, OctetRows, Octets, Vector, Words
-
-
-@dataclass(frozen=True)
-class Begin(Message):
-    """Server to client: the round is open."""
-
-    model: Vector                   # (d,) float32
+from emul.protocols.sums import Begin
+from emul.roles import Message, OctetRows, Octets, Words
 
 
 @dataclass(frozen=True)

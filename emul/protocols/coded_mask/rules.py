@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from emul.primitives.codes.packed import Code
 from emul.primitives.quantise import SumOfUpdates
+from emul.protocols.sums import Summed, codec
 
 Route = Literal["server", "direct"]
+
+
+class Options(Summed, Protocol):
+    """The parameters that schemes of the coded-mask protocol have in common."""
+
+    @property
+    def offline(self) -> bool: ...
+    @property
+    def route(self) -> Route: ...
+    @property
+    def verify_spare(self) -> bool: ...
+    @property
+    def audit(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -32,3 +46,19 @@ class Rules:
     def patience_s(self) -> float | None:
         """Of a client: what has been under way for longer than a whole stage could not be answered in time."""
         return None if self.deadline_s is None else 2 * self.deadline_s
+
+
+def rules_of(p: Options, code: Code, clients: int) -> Rules:
+    """The rules of a scheme's parameters."""
+    return Rules(code, codec(p, clients, code.p), p.route, p.offline, p.verify_spare, p.stage_deadline_s, p.audit)
+
+
+def default_answers(n: int, T: int) -> int:
+    """U, where a scenario does not say it: 0.7 n, above n/2 and T."""
+    return max(7 * n // 10, n // 2 + 1, T + 1)
+
+
+def without_colluders(n: int, T: int) -> list[str]:
+    """A warning for T = 0."""
+    return [] if T > 0 else [f"colluders = 0, with n = {n} clients in a round: a single client that tells the server "
+                             "its share of a mask gives away what it hides; a mask is safe from the server alone"]

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import numpy as np
 
-from emul.base.errors import ProtocolFailure
 from emul.primitives.codes.packed import Code, width
 from emul.primitives.crypto.keys import SEAL_OVERHEAD_BYTES
 from emul.primitives.field import Elements, subtract, total
-from emul.protocols.audit import keep_sum
 from emul.protocols.channels import closed, ids_of, introduce
 from emul.protocols.coded_mask.messages import (
     Answer,
-    Begin,
     Coded,
     Masked,
     Relayed,
@@ -26,42 +22,25 @@ from emul.protocols.coded_mask.messages import (
 )
 from emul.protocols.coded_mask.rules import Rules
 from emul.protocols.demands import Demand, demand, elements, shaped
+from emul.protocols.sums import Begin, Seen, summing_server
 from emul.roles import Node, Vector
-
-
-@dataclass
-class State:
-    model: Vector
 
 
 async def coded_mask_server(node: Node, rules: Rules, *, fraction: float) -> None:
     """Rounds of the coded-mask protocol. A round that fails keeps the model. fraction: of the clients, drawn each
     round."""
-    s = node.state(State(node.task.initial_parameters()))
-    async for round_ in node.rounds():
-        with round_:
-            sets: dict[str, list[int]] = {}
-            try:
-                U0 = sets["U0"] = node.sample(node.clients, fraction)
-                summed = await masked_sum(node, U0, rules, s.model, sets)
-                if rules.audit:
-                    keep_sum(node, summed, sets["U2"], rules.code.p)
-                s.model = await node.compute("aggregate", rules.codec.add_mean, s.model, summed, len(sets["U2"]),
-                                             work=summed.size)
-            except ProtocolFailure:
-                node.report(parameters=s.model, **sizes(sets))
-                raise
-            node.report(parameters=s.model, **sizes(sets))
+    await summing_server(node, partial(masked_sum, node, rules), rules.codec, fraction=fraction, audit=rules.audit)
 
 
-async def masked_sum(node: Node, U0: list[int], rules: Rules, model: Vector, sets: dict[str, list[int]]) -> Elements:
-    """The sum of x_i over U2, (d',) uint32 mod p. Fills `sets` as the stages close.
+async def masked_sum(node: Node, rules: Rules, U0: list[int], model: Vector, sets: Seen) -> tuple[Elements, list[int]]:
+    """(sum of x_i over U2, (d',) uint32 mod p; U2). Fills `sets` as the stages close.
 
     Raises TooFewClients, naming the stage, below what the code needs, and NotDecodable.
     """
     code, deadline_s = rules.code, rules.deadline_s
     size = model.size + rules.codec.extra
     w = width(size, code.segments)
+    sets["U0"] = U0
     node.offer("cohort", U0)
     node.broadcast(U0, Begin(model))
     keyed = sets["Keys"] = await introduce(node, U0, code.need, deadline_s)
@@ -76,8 +55,9 @@ async def masked_sum(node: Node, U0: list[int], rules: Rules, model: Vector, set
     answers = await node.gather(Answer, U2, timeout_s=deadline_s, need=min(enough, len(U2)),
                                 accept=elements("values", w, code.p))
     sets["U3"] = closed("answers", answers, len(U2), code.need)
-    return await node.compute("unmask", unmasked_sum, masked, answers, keyed, code, size, rules.verify,
-                              work=(len(U2) + code.segments) * size)
+    summed = await node.compute("unmask", unmasked_sum, masked, answers, keyed, code, size, rules.verify,
+                                work=(len(U2) + code.segments) * size)
+    return summed, U2
 
 
 async def through_server(node: Node, keyed: Sequence[int], need: int, w: int, deadline_s: float | None) -> list[int]:
@@ -120,8 +100,3 @@ def unmasked_sum(masked: Mapping[int, Masked], answers: Mapping[int, Answer], ke
     place = {j: k for k, j in enumerate(keyed)}
     z = code.decode({place[j]: answer.values for j, answer in answers.items()}, verify)
     return subtract(total([m.y for m in masked.values()], size, code.p), z.reshape(-1)[:size], code.p)
-
-
-def sizes(sets: Mapping[str, Sequence[int]]) -> dict[str, Any]:
-    """What a round reports: the sizes of the sets that were closed."""
-    return {name: len(members) for name, members in sets.items()}

@@ -10,11 +10,10 @@ import numpy as np
 from emul.base.errors import ProtocolViolation
 from emul.base.streams import generator
 from emul.primitives import ring
-from emul.protocols.demands import Demand, demand, shaped
+from emul.protocols.demands import Demand, Refused, demand, shaped
 from emul.protocols.mp_dp.messages import Blocks, Disguised
 from emul.protocols.mp_dp.settings import Settings
 from emul.protocols.pairwise.client import contribute
-from emul.protocols.pairwise.hand import Refused
 from emul.roles import Node
 
 if TYPE_CHECKING:

@@ -21,7 +21,8 @@ from emul.protocols.mp_dp.client import drawn_secrets
 from emul.protocols.mp_dp.messages import Disguised
 from emul.protocols.mp_dp.real import cut, gathered, summed
 from emul.protocols.mp_dp.settings import Settings
-from emul.protocols.pairwise.server import secure_sum, sizes
+from emul.protocols.pairwise.server import secure_sum
+from emul.protocols.sums import sizes
 from emul.roles import Node
 
 if TYPE_CHECKING:

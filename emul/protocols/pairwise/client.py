@@ -7,7 +7,6 @@ from functools import partial
 
 import numpy as np
 
-from emul.base.errors import ProtocolViolation
 from emul.primitives.crypto.keys import SEAL_OVERHEAD_BYTES
 from emul.protocols.audit import keep_input, keep_revealed
 from emul.protocols.demands import ascending, shaped
@@ -15,7 +14,6 @@ from emul.protocols.pairwise.consent import agreed_request, extra_octets, public
 from emul.protocols.pairwise.hand import (
     Encode,
     Hand,
-    Refused,
     check_ring,
     masked_input,
     new_secrets,
@@ -26,7 +24,6 @@ from emul.protocols.pairwise.hand import (
 )
 from emul.protocols.pairwise.messages import (
     AdvertiseKeys,
-    Begin,
     KeyRing,
     Masked,
     Shared,
@@ -38,28 +35,21 @@ from emul.protocols.pairwise.messages import (
     id_array,
 )
 from emul.protocols.pairwise.rules import Rules
-from emul.protocols.rounds import Train
+from emul.protocols.rounds import train_once
+from emul.protocols.sums import Begin, refusing_client
 from emul.roles import Node, Vector
 
 
-async def pairwise_client(node: Node, rules: Rules, train: Train, encode: Encode) -> None:
-    """Rounds of a client, which keeps nothing between them.
-
-    train: the model -> (update, number of samples). encode: how an update becomes a vector of the ring.
-    """
-    async for round_ in node.rounds(of=node.server):
-        with round_:
-            try:
-                await take_part(node, rules, train, encode)
-            except ProtocolViolation as e:
-                raise Refused(str(e)) from e
+async def pairwise_client(node: Node, rules: Rules, encode: Encode) -> None:
+    """Rounds of a client, which keeps nothing between them. encode: how an update becomes a vector of the ring."""
+    await refusing_client(node, partial(take_part, node, rules, encode))
 
 
-async def take_part(node: Node, rules: Rules, train: Train, encode: Encode) -> None:
+async def take_part(node: Node, rules: Rules, encode: Encode) -> None:
     """One round. Raises Refused or ProtocolViolation where the server asks for what would unmask somebody."""
     begin = await node.recv(Begin, node.server, timeout_s=rules.patience_s,
                             accept=shaped(model=(node.task.dimension,)))
-    await contribute(node, rules, partial(train, begin.model), encode)
+    await contribute(node, rules, partial(train_once, node, begin.model), encode)
 
 
 async def contribute(node: Node, rules: Rules, train: Callable[[], Awaitable[tuple[Vector, int]]],

@@ -14,8 +14,8 @@ import numpy as np
 
 from emul.primitives.bft.signing import SIGNATURE_BYTES
 from emul.protocols.agreement.keys import signed, verify
-from emul.protocols.demands import ascending, shaped
-from emul.protocols.pairwise.hand import Refused, Secrets
+from emul.protocols.demands import Refused, ascending, shaped
+from emul.protocols.pairwise.hand import Secrets
 from emul.protocols.pairwise.messages import Consent, Consents, KeyRing, Survived, Unmask, id_array
 from emul.protocols.pairwise.rules import Rules
 from emul.roles import Node

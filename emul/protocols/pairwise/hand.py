@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emul.base.errors import ProtocolFailure, ProtocolViolation
+from emul.base.errors import ProtocolViolation
 from emul.primitives.crypto import shamir
 from emul.primitives.crypto.keys import KEY_BYTES, KeyPair, agree, channel_key, key_pair, mask_seed, seal, unseal
 from emul.primitives.crypto.masks import check_reveal, mask_input
-from emul.protocols.demands import ascending, demand, key_table
+from emul.protocols.demands import Refused, ascending, demand, key_table
 from emul.protocols.pairwise.messages import (
     KeyRing,
     Reveal,
@@ -26,10 +26,6 @@ from emul.roles import Vector
 
 # (update, number of samples) -> (x_i, (d',) uint32; fraction of the update's values that were clipped)
 Encode = Callable[[Vector, int], tuple[np.ndarray, float]]
-
-
-class Refused(ProtocolFailure):
-    """A client does not answer what the protocol forbids. Its round is over, the run is not."""
 
 
 @dataclass(frozen=True)

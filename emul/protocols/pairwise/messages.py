@@ -35,14 +35,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from emul.primitives.crypto.keys import KEY_BYTES
-from emul.roles import Message, OctetRows, Octets, Vector, Words
-
-
-@dataclass(frozen=True)
-class Begin(Message):
-    """Server to client: the round is open."""
-
-    model: Vector                   # (d,) float32
+from emul.protocols.sums import Begin
+from emul.roles import Message, OctetRows, Octets, Words
 
 
 @dataclass(frozen=True)

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Protocol
 
 import numpy as np
 
-from emul.base.errors import NotDecodable, ProtocolFailure, ProtocolViolation, TooFewClients
+from emul.base.errors import TooFewClients
 from emul.primitives.bft.signing import SIGNATURE_BYTES
 from emul.primitives.crypto import shamir
 from emul.primitives.crypto.graphs import Closed
 from emul.primitives.crypto.keys import KEY_BYTES, SEAL_OVERHEAD_BYTES, agree, mask_seed
 from emul.primitives.crypto.masks import Ring, sum_ring, unmask
-from emul.primitives.quantise import RING
-from emul.protocols.audit import Revealed, keep_sum
+from emul.primitives.quantise import SumOfUpdates
+from emul.protocols.audit import Revealed
 from emul.protocols.demands import Demand, demand, key_table, shaped
 from emul.protocols.pairwise.consent import extra_octets
 from emul.protocols.pairwise.messages import (
     AdvertiseKeys,
-    Begin,
     Consent,
     Consents,
     KeyRing,
@@ -36,13 +35,12 @@ from emul.protocols.pairwise.messages import (
     mask_public,
 )
 from emul.protocols.pairwise.rules import Rules
+from emul.protocols.sums import Begin, Seen, summing_server
 from emul.roles import Message, Node, Vector
 
 # A graph gives the closed neighbourhood A_i = N_i + i of each of the nodes. Equal ones should be one object: its
 # members then get one message.
 Graph = Callable[[Sequence[int]], Closed]
-# (model, sum of x_i over n clients, (d',) uint32; n) -> the next model
-AddMean = Callable[[Vector, np.ndarray, int], Vector]
 Sets = dict[str, list[int]]         # as far as the stages are closed: U0, U1, ...
 
 
@@ -55,34 +53,22 @@ class Shown(Protocol):
     def shares(self) -> np.ndarray: ...
 
 
-@dataclass
-class State:
-    model: Vector
-
-
-async def pairwise_server(node: Node, graph: Graph, rules: Rules, add_mean: AddMean, *, fraction: float,
-                          extra: int = 0) -> None:
+async def pairwise_server(node: Node, graph: Graph, rules: Rules, sums: SumOfUpdates, *, fraction: float) -> None:
     """Rounds of the pairwise protocol over any mask graph. A round that fails keeps the model.
 
-    graph: drawn anew each round. fraction: of the clients, drawn each round. extra: numbers that an x_i has beside
-    those of an update, d' - d.
+    graph: drawn anew each round. sums: how updates are coded. fraction: of the clients, drawn each round.
     """
-    s = node.state(State(node.task.initial_parameters()))
-    async for round_ in node.rounds():
-        with round_:
-            sets: dict[str, list[int]] = {}
-            try:
-                U0 = sets["U0"] = node.sample(node.clients, fraction)
-                total, expansions = await secure_sum(node, U0, graph, rules, Begin(s.model), s.model.size + extra, sets)
-                if rules.audit:
-                    keep_sum(node, total, sets["U3"], RING)
-                s.model = await node.compute("aggregate", add_mean, s.model, total, len(sets["U3"]), work=total.size)
-            except (ProtocolFailure, ProtocolViolation) as e:
-                node.report(parameters=s.model, **sizes(sets))
-                if isinstance(e, ProtocolViolation):    # shares that make no secret
-                    raise NotDecodable(str(e)) from e
-                raise
-            node.report(parameters=s.model, expansions=expansions, **sizes(sets))
+    await summing_server(node, partial(found_sum, node, graph, rules, sums.extra), sums, fraction=fraction,
+                         audit=rules.audit)
+
+
+async def found_sum(node: Node, graph: Graph, rules: Rules, extra: int, U0: list[int], model: Vector, seen: Seen,
+                    ) -> tuple[np.ndarray, list[int]]:
+    """(sum of x_i, (d + extra,) uint32; U3). Fills `seen` with the sets and the masks that were expanded."""
+    sets: Sets = seen
+    sets["U0"] = U0
+    total, seen["expansions"] = await secure_sum(node, U0, graph, rules, Begin(model), model.size + extra, sets)
+    return total, sets["U3"]
 
 
 async def secure_sum(node: Node, U0: list[int], graph: Graph, rules: Rules, begin: Message, size: int, sets: Sets,
@@ -282,8 +268,3 @@ def unmasked_sum(masked: Mapping[int, Masked], self_seeds: Mapping[int, bytes],
     ys: list[Ring] = [np.ascontiguousarray(m.y).view(dtype) for m in masked.values()]
     total = sum_ring(ys, ys[0].size, dtype)
     return total, unmask(total, self_seeds, dropped_seeds)
-
-
-def sizes(sets: Mapping[str, Sequence[int]]) -> dict[str, Any]:
-    """What a round reports: the sizes of the sets that were closed."""
-    return {name: len(members) for name, members in sets.items()}

@@ -25,8 +25,7 @@ import numpy as np
 from emul.primitives.crypto.graphs import Closed
 from emul.primitives.crypto.groups import NONCE_BYTES, commitment, draw_groups, group_seed
 from emul.primitives.crypto.masks import mask_input, sum_ring, unmask
-from emul.protocols.demands import demand
-from emul.protocols.pairwise.hand import Refused
+from emul.protocols.demands import Refused, demand
 from emul.roles import Holds, Message, OctetRows, Octets, Vector, Words
 
 HIGH, LOW = 0, 1

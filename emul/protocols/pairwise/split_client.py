@@ -10,11 +10,10 @@ import numpy as np
 from emul.primitives.crypto.groups import NONCE_BYTES
 from emul.primitives.quantise import Quantiser
 from emul.protocols.audit import keep_input, keep_revealed
-from emul.protocols.demands import ascending, demand, shaped
+from emul.protocols.demands import Refused, ascending, demand, shaped
 from emul.protocols.pairwise.client import exchange_shares, shares_of_peers
 from emul.protocols.pairwise.hand import (
     Hand,
-    Refused,
     Secrets,
     asked_shares,
     check_ring,
