@@ -19,6 +19,7 @@ from emul.base.errors import NotDecodable, NotSendable, ProtocolViolation
 from emul.primitives.he import threshold
 from emul.primitives.he.paillier import LEAST_BITS, Packing, PrivateKey, PublicKey, Share, combined, seconds
 from emul.protocols.demands import Demand, demand
+from emul.protocols.rounds import report_both, train_once
 from emul.roles import Declared, Node, OctetRows, Vector, checks
 from emul.wire import Holds
 
@@ -243,6 +244,12 @@ class Desk:
         """What encryption draws from."""
         return self.node.stream("encryption")
 
+    async def seal(self, values: Integers) -> Sealed:
+        """E(values), (d,), as a computation of the node."""
+        sealed: Sealed = await self.node.compute("encrypt", self.box.seal, values, self.rng,
+                                                 cost_s=self.cost(encrypt=1))
+        return sealed
+
     def sound(self, *names: str, count: int | None = None, length: int | None = None, partial: bool = False) -> Demand:
         """For `accept`: each of these fields is a vector under this key, or a list of such ones. count: of how many.
         length: of a vector, if it is not d. partial: partial decryptions of it."""
@@ -255,6 +262,14 @@ class Desk:
                 for sealed in vectors:
                     self.box.demand(sealed, self.d if length is None else length, partial)
         return accept
+
+
+async def trained_from(node: Node, w: Integers, fraction_bits: int) -> Vector:
+    """At a client: its update, (d,) float32, from the model 2^-fraction_bits w; both are evaluated side by side."""
+    model: Vector = (w / 2.0**fraction_bits).astype(np.float32)
+    delta, _ = await train_once(node, model)
+    report_both(node, model, delta)
+    return delta
 
 
 def fixed(values: Vector | NDArray[np.floating], fraction_bits: int, value_bits: int) -> Integers:

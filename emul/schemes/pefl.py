@@ -33,9 +33,8 @@ from emul.primitives.robust.pearson import pearson, twice_median, weights
 from emul.protocols import key_centre
 from emul.protocols.audit import keep_input, keep_opened, keep_pad, keep_weighted
 from emul.protocols.key_centre import Held, KeyParts, hold_keys, number, octets, wake_centre
-from emul.protocols.rounds import report_both, train_once
-from emul.protocols.sealed import Desk, Sealed, each, fixed, open_rows, total, wrong_encryption
-from emul.roles import Message, Node, Vector, World, checks
+from emul.protocols.sealed import Desk, Sealed, each, fixed, open_rows, total, trained_from, wrong_encryption
+from emul.roles import Message, Node, World, checks
 
 FRACTION, VALUE = 16, 30            # bits of an update's number after the point, and in all
 WEIGHT = 16                         # bits of k_i after the point
@@ -138,7 +137,7 @@ async def server(node: Node, p: Params) -> None:
             c, x = (desk_of(node, p, number(n)) for n in await hold_keys(node, s.held, 2, p.server_timeout_s))
             if s.model is None:
                 w = fixed(node.task.initial_parameters(), FRACTION + WEIGHT, HIDE)
-                s.model = await node.compute("encrypt", x.box.seal, w, x.rng, cost_s=x.cost(encrypt=1))
+                s.model = await x.seal(w)
             node.broadcast(node.clients, Global(s.model))
             got = await node.gather(Upload, node.clients, timeout_s=p.deadline_s, accept=c.sound("update"))
             if len(got) < 2:
@@ -205,8 +204,7 @@ async def cloud(node: Node, p: Params) -> None:
             c, x = desk_of(node, p, key.public.n), desk_of(node, p, public)
             blinded = await node.recv(Blinded, node.server, accept=c.sound("updates"))
             m, twice = len(blinded.updates), twice_median(await opened(c, key, blinded.updates))
-            node.send(node.server, Median(await node.compute("encrypt", c.box.seal, twice, c.rng,
-                                                             cost_s=c.cost(encrypt=1))))
+            node.send(node.server, Median(await c.seal(twice)))
             scaled = await node.recv(Scaled, node.server, p.server_timeout_s,
                                      accept=c.sound("updates", "medians", count=m))
             rho = pearson(await opened(c, key, scaled.updates), await opened(c, key, scaled.medians))
@@ -220,8 +218,7 @@ async def cloud(node: Node, p: Params) -> None:
             G = await node.recv(Exchange, node.server, p.server_timeout_s, accept=c.sound("step"))
             step, = await opened(c, key, [G.step])
             keep_opened(node, step, asked=p.audit)
-            node.send(node.server, Exchange(await node.compute("encrypt", x.box.seal, step, x.rng,
-                                                               cost_s=x.cost(encrypt=1))))
+            node.send(node.server, Exchange(await x.seal(step)))
 
 
 async def opened(c: Desk, key: PrivateKey, vectors: Sequence[Sealed]) -> np.ndarray:
@@ -248,14 +245,10 @@ async def client(node: Node, p: Params) -> None:
             c, x = desk_of(node, p, public), desk_of(node, p, key.public.n)
             sealed = await node.recv(Global, node.server, accept=x.sound("model"))
             w = await node.compute("decrypt", x.box.open, key, sealed.model, x.d, cost_s=x.cost(decrypt=1))
-            model: Vector = (w / 2.0**(FRACTION + WEIGHT)).astype(np.float32)
-            delta, _ = await train_once(node, model)
-            report_both(node, model, delta)
-            g = fixed(delta, FRACTION, VALUE)
+            g = fixed(await trained_from(node, w, FRACTION + WEIGHT), FRACTION, VALUE)
             if p.audit:
                 keep_input(node, g)
-            sealed_g = await node.compute("encrypt", c.box.seal, g, c.rng, cost_s=c.cost(encrypt=1))
-            node.send(node.server, Upload(sealed_g))
+            node.send(node.server, Upload(await c.seal(g)))
 
 
 async def kgc(node: Node, p: Params) -> None:

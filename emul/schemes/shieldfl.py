@@ -32,9 +32,8 @@ from emul.primitives.robust.aggregation import norm
 from emul.protocols import key_centre
 from emul.protocols.demands import both, demand
 from emul.protocols.key_centre import Held, KeyParts, hold_keys, number, octets, wake_centre
-from emul.protocols.rounds import report_both, train_once
-from emul.protocols.sealed import Desk, Integers, Sealed, each, fixed, total, wrong_encryption
-from emul.roles import Message, Node, Vector, World, checks
+from emul.protocols.sealed import Desk, Integers, Sealed, each, fixed, total, trained_from, wrong_encryption
+from emul.roles import Message, Node, World, checks
 
 UNIT, WEIGHT, STEP = 20, 10, 14     # bits after the point of u_i, of mu_i, and of the length of a step
 MODEL = UNIT + WEIGHT + STEP        # of the model
@@ -128,7 +127,7 @@ async def server(node: Node, p: Params) -> None:
             c = desk_of(node, p, n)
             if s.model is None:
                 w = fixed(node.task.initial_parameters(), MODEL, LARGEST)
-                s.model = await node.compute("encrypt", c.box.seal, w, c.rng, cost_s=c.cost(encrypt=1))
+                s.model = await c.seal(w)
             theirs = await node.compute("partial", c.box.partial, Share(n, b_1), s.model, cost_s=c.cost(partial=1))
             node.broadcast(node.clients, Global(s.model, theirs))
             got = await node.gather(Upload, node.clients, timeout_s=p.deadline_s, accept=both(c.sound("update"), long))
@@ -248,13 +247,10 @@ async def client(node: Node, p: Params) -> None:
             got = await node.recv(Global, node.server, accept=both(c.sound("model"), c.sound("partial", partial=True)))
             w = await node.compute("decrypt", c.box.open_jointly, Share(n, b_2), got.model, got.partial, c.d,
                                    cost_s=c.cost(partial=1))
-            model: Vector = (w / 2.0**MODEL).astype(np.float32)
-            delta, _ = await train_once(node, model)
-            report_both(node, model, delta)
+            delta = await trained_from(node, w, MODEL)
             length = norm(delta)
             u = fixed(delta / np.float64(length or 1.0), UNIT, UNIT + 1)
-            sealed = await node.compute("encrypt", c.box.seal, u, c.rng, cost_s=c.cost(encrypt=1))
-            node.send(node.server, Upload(sealed, length))
+            node.send(node.server, Upload(await c.seal(u), length))
 
 
 async def kgc(node: Node, p: Params) -> None:
