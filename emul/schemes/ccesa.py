@@ -49,6 +49,8 @@ class Params:
     weights: Literal["samples", "uniform"] = "uniform"
     route: Literal["direct", "server"] = "server"       # of encrypted shares; the paper's: through the server
     verify_spare: bool = False              # hold the shares beyond t against the others
+    # prune: a client with too few neighbours left, after keys or shares, is left out; abort: the round is given up
+    small_neighbourhood: Literal["abort", "prune"] = "abort"
     audit: bool = False                     # leave inputs, sums and what was revealed in the run directory
 
 
@@ -74,7 +76,7 @@ async def server(node: Node, p: Params) -> None:
         except ValueError as e:
             raise TooFewClients(f"too_few_neighbours: {e}") from None
 
-    await serve(node, p, graph, chosen.t)
+    await serve(node, p, graph, chosen.t, prune=p.small_neighbourhood == "prune")
 
 
 async def client(node: Node, p: Params) -> None:

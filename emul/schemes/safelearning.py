@@ -82,6 +82,7 @@ class Params:
     clip: float = 1.0                       # values of an update outside [-clip, clip] are cut, and counted
     fraction: float = 1.0                   # of the clients, drawn each round
     route: Literal["direct", "server"] = "server"       # of encrypted shares
+    verify_spare: bool = False              # hold the shares beyond t against the others
     audit: bool = False                     # leave inputs, sums and what was revealed in the run directory
 
 
@@ -170,7 +171,7 @@ async def open_high(node: Node, p: Params, drawn: Drawn, masked: dict[int, Maske
     if p.audit:
         audit_reveals(drawn.revealed, reveals, S, HIGH)
     b, keys = await node.compute("reconstruct", secrets_of, reveals, A, U2, S, dropped, r.t, node.world.names,
-                                 work=len(U2))
+                                 p.verify_spare, work=len(U2))
     seeds = await node.compute("agree", dropped_pair_seeds, keys, drawn.advertised, inside, S, node.round, HIGH,
                                work=len(dropped) * p.group)
     found = {}
@@ -201,7 +202,7 @@ async def open_low(node: Node, p: Params, drawn: Drawn, masked: dict[int, Masked
         audit_reveals(drawn.revealed, reveals, K, LOW)
     needed = [j for j in dropped if not A[j].isdisjoint(K)]
     b, keys = await node.compute("reconstruct", secrets_of, reveals, A, U2, K, needed, r.t, node.world.names,
-                                 work=len(U2))
+                                 p.verify_spare, work=len(U2))
     seeds = await node.compute("agree", dropped_pair_seeds, keys, drawn.advertised, A, K, node.round, LOW,
                                work=len(needed) * p.group)
     low = await node.compute("unmask", low_sum, masked, K, b, seeds,

@@ -48,6 +48,8 @@ class Params:
     route: Literal["direct", "server"] = "server"               # of encrypted shares; the paper's: through the server
     adversary: Literal["semi_honest", "active"] = "semi_honest"
     verify_spare: bool = False              # hold the shares beyond t against the others
+    # prune: a client with too few neighbours left, after keys or shares, is left out; abort: the round is given up
+    small_neighbourhood: Literal["abort", "prune"] = "abort"
     audit: bool = False                     # leave inputs, sums and what was revealed in the run directory
 
 
@@ -69,7 +71,7 @@ async def server(node: Node, p: Params) -> None:
     def graph(nodes: Sequence[int]) -> Closed:
         return complete(nodes) if k >= len(nodes) - 1 else ring(nodes, k, rng)
 
-    await serve(node, p, graph, t, p.adversary == "active")
+    await serve(node, p, graph, t, p.adversary == "active", p.small_neighbourhood == "prune")
 
 
 async def client(node: Node, p: Params) -> None:

@@ -25,20 +25,22 @@ from emul.wire import Message, encode
 STAGES = ("AdvertiseKeys", "SharesUp", "Masked", "Reveal")
 
 
-def predicted(A: Closed, n: int, t: int, drops: dict[int, str]) -> str:
-    """Section 2 of the specification, word for word: what a round comes to in which these clients drop out."""
+def predicted(A: Closed, n: int, t: int, drops: dict[int, str], prune: bool = False) -> tuple[str, list[int]]:
+    """Section 2 of the specification, word for word: what a round comes to in which these clients drop out, and U3."""
     alive = list(range(1, n + 1))
     sets = []
     for stage in STAGES:
         alive = [i for i in alive if drops.get(i) != stage]
+        while prune and stage in STAGES[:2] and any(len(A[i].intersection(alive)) < t for i in alive):
+            alive = [i for i in alive if len(A[i].intersection(alive)) >= t]
         sets.append(alive)
         if stage != "Reveal" and (len(alive) < t or any(len(A[i].intersection(alive)) < t for i in alive)):
-            return "too_few"
+            return "too_few", []
     _, U2, U3, U5 = sets
     needed = [j for j in U2 if j not in U3 and not A[j].isdisjoint(U3)]
     if len(U3) < 2 or any(len(A[i].intersection(U5)) < t for i in [*U3, *needed]):
-        return "too_few"
-    return "exact"
+        return "too_few", []
+    return "exact", U3
 
 
 def watched(scheme: str, n: int, params: dict[str, Any], drops: dict[int, str], seed: int) -> tuple[Summed, Closed]:
@@ -61,12 +63,15 @@ def watched(scheme: str, n: int, params: dict[str, Any], drops: dict[int, str], 
 def is_as_predicted(scheme: str, n: int, params: dict[str, Any], drops: dict[int, str], seed: int) -> str:
     """Exact over U3, or given up, and nobody exposed (A5): as the predicate says, which is returned."""
     found, A = watched(scheme, n, params, drops, seed)
-    expected = predicted(A, n, params["threshold"], drops)
+    prune = params.get("small_neighbourhood") == "prune"
+    expected, U3 = predicted(A, n, params["threshold"], drops, prune)
     assert found.verdict() == expected if expected == "exact" else found.verdict().startswith("too_few")
     assert not found.exposed
     if expected == "exact":
-        assert found.included[1] == [i for i in range(1, n + 1) if drops.get(i, "Reveal") == "Reveal"]
-        bytes_are_those_of_the_formulas(found, A, drops)
+        assert found.included[1] == U3
+        if not prune:
+            assert [i for i in range(1, n + 1) if drops.get(i, "Reveal") == "Reveal"] == U3
+            bytes_are_those_of_the_formulas(found, A, drops)
     return expected
 
 
@@ -79,10 +84,41 @@ def test_A1_a_round_over_a_sparse_graph_is_exact_iff_the_predicate_says_so(schem
     is_as_predicted(scheme, n, {**params, "threshold": t}, {i: kind for i, kind in drops.items() if i <= n}, seed)
 
 
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from(["secagg_plus", "ccesa"]), st.sampled_from(["server", "direct"]), st.integers(6, 12),
+       st.integers(3, 4), st.integers(0, 999), st.dictionaries(st.integers(1, 12), st.sampled_from(STAGES[:2]),
+                                                               min_size=2, max_size=6))
+def test_A1_who_has_too_few_neighbours_left_is_pruned_like_one_that_dropped_out(
+        scheme: str, route: str, n: int, t: int, seed: int, drops: dict[int, str]) -> None:
+    """Also of those that come to have too few by it; the round goes on with who is left."""
+    params = {"neighbours": 4} if scheme == "secagg_plus" else {"p": 0.5}
+    sent = {"SharesUp": "SharesUp" if route == "server" else "Shares"}
+    found, A = watched(scheme, n, {**params, "threshold": t, "small_neighbourhood": "prune", "route": route},
+                       {i: sent.get(kind, kind) for i, kind in drops.items() if i <= n}, seed)
+    expected, U3 = predicted(A, n, t, drops, prune=True)
+    assert found.verdict() == "exact" if expected == "exact" else found.verdict().startswith("too_few")
+    assert found.included.get(1, []) == U3
+    assert not found.exposed
+
+
+def test_pruning_saves_a_round_that_is_given_up_else() -> None:
+    """Of client 1's neighbours on the ring all but one are gone: with `abort` that ends the round for everybody."""
+    params = {"neighbours": 4, "threshold": 3}
+    given_up, A = watched("secagg_plus", 12, params, {}, 5)
+    gone = sorted(A[1] - {1})[:3]
+    drops = dict.fromkeys(gone, "AdvertiseKeys")
+    assert watched("secagg_plus", 12, params, drops, 5)[0].verdict() == "too_few_neighbours"
+    kept, _ = watched("secagg_plus", 12, {**params, "small_neighbourhood": "prune"}, drops, 5)
+    assert given_up.verdict() == kept.verdict() == "exact"
+    assert 1 not in kept.included[1]
+    assert kept.rounds[1] == ""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("most", "heavy"), [(50, False), (15, True)])
+@pytest.mark.parametrize(("most", "heavy", "prune"), [(50, False, False), (15, True, False), (15, True, True)])
 @pytest.mark.parametrize("scheme", ["secagg", "secagg_plus", "ccesa"])
-def test_A1_A2_A5_300_patterns_are_exact_iff_the_predicate_says_so(scheme: str, most: int, heavy: bool) -> None:
+def test_A1_A2_A5_300_patterns_are_exact_iff_the_predicate_says_so(scheme: str, most: int, heavy: bool,
+                                                                  prune: bool) -> None:
     """n = 5 to 50 with a loss of 0 to 20 % at random stages, or n = 5 to 15 with a third, which gives up many."""
     rng, found = np.random.default_rng(11), []
     for seed in range(300):
@@ -90,6 +126,8 @@ def test_A1_A2_A5_300_patterns_are_exact_iff_the_predicate_says_so(scheme: str, 
         k = min(n - 1, 2 * int(rng.integers(2, 5)))
         density = {"secagg": 1.0, "secagg_plus": k / n, "ccesa": 0.7}[scheme]
         own: dict[str, Any] = {"secagg": {"route": "server"}, "secagg_plus": {"neighbours": k}, "ccesa": {"p": 0.7}}
+        if prune and scheme != "secagg":
+            own[scheme]["small_neighbourhood"] = "prune"
         params = {**own[scheme], "threshold": max(2, round(density * n * float(rng.uniform(0.4, 0.7))))}
         loss = 1 / 3 if heavy else float(rng.uniform(0, 0.2))
         drops = {i: str(rng.choice(STAGES)) for i in range(1, n + 1) if rng.random() < loss}
@@ -321,7 +359,7 @@ def test_A10_thinner_graphs_with_the_published_threshold_lose_rounds(n: int, p: 
         if draw < 5:
             drops = {i + 1: STAGES[at] for i, at in enumerate(first.tolist()) if at < 4}
             shifted = {i + 1: frozenset(j + 1 for j in closed) for i, closed in A.items()}
-            assert fails == (predicted(shifted, n, t, drops) != "exact")
+            assert fails == (predicted(shifted, n, t, drops)[0] != "exact")
         lost += fails
     assert least <= lost / draws <= most
 

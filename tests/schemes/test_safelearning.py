@@ -18,6 +18,7 @@ from emul.primitives.crypto.masks import mask_input
 from emul.primitives.crypto.prg import prg_add
 from emul.primitives.robust import groupwise
 from emul.primitives.robust.groupwise import DETECTORS
+from emul.protocols.pairwise import split_client
 from emul.protocols.pairwise.hand import new_secrets, pair_seeds
 from emul.protocols.pairwise.messages import id_array
 from emul.protocols.pairwise.split import LOW, UnmaskLow, check_draw, check_second_request, masked_parts
@@ -56,6 +57,21 @@ def test_A18_the_sum_over_groups_that_are_kept_is_exact_or_the_round_is_given_up
     if found.verdict() == "exact":
         late = {i for i, kind in drops.items() if kind in ("AdvertiseKeys", "SharesUp", "MaskedParts")}
         assert not late.intersection(found.included[1])
+
+
+@pytest.mark.parametrize(("verify", "verdict"), [(False, "wrong"), (True, "inconsistent_sets")])
+def test_a_client_that_reveals_false_shares_is_seen_by_spare_ones(verify: bool, verdict: str,
+                                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    real = split_client.opened
+
+    def lies(i: int, *rest: Any) -> dict[int, bytes]:
+        held = real(i, *rest)
+        return {j: bytes(octet ^ (i == 2) for octet in shares) for j, shares in held.items()}
+
+    params = {"group": 5, "detector": "none", "verify_spare": verify}
+    assert sums("safelearning", 10, params, drops={3: "MaskedParts"}).verdict() == "exact"
+    monkeypatch.setattr(split_client, "opened", lies)
+    assert sums("safelearning", 10, params).verdict() == verdict
 
 
 def test_A18_the_sums_that_groups_open_are_those_of_their_high_parts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,14 +25,14 @@ class Options(Summed, Protocol):
     def audit(self) -> bool: ...
 
 
-def rules(p: Options, t: int, active: bool = False) -> Rules:
+def rules(p: Options, t: int, active: bool = False, prune: bool = False) -> Rules:
     """What server and clients have agreed on."""
-    return Rules(t, p.stage_deadline_s, p.route, active, p.audit, verify_spare=p.verify_spare)
+    return Rules(t, p.stage_deadline_s, p.route, active, p.audit, verify_spare=p.verify_spare, prune=prune)
 
 
-async def serve(node: Node, p: Options, graph: Graph, t: int, active: bool = False) -> None:
+async def serve(node: Node, p: Options, graph: Graph, t: int, active: bool = False, prune: bool = False) -> None:
     """The server of a scheme: rounds over a mask graph, with a threshold of t shares."""
-    await pairwise_server(node, graph, rules(p, t, active), codec(p, len(node.clients)), fraction=p.fraction)
+    await pairwise_server(node, graph, rules(p, t, active, prune), codec(p, len(node.clients)), fraction=p.fraction)
 
 
 async def join(node: Node, p: Options, t: int, active: bool = False) -> None:

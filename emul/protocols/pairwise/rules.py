@@ -17,6 +17,8 @@ class Rules:
     survivors before they reveal anything. audit: inputs, sums and what was revealed are kept in the run directory.
     word_bits: 32 or 64: masks and sums are in Z_2^32 or Z_2^64.
     verify_spare: shares beyond t are held against the others; a round whose shares do not fit is given up.
+    prune: who has fewer than t clients around it when the keys or the shares are in is left out like one that has sent
+    none, instead of the round being given up.
     """
 
     t: int
@@ -26,6 +28,7 @@ class Rules:
     audit: bool = False
     word_bits: int = 32
     verify_spare: bool = False
+    prune: bool = False
 
     @property
     def words(self) -> int:

@@ -83,7 +83,7 @@ async def secure_sum(node: Node, U0: list[int], graph: Graph, rules: Rules, begi
 
     advertised = await node.gather(AdvertiseKeys, U0, timeout_s=rules.deadline_s,
                                    accept=fresh_keys(2 * KEY_BYTES, extra_octets(rules)))
-    U1 = sets["U1"] = list(advertised)
+    U1 = sets["U1"] = surrounded(node, rules, A, list(advertised), KeyRing)
     for members, near in neighbourhoods("keys", node, A, U1, len(U0), t):
         ring = await node.compute("ring", key_ring, advertised, near, work=len(near))
         node.broadcast(members, ring)
@@ -114,14 +114,16 @@ async def exchanged_shares(node: Node, rules: Rules, A: Closed, U1: list[int], s
     secrets: 32-byte shares in a box. Raises TooFewClients.
     """
     if rules.route == "direct":
-        U2 = sets["U2"] = list(await node.gather(Shared, U1, timeout_s=rules.deadline_s))
+        shared = await node.gather(Shared, U1, timeout_s=rules.deadline_s)
+        U2 = sets["U2"] = surrounded(node, rules, A, list(shared), Sharers)
         for members, near in neighbourhoods("shares", node, A, U2, len(U1), rules.t):
             node.broadcast(members, Sharers(id_array(near)))
         return U2
     size = shamir.SHARE_BYTES * secrets + SEAL_OVERHEAD_BYTES
     bundles = await node.gather(SharesUp, U1, timeout_s=rules.deadline_s, accept=bundle_of(A, U1, size))
-    U2 = sets["U2"] = list(bundles)
+    U2 = sets["U2"] = surrounded(node, rules, A, list(bundles), SharesDown)
     neighbourhoods("shares", node, A, U2, len(U1), rules.t)
+    bundles = {i: bundles[i] for i in U2}
     forwarded = await node.compute("forward", forwarded_bundles, bundles, A, work=sum(len(A[i]) for i in U2))
     for i, bundle in forwarded.items():
         node.send(i, bundle)
@@ -194,6 +196,27 @@ def shares_of(U2: Sequence[int]) -> Demand:
         demand(len(set(found)) == len(found) and set(found) <= set(U2), "ids: not of U2, or one twice")
         shaped(shares=(len(found), shamir.SHARE_BYTES))(message)
     return accept
+
+
+def surrounded(node: Node, rules: Rules, A: Closed, U: list[int], awaited: type[Message]) -> list[int]:
+    """U as a stage closes it: with `prune` without those that have fewer than t of it around them, who are told that
+    no `awaited` message comes. If nobody were left, all of U."""
+    kept = pruned(A, U, rules.t) if rules.prune else U
+    if kept and len(kept) < len(U):
+        node.abstain([i for i in U if i not in kept], awaited)
+    return kept or U
+
+
+def pruned(A: Closed, U: Sequence[int], t: int) -> list[int]:
+    """U without those i of it for which |A_i & U| < t, and again, until there are none.
+
+    >>> pruned({1: frozenset({1, 2, 3}), 2: frozenset({1, 2}), 3: frozenset({1, 3}), 4: frozenset({4})}, [1, 2, 4], 2)
+    [1, 2]
+    """
+    left = list(U)
+    while len(kept := [i for i in left if len(A[i].intersection(left)) >= t]) < len(left):
+        left = kept
+    return left
 
 
 def neighbourhoods(stage: str, node: Node, A: Closed, U: Sequence[int], asked: int,
