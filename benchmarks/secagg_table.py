@@ -130,7 +130,7 @@ def expected(scheme: str, n: int, d: int) -> Expected:
     """The formulas of a scheme at its defaults."""
     if scheme in ("lightsecagg", "fastsecagg"):
         module: Any = {"lightsecagg": lightsecagg, "fastsecagg": fastsecagg}[scheme]
-        code = module.rules_of(module.Params(), n).code
+        code = module.rules(module.Params(), n).code
         return coded_mask_costs(n, d, code.segments, code.need)
     if scheme == "swiftagg_plus":
         code = swiftagg_plus.code_of(swiftagg_plus.Params(), n)
