@@ -76,9 +76,9 @@ def key_table(name: str, keys: np.ndarray, rows: int, own: tuple[int, bytes] | N
     """(rows, k 32) uint8: sound keys, no two of them equal. own: (row, what must stand there)."""
     demand(keys.ndim == 2 and len(keys) == rows and keys.shape[1] % KEY_BYTES == 0 and keys.shape[1] > 0,
            f"{name}: shape {keys.shape}, expected a row of keys for each of {rows}")
-    each = [row[at:at + KEY_BYTES].tobytes() for row in keys for at in range(0, keys.shape[1], KEY_BYTES)]
-    for key in each:
-        sound_key(name, key)
+    octets = keys.tobytes()
+    each = [octets[at:at + KEY_BYTES] for at in range(0, len(octets), KEY_BYTES)]
+    demand(not is_low_order(*each), f"{name}: a point of low order")
     demand(len(set(each)) == len(each), f"{name}: one key twice")
     if own is not None:
         demand(keys[own[0]].tobytes() == own[1], f"{name}: my own key was changed")

@@ -62,15 +62,16 @@ def agree(secret: bytes, public: bytes) -> bytes:
 # u of all points of low order, canonical or not, without the bit that X25519 ignores: Bernstein, "Curve25519", question
 # "How do I validate Curve25519 public keys?"
 _P = 2**255 - 19
-_LOW = frozenset((
+_LOW = frozenset((u | ignored << 255).to_bytes(32, "little") for ignored in (0, 1) for u in (
     0, 1, _P - 1, _P, _P + 1,
     325606250916557431795983626356110631294008115727848805560023387167927233504,
     39382357235489614581723060781553021112529911719440698176882885853963445705823))
 
 
-def is_low_order(public: bytes) -> bool:
-    """Whether `agree` would refuse these 32 bytes: a point whose secrets do not depend on the other's."""
-    return int.from_bytes(public, "little") & (2**255 - 1) in _LOW
+def is_low_order(*publics: bytes) -> bool:
+    """Whether `agree` would refuse one of these, of 32 bytes each: a point whose secrets do not depend on the
+    other's."""
+    return not _LOW.isdisjoint(publics)
 
 
 def channel_key(shared: bytes) -> bytes:

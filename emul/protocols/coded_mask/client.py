@@ -24,6 +24,7 @@ from emul.protocols.coded_mask.messages import (
     Shared,
     Sharers,
     Survivors,
+    joined,
 )
 from emul.protocols.coded_mask.rules import Route, Rules
 from emul.protocols.demands import Demand, Refused, ascending, shaped
@@ -125,7 +126,7 @@ class ThroughServer:
     def send(self) -> None:
         """The shares of this client's mask."""
         boxes = self._hand.boxes
-        self._node.send(self._node.server, Coded(ids_of(list(boxes)), np.stack(list(boxes.values()))))
+        self._node.send(self._node.server, Coded(ids_of(list(boxes)), joined(list(boxes.values()))))
 
     async def sharers(self) -> Collection[int]:
         """U1 without this client, as the server says. Raises ProtocolFailure if it says nothing."""

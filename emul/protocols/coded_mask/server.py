@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-import numpy as np
-
 from emul.primitives.codes.packed import Code, width
 from emul.primitives.crypto.keys import SEAL_OVERHEAD_BYTES
 from emul.primitives.field import Elements, subtract, total
@@ -19,6 +17,7 @@ from emul.protocols.coded_mask.messages import (
     Shared,
     Sharers,
     Survivors,
+    joined,
 )
 from emul.protocols.coded_mask.rules import Rules
 from emul.protocols.demands import Demand, demand, elements, shaped
@@ -91,7 +90,7 @@ def relayed(coded: Mapping[int, Coded], U1: Sequence[int], keyed: Sequence[int],
     """What the others of U1 have for j."""
     others = [i for i in U1 if i != j]
     place = keyed.index(j)                      # among the boxes of i, which has none for itself
-    return Relayed(ids_of(others), np.stack([coded[i].boxes[place - (i < j)] for i in others]))
+    return Relayed(ids_of(others), joined([coded[i].boxes[place - (i < j)] for i in others]))
 
 
 def unmasked_sum(masked: Mapping[int, Masked], answers: Mapping[int, Answer], keyed: Sequence[int], code: Code,

@@ -95,7 +95,7 @@ async def exchange_shares(node: Node, rules: Rules, hand: Hand) -> tuple[list[in
         require_sharers(i, U2, hand.peers, rules.t)
         return U2, None
     size = len(hand.kept) + SEAL_OVERHEAD_BYTES
-    rows = np.frombuffer(b"".join(box.tobytes() for box in hand.boxes.values()), np.uint8)
+    rows = np.frombuffer(b"".join(box.data for box in hand.boxes.values()), np.uint8)
     node.send(node.server, SharesUp(id_array(list(hand.boxes)), rows.reshape(len(hand.boxes), size)))
     bundle = await node.recv(SharesDown, node.server, timeout_s=rules.patience_s,
                              accept=lambda bundle: check_bundle(bundle, hand, size))
