@@ -36,7 +36,7 @@ def test_ties_go_to_even():
 
 @given(x=arrays(np.float32, st.tuples(st.integers(1, 20), st.integers(1, 8)), elements=st.floats(-1, 1, width=32)),
        bits=st.sampled_from([4, 8, 16, 20, 24]))
-def test_secagg_check_a19_error_of_the_mean_is_at_most_half_a_step(x, bits):
+def test_A19_error_of_the_mean_is_at_most_half_a_step(x, bits):
     quantiser = Quantiser(clip=1.0, bits=bits)
     n = x.shape[0]
     mean = quantiser.dequantise_mean(ring_sum(quantiser, x), n)
@@ -44,7 +44,7 @@ def test_secagg_check_a19_error_of_the_mean_is_at_most_half_a_step(x, bits):
     assert error.max() <= quantiser.step / 2 + 2**-24      # the last rounding is that of float32
 
 
-def test_secagg_check_a19_standard_deviation_of_the_error():
+def test_A19_standard_deviation_of_the_error():
     n, d = 50, 20_000
     quantiser = Quantiser()
     x = np.random.default_rng(1).uniform(-1, 1, (n, d))
@@ -64,7 +64,7 @@ def test_largest_sum_that_fits_is_exact_and_one_more_is_refused(bits, n):
         quantiser.check_sum(n + 1)
 
 
-def test_secagg_check_a19_257_values_of_24_bits_are_refused():
+def test_A19_257_values_of_24_bits_are_refused():
     quantiser = Quantiser(bits=24)
     text = ("quantiser_overflow: the sum of n = 257 values of 24 bits can reach 4311744255, "
             "expected below 4294967296; 24 bits allow n <= 256")

@@ -41,7 +41,7 @@ def test_what_is_declared_is_what_encryption_for_real_comes_to(variant: str) -> 
 
 
 @pytest.mark.parametrize(("variant", "a", "b"), [("full", 7, 3), ("lean", 5, 3)])
-def test_a_round_of_m_clients_has_so_many_vectors_of_ciphertexts(variant: str, a: int, b: int) -> None:
+def test_A17_a_round_of_m_clients_has_so_many_vectors_of_ciphertexts(variant: str, a: int, b: int) -> None:
     """A17: (7 m + 3) C ciphertexts of 512 bytes, or (5 m + 3) C; 8 m bytes of weights in clear."""
     ran = run("schemes.pefl.bits=2048", "stop.rounds=1", f"schemes.pefl.variant={variant}", "links[1].outage.p=0")
     C, m = -(-650 // 23), 5
@@ -60,7 +60,7 @@ def test_declared_seconds_are_those_of_the_operations() -> None:
     assert cloud == pytest.approx({"decrypt": (4 * m + 1) * C * 2.5e-3, "encrypt": (m + 2) * C * 8.9e-3})
 
 
-def test_a_run_repeats_itself_for_any_number_of_workers(pools: list[Workers]) -> None:
+def test_A20_a_run_repeats_itself_for_any_number_of_workers(pools: list[Workers]) -> None:
     """A20."""
     sets = [*SMALL, "schemes.pefl.real_up_to=1000"]
     assert run(*sets).digest == run(*sets, pool=pools[1]).digest
@@ -68,7 +68,7 @@ def test_a_run_repeats_itself_for_any_number_of_workers(pools: list[Workers]) ->
 
 # --- weights --------------------------------------------------------------------------------------------------------
 
-def test_weights_are_those_of_plain_arithmetic_and_attackers_have_none() -> None:
+def test_A17_weights_are_those_of_plain_arithmetic_and_attackers_have_none() -> None:
     """A17: 7 clients, one sign-flipped, one random: equal to 1e-9, both attackers 0."""
     rng = np.random.default_rng(4)
     truth = rng.standard_normal(200)
@@ -169,7 +169,7 @@ class Watching(Ciphertexts):
 
 
 @pytest.mark.parametrize("variant", ["full", "lean"])
-def test_the_cloud_platform_recovers_every_update_exactly(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_A17_the_cloud_platform_recovers_every_update_exactly(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A17, documented as known: in a run under real encryption, from what CP decrypts alone."""
     from emul.protocols import sealed
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +30,7 @@ from emul.roles import World
 from emul.scenario import loads
 from emul.schemes import safelearning
 from emul.schemes.safelearning import EXAMPLE, Params, check
-from emul.testing.summing import sums
+from emul.testing.summing import Summed, sums
 from emul.workers.twin import Twin
 
 CLIENTS = st.integers(8, 16)
@@ -74,7 +75,9 @@ def test_a_client_that_reveals_false_shares_is_seen_by_spare_ones(verify: bool, 
     assert sums("safelearning", 10, params).verdict() == verdict
 
 
-def test_A18_the_sums_that_groups_open_are_those_of_their_high_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def opened(monkeypatch: pytest.MonkeyPatch, n: int, params: dict[str, Any], drops: dict[int, str], seed: int = 7,
+           ) -> tuple[Summed, dict[tuple[int, ...], np.ndarray]]:
+    """A round, and the sums of high parts that its server has opened, which are those of the inputs."""
     seen: dict[tuple[int, ...], np.ndarray] = {}
     real = safelearning.flagged_groups
 
@@ -82,14 +85,39 @@ def test_A18_the_sums_that_groups_open_are_those_of_their_high_parts(monkeypatch
         seen.update(high)
         return real(high, p)
 
-    monkeypatch.setattr(safelearning, "flagged_groups", see)
-    found = sums("safelearning", 14, {"group": 4, "least": 2, "detector": "some"},
-                 drops={3: "MaskedParts", 9: "Reveal"})
-    assert len(seen) == 3
-    assert 3 not in {i for members in seen for i in members}
+    with monkeypatch.context() as patch:
+        patch.setattr(safelearning, "flagged_groups", see)
+        found = sums("safelearning", n, params, drops=drops, seed=seed)
     for members, total in seen.items():
         high = sum((found.arrays[f"client{i}", "input-1"] >> 8 for i in members), np.zeros(8, np.uint32))
         assert np.array_equal(total, high)
+    return found, seen
+
+
+def test_A18_the_sums_that_groups_open_are_those_of_their_high_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, seen = opened(monkeypatch, 14, {"group": 4, "least": 2, "detector": "some"}, {3: "MaskedParts", 9: "Reveal"})
+    assert len(seen) == 3
+    assert 3 not in {i for members in seen for i in members}
+
+
+@pytest.mark.slow
+def test_A18_group_sums_and_the_sum_are_exact_in_400_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random groups are flagged. n = 8 to 50 in groups of 4 to 8; up to a fifth drops out, each at a random stage."""
+    rng, found = np.random.default_rng(18), Counter[str]()
+    stages = ["AdvertiseKeys", "SharesUp", "MaskedParts", "Reveal", "RevealLow"]
+    for seed in range(400):
+        n = int(rng.integers(8, 51 if seed % 15 == 0 else 17))
+        loss = float(rng.uniform(0, 0.2))
+        drops = {i: str(rng.choice(stages)) for i in range(1, n + 1) if rng.random() < loss}
+        params = {"group": int(rng.integers(4, min(8, n // 2) + 1)), "least": 2, "detector": "some"}
+        summed, seen = opened(monkeypatch, n, params, drops, seed)
+        found[summed.verdict()] += 1
+        assert not summed.exposed
+        if summed.verdict() == "exact":
+            assert seen
+    assert set(found) <= {"exact", "too_few_shares", "too_few_neighbours", "all_rejected", "inconsistent_sets",
+                          "empty_group"}
+    assert found["exact"] >= 200
 
 
 def test_a_group_below_its_least_is_left_out_and_not_opened() -> None:

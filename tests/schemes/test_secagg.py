@@ -337,7 +337,7 @@ def test_a_client_shares_with_everybody_on_the_ring_and_then_says_so(drive: Any)
     assert np.array_equal(y, Quantiser().quantise(update))
 
 
-def test_a_client_reveals_b_of_survivors_and_the_mask_key_of_the_dropped(drive: Any) -> None:
+def test_A6_a_client_reveals_b_of_survivors_and_the_mask_key_of_the_dropped(drive: Any) -> None:
     peers = Peers(drive)
     peers.mask([1, 2, 3, 5])
     peers.ask([1, 2, 5], [3], boxes=(1, 3))                 # the shares of 2 were lost on the way
@@ -356,7 +356,7 @@ def test_a_client_reveals_b_of_survivors_and_the_mask_key_of_the_dropped(drive: 
     ([1, 2, 4, 5], [3], "inconsistent_sets: secrets asked for nodes [4], which are not in U2"),
     ([1, 2, 3], [5], "inconsistent_sets: my own masked input was sent, but I am asked as one who dropped out"),
     ([1, 5], [2, 3], "2 clients in U3, threshold t = 3")])
-def test_a_client_refuses_requests_that_would_unmask_somebody(drive: Any, survivors: list[int], dropped: list[int],
+def test_A6_a_client_refuses_requests_that_would_unmask_somebody(drive: Any, survivors: list[int], dropped: list[int],
                                                              why: str) -> None:
     peers = Peers(drive)
     peers.mask([1, 2, 3, 5])
@@ -370,7 +370,7 @@ def test_a_client_refuses_requests_that_would_unmask_somebody(drive: Any, surviv
     ([1, 2, 5, 6], "inconsistent_sets: U2 = [1, 2, 5, 6] is not within U1, or without me"),
     ([1, 2, 3], "inconsistent_sets: U2 = [1, 2, 3] is not within U1, or without me"),
     ([2, 5], "2 clients in U2, threshold t = 3")])
-def test_a_client_refuses_sharers_that_are_not_on_the_ring(drive: Any, U2: list[int], why: str) -> None:
+def test_A6_a_client_refuses_sharers_that_are_not_on_the_ring(drive: Any, U2: list[int], why: str) -> None:
     peers = Peers(drive)
     peers.mask(U2)
     assert peers.client.left == [f"Refused: {why}"]
