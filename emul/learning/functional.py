@@ -5,7 +5,7 @@ Nothing here changes the state of the model. A parameter vector (d,) is float32 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,8 @@ from torch.func import functional_call
 from emul.learning.dataset import mapped
 from emul.learning.objectives import Batch, Objective, Outputs, equal_weights
 from emul.learning.parameters import FlatModule, parts
+
+_HEAVY = 1 << 20                    # parameters times samples, beyond which single passes were faster (ResNet20)
 
 # (outputs, batch, weights (B,)) -> (S,): S scalars of one forward pass
 Scalars = Callable[[Outputs, Batch, Tensor], Tensor]
@@ -64,8 +66,9 @@ def gradients(model: FlatModule, vector: Tensor, batch: Batch, scalars: Scalars,
               forward: Forward | None = None) -> Tensor:
     """Gradients (S, d) of S scalars of one forward pass over the batch, in training mode; 0 where nothing is trained.
 
-    One batched reverse pass: dearer than one gradient, cheaper than S. forward: in place of the module's own; it gets
-    the module's tensors by name. Yang et al., arXiv 2412.11737, need it for three kinds of scalars at once.
+    One batched reverse pass: dearer than one gradient, cheaper than S; of large models on a processor, and for S = 1, a
+    pass for each, since batched convolutions are dearer than plain ones there. forward: in place of the module's own;
+    it gets the module's tensors by name. Yang et al., arXiv 2412.11737, need it for three kinds of scalars at once.
     """
     batch = Batch(_typed(batch.x, vector), _typed(batch.y, vector))
     trained = [name for name, p in model.module.named_parameters() if p.requires_grad]
@@ -76,13 +79,27 @@ def gradients(model: FlatModule, vector: Tensor, batch: Batch, scalars: Scalars,
     if found.ndim != 1:
         raise ValueError(f"scalars: expected a tensor (S,), found one of shape {tuple(found.shape)}")
     wanted = [leaves[name] for name in trained]
-    each = torch.autograd.grad(found, wanted, torch.eye(len(found), dtype=found.dtype, device=found.device),
-                               is_grads_batched=True, allow_unused=True)
+    heavy = vector.device.type == "cpu" and model.dimension * len(batch.y) >= _HEAVY
     result = torch.zeros(len(found), model.dimension, dtype=vector.dtype, device=vector.device)
-    result[:, :model.trained] = torch.cat([
-        torch.zeros(len(found), leaf.numel(), dtype=vector.dtype, device=vector.device) if g is None else g.flatten(1)
-        for leaf, g in zip(wanted, each, strict=True)], dim=1)
+    result[:, :model.trained] = (_one_by_one if heavy or len(found) == 1 else _batched)(found, wanted)
     return result
+
+
+def _batched(scalars: Tensor, leaves: Sequence[Tensor]) -> Tensor:
+    """(S, trained) in one reverse pass."""
+    each = torch.autograd.grad(scalars, leaves, torch.eye(len(scalars), dtype=scalars.dtype, device=scalars.device),
+                               is_grads_batched=True, allow_unused=True)
+    return torch.cat([leaf.new_zeros(len(scalars), leaf.numel()) if g is None else g.flatten(1)
+                      for leaf, g in zip(leaves, each, strict=True)], dim=1)
+
+
+def _one_by_one(scalars: Tensor, leaves: Sequence[Tensor]) -> Tensor:
+    """The same in a reverse pass each."""
+    return torch.stack([torch.cat([
+        leaf.new_zeros(leaf.numel()) if g is None else g.flatten()
+        for leaf, g in zip(leaves, torch.autograd.grad(one, leaves, retain_graph=n < len(scalars) - 1,
+                                                       allow_unused=True), strict=True)])
+        for n, one in enumerate(scalars)])
 
 
 def _as(tensor: Tensor, value: Tensor) -> Tensor:

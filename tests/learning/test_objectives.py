@@ -253,9 +253,12 @@ def test_features_are_what_the_decision_works_on() -> None:
     assert own.features(start, on="test")[0].shape == (297, own.feature_size)
 
 
+@pytest.mark.parametrize("heavy", [False, True], ids=["batched", "one by one"])
 @pytest.mark.parametrize("model", ["digits_classic", "logistic", "digits_cnn"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_gradients_of_several_scalars_are_those_of_each_alone(model: str, dtype: Any) -> None:
+def test_gradients_of_several_scalars_are_those_of_each_alone(model: str, dtype: Any, heavy: bool,
+                                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emul.learning.functional._HEAVY", 0 if heavy else 1 << 40)
     own = node(model)
     start = own.initial_parameters().astype(dtype)
     batch = own.batch()
