@@ -22,7 +22,7 @@ from emul.record.columns import columns
 from emul.record.tables import derive
 from emul.scenario import loads
 from emul.schemes import ppfpl
-from emul.testing import Ran
+from emul.testing import Ran, check_scheme
 from emul.testing.world import run_wiring
 from emul.workers.twin import Twin
 
@@ -535,6 +535,16 @@ def test_a_ckks_run_repeats_in_what_happens_and_with_what_was_kept_in_its_values
     assert drawn[0] != drawn[2]                     # noise of 1e-9 is in every ciphertext, not in every float32
     assert any(drawn[0])
     assert not any(drawn[1])                        # what was kept is not drawn again
+
+
+@needs_tenseal
+@pytest.mark.slow
+def test_a_ckks_run_conforms_in_every_way(pools: list[Any]):
+    """The EXAMPLE is plain: this is the same with real encryption, a fault in each case."""
+    cases = check_scheme("ppfpl", ppfpl.EXAMPLE.replace("clients: 5", "clients: 3"), pools=pools[1:2],
+                         params={"he": "ckks", "upload_deadline": "1 s", "server_timeout": "1 s"})
+    assert cases["as it is"].summary["rounds"] == 2
+    assert cases["everything is lost"].summary["rounds"] == 0
 
 
 def test_the_scheme_repeats_unless_it_encrypts():
