@@ -277,12 +277,13 @@ def curves(rows: Sequence[Row]) -> Any:
     import pandas as pd
 
     points = [{"setting": title, "scheme": scheme, "seed": row["seed"], "round": int(at), "accuracy": float(value)}
-              for title, where in FIRST.items() for scheme in SCHEMES for row in of(rows, where, scheme)
+              for title, where in FIRST.items() for scheme in reversed(SCHEMES) for row in of(rows, where, scheme)
               for at, _, value in (point.partition(":") for point in row["curve"].split())]
     return alt.Chart(pd.DataFrame(points)).mark_line(clip=True).encode(
         x=alt.X("round:Q", title="round"),
         y=alt.Y("mean(accuracy):Q", title="mean accuracy of benign clients", scale=alt.Scale(domain=[0.5, 1])),
         color=alt.Color("scheme:N", title=None, sort=SCHEMES, legend=alt.Legend(orient="bottom")),
+        strokeDash=alt.condition("datum.scheme == 'local'", alt.value([5, 4]), alt.value([1, 0])),      # lies on ppfpl
     ).properties(width=250, height=190).facet(
         facet=alt.Facet("setting:N", title=None, sort=list(FIRST)), columns=3).resolve_scale(x="independent")
 
