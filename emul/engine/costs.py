@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from emul.base.errors import Problem, ScenarioError
 from emul.record.journal import RecordError
 from emul.record.tables import recorded_costs
 from emul.scenario import Scenario
+from emul.scenario.costtrace import CostTrace, read_trace
 
 PROFILE_VERSION = 1
 
@@ -21,15 +22,22 @@ class CostSource:
     """A mode of `emul.roles.costs` with what it reads, loaded.
 
     profile: {"scheme/role/label": [a, b]}, seconds at speed 1 = a + b * work. recorded: {node: costs in ns, in order}.
+    trace: what goes before the mode; None: nothing.
     """
 
     mode: str
     profile: dict[str, list[float]] = field(default_factory=dict)
     recorded: dict[int, list[int]] = field(default_factory=dict)
+    trace: CostTrace | None = None
 
 
 def load_costs(scenario: Scenario) -> CostSource:
-    """The profile or the record that the scenario names. Raises ScenarioError naming the file."""
+    """The profile or the record that the scenario names, and its trace. Raises ScenarioError naming the file."""
+    trace = None if scenario.compute.trace is None else read_trace(scenario.compute.trace)
+    return replace(_of_mode(scenario), trace=trace)
+
+
+def _of_mode(scenario: Scenario) -> CostSource:
     mode, path = scenario.compute.mode, scenario.compute.file
     if mode == "profile":
         assert path is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from emul.engine.theory import analysis
 from emul.network import Network
 from emul.network.linkrecord import Row
 from emul.record import payloads
+from emul.record.energy import Drawn, Power
 from emul.record.summary import Facts
 
 if TYPE_CHECKING:
@@ -43,10 +45,24 @@ def facts(finished: Finished, digest_journal: str, directory: Path | None = None
                  store=_stored(finished.store),
                  digest_journal=digest_journal, activations=kernel.activations, oracle_waits=kernel.oracle_waits,
                  rounds_missed=kernel.rounds_missed, uncharged=kernel.uncharged, **_beyond(finished),
-                 poisoned=_poisoned_names(wiring), idle=wiring.idle,
+                 poisoned=_poisoned_names(wiring), idle=wiring.idle, energy=_energy(wiring, kernel.end_ns),
                  attackers_knew=knowledge(finished.notes, kernel.end_ns),
                  payloads={} if directory is None else payloads.counted(directory, kernel.end_ns),
                  analysis=partial(analysis, wiring, kernel.entered), **_kept(finished))
+
+
+def _energy(wiring: Wiring, end_ns: int) -> Drawn | None:
+    """What the nodes' devices draw; None: the scenario has no devices."""
+    if wiring.devices is None:
+        return None
+    powers = [None if one is None else Power(one.name, one.kind, one.idle_w, one.compute_w, one.send_w, one.receive_w)
+              for one in wiring.devices]
+
+    def rate(u: int, v: int) -> float:
+        found = wiring.network.parameters(u, v).bandwidth_bps
+        return math.inf if found is None else float(found)      # of a trace the mean
+
+    return Drawn(powers, rate, end_ns)
 
 
 def _kept(finished: Finished) -> dict[str, Any]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
 from emul.base.errors import EmulError
 from emul.base.rows import Row
-from emul.engine.costs import CostSource
+from emul.engine.costs import load_costs
 from emul.engine.findings import header
 from emul.engine.keeping import begun, read_command
 from emul.engine.running import Result, Watch, number_of_workers, pool_of, run, run_into
@@ -64,7 +65,7 @@ def _go_on(there: rundir.RunDirectory, workers: int | Workers | Twin | None, plu
     name, raw = scenario.schemes[0]
     costs = None
     if scenario.compute.mode == "measured":         # what had been measured, then what is measured now
-        costs = CostSource("measured", recorded=recorded_costs(there.path))
+        costs = replace(load_costs(scenario), recorded=recorded_costs(there.path))
     count, size = number_of_workers(workers)
     wiring = wire(scenario, name, raw, size, plugins, costs)
     path = there.path / rundir.RESUMED

@@ -17,7 +17,7 @@ from emul.learning.data import DIRECTORY, NEED_FILES
 from emul.network.recorded import Realisation
 from emul.scenario import Behaviour
 from emul.scenario.labels import COMPRESS
-from emul.scenario.placing import chart_for, node_speeds
+from emul.scenario.placing import chart_for, devices_of, node_speeds
 from emul.workers.core import NO_LAST, Setup
 
 FUSED = "train"                     # the label of computations that `fuse` does together
@@ -26,15 +26,19 @@ FUSED = "train"                     # the label of computations that `fuse` does
 def setups(parts: Parts, worker_of: Sequence[int], workers: int, delays: Sequence[float]) -> list[Setup]:
     """A set-up for each worker; they differ by number and device alone."""
     scenario, placed, costs = parts.scenario, parts.placed, parts.costs
+    traces, trace_of = ([], []) if costs.trace is None else costs.trace.of(
+        placed.names, devices_of(scenario.devices, scenario.seed, placed))
     common = Setup(
         worker=0, scheme=parts.scheme, plugins=list(parts.plugins), params=_given(parts.params), seed=scenario.seed,
         names=placed.names, roles=placed.roles,
-        speeds=node_speeds(scenario.node_speeds, scenario.seed, placed, parts.network),
+        speeds=node_speeds(scenario.node_speeds, scenario.seed, placed, parts.network, scenario.devices),
         workers=list(worker_of), behaviours=behaviours(parts), compress=parts.entry.get(COMPRESS, {}),
         chart=chart_for(parts.module, parts.network, placed),
         shards=placed.shards, holders=len(placed.holders), attacks=planned(scenario, placed, parts.plugins),
         slowdowns=parts.change.slowdowns, task=_located(scenario.task), cost_mode=costs.mode, profile=costs.profile,
-        recorded=costs.recorded, held=_held(parts.record, placed.names), held_beyond=scenario.network.beyond,
+        recorded=costs.recorded, traces=traces, trace_of=trace_of,
+        trace_drawn=scenario.compute.take == "drawn", held=_held(parts.record, placed.names),
+        held_beyond=scenario.network.beyond,
         evaluate_every=scenario.evaluation.every, evaluate_scope=scenario.evaluation.scope,
         fuse="" if scenario.fuse is None else FUSED,
         fuse_clients=1 if scenario.fuse is None else scenario.fuse.clients, delays=list(delays),

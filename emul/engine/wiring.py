@@ -16,6 +16,8 @@ from emul.kernel import Fusing, Plan, StopRule
 from emul.network import Network
 from emul.network.recorded import Realisation
 from emul.scenario import Behaviour, DropOut, Scenario
+from emul.scenario.devices import Device
+from emul.scenario.placing import devices_of
 from emul.workers.core import Setup
 
 _SHOWN = 10                         # idle nodes that are named
@@ -36,6 +38,7 @@ class Wiring:
     warnings: list[str]
     record: Realisation | None = None       # what its links drew in another run, and draw again
     idle: list[str] = field(default_factory=list)       # nodes of the topology that have no role
+    devices: list[Device | None] | None = None          # node -> its device; None: the scenario has none
 
     @property
     def notes(self) -> list[str]:
@@ -58,7 +61,8 @@ def wire(scenario: Scenario, scheme: str, raw: dict[str, Any], workers: int = 1,
     worker_of = [lane % workers for lane in lanes]
     return Wiring(scheme, parts.label, parts.given, parts.module, parts.params, parts.network,
                   _plan(parts, worker_of, lanes), setups(parts, worker_of, workers, delays),
-                  sorted(set(_warnings(parts, workers))), parts.record, parts.placed.idle)
+                  sorted(set(_warnings(parts, workers))), parts.record, parts.placed.idle,
+                  None if scenario.devices is None else devices_of(scenario.devices, scenario.seed, parts.placed))
 
 
 def _lanes(scenario: Scenario, nodes: int) -> Sequence[int]:

@@ -20,6 +20,7 @@ import numpy as np
 
 from emul.base import rows
 from emul.record.columns import Table, columns
+from emul.record.energy import Drawn, energy_of, energy_summary, write_energy
 from emul.record.happened import realised
 from emul.record.invariants import Report, check_columns
 from emul.record.journal import DIGEST_BYTES, RecordError, read, repeats
@@ -79,6 +80,7 @@ class Facts:
     label: str = ""                                     # what the entry of the scenario is called; "": as the scheme
     parameters: Mapping[str, Any] = field(default_factory=dict)     # of the scheme, by the field of its Params
     given: Sequence[str] = ()                           # those of them that the scenario gives
+    energy: Drawn | None = None                         # what devices draw; None: the scenario has no devices
     incomplete: Mapping[str, Any] | None = None         # until when, and why it ended; None: it came to its end
 
 
@@ -128,6 +130,7 @@ def summarise(run: Derived, facts: Facts, report: Report | None = None) -> dict[
         "compute_virtual_seconds": compute_seconds(run.computations, run.header["roles"], facts.virtual_ns),
         "seconds_declared": compute_seconds(run.computations, run.header["roles"], facts.virtual_ns,
                                             run.computations.declared),
+        **({} if facts.energy is None else {"energy": energy_summary(energy_of(run, facts.energy))}),
         "oracle_waits": {f"{role}@{where}": n for (role, where), n in sorted(facts.oracle_waits.items())},
         "analysis": compared(facts.analysis(realised(run)), run),
         "network_beyond": network_beyond(run, facts),
@@ -350,6 +353,8 @@ def write_results(directory: RunDirectory, facts: Facts, observed: Observed = ()
     report = check_columns(table, source.header, latencies, unordered)     # before: it needs as much again as the rows
     run = derive(table, source.header, observed)
     write_tables(directory.path, run, timed, drawn)
+    if facts.energy is not None:
+        write_energy(directory.path, energy_of(run, facts.energy))
     summary = summarise(run, facts, report)
     write_json(directory.path / SUMMARY, summary)
     directory.finish()

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+ENERGY = "energy.parquet"           # beside the tables of COLUMNS, where a scenario has devices
 DELIVERED, LATE, LOST, TO_ENDED, IN_FLIGHT, REJECTED = range(6)
 FATES = ("delivered", "late", "lost", "to_ended", "in_flight", "rejected")
 
@@ -470,6 +471,12 @@ class RunTables:
     def incomplete(self) -> str | None:
         """Until when a run goes that did not come to its end, and why it ended; None: it came to its end."""
         return incomplete(self.summary)
+
+    @property
+    def energy(self) -> pd.DataFrame:
+        """Joules by node and state, `emul.record.energy.COLUMNS`. Raises RecordError: the scenario has no devices, or
+        the run did not come to its end."""
+        return _frame(read_table(self.path / ENERGY), ())
 
     @property
     def models(self) -> list[str]:

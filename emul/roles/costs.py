@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil
 from typing import Literal
 
 from emul.base.errors import EmulError
+from emul.base.streams import uniform_at
 
 Mode = Literal["measured", "profile", "recorded", "zero"]
 Slowdown = Sequence[int]        # (from ns on, numerator, denominator) of the factor by which a node is slower
@@ -29,6 +30,9 @@ class Costs:
     slowdowns: {node: how slow it is from when on}, ascending; before the first it has its own speed.
     held: {node: {label: costs in their order}}, from the record of a network; they go before the mode, but for
     "recorded". beyond: after the last of them the mode decides ("stream"), they begin anew ("repeat"), or "error".
+    traces: {label: what it cost on real devices}, "*" for any label; trace_of: node -> which of them, -1: none. They go
+    before the mode, but for "recorded" and what a node has in a record. keys: (node, label) -> the stream that draws
+    from them; None: they are taken in their order, again and again.
     """
 
     mode: Mode
@@ -38,13 +42,21 @@ class Costs:
     slowdowns: Mapping[int, Sequence[Slowdown]] = field(default_factory=dict)
     held: Mapping[int, Mapping[str, Sequence[int]]] = field(default_factory=dict)
     beyond: str = "stream"
+    traces: Sequence[Mapping[str, Sequence[int]]] = ()
+    trace_of: Sequence[int] = ()
+    keys: Callable[[int, str], int] | None = None
     _asked: Counter[tuple[int, str]] = field(default_factory=Counter)
+    _traced: Counter[tuple[int, str]] = field(default_factory=Counter)
     _whole: set[int] = field(default_factory=set)       # nodes whose newest cost is a held one
 
     def cost_ns(self, node: int, role: str, label: str, work: float, count: int, speed: float) -> int | None:
         """Cost of this node's computation number `count` (from 0), or None: measure it. Raises MissingCost."""
         if self.held and self.mode != "recorded":
             cost = self._held_cost(node, label)
+            if cost is not None:
+                return cost
+        if self.traces and self.mode != "recorded":
+            cost = self._traced_cost(node, label)
             if cost is not None:
                 return cost
         if self.mode == "zero":
@@ -97,11 +109,26 @@ class Costs:
         self._whole.add(node)
         return int(costs[number % len(costs)])
 
+    def _traced_cost(self, node: int, label: str) -> int | None:
+        """What a real device took; the node's speed does not count. None: there is no such label."""
+        if self.trace_of[node] < 0:
+            return None
+        trace = self.traces[self.trace_of[node]]
+        costs = trace.get(label) or trace.get("*")
+        if not costs:
+            return None
+        number = self._traced[node, label]
+        self._traced[node, label] += 1
+        if self.keys is None:
+            return costs[number % len(costs)]
+        return costs[int(uniform_at(self.keys(node, label), number) * len(costs))]
+
     def stretched(self, node: int, start_ns: int, cost_ns: int, stated: bool = False) -> int:
         """What a computation of `cost_ns` takes that begins at `start_ns`, while the node's speed changes: the integral
         of the speed is the cost, rounded up to ns. Recorded costs hold all that already; stated ones never do."""
         pieces = self.slowdowns.get(node)
-        if not pieces or (not stated and (self.mode in ("recorded", "zero") or node in self._whole)):
+        if not pieces or (not stated and (self.mode == "recorded" or (self.mode == "zero" and not self.traces)
+                                          or node in self._whole)):
             return cost_ns
         left, at = Fraction(cost_ns), start_ns
         factor = Fraction(1)

@@ -22,6 +22,8 @@ from emul.roles import World
 from emul.scenario.attacks import Attack, Chosen
 from emul.scenario.churn import Availability
 from emul.scenario.compress import cannot_compress
+from emul.scenario.costtrace import read_trace
+from emul.scenario.devices import unknown_devices
 from emul.scenario.faults import Fault, Slow, is_pattern, matches
 from emul.scenario.labels import COMPRESS, label_of
 from emul.scenario.labels import parameters as own_parameters
@@ -44,6 +46,8 @@ def check_world(parts: dict[str, Any], source: Source, plugins: Sequence[str] = 
         network = _network(parts, source)
         if network is not None:
             warnings = [*_names(parts, network.names, source), *_no_effect(parts)]
+    if not _devices(parts, source):
+        parts = {key: value for key, value in parts.items() if key != "devices"}
     modules = _schemes(parts, network, source, plugins, warnings)
     _behaviours(parts.get("faults", []), modules, source, plugins)
     _attacks(parts.get("attacks", []), modules, source, plugins)
@@ -74,6 +78,27 @@ def _files(rules: Sequence[LinkRule], source: Source) -> bool:
             if wrong is not None:
                 source.problem(("links", i, key, wrong[0]), wrong[1], wrong[2])
                 sound = False
+    return sound
+
+
+def _devices(parts: dict[str, Any], source: Source) -> bool:
+    """Whether the table of devices, and what names them, are sound; problems are added where they are named."""
+    devices, compute, sound = parts.get("devices"), parts.get("compute"), True
+    if devices is not None:
+        try:
+            for i, name, expected in unknown_devices(devices):
+                source.problem(("devices", "nodes", i, "device"), shown(name), expected)
+                sound = False
+        except ScenarioError as error:
+            source.problem(("devices", "table"), *in_short(error))
+            sound = False
+    if compute is not None and compute.trace is not None:
+        try:
+            trace = read_trace(compute.trace)
+            if trace.by_device and devices is None:
+                source.problem(("compute", "trace"), "device", "a file by device needs devices: who has which")
+        except ScenarioError as error:
+            source.problem(("compute", "trace"), *in_short(error))
     return sound
 
 
@@ -207,7 +232,7 @@ def _world(scheme: str, module: ModuleType, placed: Placed, network: Network, pa
            entry: dict[str, Any]) -> World:
     known = chart_for(module, network, placed)
     seed = parts.get("seed", 0)
-    speeds = node_speeds(parts.get("node_speeds", []), seed, placed, network)
+    speeds = node_speeds(parts.get("node_speeds", []), seed, placed, network, parts.get("devices"))
     return World(scheme, seed, placed.names, placed.roles, speeds, task=parts.get("task", {}),
                  compress=entry.get(COMPRESS, {}),
                  root=schemes.root(module, placed.roles), terrain=None if known is None else Terrain(known))

@@ -17,6 +17,7 @@ from emul.scenario import scenario as plain
 from emul.scenario.attacks import attack_values
 from emul.scenario.checks import check_world
 from emul.scenario.compose import extended, overlaid, text_of
+from emul.scenario.devices import devices_value
 from emul.scenario.edits import apply_set, normalise, override
 from emul.scenario.faults import NodeSpeed, fault_values
 from emul.scenario.limits import Limits
@@ -206,7 +207,9 @@ _CONVERSIONS: dict[str, tuple[str, Any]] = {
     "faults": ("faults", fault_values),
     "task": ("task", _task),
     "attacks": ("attacks", attack_values),
-    "compute": ("compute", lambda c, base: plain.Compute(c.mode, absolute(c.file, base), c.device)),
+    "compute": ("compute", lambda c, base: plain.Compute(c.mode or "zero", absolute(c.file, base), c.device,
+                                                               absolute(c.trace, base), c.take or "drawn")),
+    "devices": ("devices", devices_value),
     "fuse": ("fuse", lambda f, base: None if f is None else plain.Fuse(f.clients, f.lanes)),
     "schemes": ("schemes", lambda entries, base: [(e["name"], {k: v for k, v in e.items() if k != "name"})
                                                   for e in entries]),

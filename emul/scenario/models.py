@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field, PlainValidator
 from emul.roles.places import wrong_place
 from emul.scenario.attacks import AttackRule
 from emul.scenario.compress import compress_value
+from emul.scenario.devices import DevicesRule
 from emul.scenario.faults import FaultRule, NodeRule
 from emul.scenario.labels import COMPRESS, with_labels
 from emul.scenario.limits import LimitsRule
@@ -62,16 +63,24 @@ def _task(value: Any) -> dict[str, Any]:
 # ---- what is done with it ----
 
 class Compute(Section):
-    mode: Annotated[str, one_of("measured", "profile", "recorded", "zero", what="mode")]
+    mode: Annotated[str, one_of("measured", "profile", "recorded", "zero", what="mode")] | None = None
     file: Text | None = None
+    trace: Text | None = None
+    take: Annotated[str, one_of("drawn", "in order", what="way")] | None = None
     device: Annotated[str, one_of("cpu", "cuda", what="device")] = "cpu"
 
     def wrong(self) -> list[Finding]:
         """Keys that its mode does not use or lacks."""
+        if self.trace is None and self.take is not None:
+            return [(("take",), self.take, "is used with trace alone")]
+        if self.mode is None and self.trace is None:
+            return [(("mode",), MISSING, "is required, or trace, a file of what computations took")]
+        if self.mode == "recorded" and self.trace is not None:
+            return [(("trace",), f'"{self.trace}"', "is not used by mode: recorded, which has every cost")]
         if self.mode in ("profile", "recorded") and self.file is None:
             return [(("file",), MISSING, f"is needed by mode: {self.mode}, the name of a file")]
-        if self.mode in ("measured", "zero") and self.file is not None:
-            return [(("file",), f'"{self.file}"', f"is not used by mode: {self.mode}")]
+        if self.mode in (None, "measured", "zero") and self.file is not None:
+            return [(("file",), f'"{self.file}"', f"is not used by mode: {self.mode or 'zero'}")]
         return []
 
 
@@ -159,6 +168,7 @@ class Document(Section):
     topology: Topology
     links: list[Link] = Field(default=[])
     nodes: list[NodeRule] = Field(default=[])
+    devices: DevicesRule | None = None
     faults: list[FaultRule] = Field(default=[])
     task: Annotated[dict[str, Any], PlainValidator(_task)]
     attacks: list[AttackRule] = Field(default=[])

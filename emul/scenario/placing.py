@@ -20,6 +20,7 @@ from emul.base.streams import generator
 from emul.network import Network
 from emul.network.terrain import chart
 from emul.roles.places import terms
+from emul.scenario.devices import Device, Devices
 from emul.scenario.faults import NodeSpeed, matches
 from emul.scenario.labels import PLACES as KEY
 from emul.scenario.source import place as place_of
@@ -134,15 +135,22 @@ def _runs(holding: Sequence[int], vertices: Sequence[int]) -> list[list[int]]:
     return runs
 
 
-def node_speeds(rules: Sequence[NodeSpeed], seed: int, placed: Placed, network: Network) -> list[float]:
-    """Node -> speed; 1 where no rule says otherwise. A fraction is drawn from the topology's nodes, idle or not."""
+def node_speeds(rules: Sequence[NodeSpeed], seed: int, placed: Placed, network: Network,
+                devices: Devices | None = None) -> list[float]:
+    """Node -> speed: that of its device, 1 without one, where no rule says otherwise. A fraction is drawn from the
+    topology's nodes, idle or not."""
     node_at = {vertex: node for node, vertex in enumerate(placed.vertices)} if rules else {}
-    speeds = [1.0] * len(placed.names)
+    speeds = [1.0 if device is None else device.speed for device in devices_of(devices, seed, placed)]
     for number, rule in enumerate(rules):
         for vertex in _chosen(rule, number, seed, network):
             if vertex in node_at:
                 speeds[node_at[vertex]] = rule.speed
     return speeds
+
+
+def devices_of(devices: Devices | None, seed: int, placed: Placed) -> list[Device | None]:
+    """Node -> its device; None: it has none."""
+    return [None] * len(placed.names) if devices is None else devices.of(placed.names, seed)
 
 
 def _chosen(rule: NodeSpeed, number: int, seed: int, network: Network) -> list[int]:

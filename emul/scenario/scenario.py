@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 from emul.base.units import format_duration
 from emul.network import LinkRule, TopologySpec
 from emul.scenario.attacks import Attack, attack_document
+from emul.scenario.devices import Devices, devices_document
 from emul.scenario.faults import Fault, NodeSpeed, fault_document
 from emul.scenario.limits import Limits, limits_document
 from emul.scenario.links import link_document
@@ -26,12 +27,16 @@ from emul.scenario.topology import topology_document
 class Compute:
     """Where virtual compute time comes from: measured, profile, recorded or zero; `file` for profile and recorded.
 
-    device: where models are trained and evaluated, "cpu" or "cuda": the worker's number modulo the GPUs that there are.
+    trace: a file of what computations took on real devices, which goes before the mode; take: "drawn" by the seed, or
+    "in order". device: where models are trained and evaluated, "cpu" or "cuda": the worker's number modulo the GPUs
+    that there are.
     """
 
     mode: str
     file: Path | None = None
     device: str = "cpu"
+    trace: Path | None = None
+    take: str = "drawn"
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,7 @@ class Scenario:
     network: NetworkUse = field(default_factory=NetworkUse)
     limits: Limits = field(default_factory=Limits)
     record: Recorded = field(default_factory=Recorded)
+    devices: Devices | None = None
     fuse: Fuse | None = None
     sweep: Sweep | None = field(default=None, compare=False)
     path: Path | None = field(default=None, compare=False)
@@ -133,7 +139,10 @@ def _document(s: Scenario) -> dict[str, Any]:
         "task": s.task,
         "attacks": [attack_document(a) for a in s.attacks],
         "compute": without_none(mode=s.compute.mode, file=None if s.compute.file is None else str(s.compute.file),
-                                device=None if s.compute.device == "cpu" else s.compute.device),
+                                device=None if s.compute.device == "cpu" else s.compute.device,
+                              trace=None if s.compute.trace is None else str(s.compute.trace),
+                              take=None if s.compute.trace is None else s.compute.take),
+        "devices": devices_document(s.devices),
         "fuse": None if s.fuse is None else {"clients": s.fuse.clients, "lanes": s.fuse.lanes},
         "schemes": [{"name": name, **parameters} for name, parameters in s.schemes],
         "stop": without_none(rounds=s.stop.rounds, accuracy=s.stop.accuracy,

@@ -26,7 +26,7 @@ from emul.base.errors import EmulError
 from emul.base.shipped import shipped
 from emul.learning import data, models, objectives, partition, solver
 from emul.scenario.compose import EXTENDS
-from emul.scenario.labels import LABEL, PLACES
+from emul.scenario.labels import COMPRESS, LABEL, PLACES
 from emul.scenario.models import TASK_KEYS, Document
 from emul.scenario.params import scenario_keys
 
@@ -37,8 +37,8 @@ SECTIONS = {
     "Top level": ["Document"], "topology": ["Topology"], "roles of a topology": ["Role"],
     "latency by distance": ["LatencyByDistance"], "capacity": ["CapacityRule"], "access": ["AccessLink"],
     "links": ["Link"], "outage": ["Outage"], "latency": ["Latency"], "overhead": ["Overhead"],
-    "transport": ["Transport"], "switching": ["Packetized"], "nodes": ["NodeRule"], "faults": ["FaultRule"],
-    "set": ["LinkValues"], "churn": ["ChurnRule"], "availability": ["AvailabilityRule"],
+    "transport": ["Transport"], "switching": ["Packetized"], "nodes": ["NodeRule"], "devices": ["DevicesRule"],
+    "faults": ["FaultRule"], "set": ["LinkValues"], "churn": ["ChurnRule"], "availability": ["AvailabilityRule"],
     "laws of durations": ["LawRule", "WeibullLaw", "LogNormalLaw"], "diurnal": ["DiurnalRule"],
     "group": ["GroupRule"], "bandwidth": ["BandwidthTrace"], "attacks": ["AttackRule", "AttackedShare"],
     "compute": ["Compute"], "fuse": ["Fuse"], "stop": ["Stop"], "evaluation": ["Evaluation"],
@@ -132,11 +132,12 @@ def _scheme(plugins: Sequence[str]) -> Schema:
 
 def _of_entry(module: types.ModuleType) -> Schema:
     head = (module.__doc__ or "").strip().splitlines()
+    codes = {COMPRESS: {"type": ["string", "object"], "description": "A codec of updates, or {up: codec, down: codec}."}}
     return {"name": {"type": "string", "description": head[0] if head else ""},
             LABEL: {"type": "string", "description": "What tables and figures call this entry."},
             PLACES: {"type": "object", "description": "Role of the scheme -> node of the topology.",
                      "properties": {role: {} for role in module.ROLES}},
-            **parameters(module.Params)}
+            **(codes if "PackedUpdate" in schemes.message_names(module) else {}), **parameters(module.Params)}
 
 
 def parameters(cls: type) -> Schema:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from time import perf_counter_ns
@@ -22,6 +23,7 @@ from emul import schemes
 from emul.attacks import Planned
 from emul.base.errors import RoleError, RunError
 from emul.base.kept import digest_of
+from emul.base.streams import key64
 from emul.roles.costs import Costs
 from emul.roles.desk import Desk, Evaluate, Job, Memory
 from emul.roles.events import (
@@ -85,6 +87,9 @@ class Setup(Struct):
     slowdowns: dict[int, list[list[int]]] = {}  # node -> (from ns on, numerator, denominator) of how slow it is
     held: dict[int, dict[str, list[int]]] = {}  # node -> label -> costs of its computations, in a network's record
     held_beyond: str = "stream"                 # what comes after the last of them
+    traces: list[dict[str, list[int]]] = []     # label -> what it cost on real devices
+    trace_of: list[int] = []                    # node -> which of them; -1: none
+    trace_drawn: bool = True                    # by the seed; or in their order
     fuse: str = ""                              # label of the computations that are done together; "": none are
     fuse_clients: int = 1                       # at most so many
     device: str = "cpu"                         # where models are trained and evaluated
@@ -137,6 +142,11 @@ def _terrain(chart: dict[str, Any] | None) -> Terrain | None:
     return terrain.Terrain(chart)
 
 
+def _cost_stream(seed: int, names: Sequence[str], node: int, label: str) -> int:
+    """The stream that draws what a node's computations cost."""
+    return key64(seed, "compute", names[node], label)
+
+
 def as_declared(params: type[P], given: dict[str, Any]) -> P:
     """Parameters as their annotations say, in a worker process and in the twin: on the way to a process a tuple becomes
     a list."""
@@ -168,7 +178,8 @@ class Core:
                             setup.task or {}, setup.compress, schemes.root(module, setup.roles),
                             _terrain(setup.chart))
         self._costs = Costs(setup.cost_mode, setup.scheme, setup.profile, setup.recorded,   # type: ignore[arg-type]
-                            setup.slowdowns, setup.held, setup.held_beyond)
+                            setup.slowdowns, setup.held, setup.held_beyond, setup.traces, setup.trace_of,
+                            partial(_cost_stream, setup.seed, setup.names) if setup.trace_drawn else None)
         self._role_of = [""] * len(setup.names)
         for role, nodes in setup.roles.items():
             for node in nodes:

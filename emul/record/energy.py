@@ -1,0 +1,158 @@
+"""Energy: joules by node, from the virtual seconds that it computed, sent, received and was idle.
+
+    idle        idle_w * idle_s         compute     compute_w * compute_s       of the whole device
+    send        send_w * send_s         receive     receive_w * receive_s       of its radio or port, on top
+
+compute_s: of all its computations, as long as they went on. send_s, receive_s: bytes that crossed the node's own links
+over their rate, the mean one of a rate that varies; a link without a rate takes no time. A message that is forwarded
+costs the node that forwards it both. idle_s: what the run lasted without compute_s, and without the time that the node
+was down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from emul.base import rows
+from emul.base.files import write_atomically
+from emul.record.columns import Table
+from emul.record.tables import ENERGY, Derived
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COLUMNS = {
+    "node": "number of the node",
+    "name": "its name",
+    "role": "its role",
+    "device": "the class of its device; null: it has none, and no watts",
+    "kind": "phone, board, laptop, server, ...; null: it has no device",
+    "up_s": "virtual seconds that it was there",
+    "compute_s": "of these it computed",
+    "send_s": "its links carried what it sent or forwarded",
+    "receive_s": "its links carried what came",
+    "idle_j": "joules while it did not compute",
+    "compute_j": "while it computed",
+    "send_j": "of sending",
+    "receive_j": "of receiving",
+    "joules": "all of them",
+}
+
+
+@dataclass(frozen=True)
+class Power:
+    """What a node's device draws, in watts."""
+
+    device: str
+    kind: str
+    idle_w: float
+    compute_w: float
+    send_w: float
+    receive_w: float
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """powers: node -> what its device draws; None: it has none. rate: (vertex, next) -> bit/s of the link; inf: none.
+    end_ns: when the run ended."""
+
+    powers: Sequence[Power | None]
+    rate: Callable[[int, int], float]
+    end_ns: int
+
+
+def energy_of(run: Derived, drawn: Drawn) -> dict[str, list[Any]]:
+    """The columns of the table, a row a node."""
+    n, end = len(drawn.powers), drawn.end_ns
+    compute = _compute_ns(run, n, end) / 1e9
+    up = np.maximum(end - _down_ns(run.table, n, end), 0) / 1e9
+    send, receive = _air_s(run, drawn, n)
+    watts = {name: np.array([0.0 if one is None else getattr(one, name) for one in drawn.powers])
+             for name in ("idle_w", "compute_w", "send_w", "receive_w")}
+    joules = {"idle_j": watts["idle_w"] * np.maximum(up - compute, 0), "compute_j": watts["compute_w"] * compute,
+              "send_j": watts["send_w"] * send, "receive_j": watts["receive_w"] * receive}
+    columns = {"up_s": up, "compute_s": compute, "send_s": send, "receive_s": receive, **joules,
+               "joules": sum(joules.values(), np.zeros(n))}
+    return {"node": list(range(n)), "name": list(run.header["names"]), "role": list(run.header["roles"]),
+            "device": [None if one is None else one.device for one in drawn.powers],
+            "kind": [None if one is None else one.kind for one in drawn.powers],
+            **{name: column.tolist() for name, column in columns.items()}}
+
+
+def energy_summary(table: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """Joules of all nodes by state, by role and by kind of device; the most that one node drew, and whose that was."""
+    def by(key: str) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for name, joules in zip(table[key], table["joules"], strict=True):
+            if name is not None:
+                found[name] = found.get(name, 0.0) + joules
+        return dict(sorted(found.items()))
+
+    most = max(range(len(table["node"])), key=lambda k: (table["joules"][k], -k), default=None)
+    return {"joules": sum(table["joules"]),
+            **{name: sum(table[name]) for name in ("idle_j", "compute_j", "send_j", "receive_j")},
+            "by_role": by("role"), "by_kind": by("kind"),
+            "most": None if most is None else {"node": table["name"][most], "joules": table["joules"][most]}}
+
+
+def energy_table(columns: Mapping[str, Sequence[Any]]) -> pa.Table:
+    """`energy.parquet`: a row a node."""
+    import pyarrow as pa
+
+    texts = {name: pa.array(columns[name], pa.string()) for name in ("name", "role", "device", "kind")}
+    return pa.table({name: texts[name] if name in texts else pa.array(columns[name]) for name in COLUMNS})
+
+
+def write_energy(folder: Path, columns: Mapping[str, Sequence[Any]]) -> None:
+    """Write the table into the run directory, under a temporary name first."""
+    import pyarrow.parquet as pq
+
+    with write_atomically(folder / ENERGY) as path:
+        pq.write_table(energy_table(columns), path, compression="zstd")
+
+
+def _compute_ns(run: Derived, n: int, end: int) -> np.ndarray:
+    c = run.computations
+    until = np.minimum(np.where(c.end_ns < 0, end, c.end_ns), end)
+    return np.bincount(c.node, np.maximum(until - c.start_ns, 0), n)[:n]
+
+
+def _down_ns(table: Table, n: int, end: int) -> np.ndarray:
+    """How long each node was crashed."""
+    down = np.zeros(n)
+    events = [(int(time), int(node), kind) for kind in (rows.CRASH, rows.RETURN)
+              for time, node in zip(table[kind]["time_ns"], table[kind]["node"], strict=True)]
+    since: dict[int, int] = {}
+    for time, node, kind in sorted(events):
+        if kind == rows.CRASH:
+            since.setdefault(node, time)
+        elif node in since:
+            down[node] += time - since.pop(node)
+    for node, time in since.items():
+        down[node] += max(end - time, 0)
+    return down
+
+
+def _air_s(run: Derived, drawn: Drawn, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """(seconds that the links of each node carried what left it, ... what came to it)."""
+    node_at = {vertex: node for node, vertex in enumerate(run.header["vertices"])}
+    bits: dict[tuple[int, int], int] = {}
+    for kind in (rows.SEND, rows.HOP):
+        part = run.table[kind]
+        for vertex, following, wire in zip(part["vertex"].tolist(), part["next"].tolist(), part["wire"].tolist(),
+                                           strict=True):
+            if vertex >= 0:
+                bits[vertex, following] = bits.get((vertex, following), 0) + 8 * wire
+    send, receive = np.zeros(n), np.zeros(n)
+    for (vertex, following), count in sorted(bits.items()):
+        seconds = count / drawn.rate(vertex, following)
+        if vertex in node_at:
+            send[node_at[vertex]] += seconds
+        if following in node_at:
+            receive[node_at[following]] += seconds
+    return send, receive

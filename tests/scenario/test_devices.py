@@ -1,0 +1,148 @@
+"""`devices` and `compute: {trace}`: who has which, what is wrong with tables, what computations then cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emul.base import rows as R
+from emul.base.errors import ScenarioError
+from emul.scenario import load, loads
+from emul.scenario.costtrace import read_trace
+from emul.scenario.devices import SHIPPED, DeviceRule, Devices, read_devices
+from emul.testing import run_text
+
+TEXT = """
+emul: 1
+name: devices
+seed: 3
+topology: {generator: star, clients: 4}
+links:
+  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
+task: {data: {set: digits}, partition: iid, model: logistic, solver: {sgd: {lr: 0.1, steps: 1, batch: 8}}}
+compute: COMPUTE
+DEVICES
+schemes: [fedavg]
+stop: {rounds: 3}
+"""
+TABLE = ("device,kind,speed,memory_mb,idle_w,compute_w,send_w,receive_w,source\n"
+         "slow,phone,0.5,100,1,3,0.5,0.25,mine\nfast,laptop,2,100,5,20,1,0.5,mine\n")
+
+
+def text(compute: str = "{mode: zero}", devices: str = "") -> str:
+    return TEXT.replace("COMPUTE", compute).replace("DEVICES", devices)
+
+
+def costs(rows: Any) -> dict[int, list[float]]:
+    """Node -> seconds of its trainings."""
+    found: dict[int, list[float]] = {}
+    for row in rows:
+        if row[0] == R.COMPUTE and row[3] == "train":
+            found.setdefault(row[2], []).append(row[4] / 1e9)
+    return found
+
+
+def file(tmp_path: Path, content: str, name: str = "file.csv") -> Path:
+    path = tmp_path / name
+    path.write_text(content)
+    return path
+
+
+def test_the_table_that_comes_along_says_of_each_device_where_its_figures_come_from() -> None:
+    found = read_devices(SHIPPED)
+    assert {one.kind for one in found.values()} == {"phone", "board", "laptop", "server"}
+    assert all("synthetic" in one.source or "measured" in one.source for one in found.values())
+    assert (found["raspberry_pi_4"].idle_w, found["raspberry_pi_4"].compute_w) == (2.7, 6.4)
+
+
+def test_devices_are_drawn_by_weight_and_by_name() -> None:
+    devices = Devices((DeviceRule("client*", {"phone_low": 3.0, "laptop": 1.0}),
+                       DeviceRule("client1", {"laptop": 1.0})))
+    names = ["server", *(f"client{k}" for k in range(1, 1001))]
+    found = devices.of(names, 1)
+    assert found[0] is None
+    assert found[1] is not None
+    assert found[1].name == "laptop"
+    share = sum(one.name == "phone_low" for one in found[2:] if one is not None) / 999
+    assert 0.71 < share < 0.79                              # 3 / 4, within three standard deviations
+    assert devices.of(names[500:], 1) == found[500:]
+    assert devices.of(names, 2) != found
+
+
+def test_the_speed_of_a_device_divides_costs_and_a_rule_of_nodes_goes_before_it(tmp_path: Path) -> None:
+    table = file(tmp_path, TABLE)
+    profile = file(tmp_path, '{"emul_profile": 1, "costs": {"fedavg/client/train": [1.0, 0.0], '
+                             '"fedavg/server/aggregate": [0.0, 0.0]}}', "p.json")
+    written = text(f"{{mode: profile, file: {profile}}}",
+                   f"devices: {{table: {table}, nodes: [{{match: 'client*', device: slow}}, "
+                   "{match: client2, device: fast}]}\nnodes: [{match: client3, speed: 4}]")
+    found = costs(run_text(written).rows)
+    assert [found[k][0] for k in (1, 2, 3, 4)] == [2.0, 0.5, 0.25, 2.0]
+
+
+def test_costs_of_a_trace_in_order_begin_anew_and_go_before_the_mode(tmp_path: Path) -> None:
+    trace = file(tmp_path, "node,label,seconds\nclient1,train,0.5\nclient1,train,0.25\nclient*,*,1.5\nserver,x,9\n")
+    found = costs(run_text(text(f"{{trace: {trace}, take: in order}}")).rows)
+    assert found == {1: [0.5, 0.25, 0.5], 2: [1.5] * 3, 3: [1.5] * 3, 4: [1.5] * 3}
+
+
+def test_costs_of_a_trace_are_drawn_from_those_of_the_device_by_the_seed(tmp_path: Path) -> None:
+    trace = file(tmp_path, "device,label,seconds\n" + "".join(f"laptop,train,{k / 8}\n" for k in range(1, 41)))
+    written = text(f"{{trace: {trace}}}", "devices: {nodes: [{match: 'client[12]', device: laptop}]}")
+    found, again = costs(run_text(written).rows), costs(run_text(written).rows)
+    assert found == again
+    assert (set(found[3]), set(found[4])) == ({0.0}, {0.0})         # they have no device: the mode decides, zero
+    drawn = found[1] + found[2]
+    assert set(drawn) <= {k / 8 for k in range(1, 41)}
+    assert len(set(drawn)) >= 4
+    assert costs(run_text(written, "seed=4").rows) != found
+
+
+def test_a_scenario_with_devices_and_a_trace_says_what_it_has_read(tmp_path: Path) -> None:
+    trace = file(tmp_path, "node,label,seconds\n*,train,1\n")
+    path = file(tmp_path, text("{trace: file.csv, mode: zero}", "devices: {nodes: [{match: '*', device: laptop}]}"),
+                "s.yaml")
+    scenario = load(path)
+    assert scenario.compute.trace == trace
+    assert loads(scenario.resolved()) == scenario
+    assert loads(text()).devices is None
+
+
+@pytest.mark.parametrize(("content", "said"), [
+    ("device,speed\na,1\n", "expected a header with the columns device, kind, speed"),
+    (TABLE + "slow,phone,1,1,1,1,1,1,x\n", r'line 4 +device +"slow" +there already'),
+    (TABLE.replace("0.5,100", "0,100"), "line 2 +speed +0 +expected a number above 0"),
+    (TABLE.replace("laptop,2", "laptop,-2"), "line 3 +speed .* expected a number, 0 or above")])
+def test_what_is_wrong_with_a_table_is_said_with_its_line(tmp_path: Path, content: str, said: str) -> None:
+    with pytest.raises(ScenarioError, match=said):
+        read_devices(file(tmp_path, content))
+
+
+@pytest.mark.parametrize(("content", "said"), [
+    ("node,seconds\na,1\n", "expected a header with the columns node, label, seconds or device, label, seconds"),
+    ("node,label,seconds\na,train,-1\n", "line 2 +seconds .* expected seconds, 0 or above"),
+    ("node,label,seconds\n,train,1\n", "line 2 +node .* expected a name")])
+def test_what_is_wrong_with_a_trace_is_said_with_its_line(tmp_path: Path, content: str, said: str) -> None:
+    with pytest.raises(ScenarioError, match=said):
+        read_trace(file(tmp_path, content))
+
+
+@pytest.mark.parametrize(("compute", "devices", "said"), [
+    ("{mode: zero}", "devices: {nodes: [{match: '*', device: labtop}]}", r'devices.nodes\[0\].device .* "laptop"'),
+    ("{mode: zero}", "devices: {nodes: [{match: '*', device: {laptop: 0}}]}", "several by weight"),
+    ("{mode: zero}", "devices: {table: none.csv, nodes: [{match: '*', device: laptop}]}", "devices.table"),
+    ("{}", "", "compute.mode +missing +is required, or trace"),
+    ("{mode: zero, take: drawn}", "", "compute.take +drawn +is used with trace alone"),
+    ("{trace: absent.csv}", "", "compute.trace"),
+    ("{mode: recorded, file: x, trace: y.csv}", "", "is not used by mode: recorded")])
+def test_what_makes_no_sense_is_refused_where_it_is_written(compute: str, devices: str, said: str) -> None:
+    with pytest.raises(ScenarioError, match=said):
+        loads(text(compute, devices))
+
+
+def test_a_trace_by_device_needs_devices(tmp_path: Path) -> None:
+    trace = file(tmp_path, "device,label,seconds\nlaptop,train,1\n")
+    with pytest.raises(ScenarioError, match=r"compute.trace +device +a file by device needs devices: who has which"):
+        loads(text(f"{{trace: {trace}}}"))
