@@ -81,6 +81,17 @@ class NodeTask:
         """The task's own objective: what `local_update` minimises, and what evaluations tell as the loss."""
         return self._task.objective
 
+    @property
+    def solver(self) -> Solver:
+        """The local solver: what `local_update` descends with."""
+        return self._task.solver
+
+    def local_steps(self) -> int:
+        """How many steps a `local_update` of this node takes."""
+        from emul.learning.solver import steps_of
+
+        return steps_of(self._task.solver, len(self._samples()))
+
     def minimise(self, parameters: Vector, objective: Objective | None = None, *, steps: int | None = None,
                  epochs: int | None = None, share: int | None = None, only: str | None = None,
                  root: tuple[int, int] | None = None) -> tuple[Vector, int]:

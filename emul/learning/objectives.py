@@ -274,6 +274,19 @@ class Proximal(Penalty):
         return (weights - before).mul_(self.mu)
 
 
+@dataclass(frozen=True, eq=False)
+class Linear(Penalty):
+    """<direction, w>: a constant that is added to every gradient."""
+
+    direction: np.ndarray                   # (d,) float32
+
+    def gradient(self, weights: Tensor, before: Tensor) -> Tensor:
+        """The direction, where the weights are trained."""
+        direction: Any = self.direction
+        found: Tensor = direction[:len(weights)]
+        return found
+
+
 # --- of features --------------------------------------------------------------------------------------------------
 
 Kind = Literal["l2_sum", "l2_mean", "mse"]

@@ -48,6 +48,13 @@ class Adam(Solver):
     eps: float = 1e-8
 
 
+def steps_of(solver: Solver, samples: int) -> int:
+    """How many steps a local update of a client with so many samples takes."""
+    if solver.steps is not None:
+        return solver.steps if samples else 0
+    return (solver.epochs or 0) * -(-samples // min(solver.batch or samples, samples)) if samples else 0
+
+
 SOLVERS: dict[str, type[Solver]] = {"sgd": Sgd, "adam": Adam}
 _COUNTS = {"steps": 0, "epochs": 0, "batch": 1}             # the least that is accepted
 _BELOW_ONE = ("momentum", "beta1", "beta2")

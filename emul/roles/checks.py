@@ -48,6 +48,16 @@ def root_samples(task: Mapping[str, Any]) -> int:
     return int((task.get("root") or {}).get("samples") or (task.get("data") or {}).get("held_out") or 0)
 
 
+def plain_descent(scheme: str, task: Mapping[str, Any], momentum: bool = False) -> list[str]:
+    """A scheme's equations hold for local steps of descent; momentum: also with momentum."""
+    (name, options), = (task.get("solver") or {"sgd": {}}).items()
+    if name != "sgd":
+        return [f"task.solver = {name}: {scheme} needs sgd, whose steps add gradients up"]
+    if options.get("momentum") and not momentum:
+        return [f"task.solver.sgd.momentum = {options['momentum']}: {scheme} needs steps without momentum"]
+    return []
+
+
 def _wrong(right: Callable[[float], bool], expected: str, values: dict[str, float | None]) -> list[str]:
     return [f"{key.rstrip('_')} = {value}: expected {expected}" for key, value in values.items()
             if value is not None and not right(value)]

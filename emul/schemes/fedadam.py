@@ -1,0 +1,101 @@
+"""FedOpt: the mean update is a gradient for the server's own optimiser. Reddi et al., ICLR 2021, Algorithm 2.
+
+    Delta   the mean of the updates, weighted as `weights` says
+    m       <- beta1 m + (1 - beta1) Delta
+    v       <- beta2 v + (1 - beta2) Delta^2                            adam
+               v - (1 - beta2) Delta^2 sign(v - Delta^2)                yogi
+               v + Delta^2                                              adagrad
+    x       <- x + rate m / (sqrt(v) + tau)
+
+m is 0 and v is tau^2 at first. `fedyogi` and `fedadagrad` are variants. A round in which nobody answers moves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from emul.primitives.means import weighted_sum
+from emul.protocols import rounds
+from emul.protocols.rounds import State, Update, synchronous_client, synchronous_server, train_once
+from emul.roles import Node, Vector, World, checks
+
+Moments = tuple[np.ndarray, np.ndarray]             # m, v, (d,) float64 each
+
+
+@dataclass(frozen=True)
+class Params:
+    second: Literal["adam", "yogi", "adagrad"] = "adam"     # how v moves
+    rate: float = 0.01                  # eta, the server's
+    beta1: float = 0.9
+    beta2: float = 0.99
+    tau: float = 0.001                  # how far a coordinate adapts
+    weights: Literal["samples", "uniform"] = "samples"      # of the mean
+    fraction: float = 1.0               # of the clients, drawn each round
+    deadline_s: float | None = None     # None: wait until the fate of every update is known
+
+
+async def server(node: Node, p: Params) -> None:
+    async def aggregate(model: Vector, updates: dict[int, Update]) -> Vector:
+        s = node.state(State(model))
+        found, s.rule = await node.compute("aggregate", moved, model, updates, s.rule, p,
+                                           work=len(updates) * model.size)
+        return found
+
+    await synchronous_server(node, aggregate, fraction=p.fraction, deadline_s=p.deadline_s)
+
+
+def moved(model: Vector, updates: Mapping[int, Update], before: Moments | None, p: Params,
+          ) -> tuple[Vector, Moments | None]:
+    """(x, moments) of the next round; before: None in the first."""
+    n = {k: update.samples if p.weights == "samples" else 1 for k, update in updates.items()}
+    if not sum(n.values()):
+        return model, before
+    delta = weighted_sum({k: update.delta for k, update in updates.items()}, n) / sum(n.values())
+    m, v = (np.zeros(model.shape), np.full(model.shape, p.tau**2)) if before is None else before
+    m, square = p.beta1 * m + (1 - p.beta1) * delta, delta**2
+    if p.second == "adam":
+        v = p.beta2 * v + (1 - p.beta2) * square
+    elif p.second == "yogi":
+        v = v - (1 - p.beta2) * square * np.sign(v - square)
+    else:
+        v = v + square
+    return (model + p.rate * m / (np.sqrt(v) + p.tau)).astype(np.float32), (m, v)
+
+
+async def client(node: Node, p: Params) -> None:
+    await synchronous_client(node, partial(train_once, node))
+
+
+HONEST = rounds.honest_update
+MESSAGES = rounds.MESSAGES
+ROLES = {"server": server, "client": client}
+STATELESS = ("client",)
+
+
+def check(params: Params, world: World) -> list[str]:
+    """What is wrong with these parameters, if anything."""
+    below_one = [f"{key} = {value}: expected a number in [0, 1)" for key, value in
+                 (("beta1", params.beta1), ("beta2", params.beta2)) if not 0 <= value < 1]
+    return (checks.positive(rate=params.rate, tau=params.tau) + checks.fractions(fraction=params.fraction)
+            + checks.times(deadline=params.deadline_s) + below_one)
+
+
+EXAMPLE = """
+emul: 1
+name: fedadam
+seed: 7
+topology: {generator: star, clients: 5}
+links:
+  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
+  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
+task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
+       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
+compute: {mode: zero}
+schemes: [{name: fedadam, deadline: 1 s}]
+stop: {rounds: 3}
+"""

@@ -1,0 +1,94 @@
+"""FedNova: updates count by local step, so that who takes more of them weighs no more. Wang et al., NeurIPS 2020.
+
+    client k    Delta_k = y - x after tau_k local steps
+    server      x <- x + rate (sum_k p_k a_k) sum_k p_k Delta_k / a_k,  p_k = n_k / n over those that have answered
+                a_k = |a|_1 = tau_k, with momentum rho (tau_k - rho (1 - rho^tau_k) / (1 - rho)) / (1 - rho)    eq. 3, 6
+
+With equal tau_k it is FedAvg. tau_k differs where the solver has `epochs` and clients different numbers of samples.
+Deviation: all clients have the solver of the task, so the server works a_k out of the n_k that it is told; in the paper
+clients send it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from emul.learning.solver import Sgd, Solver, steps_of
+from emul.primitives.means import weighted_sum
+from emul.protocols import rounds
+from emul.protocols.rounds import Update, synchronous_client, synchronous_server, train_once
+from emul.roles import Node, Vector, World, checks
+
+
+@dataclass(frozen=True)
+class Params:
+    rate: float = 1.0                   # of the server
+    fraction: float = 1.0               # of the clients, drawn each round
+    deadline_s: float | None = None     # None: wait until the fate of every update is known
+
+
+async def server(node: Node, p: Params) -> None:
+    async def aggregate(model: Vector, updates: dict[int, Update]) -> Vector:
+        return await node.compute("aggregate", normalised, model, updates, node.task.solver, p.rate,
+                                  work=len(updates) * model.size)
+
+    await synchronous_server(node, aggregate, fraction=p.fraction, deadline_s=p.deadline_s)
+
+
+def normalised(model: Vector, updates: Mapping[int, Update], solver: Solver, rate: float) -> Vector:
+    """x of the next round, (d,) float32. Updates of clients that took no step count as nothing."""
+    a = {k: weight_of_steps(solver, steps_of(solver, update.samples)) for k, update in updates.items()}
+    took = {k: update for k, update in updates.items() if a[k] > 0 and update.samples > 0}
+    if not took:
+        return model
+    n = sum(update.samples for update in took.values())
+    share = {k: update.samples / n for k, update in took.items()}
+    direction = weighted_sum({k: update.delta for k, update in took.items()}, {k: share[k] / a[k] for k in took})
+    return (model + rate * sum(share[k] * a[k] for k in sorted(took)) * direction).astype(np.float32)
+
+
+def weight_of_steps(solver: Solver, steps: int) -> float:
+    """a = |a|_1: how often gradients enter what `steps` steps of this solver add up.
+
+    >>> weight_of_steps(Sgd(lr=0.1, steps=3), 3), weight_of_steps(Sgd(lr=0.1, steps=3, momentum=0.5), 2)
+    (3.0, 2.5)
+    """
+    rho = solver.momentum if isinstance(solver, Sgd) else 0.0
+    return (steps - rho * (1 - rho**steps) / (1 - rho)) / (1 - rho)
+
+
+async def client(node: Node, p: Params) -> None:
+    await synchronous_client(node, partial(train_once, node))
+
+
+HONEST = rounds.honest_update
+MESSAGES = rounds.MESSAGES
+ROLES = {"server": server, "client": client}
+STATELESS = ("client",)
+
+
+def check(params: Params, world: World) -> list[str]:
+    """What is wrong with these parameters, if anything."""
+    return (checks.positive(rate=params.rate) + checks.fractions(fraction=params.fraction)
+            + checks.times(deadline=params.deadline_s)
+            + checks.plain_descent("fednova", world.task, momentum=True))
+
+
+EXAMPLE = """
+emul: 1
+name: fednova
+seed: 7
+topology: {generator: star, clients: 5}
+links:
+  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
+  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
+task: {data: {set: digits}, partition: {dirichlet: 0.3}, model: logistic,
+       solver: {sgd: {lr: 0.1, epochs: 1, batch: 64}}}
+compute: {mode: zero}
+schemes: [{name: fednova, deadline: 1 s}]
+stop: {rounds: 3}
+"""
