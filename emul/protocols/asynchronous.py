@@ -17,12 +17,17 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from emul.base.errors import TimedOut
 from emul.learning import NodeTask
 from emul.learning.objectives import Proximal
+from emul.primitives.compress import Codec, Undecodable
+from emul.protocols import updates
 from emul.protocols.demands import Demand, both, demand, shaped, weighed
 from emul.protocols.rounds import finite
-from emul.roles import Message, Node, Vector
+from emul.protocols.updates import Compression, Sent
+from emul.roles import Message, Node, Octets, Vector
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,15 @@ class Update(Message, unscoped=True):
     vector: Vector                  # v_k, (d,) float32
     samples: int                    # n_k
     number: int                     # of the hand-out that it answers
+
+
+@dataclass(frozen=True)
+class PackedUpdate(Message, unscoped=True):
+    """Client to server, in place of Update, of a scheme that sends differences and lists this type."""
+
+    code: Octets                    # of v_k, as `compress` says
+    samples: int
+    number: int
 
 
 MESSAGES = (Model, Update)
@@ -81,7 +95,7 @@ class Handed:
         self.training |= dict.fromkeys(clients, Task(self.count, version, node.now))
         node.broadcast(clients, Model(model, self.count))
 
-    def back(self, update: Update) -> Task | None:
+    def back(self, update: Update | PackedUpdate) -> Task | None:
         """What an update answers; None: nothing that its client still has to do, and it is to be dropped."""
         task = self.training.get(update.sender)
         if task is None or task.number != update.number:
@@ -124,7 +138,9 @@ async def asynchronous_server(node: Node, aggregate: Aggregate, *, buffer: int =
     client is given up, and a round in which nothing was taken for so long has failed.
     """
     s = node.state(State(node.task.initial_parameters()))
-    sound = answer(s.model.shape)
+    how = updates.compression(node)
+    kind: type[Update | PackedUpdate] = Update if how.up is None else PackedUpdate
+    sound = answer(s.model.shape) if how.up is None else both(updates.sound(how.up, s.model.size), weighed)
     async for round_ in node.rounds():
         with round_:
             heard_s = node.now
@@ -134,17 +150,36 @@ async def asynchronous_server(node: Node, aggregate: Aggregate, *, buffer: int =
                                (concurrency or len(node.clients)) - len(s.handed.training))
                 if clients:
                     s.handed.out(node, clients, s.model, s.version)
-                update = await node.recv_any(Update, timeout_s=left(node, heard_s + timeout_s), accept=sound)
+                update = await node.recv_any(kind, timeout_s=left(node, heard_s + timeout_s), accept=sound)
                 task = s.handed.back(update)
-                if task is not None:
+                vector = None if task is None else await opened(node, how, update, s)
+                if task is not None and vector is not None:
                     heard_s = node.now
-                    s.buffer[update.sender] = Arrived(update.vector, update.samples, s.version - task.version)
+                    s.buffer[update.sender] = Arrived(vector, update.samples, s.version - task.version)
             arrived, s.buffer = dict(sorted(s.buffer.items())), {}
             s.model = finite(await aggregate(s.model, arrived))
             s.version += 1
             missed = [one.staleness for one in arrived.values()]
             node.report(parameters=s.model, received=len(arrived), staleness=sum(missed) / len(missed),
                         staleness_most=max(missed), dropped=s.handed.told())
+
+
+async def opened(node: Node, how: Compression, update: Update | PackedUpdate, s: State) -> Vector | None:
+    """The vector of an update; None: nobody can have encoded it, and it counts as dropped."""
+    if isinstance(update, Update):
+        return update.vector
+    assert how.up is not None
+    found = await node.compute("decode", decoded, how.up, update.code, s.model.size, work=s.model.size)
+    s.handed.dropped += found is None
+    return found
+
+
+def decoded(codec: Codec, code: np.ndarray, d: int) -> Vector | None:
+    """(d,) float32; None: no code."""
+    try:
+        return codec.decode(code, d)
+    except Undecodable:
+        return None
 
 
 def answer(shape: tuple[int, ...]) -> Demand:
@@ -174,7 +209,10 @@ def idle(node: Node, busy: Collection[int], count: int) -> list[int]:
 
 
 async def asynchronous_client(node: Node, train: Train) -> None:
-    """Train whenever the server asks for it; keep nothing."""
+    """Train whenever the server asks for it; keep nothing but what codecs want."""
+    how = updates.compression(node)
+    s = Sent() if how.up is None else node.state(Sent())
+
     def sound(message: Model) -> None:
         demand(message.sender == node.server, "a model from somebody who is not the server")
         shaped(parameters=(node.task.dimension,))(message)
@@ -185,7 +223,12 @@ async def asynchronous_client(node: Node, train: Train) -> None:
             number = model.number
             vector, samples = await train(model.parameters)
             del model                       # this node may wait long for the next one
-            node.send(node.server, Update(vector, samples, number))
+            if how.up is None:
+                node.send(node.server, Update(vector, samples, number))
+            else:
+                code = await node.compute("encode", updates.encoded, how.up, s, vector, node.stream("compress"),
+                                          work=vector.size)
+                node.send(node.server, PackedUpdate(code, samples, number))
 
 
 async def train_difference(node: Node, model: Vector) -> tuple[Vector, int]:

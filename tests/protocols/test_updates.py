@@ -116,6 +116,15 @@ def test_signs_are_voted_on() -> None:
     assert {size - -(-D // 8) for size in sizes(rows, "PackedUpdate")} <= set(range(HEADER))
 
 
+def test_updates_of_a_buffer_are_codes_and_with_top_k_of_all_what_they_are_without() -> None:
+    plain, packed = (run(text("fedbuff", buffer=3, **said))[1] for said in (
+        {}, {"compress": {"top_k": {"fraction": 1.0}}}))
+    assert models(packed) == models(plain) != []
+    _, rows = run(text("fedbuff", buffer=3, compress="sign"))
+    assert {size - (4 + -(-D // 8)) for size in sizes(rows, "PackedUpdate")} <= set(range(HEADER))
+    assert not sizes(rows, "Update")
+
+
 # --- one node ---------------------------------------------------------------------------------------------------------
 
 def test_what_a_code_leaves_out_is_sent_later() -> None:
