@@ -55,8 +55,10 @@ def _energy(wiring: Wiring, end_ns: int) -> Drawn | None:
     """What the nodes' devices draw; None: the scenario has no devices."""
     if wiring.devices is None:
         return None
-    powers = [None if one is None else Power(one.name, one.kind, one.idle_w, one.compute_w, one.send_w, one.receive_w)
-              for one in wiring.devices]
+    batteries = wiring.plan.batteries
+    powers = [None if one is None else Power(one.name, one.kind, one.idle_w, one.compute_w, one.send_w, one.receive_w,
+                                             batteries[node].joules if node in batteries else None)
+              for node, one in enumerate(wiring.devices)]
 
     def rate(u: int, v: int) -> float:
         found = wiring.network.parameters(u, v).bandwidth_bps

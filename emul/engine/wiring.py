@@ -13,6 +13,7 @@ from emul.engine.costs import CostSource
 from emul.engine.parts import Parts, parts_of
 from emul.engine.setups import FUSED, behaviours, offered, setups
 from emul.kernel import Fusing, Plan, StopRule
+from emul.kernel.parts import Battery
 from emul.network import Network
 from emul.network.recorded import Realisation
 from emul.scenario import Behaviour, DropOut, Scenario
@@ -65,6 +66,16 @@ def wire(scenario: Scenario, scheme: str, raw: dict[str, Any], workers: int = 1,
                   None if scenario.devices is None else devices_of(scenario.devices, scenario.seed, parts.placed))
 
 
+def _batteries(parts: Parts) -> dict[int, Battery]:
+    """node -> its battery, of those that have one."""
+    devices, placed = parts.scenario.devices, parts.placed
+    if devices is None:
+        return {}
+    return {node: Battery(joules, one.idle_w, one.compute_w, one.send_w, one.receive_w) for node, (joules, one) in
+            enumerate(zip(devices.batteries(placed.names), devices.of(placed.names, parts.scenario.seed), strict=True))
+            if joules is not None and one is not None}
+
+
 def _lanes(scenario: Scenario, nodes: int) -> Sequence[int]:
     """node -> lane; a lane lies whole in one worker."""
     fuse = scenario.fuse
@@ -79,6 +90,7 @@ def _plan(parts: Parts, worker_of: Sequence[int], lanes: Sequence[int]) -> Plan:
         deciders=[node for node in schemes.deciders(parts.module, placed.roles) if node not in faulty],
         stop=StopRule(stop.rounds, stop.accuracy, stop.virtual_time_ns),
         faults=change.faults, streams=change.streams, dropouts=change.dropouts,
+        batteries=_batteries(parts),
         evaluate_every=scenario.evaluation.every, fuse=None if fuse is None else Fusing(FUSED, fuse.clients, lanes),
         max_message=scenario.limits.max_message, max_unread=scenario.limits.max_unread)
 

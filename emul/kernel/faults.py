@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from emul.base import rows
 from emul.base.errors import Deadlock
+from emul.kernel.battery import begin, draw
 from emul.kernel.calendar import BACK, FAILURE, FAULT, RETURN
 from emul.kernel.deadlock import deadlock_report
 from emul.kernel.messages import empty_inbox, find_pipe, look_again
@@ -21,6 +22,7 @@ _WITHOUT_PROGRESS = 100_000         # faults of streams, before a run in which n
 def plan_faults(kernel: Kernel) -> None:
     """Put the faults of the plan on the calendar, of each stream the first."""
     _lower_lookahead(kernel)
+    begin(kernel)
     for place, fault in enumerate(kernel.plan.faults):
         _add(kernel, fault, 2 * place, -1)
     for number in range(len(kernel.plan.streams)):
@@ -101,6 +103,8 @@ def _crash(kernel: Kernel, time: int, node: KNode, fault: Crash, seq: int) -> No
     node.downs = [*node.downs, (time, fault.until_ns)]
     node.epoch += 1
     node.computing = False
+    if node.charge is not None:
+        draw(kernel, node, time, 0.0)
     if node.patience is not None:
         node.inbox = node.patience.unread() + node.inbox
     node.patience = node.next = None
@@ -118,10 +122,18 @@ def _crash(kernel: Kernel, time: int, node: KNode, fault: Crash, seq: int) -> No
         decider_ended(kernel, node)
 
 
+def run_out(kernel: Kernel, time: int, node: KNode, version: int) -> None:
+    """A battery is empty, if nothing has changed since that was reckoned."""
+    if node.charge is not None and node.charge.version == version:
+        _crash(kernel, time, node, Crash(time, node.id), 0)
+
+
 def return_(kernel: Kernel, time: int, node: KNode, fault: Crash) -> None:
     """A crashed node starts its role anew."""
     node.alive = True
     node.reached = {}
+    if node.charge is not None:
+        draw(kernel, node, time, node.charge.battery.idle_w)
     kernel.log((rows.RETURN, time, node.id))
     kernel.log((rows.START, time, node.id, node.round))
     kernel.open_activation(node, Start(node.id, time, node.round))

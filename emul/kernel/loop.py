@@ -20,11 +20,13 @@ from typing import Any
 
 from emul.base import rows
 from emul.base.errors import Deadlock, RoleFailed, RunError
+from emul.kernel.battery import computes
 from emul.kernel.calendar import (
     ADVANCE,
     BACK,
     COMPUTED,
     DEADLINE,
+    EMPTY,
     FAILURE,
     FAR,
     FATE,
@@ -40,7 +42,7 @@ from emul.kernel.calendar import (
 )
 from emul.kernel.deadlock import deadlock_report
 from emul.kernel.fates import departure_known_at, round_is_over, settle
-from emul.kernel.faults import come_back, fail, plan_faults, return_
+from emul.kernel.faults import come_back, fail, plan_faults, return_, run_out
 from emul.kernel.messages import arrive, enter_next, leave_link, offer_to, send, start_flow
 from emul.kernel.parts import Copy, KNode, Patience, Pipe
 from emul.kernel.rounds import finish, leave_round, next_round, plan_stop, report, stop_now, try_next_round
@@ -215,6 +217,8 @@ def _happen(kernel: Kernel, time: int, entry: Entry) -> KNode | None:
         node, epoch = what
         if node.epoch == epoch and node.alive:
             node.computing = False
+            if node.charge is not None:
+                computes(kernel, node, time, False)
             kernel.log((rows.COMPUTED, time, node.id))
             kernel.open_activation(node, Computed(node.id, time))
         return None
@@ -245,6 +249,8 @@ def _happen(kernel: Kernel, time: int, entry: Entry) -> KNode | None:
         return_(kernel, time, what[0], what[1])
     elif tag == BACK:
         come_back(kernel, time, what[0], what[1])
+    elif tag == EMPTY:
+        run_out(kernel, time, *what)
     elif tag == STOP:
         stop_now(kernel, time, what)
     return None
@@ -260,6 +266,8 @@ def _look(kernel: Kernel, time: int, node: KNode) -> None:
         if node.following is not None and node.following.abandon and round_is_over(node):
             node.computing = False
             node.epoch += 1                     # its end no longer counts
+            if node.charge is not None:
+                computes(kernel, node, time, False)
             close_round(kernel, time, node)
     elif node.patience is not None:
         patience = node.patience
@@ -314,6 +322,8 @@ def _compute(kernel: Kernel, node: KNode, action: Compute) -> None:
         node.patience.fates = False
         return
     node.computing = True
+    if node.charge is not None:
+        computes(kernel, node, node.time, True)
     kernel.later(node, node.time + action.cost, COMPUTED, (node, node.epoch))
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from sys import intern
 
 from emul.base import rows
+from emul.kernel.battery import carried
 from emul.kernel.calendar import ADVANCE, FAR, FLOW_IN, FLOW_ON, LAND, LOCAL, NETWORK, OFFER
 from emul.kernel.dropouts import drops_out, misses
 from emul.kernel.fates import matches, settle, skip_lost_rounds
@@ -58,6 +59,8 @@ def send(kernel: Kernel, node: KNode, action: Send) -> None:
             wire = size if pipe.plain else pipe.link.wire_bytes(size)
             log((rows.SEND, time, source, seq, target, kind, action.size, wire, round_, pipe.src, pipe.dst))
             _offer(kernel, time, pipe, copy)
+            if node.charge is not None:
+                carried(kernel, node, time, wire, pipe.src, pipe.dst, node.charge.battery.send_w)
         seq += 1
     if action.declared:
         for copy_number in range(action.first, seq):
@@ -226,6 +229,9 @@ def arrive(kernel: Kernel, time: int, copy: Copy, delivered: bool, tail: Tail, r
         _unread(kernel, copy)
         _miss_round(kernel, time, receiver, copy)
         return None
+    if receiver.charge is not None and pipe is not None:
+        carried(kernel, receiver, time, pipe.link.wire_bytes(copy.size), pipe.src, pipe.dst,
+                receiver.charge.battery.receive_w)
     if copy.round and copy.round <= receiver.left:
         kernel.log((rows.DELIVER, time, copy.source, copy.seq, rows.DELIVERED_LATE))
         _unread(kernel, copy)

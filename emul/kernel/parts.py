@@ -53,6 +53,28 @@ class DropOut:
     last: int | None = None
 
 
+@dataclass(frozen=True)
+class Battery:
+    """What a node has at the start, and what it draws: idle or computing, on top while its links carry something."""
+
+    joules: float
+    idle_w: float
+    compute_w: float
+    send_w: float
+    receive_w: float
+
+
+@dataclass(slots=True)
+class Charge:
+    """What is left of a battery."""
+
+    battery: Battery
+    left_j: float
+    since_ns: int = 0                                   # when that was so
+    watts: float = 0.0                                  # drawn since
+    version: int = 0                                    # of the reckoning of when it will be empty
+
+
 MAX_MESSAGE = 1 << 30
 MAX_UNREAD = 1000
 
@@ -95,6 +117,7 @@ class Plan:
     dropouts: Mapping[int, Sequence[DropOut]] = field(default_factory=dict)     # node -> at what it drops out
     evaluate_every: int = 1                             # rounds between two evaluations, for a stop on accuracy
     fuse: Fusing | None = None
+    batteries: Mapping[int, Battery] = field(default_factory=dict)      # node -> its battery
     max_message: int = MAX_MESSAGE                      # bytes of a message; what is larger is rejected
     max_unread: int = MAX_UNREAD                        # of one sender in one inbox; what is beyond is rejected
 
@@ -282,11 +305,11 @@ class Patience:
 class KNode:
     """A node as the kernel sees it: everything of it but its role's own state."""
 
-    __slots__ = ("abstained", "activations_here", "alive", "away", "coming", "computing", "departures", "downs",
-                 "dropped", "entered_here", "epoch", "finished", "finished_at", "followed_at", "following", "group",
-                 "id", "implied", "in_round", "inbox", "leaders", "left", "local_seq", "losses", "name", "next",
-                 "open_index", "out_latency", "parked", "patience", "quorum", "reached", "refusable", "role", "round",
-                 "time", "uncharged", "uncharged_most", "unread", "vertex", "watchers", "ways", "worker")
+    __slots__ = ("abstained", "activations_here", "alive", "away", "charge", "coming", "computing", "departures",
+                 "downs", "dropped", "entered_here", "epoch", "finished", "finished_at", "followed_at", "following",
+                 "group", "id", "implied", "in_round", "inbox", "leaders", "left", "local_seq", "losses", "name",
+                 "next", "open_index", "out_latency", "parked", "patience", "quorum", "reached", "refusable", "role",
+                 "round", "time", "uncharged", "uncharged_most", "unread", "vertex", "watchers", "ways", "worker")
 
     def __init__(self, id: int, name: str, role: str, vertex: int, worker: int, out_latency: int):
         self.id, self.name, self.role, self.vertex, self.worker = id, name, role, vertex, worker
@@ -303,6 +326,7 @@ class KNode:
         self.epoch = 0                          # invalidates timers and computations that no longer count
         self.local_seq = 0                      # of its own calendar entries
         self.computing: bool = False
+        self.charge: Charge | None = None       # of its battery; None: it has none
         self.group: dict[int, int] | None = None    # with whom its computation may be done: node -> due, itself too
         self.patience: Patience | None = None
         self.next: NextRound | None = None

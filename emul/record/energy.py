@@ -5,12 +5,13 @@
 
 compute_s: of all its computations, as long as they went on. send_s, receive_s: bytes that crossed the node's own links
 over their rate, the mean one of a rate that varies; a link without a rate takes no time. A message that is forwarded
-costs the node that forwards it both. idle_s: what the run lasted without compute_s, and without the time that the node
-was down.
+costs the node that forwards it both; what was lost on a link, or came to a node that was down, was not received.
+idle_s: what the run lasted without compute_s, and without the time that the node was down.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +42,8 @@ COLUMNS = {
     "send_j": "of sending",
     "receive_j": "of receiving",
     "joules": "all of them",
+    "battery_j": "what its battery had at the start; null: it has none",
+    "left_j": "of these what was left at the end",
 }
 
 
@@ -54,6 +57,7 @@ class Power:
     compute_w: float
     send_w: float
     receive_w: float
+    battery_j: float | None = None      # at the start; None: it has no battery
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,11 @@ def energy_of(run: Derived, drawn: Drawn) -> dict[str, list[Any]]:
               "send_j": watts["send_w"] * send, "receive_j": watts["receive_w"] * receive}
     columns = {"up_s": up, "compute_s": compute, "send_s": send, "receive_s": receive, **joules,
                "joules": sum(joules.values(), np.zeros(n))}
-    return {"node": list(range(n)), "name": list(run.header["names"]), "role": list(run.header["roles"]),
+    batteries = [None if one is None else one.battery_j for one in drawn.powers]
+    left = [None if has is None else max(has - used, 0.0)
+            for has, used in zip(batteries, columns["joules"].tolist(), strict=True)]
+    return {"battery_j": batteries, "left_j": left, "node": list(range(n)),
+            "name": list(run.header["names"]), "role": list(run.header["roles"]),
             "device": [None if one is None else one.device for one in drawn.powers],
             "kind": [None if one is None else one.kind for one in drawn.powers],
             **{name: column.tolist() for name, column in columns.items()}}
@@ -105,7 +113,9 @@ def energy_table(columns: Mapping[str, Sequence[Any]]) -> pa.Table:
     import pyarrow as pa
 
     texts = {name: pa.array(columns[name], pa.string()) for name in ("name", "role", "device", "kind")}
-    return pa.table({name: texts[name] if name in texts else pa.array(columns[name]) for name in COLUMNS})
+    floats = {name: pa.array(columns[name], pa.float64()) for name in ("battery_j", "left_j")}
+    return pa.table({name: (texts | floats)[name] if name in texts | floats else pa.array(columns[name])
+                     for name in COLUMNS})
 
 
 def write_energy(folder: Path, columns: Mapping[str, Sequence[Any]]) -> None:
@@ -141,18 +151,34 @@ def _down_ns(table: Table, n: int, end: int) -> np.ndarray:
 def _air_s(run: Derived, drawn: Drawn, n: int) -> tuple[np.ndarray, np.ndarray]:
     """(seconds that the links of each node carried what left it, ... what came to it)."""
     node_at = {vertex: node for node, vertex in enumerate(run.header["vertices"])}
-    bits: dict[tuple[int, int], int] = {}
-    for kind in (rows.SEND, rows.HOP):
-        part = run.table[kind]
-        for vertex, following, wire in zip(part["vertex"].tolist(), part["next"].tolist(), part["wire"].tolist(),
-                                           strict=True):
-            if vertex >= 0:
-                bits[vertex, following] = bits.get((vertex, following), 0) + 8 * wire
+    sent, received = _carried(run)
     send, receive = np.zeros(n), np.zeros(n)
-    for (vertex, following), count in sorted(bits.items()):
-        seconds = count / drawn.rate(vertex, following)
-        if vertex in node_at:
-            send[node_at[vertex]] += seconds
-        if following in node_at:
-            receive[node_at[following]] += seconds
+    for found, bits, side in ((send, sent, 0), (receive, received, 1)):
+        for ends, count in sorted(bits.items()):
+            if ends[side] in node_at:
+                found[node_at[ends[side]]] += count / drawn.rate(*ends)
     return send, receive
+
+
+def _carried(run: Derived) -> tuple[Counter[tuple[int, int]], Counter[tuple[int, int]]]:
+    """(bits that were sent on each link, (vertex, next); of these those that a living node received)."""
+    lost, ended = run.table[rows.LOST], run.table[rows.DELIVER]
+    missed = set(zip(*(lost[name].tolist() for name in ("source", "seq", "vertex", "next")), strict=True))
+    down = {(source, seq) for source, seq, fate in zip(
+        *(ended[name].tolist() for name in ("source", "seq", "fate")), strict=True) if fate == rows.TO_ENDED}
+    sent: Counter[tuple[int, int]] = Counter()
+    received: Counter[tuple[int, int]] = Counter()
+    vertices, target = run.header["vertices"], {}
+    hops = [run.table[rows.SEND], run.table[rows.HOP]]
+    for source, seq, to in zip(*(hops[0][name].tolist() for name in ("source", "seq", "target")), strict=True):
+        target[source, seq] = vertices[to]
+    for part in hops:
+        for source, seq, vertex, following, wire in zip(
+                *(part[name].tolist() for name in ("source", "seq", "vertex", "next", "wire")), strict=True):
+            if vertex < 0:
+                continue
+            sent[vertex, following] += 8 * wire
+            last = (source, seq) in down and target[source, seq] == following
+            if not last and (source, seq, vertex, following) not in missed:
+                received[vertex, following] += 8 * wire
+    return sent, received

@@ -26,7 +26,7 @@ from emul.base.streams import key64, uniform_at
 from emul.network.models.csvfile import read
 from emul.scenario.faults import matches
 from emul.scenario.sections import Section, absolute, without_none
-from emul.scenario.values import Text, nearest
+from emul.scenario.values import Positive, Text, nearest
 
 SHIPPED = Path(__file__).with_name("devices.csv")
 _NUMBERS = ("speed", "memory_mb", "idle_w", "compute_w", "send_w", "receive_w")
@@ -53,6 +53,7 @@ class DeviceRule:
 
     match: str
     weights: Mapping[str, float]
+    battery_j: float | None = None      # what each of them has at the start; None: no battery, or one that lasts
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,10 @@ class Devices:
         known = self.devices()
         return [None if rule is None else known[_drawn(rule, seed, name)]
                 for name in names for rule in [self._rule(name)]]
+
+    def batteries(self, names: Sequence[str]) -> list[float | None]:
+        """What each node's battery has at the start, in joules; None: it has none."""
+        return [None if rule is None else rule.battery_j for name in names for rule in [self._rule(name)]]
 
     def _rule(self, name: str) -> DeviceRule | None:
         return next((rule for rule in reversed(self.rules) if matches(name, rule.match)), None)
@@ -135,6 +140,7 @@ def _weights(value: Any) -> dict[str, float]:
 class DeviceNodes(Section):
     match: Text
     device: Annotated[dict[str, float], PlainValidator(_weights, json_schema_input_type=str | dict[str, float])]
+    battery: Positive | None = None
 
 
 class DevicesRule(Section):
@@ -146,7 +152,8 @@ def devices_value(rule: DevicesRule | None, base: Path) -> Devices | None:
     """The plain value; `table` is looked for beside the scenario."""
     if rule is None:
         return None
-    return Devices(tuple(DeviceRule(one.match, one.device) for one in rule.nodes), absolute(rule.table, base))
+    rules = tuple(DeviceRule(one.match, one.device, one.battery) for one in rule.nodes)
+    return Devices(rules, absolute(rule.table, base))
 
 
 def devices_document(devices: Devices | None) -> dict[str, Any] | None:
@@ -154,7 +161,8 @@ def devices_document(devices: Devices | None) -> dict[str, Any] | None:
     if devices is None:
         return None
     return without_none(table=None if devices.table is None else str(devices.table),
-                        nodes=[{"match": rule.match, "device": dict(rule.weights)} for rule in devices.rules])
+                        nodes=[without_none(match=rule.match, device=dict(rule.weights), battery=rule.battery_j)
+                               for rule in devices.rules])
 
 
 def unknown_devices(devices: Devices) -> list[tuple[int, str, str]]:

@@ -132,7 +132,7 @@ def _scheme(plugins: Sequence[str]) -> Schema:
 
 def _of_entry(module: types.ModuleType) -> Schema:
     head = (module.__doc__ or "").strip().splitlines()
-    codes = {COMPRESS: {"type": ["string", "object"], "description": "A codec of updates, or {up: codec, down: codec}."}}
+    codes = {COMPRESS: {"type": ["string", "object"], "description": "A codec of updates, or {up: codec, down: codec}"}}
     return {"name": {"type": "string", "description": head[0] if head else ""},
             LABEL: {"type": "string", "description": "What tables and figures call this entry."},
             PLACES: {"type": "object", "description": "Role of the scheme -> node of the topology.",

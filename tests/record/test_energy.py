@@ -11,6 +11,7 @@ from emul.record.energy import COLUMNS
 from emul.record.journal import RecordError
 from emul.record.tables import load_run
 from emul.scenario import loads
+from emul.workers.pool import Workers
 from emul.workers.twin import Twin
 
 TABLE = ("device,kind,speed,memory_mb,idle_w,compute_w,send_w,receive_w,source\n"
@@ -73,6 +74,46 @@ def test_a_node_that_is_down_draws_nothing(written: str, tmp_path: Path) -> None
     run = load_run(str(result.directory))
     client = run.energy[run.energy.name == "client1"].iloc[0]
     assert client.up_s == pytest.approx(run.summary["virtual_seconds"] - 1.5)
+
+
+def battery(text: str, joules: float) -> str:
+    return text.replace("device: small}", f"device: small, battery: {joules}}}")
+
+
+def test_a_battery_that_runs_out_is_a_crash_for_good(written: str, tmp_path: Path) -> None:
+    """Idle 1 W until the model comes, then 3 W: the battery is empty in the middle of the first training."""
+    result, = engine.run(loads(battery(written, 4)), workers=Twin(), out=tmp_path / "runs")
+    run = load_run(str(result.directory))
+    client = run.energy[run.energy.name == "client1"].iloc[0]
+    model = run.messages[(run.messages.type == "Model") & (run.messages.target_name == "client1")].iloc[0]
+    came = model.arrived_ns / 1e9
+    left = 4 - came - 0.25 * 8 * model.wire_bytes / 2e6
+    assert client.up_s == pytest.approx(came + left / 3)
+    assert client.joules == pytest.approx(4)
+    assert (client.battery_j, client.left_j) == (4, pytest.approx(0, abs=1e-6))
+    assert run.summary["invariants"] == "hold"
+    assert run.rounds.received.tolist() == [1, 1]
+    assert run.messages[run.messages.target_name == "client1"].fate.tolist()[1:] == ["to_ended"]
+    assert engine.replay(result.directory, Twin()) == run.summary["digest"]
+
+
+def test_a_battery_that_lasts_changes_nothing_and_its_books_are_those_of_the_table(
+        written: str, tmp_path: Path, pools: list[Workers]) -> None:
+    plain, = engine.run(loads(written), workers=Twin(), out=tmp_path / "plain")
+    charged, = engine.run(loads(battery(written, 1000)), workers=pools[1], out=tmp_path / "charged")
+    assert plain.summary is not None
+    assert charged.summary is not None
+    assert charged.summary["digest"] == plain.summary["digest"]
+    energy = load_run(str(charged.directory)).energy
+    assert energy.left_j.dropna().tolist() == pytest.approx([1000 - energy.joules[1]])
+
+
+@pytest.mark.parametrize("joules", [1.0, 5.0, 9.0, 13.0])
+def test_what_was_drawn_when_it_ran_out_is_what_the_battery_had(written: str, tmp_path: Path, joules: float) -> None:
+    """Whatever the node was doing then: the kernel's reckoning against that of the journal."""
+    text = battery(written, joules).replace("rounds: 2", "rounds: 6")
+    result, = engine.run(loads(text), workers=Twin(), out=tmp_path / "runs")
+    assert load_run(str(result.directory)).energy.joules[1] == pytest.approx(joules, rel=1e-6)
 
 
 def test_without_devices_there_is_no_energy(written: str, tmp_path: Path) -> None:
