@@ -15,14 +15,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from emul.learning import NodeTask
 from emul.primitives.means import weighted_sum
+from emul.primitives.selection import Written, choose
+from emul.protocols import selection as selecting
 from emul.protocols import updates
 from emul.protocols.demands import both, shaped, weighed
 from emul.protocols.rounds import finite
+from emul.protocols.selection import Selecting
 from emul.protocols.updates import Compression, Mirror, PackedModel, PackedUpdate, Sent
 from emul.roles.node import Node
 from emul.wire import Message, Vector
@@ -45,13 +49,14 @@ class Trained(Message):
     samples: int
 
 
-MESSAGES = (Shared, Trained, PackedModel, PackedUpdate)
+MESSAGES = (Shared, Trained, PackedModel, PackedUpdate, *selecting.MESSAGES)
 
 
 @dataclass
 class ServerState:
     shared: Vector
     mirror: Mirror = field(default_factory=Mirror)
+    selecting: Selecting | None = None
 
 
 @dataclass
@@ -60,38 +65,56 @@ class ClientState:
     sent: Sent = field(default_factory=Sent)
 
 
-async def personal_server(node: Node, part: str, deadline_s: float | None) -> None:
-    """Rounds of the server: average the shared part, weighted by samples."""
-    s = node.state(ServerState(node.task.initial_parameters()[node.task.part(part)]))
+async def personal_server(node: Node, part: str, deadline_s: float | None, selection: Written | None = None) -> None:
+    """Rounds of the server: average the shared part, weighted by samples. selection: a rule that chooses who takes part
+    (`emul.protocols.selection`); None: all clients do."""
+    s = node.state(ServerState(node.task.initial_parameters()[node.task.part(part)],
+                               selecting=selecting.begin(selection)))
     how = updates.compression(node, part=part)
     async for round_ in node.rounds():
         with round_:
-            await updates.send_model(node, how, s.mirror, node.clients, s.shared, Shared)
-            got = await gather_trained(node, how, s, deadline_s)
+            cohort = node.clients
+            if s.selecting is not None:
+                cohort = await s.selecting.cohort(node, s.shared, len(node.clients), deadline_s)
+            if s.selecting is None or not s.selecting.probed:
+                await updates.send_model(node, how, s.mirror, cohort, s.shared, Shared)
+            got = await gather_trained(node, how, s, cohort, deadline_s)
+            if s.selecting is not None:
+                await s.selecting.learn(node, {k: trained.samples for k, trained in got.items()})
             s.shared = finite(await node.compute("aggregate", mean_of, s.shared, got, work=len(got) * s.shared.size))
             node.report(received=len(got), uploaded=len(got) * s.shared.size)
 
 
-async def gather_trained(node: Node, how: Compression, s: ServerState, deadline_s: float | None) -> dict[int, Trained]:
+async def gather_trained(node: Node, how: Compression, s: ServerState, cohort: list[int], deadline_s: float | None,
+                         ) -> dict[int, Trained]:
     """{client: its shared part}, ascending, of those that came in time."""
+    rule = None if s.selecting is None else partial(s.selecting.gather, node, deadline_s)
     if how.up is None:
         sound = both(shaped(parameters=s.shared.shape), weighed)
-        got = await node.gather(Trained, node.clients, timeout_s=deadline_s, accept=sound)
+        got = await (node.gather(Trained, cohort, timeout_s=deadline_s, accept=sound) if rule is None else
+                     rule(Trained, sound))
         updates.answered(node, how, s.mirror, got)
         return got
     sent = s.shared if s.mirror.model is None else s.mirror.model
-    steps = await updates.gather_updates(node, how, s.mirror, node.clients, sent.size, deadline_s)
+    steps = await updates.gather_updates(node, how, s.mirror, cohort, sent.size, deadline_s, rule)
     return {k: Trained(sent + step.delta, step.samples) for k, step in steps.items()}
 
 
-async def personal_client(node: Node, part: str, train: Train) -> None:
-    """Train from the own model with the shared part put in."""
+async def personal_client(node: Node, part: str, train: Train, selection: Written | None = None) -> None:
+    """Train from the own model with the shared part put in. selection: as at the server."""
     places = node.task.part(part)
     s = node.state(ClientState(node.task.initial_parameters()))
-    how = updates.compression(node, part=part)
+    how, p = updates.compression(node, part=part), None if selection is None else choose(selection)
     async for round_ in node.rounds(of=node.server):
         with round_:
-            shared = await updates.receive_model(node, how, s.sent, places.size, Shared)
+            taking_part, shared = await selecting.asked(node, p, lambda part: merged(s.model, places, part),
+                                                        places.size)
+            if not taking_part:
+                continue
+            if shared is None:
+                shared = await updates.receive_model(node, how, s.sent, places.size, Shared)
+            if p is not None:
+                await selecting.tell(node, p, merged(s.model, places, shared))
             s.model = await node.compute("train", train, node.task, merged(s.model, places, shared))
             node.report(s.model, evaluate=node.task.evaluate_own)
             if how.up is None:

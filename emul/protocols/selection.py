@@ -158,8 +158,12 @@ def sensible(message: Told) -> None:
 
 # --- at a client --------------------------------------------------------------------------------------------------
 
-async def asked(node: Node, p: Common | None) -> tuple[bool, Vector | None]:
-    """What comes before the model: (whether this client takes part, the model if it has come already)."""
+async def asked(node: Node, p: Common | None, whole: Callable[[Vector], Vector] | None = None, size: int | None = None,
+                ) -> tuple[bool, Vector | None]:
+    """What comes before the model: (whether this client takes part, the model if it has come already).
+
+    whole: of a scheme that shares a part of its model, `size` numbers, what makes it the model whose loss is told.
+    """
     if p is None or not p.asks:
         return True, None
     model = None
@@ -168,10 +172,10 @@ async def asked(node: Node, p: Common | None) -> tuple[bool, Vector | None]:
         node.send(node.server, Here())
     else:
         assert isinstance(p, PowerOfChoice)
-        probe = await node.recv(Probe, node.server, accept=shaped(parameters=(node.task.dimension,)))
+        probe = await node.recv(Probe, node.server, accept=shaped(parameters=(size or node.task.dimension,)))
         model = probe.parameters
-        most = p.batch if p.loss == "cpow_d" else 0
-        node.send(node.server, Told(await node.compute("probe", mean_loss, node.task, model, most)))
+        most, judged = p.batch if p.loss == "cpow_d" else 0, model if whole is None else whole(model)
+        node.send(node.server, Told(await node.compute("probe", mean_loss, node.task, judged, most)))
     verdict = await node.recv(Verdict, node.server)
     return verdict.chosen, model
 

@@ -9,11 +9,12 @@ never sent.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from emul.learning import NodeTask
 from emul.protocols import personal
 from emul.protocols.personal import personal_client, personal_server
+from emul.protocols.selection import wrong_selection
 from emul.roles import Node, Vector, World, checks
 
 
@@ -21,10 +22,11 @@ from emul.roles import Node, Vector, World, checks
 class Params:
     shared: Literal["convolutions", "representation"] = "convolutions"
     deadline_s: float | None = None     # of a round at the server; None: until the fates are known
+    selection: str | dict[str, Any] | None = None       # as in fedavg: a rule that chooses who takes part
 
 
 async def server(node: Node, p: Params) -> None:
-    await personal_server(node, p.shared, p.deadline_s)
+    await personal_server(node, p.shared, p.deadline_s, p.selection)
 
 
 async def client(node: Node, p: Params) -> None:
@@ -32,7 +34,7 @@ async def client(node: Node, p: Params) -> None:
         delta, _ = task.local_update(model)
         return model + delta
 
-    await personal_client(node, p.shared, train)
+    await personal_client(node, p.shared, train, p.selection)
 
 
 MESSAGES = personal.MESSAGES
@@ -41,7 +43,7 @@ ROLES = {"server": server, "client": client}
 
 def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
-    return checks.times(deadline=params.deadline_s)
+    return wrong_selection(params.selection, world) + checks.times(deadline=params.deadline_s)
 
 EXAMPLE = """
 emul: 1

@@ -8,11 +8,13 @@ mu = 0 is FedAvg. What is evaluated are the clients' own models w_k, after their
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from emul.learning import NodeTask
 from emul.learning.objectives import Proximal
 from emul.protocols import personal
 from emul.protocols.personal import personal_client, personal_server
+from emul.protocols.selection import wrong_selection
 from emul.roles import Node, Vector, World, checks
 
 
@@ -20,10 +22,11 @@ from emul.roles import Node, Vector, World, checks
 class Params:
     mu: float = 0.01                    # weight of the proximal term
     deadline_s: float | None = None     # of a round at the server; None: until the fates are known
+    selection: str | dict[str, Any] | None = None       # as in fedavg: a rule that chooses who takes part
 
 
 async def server(node: Node, p: Params) -> None:
-    await personal_server(node, "all", p.deadline_s)
+    await personal_server(node, "all", p.deadline_s, p.selection)
 
 
 async def client(node: Node, p: Params) -> None:
@@ -31,7 +34,7 @@ async def client(node: Node, p: Params) -> None:
         delta, _ = task.minimise(model, task.objective + Proximal(p.mu))
         return model + delta
 
-    await personal_client(node, "all", train)
+    await personal_client(node, "all", train, p.selection)
 
 
 MESSAGES = personal.MESSAGES
@@ -40,7 +43,8 @@ ROLES = {"server": server, "client": client}
 
 def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
-    return checks.times(deadline=params.deadline_s) + checks.not_negative(mu=params.mu)
+    return (checks.times(deadline=params.deadline_s) + checks.not_negative(mu=params.mu)
+            + wrong_selection(params.selection, world))
 
 EXAMPLE = """
 emul: 1

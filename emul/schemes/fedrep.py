@@ -9,11 +9,12 @@ u: everything but the last layer, or the convolutions alone (what the traffic of
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from emul.learning import NodeTask
 from emul.protocols import personal
 from emul.protocols.personal import personal_client, personal_server
+from emul.protocols.selection import wrong_selection
 from emul.roles import Node, Vector, World, checks
 
 
@@ -23,10 +24,11 @@ class Params:
     body_epochs: int = 1
     shared: Literal["representation", "convolutions"] = "representation"
     deadline_s: float | None = None     # of a round at the server; None: until the fates are known
+    selection: str | dict[str, Any] | None = None       # as in fedavg: a rule that chooses who takes part
 
 
 async def server(node: Node, p: Params) -> None:
-    await personal_server(node, p.shared, p.deadline_s)
+    await personal_server(node, p.shared, p.deadline_s, p.selection)
 
 
 async def client(node: Node, p: Params) -> None:
@@ -36,7 +38,7 @@ async def client(node: Node, p: Params) -> None:
         body, _ = task.local_update(model, epochs=p.body_epochs, only="representation")
         return model + body
 
-    await personal_client(node, p.shared, train)
+    await personal_client(node, p.shared, train, p.selection)
 
 
 MESSAGES = personal.MESSAGES
@@ -45,7 +47,7 @@ ROLES = {"server": server, "client": client}
 
 def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
-    return checks.times(deadline=params.deadline_s) + checks.at_least(
+    return wrong_selection(params.selection, world) + checks.times(deadline=params.deadline_s) + checks.at_least(
         0, "a number of epochs, 0 or more", head_epochs=params.head_epochs, body_epochs=params.body_epochs)
 
 EXAMPLE = """

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from emul.primitives.compress import Sign
-from emul.protocols import noisy_gradients, updates
+from emul.protocols import noisy_gradients, rounds
 from emul.protocols.rounds import synchronous_client, synchronous_server
+from emul.protocols.selection import wrong_selection
 from emul.protocols.updates import Update
 from emul.roles import Node, Vector, World, checks
 
@@ -28,13 +30,15 @@ class Params:
     lr: float = 0.001                   # how far every coordinate moves
     fraction: float = 1.0               # of the clients, drawn each round
     deadline_s: float | None = None     # None: wait until the fate of every vote is known
+    selection: str | dict[str, Any] | None = None       # as in fedavg: a rule that chooses who takes part
 
 
 async def server(node: Node, p: Params) -> None:
     async def aggregate(model: Vector, votes: dict[int, Update]) -> Vector:
         return await node.compute("aggregate", voted, model, votes, p.lr, work=len(votes) * model.size)
 
-    await synchronous_server(node, aggregate, fraction=p.fraction, deadline_s=p.deadline_s, up=VOTES)
+    await synchronous_server(node, aggregate, fraction=p.fraction, deadline_s=p.deadline_s, up=VOTES,
+                             selection=p.selection)
 
 
 def voted(model: Vector, votes: Mapping[int, Update], lr: float) -> Vector:
@@ -50,11 +54,11 @@ async def client(node: Node, p: Params) -> None:
     async def train(model: Vector) -> tuple[Vector, int]:
         return await node.compute("train", node.task.gradient, model)
 
-    await synchronous_client(node, train, up=VOTES)
+    await synchronous_client(node, train, up=VOTES, selection=p.selection)
 
 
 HONEST = noisy_gradients.honest_gradient        # whose signs are sent
-MESSAGES = updates.MESSAGES
+MESSAGES = rounds.MESSAGES
 ROLES = {"server": server, "client": client}
 STATELESS = ("client",)
 
@@ -63,7 +67,7 @@ def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
     own = ["compress.up: signsgd sends signs, which no other codec can carry"] if "up" in world.compress else []
     return (checks.positive(lr=params.lr) + checks.fractions(fraction=params.fraction)
-            + checks.times(deadline=params.deadline_s) + own)
+            + checks.times(deadline=params.deadline_s) + wrong_selection(params.selection, world) + own)
 
 
 EXAMPLE = """

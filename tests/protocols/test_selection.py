@@ -14,7 +14,7 @@ from emul.protocols.rounds import Model, Update
 from emul.protocols.selection import Call, Here, Probe, Told, Verdict
 from emul.record.journal import MemoryJournal
 from emul.scenario import loads
-from emul.schemes import fedavg
+from emul.schemes import fedavg, fedper
 from emul.testing import Ran, check_scheme, drive
 from emul.testing.drive import Driven
 from emul.workers.twin import Twin
@@ -172,7 +172,8 @@ compute: {mode: zero}
 schemes: [{name: SCHEME, deadline: 30 s, selection: RULE}]
 stop: {rounds: 6}
 """
-COSTS = {"client/train": 0.5, "client/measure": 0.01, "client/probe": 0.01, "server/aggregate": 0.001}
+COSTS = {"client/train": 0.5, "client/measure": 0.01, "client/probe": 0.01, "server/aggregate": 0.001,
+         "client/encode": 0.001, "server/decode": 0.001}
 
 
 def run(rule: str, scheme: str = "fedavg") -> Ran:
@@ -225,9 +226,14 @@ def test_over_selection_is_faster_than_waiting_for_everybody():
     assert run("{uniform: {count: 4, over: 2}}").kernel.end_ns < run("uniform").kernel.end_ns / 2
 
 
-def test_robust_schemes_select_too():
-    ran = run("{uniform: {count: 5}}", "krum")
-    assert [row[4]["received"] for row in ran.rows if row[0] == R.REPORT and "received" in row[4]] == [5] * 6
+@pytest.mark.parametrize(("scheme", "rule"), [
+    ("krum", "{uniform: {count: 5}}"), ("signsgd", "{oort: {count: 5, step: 1 s}}"),
+    ("fedprox", "{tifl: {count: 5, tiers: 1}}"), ("fedprox", "{power_of_choice: {count: 5, candidates: 6}}")])
+def test_other_synchronous_schemes_select_too(scheme: str, rule: str):
+    ran = run(rule, scheme)
+    received = [row[4]["received"] for row in ran.rows if row[0] == R.REPORT and "received" in row[4]]
+    assert received[1:] == [5] * 5                          # in the first round tifl profiles all
+    assert not ran.summary["violations"]
 
 
 @pytest.mark.parametrize(("rule", "said"), [
@@ -240,6 +246,12 @@ def test_a_wrong_rule_is_an_error_of_the_scenario(rule: str, said: str):
 
 RULES = ["{oort: {count: 3, step: 1 s, over: 1.3}}", "{power_of_choice: {count: 2, candidates: 4}}",
          "{available: {count: 2, window: 200 ms, prefer: rare}}", "{tifl: {count: 2, tiers: 2, interval: 1}}"]
+
+
+@pytest.mark.slow
+def test_a_scheme_that_shares_a_part_of_its_model_conforms_with_a_rule_that_probes():
+    text = fedper.EXAMPLE.replace("deadline: 1 s", f"deadline: 1 s, selection: {RULES[1]}")
+    check_scheme("fedper", text, pools=[])
 
 
 @pytest.mark.slow
