@@ -12,7 +12,8 @@ A scheme has a parameter `selection`, None by default, and its roles call, in th
     client      asked, then its training, then tell
 
 K is `count` of the rule, or what the scheme's fraction comes to; ceil(over K) are chosen. What candidates answer is
-waited for until the scheme's deadline, or the window of the rule. Bytes of the arrays, without headers: Probe 4 d.
+waited for until the scheme's deadline, or the window of the rule. To choose is a computation of the server, "select",
+among so many clients. Bytes of the arrays, without headers: Probe 4 d.
 """
 
 from __future__ import annotations
@@ -95,9 +96,11 @@ class Selecting:
         rng = generator(node.seed, "selection", node.name, node.round)
         candidates, answers = list[int](), dict[int, float]()
         if self.p.asks:
-            candidates = self.rule.candidates(rng, node.clients, count)
+            candidates = await node.compute("select", self.rule.candidates, rng, node.clients, count,
+                                            work=len(node.clients))
             answers = await ask(node, self.p, candidates, model, deadline_s)
-        self.chosen = self.rule.choose(rng, node.clients, count, node.round, answers)
+        self.chosen = await node.compute("select", self.rule.choose, rng, node.clients, count, node.round, answers,
+                                         work=len(node.clients))
         node.broadcast([k for k in candidates if k in self.chosen], Verdict(True))
         node.broadcast([k for k in candidates if k not in self.chosen], Verdict(False))
         if not self.chosen:

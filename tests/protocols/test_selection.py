@@ -173,7 +173,7 @@ schemes: [{name: SCHEME, deadline: 30 s, selection: RULE}]
 stop: {rounds: 6}
 """
 COSTS = {"client/train": 0.5, "client/measure": 0.01, "client/probe": 0.01, "server/aggregate": 0.001,
-         "client/encode": 0.001, "server/decode": 0.001}
+         "server/select": 0.001, "client/encode": 0.001, "server/decode": 0.001}
 
 
 def run(rule: str, scheme: str = "fedavg") -> Ran:
