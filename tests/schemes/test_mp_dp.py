@@ -232,7 +232,7 @@ def test_an_unknown_preset_is_an_error_of_the_scenario() -> None:
 @pytest.mark.parametrize(("params", "blocks", "octets"), [
     ("preset: sound", 1, 8), ("preset: masked", 12, 8), ("preset: masked, additive: compact", 3, 8),
     ("preset: sound, ring_bits: 32", 1, 4), ("preset: paper", 12, 8), ("masks: real", 1, 4)])
-def test_bytes_of_an_upload_are_those_of_section_9(params: str, blocks: int, octets: int) -> None:
+def test_check_15_bytes_of_an_upload_are_those_of_section_9(params: str, blocks: int, octets: int) -> None:
     done = Done(params, rounds=1)
     kinds = {"Masked", "Blocks"}
     sizes = {row[6] for row in done.world.rows if row[0] == R.SEND and row[5] in kinds}

@@ -1,0 +1,110 @@
+"""Seconds of computing in a round of MP-DP and of its baselines at ResNet20's size, with 5 and with 100 clients.
+
+    python -m benchmarks.mp_dp_costs
+
+What is heavy is what schemes declare: measured costs of one core in `emul.primitives.he`. What is light (a plain
+gradient, one of a disguised model, masks, sums, recovery) is measured here: CPU seconds of one thread, batch of 64.
+Clients work beside each other, so a round is one client and the server. Half of the clients are honest: tbar = K / 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from benchmarks.bench_mp_dp import BATCH, CLASSES, SHAPE, seconds
+from emul.base.streams import generator
+from emul.learning import functional
+from emul.learning.disguise import BlockScalars, Disguise
+from emul.learning.objectives import Batch
+from emul.learning.parameters import FlatModule
+from emul.learning.residual import resnet20
+from emul.primitives import ring
+from emul.primitives.crypto.masks import mask_input, sum_ring
+from emul.primitives.he import mife, paillier, threshold
+from emul.protocols.mp_dp.algebra import Law, drawn, recovered
+from emul.schemes import hybrid_alpha, pile, tp_smc
+
+BITS = 2048
+
+
+def threshold_seconds(clients: int, up: int, opened: int) -> tuple[float, float]:
+    """(a client, the server) of a sum under threshold Paillier: `up` ciphertexts of each client, `opened` decrypted."""
+    each, tbar = paillier.seconds(BITS), (clients + 1) // 2
+    client = up * each.encrypt + opened * threshold.partial_seconds(BITS, clients)
+    return client, (clients - 1) * up * each.add + opened * threshold.combine_seconds(
+        BITS, range(1, tbar + 1), clients)
+
+
+def declared(clients: int, d: int, outputs: int = CLASSES) -> dict[str, tuple[float, float]]:
+    """{scheme: (a client, the server)}, in the order of the paper's Table I."""
+    found = {"tp_smc": threshold_seconds(clients, *[-(-d // ((BITS - 2) // tp_smc.SLOT))] * 2),
+             "hybrid_alpha": (mife.encrypt_seconds(d), mife.decrypt_seconds(d, clients,
+                                                                            clients << hybrid_alpha.VALUE))}
+    packed = -(-3 * d // ((BITS - 2) // pile.SLOT))
+    return found | {"pile, packed": threshold_seconds(clients, packed, packed),
+                    "pile, recover_under_he": threshold_seconds(clients, 3 * d, d),
+                    "pile": threshold_seconds(clients, 3 * d, 3 * d),
+                    "pile, additive: full": threshold_seconds(clients, *[(outputs + 2) * d] * 2)}
+
+
+def measured(clients: int) -> dict[str, tuple[float, float]]:
+    """{scheme: (a client, the server)} of what is light."""
+    torch.set_num_threads(1)
+    rng = generator(1, "bench/mp_dp costs")
+    model = FlatModule(resnet20(SHAPE, CLASSES))
+    disguise, true = Disguise(model, SHAPE), model.read()
+    batch = Batch(torch.from_numpy(rng.standard_normal((BATCH, *SHAPE), dtype=np.float32)),
+                  torch.from_numpy(rng.integers(0, CLASSES, BATCH)))
+    known = drawn(disguise, Law("log_uniform", 1.5, "off", 1), rng)
+    hidden = torch.from_numpy(disguise.disguised(true, known.secrets).astype(np.float32))
+    run = disguise.forward(disguise.transitions(known.secrets).astype(np.float32))
+    one, d = BlockScalars(None, CLASSES, False), model.dimension
+    own = rng.standard_normal(d) * 1e-3
+    near = {j: rng.bytes(32) for j in range(2, 2 + min(10, clients - 1))}       # n = 5 picks, and who picked
+
+    def local() -> None:
+        functional.gradients(model, torch.from_numpy(true), batch, one)
+
+    def disguised() -> None:
+        functional.gradients(model, hidden, batch, one, run)
+
+    def hide() -> np.ndarray:
+        return mask_input(ring.encode(own + rng.normal(0, 0.1, d), 24, 64, clients), 1, rng.bytes(32), near)
+
+    word = hide()
+
+    def unhide() -> None:                       # one self mask a client is expanded again
+        total = sum_ring([word] * clients, d, np.uint64)
+        for _ in range(clients):
+            mask_input(total, 1, bytes(32), {})
+        recovered(disguise, known, ring.decode(total, 24)[None])
+
+    took: Callable[[Callable[[], object]], float] = lambda f: seconds(f, 2)     # noqa: E731
+    updates, hidden_s = [own.astype(np.float32)] * clients, took(lambda: disguise.disguised(true, known.secrets))
+    return {"fedavg": (took(local), took(lambda: np.mean(updates, axis=0))),
+            "mp_dp": (took(disguised) + took(hide), took(unhide) + hidden_s)}
+
+
+def main() -> None:
+    d = FlatModule(resnet20(SHAPE, CLASSES)).dimension
+    print("| scheme | K = 5: client | server | round | K = 100: client | server | round |")
+    print("|---|---|---|---|---|---|---|")
+    few, many = ({**measured(clients), **declared(clients, d)} for clients in (5, 100))
+    for scheme, (client, server) in few.items():
+        cells = [client, server, client + server, *many[scheme], sum(many[scheme])]
+        print(f"| {scheme} | {' | '.join(map(shown, cells))} |")
+
+
+def shown(found: float) -> str:
+    """
+    >>> shown(0.1234), shown(75.2), shown(7200)
+    ('0.12 s', '1.3 min', '2.0 h')
+    """
+    return f"{found:.2g} s" if found < 60 else f"{found / 60:.1f} min" if found < 3600 else f"{found / 3600:.1f} h"
+
+
+if __name__ == "__main__":
+    main()
