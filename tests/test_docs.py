@@ -21,7 +21,7 @@ from emul.record.summary import Facts, summarise
 from emul.record.tables import COLUMNS, columns, derive
 from emul.roles import Node
 from emul.scenario import attacks as scenario_attacks
-from emul.scenario import churn, faults, links, load, loads, topology
+from emul.scenario import churn, devices, faults, links, load, loads, topology
 from emul.scenario import models as scenario_models
 from emul.scenario.schema import SECTIONS
 from emul.scenario.sections import Section
@@ -106,7 +106,7 @@ def test_whole_scenarios_in_the_documents_load(name: str) -> None:
         assert loads(block).warnings == []
 
 
-MODELS = {name: value for module in (scenario_models, scenario_attacks, topology, links, faults, churn)
+MODELS = {name: value for module in (scenario_models, scenario_attacks, topology, links, faults, churn, devices)
           for name, value in vars(module).items()
           if inspect.isclass(value) and issubclass(value, Section) and value is not Section}
 
