@@ -11,13 +11,15 @@ h. h depends on e' by <e', e_0> and s . e' alone: the best e' lies in the plane 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
-import torch
 
 from emul.attacks.fang import trim_range
 from emul.attacks.updates import Known, Vector
+
+if TYPE_CHECKING:
+    import torch
 
 _LIFTED = 0.05                          # the cosine of a start without trust, once it is lifted
 _ANGLES = np.linspace(0.0, np.pi / 2, 181)      # of `plane`
@@ -50,6 +52,8 @@ class Adaptive:
 
     def crafted(self, knows: Known) -> np.ndarray:
         """What the attackers say, (f, d) float32, in their order, each of the length of g_0."""
+        import torch  # here: who only looks at a scenario loads the names of attacks, and not torch
+
         reference = knows.honest.mean(axis=0) if knows.reference is None else knows.reference
         size = float(np.linalg.norm(reference))
         if size == 0:
@@ -71,6 +75,8 @@ class Adaptive:
     def _walk(self, game: Game, i: int, normal: torch.Generator) -> None:
         """`steps` steps of attacker i. h and lengths depend on inner products alone, which are made for all directions
         at once; the vector itself only at the end."""
+        import torch
+
         rows = np.empty((1 + self.steps, len(game.e0)), np.float32)         # e, u_1, u_2, ...
         torch.from_numpy(rows[1:]).normal_(0.0, float(np.sqrt(self.variance)), generator=normal)
         rows[0] = game.said[i]
