@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -77,7 +78,12 @@ def test_a_shell_completes_commands_and_options(monkeypatch: pytest.MonkeyPatch,
 @pytest.mark.slow
 def test_a_wheel_works_in_a_folder_without_a_checkout(tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path), str(ROOT)],
+    source = tmp_path / "source"            # building leaves folders behind
+    for name in ("emul", "scenarios", "topologies", "docs"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "emul.schema.json"):
+        shutil.copyfile(ROOT / name, source / name)
+    subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path), str(source)],
                    check=True, timeout=240, cwd=tmp_path)
     wheel, = tmp_path.glob("emul-*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())

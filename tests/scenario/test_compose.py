@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
+from emul import cli
 from emul.base.errors import ScenarioError
 from emul.scenario import Scenario, load
 
@@ -160,3 +162,14 @@ def test_every_shipped_scenario_can_be_extended_from_elsewhere(folder: Path) -> 
 def test_what_is_extended_does_not_change_the_digest(folder: Path) -> None:
     whole = load("below/base.yaml", ["name=top", "stop.rounds=1"])
     assert on_top("name: top\nstop: {rounds: 1}\n") == whole
+
+
+def test_commands_take_files_to_be_set_before_what_is_set_by_hand(
+        folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "more.yaml").write_text("schemes: [fedavg]\nstop: {rounds: 0}\n")
+    for last, code, said in (("stop.rounds=3", 0, "below/base.yaml: ok; schemes: fedavg\n"),
+                             ("seed=3", 2, "below/base.yaml: 1 error\n  more.yaml line 2  stop.rounds  0  expected")):
+        monkeypatch.setattr(sys, "argv", ["emul", "check", "below/base.yaml", "--set-file", "more.yaml", "--set", last])
+        with pytest.raises(SystemExit, match=f"^{code}$"):
+            cli.main()
+        assert said in "".join(capsys.readouterr())
