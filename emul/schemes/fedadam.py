@@ -15,13 +15,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from emul.primitives.means import weighted_sum
 from emul.protocols import rounds
 from emul.protocols.rounds import State, Update, synchronous_client, synchronous_server, train_once
+from emul.protocols.selection import wrong_selection
 from emul.roles import Node, Vector, World, checks
 
 Moments = tuple[np.ndarray, np.ndarray]             # m, v, (d,) float64 each
@@ -37,6 +38,7 @@ class Params:
     weights: Literal["samples", "uniform"] = "samples"      # of the mean
     fraction: float = 1.0               # of the clients, drawn each round
     deadline_s: float | None = None     # None: wait until the fate of every update is known
+    selection: str | dict[str, Any] | None = None       # as in fedavg: a rule that chooses who takes part
 
 
 async def server(node: Node, p: Params) -> None:
@@ -46,7 +48,7 @@ async def server(node: Node, p: Params) -> None:
                                            work=len(updates) * model.size)
         return found
 
-    await synchronous_server(node, aggregate, fraction=p.fraction, deadline_s=p.deadline_s)
+    await synchronous_server(node, aggregate, fraction=p.fraction, deadline_s=p.deadline_s, selection=p.selection)
 
 
 def moved(model: Vector, updates: Mapping[int, Update], before: Moments | None, p: Params,
@@ -68,7 +70,7 @@ def moved(model: Vector, updates: Mapping[int, Update], before: Moments | None, 
 
 
 async def client(node: Node, p: Params) -> None:
-    await synchronous_client(node, partial(train_once, node))
+    await synchronous_client(node, partial(train_once, node), selection=p.selection)
 
 
 HONEST = rounds.honest_update
@@ -82,7 +84,7 @@ def check(params: Params, world: World) -> list[str]:
     below_one = [f"{key} = {value}: expected a number in [0, 1)" for key, value in
                  (("beta1", params.beta1), ("beta2", params.beta2)) if not 0 <= value < 1]
     return (checks.positive(rate=params.rate, tau=params.tau) + checks.fractions(fraction=params.fraction)
-            + checks.times(deadline=params.deadline_s) + below_one)
+            + checks.times(deadline=params.deadline_s) + wrong_selection(params.selection, world) + below_one)
 
 
 EXAMPLE = """

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from emul.learning.solver import Sgd, Solver, steps_of
 from emul.primitives.means import weighted_sum
 from emul.protocols import rounds
 from emul.protocols.rounds import Update, synchronous_client, synchronous_server, train_once
+from emul.protocols.selection import wrong_selection
 from emul.roles import Node, Vector, World, checks
 
 
@@ -29,6 +31,7 @@ class Params:
     rate: float = 1.0                   # of the server
     fraction: float = 1.0               # of the clients, drawn each round
     deadline_s: float | None = None     # None: wait until the fate of every update is known
+    selection: str | dict[str, Any] | None = None       # as in fedavg: a rule that chooses who takes part
 
 
 async def server(node: Node, p: Params) -> None:
@@ -36,7 +39,7 @@ async def server(node: Node, p: Params) -> None:
         return await node.compute("aggregate", normalised, model, updates, node.task.solver, p.rate,
                                   work=len(updates) * model.size)
 
-    await synchronous_server(node, aggregate, fraction=p.fraction, deadline_s=p.deadline_s)
+    await synchronous_server(node, aggregate, fraction=p.fraction, deadline_s=p.deadline_s, selection=p.selection)
 
 
 def normalised(model: Vector, updates: Mapping[int, Update], solver: Solver, rate: float) -> Vector:
@@ -62,7 +65,7 @@ def weight_of_steps(solver: Solver, steps: int) -> float:
 
 
 async def client(node: Node, p: Params) -> None:
-    await synchronous_client(node, partial(train_once, node))
+    await synchronous_client(node, partial(train_once, node), selection=p.selection)
 
 
 HONEST = rounds.honest_update
@@ -74,7 +77,7 @@ STATELESS = ("client",)
 def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
     return (checks.positive(rate=params.rate) + checks.fractions(fraction=params.fraction)
-            + checks.times(deadline=params.deadline_s)
+            + checks.times(deadline=params.deadline_s) + wrong_selection(params.selection, world)
             + checks.plain_descent("fednova", world.task, momentum=True))
 
 

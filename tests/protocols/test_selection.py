@@ -228,6 +228,7 @@ def test_over_selection_is_faster_than_waiting_for_everybody():
 
 @pytest.mark.parametrize(("scheme", "rule"), [
     ("krum", "{uniform: {count: 5}}"), ("signsgd", "{oort: {count: 5, step: 1 s}}"),
+    ("fednova", "{available: {count: 5}}"), ("fedadam", "{uniform: {count: 5, over: 1.3}}"),
     ("fedprox", "{tifl: {count: 5, tiers: 1}}"), ("fedprox", "{power_of_choice: {count: 5, candidates: 6}}")])
 def test_other_synchronous_schemes_select_too(scheme: str, rule: str):
     ran = run(rule, scheme)
