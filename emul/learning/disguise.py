@@ -159,6 +159,12 @@ class Disguise:
         self._model.named(found)[self._last][...] += secrets.output[:, None]
         return found
 
+    def undisguised(self, hidden: Vector, secrets: Secrets) -> Vector:
+        """W, (d,) float64, of what `disguised` gave: for who knows the secrets."""
+        found = np.array(hidden, np.float64)
+        self._model.named(found)[self._last][...] -= secrets.output[:, None]
+        return found / self.multipliers(secrets)
+
     def transitions(self, secrets: Secrets) -> Vector:
         """Every diagonal of the disguised model one after the other, (diagonals,) float64: t, q of shortcuts, and eps
         of the channels of norms, which tell r to whoever gets them."""

@@ -62,6 +62,20 @@ def run(model: FlatModule, named: Mapping[str, Tensor], x: Any, training: bool =
         module.train(was)
 
 
+def penultimate(model: FlatModule, vector: Tensor, x: Any) -> Tensor | None:
+    """What feeds the last linear layer of the module, (B, n), as `forward` has it; None: it has no such layer."""
+    linear = [layer for layer in model.module.modules() if isinstance(layer, nn.Linear)]
+    if not linear:
+        return None
+    fed: list[Tensor] = []
+    handle = linear[-1].register_forward_pre_hook(lambda _, given: fed.append(given[0]))
+    try:
+        forward(model, vector, x)
+    finally:
+        handle.remove()
+    return fed[-1].flatten(1)
+
+
 def gradients(model: FlatModule, vector: Tensor, batch: Batch, scalars: Scalars,
               forward: Forward | None = None) -> Tensor:
     """Gradients (S, d) of S scalars of one forward pass over the batch, in training mode; 0 where nothing is trained.

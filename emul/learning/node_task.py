@@ -280,15 +280,51 @@ class NodeTask:
         positions, = first_batch(len(samples), self._task.solver, self._stream())
         return samples.take(positions)
 
-    def forward(self, parameters: Vector | Tensor, x: Any, training: bool = False) -> Outputs:
+    def planned(self) -> tuple[Batch, list[np.ndarray]]:
+        """(the samples that the next local training sees, tensors on the CPU; which of them each step takes), as the
+        solver would draw them."""
+        from emul.learning.training import batches
+
+        samples, stream = self._samples(), self._stream()
+        rng = generator(stream.seed, "batches", stream.node, stream.round, stream.call)
+        plan = list(batches(len(samples), self._task.solver, rng))
+        seen = np.unique(np.concatenate(plan)) if plan else np.zeros(0, np.int64)
+        return samples.take(seen), [np.searchsorted(seen, step) for step in plan]
+
+    def forward(self, parameters: Vector | Tensor, x: Any, training: bool = False,
+                through: Forward | None = None) -> Outputs:
         """The model as a function of (d,) parameters and inputs (B, *input_shape): outputs that are differentiable by
-        both. training: with dropout, from torch's generator, and with the statistics of the batch. CPU only."""
+        both. training: with dropout, from torch's generator, and with the statistics of the batch. through: in place
+        of the model's own pass, ({name: tensor}, inputs) -> outputs. CPU only."""
+        import torch
+
+        from emul.learning import functional
+
+        model = self._task._model
+        vector = torch.from_numpy(parameters.copy()) if isinstance(parameters, np.ndarray) else parameters
+        if through is not None:
+            return through(functional.tensors(model, vector), x)
+        return functional.forward(model, vector, x, training)
+
+    @property
+    def drops(self) -> bool:
+        """Whether the model has layers that draw when it is trained, such as dropout."""
+        from emul.learning.parameters import is_random
+
+        return any(is_random(layer) for layer in self._task._model.module.modules())
+
+    def penultimate(self, parameters: Vector | Tensor, x: Any) -> Tensor:
+        """What feeds the last linear layer, (B, n), dropout off, of models that are not cut, too. CPU only. Raises
+        TaskError if there is no such layer."""
         import torch
 
         from emul.learning import functional
 
         vector = torch.from_numpy(parameters.copy()) if isinstance(parameters, np.ndarray) else parameters
-        return functional.forward(self._task._model, vector, x, training)
+        found = functional.penultimate(self._task._model, vector, x)
+        if found is None:
+            raise TaskError(f'model "{self._task.spec["model"]}": expected one with a linear layer')
+        return found
 
     def gradients(self, parameters: Vector, scalars: Scalars, *, batch: Batch | None = None,
                   forward: Forward | None = None) -> tuple[np.ndarray, int]:
