@@ -37,6 +37,8 @@ def attack(directory: Annotated[Path, typer.Argument(metavar="RUN", help="a run 
     if len(found.rows) > _SHOWN:
         print(f"... {len(found.rows) - _SHOWN:,} more rows")
     print(f"written: {directory / 'attacks' / found.label}.csv")
+    if found.pictures:
+        print(f"         {len(found.pictures)} pictures in {found.pictures[0][1].parent}; emul report shows them")
 
 
 def _listed(plugins: Sequence[str]) -> str:

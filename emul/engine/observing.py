@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from emul import attacks
-from emul.attacks.privacy import Evidence, Needs
+from emul.attacks.privacy import Evidence, Findings, Needs
 from emul.base.errors import Problem, ScenarioError
 from emul.engine.reopening import reopen
 from emul.record.attacks import Attacked, read_attack, write_attack
+from emul.record.pictures import side_by_side
 from emul.scenario import build_params
 from emul.scenario.values import nearest
 from emul.workers.twin import one_thread
@@ -33,14 +34,16 @@ def attack(directory: Path, name: str, given: Mapping[str, Any] | None = None, p
     made = build_params(attacks.parameters(known[name]), dict(given or {}), f"parameters of the attack {name}")
     run = made if isinstance(known[name], type) else known[name]
     setup = opened.wiring.setups[0]
-    evidence = Evidence(opened.run, opened.task, opened.wiring.params, setup.names, setup.roles, opened.shards,
-                        setup.seed)
+    evidence = Evidence(opened.run, opened.task, opened.wiring.module, opened.wiring.params, setup.names, setup.roles,
+                        opened.shards, setup.seed)
     evidence.require(getattr(known[name], "NEEDS", Needs()))
     with one_thread():
-        rows = run(evidence)
+        given_back = run(evidence)
+    found = given_back if isinstance(given_back, Findings) else Findings(given_back)
     about = {"attack": name, "parameters": dataclasses.asdict(made), "text": headline(known[name]),
              "digest": opened.run.summary["digest"]}
-    write_attack(directory, label or name, rows, about)
+    write_attack(directory, label or name, found.rows, about,
+                 [(one.caption, side_by_side(one.true, one.found)) for one in found.pictures])
     return read_attack(directory, label or name)
 
 

@@ -8,7 +8,7 @@
 The service provider SP (`server`) holds ciphertexts, the cloud platform CP (`cloud`) the key c, all clients one key x.
 `variant: lean` [ours] has SP apply the k_i, which it learns anyway. A model of cost and robustness: it protects NOTHING
 against CP, which has a_i g_i and g_i + p_i and so every g_i exactly (Schneider, Suresh, Yalame, arXiv 2409.19964;
-`emul.attacks.pefl`). SP and CP together read everything in any case.
+`emul.attacks.privacy.pefl`). SP and CP together read everything in any case.
 
 Fixed point with 16 bits, 23 numbers in a ciphertext of 2,048 bits: C = ceil(d / 23) ciphertexts of 512 bytes a vector,
 (7 m + 3) C of them a round of m clients, lean (5 m + 3) C. Deviations: SP sends the encrypted model in place of the

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from emul import schemes
-from emul.attacks.pefl import NotBroken, from_blinded, from_padded
+from emul.attacks.privacy.pefl import NotBroken, from_blinded, from_padded
 from emul.base.errors import ProtocolViolation, ScenarioError
 from emul.primitives.he.paillier import Packing, PublicKey, key_pair
 from emul.primitives.robust.pearson import pearson, twice_median, weights

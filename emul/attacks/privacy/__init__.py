@@ -2,7 +2,8 @@
 
 An attack is a frozen dataclass whose fields are its parameters, called with an `Evidence`. It gives rows, one each
 thing that was attacked; columns `node` and `round` say which. Its docstring says the source, what the attacker holds,
-and what it needs; `NEEDS` says the last so that the command can say what to add to a scenario:
+and what it needs; `NEEDS` says the last so that the command can say what to add to a scenario. Instead of rows it may
+give `Findings`: rows and pictures.
 
     @dataclass(frozen=True)
     class Mine:
@@ -22,13 +23,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from emul.attacks.privacy.client_membership import ClientMembership
 from emul.attacks.privacy.evidence import Evidence, Needs, NotKept, Rows
+from emul.attacks.privacy.extraction import Extraction
+from emul.attacks.privacy.gradient_inversion import GradientInversion
+from emul.attacks.privacy.leaks import ClearBlocks
 from emul.attacks.privacy.masking import Unmask
 from emul.attacks.privacy.membership import Membership
+from emul.attacks.privacy.pefl import Pefl
+from emul.attacks.privacy.pixels import Findings, Picture
 from emul.attacks.privacy.shared_mask import SharedMask
 from emul.attacks.privacy.slot_leak import SlotLeak
 
-__all__ = ["PRIVACY", "Evidence", "Membership", "Needs", "NotKept", "Rows", "SharedMask", "SlotLeak", "Unmask"]
+__all__ = ["PRIVACY", "ClearBlocks", "ClientMembership", "Evidence", "Extraction", "Findings", "GradientInversion",
+           "Membership", "Needs", "NotKept", "Pefl", "Picture", "Rows", "SharedMask", "SlotLeak", "Unmask"]
 
-PRIVACY: Mapping[str, Any] = {"membership": Membership, "shared_mask": SharedMask, "slot_leak": SlotLeak,
-                              "unmask": Unmask}
+PRIVACY: Mapping[str, Any] = {
+    "clear_blocks": ClearBlocks, "client_membership": ClientMembership, "extraction": Extraction,
+    "gradient_inversion": GradientInversion, "membership": Membership, "pefl": Pefl, "shared_mask": SharedMask,
+    "slot_leak": SlotLeak, "unmask": Unmask}

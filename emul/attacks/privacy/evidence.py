@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -83,11 +83,12 @@ class Evidence:
 
     What an attacker may use is for the attack to say; `node`, with the samples and streams of a node, is for the truth
     that its guess is held against. names: node -> name. roles: role -> nodes. shards: name of a node that holds data ->
-    its number among these. params: the scheme's.
+    its number among these. scheme: its module. params: the scheme's.
     """
 
     run: Run
     task: Task
+    scheme: Any
     params: Any
     names: Sequence[str]
     roles: Mapping[str, Sequence[int]]
@@ -141,3 +142,25 @@ class Evidence:
     def rng(self, *names: str | int) -> np.random.Generator:
         """A stream of the attacker's own, the same at every attack on this run."""
         return generator(self.seed, "privacy attack", *names)
+
+
+def answers(evidence: Evidence, kinds: Sequence[tuple[str, str]], node: str | None = None, round_: int | None = None,
+            ) -> Iterator[tuple[Message, Observed]]:
+    """(what the server sent in a round, what came of a node in answer), in the order of sending; of the first of these
+    pairs of types that was kept. node, round_: of these alone. Raises NotKept."""
+    kept = evidence.run.summary.get("payloads", {})
+    found = next((pair for pair in kinds if all(kind in kept for kind in pair)), None)
+    if found is None:
+        needed = " or ".join(Needs(pair).record() for pair in kinds)
+        raise NotKept(f"{evidence.run.path}: it has not kept what this attack needs; run its scenario again with "
+                      f"{needed}")
+    opened = {one.round: one.message for one in evidence.messages(found[0], round_=round_)}
+    server = evidence.names[evidence.roles["server"][0]]
+    some = False
+    for one in evidence.messages(found[1], round_=round_, source=node, to=server):
+        if one.round in opened:
+            some = True
+            yield opened[one.round], one
+    if not some:
+        raise NotKept(f"{evidence.run.path}: no {found[1]} of {node or 'any node'} in round {round_ or 'any'} has come "
+                      "to the server")

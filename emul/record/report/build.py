@@ -27,6 +27,7 @@ from emul.record.summary import parameter_columns
 
 SPACE_TIME_ROWS = 100_000       # of all space-time diagrams of a page together: about 3 MB
 ATTACKED_ROWS = 200             # of an attack, at most, that a page shows
+ATTACKED_PICTURES = 48
 DETAILED = 12                   # runs, at most, that a page shows in detail
 _FILE_WIDTH, _FILE_SCALE = 760, 2
 
@@ -96,15 +97,20 @@ def _run_parts(run: Run) -> list[Part]:
 
 
 def attacked(path: Path) -> list[Part]:
-    """What attacks on the privacy of a run have found, a table each; nothing if there were none."""
-    tables = []
+    """What attacks on the privacy of a run have found, a table each, and pictures; nothing if there were none."""
+    tables, pictures = [], []
     for label in attacks(path):
         found = read_attack(path, label)
         given = ", ".join(f"{key} = {value}" for key, value in found.about["parameters"].items() if value is not None)
         more = f"; the first {ATTACKED_ROWS:,} of {len(found.rows):,} rows" if len(found.rows) > ATTACKED_ROWS else ""
         caption = f"{label}{f' ({given})' if given else ''}{more}. {found.about.get('text', '')}"
         tables.append((caption, found.rows.head(ATTACKED_ROWS)))
-    return [Part("attacks", "Attacks on privacy", tables=tables)] if tables else []
+        if found.pictures:
+            left_out = f"; the first {ATTACKED_PICTURES} of {len(found.pictures)}" * (
+                len(found.pictures) > ATTACKED_PICTURES)
+            pictures.append((f"{label}: originals on the left, what was reconstructed on the right{left_out}.", [
+                (said, file.read_bytes()) for said, file in found.pictures[:ATTACKED_PICTURES]]))
+    return [Part("attacks", "Attacks on privacy", tables=tables, pictures=pictures)] if tables else []
 
 
 def _details(run: Run, prefix: str, budget: int) -> tuple[list[Part], pd.DataFrame, pd.DataFrame]:

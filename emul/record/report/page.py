@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -29,8 +30,9 @@ _POLICY = ("default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-
 
 @dataclass(frozen=True)
 class Part:
-    """A section. cards: (name, value) shown large. tables: (caption, frame). rounds: the space-time diagram's, whose
-    figure is the first. group: runs, each folded up. source: a text to show as it is.
+    """A section. cards: (name, value) shown large. tables: (caption, frame). pictures: (title, [(caption, PNG)]).
+    rounds: the space-time diagram's, whose figure is the first. group: runs, each folded up. source: a text to show as
+    it is.
     """
 
     key: str
@@ -39,6 +41,7 @@ class Part:
     text: str = ""
     cards: list[tuple[str, str]] = field(default_factory=list)
     tables: list[tuple[str, pd.DataFrame]] = field(default_factory=list)
+    pictures: list[tuple[str, list[tuple[str, bytes]]]] = field(default_factory=list)
     rounds: SpaceTime | None = None
     group: list[Part] = field(default_factory=list)
     source: str = ""
@@ -123,6 +126,7 @@ def _section(part: Part, level: int) -> str:
     inner.append(f'<div class="pairs">{drawn}</div>' if narrow else drawn)
     if part.tables:
         inner.append('<div class="tables">' + "".join(_captioned(c, table) for c, table in part.tables) + "</div>")
+    inner += [_pictures(title, found) for title, found in part.pictures]
     if part.source:
         inner.append(f'<details><summary>The scenario as it was run</summary><pre tabindex="0">{escape(part.source)}'
                      "</pre></details>")
@@ -162,6 +166,14 @@ def _picker(key: str, rounds: SpaceTime) -> str:
 
 def _captioned(caption: str, table: pd.DataFrame) -> str:
     return "<div>" + (f"<p class=\"caption\">{escape(caption)}</p>" if caption else "") + _table(table) + "</div>"
+
+
+def _pictures(title: str, found: Sequence[tuple[str, bytes]]) -> str:
+    """PNGs in a row, each with its caption, which is also what a reader hears."""
+    shown = "".join(f'<figure class="picture"><img alt="{escape(caption)}" src="data:image/png;base64,'
+                    f'{b64encode(content).decode("ascii")}"><figcaption>{escape(caption)}</figcaption></figure>'
+                    for caption, content in found)
+    return f'<p class="caption">{escape(title)}</p><div class="pictures">{shown}</div>'
 
 
 def _table(frame: pd.DataFrame, key: str = "") -> str:

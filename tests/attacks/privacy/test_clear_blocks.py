@@ -10,6 +10,7 @@ import torch
 from scipy.stats import chi2
 
 from emul import engine
+from emul.attacks.privacy.attack_models import Candidates, attack_model, by_network, halves
 from emul.attacks.privacy.clear_blocks import (
     NotBroken,
     estimated_direction,
@@ -175,15 +176,46 @@ def test_check_13_a_client_estimates_r_from_60_samples_and_reads_the_model() -> 
         model.outputs.argmax(1) == model.true.argmax(1)).mean()
 
 
-def test_check_13_membership_succeeds_as_on_the_true_model_once_r_is_estimated() -> None:
+@pytest.fixture(scope="module")
+def by_heart() -> Overfitted:
+    """A model that has learnt wrong labels by heart."""
+    return Overfitted(400, wrong=0.4, steps=400, scale=1.0)
+
+
+def test_check_13_membership_succeeds_as_on_the_true_model_once_r_is_estimated(by_heart: Overfitted) -> None:
     """With a threshold on the loss as the attack, on a model that has learnt wrong labels by heart."""
-    model = Overfitted(400, wrong=0.4, steps=400, scale=1.0)
+    model = by_heart
     r = estimated_direction(model.outputs[:60], model.targets[:60], model.alpha[:60])
     true, hidden = model.success(model.true), model.success(model.outputs)
     adaptive = model.success(unmasked_outputs(model.outputs, model.alpha, r))
     assert true > 0.8
     assert abs(adaptive - true) < 0.03
     assert hidden < 0.6
+
+
+@pytest.mark.parametrize("by", ["surrogate", "shadow"])
+def test_check_13_an_attack_model_succeeds_as_on_the_true_model_once_r_is_estimated(by_heart: Overfitted,
+                                                                                    by: str) -> None:
+    """With a surrogate network on [sorted outputs, loss, label], that has learnt from half of the samples, or from a
+    shadow model, of other samples of the same kind."""
+    model, rng = by_heart, np.random.default_rng(1)
+    labels, member = model.targets.argmax(1), np.arange(len(model.targets)) < model.members
+    known, other = halves(member, rng)
+    shadow = None
+    if by == "shadow":
+        own = Overfitted(400, wrong=0.4, steps=400, scale=1.0, seed=52)
+        shadow = attack_model(Candidates(own.true, own.targets.argmax(1), member), rng, False)
+
+    def asr(outputs: np.ndarray) -> float:
+        seen = Candidates(outputs, labels, member)
+        network = shadow or attack_model(seen.only(known), np.random.default_rng(1), False)
+        return by_network(network, seen if shadow else seen.only(other))["asr"]
+
+    r = estimated_direction(model.outputs[:60], model.targets[:60], model.alpha[:60])
+    true = asr(model.true)
+    assert true > 0.8
+    assert abs(asr(unmasked_outputs(model.outputs, model.alpha, r)) - true) < 0.03
+    assert asr(model.outputs) < 0.6
 
 
 def test_the_default_r_is_too_small_to_hide_members() -> None:

@@ -1,0 +1,44 @@
+"""Samples of single clients from the gradients that a server got of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from emul.attacks.privacy.evidence import Evidence, Needs
+from emul.attacks.privacy.pixels import Findings
+
+
+@dataclass(frozen=True)
+class GradientInversion:
+    """Candidates whose gradient comes near what a server got of one client. Inverting Gradients: Geiping et al.,
+    NeurIPS 2020; DLG: Zhu et al., NeurIPS 2019, with labels as in iDLG, Zhao et al. 2020.
+
+    The attacker holds what the server does: its model, the message, the number of samples, which of them each local
+    step took, and of mp_dp the secrets of the round. `labels: known` gives it the labels, too. With `match: clear` it
+    takes Phi of `preset: paper`, which has neither noise nor labels in it, in place of the gradient. It needs
+    `record: {payloads: [Model, Update]}` (fedavg and what sends its messages), `[Model, Gradient]` (dp_fedavg),
+    `[Disguised, Blocks]` or `[Disguised, Masked]` (mp_dp with real masks, with masks of the ring).
+    """
+
+    by: Literal["inverting", "dlg"] = "inverting"
+    match: Literal["gradient", "clear"] = "gradient"
+    labels: Literal["inferred", "known", "joint"] = "inferred"      # joint: found with the samples, by dlg
+    optimiser: Literal["adam", "lbfgs"] | None = None       # none: adam; of dlg lbfgs
+    iterations: int = 400
+    restarts: int = 1
+    step: float = 0.1                   # of adam
+    tv: float = 1e-4                    # weight of the total variation
+    node: str | None = None             # whose samples; none: of all
+    round_: int | None = None
+    most: int = 6                       # messages that are attacked, the first ones
+
+    NEEDS: ClassVar[Needs] = Needs()
+
+    def __call__(self, evidence: Evidence) -> Findings:
+        """Columns: samples, labels_right (share), psnr, psnr_blind (of the mean training image), ssim, test_mse (of
+        normalised inputs), feat_mse (of what feeds the last layer), distance (of the found gradient to what came),
+        seen_cosine (of what came with the true gradient)."""
+        from emul.attacks.privacy.reconstruction import reconstructed  # here: torch takes a second to load
+
+        return reconstructed(self, evidence)

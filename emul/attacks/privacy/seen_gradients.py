@@ -1,0 +1,172 @@
+"""What a server of a run has seen of the gradients of single clients, in the terms of its own model.
+
+    fedavg and what sends its messages      a difference of models, over minus the step: the sum of its steps' gradients
+    dp_fedavg                               a clipped and noisy gradient
+    mp_dp                                   blocks of a disguised model, which the server turns into a gradient of its
+                                            own: it has the secrets. Words of a ring are read as what they are not:
+                                            uniform noise. `clear`: Phi, the one block that has neither noise nor labels
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from emul.attacks.privacy.evidence import Evidence, NotKept, Observed, answers
+from emul.learning.objectives import Batch, CrossEntropy, Objective, Outputs, SquaredError
+from emul.learning.solver import Sgd
+from emul.primitives import ring
+from emul.protocols.mp_dp.algebra import number_of_blocks, recovered
+from emul.protocols.mp_dp.client import drawn_secrets
+from emul.protocols.rounds import Update
+
+if TYPE_CHECKING:
+    from emul.attacks.privacy.inversion import Predict
+    from emul.learning import NodeTask
+    from emul.learning.disguise import Disguise
+    from emul.protocols.mp_dp.settings import Settings
+
+Array = np.ndarray
+_WORDS = {32: np.uint32, 64: np.uint64}
+
+KINDS = (("Model", "Update"), ("Model", "Gradient"), ("Disguised", "Blocks"), ("Disguised", "Masked"))
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One vector that stands for one client's gradient.
+
+    vector: (d,) float64, to be met by `predict`. gradient: (d,) of the server's own model, for its labels. model: that
+    model, (d,) float64. truth: the samples; their gradient is what `predict` gives of them.
+    """
+
+    node: str
+    round: int
+    task: NodeTask
+    vector: Array
+    gradient: Array
+    model: Array
+    predict: Predict
+    truth: Batch
+
+
+def seen_gradients(evidence: Evidence, clear: bool, node: str | None, round_: int | None) -> Iterator[Seen]:
+    """Every such vector that came to the server in rounds that were kept, in the order of sending. clear: Phi of mp_dp.
+    node, round_: of these alone. Raises NotKept."""
+    for opening, one in answers(evidence, KINDS, node, round_):
+        of = disguised if hasattr(opening, "diagonals") else plain
+        yield of(evidence, opening, one, clear)
+
+
+# --- gradients and differences of models -----------------------------------------------------------------------------
+
+def plain(evidence: Evidence, model: Any, one: Observed, clear: bool) -> Seen:
+    """Of a difference of models or a gradient of the model that the server has sent. Raises NotKept."""
+    if clear:
+        raise NotKept(f"{evidence.run.path}: clear: only runs of mp_dp have blocks beside a gradient")
+    node, start = evidence.node(one.source_name, one.round), model.parameters.astype(np.float64)
+    message: Any = one.message
+    if isinstance(message, Update):
+        truth, plan = node.planned()
+        solver = evidence.task.solver
+        if not isinstance(solver, Sgd):
+            raise NotKept(f"{evidence.run.path}: a difference of models is a gradient with the solver sgd alone")
+        seen = -message.delta.astype(np.float64) / solver.lr
+        predict = of_steps(node, start, plan, solver, evidence.task.objective)
+    else:
+        truth, seen = node.batch(), message.gradient.astype(np.float64)
+        predict = of_gradient(node, start, evidence.task.objective)
+    return Seen(one.source_name, one.round, node, seen, seen, start, predict, in_float64(truth))
+
+
+def of_gradient(node: NodeTask, model: Array, objective: Objective) -> Predict:
+    """The gradient of an objective at `model`, with the statistics of the batch, without dropout."""
+    def predict(x: Tensor, y: Tensor) -> Tensor:
+        return gradient_at(node, torch.from_numpy(model).requires_grad_(), Batch(x, y), objective)
+    return predict
+
+
+def of_steps(node: NodeTask, model: Array, plan: Sequence[Array], solver: Sgd, objective: Objective) -> Predict:
+    """(w_before - w_after) / lr of local SGD, through all of its steps; plan: which samples each step takes."""
+    def predict(x: Tensor, y: Tensor) -> Tensor:
+        start = w = torch.from_numpy(model).requires_grad_()
+        v = torch.zeros_like(start)
+        for step in plan:
+            g = gradient_at(node, w, Batch(x[step], y[step]), objective) + solver.weight_decay * w
+            v = solver.momentum * v + g
+            w = w - solver.lr * v
+        return (start - w) / solver.lr
+    return predict
+
+
+def gradient_at(node: NodeTask, w: Tensor, batch: Batch, objective: Objective) -> Tensor:
+    """(d,), differentiable by the batch."""
+    outputs = node.forward(w, batch.x, training=not node.drops)
+    loss = shared(objective, batch.y).of_all(outputs, batch)
+    found, = torch.autograd.grad(loss, w, create_graph=True)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class SharedCrossEntropy(Objective):
+    """Cross entropy to shares of classes, (B, C): labels that are still searched for."""
+
+    def __call__(self, outputs: Outputs, batch: Batch, weights: Tensor) -> Tensor:
+        return -(batch.y * torch.log_softmax(outputs.logits, 1)).sum(1)
+
+
+def shared(objective: Objective, y: Tensor) -> Objective:
+    """The objective as one of shares, where targets are such; a squared error is one already."""
+    return SharedCrossEntropy() if y.ndim == 2 and isinstance(objective, CrossEntropy) else objective
+
+
+def in_float64(batch: Batch) -> Batch:
+    return Batch(batch.x.to(torch.float64), batch.y)
+
+
+# --- blocks of a disguised model --------------------------------------------------------------------------------------
+
+def disguised(evidence: Evidence, opening: Any, one: Observed, clear: bool) -> Seen:
+    """Of what a client of mp_dp has sent. Raises NotKept with `clear` where no block is clear."""
+    s: Settings = evidence.scheme.settled(evidence.params)
+    node = evidence.node(one.source_name, one.round)
+    disguise, truth = node.disguise(), in_float64(node.batch())
+    known = drawn_secrets(disguise, s, evidence.seed, one.round)
+    blocks = blocks_of(one.message, s, disguise, len(evidence.roles["client"]))
+    model = disguise.undisguised(opening.parameters, known.secrets)
+    objective = SquaredError(0.5, "sum") if s.loss == "squared" else evidence.task.objective
+    gradient = recovered(disguise, known, blocks)
+    seen = Seen(one.source_name, one.round, node, gradient, gradient, model, of_gradient(node, model, objective), truth)
+    if not clear:
+        return seen
+    if s.additive == "off" or s.masks == "ring":
+        raise NotKept(f"{evidence.run.path}: clear: the blocks of preset {s.preset} are "
+                      f"{'masked' if s.masks == 'ring' else 'not sent'}")
+    return replace(seen, vector=blocks[-1], predict=of_phi(node, opening, disguise))
+
+
+def blocks_of(message: Any, s: Settings, disguise: Disguise, clients: int) -> Array:
+    """(S, d) float64 of a `Blocks` or `Masked`: numbers, or what words of the ring would be without their masks."""
+    values = message.values if hasattr(message, "values") else message.y.view(_WORDS[s.ring_bits])
+    if values.dtype.kind == "u":
+        values = ring.decode(values, s.f(s.cohort(clients)))
+    return values.astype(np.float64).reshape(number_of_blocks(s.additive, s.directions, disguise.outputs), -1)
+
+
+def of_phi(node: NodeTask, opening: Any, disguise: Disguise) -> Predict:
+    """Phi, the gradient of the mean of alpha^2 / 2 at the disguised model: of samples alone, without labels."""
+    through = disguise.forward(opening.diagonals)
+    hidden = opening.parameters.astype(np.float64)
+
+    def predict(x: Tensor, y: Tensor) -> Tensor:
+        w = torch.from_numpy(hidden).requires_grad_()
+        given = node.forward(w, x, through=through)
+        assert given.features is not None
+        phi, = torch.autograd.grad(given.features.sum(1).square().mean() / 2, w, create_graph=True)
+        return phi
+    return predict
