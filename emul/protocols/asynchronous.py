@@ -49,14 +49,15 @@ class Update(Message, unscoped=True):
 
 @dataclass(frozen=True)
 class PackedUpdate(Message, unscoped=True):
-    """Client to server, in place of Update, of a scheme that sends differences and lists this type."""
+    """Client to server, in place of Update, of a scheme that sends differences."""
 
     code: Octets                    # of v_k, as `compress` says
     samples: int
     number: int
 
 
-MESSAGES = (Model, Update)
+MESSAGES = (Model, Update, PackedUpdate)
+PLAIN = (Model, Update)                 # of schemes that send models, which no codec takes
 
 
 @dataclass(frozen=True)

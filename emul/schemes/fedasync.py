@@ -51,7 +51,7 @@ def mixed(model: Vector, other: Vector, alpha: float) -> Vector:
     return ((1 - alpha) * model.astype(np.float64) + alpha * other.astype(np.float64)).astype(np.float32)
 
 
-MESSAGES = asynchronous.MESSAGES
+MESSAGES = asynchronous.PLAIN
 ROLES = {"server": server, "client": client}
 
 

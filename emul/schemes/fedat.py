@@ -128,7 +128,7 @@ def weighed_tiers(models: Sequence[Vector], updates: Iterable[int]) -> Vector:
     return (weighted_sum(dict(enumerate(models)), weights) / sum(weights.values())).astype(np.float32)
 
 
-MESSAGES = asynchronous.MESSAGES
+MESSAGES = asynchronous.PLAIN
 ROLES = {"server": server, "client": client}
 
 

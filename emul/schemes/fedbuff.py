@@ -20,13 +20,7 @@ import numpy as np
 from emul.primitives.means import weighted_sum
 from emul.primitives.staleness import Form, Staleness
 from emul.protocols import asynchronous
-from emul.protocols.asynchronous import (
-    Arrived,
-    PackedUpdate,
-    asynchronous_client,
-    asynchronous_server,
-    train_difference,
-)
+from emul.protocols.asynchronous import Arrived, asynchronous_client, asynchronous_server, train_difference
 from emul.roles import Node, Vector, World, checks
 
 
@@ -65,7 +59,7 @@ def stepped(model: Vector, arrived: Mapping[int, Arrived], s: Staleness, rate: f
     return (model + rate * total / sum(n.values())).astype(np.float32)
 
 
-MESSAGES = (*asynchronous.MESSAGES, PackedUpdate)
+MESSAGES = asynchronous.MESSAGES
 ROLES = {"server": server, "client": client}
 
 
