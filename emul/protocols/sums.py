@@ -33,6 +33,9 @@ class Begin(Message):
     model: Vector                   # (d,) float32
 
 
+MESSAGES = (Begin,)
+
+
 class Timed(Protocol):
     """The parameters of such a scheme: a quantiser, and how long a stage may take."""
 
