@@ -16,7 +16,7 @@ STAMP := $(VENV)/stamp-$(shell cat pyproject.toml constraints.txt | cksum | tr '
 PEERS := .venv-peers
 PEERS_STAMP := $(PEERS)/stamp-$(shell cksum < benchmarks/peers/requirements.txt | tr ' ' '-')
 
-.PHONY: demo test test-slow lint bench bench-peers setup clean
+.PHONY: demo test test-slow lint docs bench bench-peers setup clean
 
 setup: $(STAMP)
 
@@ -41,6 +41,9 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 	$(BIN)/mypy emul
 
+docs: $(STAMP)
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going -b html docs docs/_build/html
+
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks --repeats $(REPEATS) --write
 
@@ -54,4 +57,4 @@ $(PEERS_STAMP): benchmarks/peers/requirements.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(PEERS) runs .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) runs docs/made docs/_build .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -1,0 +1,228 @@
+"""Pages of the site that are made of the code: a page a scheme, the keys of a scenario, the Python API, a gallery.
+
+A page of a scheme shows a round of its own `EXAMPLE`, drawn from a run that is made here. EMUL_DOCS_FIGURES=none leaves
+these runs out.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import emul
+from emul import schemes
+from emul.scenario import loads
+from emul.scenario.schema import parameters, schema
+
+HERE = Path(__file__).resolve().parent
+MADE = HERE / "made"
+SCHEME_PAGES = HERE / "schemes"
+
+# what users import; everything else is the project's own
+PUBLIC = ("emul.api", "emul.roles", "emul.testing", "emul.learning", "emul.learning.node_task", "emul.scenario",
+          "emul.network", "emul.primitives.masking", "emul.primitives.compress", "emul.primitives.dp",
+          "emul.primitives.he", "emul.primitives.robust", "emul.record.tables")
+
+
+def write(app: object) -> None:
+    """Sphinx is about to read: make all pages."""
+    MADE.mkdir(exist_ok=True)
+    names = schemes.known()
+    figures = {} if os.environ.get("EMUL_DOCS_FIGURES") == "none" else _figures(names, MADE)
+    for name in names:
+        _save(f"scheme-{name}.md", _scheme(name, figures.get(name)))
+    _save("schemes.md", _index(names))
+    _save("gallery.md", _gallery(figures))
+    _save("keys.md", "\n".join(_keys(schema())))
+    _save("api.md", _api())
+
+
+def _save(name: str, text: str) -> None:
+    """Write a page, unless it is there as it is: Sphinx then leaves it alone."""
+    path = MADE / name
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        path.write_text(text, encoding="utf-8")
+
+
+# --- schemes --------------------------------------------------------------------------------------------------------
+
+def _scheme(name: str, figure: str | None) -> str:
+    module = schemes.find(name)
+    title, _, body = inspect.cleandoc(module.__doc__ or name).partition("\n")
+    lines = [f"# {name}", "", _marked(title), "", *_paragraphs(body.strip())]
+    if further := _mentioned(name):
+        lines += ["", "More: " + ", ".join(f"[{page}](../{page}.md)" for page in further) + "."]
+    if figure:
+        lines += ["", "## A round", "", "From a run of the example below.", "", f"![A round of {name}]({figure})"]
+    lines += ["", "## Parameters", "", *_table(("key", "default", "what it is"), _parameters(module))]
+    lines += ["", "## Roles and messages", "",
+              *_table(("role", "placed at"), [(role, f"`{place}`") for role, place in _places(module)]), "",
+              *_table(("message", "fields", "what it is"), _messages(module))]
+    lines += ["", "## Example", "", "```yaml", module.EXAMPLE.strip(), "```", ""]
+    return "\n".join(lines)
+
+
+def _parameters(module: ModuleType) -> Iterator[tuple[str, ...]]:
+    for key, one in parameters(module.Params).items():
+        default = f"`{one['default']}`" if "default" in one else ""
+        kinds = " or ".join(f"`{value}`" for value in one["enum"]) if "enum" in one else ""
+        yield f"`{key}`", default, ": ".join(filter(None, (kinds, _marked(one.get("description", "")))))
+
+
+def _places(module: ModuleType) -> Iterator[tuple[str, str]]:
+    said = getattr(module, "PLACES", {})
+    for role in module.ROLES:
+        yield role, str(said.get(role, role))
+
+
+def _messages(module: ModuleType) -> Iterator[tuple[str, ...]]:
+    for kind in getattr(module, "MESSAGES", ()):
+        fields = ", ".join(f"`{field}`" for field in kind.__dataclass_fields__)
+        yield f"`{kind.__name__}`", fields, _marked((inspect.getdoc(kind) or "").split("\n\n")[0].replace("\n", " "))
+
+
+def _mentioned(name: str) -> list[str]:
+    """Pages written by hand that are about this scheme."""
+    pages = [*sorted(SCHEME_PAGES.glob("*.md")), *sorted((HERE / "reproductions").glob("*.md"))]
+    return [page.relative_to(HERE).with_suffix("").as_posix() for page in pages
+            if page.stem == name or f"`{name}`" in page.read_text(encoding="utf-8")]
+
+
+def _index(names: list[str]) -> str:
+    rows = [(f"[{name}](scheme-{name}.md)", _marked(_title(name))) for name in names]
+    toctree = ["```{toctree}", ":hidden:", "", *(f"scheme-{name}" for name in names), "```"]
+    return "\n".join(["# All schemes", "", *_table(("scheme", "what it is"), rows), "", *toctree, ""])
+
+
+def _title(name: str) -> str:
+    return inspect.cleandoc(schemes.find(name).__doc__ or "").partition("\n")[0]
+
+
+def _gallery(figures: Mapping[str, str]) -> str:
+    lines = ["# Gallery", "", "A round of every scheme, each from a run of its example: who computed, waited and sent, "
+             "and what was lost.", ""]
+    for name, figure in figures.items():
+        lines += [f"## [{name}](scheme-{name}.md)", "", f"![A round of {name}]({figure})", ""]
+    return "\n".join(lines)
+
+
+def _figures(names: list[str], folder: Path) -> dict[str, str]:
+    """Scheme -> file of the picture of the second round of its example."""
+    found = {}
+    with tempfile.TemporaryDirectory() as out:
+        for name in names:
+            target = folder / f"round-{name}.svg"
+            (run,) = emul.run(loads(schemes.find(name).EXAMPLE, name), workers=0, out=out, quiet=True)
+            last = int(run.rounds["round"].max())
+            run.plot.round(min(2, last)).save(str(target))
+            found[name] = target.name
+    return found
+
+
+# --- keys of a scenario ---------------------------------------------------------------------------------------------
+
+def _keys(document: Mapping[str, Any]) -> Iterator[str]:
+    yield from ("# Keys of a scenario", "", "Made of the models that read a scenario; [scenario.md](../scenario.md) "
+                "explains them with examples. `emul schema` gives the same to an editor.", "")
+    sections = {"Top level": document, **document.get("$defs", {})}
+    for name, section in sections.items():
+        rows = [(f"`{key}`", _kind(one), f"`{one['default']}`" if "default" in one else "",
+                 _marked(one.get("description", ""))) for key, one in section.get("properties", {}).items()]
+        if rows:
+            yield from ("", f"## {name}", "", *_table(("key", "takes", "default", "what it is"), rows))
+    yield ""
+
+
+def _kind(one: Mapping[str, Any]) -> str:
+    if "$ref" in one:
+        name = one["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "enum" in one:
+        return ", ".join(f"`{value}`" for value in one["enum"])
+    if "const" in one:
+        return f"`{one['const']}`"
+    if "anyOf" in one or "oneOf" in one:
+        kinds = dict.fromkeys(_kind(each) for each in one.get("anyOf", one.get("oneOf", ())))
+        return " or ".join(filter(None, kinds))
+    kind = one.get("type", "")
+    if kind == "array":
+        return f"list of {_kind(one.get('items', {})) or 'anything'}"
+    return " or ".join(kind) if isinstance(kind, list) else str(kind)
+
+
+# --- the Python API -------------------------------------------------------------------------------------------------
+
+def _api() -> str:
+    lines = ["# Python API", "", "[python.md](../python.md) shows it at work; this is every public name.", ""]
+    for name in PUBLIC:
+        lines += [f"## {name}", "", "```{eval-rst}", f".. automodule:: {name}", "   :members:",
+                  *(["   :exclude-members: Scenario"] if name == "emul.scenario" else []), "```", ""]
+    return "\n".join(lines)
+
+
+def plain(app: object, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
+    """Docstrings are plain text: names in backticks, and what is indented stays as it stands."""
+    found: list[str] = []
+    literal = False
+    for line in lines:
+        indented = line.startswith("    ") or line.startswith(">>>")
+        if indented and not literal:
+            found += ["", "::", ""]
+        if literal and line.strip() and not indented:
+            found.append("")
+        literal = indented or (literal and not line.strip())
+        if literal:
+            found.append(f"    {line}" if line.startswith(">>>") else line)
+        else:
+            found.append(_escaped(line))
+    lines[:] = [*found, ""]
+
+
+def _escaped(line: str) -> str:
+    parts = re.split(r"(`[^`]*`)", line)
+    words = "".join(f"`{part}`" if part.startswith("`") else re.sub(r"([\\*|_])", r"\\\1", part) for part in parts)
+    return re.sub(r"(``[^`]+``)(?=\w)", r"\1\\ ", words)          # as in `Scenario`s
+
+
+# --- Markdown -------------------------------------------------------------------------------------------------------
+
+def links(app: object, name: str, source: list[str]) -> None:
+    """What a page links to that the site does not have is a file of the project: its path is shown instead."""
+    here = (HERE / name).parent
+
+    def shown(match: re.Match[str]) -> str:
+        text, path = match[1], match[2].partition("#")[0]
+        target = (here / path).resolve()
+        if not path or "://" in path or (target.is_relative_to(HERE) and target.suffix in (".md", ".png", ".svg")):
+            return match[0]
+        inside = os.path.relpath(target, HERE.parent)
+        return f"`{inside}`" if text.strip("`") in (path, inside) else f"{text} (`{inside}`)"
+
+    source[0] = re.sub(r"(?<!!)\[([^\[\]]*)\]\(([^)\s]+)\)", shown, source[0])
+
+
+def _table(head: tuple[str, ...], rows: Any) -> list[str]:
+    cells = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
+    if not cells:
+        return ["None."]
+    return ["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *("| " + " | ".join(row) + " |" for row in cells)]
+
+
+def _paragraphs(text: str) -> list[str]:
+    """A docstring as Markdown: what is indented becomes a block of code."""
+    found: list[str] = []
+    for block in re.split(r"\n\s*\n", text):
+        found += ["", *(["```text", block, "```"] if block.startswith("    ") else [_marked(block)])]
+    return found
+
+
+def _marked(text: str) -> str:
+    """Text in which stars and underscores mean nothing but in backticks."""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(part if part.startswith("`") else re.sub(r"([*_<\[\]$])", r"\\\1", part) for part in parts)

@@ -1,0 +1,87 @@
+"""The site: built strictly from the documents and the code, every link leading somewhere, searchable offline."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from emul import schemes
+
+pytest.importorskip("sphinx", reason="the extra `docs` brings Sphinx")
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def made() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("made", ROOT / "docs" / "made.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(("written", "shown"), [
+    ("see [studies](studies.md#done)", "see [studies](studies.md#done)"),
+    ("[a](https://example.org/x)", "[a](https://example.org/x)"),
+    ("[below](#here)", "[below](#here)"),
+    ("![figure](images/report-round.png)", "![figure](images/report-round.png)"),
+    ("[own](../scenarios/own/diabetes.py)", "own (`scenarios/own/diabetes.py`)"),
+    ("[`scenarios/tree.yaml`](../scenarios/tree.yaml)", "`scenarios/tree.yaml`"),
+    ("[cells](reproductions/data/a.csv)", "cells (`docs/reproductions/data/a.csv`)")])
+def test_links_to_what_the_site_does_not_have_show_its_path(made: ModuleType, written: str, shown: str) -> None:
+    source = [written]
+    made.links(None, "tour", source)
+    assert source == [shown]
+
+
+def test_docstrings_are_plain_text(made: ModuleType) -> None:
+    lines = ["w <- w + *x* of `Keys`.", "", "    a_b = 1", "", "Then more_."]
+    made.plain(None, "function", "f", None, None, lines)
+    assert made._escaped("some `Keys`s") == "some ``Keys``\\ s"
+    assert lines == ["w <- w + \\*x\\* of ``Keys``.", "", "", "::", "", "    a_b = 1", "", "", "Then more\\_.", ""]
+
+
+def test_a_page_of_a_scheme_has_its_equations_parameters_messages_and_example(made: ModuleType) -> None:
+    page = made._scheme("fair_seccogc", None)
+    module = schemes.find("fair_seccogc")
+    assert all(f"| `{key}` |" in page for key in made.parameters(module.Params))
+    assert all(f"| `{kind.__name__}` |" in page for kind in module.MESSAGES)
+    assert module.EXAMPLE.strip() in page
+    assert "../schemes/seccogc.md" in page
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1100)
+def test_the_site_is_built_without_a_warning_and_is_whole(tmp_path: Path) -> None:
+    """Without the pictures, which run every scheme: `make docs` makes them."""
+    done = subprocess.run([sys.executable, "-m", "sphinx", "-q", "--fail-on-warning", "--keep-going", "-b", "html",
+                           str(ROOT / "docs"), str(tmp_path / "html"), "-d", str(tmp_path / "trees")],
+                          env={**os.environ, "EMUL_DOCS_FIGURES": "none"}, capture_output=True, text=True, timeout=1000)
+    assert (done.returncode, done.stderr) == (0, "")
+    html = tmp_path / "html"
+    pages = {path.relative_to(html).as_posix() for path in html.rglob("*.html")}
+    assert pages > {f"made/scheme-{name}.html" for name in schemes.known()}
+    assert pages > {path.relative_to(ROOT / "docs").with_suffix(".html").as_posix()
+                    for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts}
+    dead = [f"{page}: {link}" for page in pages for link in _local(html / page) if not (html / page).parent.joinpath(
+        link).exists()]
+    assert dead == []
+    index = (html / "searchindex.js").read_text(encoding="utf-8")
+    found = json.loads(index[index.index("(") + 1:index.rindex(")")])
+    assert "staleness" in found["terms"] or "stale" in found["terms"]
+    assert not re.search(r"""(src|href)="https?://[^"]+\.(js|css)""", (html / "index.html").read_text(encoding="utf-8"))
+
+
+def _local(page: Path) -> set[str]:
+    found = re.findall(r'(?:href|src)="([^"#?]+)', page.read_text(encoding="utf-8"))
+    return {link for link in found if "://" not in link and not link.startswith(("mailto:", "data:"))}
