@@ -92,7 +92,7 @@ class Selecting:
     async def cohort(self, node: Node, model: Vector, usual: int, deadline_s: float | None) -> list[int]:
         """Those who take part in this round, ascending. usual: K where the rule has none. Raises TooFewClients."""
         K = min(self.p.count or usual, len(node.clients))
-        count = min(math.ceil(self.p.over * K - 1e-9), len(node.clients))
+        count = min(chosen_for(self.p, K), len(node.clients))
         rng = generator(node.seed, "selection", node.name, node.round)
         candidates, answers = list[int](), dict[int, float]()
         if self.p.asks:
@@ -104,7 +104,8 @@ class Selecting:
         node.broadcast([k for k in candidates if k in self.chosen], Verdict(True))
         node.broadcast([k for k in candidates if k not in self.chosen], Verdict(False))
         if not self.chosen:
-            raise TooFewClients(f"none of the {len(candidates)} clients that were asked has answered")
+            raise TooFewClients(f"none of the {len(candidates)} clients that were asked has answered" if candidates else
+                                "the rule has no client left to choose")
         self.need = K if K <= len(self.chosen) <= count else len(self.chosen)
         self.since_s, self.seconds = node.now, {}
         return self.chosen
@@ -206,8 +207,8 @@ def measured(task: NodeTask, model: Vector, what: str) -> float:
 
 # --- in a scenario ------------------------------------------------------------------------------------------------
 
-def wrong_selection(written: Any, world: World) -> list[str]:
-    """What is wrong with a rule, for a scheme's `check`."""
+def wrong_selection(written: Any, world: World, fraction: float = 1.0) -> list[str]:
+    """What is wrong with a rule, for a scheme's `check`. fraction: of the clients, where the rule has no `count`."""
     if written is None:
         return []
     try:
@@ -217,7 +218,26 @@ def wrong_selection(written: Any, world: World) -> list[str]:
     if p.count is not None and p.count > world.clients:
         return [f"selection = {name_of(written)}: count = {p.count}: expected at most {world.clients}, the number of "
                 "clients"]
-    return []
+    K = taking_part(written, fraction, world.clients)
+    return [f"selection = {name_of(written)}: {wrong}" for wrong in _wrong_for(p, K, world)]
+
+
+def _wrong_for(p: Common, K: int, world: World) -> list[str]:
+    """What is wrong with a rule in rounds of K updates."""
+    errors, chosen = [], min(chosen_for(p, K), world.clients)
+    if p.least > K:
+        errors.append(f"least = {p.least}: expected at most {K}, the updates that end a round")
+    if isinstance(p, PowerOfChoice) and p.candidates < chosen:
+        errors.append(f"candidates = {p.candidates}: expected at least {chosen}, those chosen")
+    if p.asks == "loss" and "down" in world.compress:
+        errors.append("compress.down: candidates are sent the model as it is; expected loss: rpow_d, that asks nobody, "
+                      "or no compress.down")
+    return errors
+
+
+def chosen_for(p: Common, K: int) -> int:
+    """ceil(over K): how many are chosen, if there are as many."""
+    return math.ceil(p.over * K - 1e-9)
 
 
 def name_of(written: Written) -> str:

@@ -204,7 +204,11 @@ async def send_model(node: Node, how: Compression, s: Mirror, cohort: Collection
 def advance(codec: Codec, s: Mirror, model: Vector, rng: np.random.Generator) -> np.ndarray:
     """c, and v becomes what clients make of it. Raises NotDecodable if that is not finite."""
     assert s.model is not None
-    code, s.warm = codec.encode(model - s.model, rng, s.warm)
+    with np.errstate(over="ignore"):
+        difference = model - s.model
+    if not np.isfinite(difference).all():
+        raise NotDecodable("the model is too far from the one that clients have")
+    code, s.warm = codec.encode(difference, rng, s.warm)
     s.model = _added(s.model, [codec.decode(code, len(model))])
     return code
 

@@ -23,7 +23,7 @@ from emul.scenario.attacks import Attack, Chosen
 from emul.scenario.churn import Availability
 from emul.scenario.compress import cannot_compress
 from emul.scenario.costtrace import read_trace
-from emul.scenario.devices import unknown_devices
+from emul.scenario.devices import unknown_devices, unknown_to
 from emul.scenario.faults import Fault, Slow, is_pattern, matches
 from emul.scenario.labels import COMPRESS, label_of
 from emul.scenario.labels import parameters as own_parameters
@@ -97,6 +97,8 @@ def _devices(parts: dict[str, Any], source: Source) -> bool:
             trace = read_trace(compute.trace)
             if trace.by_device and devices is None:
                 source.problem(("compute", "trace"), "device", "a file by device needs devices: who has which")
+            for name in unknown_to(devices, trace.by_device) if devices is not None and sound else ():
+                source.problem(("compute", "trace"), shown(name), "a device that the table lacks")
         except ScenarioError as error:
             source.problem(("compute", "trace"), *in_short(error))
     return sound

@@ -14,7 +14,7 @@ and the name of the node alone, so every scheme meets the same devices.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -163,6 +163,12 @@ def devices_document(devices: Devices | None) -> dict[str, Any] | None:
     return without_none(table=None if devices.table is None else str(devices.table),
                         nodes=[without_none(match=rule.match, device=dict(rule.weights), battery=rule.battery_j)
                                for rule in devices.rules])
+
+
+def unknown_to(devices: Devices, names: Iterable[str]) -> list[str]:
+    """Those of these names that are no device of the table."""
+    known = devices.devices()
+    return [name for name in names if name not in known]
 
 
 def unknown_devices(devices: Devices) -> list[tuple[int, str, str]]:

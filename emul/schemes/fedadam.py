@@ -83,8 +83,11 @@ def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
     below_one = [f"{key} = {value}: expected a number in [0, 1)" for key, value in
                  (("beta1", params.beta1), ("beta2", params.beta2)) if not 0 <= value < 1]
+    unused = [f"beta2 = {params.beta2}: adagrad has no such weight"] \
+        if params.second == "adagrad" and params.beta2 != Params.beta2 else []
     return (checks.positive(rate=params.rate, tau=params.tau) + checks.fractions(fraction=params.fraction)
-            + checks.times(deadline=params.deadline_s) + wrong_selection(params.selection, world) + below_one)
+            + checks.times(deadline=params.deadline_s) + wrong_selection(params.selection, world, params.fraction)
+            + below_one + unused)
 
 
 EXAMPLE = """

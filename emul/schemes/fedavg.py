@@ -52,7 +52,7 @@ STATELESS = ("client",)
 def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
     return (checks.fractions(fraction=params.fraction) + checks.times(deadline=params.deadline_s)
-            + wrong_selection(params.selection, world)
+            + wrong_selection(params.selection, world, params.fraction)
             + wrong_rule(params.aggregate, params.fraction, world, params.selection))
 
 

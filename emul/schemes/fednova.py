@@ -77,7 +77,7 @@ STATELESS = ("client",)
 def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
     return (checks.positive(rate=params.rate) + checks.fractions(fraction=params.fraction)
-            + checks.times(deadline=params.deadline_s) + wrong_selection(params.selection, world)
+            + checks.times(deadline=params.deadline_s) + wrong_selection(params.selection, world, params.fraction)
             + checks.plain_descent("fednova", world.task, momentum=True))
 
 

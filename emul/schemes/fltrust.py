@@ -46,7 +46,7 @@ STATELESS = ("client",)
 def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
     wrong = checks.positive(rate=params.rate) + checks.fractions(fraction=params.fraction) \
-        + checks.times(deadline=params.deadline_s) + wrong_selection(params.selection, world)
+        + checks.times(deadline=params.deadline_s) + wrong_selection(params.selection, world, params.fraction)
     if not checks.root_samples(world.task):
         wrong.append("no root data at the server: expected root in the task, such as {samples: 100}")
     return wrong

@@ -61,7 +61,7 @@ def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
     p, expected = params, taking_part(params.selection, params.fraction, world.clients)
     errors = (checks.fractions(fraction=p.fraction) + checks.times(deadline=p.deadline_s)
-              + wrong_selection(p.selection, world))
+              + wrong_selection(p.selection, world, p.fraction))
     try:
         least = robust.choose(rule(p)).least
     except ValueError as error:

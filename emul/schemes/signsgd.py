@@ -67,7 +67,8 @@ def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
     own = ["compress.up: signsgd sends signs, which no other codec can carry"] if "up" in world.compress else []
     return (checks.positive(lr=params.lr) + checks.fractions(fraction=params.fraction)
-            + checks.times(deadline=params.deadline_s) + wrong_selection(params.selection, world) + own)
+            + checks.times(deadline=params.deadline_s) + wrong_selection(params.selection, world, params.fraction)
+            + own)
 
 
 EXAMPLE = """

@@ -49,7 +49,7 @@ STATELESS = ("client",)
 def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
     found = (checks.fractions(fraction=params.fraction) + checks.times(deadline=params.deadline_s)
-             + wrong_selection(params.selection, world))
+             + wrong_selection(params.selection, world, params.fraction))
     said = f"f = {params.f}" if params.f is not None else f"beta = {params.beta}"
     return found + [f"{said}: {text.partition(': ')[2].removeprefix('trimmed_mean: ')}"
                     for text in wrong_rule(rule(params), params.fraction, world, params.selection)]

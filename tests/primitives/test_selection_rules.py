@@ -205,6 +205,7 @@ def test_every_rule_begins_and_is_found_by_its_name():
     ({"oort": {"cutof": 1}}, 'oort: unknown parameter "cutof"'),
     ({"oort": {"explore": 1.5}}, "oort: explore = 1.5: expected a number in [0, 1]"),
     ({"uniform": {"over": 0.5}}, "uniform: over = 0.5: expected at least 1"),
+    ({"oort": {"most": 0}}, "oort: most = 0: expected at least 1, or none"),
     ({"tifl": {"tiers": 0}}, "tifl: tiers = 0: expected at least 1"),
     ({"power_of_choice": {"candidates": 3, "count": 5}}, "candidates = 3: expected at least 5, those chosen"),
     ({"available": {"window": "0 s"}}, "window = 0.0 s: expected a time above 0")])

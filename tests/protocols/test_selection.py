@@ -173,7 +173,8 @@ schemes: [{name: SCHEME, deadline: 30 s, selection: RULE}]
 stop: {rounds: 6}
 """
 COSTS = {"client/train": 0.5, "client/measure": 0.01, "client/probe": 0.01, "server/aggregate": 0.001,
-         "server/select": 0.001, "client/encode": 0.001, "server/decode": 0.001}
+         "server/select": 0.001, "client/encode": 0.001, "server/decode": 0.001,
+         "server/encode": 0.001, "client/decode": 0.001}
 
 
 def run(rule: str, scheme: str = "fedavg") -> Ran:
@@ -239,10 +240,26 @@ def test_other_synchronous_schemes_select_too(scheme: str, rule: str):
 
 @pytest.mark.parametrize(("rule", "said"), [
     ("{uniform: {count: 9}}", "expected at most 8, the number of clients"),
-    ("orot", 'did you mean "oort"')])
+    ("orot", 'did you mean "oort"'),
+    ("{power_of_choice: {candidates: 4}}", "power_of_choice +candidates = 4: expected at least 8, those chosen"),
+    ("{power_of_choice: {count: 4, candidates: 5, over: 1.5}}", "candidates = 5: expected at least 6, those chosen"),
+    ("{uniform: {count: 3, over: 2, least: 4}}", "uniform +least = 4: expected at most 3, the updates that end"),
+    ("{power_of_choice: {count: 3}}, compress: {down: sign}", "compress.down: candidates are sent the model as it is")])
 def test_a_wrong_rule_is_an_error_of_the_scenario(rule: str, said: str):
     with pytest.raises(ScenarioError, match=said):
         run(rule)
+
+
+def test_rpow_d_asks_nobody_and_so_its_model_may_be_compressed():
+    ran = run("{power_of_choice: {count: 3, loss: rpow_d}}, compress: {down: sign}")
+    assert [row[4]["received"] for row in ran.rows if row[0] == R.REPORT and "received" in row[4]] == [3] * 6
+
+
+def test_a_rule_that_has_no_client_left_says_so():
+    role = server({"oort": {"count": 2, "most": 1}}, clients=2, rounds=2, deadline_s=9.0)
+    role.deliver({1: update(), 2: update()})
+    role.advance_to(9.0)
+    assert any("the rule has no client left to choose" in str(action) for action in role.actions)
 
 
 RULES = ["{oort: {count: 3, step: 1 s, over: 1.3}}", "{power_of_choice: {count: 2, candidates: 4}}",

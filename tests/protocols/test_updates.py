@@ -10,7 +10,7 @@ import pytest
 
 from emul import engine
 from emul.base import rows as R
-from emul.base.errors import NotSendable, ScenarioError
+from emul.base.errors import NotDecodable, NotSendable, ScenarioError
 from emul.primitives.compress import choose
 from emul.protocols.updates import Mirror, PackedUpdate, Sent, advance, brought_up, decoded, encoded, forget
 from emul.record.journal import MemoryJournal
@@ -160,6 +160,13 @@ def test_a_client_that_has_missed_rounds_comes_to_the_same_model_as_the_server()
         s.codes[round_] = advance(codec, s, rng.standard_normal(9).astype(np.float32), rng)
     assert s.model is not None
     assert brought_up(codec, np.zeros(9, np.float32), list(s.codes.values())).tobytes() == s.model.tobytes()
+
+
+@pytest.mark.parametrize("codec", ["sign", {"top_k": {"k": 1}}, "uniform"], ids=str)
+def test_a_model_that_is_too_far_away_to_be_coded_is_no_model(codec: Any) -> None:
+    s = Mirror(np.full(3, -3e38, np.float32), of=1)
+    with pytest.raises(NotDecodable, match=r"^the model is too far from the one that clients have$"):
+        advance(choose(codec), s, np.full(3, 3e38, np.float32), np.random.default_rng(0))
 
 
 def test_codes_that_are_longer_than_the_model_are_forgotten() -> None:

@@ -146,3 +146,9 @@ def test_a_trace_by_device_needs_devices(tmp_path: Path) -> None:
     trace = file(tmp_path, "device,label,seconds\nlaptop,train,1\n")
     with pytest.raises(ScenarioError, match=r"compute.trace +device +a file by device needs devices: who has which"):
         loads(text(f"{{trace: {trace}}}"))
+
+
+def test_a_trace_of_a_device_that_nobody_can_have_is_refused(tmp_path: Path) -> None:
+    trace = file(tmp_path, "device,label,seconds\nlaptop,train,1\nlabtop,train,1\n")
+    with pytest.raises(ScenarioError, match=r'compute.trace +"labtop" +a device that the table lacks'):
+        loads(text(f"{{trace: {trace}}}", "devices: {nodes: [{match: '*', device: laptop}]}"))

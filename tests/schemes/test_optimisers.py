@@ -154,6 +154,12 @@ def test_variants_of_fedopt_are_told_apart() -> None:
 
 # --- what is refused --------------------------------------------------------------------------------------------------
 
+@pytest.mark.parametrize("scheme", ["{name: fedadagrad, beta2: 0.9}", "{name: fedadam, second: adagrad, beta2: 0.9}"])
+def test_a_weight_that_adagrad_does_not_have_is_refused(scheme: str) -> None:
+    with pytest.raises(ScenarioError, match=r"beta2 = 0\.9 +adagrad has no such weight"):
+        loads(find("fedadam").EXAMPLE, sets=[f"schemes=[{scheme}]"])
+
+
 @pytest.mark.parametrize(("scheme", "solver", "said"), [
     ("scaffold", "{adam: {lr: 0.1, steps: 1}}", "task.solver = adam +scaffold needs sgd, whose steps"),
     ("fednova", "{adam: {lr: 0.1, steps: 1}}", "task.solver = adam +fednova needs sgd, whose steps"),

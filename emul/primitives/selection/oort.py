@@ -49,6 +49,8 @@ class Oort(Common):
             raise ValueError(f"window = {self.window}: expected at least 1")
         if self.alpha < 0:
             raise ValueError(f"alpha = {self.alpha}: expected at least 0")
+        if self.most is not None and self.most < 1:
+            raise ValueError(f"most = {self.most}: expected at least 1, or none")
         for name in ("explore", "decay", "explore_least", "cutoff", "clip"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} = {getattr(self, name)}: expected a number in [0, 1]")
