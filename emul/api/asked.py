@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from emul import scenario as scenarios
+from emul.base.errors import Problem, ScenarioError
 from emul.scenario import Given, Scenario
-from emul.scenario.source import of_values, scenario_error
+from emul.scenario.source import of_values, scenario_error, shown
+from emul.scenario.sweep import seeds_of as each_once
+from emul.study.cells import check_grid
 
 Names = str | Sequence[str]
 
@@ -47,6 +50,37 @@ def listed(names: Names | None) -> list[str]:
     (['fedavg'], [])
     """
     return [names] if isinstance(names, str) else list(names or ())
+
+
+def seeds_of(seeds: Sequence[int] | None) -> tuple[int, ...] | None:
+    """Each once, in their order: a seed that counted twice would make differences look surer than they are. None: the
+    scenario's. Raises ScenarioError.
+
+    >>> seeds_of([3, 1, 3])
+    (3, 1)
+    """
+    if seeds is None:
+        return None
+    said = of_values(seeds).tree
+    try:
+        return each_once(said)
+    except ValueError as e:
+        raise ScenarioError("seeds", [Problem("", shown(said), str(e))]) from None
+
+
+def grid_of(grid: Mapping[str, Sequence[Any]] | None) -> dict[str, list[Any]] | None:
+    """Lists of plain values by path; None: the scenario's. Raises ScenarioError."""
+    if grid is None:
+        return None
+    source = of_values(grid)
+    for path, values in source.tree.items():
+        if not isinstance(values, list) or not values:
+            source.problem((path,), shown(values), "expected a list of values")
+    if source.problems:
+        raise scenario_error("grid", source.problems)
+    found: dict[str, list[Any]] = source.tree
+    check_grid(found, "grid")
+    return found
 
 
 def only(scenario: Scenario, schemes: Names | None) -> Scenario:

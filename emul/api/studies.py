@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from emul.api import html
-from emul.api.asked import Names, edits, listed, refresh
+from emul.api.asked import Names, edits, grid_of, listed, refresh, seeds_of
 from emul.api.runs import Run, load_run
 from emul.base.errors import EmulError
 from emul.scenario import Given
@@ -90,8 +90,8 @@ def sweep(scenario: Given, grid: Mapping[str, Sequence[Any]] | None = None, *, s
     again with the same `out`, it runs what is missing. Raises ScenarioError before anything runs, StudyError if `out`
     cannot be used, and StudyFailed when all cells have ended and one has failed.
     """
-    ended = run_sweep(scenario, _where(engine, jobs, workers, plugins, quiet), grid=grid, seeds=seeds,
-                      schemes=listed(schemes), sets=edits(set), out=_path(out), done=_path(done))
+    ended = run_sweep(scenario, _where(engine, jobs, workers, plugins, quiet), grid=grid_of(grid),
+                      seeds=seeds_of(seeds), schemes=listed(schemes), sets=edits(set), out=_path(out), done=_path(done))
     return _study(ended)
 
 
@@ -104,8 +104,10 @@ def compare(scenario: Given, *, schemes: Names = (), seeds: Sequence[int] | None
     target: the accuracy to reach. `study.differences` has the intervals, `print(study)` says what the command says.
     Raises as `sweep` does.
     """
-    found = run_compare(scenario, _where(engine, jobs, workers, plugins, quiet), schemes=listed(schemes), seeds=seeds,
-                        target=target, sets=edits(set), out=_path(out))
+    if target is not None and not 0 <= target <= 1:
+        raise ValueError(f"target = {target}: expected a number from 0 to 1")
+    found = run_compare(scenario, _where(engine, jobs, workers, plugins, quiet), schemes=listed(schemes),
+                        seeds=seeds_of(seeds), target=target, sets=edits(set), out=_path(out))
     return _study(found.study, found)
 
 

@@ -69,7 +69,11 @@ def clean(folder: Folder = None,
     from emul import store
     from emul.base.units import format_size, size_bytes
 
-    done = store.clean(_place(folder), size_bytes(limit))
+    try:
+        most = size_bytes(limit)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--limit") from None
+    done = store.clean(_place(folder), most)
     print(f"{done.removed} segments removed, {format_size(done.freed_bytes)} freed, "
           f"{format_size(done.left_bytes)} left")
 

@@ -47,7 +47,12 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _seeds(value: Any) -> tuple[int, ...]:
+def seeds_of(value: Any) -> tuple[int, ...]:
+    """Seeds as a scenario says them, text, a number or a list, each once. Raises ValueError.
+
+    >>> seeds_of([3, 1, 3])
+    (3, 1)
+    """
     if isinstance(value, str):
         return parse_seeds(value)
     entries = value if isinstance(value, list) and value else [value]
@@ -64,7 +69,8 @@ def _values(value: Any) -> list[Any]:
 
 class SweepRule(Section):
     grid: dict[str, Annotated[list[Any], PlainValidator(_values, json_schema_input_type=list[Any])]] = Field(default={})
-    seeds: Annotated[tuple[int, ...], PlainValidator(_seeds, json_schema_input_type=list[int] | Written)] | None = None
+    seeds: Annotated[tuple[int, ...], PlainValidator(
+        seeds_of, json_schema_input_type=list[int] | Written)] | None = None
     schemes: Annotated[list[Text], Field(min_length=1)] | None = None
 
 

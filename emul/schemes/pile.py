@@ -12,7 +12,7 @@ up, and has R^-1 o g alone decrypted: it does not see the sums of Psi and Phi. N
 exact mean gradient of each round, and any tbar clients together can decrypt what it asks them to.
 
 Deviations. The original proves in zero knowledge that gradients are well-formed. In place of the proofs stand a
-commitment, SHA-256 of the plaintexts and a nonce, and the norm of each block, which the server holds against
+commitment, SHA-256 of the plaintexts and a nonce, and the norm of each block, which the server reads and holds against
 `norm_bound`: they prove nothing, a client may lie. Psi is divided by n_{L-1} and Phi by its square, which is public
 and undone in the recovery: all blocks have the size of a gradient. Each number has a ciphertext of its own, as proofs
 about single numbers need; `packed: true` puts 39 (with `recover_under_he` 31) into one of 2,048 bits. r is of chi_3 by

@@ -17,6 +17,7 @@ import mmap
 import os
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,7 +97,11 @@ class SegmentWriter:
         self.size = 0
         self._direct = bool(_DIRECT)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        self._write(memoryview(MAGIC))
+        try:
+            self._write(memoryview(MAGIC))
+        except OSError:
+            os.close(self._file)
+            raise
 
     def append(self, block: Block, direct: bool = True) -> int:
         """Where the block begins. direct: past the page cache, where that can be done and is worth it.
@@ -187,10 +192,11 @@ class Segment:
             yield Damage(self.path, 0, "not a segment of a store")
             return
         end = len(MAGIC)
-        for key, offset, length in Segment(self.path)._entries():
-            if self.read(key, offset, length) is None:
-                yield Damage(self.path, offset, f"an entry of {length} bytes does not match its checksum")
-            end = offset + length
+        with closing(Segment(self.path)) as whole:          # from the beginning, whatever was scanned before
+            for key, offset, length in whole._entries():
+                if self.read(key, offset, length) is None:
+                    yield Damage(self.path, offset, f"an entry of {length} bytes does not match its checksum")
+                end = offset + length
         if end != size:
             yield Damage(self.path, end, f"torn: {size - end} bytes are no whole entry")
 

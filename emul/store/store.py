@@ -193,13 +193,14 @@ class _Writer:
             try:
                 while block := self._next():
                     if segment is None or segment.size > _SEGMENT_BYTES:
+                        stack.close()               # the one before
                         segment = SegmentWriter(self._folder / _name())
                         stack.callback(segment.close)
                         self._readers.append(Segment(segment.path))
                     behind = self._bytes > _BEHIND_BYTES        # then the page cache may take it
                     self._written(block, segment.append(block, direct=not behind))
-            except OSError as e:
-                self._fail(f"{self._folder}: {e.strerror or e}: nothing more is stored")
+            except Exception as e:          # whatever it is: `put` must not wait for a thread that has gone
+                self._fail(f"{self._folder}: {getattr(e, 'strerror', None) or repr(e)}: nothing more is stored")
 
     def _next(self) -> Block | None:
         """What is full, or has waited long enough. None: there will be no more."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import emul
@@ -67,3 +68,21 @@ def test_arguments_that_make_no_sense_are_refused(small: Path) -> None:
         emul.sweep(small, engine="slurm")           # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"^jobs = 0: expected 1 or more$"):
         emul.compare(small, jobs=0)
+    with pytest.raises(ValueError, match=r"^target = 95: expected a number from 0 to 1$"):
+        emul.compare(small, target=95)
+    for seeds in ([], [1.5], [-1], {1, 2}):
+        with pytest.raises(ScenarioError, match=r"^seeds: 1 error\n.* expected seeds such as 0:5"):
+            emul.compare(small, seeds=seeds)        # type: ignore[arg-type]
+    for values in ([], 5, "57"):
+        with pytest.raises(ScenarioError, match=r"^grid: 1 error\n +stop\.rounds  .*expected a list of values$"):
+            emul.sweep(small, {"stop.rounds": values})      # type: ignore[dict-item]
+    with pytest.raises(ScenarioError, match=r"seed +cannot be varied here"):
+        emul.sweep(small, {"seed": [1, 2]}, seeds=[3])
+
+
+def test_a_seed_that_is_said_twice_counts_once_and_may_be_one_of_numpy(small: Path) -> None:
+    study = emul.compare(small, seeds=np.array([1, 1, 1]), workers=0, quiet=True, set={"stop.rounds": 1})
+    assert study.study["seeds"] == [1]
+    assert study.differences is not None
+    assert set(study.differences["n_seeds"]) <= {0, 1}
+    assert study.differences["p"].isna().all()

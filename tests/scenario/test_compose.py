@@ -134,7 +134,8 @@ links:
   - {match: "b->a", latency: {distribution: empirical, file: latency.csv}}
   - {match: "c->a", bandwidth: {trace: rate.csv}}
 faults: [{availability: {file: there.csv}}]
-compute: {mode: profile, file: costs.json}
+compute: {mode: profile, file: costs.json, trace: measured.csv}
+devices: {table: phones.csv, nodes: [{match: "*", device: laptop}]}
 network: {replay: runs/one}
 task: {data: {directory: data}}
 """
@@ -147,7 +148,8 @@ def test_files_are_where_the_file_lies_that_names_them(folder: Path) -> None:
     (folder / "deeper" / "still").mkdir(parents=True)
     (folder / "deeper" / "still" / "top.yaml").write_text("extends: ../../below/base.yaml\n")
     assert load("deeper/still/top.yaml", check=False).resolved() == with_files
-    named = ("net.graphml", "loss.csv", "latency.csv", "rate.csv", "there.csv", "costs.json", "runs/one", "data")
+    named = ("net.graphml", "loss.csv", "latency.csv", "rate.csv", "there.csv", "costs.json", "measured.csv",
+             "phones.csv", "runs/one", "data")
     assert [name for name in named if str(folder / "below" / name) not in with_files] == []
 
 

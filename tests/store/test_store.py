@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -208,6 +209,45 @@ def test_a_full_disk_ends_storing_and_nothing_else(tmp_path: Path, monkeypatch: 
             time.sleep(0.03)
         assert store.get(key(4)) is None
     assert store.failure == f"{tmp_path}: No space left on device: nothing more is stored"
+
+
+def test_nobody_waits_for_a_thread_that_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: SegmentWriter, block: Block, direct: bool) -> int:
+        raise MemoryError
+
+    monkeypatch.setattr(SegmentWriter, "append", broken)
+    monkeypatch.setattr(module.store, "_WAITING_BYTES", 10)
+    store = Store(tmp_path)
+    putting = threading.Thread(target=lambda: [store.put(key(i), b"x" * 20) for i in range(5)], daemon=True)
+    putting.start()
+    putting.join(10)
+    assert not putting.is_alive()
+    assert store.failure == f"{tmp_path}: MemoryError(): nothing more is stored"
+    store.close()
+
+
+def test_files_are_closed_whatever_was_done_with_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: dict[int, Path] = {}
+    really = os.open, os.close
+
+    def opening(path: Path, *flags: int) -> int:
+        found = really[0](path, *flags)
+        opened[found] = path
+        return found
+
+    def closing(file: int) -> None:
+        opened.pop(file, None)
+        really[1](file)
+
+    monkeypatch.setattr(module.segments.os, "open", opening)
+    monkeypatch.setattr(module.segments.os, "close", closing)
+    filled(tmp_path, 10)
+    assert list(verify(tmp_path)) == []
+    assert opened == {}
+    monkeypatch.setattr(SegmentWriter, "_write", lambda self, data: os.write(-1, data))     # as of a disk that is full
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        SegmentWriter(tmp_path / "new.segment")
+    assert opened == {}
 
 
 def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
