@@ -93,7 +93,7 @@ async def gather_trained(node: Node, how: Compression, s: ServerState, cohort: l
         sound = both(shaped(parameters=s.shared.shape), weighed)
         got = await (node.gather(Trained, cohort, timeout_s=deadline_s, accept=sound) if rule is None else
                      rule(Trained, sound))
-        updates.answered(node, how, s.mirror, got)
+        updates.answered(node, how, s.mirror, cohort, got)
         return got
     sent = s.shared if s.mirror.model is None else s.mirror.model
     steps = await updates.gather_updates(node, how, s.mirror, cohort, sent.size, deadline_s, rule)

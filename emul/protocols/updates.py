@@ -6,7 +6,7 @@
             client k    v <- v + D(c) for each; trains from v
 
 v is the model as clients have it: the error w - v is what the next round codes. Which v a client has the server knows
-by its last update that came; a client of which it does not know, or for which the codes would be longer than v, gets v
+by its last update, if it came; a client of which it knows none, or for which the codes would be longer than v, gets v
 as it is. A client that lacks the v of a code leaves the round. What a lost update held is lost, with what it had made
 up for. Encoding and decoding are computations of their nodes, "encode" and "decode", of d numbers a vector.
 
@@ -139,13 +139,15 @@ async def gather_updates(node: Node, how: Compression, s: Mirror, clients: Seque
     else:
         got = await wait(PackedUpdate, both(sound(how.up, d), weighed))
         found = await opened(node, how.up, got, d)
-    answered(node, how, s, found)
+    answered(node, how, s, clients, found)
     return found
 
 
-def answered(node: Node, how: Compression, s: Mirror, clients: Collection[int]) -> None:
-    """At the server: these clients have the model of this round."""
+def answered(node: Node, how: Compression, s: Mirror, asked: Collection[int], clients: Collection[int]) -> None:
+    """At the server: of those asked these clients have the model of this round; what the others have nobody knows."""
     if how.down is not None:
+        for k in asked:
+            s.known.pop(k, None)
         s.known.update(dict.fromkeys(clients, node.round))
 
 

@@ -98,6 +98,13 @@ def test_a_model_goes_whole_to_those_that_are_not_known_to_have_the_last_one() -
     assert all(abs(size % nbytes) < 3 * HEADER for size in sizes(rows, "PackedModel"))
 
 
+@pytest.mark.parametrize("codec", ["sign", "uniform"])
+def test_a_client_whose_updates_are_lost_goes_on_from_the_codes_that_it_has(codec: str) -> None:
+    """Nothing is lost on the way down, so every client trains in every round, whatever of its updates came."""
+    written = text("fedavg", compress={"down": codec}).replace("p: 0.2", "p: 0.6").replace("rounds: 4", "rounds: 8")
+    assert len(sizes(run(written)[1], "Update")) == 8 * 7
+
+
 def test_compressed_runs_are_the_same_for_any_order_and_any_number_of_workers(pools: list[Workers]) -> None:
     written = text("fedavg", fraction=0.7, compress={"up": {"random_k": {"fraction": 0.2}}, "down": "qsgd"})
     first = run(written)[0]
