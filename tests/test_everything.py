@@ -64,11 +64,15 @@ NETWORKS = {"fifo": FIFO, **{sharing: FLOWS.replace("SHARING", sharing) for shar
 
 
 def written(scheme: str, network: str) -> str:
-    """The scheme's EXAMPLE on another network: its entry, model, root data, clusters and number of servers."""
-    example = loads(schemes.find(scheme).EXAMPLE, scheme)
+    """The scheme's EXAMPLE on another network: its entry, model, root data, clusters and number of servers. The mesh
+    has no edges: a client is one, for a scheme with that role."""
+    module = schemes.find(scheme)
+    example = loads(module.EXAMPLE, scheme)
     servers = example.topology.servers or 1
-    entry = json.dumps(example.document()["schemes"][0])
-    text = HEAD.format(servers=servers, links=NETWORKS[network], faults=FAULTS, scheme=entry)
+    entry = example.document()["schemes"][0]
+    if "edge" in module.ROLES:
+        entry["places"] = {"edge": "client5", "client": [f"client{number}" for number in range(1, 5)]}
+    text = HEAD.format(servers=servers, links=NETWORKS[network], faults=FAULTS, scheme=json.dumps(entry))
     needed = "".join(f"{key}: {json.dumps(example.task[key])}, " for key in ("root", "clusters") if key in example.task)
     text = text.replace("model: logistic", f"{needed}model: {example.task['model']}")
     return text if servers > 1 else text.replace("server1", "server")

@@ -72,6 +72,7 @@ def plain_mean(nodes: list[Any], model: np.ndarray, s: Settings, arm: str, seed:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_check_14_paper_and_sound_learn_as_under_central_noise_and_local_noise_does_not() -> None:
     found = {arm: float(np.mean([accuracy(arm, seed) for seed in range(1, 1 + seeds)]))
              for arm, seeds in (("central", 5), ("paper", 5), ("sound", 5), ("local", 2))}
