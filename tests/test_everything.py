@@ -23,7 +23,7 @@ faults:
 task: {{data: {{set: digits}}, model: logistic, partition: iid, solver: {{sgd: {{lr: 0.1, steps: 2, batch: 16}}}}}}
 compute: {{mode: zero}}
 schemes: [{scheme}]
-stop: {{rounds: 3, virtual_time: 1 h}}
+stop: {{rounds: {rounds}, virtual_time: 1 h}}
 """
 
 FIFO = """
@@ -60,19 +60,22 @@ FAULTS = """
   - churn: {match: client4, up: {weibull: {shape: 0.6, scale: 300 ms}}, down: {exponential: 50 ms}}
   - group: {match: "client[1-2]", every: {exponential: 500 ms}, down: {lognormal: {median: 30 ms, sigma: 0.5}}, p: 0.7}
 """
+ASYNCHRONOUS = {"fedasync", "fedat", "fedbuff"}
 NETWORKS = {"fifo": FIFO, **{sharing: FLOWS.replace("SHARING", sharing) for sharing in ("maxmin", "rtt_weighted")}}
 
 
 def written(scheme: str, network: str) -> str:
     """The scheme's EXAMPLE on another network: its entry, model, root data, clusters and number of servers. The mesh
-    has no edges: a client is one, for a scheme with that role."""
+    has no edges: a client is one, for a scheme with that role. Three rounds of an asynchronous scheme are three
+    updates, over before anything is lost: it gets more."""
     module = schemes.find(scheme)
     example = loads(module.EXAMPLE, scheme)
     servers = example.topology.servers or 1
     entry = example.document()["schemes"][0]
     if "edge" in module.ROLES:
         entry["places"] = {"edge": "client5", "client": [f"client{number}" for number in range(1, 5)]}
-    text = HEAD.format(servers=servers, links=NETWORKS[network], faults=FAULTS, scheme=json.dumps(entry))
+    text = HEAD.format(servers=servers, links=NETWORKS[network], faults=FAULTS, scheme=json.dumps(entry),
+                       rounds=40 if scheme in ASYNCHRONOUS else 3)
     needed = "".join(f"{key}: {json.dumps(example.task[key])}, " for key in ("root", "clusters") if key in example.task)
     text = text.replace("model: logistic", f"{needed}model: {example.task['model']}")
     return text if servers > 1 else text.replace("server1", "server")
