@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from emul import engine, preview
 from emul import scenario as scenarios
 from emul.api import html
+from emul.api.arguments import plain, require
 from emul.api.asked import Names, listed, loaded, only
 from emul.api.runs import Runs, runs_of
 from emul.base.errors import Problem, ScenarioError
@@ -24,22 +25,27 @@ if TYPE_CHECKING:
 def load_scenario(scenario: Given, *, set: Mapping[str, Any] = {}, seed: int | None = None,
                   plugins: Names = ()) -> Scenario:
     """A checked scenario from a file, a mapping or another scenario, with changes. Raises ScenarioError."""
+    require(scenario=scenario, set=set, plugins=plugins)
     return loaded(scenario, set, seed, plugins)
 
 
 def run(scenario: Given, *, schemes: Names | None = None, workers: int | None = None, seed: int | None = None,
-        set: Mapping[str, Any] = {}, out: str | os.PathLike[str] = "runs", plugins: Names = (),
+        set: Mapping[str, Any] = {}, out: str | os.PathLike[str] | None = None, plugins: Names = (),
         store: str | os.PathLike[str] | None = None, keep_trainings: bool = False, quiet: bool = False) -> Runs:
     """Run every scheme of a scenario over the same network, as `emul run` does; the digests are the same.
 
-    schemes: only these, by label or name. workers: processes; 0: none, everything in this one; None: one a core.
-    set: changes by path, `{"links[1].outage.p": 0.1}`. out: where the run directories are made. store: a store of
-    trainings that runs share. Raises ScenarioError before anything runs, and RunFailed, which has the runs, when all
-    have ended and one has failed or violates an invariant.
+    schemes: only these, by label or name; None: all. workers: processes; 0: none, everything in this one; None: one a
+    core. set: changes by path, `{"links[1].outage.p": 0.1}`. out: where the run directories are made, `runs` by
+    default. store: a store of trainings that runs share. Raises ScenarioError before anything runs, and RunFailed,
+    which has the runs, when all have ended and one has failed or violates an invariant; TypeError or ValueError, as
+    all functions here do, for an argument that it cannot be.
     """
+    require(scenario=scenario, schemes=schemes, workers=workers, set=set, out=out, plugins=plugins, store=store,
+            keep_trainings=keep_trainings, quiet=quiet)
     plan = only(loaded(scenario, set, seed, plugins), schemes)
     keeping = engine.Keeping.chosen(None if store is None else Path(store), keep_trainings)
-    results = engine.run(plan, workers=workers, out=Path(out), plugins=listed(plugins), quiet=quiet, keeping=keeping)
+    results = engine.run(plan, workers=plain(workers), out=Path(out or "runs"), plugins=listed(plugins), quiet=quiet,
+                         keeping=keeping)
     return runs_of(results)
 
 
@@ -67,6 +73,7 @@ class Checked:
 def check(scenario: Given, *, set: Mapping[str, Any] = {}, seed: int | None = None,
           plugins: Names = ()) -> Checked:
     """Check a scenario and everything it names, without running it. Raises ScenarioError with all that is wrong."""
+    require(scenario=scenario, set=set, plugins=plugins)
     return checked(loaded(scenario, set, seed, plugins), scenarios.named(scenario), listed(plugins))
 
 
@@ -126,5 +133,7 @@ def explain(scenario: Given, *, scheme: str | None = None, size: str = "1 MB", w
     size: of the message whose time is told. workers: processes that the memory is for. Raises ScenarioError, and
     ValueError for a size that is none.
     """
-    document = preview.explain(loaded(scenario, set, seed, plugins), size_bytes(size), scheme, listed(plugins), workers)
+    require(scenario=scenario, scheme=scheme, size=size, workers=workers, set=set, plugins=plugins)
+    document = preview.explain(loaded(scenario, set, seed, plugins), size_bytes(size), scheme, listed(plugins),
+                               plain(workers))
     return Explained(document, list(preview.notes(document)))

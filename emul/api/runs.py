@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from emul import scenario as scenarios
 from emul.api import html
+from emul.api.arguments import require
 from emul.base.errors import EmulError
 from emul.engine import Result
 from emul.record import salvage
@@ -127,6 +128,7 @@ def load_run(path: str | os.PathLike[str]) -> Run:
 
     Raises RecordError: not a run directory, or files are damaged.
     """
+    require(path=path)
     return Run(recorded.load_run(path))
 
 

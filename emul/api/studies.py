@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from emul.api import html
+from emul.api.arguments import plain, require
 from emul.api.asked import Names, edits, grid_of, listed, refresh, seeds_of
 from emul.api.runs import Run, load_run
 from emul.base.errors import EmulError
@@ -77,11 +79,12 @@ class StudyFailed(EmulError):
 
 def load_study(path: str | os.PathLike[str]) -> Study:
     """Read the directory of a sweep or a comparison. Raises StudyError."""
+    require(path=path)
     return Study(**vars(studies.load_study(path)))
 
 
 def sweep(scenario: Given, grid: Mapping[str, Sequence[Any]] | None = None, *, seeds: Sequence[int] | None = None,
-          schemes: Names = (), jobs: int = 1, workers: int | None = None, engine: Engine = "local",
+          schemes: Names | None = None, jobs: int = 1, workers: int | None = None, engine: Engine = "local",
           set: Mapping[str, Any] = {}, out: str | os.PathLike[str] | None = None,
           done: str | os.PathLike[str] | None = None, plugins: Names = (), quiet: bool = False) -> Study:
     """Run a scenario for every combination of values, seeds and schemes, as `emul sweep` does.
@@ -90,13 +93,15 @@ def sweep(scenario: Given, grid: Mapping[str, Sequence[Any]] | None = None, *, s
     again with the same `out`, it runs what is missing. Raises ScenarioError before anything runs, StudyError if `out`
     cannot be used, and StudyFailed when all cells have ended and one has failed.
     """
+    require(scenario=scenario, grid=grid, schemes=schemes, jobs=jobs, workers=workers, engine=engine, set=set, out=out,
+            done=done, plugins=plugins, quiet=quiet)
     ended = run_sweep(scenario, _where(engine, jobs, workers, plugins, quiet), grid=grid_of(grid),
                       seeds=seeds_of(seeds), schemes=listed(schemes), sets=edits(set), out=_path(out), done=_path(done))
     return _study(ended)
 
 
-def compare(scenario: Given, *, schemes: Names = (), seeds: Sequence[int] | None = None, target: float | None = None,
-            jobs: int = 1, workers: int | None = None, engine: Engine = "local",
+def compare(scenario: Given, *, schemes: Names | None = None, seeds: Sequence[int] | None = None,
+            target: float | None = None, jobs: int = 1, workers: int | None = None, engine: Engine = "local",
             set: Mapping[str, Any] = {}, out: str | os.PathLike[str] | None = None,
             plugins: Names = (), quiet: bool = False) -> Study:
     """Run every scheme of a scenario on the same realisations, as `emul compare` does, and say what differs.
@@ -104,8 +109,8 @@ def compare(scenario: Given, *, schemes: Names = (), seeds: Sequence[int] | None
     target: the accuracy to reach. `study.differences` has the intervals, `print(study)` says what the command says.
     Raises as `sweep` does.
     """
-    if target is not None and not 0 <= target <= 1:
-        raise ValueError(f"target = {target}: expected a number from 0 to 1")
+    require(scenario=scenario, schemes=schemes, target=target, jobs=jobs, workers=workers, engine=engine, set=set,
+            out=out, plugins=plugins, quiet=quiet)
     found = run_compare(scenario, _where(engine, jobs, workers, plugins, quiet), schemes=listed(schemes),
                         seeds=seeds_of(seeds), target=target, sets=edits(set), out=_path(out))
     return _study(found.study, found)
@@ -113,10 +118,7 @@ def compare(scenario: Given, *, schemes: Names = (), seeds: Sequence[int] | None
 
 def _where(engine: Engine, jobs: int, workers: int | None, plugins: Names, quiet: bool) -> Where:
     refresh(listed(plugins))
-    if engine not in ("local", "ray"):
-        raise ValueError(f'engine = "{engine}": expected local or ray')
-    if jobs < 1:
-        raise ValueError(f"jobs = {jobs}: expected 1 or more")
+    jobs, workers = operator.index(jobs), plain(workers)
     if engine == "local" and (warning := crowded(jobs, workers)):
         warnings.warn(warning, stacklevel=3)
     return placed(engine, jobs, workers, listed(plugins), quiet)

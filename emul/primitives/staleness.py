@@ -14,24 +14,36 @@ from dataclasses import dataclass
 from typing import Literal
 
 Form = Literal["constant", "polynomial", "hinge"]
+_HAS: dict[str, tuple[str, ...]] = {"constant": (), "polynomial": ("a",), "hinge": ("a", "b")}
 
 
 @dataclass(frozen=True)
 class Staleness:
-    """The function s, as a value.
+    """The function s, as a value. a, b: None where the function has none, or for 0.5 and 4.
 
     >>> Staleness("hinge", a=10, b=4)(6) == 1 / 21
     True
     """
 
     form: Form = "constant"
-    a: float = 0.5                      # of the polynomial and of the hinge
-    b: float = 4.0                      # of the hinge: so many missed versions cost nothing
+    a: float | None = None              # of the polynomial and of the hinge
+    b: float | None = None              # of the hinge: so many missed versions cost nothing
 
     def __call__(self, u: int) -> float:
         """s(u), in (0, 1]. u: 0 or above."""
+        a, b = 0.5 if self.a is None else self.a, 4.0 if self.b is None else self.b
         if self.form == "polynomial":
-            return float((u + 1) ** -self.a)
-        if self.form == "hinge" and u > self.b:
-            return 1 / (self.a * (u - self.b) + 1)
+            return float((u + 1) ** -a)
+        if self.form == "hinge" and u > b:
+            return 1 / (a * (u - b) + 1)
         return 1.0
+
+    def unused(self) -> list[str]:
+        """What is wrong with `a` and `b` that are given to a function which has none of them.
+
+        >>> Staleness("constant", a=0.5).unused()
+        ['a = 0.5: expected none, for constant staleness has no a']
+        """
+        given = {name: value for name, value in (("a", self.a), ("b", self.b)) if value is not None}
+        return [f"{name} = {value}: expected none, for {self.form} staleness has no {name}"
+                for name, value in given.items() if name not in _HAS[self.form]]

@@ -24,7 +24,7 @@ def positive(**values: float | None) -> list[str]:
 
 
 def not_negative(**values: float | None) -> list[str]:
-    """Finite numbers, 0 or above."""
+    """Finite numbers, 0 or above; None: there is none."""
     return _wrong(lambda value: value >= 0 and math.isfinite(value), "a number, 0 or above", values)
 
 

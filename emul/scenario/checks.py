@@ -46,7 +46,7 @@ def check_world(parts: dict[str, Any], source: Source, plugins: Sequence[str] = 
         network = _network(parts, source)
         if network is not None:
             warnings = [*_names(parts, network.names, source), *_no_effect(parts)]
-    if not _devices(parts, source):
+    if not _devices(parts, source, None if network is None else network.names):
         parts = {key: value for key, value in parts.items() if key != "devices"}
     modules = _schemes(parts, network, source, plugins, warnings)
     _behaviours(parts.get("faults", []), modules, source, plugins)
@@ -81,8 +81,9 @@ def _files(rules: Sequence[LinkRule], source: Source) -> bool:
     return sound
 
 
-def _devices(parts: dict[str, Any], source: Source) -> bool:
-    """Whether the table of devices, and what names them, are sound; problems are added where they are named."""
+def _devices(parts: dict[str, Any], source: Source, names: Sequence[str] | None) -> bool:
+    """Whether the table of devices, and what names them, are sound; problems are added where they are named. names: of
+    the nodes; None: they are not known."""
     devices, compute, sound = parts.get("devices"), parts.get("compute"), True
     if devices is not None:
         try:
@@ -99,6 +100,8 @@ def _devices(parts: dict[str, Any], source: Source) -> bool:
                 source.problem(("compute", "trace"), "device", "a file by device needs devices: who has which")
             for name in unknown_to(devices, trace.by_device) if devices is not None and sound else ():
                 source.problem(("compute", "trace"), shown(name), "a device that the table lacks")
+            for name, expected in () if names is None else trace.unknown(names):
+                source.problem(("compute", "trace"), shown(name), expected)
         except ScenarioError as error:
             source.problem(("compute", "trace"), *in_short(error))
     return sound

@@ -15,6 +15,7 @@ from pathlib import Path
 from emul.network.models.csvfile import read
 from emul.scenario.devices import Device
 from emul.scenario.faults import is_pattern, matches
+from emul.scenario.values import nearest
 
 ANY = "*"                               # every label
 Costs = dict[str, list[int]]            # label -> ns, in the order of the file
@@ -42,6 +43,13 @@ class CostTrace:
                 used.append(costs)
             found.append(place[id(costs)])
         return used, found
+
+    def unknown(self, names: Sequence[str]) -> list[tuple[str, str]]:
+        """(name or pattern of the file that no node of these names has, what is wrong), in the order of the file."""
+        known = set(names)
+        return [(one, "a pattern that matches no node" if is_pattern(one) else "unknown node" + nearest(one, names))
+                for one in self.by_node
+                if one not in known and not (is_pattern(one) and any(matches(name, one) for name in names))]
 
     def _costs(self, name: str, device: Device | None) -> Costs | None:
         if name in self.by_node:

@@ -25,8 +25,8 @@ from emul.roles import Node, Vector, World, checks
 class Params:
     alpha: float = 0.6                  # alpha, mixing weight of a fresh model
     staleness: Form = "polynomial"      # s
-    a: float = 0.5                      # of s: the paper has 0.5 for the polynomial, 10 for the hinge
-    b: float = 4.0                      # of the hinge
+    a: float | None = None              # of s, 0.5: the paper has 0.5 for the polynomial, 10 for the hinge
+    b: float | None = None              # of the hinge, 4
     rho: float = 0.005                  # weight of the proximal term
     concurrency: int | None = None      # clients that train at once; None: all
     timeout_s: float = 600.0            # a client that is not heard of for so long is given up
@@ -57,7 +57,8 @@ ROLES = {"server": server, "client": client}
 
 def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
-    return (checks.fractions(alpha=params.alpha) + checks.positive(a=params.a)
+    s = Staleness(params.staleness, params.a, params.b)
+    return (checks.fractions(alpha=params.alpha) + checks.positive(a=params.a) + s.unused()
             + checks.not_negative(b=params.b, rho=params.rho) + checks.times(timeout=params.timeout_s)
             + checks.at_least(1, "at least 1", concurrency=params.concurrency))
 

@@ -31,8 +31,8 @@ class Params:
     rate: float = 1.0                   # eta_g, the server's learning rate
     weights: Literal["uniform", "samples"] = "uniform"
     staleness: Form = "polynomial"      # s
-    a: float = 0.5                      # of s
-    b: float = 4.0                      # of the hinge
+    a: float | None = None              # of s, 0.5
+    b: float | None = None              # of the hinge, 4
     timeout_s: float = 600.0            # a client that is not heard of for so long is given up
 
 
@@ -66,7 +66,7 @@ ROLES = {"server": server, "client": client}
 def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
     errors = (checks.positive(rate=params.rate, a=params.a) + checks.not_negative(b=params.b)
-              + checks.times(timeout=params.timeout_s)
+              + checks.times(timeout=params.timeout_s) + Staleness(params.staleness, params.a, params.b).unused()
               + checks.at_least(1, "at least 1", buffer=params.buffer, concurrency=params.concurrency))
     if params.buffer > world.clients:
         errors.append(f"buffer = {params.buffer}: expected at most {world.clients}, the number of clients, of each of "

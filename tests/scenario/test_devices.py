@@ -152,3 +152,12 @@ def test_a_trace_of_a_device_that_nobody_can_have_is_refused(tmp_path: Path) -> 
     trace = file(tmp_path, "device,label,seconds\nlaptop,train,1\nlabtop,train,1\n")
     with pytest.raises(ScenarioError, match=r'compute.trace +"labtop" +a device that the table lacks'):
         loads(text(f"{{trace: {trace}}}", "devices: {nodes: [{match: '*', device: laptop}]}"))
+
+
+def test_a_trace_of_nodes_that_nobody_is_is_refused_name_by_name(tmp_path: Path) -> None:
+    trace = file(tmp_path, "node,label,seconds\nclient1,train,1\ncleint2,train,1\nserver*,*,1\nedge*,train,1\n")
+    with pytest.raises(ScenarioError) as caught:
+        loads(text(f"{{trace: {trace}}}"))
+    assert [(p.place, p.found, p.expected) for p in caught.value.problems] == [
+        ("compute.trace", '"cleint2"', 'unknown node; did you mean "client2"?'),
+        ("compute.trace", '"edge*"', "a pattern that matches no node")]

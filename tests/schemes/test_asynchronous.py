@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from emul import engine
 from emul.base import rows as R
+from emul.base.errors import ScenarioError
 from emul.protocols.asynchronous import Model, Update
 from emul.record.journal import MemoryJournal
 from emul.scenario import loads
@@ -132,14 +134,23 @@ def test_a_client_takes_a_model_from_the_server_alone():
     assert role.rejected == {2: "a model from somebody who is not the server"}
 
 
+@pytest.mark.parametrize("scheme", ["fedasync", "fedbuff"])
+def test_a_parameter_that_the_staleness_function_has_not_is_refused(scheme: str):
+    said = r"schemes\[0\]\.b +b = 4\.0 +expected none, for polynomial staleness has no b"
+    with pytest.raises(ScenarioError, match=said):
+        loads(text(f"{{name: {scheme}, b: 4}}"))
+
+
 # --- over a network -------------------------------------------------------------------------------------------------
 
 TEXT = """
 emul: 1
 name: asynchronous
 seed: 5
-topology: {generator: star, clients: 6}
-links: [{match: "*", latency: 20 ms, bandwidth: 10 Mbit/s}]
+topology: {generator: star, clients: CLIENTS}
+links:
+  - {match: "*", latency: 20 ms, bandwidth: 10 Mbit/s}
+  LINKS
 nodes: NODES
 task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
        solver: {sgd: {lr: 0.1, momentum: 0.9, epochs: 1, batch: 32}}}
@@ -149,8 +160,13 @@ stop: {rounds: 4}
 """
 
 
-def run(scheme: str, nodes: str = "[]") -> Ran:
-    scenario = loads(TEXT.replace("SCHEME", scheme).replace("NODES", nodes), "t")
+def text(scheme: str, nodes: str = "[]", links: str = "", clients: int = 6) -> str:
+    return (TEXT.replace("SCHEME", scheme).replace("NODES", nodes).replace("LINKS", links)
+            .replace("CLIENTS", str(clients)))
+
+
+def run(scheme: str, nodes: str = "[]", links: str = "", clients: int = 6) -> Ran:
+    scenario = loads(text(scheme, nodes, links, clients), "t")
     (name, raw), = scenario.schemes
     costs = engine.CostSource("profile", {f"{name}/client/train": [0.1, 0.0], f"{name}/server/aggregate": [0.001, 0.0]})
     wiring = engine.wire(scenario, name, raw, costs=costs)
@@ -180,3 +196,16 @@ def test_fedbuff_does_not_wait_for_a_slow_client():
     ran = run("{name: fedbuff, buffer: 3}", slow)
     assert ran.kernel.end_ns < 2e9
     assert run("fedavg", slow).kernel.end_ns > 40e9
+
+
+@pytest.mark.parametrize("scheme", ["{name: fedasync, concurrency: 1, timeout: 500 ms}",
+                                    "{name: fedbuff, buffer: 2, timeout: 500 ms}",
+                                    "{name: fedat, tiers: 1, timeout: 500 ms}"])
+def test_a_client_never_runs_out_of_rounds_however_many_of_its_updates_are_lost(scheme: str):
+    """A client counts its own trainings; the run's limit is of the server's rounds alone."""
+    lossy = '- {match: "client*->server*", outage: {model: bernoulli, p: 0.9, per: message}}'
+    ran = run(scheme, links=lossy, clients=2)
+    entered = Counter(row[2] for row in ran.rows if row[0] == R.ENTER and row[3])
+    server, *clients = sorted(entered)
+    assert entered[server] == 4
+    assert max(entered[k] for k in clients) > 4
