@@ -1,12 +1,16 @@
-"""What all tests share: worker pools that live as long as the session, and the flag that rewrites golden logs."""
+"""What all tests share: worker pools that live as long as the session, a small scenario in a folder of its own, and the
+flag that rewrites golden logs."""
 
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from small_scenario import SMALL
 
 from emul.workers.pool import Workers
 
@@ -24,3 +28,13 @@ def pools() -> Iterator[list[Workers]]:
     """Pools of 1, 2 and 4 worker processes. A test that breaks one must not take it from here."""
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(Workers(n)) for n in (1, 2, 4)]
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """`small.yaml` in a folder of its own, which is the current one, and from which plug-ins are imported."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL)
+    return path

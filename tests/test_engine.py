@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from small_scenario import SMALL
 
 from emul import engine
 from emul.base.errors import ReplayMismatch, ScenarioError
@@ -17,23 +18,7 @@ from emul.scenario import loads
 from emul.workers.pool import Workers
 from emul.workers.twin import Twin
 
-TEXT = """
-emul: 1
-name: small
-seed: 7
-topology: {generator: star, clients: 4}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server", outage: {model: bernoulli, p: 0.3, per: round}}
-task:
-  data: {set: digits}
-  partition: iid
-  model: logistic
-  solver: {sgd: {lr: 0.1, steps: 2, batch: 16}}
-compute: {mode: zero}
-schemes: [fedavg, {name: secagg, threshold: 2}]
-stop: {rounds: 2}
-"""
+TEXT = SMALL.replace("clients: 3", "clients: 4")
 
 
 # --- a scheme of this file, loaded as a plug-in ---------------------------------------------------------------------

@@ -109,8 +109,10 @@ def refresh(plugins: Sequence[str]) -> None:
         module = sys.modules.get(name)
         file = getattr(module, "__file__", None)
         if file is not None and _imported.get(name) != _digest(file):
-            with contextlib.suppress(OSError, NotImplementedError):     # its byte code is as old as a second of time
-                Path(importlib.util.cache_from_source(file)).unlink()
+            cached = getattr(module, "__cached__", None)
+            if cached is not None:
+                with contextlib.suppress(OSError):          # its byte code, which is as old as a second of time
+                    Path(cached).unlink()
             del sys.modules[name]
         spec = _found(name)
         if spec is not None:

@@ -17,12 +17,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from emul.base.errors import TimedOut
 from emul.learning import NodeTask
 from emul.learning.objectives import Proximal
-from emul.primitives.compress import Codec, Undecodable
 from emul.protocols import updates
 from emul.protocols.demands import Demand, both, demand, shaped, weighed
 from emul.protocols.rounds import finite
@@ -170,17 +167,9 @@ async def opened(node: Node, how: Compression, update: Update | PackedUpdate, s:
     if isinstance(update, Update):
         return update.vector
     assert how.up is not None
-    found = await node.compute("decode", decoded, how.up, update.code, s.model.size, work=s.model.size)
+    found = await node.compute("decode", updates.decoded, how.up, update.code, s.model.size, work=s.model.size)
     s.handed.dropped += found is None
     return found
-
-
-def decoded(codec: Codec, code: np.ndarray, d: int) -> Vector | None:
-    """(d,) float32; None: no code."""
-    try:
-        return codec.decode(code, d)
-    except Undecodable:
-        return None
 
 
 def answer(shape: tuple[int, ...]) -> Demand:

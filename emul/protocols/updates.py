@@ -164,21 +164,24 @@ async def opened(node: Node, codec: Codec, got: Mapping[int, PackedUpdate], d: i
     """The updates of those whose codes are any; how many are not is reported as `undecodable`."""
     if not got:
         return {}
-    found = await node.compute("decode", decoded, codec, got, d, work=len(got) * d)
+    found = await node.compute("decode", all_decoded, codec, got, d, work=len(got) * d)
     if len(found) < len(got):
         node.report(undecodable=len(got) - len(found))
     return found
 
 
-def decoded(codec: Codec, got: Mapping[int, PackedUpdate], d: int) -> dict[int, Update]:
+def all_decoded(codec: Codec, got: Mapping[int, PackedUpdate], d: int) -> dict[int, Update]:
     """{client: update}, without those that nobody can have encoded."""
-    found = {}
-    for k, message in got.items():
-        try:
-            found[k] = Update(codec.decode(message.code, d), message.samples)
-        except Undecodable:
-            continue
-    return found
+    vectors = {k: decoded(codec, message.code, d) for k, message in got.items()}
+    return {k: Update(vector, got[k].samples) for k, vector in vectors.items() if vector is not None}
+
+
+def decoded(codec: Codec, code: np.ndarray, d: int) -> Vector | None:
+    """(d,) float32; None: nobody can have encoded it."""
+    try:
+        return codec.decode(code, d)
+    except Undecodable:
+        return None
 
 
 # --- down ---------------------------------------------------------------------------------------------------------

@@ -7,12 +7,11 @@ pattern that matches it, or of its device.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from emul.network.models.csvfile import read
+from emul.network.models.csvfile import amount, read
 from emul.scenario.devices import Device
 from emul.scenario.faults import is_pattern, matches
 from emul.scenario.values import nearest
@@ -80,10 +79,4 @@ def _text(text: str) -> str:
 
 
 def _ns(text: str) -> int:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not (math.isfinite(seconds) and 0 <= seconds < 1e9):
-        raise ValueError("expected seconds, 0 or above")
-    return round(seconds * 1e9)
+    return round(amount(text, unit="seconds", below=1e9) * 1e9)

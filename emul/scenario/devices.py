@@ -23,7 +23,7 @@ from typing import Annotated, Any
 from pydantic import Field, PlainValidator
 
 from emul.base.streams import key64, uniform_at
-from emul.network.models.csvfile import read
+from emul.network.models.csvfile import amount, read
 from emul.scenario.faults import matches
 from emul.scenario.sections import Section, absolute, without_none
 from emul.scenario.values import Positive, Text, nearest
@@ -95,7 +95,7 @@ def read_devices(path: Path) -> dict[str, Device]:
     """Name -> device, of a table. Raises ScenarioError with everything that is wrong with it."""
     table = read(path, ("device", "kind", *_NUMBERS, "source"))
     texts = {name: table.column(name, str) for name in ("device", "kind", "source")}
-    numbers = {name: table.column(name, _number) for name in _NUMBERS}
+    numbers = {name: table.column(name, amount) for name in _NUMBERS}
     for (line, _), speed in zip(table.rows, numbers["speed"], strict=True):
         if speed == 0:
             table.problem(line, "speed", "0", "expected a number above 0")
@@ -111,16 +111,6 @@ def read_devices(path: Path) -> dict[str, Device]:
         one = {name: column[row] for name, column in columns.items()}
         name = one.pop("device")
         found[name] = Device(name=name, **one)
-    return found
-
-
-def _number(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = math.nan
-    if not (math.isfinite(found) and found >= 0):
-        raise ValueError("expected a number, 0 or above")
     return found
 
 

@@ -70,6 +70,11 @@ class Ran:
         return derive(columns(self.rows), self.header, engine.observed(self.finished)).rounds
 
     @cached_property
+    def models(self) -> list[str]:
+        """Digests of the models that were reported, in the order of the reports."""
+        return [row[5] for row in self.rows if row[0] == R.REPORT and row[5]]
+
+    @cached_property
     def payloads(self) -> dict[str, list[int]]:
         """Type -> payload bytes of every copy that was sent, in the order of the sending."""
         found: dict[str, list[int]] = {}
@@ -165,15 +170,18 @@ def run_wiring(wiring: engine.Wiring, pool: Any, progress: Callable[[Kernel], No
     return Ran(journal.rows, journal.header, finished, f"{journal.close()} {model}")
 
 
-def run_text(text: str, *sets: str, pool: Any = None) -> Ran:
+def run_text(text: str, *sets: str, pool: Any = None, costs: Mapping[str, float] | None = None) -> Ran:
     """Run a scenario of one scheme, given as text such as a scheme's EXAMPLE. sets: "path=value" each, as of `--set`.
 
-    pool: by default an in-process one. Raises ScenarioError, RunError.
+    pool: by default an in-process one. costs: {role/label: seconds} of computations; None: the scenario's.
+    Raises ScenarioError, RunError.
     """
     scenario = loads(text, "scenario", list(sets))
     (name, raw), = scenario.schemes
     chosen = Twin() if pool is None else pool
-    return run_wiring(engine.wire(scenario, name, raw, chosen.workers), chosen)
+    source = None if costs is None else engine.CostSource(
+        "profile", {f"{name}/{key}": [seconds, 0.0] for key, seconds in costs.items()})
+    return run_wiring(engine.wire(scenario, name, raw, chosen.workers, costs=source), chosen)
 
 
 def module_of(roles: Mapping[str, RoleFunction], decides: str | Sequence[str] | None = None) -> ModuleType:

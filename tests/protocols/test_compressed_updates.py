@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
-from emul import engine
-from emul.base import rows as R
 from emul.base.errors import NotDecodable, NotSendable, ScenarioError
 from emul.primitives.compress import choose
-from emul.protocols.updates import Mirror, PackedUpdate, Sent, advance, brought_up, decoded, encoded, forget
-from emul.record.journal import MemoryJournal
+from emul.protocols.updates import Mirror, PackedUpdate, Sent, advance, all_decoded, brought_up, encoded, forget
 from emul.scenario import loads
-from emul.testing import Shuffled
+from emul.testing import Shuffled, run_text
 from emul.workers.pool import Workers
-from emul.workers.twin import Twin
 
 TEXT = """
 emul: 1
@@ -46,28 +41,10 @@ def text(scheme: str, **parameters: Any) -> str:
     return TEXT.replace("SCHEME", f"{{name: {scheme}{written}}}").replace("False", "false")
 
 
-def run(written: str, pool: Any = None) -> tuple[str, list[tuple[Any, ...]]]:
-    scenario = loads(written)
-    (name, raw), = scenario.schemes
-    pool = pool or Twin()
-    wiring = engine.wire(scenario, name, raw, pool.workers)
-    journal = MemoryJournal(engine.header(wiring))
-    engine.execute(wiring, pool, journal)
-    return journal.close(), list(journal.rows)
-
-
-def models(rows: Sequence[tuple[Any, ...]]) -> list[str]:
-    return [row[5] for row in rows if row[0] == R.REPORT and row[5]]
-
-
-def sizes(rows: Sequence[tuple[Any, ...]], kind: str) -> list[int]:
-    return [row[6] for row in rows if row[0] == R.SEND and row[5] == kind]
-
-
 # --- runs -------------------------------------------------------------------------------------------------------------
 
 def test_top_k_of_all_numbers_is_fedavg_to_the_bit() -> None:
-    plain, packed = (models(run(text("fedavg", **said))[1]) for said in ({}, {"compress": {"top_k": {"k": 10**6}}}))
+    plain, packed = (run_text(text("fedavg", **said)).models for said in ({}, {"compress": {"top_k": {"k": 10**6}}}))
     assert len(plain) == 4
     assert packed == plain
 
@@ -75,41 +52,39 @@ def test_top_k_of_all_numbers_is_fedavg_to_the_bit() -> None:
 @pytest.mark.parametrize("scheme", ["fedavg", "fedprox"])
 @pytest.mark.parametrize("codec", [UP, "sign", "powersgd", "qsgd"], ids=str)
 def test_updates_are_as_large_as_their_codec_says(scheme: str, codec: Any) -> None:
-    _, rows = run(text(scheme, compress=codec))
+    sent = run_text(text(scheme, compress=codec)).payloads
     expected = choose(codec).shaped(((10, 64), (10,))).nbytes(D)
-    found = sizes(rows, "PackedUpdate")
+    found = sent["PackedUpdate"]
     assert len(found) == 4 * 7
     assert all(0 < size - (expected or 0) < (HEADER if expected else D) for size in found)
-    assert not sizes(rows, "Update")
-    assert not sizes(rows, "Trained")
+    assert not sent.keys() & {"Update", "Trained"}
 
 
 def test_a_model_goes_whole_to_those_that_are_not_known_to_have_the_last_one() -> None:
     """The first round to all; later to those whose last update was lost, and codes of all rounds since to others."""
-    whole = "Model"
-    _, rows = run(text("fedavg", compress={"down": DOWN}))
+    ran = run_text(text("fedavg", compress={"down": DOWN}))
+    whole, packed = ran.payloads["Model"], ran.payloads["PackedModel"]
     nbytes = choose(DOWN).nbytes(D)
     assert nbytes is not None
-    lost = len([row for row in rows if row[0] == R.REPORT]) * 7 - sum(
-        row[4]["received"] for row in rows if row[0] == R.REPORT and "received" in row[4])
+    lost = sum(7 - row["received"] for row in ran.rounds)
     assert lost > 0
-    assert 7 < len(sizes(rows, whole)) <= 7 + lost
-    assert len(sizes(rows, whole)) + len(sizes(rows, "PackedModel")) == 4 * 7
-    assert all(abs(size % nbytes) < 3 * HEADER for size in sizes(rows, "PackedModel"))
+    assert 7 < len(whole) <= 7 + lost
+    assert len(whole) + len(packed) == 4 * 7
+    assert all(abs(size % nbytes) < 3 * HEADER for size in packed)
 
 
 @pytest.mark.parametrize("codec", ["sign", "uniform"])
 def test_a_client_whose_updates_are_lost_goes_on_from_the_codes_that_it_has(codec: str) -> None:
     """Nothing is lost on the way down, so every client trains in every round, whatever of its updates came."""
     written = text("fedavg", compress={"down": codec}).replace("p: 0.2", "p: 0.6").replace("rounds: 4", "rounds: 8")
-    assert len(sizes(run(written)[1], "Update")) == 8 * 7
+    assert len(run_text(written).payloads["Update"]) == 8 * 7
 
 
 def test_compressed_runs_are_the_same_for_any_order_and_any_number_of_workers(pools: list[Workers]) -> None:
     written = text("fedavg", fraction=0.7, compress={"up": {"random_k": {"fraction": 0.2}}, "down": "qsgd"})
-    first = run(written)[0]
-    assert run(written, Shuffled(3))[0] == first
-    assert run(written, pools[1])[0] == first
+    first = run_text(written).digest
+    assert run_text(written, pool=Shuffled(3)).digest == first
+    assert run_text(written, pool=pools[1]).digest == first
 
 
 def test_signs_are_voted_on() -> None:
@@ -119,17 +94,17 @@ def test_signs_are_voted_on() -> None:
 
     votes = {k: Update(np.float32(v), 1) for k, v in enumerate(([1, -1, 1], [1, 1, -1], [1, -1, 1], [-1, -1, -1]))}
     assert voted(np.float32([1, 1, 1]), votes, 0.5).tolist() == [0.5, 1.5, 1.0]
-    _, rows = run(text("signsgd"))
-    assert {size - -(-D // 8) for size in sizes(rows, "PackedUpdate")} <= set(range(HEADER))
+    sent = run_text(text("signsgd")).payloads
+    assert {size - -(-D // 8) for size in sent["PackedUpdate"]} <= set(range(HEADER))
 
 
 def test_updates_of_a_buffer_are_codes_and_with_top_k_of_all_what_they_are_without() -> None:
-    plain, packed = (run(text("fedbuff", buffer=3, **said))[1] for said in (
+    plain, packed = (run_text(text("fedbuff", buffer=3, **said)).models for said in (
         {}, {"compress": {"top_k": {"fraction": 1.0}}}))
-    assert models(packed) == models(plain) != []
-    _, rows = run(text("fedbuff", buffer=3, compress="sign"))
-    assert {size - (4 + -(-D // 8)) for size in sizes(rows, "PackedUpdate")} <= set(range(HEADER))
-    assert not sizes(rows, "Update")
+    assert packed == plain != []
+    sent = run_text(text("fedbuff", buffer=3, compress="sign")).payloads
+    assert {size - (4 + -(-D // 8)) for size in sent["PackedUpdate"]} <= set(range(HEADER))
+    assert "Update" not in sent
 
 
 # --- one node ---------------------------------------------------------------------------------------------------------
@@ -158,7 +133,7 @@ def test_codes_that_are_none_are_left_out() -> None:
     codec = choose("sign")
     good = codec.encode(np.float32([1, -1]), np.random.default_rng(0))[0]
     bad = np.concatenate([np.frombuffer(np.float32([np.inf]).tobytes(), np.uint8), good[4:]])
-    assert sorted(decoded(codec, {1: PackedUpdate(good, 1), 2: PackedUpdate(bad, 1)}, 2)) == [1]
+    assert sorted(all_decoded(codec, {1: PackedUpdate(good, 1), 2: PackedUpdate(bad, 1)}, 2)) == [1]
 
 
 def test_a_client_that_has_missed_rounds_comes_to_the_same_model_as_the_server() -> None:

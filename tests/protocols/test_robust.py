@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
 from emul import engine
-from emul.base import rows as R
 from emul.base.errors import ScenarioError
 from emul.learning import Task
 from emul.primitives import robust
 from emul.primitives.robust import Given
 from emul.record.journal import MemoryJournal
 from emul.scenario import loads
-from emul.testing import Shuffled
+from emul.testing import Shuffled, run_text
 from emul.workers.pool import Workers
 from emul.workers.twin import Twin, one_thread
 
@@ -45,20 +43,6 @@ def text(rule: Any) -> str:
     return TEXT.replace("RULE", str(rule).replace("'", ""))
 
 
-def run(written: str, pool: Any = None) -> tuple[str, list[tuple[Any, ...]]]:
-    scenario = loads(written)
-    (name, raw), = scenario.schemes
-    pool = pool or Twin()
-    wiring = engine.wire(scenario, name, raw, pool.workers)
-    journal = MemoryJournal(engine.header(wiring))
-    engine.execute(wiring, pool, journal)
-    return journal.close(), [row for row in journal.rows if row[0] == R.REPORT]
-
-
-def models(reports: Sequence[tuple[Any, ...]]) -> list[str]:
-    return [row[5] for row in reports if row[5]]
-
-
 def expected_models(rule: Any, rounds: int = 3) -> list[np.ndarray]:
     """By the rule alone, with the state that it wants back."""
     scenario = loads(text(rule))
@@ -79,27 +63,26 @@ def expected_models(rule: Any, rounds: int = 3) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_the_server_does_what_the_rule_says_in_every_round(rule: Any) -> None:
-    _, reports = run(text(rule))
+    ran = run_text(text(rule))
     with one_thread():                      # as workers have: sums of several threads round otherwise
         expected = expected_models(rule)
-    assert models(reports) == [hashlib.sha256(w.data).hexdigest() for w in expected]
-    kept = [row[4] for row in reports if "kept" in row[4]]
-    assert [values["judged"] for values in kept] == [7, 7, 7]
-    assert all(0 < values["kept"] <= 7 and "attackers_kept" not in values for values in kept)
+    assert ran.models == [hashlib.sha256(w.data).hexdigest() for w in expected]
+    assert [values["judged"] for values in ran.rounds] == [7, 7, 7]
+    assert all(0 < values["kept"] <= 7 and "attackers_kept" not in values for values in ran.rounds)
 
 
 def test_the_mean_is_the_default() -> None:
     bare = TEXT.replace(", aggregate: RULE", "")
-    assert run(bare)[0] == run(text("mean"))[0]
+    assert run_text(bare).digest == run_text(text("mean")).digest
 
 
 def test_how_many_attackers_were_kept_is_reported() -> None:
-    kept = [row[4] for row in run(text({"multi_krum": {"f": 2}}) + FLIP)[1] if "kept" in row[4]]
+    kept = run_text(text({"multi_krum": {"f": 2}}) + FLIP).rounds
     assert all(v["attackers_judged"] == 2 and v["kept"] == 3 for v in kept)
     assert all(v["attackers_kept"] == 0 and v["attackers_weight"] == 0 for v in kept)
-    spared = [row[4] for row in run(text({"norm_clipping": {"bound": 100}}) + FLIP)[1] if "kept" in row[4]]
+    spared = run_text(text({"norm_clipping": {"bound": 100}}) + FLIP).rounds
     assert all(v["attackers_kept"] == 2 and abs(v["attackers_weight"] - 2 / 7) < 1e-9 for v in spared)
-    assert all("attackers_weight" not in row[4] for row in run(text("median") + FLIP)[1])
+    assert all("attackers_weight" not in v for v in run_text(text("median") + FLIP).rounds)
 
 
 def test_an_attacker_that_knows_all_knows_the_reference(tmp_path: Any, monkeypatch: Any) -> None:
@@ -121,7 +104,7 @@ def test_an_attacker_that_knows_all_knows_the_reference(tmp_path: Any, monkeypat
 
 def test_digests_do_not_depend_on_the_workers(pools: list[Workers]) -> None:
     written = text("fltrust") + "attacks: [{nodes: {fraction: 0.4}, update: ipm, knows: all}]\n"
-    assert len({str(run(written, pool)) for pool in (Twin(), *pools)}) == 1
+    assert len({run_text(written, pool=pool).digest for pool in (Twin(), *pools)}) == 1
 
 
 @pytest.mark.parametrize(("rule", "said"), [
@@ -144,13 +127,13 @@ def test_a_rule_that_needs_root_data_says_where_it_comes_from() -> None:
 
 def test_fewer_updates_than_a_rule_needs_fail_the_round_and_none_leave_the_model() -> None:
     lossy = 'links: [{match: "client*->server", outage: {model: bernoulli, p: P, per: round}}]\n'
-    _, some = run(text({"bulyan": {"f": 1}}) + lossy.replace("P", "0.3"))
-    assert not [row for row in some if "kept" in row[4]]
-    _, none = run(text("median") + lossy.replace("P", "1"))
-    assert len(set(models(none))) == 1
-    assert len(models(none)) == 3
+    some = run_text(text({"bulyan": {"f": 1}}) + lossy.replace("P", "0.3"))
+    assert not [row for row in some.rounds if "kept" in row]
+    none = run_text(text("median") + lossy.replace("P", "1")).models
+    assert len(set(none)) == 1
+    assert len(none) == 3
 
 
 def test_the_baselines_of_other_schemes_take_rules_too() -> None:
     lossy = TEXT.replace("fedavg", "fl_lossy").replace("RULE", "median")
-    assert models(run(lossy)[1])[0] == models(run(text("median"))[1])[0]
+    assert run_text(lossy).models[0] == run_text(text("median")).models[0]

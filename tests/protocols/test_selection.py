@@ -7,17 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emul import engine
 from emul.base import rows as R
 from emul.base.errors import ScenarioError
 from emul.protocols.rounds import Model, Update
 from emul.protocols.selection import Call, Here, Probe, Told, Verdict
-from emul.record.journal import MemoryJournal
-from emul.scenario import loads
 from emul.schemes import fedavg, fedper
-from emul.testing import Ran, check_scheme, drive
+from emul.testing import Ran, check_scheme, drive, run_text
 from emul.testing.drive import Driven
-from emul.workers.twin import Twin
 
 
 class Task:
@@ -178,17 +174,7 @@ COSTS = {"client/train": 0.5, "client/measure": 0.01, "client/probe": 0.01, "ser
 
 
 def run(rule: str, scheme: str = "fedavg") -> Ran:
-    scenario = loads(TEXT.replace("SCHEME", scheme).replace("RULE", rule), "t")
-    (name, raw), = scenario.schemes
-    costs = engine.CostSource("profile", {f"{name}/{key}": [cost, 0.0] for key, cost in COSTS.items()})
-    wiring = engine.wire(scenario, name, raw, costs=costs)
-    journal = MemoryJournal(engine.header(wiring))
-    finished = engine.execute(wiring, Twin(), journal)
-    return Ran(journal.rows, journal.header, finished, journal.close())
-
-
-def models(ran: Ran) -> list[str]:
-    return [row[5] for row in ran.rows if row[0] == R.REPORT and row[5]]
+    return run_text(TEXT.replace("SCHEME", scheme).replace("RULE", rule), costs=COSTS)
 
 
 def trained(ran: Ran) -> list[set[int]]:
@@ -201,7 +187,7 @@ def trained(ran: Ran) -> list[set[int]]:
 
 
 def test_uniform_selection_of_everybody_is_plain_fedavg_to_the_bit():
-    assert models(run("uniform")) == models(run("none"))
+    assert run("uniform").models == run("none").models
 
 
 def test_tifl_waits_for_slow_clients_in_rounds_of_theirs_alone():

@@ -8,16 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emul import engine
 from emul.base import rows as R
 from emul.base.errors import ScenarioError
 from emul.protocols.asynchronous import Model, Update
-from emul.record.journal import MemoryJournal
 from emul.scenario import loads
 from emul.schemes import fedasync, fedbuff
-from emul.testing import Ran, drive
+from emul.testing import Ran, drive, run_text
 from emul.testing.drive import Driven
-from emul.workers.twin import Twin
 
 
 class Task:
@@ -165,19 +162,9 @@ def text(scheme: str, nodes: str = "[]", links: str = "", clients: int = 6) -> s
             .replace("CLIENTS", str(clients)))
 
 
-def run(scheme: str, nodes: str = "[]", links: str = "", clients: int = 6) -> Ran:
-    scenario = loads(text(scheme, nodes, links, clients), "t")
-    (name, raw), = scenario.schemes
-    costs = engine.CostSource("profile", {f"{name}/client/train": [0.1, 0.0], f"{name}/server/aggregate": [0.001, 0.0]})
-    wiring = engine.wire(scenario, name, raw, costs=costs)
-    journal = MemoryJournal(engine.header(wiring))
-    finished = engine.execute(wiring, Twin(), journal)
-    return Ran(journal.rows, journal.header, finished, journal.close())
-
-
-def models(ran: Ran) -> list[tuple[int, str]]:
-    """(round, digest) of every model that the server has reported."""
-    return [(row[3], row[5]) for row in ran.rows if row[0] == R.REPORT and row[5]]
+def run(*said: str, **more: Any) -> Ran:
+    """`said` and `more`: as for `text`."""
+    return run_text(text(*said, **more), costs={"client/train": 0.1, "server/aggregate": 0.001})
 
 
 @pytest.mark.parametrize("weights", ["uniform", "samples"])
@@ -186,8 +173,8 @@ def test_fedbuff_with_a_full_buffer_is_fedavg_to_the_bit(weights: str, nodes: st
     """With equal speeds; and, since a client has one update in the buffer, with any."""
     synchronous = run(f"{{name: fedavg, weights: {weights}}}", nodes)
     buffered = run(f"{{name: fedbuff, buffer: 6, weights: {weights}}}", nodes)
-    assert models(buffered) == models(synchronous)
-    assert len(models(buffered)) == 4
+    assert buffered.models == synchronous.models
+    assert len(buffered.models) == 4
     assert buffered.kernel.end_ns == pytest.approx(synchronous.kernel.end_ns, rel=1e-3)     # names of different length
 
 

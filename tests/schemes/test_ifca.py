@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
-from emul import engine
 from emul.base.errors import ScenarioError
 from emul.protocols.clustered import Models, best, starts
-from emul.record.columns import columns
-from emul.record.journal import MemoryJournal
-from emul.record.tables import derive
 from emul.roles import Node
 from emul.scenario import loads
 from emul.schemes import ifca
 from emul.schemes.ifca import Chosen, Params, step
-from emul.testing import Ran
-from emul.workers.twin import Twin
+from emul.testing import Ran, run_text
 
 TEXT = """
 emul: 1
@@ -34,17 +27,11 @@ stop: {rounds: 3}
 """
 
 
-def run(*edits: tuple[str, str], attacks: str = "[]") -> tuple[Ran, list[dict[str, Any]]]:
+def run(*edits: tuple[str, str], attacks: str = "[]") -> Ran:
     text = TEXT + f"attacks: {attacks}\n"
     for old, new in edits:
         text = text.replace(old, new)
-    scenario = loads(text, "t", check=True)
-    (name, raw), = scenario.schemes
-    wiring = engine.wire(scenario, name, raw)
-    journal = MemoryJournal(engine.header(wiring))
-    finished = engine.execute(wiring, Twin(), journal)
-    world = Ran(journal.rows, journal.header, finished, journal.close())
-    return world, derive(columns(world.rows), world.header, engine.observed(finished)).rounds
+    return run_text(text)
 
 
 def chosen(*pairs: tuple[int, list[float]]) -> dict[int, Chosen]:
@@ -97,17 +84,17 @@ def test_models_differ_from_the_start_and_learn_from_their_part_of_the_root_data
 
 
 def test_clusters_of_turned_digits_are_found_and_served_better_than_by_one_model() -> None:
-    _, found = run()
+    found = run().rounds
     assert [row["clusters_matched"] for row in found][-1] == 1.0
     assert [row["clusters_rand"] for row in found][-1] == 1.0
     assert found[-1]["clusters_used"] == 2
-    _, one = run(("clusters: 2", ""), ("name: ifca, root_steps: 5", "name: fedavg"))
+    one = run(("clusters: 2", ""), ("name: ifca, root_steps: 5", "name: fedavg")).rounds
     assert found[-1]["accuracy"] > one[-1]["accuracy"] + 0.05
 
 
 def test_one_cluster_is_fedavg_with_equal_weights() -> None:
-    _, one = run(("{name: ifca, root_steps: 5}", "{name: ifca, clusters: 1}"))
-    _, fedavg = run(("{name: ifca, root_steps: 5}", "{name: fedavg, weights: uniform}"))
+    one = run(("{name: ifca, root_steps: 5}", "{name: ifca, clusters: 1}")).rounds
+    fedavg = run(("{name: ifca, root_steps: 5}", "{name: fedavg, weights: uniform}")).rounds
     assert [r["accuracy"] for r in one] == pytest.approx([r["accuracy"] for r in fedavg], abs=0.005)
 
 
@@ -121,14 +108,14 @@ def test_models_can_be_compared_on_a_few_samples_which_stay_the_same() -> None:
     assert few[0] == few[1] != node.loss(w)
     assert len(node.loss(w, each=True, most=8)) == 8
     assert node.loss(w, most=10**6) == node.loss(w)
-    _, found = run(("root: {samples: 60}", "choose_on: 16, root: {samples: 60}"))
+    found = run(("root: {samples: 60}", "choose_on: 16, root: {samples: 60}")).rounds
     assert found[-1]["clusters_matched"] == 1.0
     with pytest.raises(ScenarioError, match=r"task.choose_on  -1  expected a number of samples, 0 or more"):
         run(("root: {samples: 60}", "choose_on: -1, root: {samples: 60}"))
 
 
 def test_gradients_can_be_averaged() -> None:
-    _, found = run(("root_steps: 5", "root_steps: 20, averaging: gradient, rate: 0.5"), ("rounds: 3", "rounds: 8"))
+    found = run(("root_steps: 5", "root_steps: 20, averaging: gradient, rate: 0.5"), ("rounds: 3", "rounds: 8")).rounds
     assert found[-1]["accuracy"] > found[0]["accuracy"]
 
 
@@ -141,10 +128,10 @@ def test_a_cluster_that_does_not_exist_is_refused() -> None:
 
     ifca.BEHAVIOURS = {"liar": liar}                                    # type: ignore[attr-defined]
     try:
-        world, found = run(("stop:", "faults: [{node: client2, behave: liar}]\nstop:"))
+        world = run(("stop:", "faults: [{node: client2, behave: liar}]\nstop:"))
     finally:
         del ifca.BEHAVIOURS                                             # type: ignore[attr-defined]
-    assert [row["received"] for row in found] == [5, 5, 5]
+    assert [row["received"] for row in world.rounds] == [5, 5, 5]
     assert "cluster: out of range" in str(world.summary["violations"])
 
 

@@ -3,43 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 import numpy as np
 import pytest
 
-from emul import engine, schemes
+from emul import schemes
 from emul.base import rows as R
 from emul.base.errors import ProtocolViolation, ScenarioError
-from emul.record.columns import columns
-from emul.record.journal import MemoryJournal
-from emul.record.tables import derive
 from emul.roles import Declared
-from emul.scenario import loads
 from emul.schemes import pbfl
-from emul.testing import Ran
-from emul.workers.twin import Twin
+from emul.testing import Ran, run_text
 
 QUIET = "links[1].outage.p=0"
 
 
-def run(*sets: str, text: str | None = None) -> Ran:
-    scenario = loads(text or schemes.find("pbfl").EXAMPLE, "t", list(sets))
-    (name, raw), = scenario.schemes
-    wiring = engine.wire(scenario, name, raw)
-    journal = MemoryJournal(engine.header(wiring))
-    finished = engine.execute(wiring, Twin(), journal)
-    return Ran(journal.rows, journal.header, finished, journal.close())
-
-
-def told(ran: Ran) -> list[dict[str, Any]]:
-    rounds: list[dict[str, Any]] = derive(columns(ran.rows), ran.header, engine.observed(ran.finished)).rounds
-    return rounds
+def run(*sets: str, text: str = pbfl.EXAMPLE) -> Ran:
+    return run_text(text, *sets)
 
 
 def test_with_root_data_it_learns_what_fltrust_learns() -> None:
     same = schemes.find("fltrust").EXAMPLE.replace("name: fltrust,", "name: fltrust, personal: true,")
-    ours, theirs = told(run(QUIET)), told(run(QUIET, "task.root.samples=50", text=same))
+    ours, theirs = run(QUIET).rounds, run(QUIET, "task.root.samples=50", text=same).rounds
     for key in ("accuracy", "loss_received"):
         assert [v[key] for v in ours] == pytest.approx([v[key] for v in theirs], abs=1e-3)
 
@@ -47,7 +31,7 @@ def test_with_root_data_it_learns_what_fltrust_learns() -> None:
 def test_without_root_data_the_last_aggregate_is_the_reference() -> None:
     with pytest.raises(ScenarioError, match=r"reference = root +expected root in the task, such as"):
         run("task.root=null")
-    found = told(run("task.root=null", QUIET, "schemes.pbfl.reference=previous", "stop.rounds=6"))
+    found = run("task.root=null", QUIET, "schemes.pbfl.reference=previous", "stop.rounds=6").rounds
     losses = [v["loss_received"] for v in found]
     assert losses[-1] < losses[0]
     assert all(v["kept"] >= 1 for v in found)
@@ -55,7 +39,7 @@ def test_without_root_data_the_last_aggregate_is_the_reference() -> None:
 
 def test_sign_flippers_are_not_trusted() -> None:
     attack = "attacks=[{nodes: [client2], update: {name: scale, factor: -1}}]"
-    assert [v["attackers_kept"] for v in told(run(QUIET, attack))] == [0, 0, 0]
+    assert [v["attackers_kept"] for v in run(QUIET, attack).rounds] == [0, 0, 0]
 
 
 def test_ciphertexts_are_declared_by_their_number() -> None:
@@ -80,7 +64,7 @@ def test_every_change_of_what_was_sent_changes_the_chain() -> None:
 
 
 def test_the_heads_of_all_rounds_are_kept_and_one_is_reported() -> None:
-    found = told(run(QUIET))
+    found = run(QUIET).rounds
     assert len({v["head"] for v in found}) == 3
     assert run(QUIET).digest == run(QUIET).digest
 

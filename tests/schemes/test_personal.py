@@ -14,10 +14,9 @@ from emul.base.errors import ScenarioError
 from emul.protocols.personal import Trained, mean_of, merged
 from emul.record.columns import columns
 from emul.record.journal import MemoryJournal
-from emul.record.tables import derive
 from emul.scenario import loads
 from emul.schemes import fedproto, fesem
-from emul.testing import Ran
+from emul.testing import Ran, run_text
 from emul.workers.twin import Twin
 
 TEXT = """
@@ -43,17 +42,7 @@ def run(scheme: str, rounds: int = 1, attacks: str = "[]", data: str = "digits",
     text = TEXT
     for key, value in {"SCHEME": scheme, "ROUNDS": rounds, "ATTACKS": attacks, "DATA": data, "MODEL": model}.items():
         text = text.replace(key, str(value))
-    scenario = loads(text, "t", check=True)
-    (name, raw), = scenario.schemes
-    wiring = engine.wire(scenario, name, raw)
-    journal = MemoryJournal(engine.header(wiring))
-    finished = engine.execute(wiring, Twin(), journal)
-    return Ran(journal.rows, journal.header, finished, journal.close())
-
-
-def told(world: Ran) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = derive(columns(world.rows), world.header, engine.observed(world.finished)).rounds
-    return found
+    return run_text(text)
 
 
 def up(world: Ran) -> float:
@@ -82,7 +71,7 @@ def mnist_like(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_parameters_that_twenty_clients_upload_a_round_are_those_of_the_sheet(scheme: str, uploaded: int,
                                                                                  mnist_like: None):
     world = run(scheme, data="mnist", model="mnist_classic")
-    assert {row["uploaded"] for row in told(world)} == {uploaded}
+    assert {row["uploaded"] for row in world.rounds} == {uploaded}
 
 
 def test_prototypes_take_a_twentieth_of_the_bytes_of_a_model_or_less(mnist_like: None):
@@ -102,7 +91,7 @@ def test_fedrfq_uploads_24_numbers_a_class_to_each_server_and_stays_below_a_twen
     journal = MemoryJournal(engine.header(wiring))
     finished = engine.execute(wiring, Twin(), journal)
     world = Ran(journal.rows, journal.header, finished, journal.close())
-    assert {row["uploaded"] for row in told(world)} == {80 * 24}
+    assert {row["uploaded"] for row in world.rounds} == {80 * 24}
     clients = sum(row[6] for row in world.rows if row[0] == R.SEND and row[2] >= 4 and row[8] == 1)
     assert clients <= whole / 20                                # to all four servers, measured frames
     assert world.summary["bytes_by_type"]["Upload"] >= clients
@@ -112,7 +101,7 @@ def test_local_sends_nothing_and_its_clients_decide():
     world = run("local", rounds=2)
     assert not [row for row in world.rows if row[0] == R.SEND]
     assert world.summary["rounds"] == 2
-    assert len(told(world)) == 40
+    assert len(world.rounds) == 40
 
 
 @pytest.mark.parametrize(("scheme", "part"), [("fedper", "convolutions"), ("fedrep", "representation")])
@@ -132,7 +121,7 @@ def test_the_accuracy_of_a_run_is_the_mean_of_the_clients_own_models_without_poi
     for world, clients in ((clean, 20), (poisoned, 18)):
         own = {o.node: o.values["accuracy"] for o in world.finished.observations if o.round == 2 and o.values}
         assert len(own) == clients
-        row, = (row for row in told(world) if row["round"] == 2)
+        row, = (row for row in world.rounds if row["round"] == 2)
         assert row["accuracy"] == pytest.approx(np.mean(list(own.values())))
         assert row["accuracy_std"] == pytest.approx(np.std(list(own.values())))
         assert world.summary["accuracy"] == pytest.approx(row["accuracy"])
@@ -149,7 +138,7 @@ def test_the_spread_is_that_of_the_clients_and_not_of_running_means():
 
 
 def test_prototype_schemes_report_silhouette_and_failure_rate():
-    row, = told(run("fedproto"))
+    row, = run("fedproto").rounds
     assert -1 <= row["silhouette"] <= 1
     assert 0 <= row["failure_rate"] <= 1
 
@@ -164,7 +153,7 @@ def test_prediction_by_the_nearest_prototype_is_another_accuracy():
 def test_tampered_prototypes_reach_the_server_and_clients_are_drawn_by_fraction():
     clean, tampered = run("fedproto", 2), run("fedproto", 2, "[{nodes: {fraction: 0.1}, prototypes: shift}]")
     assert len(tampered.finished.wiring.setups[0].attacks) == 2
-    assert told(tampered)[0]["silhouette"] < told(clean)[0]["silhouette"] + 0.2
+    assert tampered.rounds[0]["silhouette"] < clean.rounds[0]["silhouette"] + 0.2
     digests = [[row[5] for row in w.rows if row[0] == R.REPORT and row[2] == 0] for w in (clean, tampered)]
     assert digests[0][0] != digests[1][0]
 

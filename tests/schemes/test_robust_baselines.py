@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
-from emul import engine
 from emul.base.errors import ScenarioError
 from emul.learning import Task
-from emul.record.columns import columns
-from emul.record.journal import MemoryJournal
-from emul.record.tables import derive
 from emul.scenario import Scenario, loads
-from emul.testing import Ran
-from emul.workers.twin import Twin, one_thread
+from emul.testing import Ran, run_text
+from emul.workers.twin import one_thread
 
 TEXT = """
 emul: 1
@@ -40,17 +34,7 @@ def scenario(scheme: str) -> Scenario:
 
 
 def run(scheme: str) -> Ran:
-    found = scenario(scheme)
-    (name, raw), = found.schemes
-    wiring = engine.wire(found, name, raw)
-    journal = MemoryJournal(engine.header(wiring))
-    finished = engine.execute(wiring, Twin(), journal)
-    return Ran(journal.rows, journal.header, finished, journal.close())
-
-
-def told(ran: Ran) -> list[dict[str, Any]]:
-    rounds: list[dict[str, Any]] = derive(columns(ran.rows), ran.header, engine.observed(ran.finished)).rounds
-    return rounds
+    return run_text(TEXT.replace("SCHEME", scheme))
 
 
 @pytest.mark.parametrize(("scheme", "same"), [
@@ -72,7 +56,7 @@ def test_krum_with_too_many_malicious_clients_is_refused() -> None:
 def test_received_and_trained_models_are_evaluated_side_by_side_on_the_clients_own_test_samples(scheme: str) -> None:
     ran = run(scheme)
     assert ran.summary["accuracy_of_clients"]["clients"] == 5       # of the benign ones
-    first = told(ran)[0]
+    first = ran.rounds[0]
     spec = dict(scenario("{name: fedavg}").task)
     task, initial = Task(spec, 7, 5), Task(spec, 7, 5).initial_parameters()
     own = []
@@ -86,6 +70,6 @@ def test_received_and_trained_models_are_evaluated_side_by_side_on_the_clients_o
 
 def test_who_asks_for_it_changes_nothing_of_what_is_learnt() -> None:
     plain, beside = run("{name: fedavg}"), run("{name: fedavg, personal: true}")
-    assert [row["accuracy"] for row in told(plain)] == [row["accuracy_global"] for row in told(beside)]
+    assert [row["accuracy"] for row in plain.rounds] == [row["accuracy_global"] for row in beside.rounds]
     assert plain.summary["accuracy_of_clients"] is None
     assert beside.summary["accuracy"] > beside.summary["accuracy_of_clients"]["min"]

@@ -7,12 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emul import engine
-from emul.base import rows as R
 from emul.base.errors import ScenarioError
 from emul.learning import Task
-from emul.record.journal import MemoryJournal
 from emul.scenario import loads
+from emul.testing import run_text
 from emul.workers.twin import Twin
 
 TEXT = """
@@ -42,22 +40,8 @@ def models(scheme: str) -> list[np.ndarray]:
             observe = self.core._observe
             self.core._observe = lambda n, r, w, e: (seen.append(w.copy()), observe(n, r, w, e))[1]    # type: ignore
 
-    scenario = loads(TEXT.replace("SCHEME", scheme), "t", check=True)
-    (name, raw), = scenario.schemes
-    wiring = engine.wire(scenario, name, raw)
-    journal = MemoryJournal(engine.header(wiring))
-    engine.execute(wiring, Looking(), journal)
+    run_text(TEXT.replace("SCHEME", scheme), pool=Looking())
     return seen
-
-
-def digests(scheme: str) -> list[str]:
-    scenario = loads(TEXT.replace("SCHEME", scheme), "t", check=True)
-    (name, raw), = scenario.schemes
-    wiring = engine.wire(scenario, name, raw)
-    journal = MemoryJournal(engine.header(wiring))
-    engine.execute(wiring, Twin(), journal)
-    journal.close()
-    return [row[5] for row in journal.rows if row[0] == R.REPORT and row[5]]
 
 
 @pytest.mark.parametrize(("scheme", "rule"), [
@@ -65,7 +49,9 @@ def digests(scheme: str) -> list[str]:
     ("{name: trimmed_mean, beta: 0.3}", "{trimmed_mean: {f: 2}}"),
 ])
 def test_the_scheme_does_to_the_bit_what_fedavg_does_with_the_rule(scheme: str, rule: str) -> None:
-    assert digests(scheme) == digests(f"{{name: fedavg, aggregate: {rule}}}")
+    ours, theirs = (run_text(TEXT.replace("SCHEME", entry)) for entry in (
+        scheme, f"{{name: fedavg, aggregate: {rule}}}"))
+    assert ours.models == theirs.models
 
 
 def test_the_rate_of_fltrust_scales_the_step() -> None:

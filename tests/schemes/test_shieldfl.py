@@ -2,52 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
-from emul import engine, schemes
-from emul.base import rows as R
 from emul.base.errors import ScenarioError
 from emul.learning import Task
-from emul.record.columns import columns
-from emul.record.journal import MemoryJournal
-from emul.record.tables import derive
 from emul.scenario import loads
-from emul.testing import Ran
-from emul.workers.twin import Twin, one_thread
+from emul.schemes import shieldfl
+from emul.testing import Ran, run_text
+from emul.workers.twin import one_thread
 
 QUIET = ["links[1].outage.p=0", "schemes.shieldfl.bits=512"]
 TINY = ["links[1].outage.p=0", "schemes.shieldfl.bits=256", "topology.clients=3", "stop.rounds=1"]
 
 
 def run(*sets: str) -> Ran:
-    scenario = loads(schemes.find("shieldfl").EXAMPLE, "t", list(sets))
-    (name, raw), = scenario.schemes
-    wiring = engine.wire(scenario, name, raw)
-    journal = MemoryJournal(engine.header(wiring))
-    finished = engine.execute(wiring, Twin(), journal)
-    return Ran(journal.rows, journal.header, finished, journal.close())
-
-
-def told(ran: Ran) -> list[dict[str, Any]]:
-    rounds: list[dict[str, Any]] = derive(columns(ran.rows), ran.header, engine.observed(ran.finished)).rounds
-    return rounds
-
-
-def sent(ran: Ran) -> dict[str, list[int]]:
-    """Type -> payload bytes of every copy."""
-    found: dict[str, list[int]] = {}
-    for row in ran.rows:
-        if row[0] == R.SEND:
-            found.setdefault(row[5], []).append(row[6])
-    return found
+    return run_text(shieldfl.EXAMPLE, *sets)
 
 
 def plain(rounds: int, clients: int) -> np.ndarray:
     """The model after some rounds without loss, in floats: the rule as the head of the scheme states it."""
-    spec = loads(schemes.find("shieldfl").EXAMPLE, "t").task
+    spec = loads(shieldfl.EXAMPLE, "t").task
     now = [1]
     task = Task(dict(spec), clients, 7)
     nodes = [task.for_node(f"client{k + 1}", k, lambda: now[0]) for k in range(clients)]
@@ -67,12 +42,12 @@ def plain(rounds: int, clients: int) -> np.ndarray:
 
 def test_the_model_is_that_of_plain_arithmetic_but_for_ten_bits_of_a_weight() -> None:
     ran = run(*QUIET, "stop.rounds=2", "topology.clients=5")
-    expected = Task(dict(loads(schemes.find("shieldfl").EXAMPLE, "t").task), 5, 7)
+    expected = Task(dict(loads(shieldfl.EXAMPLE, "t").task), 5, 7)
     w = plain(1, 5)                             # what clients receive in round 2
     with one_thread():
         scores = [expected.for_node(f"client{k + 1}", k, lambda: 2).evaluate_own(w.astype(np.float32))
                   for k in range(5)]
-    assert told(ran)[1]["loss_received"] == pytest.approx(np.mean([s["loss"] for s in scores]), abs=2e-3)
+    assert ran.rounds[1]["loss_received"] == pytest.approx(np.mean([s["loss"] for s in scores]), abs=2e-3)
 
 
 def test_what_is_declared_is_what_encryption_for_real_comes_to() -> None:
@@ -80,7 +55,7 @@ def test_what_is_declared_is_what_encryption_for_real_comes_to() -> None:
     declared, real = run(*TINY), run(*TINY, "schemes.shieldfl.real_up_to=1000")
     assert declared.summary["digest_model"] == real.summary["digest_model"]     # every decision, to the bit
     assert real.summary["bytes_declared"] == {} != declared.summary["bytes_declared"]
-    one, other = sent(declared), sent(real)
+    one, other = declared.payloads, real.payloads
     assert one.keys() == other.keys()
     for kind, sizes in one.items():
         assert sizes == pytest.approx(other[kind], rel=0.01, abs=8), kind
@@ -88,22 +63,22 @@ def test_what_is_declared_is_what_encryption_for_real_comes_to() -> None:
 
 def test_an_upload_has_a_ciphertext_a_number_and_the_model_a_partial_decryption_beside_each() -> None:
     ran = run("links[1].outage.p=0", "schemes.shieldfl.bits=2048", "stop.rounds=1")
-    assert sent(ran)["Upload"] == pytest.approx([650 * 512] * 5, abs=150)
-    assert sent(ran)["Global"] == pytest.approx([2 * 650 * 512] * 5, abs=250)
+    assert ran.payloads["Upload"] == pytest.approx([650 * 512] * 5, abs=150)
+    assert ran.payloads["Global"] == pytest.approx([2 * 650 * 512] * 5, abs=250)
     client = ran.summary["seconds_declared"]["client"]
     assert client == pytest.approx({"encrypt": 5 * 650 * 8.9e-3, "decrypt": 5 * 650 * 17.5e-3})
 
 
 def test_the_baseline_has_no_weight_and_the_others_some() -> None:
-    for values in told(run(*QUIET)):
+    for values in run(*QUIET).rounds:
         assert (values["judged"], values["kept"], values["sound"]) == (5, 4, 5)
 
 
 def test_an_amplified_update_counts_as_much_as_any_other_since_only_directions_are_sent() -> None:
     attack = "attacks=[{nodes: [client2], update: {name: scale, factor: 50}}]"
     plain_run, attacked = run(*QUIET), run(*QUIET, attack)
-    assert told(attacked)[0]["attackers_weight"] < 0.5
-    assert abs(told(attacked)[1]["loss_received"] - told(plain_run)[1]["loss_received"]) < 1.0
+    assert attacked.rounds[0]["attackers_weight"] < 0.5
+    assert abs(attacked.rounds[1]["loss_received"] - plain_run.rounds[1]["loss_received"]) < 1.0
 
 
 @pytest.mark.parametrize("link", ["server1->server2", "server2->server1"])

@@ -1,4 +1,4 @@
-"""A scenario that runs in a fraction of a second, and studies of it in this process."""
+"""Studies of the small scenario in this process."""
 
 from __future__ import annotations
 
@@ -10,24 +10,6 @@ import pytest
 
 from emul.study.engines import here
 from emul.study.runs import Where
-
-SMALL = """\
-emul: 1
-name: small
-seed: 7
-topology: {generator: star, clients: 3}
-links:
-  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
-  - {match: "client*->server", outage: {model: bernoulli, p: 0.3, per: round}}
-task:
-  data: {set: digits}
-  partition: iid
-  model: logistic
-  solver: {sgd: {lr: 0.1, steps: 2, batch: 16}}
-compute: {mode: zero}
-schemes: [fedavg, {name: secagg, threshold: 2}]
-stop: {rounds: 2}
-"""
 
 PICKY = '''\
 """A scheme that fails on odd seeds."""
@@ -53,16 +35,6 @@ async def client(node: Node, p: Params) -> None:
 
 ROLES = {"server": server, "client": client}
 '''
-
-
-@pytest.fixture
-def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """`small.yaml` in a folder of its own, which is the current one."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    path = tmp_path / "small.yaml"
-    path.write_text(SMALL)
-    return path
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from small_scenario import SMALL
 
 from emul import engine, scenario
 from emul.base.errors import ScenarioError
@@ -18,19 +19,6 @@ from emul.study.engines import here
 from emul.study.runs import Where
 
 BOTH = "schemes=[{name: fedavg, deadline: 1 s}, {name: fedavg, label: seer, fraction: 0.9}]"
-
-
-SMALL = """
-emul: 1
-name: small
-seed: 7
-topology: {generator: star, clients: 3}
-links: [{match: "*", latency: 20 ms, outage: {model: bernoulli, p: 0.3, per: round}}]
-task: {data: {set: digits}, model: logistic, solver: {sgd: {lr: 0.1, steps: 2, batch: 16}}}
-compute: {mode: zero}
-schemes: [fedavg]
-stop: {rounds: 4}
-"""
 
 
 @pytest.fixture(scope="module")

@@ -139,6 +139,17 @@ def finite(text: str) -> Fraction:
         raise ValueError("expected a number") from None
 
 
+def amount(text: str, *, unit: str = "a number", below: float = math.inf) -> float:
+    """A finite number, 0 or above. Raises ValueError: what is expected, in `unit`."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not (math.isfinite(found) and 0 <= found < below):
+        raise ValueError(f"expected {unit}, 0 or above")
+    return found
+
+
 def stamp(path: Path) -> tuple[int, int] | None:
     """What changes when the file does: its time and size; None where there is none."""
     try:
