@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from emul.attacks.ranges import at_least
 from emul.attacks.updates import Known, Vector
 from emul.primitives.robust.distances import squared_distances
 from emul.primitives.robust.krum import krum_scores
@@ -31,8 +32,7 @@ class KrumAttack:
     epsilon: float = 0.01
 
     def __post_init__(self) -> None:
-        if not self.epsilon >= 0:
-            raise ValueError(f"epsilon = {self.epsilon}: expected a number, 0 or above")
+        at_least(0, epsilon=self.epsilon)
 
     def __call__(self, own: Vector, rng: np.random.Generator, knows: Known) -> Vector:
         said: np.ndarray = knows.once(self, lambda: self.crafted(knows))

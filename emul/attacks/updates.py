@@ -15,6 +15,8 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from emul.attacks.ranges import above_zero
+
 Vector = np.ndarray                     # (d,) float32
 
 # The share of honest nodes that z_max leaves on the other side, where attackers are the majority and any share would do
@@ -97,7 +99,7 @@ class Gaussian:
     std: float = 200.0
 
     def __post_init__(self) -> None:
-        _above_zero(std=self.std)
+        above_zero(std=self.std)
 
     def __call__(self, own: Vector, rng: np.random.Generator, knows: Known) -> Vector:
         return rng.normal(0.0, self.std, own.shape).astype(np.float32)
@@ -159,7 +161,7 @@ class Ipm:
     epsilon: float = 0.5
 
     def __post_init__(self) -> None:
-        _above_zero(epsilon=self.epsilon)
+        above_zero(epsilon=self.epsilon)
 
     def __call__(self, own: Vector, rng: np.random.Generator, knows: Known) -> Vector:
         return (-self.epsilon * knows.honest.mean(0)).astype(np.float32)
@@ -198,12 +200,6 @@ def largest_gamma(honest: np.ndarray, mean: np.ndarray, p: np.ndarray) -> float:
     away = mean - honest                                                    # (h, d)
     b, c = (away * p).sum(1), np.square(away).sum(1) - diameter             # c <= 0: the mean is in the hull
     return float(((-b + np.sqrt(np.maximum(b * b - a * c, 0.0))) / a).min().clip(0.0))
-
-
-def _above_zero(**values: float) -> None:
-    for name, value in values.items():
-        if not value > 0:
-            raise ValueError(f"{name} = {value}: expected a number above 0")
 
 
 UPDATES: dict[str, Any] = {"alie": Alie, "gaussian": Gaussian, "ipm": Ipm, "min_max": MinMax, "scale": Scale,

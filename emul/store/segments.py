@@ -17,7 +17,7 @@ import mmap
 import os
 import struct
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -149,11 +149,13 @@ class SegmentWriter:
 
 
 class Segment:
-    """One file, read. `scan` finds the entries that have come since it was last called."""
+    """One file, read. `scan` finds the entries that have come since it was last called.
+
+    It is opened each time anew, in 5 us: a store has more segments than a process may hold files open. Raises OSError.
+    """
 
     def __init__(self, path: Path):
         self.path = path
-        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self._scanned = 0                   # bytes
 
     def scan(self) -> Iterator[tuple[bytes, int, int]]:
@@ -161,16 +163,17 @@ class Segment:
 
         A file that is no segment has none: its first bytes are another's.
         """
-        return (entry for entry in self._entries() if entry[0] != FILLER)
+        with self._opened() as file:
+            yield from (entry for entry in self._entries(file) if entry[0] != FILLER)
 
-    def _entries(self) -> Iterator[tuple[bytes, int, int]]:
-        size = os.fstat(self._file).st_size
+    def _entries(self, file: int) -> Iterator[tuple[bytes, int, int]]:
+        size = os.fstat(file).st_size
         if not self._scanned:
-            if size < len(MAGIC) or os.pread(self._file, len(MAGIC), 0) != MAGIC:
+            if size < len(MAGIC) or os.pread(file, len(MAGIC), 0) != MAGIC:
                 return
             self._scanned = len(MAGIC)
         while self._scanned + _HEAD.size <= size:
-            key, length, _ = _HEAD.unpack(os.pread(self._file, _HEAD.size, self._scanned))
+            key, length, _ = _HEAD.unpack(os.pread(file, _HEAD.size, self._scanned))
             begin = self._scanned + _HEAD.size
             if begin + length > size:
                 return                      # torn, or still being written
@@ -179,21 +182,21 @@ class Segment:
 
     def read(self, key: bytes, offset: int, length: int) -> bytes | None:
         """The payload, or None if the file does not hold it any more as it was written."""
-        head = os.pread(self._file, _HEAD.size, offset - _HEAD.size)
-        payload = os.pread(self._file, length, offset)
+        with self._opened() as file:
+            head = os.pread(file, _HEAD.size, offset - _HEAD.size)
+            payload = os.pread(file, length, offset)
         if len(head) != _HEAD.size or len(payload) != length or head != _HEAD.pack(key, length, _check(key, payload)):
             return None
         return payload
 
     def verify(self) -> Iterator[Damage]:
         """Read everything. A torn end of the file is damage here, for whoever asks when nobody writes."""
-        size = os.fstat(self._file).st_size
-        if os.pread(self._file, len(MAGIC), 0) != MAGIC:
-            yield Damage(self.path, 0, "not a segment of a store")
-            return
-        end = len(MAGIC)
-        with closing(Segment(self.path)) as whole:          # from the beginning, whatever was scanned before
-            for key, offset, length in whole._entries():
+        with self._opened() as file:
+            size, end = os.fstat(file).st_size, len(MAGIC)
+            if os.pread(file, end, 0) != MAGIC:
+                yield Damage(self.path, 0, "not a segment of a store")
+                return
+            for key, offset, length in Segment(self.path)._entries(file):   # all, whatever was scanned before
                 if self.read(key, offset, length) is None:
                     yield Damage(self.path, offset, f"an entry of {length} bytes does not match its checksum")
                 end = offset + length
@@ -203,11 +206,16 @@ class Segment:
     @property
     def used_at(self) -> float:
         """Seconds since the epoch: when an entry was last written or used."""
-        return os.fstat(self._file).st_mtime
+        return self.path.stat().st_mtime
 
     def touch(self) -> None:
         """Note that it was used: the least recently used segments go first."""
-        os.utime(self._file)
+        os.utime(self.path)
 
-    def close(self) -> None:
-        os.close(self._file)
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            yield file
+        finally:
+            os.close(file)

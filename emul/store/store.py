@@ -8,10 +8,11 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 from emul.base.errors import EmulError
 from emul.store.segments import SUFFIX, Block, Damage, Parts, Segment, SegmentWriter
@@ -30,6 +31,7 @@ class StoreError(EmulError):
     """A store cannot be opened: its folder is none, or may not be read or made."""
 
 
+T = TypeVar("T")
 Place = tuple[Segment, int, int]    # of an entry: its segment, offset and length of the payload
 
 
@@ -65,9 +67,8 @@ class Store:
         """Look for what other processes have written since."""
         for folder in [*self._others, *([] if self._own is None else [self._own])]:
             for path in _segments(folder):
-                with contextlib.suppress(OSError):          # evicted by another process in this moment
-                    segment = self._segments.get(path) or Segment(path)
-                    self._segments[path] = segment
+                with contextlib.suppress(OSError):          # evicted in this moment, or nobody else's to read
+                    segment = self._segments.setdefault(path, Segment(path))
                     for key, offset, length in segment.scan():
                         self._entries[key] = segment, offset, length
 
@@ -87,7 +88,10 @@ class Store:
         if entry is None:
             return None
         segment, offset, length = entry
-        payload = segment.read(key, offset, length)
+        try:
+            payload = segment.read(key, offset, length)
+        except OSError:                                     # evicted by another process
+            payload = None
         if payload is None:
             del self._entries[key]
             return None
@@ -108,8 +112,6 @@ class Store:
         """Write what waits. The store can only be thrown away afterwards."""
         if self._writer is not None:
             self._writer.close()
-        for segment in self._segments.values():
-            segment.close()
         self._segments.clear()
         self._entries.clear()
 
@@ -138,7 +140,7 @@ class _Writer:
         self._bytes = 0                             # waiting
         self._closing = False
         self._thread: threading.Thread | None = None
-        self._readers: list[Segment] = []           # of what it has written
+        self._segment: Segment | None = None        # what it writes, to be read
 
     def get(self, key: bytes) -> bytes | None:
         """The payload of an entry that waits."""
@@ -158,7 +160,11 @@ class _Writer:
             if self.failure or key in self.waiting:
                 return False
             idle = not self.waiting
-            block = self._with_room(length)
+            try:
+                block = self._with_room(length)
+            except OSError as e:                    # no memory for one more
+                self._fail(f"{self._folder}: {e.strerror}: nothing more is stored")
+                return False
             self.waiting[key] = block, *block.add(key, parts)
             self._bytes += length
             if self._thread is None:
@@ -184,8 +190,6 @@ class _Writer:
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join()
-        for reader in self._readers:
-            reader.close()
 
     def _write(self) -> None:
         with contextlib.ExitStack() as stack:
@@ -196,7 +200,7 @@ class _Writer:
                         stack.close()               # the one before
                         segment = SegmentWriter(self._folder / _name())
                         stack.callback(segment.close)
-                        self._readers.append(Segment(segment.path))
+                        self._segment = Segment(segment.path)
                     behind = self._bytes > _BEHIND_BYTES        # then the page cache may take it
                     self._written(block, segment.append(block, direct=not behind))
             except Exception as e:          # whatever it is: `put` must not wait for a thread that has gone
@@ -214,9 +218,10 @@ class _Writer:
             return block
 
     def _written(self, block: Block, at: int) -> None:
+        assert self._segment is not None
         with self._changed:
             for key, begin, length in block.entries:
-                self._entries[key] = self._readers[-1], at + begin, length
+                self._entries[key] = self._segment, at + begin, length
                 del self.waiting[key]
                 self._bytes -= length
             block.clear()
@@ -258,20 +263,16 @@ class Summary:
 
 def summary(folder: Path) -> Summary:
     """What a store holds. Raises StoreError."""
-    entries = size = segments = 0
-    oldest: float | None = None
-    for segment in _opened(folder):
-        segments += 1
-        entries += sum(1 for _ in segment.scan())
-        size += segment.path.stat().st_size
-        oldest = segment.used_at if oldest is None else min(oldest, segment.used_at)
-    return Summary(segments, entries, size, oldest)
+    found = list(_of_each(folder, lambda segment: (sum(1 for _ in segment.scan()), segment.path.stat().st_size,
+                                                   segment.used_at)))
+    entries, sizes, used = zip(*found, strict=True) if found else ((), (), ())
+    return Summary(len(found), sum(entries), sum(sizes), min(used, default=None))
 
 
 def verify(folder: Path) -> Iterator[Damage]:
     """Read every entry. Raises StoreError."""
-    for segment in _opened(folder):
-        yield from segment.verify()
+    for damages in _of_each(folder, lambda segment: list(segment.verify())):
+        yield from damages
 
 
 @dataclass(frozen=True)
@@ -283,7 +284,7 @@ class Clean:
 
 def clean(folder: Path, limit_bytes: int = LIMIT_BYTES) -> Clean:
     """Remove whole segments, the least recently used first, until at most `limit_bytes` are left. Raises StoreError."""
-    found = sorted(((segment.used_at, segment.path.stat().st_size, segment.path) for segment in _opened(folder)),
+    found = sorted(_of_each(folder, lambda segment: (segment.used_at, segment.path.stat().st_size, segment.path)),
                    reverse=True)
     left = removed = freed = 0
     for _, size, path in found:
@@ -295,15 +296,14 @@ def clean(folder: Path, limit_bytes: int = LIMIT_BYTES) -> Clean:
     return Clean(removed, freed, left)
 
 
-def _opened(folder: Path) -> Iterator[Segment]:
+def _of_each(folder: Path, look: Callable[[Segment], T]) -> Iterator[T]:
+    """What `look` finds in each segment, but for those that are evicted meanwhile. Raises StoreError."""
     if not folder.is_dir():
         raise StoreError(f"{folder}: expected the folder of a store")
     for path in _segments(folder):
         try:
-            segment = Segment(path)
-        except FileNotFoundError:               # evicted meanwhile
+            yield look(Segment(path))
+        except FileNotFoundError:
             continue
         except OSError as e:
             raise StoreError(f"{path}: {e.strerror}") from None
-        with contextlib.closing(segment):
-            yield segment

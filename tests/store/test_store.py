@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -209,6 +210,43 @@ def test_a_full_disk_ends_storing_and_nothing_else(tmp_path: Path, monkeypatch: 
             time.sleep(0.03)
         assert store.get(key(4)) is None
     assert store.failure == f"{tmp_path}: No space left on device: nothing more is stored"
+
+
+def test_without_memory_for_more_storing_ends_and_nothing_else(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(file: int, length: int) -> None:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(module.segments.mmap, "mmap", none_left)
+    with Store(tmp_path) as store:
+        store.put(key(1), b"x")
+        assert store.failure == f"{tmp_path}: Cannot allocate memory: nothing more is stored"
+        assert (store.stored, store.get(key(1))) == (0, None)
+
+
+def test_there_may_be_more_segments_than_a_process_may_hold_files(tmp_path: Path) -> None:
+    filled(tmp_path, 1)
+    block = Block(200)
+    for number in range(1, 200):
+        block.clear()
+        block.add(key(number), [b"x"])
+        segment = SegmentWriter(tmp_path / f"{number}.segment")
+        segment.append(block)
+        segment.close()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(limits[0], len(os.listdir("/dev/fd")) + 50), limits[1]))
+    try:
+        with Store(None, [tmp_path]) as store:
+            assert all(store.get(key(number)) for number in range(200))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_a_segment_that_another_process_has_evicted_is_missed(tmp_path: Path) -> None:
+    filled(tmp_path, 1)
+    with Store(None, [tmp_path]) as store:
+        clean(tmp_path, 0)
+        assert store.get(key(0)) is None
 
 
 def test_nobody_waits_for_a_thread_that_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from emul.attacks.privacy.evidence import Evidence, Needs, NotKept, Rows
+from emul.attacks.ranges import at_least
 
 if TYPE_CHECKING:
     from emul.attacks.privacy.attack_models import Candidates
@@ -35,6 +36,9 @@ class ClientMembership:
     shadow_steps: int = 400             # of Adam, in which the shadow model learns its samples
 
     NEEDS: ClassVar[Needs] = Needs()
+
+    def __post_init__(self) -> None:
+        at_least(1, own=self.own, shadow_steps=self.shadow_steps)
 
     def __call__(self, evidence: Evidence) -> Rows:
         """Columns: view, by, members, others, asr (share of right answers), auc, tpr_at_fpr_1 (at 1 %), r_error

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from emul.attacks.privacy.evidence import Evidence, Needs, Rows
+from emul.attacks.ranges import at_least
 
 Array = np.ndarray
 
@@ -29,6 +30,9 @@ class Extraction:
     steps: int = 400                    # of Adam, in which the student learns
 
     NEEDS: ClassVar[Needs] = Needs(payloads=("Disguised",))
+
+    def __post_init__(self) -> None:
+        at_least(1, own=self.own, steps=self.steps)
 
     def __call__(self, evidence: Evidence) -> Rows:
         """Columns: by, samples (of its own), agreement (share of test samples that get the class which the server's

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from emul.attacks.privacy.evidence import Evidence, Needs
 from emul.attacks.privacy.pixels import Findings
+from emul.attacks.ranges import above_zero, at_least
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,11 @@ class GradientInversion:
     most: int = 6                       # messages that are attacked, the first ones
 
     NEEDS: ClassVar[Needs] = Needs()
+
+    def __post_init__(self) -> None:
+        at_least(1, iterations=self.iterations, restarts=self.restarts, most=self.most)
+        above_zero(step=self.step)
+        at_least(0, tv=self.tv)
 
     def __call__(self, evidence: Evidence) -> Findings:
         """Columns: samples, labels_right (share), psnr, psnr_blind (of the mean training image), ssim, test_mse (of
