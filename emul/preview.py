@@ -184,7 +184,7 @@ def explain(scenario: Scenario, size_bytes: int = 10**6, scheme: str | None = No
     """
     crew = cores() if workers is None else workers
     entries = chosen(scenario.schemes, scheme, str(scenario.path or scenario.name))
-    network = build(scenario.topology, scenario.link_rules, scenario.seed)
+    network = build(scenario.topology, scenario.link_rules, scenario.seed, joined=scenario.devices)
     return {
         "scenario": scenario.name,
         "size_bytes": size_bytes,

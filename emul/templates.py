@@ -247,7 +247,8 @@ def write_starter(directory: Path) -> list[Path]:
     Never overwrites. Raises TemplateError for files that exist, and where nothing can be written.
     """
     try:
-        wanted = {directory / name / file.relative_to(shipped(name)): file for name in ("scenarios", "topologies")
+        wanted = {directory / name / file.relative_to(shipped(name)): file
+                  for name in ("scenarios", "topologies", "traces")
                   for file in sorted(shipped(name).rglob("*")) if file.is_file() and "__pycache__" not in file.parts}
         wanted[directory / "emul.schema.json"] = shipped("emul.schema.json")
     except FileNotFoundError as e:

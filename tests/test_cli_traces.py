@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from emul.base.errors import ScenarioError
 from emul.cli import app
 from emul.network.models.churn import read_availability
+from emul.network.models.sessions import PARAMETERS as SESSIONS
 from emul.network.models.traces import read_trace
 from emul.network.models.tracetools import MODELS, explained
 
@@ -43,7 +44,15 @@ def test_fedscales_availability_is_converted(tmp_path: Path) -> None:
     assert read_availability(tmp_path / "a.csv")["7"].period_ns == 10 * 10**9
 
 
+def test_availability_is_generated(tmp_path: Path) -> None:
+    emul("generate", "sessions", "nodes=3", "day=1 h", "length=2 h", "-o", str(tmp_path / "a.csv"), "--seed", "2")
+    found = read_availability(tmp_path / "a.csv")
+    assert list(found) == ["1", "2", "3"]
+    assert {one.period_ns for one in found.values()} == {7200 * 10**9}
+
+
 @pytest.mark.parametrize(("arguments", "expected"), [
+    (["generate", "sessions", "mean=2"], 'mean: "2": expected a number above 0, below 1'),
     (["generate", "on_of"], "expected one of constant, on_off"),
     (["generate", "constant", "rate"], "expected NAME=VALUE"),
     (["generate", "constant", "rate=3"], "the unit is missing"),
@@ -64,12 +73,15 @@ def test_a_csv_file_has_its_units_in_the_header(tmp_path: Path) -> None:
     assert (tmp_path / "x.csv").read_text() == "t_s,bandwidth_mbps\n0,4.266623\n1.5,4.266623\n"
 
 
-@pytest.mark.parametrize("model", MODELS)
+ALL = {**MODELS, "sessions": SESSIONS}
+
+
+@pytest.mark.parametrize("model", ALL)
 def test_help_names_every_parameter_and_what_it_takes_if_nothing_is_said(model: str) -> None:
     line = next(line for line in emul("generate", "--help").replace("│", " ").splitlines()
                 if line.split()[:1] == [model])
-    needed, _, others = line.strip().removeprefix(model).partition(";")
-    parameters = MODELS[model]
+    said, parameters = line.strip().removeprefix(model), ALL[model]
+    needed, _, others = said.partition(";") if ";" in said else ("", "", said)
     assert needed.replace(",", " ").split() == [name for name, p in parameters.items() if p.default is None]
     assert dict(part.strip().split("=") for part in others.split(",")) == {
         name: p.default for name, p in parameters.items() if p.default is not None}

@@ -15,7 +15,7 @@ from emul.cli.options import Json, app
 if TYPE_CHECKING:
     from emul.network.models.traceformats import Trace
 
-trace = typer.Typer(no_args_is_help=True, help="Traces of bandwidth: csv, mahimahi, simgrid.")
+trace = typer.Typer(no_args_is_help=True, help="Traces of bandwidth (csv, mahimahi, simgrid) and of availability.")
 app.add_typer(trace, name="trace")
 
 TraceFile = Annotated[Path, typer.Argument(metavar="FILE", help="a trace")]
@@ -80,12 +80,14 @@ def convert(file: TraceFile, out: Out, to: To = None, format: Format = None, nam
 
 
 @trace.command()
-def generate(model: Annotated[str, typer.Argument(help="constant, on_off, random_walk, markov, sine or poisson")],
+def generate(model: Annotated[str, typer.Argument(help=(
+                 "constant, on_off, random_walk, markov, sine, poisson; sessions"))],
              out: Out,
              parameters: Annotated[list[str] | None, typer.Argument(
                  metavar="NAME=VALUE...", help='such as high="20 Mbit/s" down="2 s" length="10 min"')] = None,
              to: To = None, seed: Annotated[int, typer.Option(min=0, help="of the model's draws")] = 0) -> None:
-    """Write a trace made by a model. A parameter that is wrong: all of them are told.
+    """Write a trace made by a model, of bandwidth, or by `sessions` of availability. If one is wrong, all parameters
+    are told.
 
     \b
     constant     rate; length=10 min
@@ -94,25 +96,29 @@ def generate(model: Annotated[str, typer.Argument(help="constant, on_off, random
     markov       rates, hold; length=10 min
     sine         mean, amplitude; period=24 h, step=10 min, length=24 h
     poisson      mean; length=10 min
+    sessions     nodes=100, mean=0.25, amplitude=0.7, short=0.7, sigma=1.5, day=24 h, length=24 h
 
     Before the semicolon is what a model needs, after it what it takes if nothing is said.
     """
-    from emul.network.models import tracetools
+    from emul.network.models import churn, sessions, tracetools
 
-    if model not in tracetools.MODELS:
-        raise typer.BadParameter(f'"{model}": expected one of {", ".join(tracetools.MODELS)}', param_hint="MODEL")
+    models = {**tracetools.MODELS, "sessions": sessions.PARAMETERS}
+    if model not in models:
+        raise typer.BadParameter(f'"{model}": expected one of {", ".join(models)}', param_hint="MODEL")
     given: dict[str, str] = {}
     for text in parameters or ():
         key, equals, value = text.partition("=")
         if not equals:
-            raise typer.BadParameter(f'"{text}": expected NAME=VALUE with one of {", ".join(tracetools.MODELS[model])}')
+            raise typer.BadParameter(f'"{text}": expected NAME=VALUE with one of {", ".join(models[model])}')
         given[key.strip()] = value.strip()
     try:
-        made = tracetools.generate(model, given, seed)
+        if model == "sessions":
+            _write(out, churn.availability_csv(sessions.schedules(given, seed)))
+        else:
+            _write_trace(tracetools.generate(model, given, seed), out, to)
     except ValueError as error:
-        known = "".join(f"\n  {line}" for line in tracetools.explained(model))
+        known = "".join(f"\n  {line}" for line in tracetools.explained(model, models))
         raise typer.BadParameter(f"{error}\n{model} has{known}") from None
-    _write_trace(made, out, to)
 
 
 def _write_trace(made: Trace, out: Path, to: str | None) -> None:

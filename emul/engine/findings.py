@@ -61,7 +61,7 @@ def _energy(wiring: Wiring, end_ns: int) -> Drawn | None:
               for node, one in enumerate(wiring.devices)]
 
     def rate(u: int, v: int) -> float:
-        found = wiring.network.parameters(u, v).bandwidth_bps
+        found = wiring.network.bandwidth(u, v)
         return math.inf if found is None else float(found)      # of a trace the mean
 
     return Drawn(powers, rate, end_ns)

@@ -68,6 +68,6 @@ def _recorded(scenario: Scenario) -> Realisation | None:
 def _network(scenario: Scenario, record: Realisation | None, ideal: bool) -> Network:
     """ideal: no link loses anything, neither by its model nor by the record."""
     if not ideal:
-        return build(scenario.topology, scenario.link_rules, scenario.seed, record)
+        return build(scenario.topology, scenario.link_rules, scenario.seed, record, scenario.devices)
     return build(scenario.topology, [*scenario.link_rules, LinkRule("*", outage="none")], scenario.seed,
-                 None if record is None else record.without_losses())
+                 None if record is None else record.without_losses(), scenario.devices)

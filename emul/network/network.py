@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from emul.base.errors import NetworkError, Problem, ScenarioError
+from emul.network.classes import Joined, class_rules
 from emul.network.graph.routing import ShortestPaths
 from emul.network.graph.topology import (
     GENERATORS,
@@ -39,15 +40,17 @@ NEVER = 2**62       # ns, 146 years: the latency to where nothing leads
 class Network:
     """Vertices 0 .. n-1 with `names`; `roles` maps a role to its vertices in order, servers first, then clients.
 
-    Links and routes are made on first use, so nothing grows with the number of pairs that never talk.
+    Links and routes are made on first use, so nothing grows with the number of pairs that never talk. `classes`: of
+    each vertex what joins it to the network, None without; empty where the scenario has no such classes.
     """
 
     def __init__(self, topology: Topology, rules: Sequence[LinkRule], seed: int,
-                 realisation: Realisation | None = None):
+                 realisation: Realisation | None = None, joined: Joined | None = None):
         self.names = topology.names
         self.roles = topology.roles
         self._topology = topology
-        self._resolver = Resolver(rules, topology.names)
+        self.classes = [] if joined is None else joined.links_of(topology.names, seed)
+        self._resolver = Resolver([*implied(joined), *rules], topology.names, self.classes)
         self._rules = list(rules)
         self._seed = seed
         self._realisation = realisation
@@ -66,6 +69,11 @@ class Network:
         if not self._topology.linked(u, v):
             raise NetworkError(f"there is no link {self.names[u]} -> {self.names[v]}")
         return self._resolver.parameters(u, v, self._topology.given(u, v))
+
+    def bandwidth(self, u: int, v: int) -> int | float | TraceSpec | None:
+        """That of the link, bit/s; None: infinite. Of traces that links draw, the one that this link follows."""
+        found = self.parameters(u, v).bandwidth_bps
+        return found.of(self._seed, self.names[u], self.names[v]) if isinstance(found, TraceSpec) else found
 
     def _typical_ns(self, u: int, v: int) -> int:
         """The median latency of a link: by these routes are chosen."""
@@ -119,7 +127,7 @@ class Network:
         profile: Service | None = None
         plain: Any = p.bandwidth_bps
         if isinstance(plain, TraceSpec):
-            profile, plain = plain.service(), None
+            profile, plain = plain.of(self._seed, source, destination).service(), None
         if self._realisation is not None:
             profile = self._realisation.rate(source, destination, profile, plain)
         if profile is not None:
@@ -282,17 +290,22 @@ def _transport_draws(p: LinkParameters, lost: Outage | None) -> bool:
     return isinstance(p.transport, Arq) and by_packet(lost)
 
 
-def build(topology: TopologySpec, rules: Sequence[LinkRule], seed: int,
-          realisation: Realisation | None = None) -> Network:
+def implied(joined: Joined | None) -> list[LinkRule]:
+    """The rules that come before a scenario's own: those of the classes that join nodes to the network."""
+    return [] if joined is None else class_rules(joined.link_classes())
+
+
+def build(topology: TopologySpec, rules: Sequence[LinkRule], seed: int, realisation: Realisation | None = None,
+          joined: Joined | None = None) -> Network:
     """The network of a topology under rules. Raises NetworkError with everything that is wrong with either.
 
-    realisation: a record whose draws take the place of those of the rules' models.
+    realisation: a record whose draws take the place of those of the rules' models. joined: classes of nodes' own links.
     """
     problems = rule_problems(rules)
     if problems:
         raise NetworkError(str(ScenarioError("links", problems)))
     places = _places(topology, seed)
-    network = Network(places, rules, seed, realisation)
+    network = Network(places, rules, seed, realisation, joined)
     problems = places.problems(network.parameters, network.mentions)
     if problems:
         raise TopologyError(str(topology.file or ("graph" if topology.generator is None else "topology")), problems)

@@ -130,7 +130,8 @@ class Outlook:
         for i, (u, v) in enumerate(way):
             p = self._network.parameters(u, v)
             lost = self._model(u, v, p) if isinstance(p.transport, TcpCap) else None     # it says how fast TCP is
-            profile = p.bandwidth_bps.service() if isinstance(p.bandwidth_bps, TraceSpec) else None
+            rate = self._network.bandwidth(u, v)
+            profile = rate.service() if isinstance(rate, TraceSpec) else None
             link = fifo_link(u, v, (self._network.names[u], self._network.names[v]), replace(p, queue=None), lost,
                              typical_ns(p.latency_ns), self._seed, profile=profile, full=self._all_full)
             link.offer(now, None, self._size, 0, ends_here and i == len(way) - 1, tail)
@@ -145,7 +146,7 @@ class Outlook:
         """Alone on links that share: the latencies, then all at once at the rate of the slowest, or TCP's."""
         begin, last = now + sum(self._latency_ns(*ends) for ends in row), 0
         size = max(self._network.link(*ends).wire_bytes(self._size) for ends in row)
-        rates = [self._network.parameters(*ends).bandwidth_bps for ends in row]
+        rates = [self._network.bandwidth(*ends) for ends in row]
         for rate in [*rates, None if tcp is None or tcp.wire_bps == inf else tcp.wire_bps]:
             if isinstance(rate, TraceSpec):
                 last = max(last, rate.service().finish(begin, size) - begin)

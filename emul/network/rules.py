@@ -1,9 +1,9 @@
 """Link rules: which parameters each link gets, by patterns on the names of its ends.
 
-A rule's `match` is "src->dst", "a<->b" (both directions) or "*" (every link); each side is a pattern of fnmatch, or
-a name as it stands. Later rules win, field by field. Names are matched once per vertex, not per link: the rules a
-link meets are then the AND of two bit masks, and links with the same mask share one set of parameters, which is
-what makes a mesh of a thousand clients cheap.
+A rule's `match` is "src->dst", "a<->b" (both directions) or "*" (every link); each side is a pattern of fnmatch, a
+name as it stands, or "@lte": the vertices of that class (`emul.network.classes`). Later rules win, field by field.
+Names are matched once per vertex, not per link: the rules a link meets are then the AND of two bit masks, and links
+with the same mask share one set of parameters, which is what makes a mesh of a thousand clients cheap.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from emul.network.models.latency import LatencySpec
 from emul.network.models.outages import AnyOutage
 from emul.network.models.traces import TraceSpec
 
+CLASS = "@"             # begins a pattern that names a class
 MATCH_EXPECTED = 'expected "src->dst", "a<->b" or "*", each side a name or a pattern like "client*"'
 
 
@@ -175,15 +176,18 @@ def _is_count(value: Any, least: int) -> bool:
 
 
 class Resolver:
-    """The rules compiled for the names of one topology: `parameters(u, v, given)` for the link of two vertices."""
+    """The rules compiled for the names of one topology: `parameters(u, v, given)` for the link of two vertices.
 
-    def __init__(self, rules: Sequence[LinkRule], names: Sequence[str]):
+    classes: of each vertex the class that joins it to the network; None: it has none.
+    """
+
+    def __init__(self, rules: Sequence[LinkRule], names: Sequence[str], classes: Sequence[str | None] = ()):
         self._rules = list(rules)
         # one bit per (rule, direction), so that "a<->b" does not match a->a
         self._bits = [(i, source, destination) for i, rule in enumerate(rules)
                       for source, destination in parse_match(rule.match)]
-        self.source_masks = _masks([source for _, source, _ in self._bits], names)
-        self.destination_masks = _masks([destination for _, _, destination in self._bits], names)
+        self.source_masks = _masks([source for _, source, _ in self._bits], names, classes)
+        self.destination_masks = _masks([destination for _, _, destination in self._bits], names, classes)
         self._said: dict[int, dict[str, Any]] = {}      # mask -> what the rules that match say, by field
         self._recent: dict[int, tuple[LinkParameters, LinkParameters]] = {}    # mask -> the last given, and found
 
@@ -239,12 +243,15 @@ def _holders(bit: int, masks: list[int]) -> frozenset[int]:
     return frozenset(v for v, mask in enumerate(masks) if mask >> bit & 1)
 
 
-def _masks(patterns: list[str], names: Sequence[str]) -> list[int]:
-    """For every name the bits of the patterns that it matches."""
-    everybody, named, tests = 0, dict[str, int](), []
+def _masks(patterns: list[str], names: Sequence[str], classes: Sequence[str | None]) -> list[int]:
+    """For every name the bits of the patterns that it matches, and of those of its class."""
+    everybody, named, tests, of_class = 0, dict[str, int](), [], dict[str | None, int]()
     for bit, pattern in enumerate(patterns):
         if pattern == "*":
             everybody |= 1 << bit
+            continue
+        if pattern.startswith(CLASS):
+            of_class[pattern[len(CLASS):]] = of_class.get(pattern[len(CLASS):], 0) | 1 << bit
             continue
         named[pattern] = named.get(pattern, 0) | 1 << bit
         if any(c in pattern for c in "*?["):            # else it matches its own name only
@@ -252,4 +259,6 @@ def _masks(patterns: list[str], names: Sequence[str]) -> list[int]:
     masks = [everybody | named.get(name, 0) for name in names]
     for bit, match in tests:
         masks = [mask | bit if match(name) else mask for mask, name in zip(masks, names, strict=True)]
+    if of_class and classes:
+        masks = [mask | of_class.get(one, 0) for mask, one in zip(masks, classes, strict=True)]
     return masks

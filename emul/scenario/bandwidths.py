@@ -11,7 +11,7 @@ from emul.base.units import format_bandwidth
 from emul.network.models.traceformats import FORMATS
 from emul.network.models.traces import TraceSpec
 from emul.scenario.sections import Section, absolute, duration_text, file_digest, without_none
-from emul.scenario.values import PositiveDuration, Text, Written, bandwidth, one_of
+from emul.scenario.values import Positive, PositiveDuration, Text, Written, bandwidth, one_of
 
 
 def _flag(value: Any) -> bool:
@@ -26,6 +26,8 @@ class BandwidthTrace(Section):
     loop: Annotated[bool, PlainValidator(_flag, json_schema_input_type=bool)] | None = None
     period: PositiveDuration | None = None
     name: Text | None = None
+    take: Annotated[str, one_of("drawn", what="way")] | None = None
+    scale: Positive | None = None
     sha256: Text | None = None
 
 
@@ -43,12 +45,14 @@ def bandwidth_spec(value: int | str | BandwidthTrace | None, base: Path) -> Any:
     if not isinstance(value, BandwidthTrace):
         return value
     return TraceSpec(cast(Path, absolute(value.trace, base)), value.format, value.loop, value.period, value.name,
-                     value.sha256)
+                     value.sha256, value.take == "drawn", scale=value.scale or 1.0)
 
 
 def bandwidth_document(value: Any) -> Any:
     """A constant as text, a trace with the digest of its file; read again it is the same."""
     if isinstance(value, TraceSpec):
         return without_none(trace=str(value.file), format=value.format, loop=value.loop,
-                            period=duration_text(value.period_ns), name=value.name, sha256=file_digest(value.file))
+                            period=duration_text(value.period_ns), name=value.name,
+                            take="drawn" if value.drawn else None,
+                            scale=None if value.scale == 1 else value.scale, sha256=file_digest(value.file))
     return format_bandwidth(value) if isinstance(value, int) else value

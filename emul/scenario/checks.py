@@ -23,7 +23,7 @@ from emul.scenario.attacks import Attack, Chosen
 from emul.scenario.churn import Availability
 from emul.scenario.compress import cannot_compress
 from emul.scenario.costtrace import read_trace
-from emul.scenario.devices import unknown_devices, unknown_to
+from emul.scenario.devices import Devices, unknown_devices, unknown_links, unknown_to
 from emul.scenario.faults import Fault, Slow, is_pattern, matches
 from emul.scenario.labels import COMPRESS, label_of
 from emul.scenario.labels import parameters as own_parameters
@@ -42,12 +42,15 @@ def check_world(parts: dict[str, Any], source: Source, plugins: Sequence[str] = 
     warnings: list[str] = []
     if "network" in parts:
         _record(parts["network"], source)
+    devices = parts.get("devices")
+    if devices is not None and not _devices(devices, source):
+        parts = {key: value for key, value in parts.items() if key != "devices"}
     if "topology" in parts and "link_rules" in parts and _files(parts["link_rules"], source):
         network = _network(parts, source)
         if network is not None:
             warnings = [*_names(parts, network.names, source), *_no_effect(parts)]
-    if not _devices(parts, source, None if network is None else network.names):
-        parts = {key: value for key, value in parts.items() if key != "devices"}
+    if "compute" in parts and parts["compute"].trace is not None:
+        _cost_trace(parts, devices is not None, source, None if network is None else network.names)
     modules = _schemes(parts, network, source, plugins, warnings)
     _behaviours(parts.get("faults", []), modules, source, plugins)
     _attacks(parts.get("attacks", []), modules, source, plugins)
@@ -81,30 +84,47 @@ def _files(rules: Sequence[LinkRule], source: Source) -> bool:
     return sound
 
 
-def _devices(parts: dict[str, Any], source: Source, names: Sequence[str] | None) -> bool:
-    """Whether the table of devices, and what names them, are sound; problems are added where they are named. names: of
-    the nodes; None: they are not known."""
-    devices, compute, sound = parts.get("devices"), parts.get("compute"), True
-    if devices is not None:
-        try:
-            for i, name, expected in unknown_devices(devices):
-                source.problem(("devices", "nodes", i, "device"), shown(name), expected)
-                sound = False
-        except ScenarioError as error:
-            source.problem(("devices", "table"), *in_short(error))
+def _devices(devices: Devices, source: Source) -> bool:
+    """Whether the tables of devices and links, and what names them, are sound; problems are added where they are named.
+    """
+    sound = True
+    try:
+        for i, name, expected in unknown_devices(devices):
+            source.problem(("devices", "nodes", i, "device"), shown(name), expected)
             sound = False
-    if compute is not None and compute.trace is not None:
-        try:
-            trace = read_trace(compute.trace)
-            if trace.by_device and devices is None:
-                source.problem(("compute", "trace"), "device", "a file by device needs devices: who has which")
-            for name in unknown_to(devices, trace.by_device) if devices is not None and sound else ():
-                source.problem(("compute", "trace"), shown(name), "a device that the table lacks")
-            for name, expected in () if names is None else trace.unknown(names):
-                source.problem(("compute", "trace"), shown(name), expected)
-        except ScenarioError as error:
-            source.problem(("compute", "trace"), *in_short(error))
-    return sound
+    except ScenarioError as error:
+        source.problem(("devices", "table"), *in_short(error))
+        sound = False
+    return _link_classes(devices, source) and sound
+
+
+def _cost_trace(parts: dict[str, Any], given: bool, source: Source, names: Sequence[str] | None) -> None:
+    """A file of what computations took. given: there are devices, sound or not. names: of the nodes; None: not known.
+    """
+    try:
+        trace = read_trace(parts["compute"].trace)
+    except ScenarioError as error:
+        source.problem(("compute", "trace"), *in_short(error))
+        return
+    if trace.by_device and not given:
+        source.problem(("compute", "trace"), "device", "a file by device needs devices: who has which")
+    devices = parts.get("devices")
+    for name in () if devices is None else unknown_to(devices, trace.by_device):
+        source.problem(("compute", "trace"), shown(name), "a device that the table lacks")
+    for name, expected in () if names is None else trace.unknown(names):
+        source.problem(("compute", "trace"), shown(name), expected)
+
+
+def _link_classes(devices: Devices, source: Source) -> bool:
+    """Whether the table of links, and what names its classes, are sound."""
+    try:
+        unknown = unknown_links(devices)
+    except ScenarioError as error:
+        source.problem(("devices", "links"), *in_short(error))
+        return False
+    for i, name, expected in unknown:
+        source.problem(("devices", "nodes", i, "link"), shown(name), expected)
+    return not unknown
 
 
 def _record(use: NetworkUse, source: Source) -> None:
@@ -119,7 +139,7 @@ def _record(use: NetworkUse, source: Source) -> None:
 
 def _network(parts: dict[str, Any], source: Source) -> Network | None:
     try:
-        return build(parts["topology"], parts["link_rules"], parts.get("seed", 0))
+        return build(parts["topology"], parts["link_rules"], parts.get("seed", 0), joined=parts.get("devices"))
     except TopologyError as error:
         for problem in error.problems:
             _of_topology(problem, parts["topology"], source)

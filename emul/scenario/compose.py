@@ -22,7 +22,7 @@ MOST = 10                               # files of one chain
 _MATCHED = ("links", "nodes")           # lists whose entries are known by their `match`
 # keys below which a text is the name of a file, by section; of a task only the folder of its data
 _FILES = {"topology": ("file",), "links": ("file", "trace"), "faults": ("file", "trace"), "compute": ("file", "trace"),
-          "devices": ("table",), "network": ("replay",), "task": ("directory",)}
+          "devices": ("table", "links"), "network": ("replay",), "task": ("directory",)}
 
 
 def text_of(file: Path, name: str) -> str:

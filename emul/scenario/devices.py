@@ -4,11 +4,13 @@
       table: devices.csv                                        # by default the one that comes along
       nodes:
         - {match: "client*", device: {phone_high: 0.2, phone_low: 0.8}}      # drawn by the seed, by these weights
+        - {match: "client*", link: {lte: 0.7, 5g: 0.3}}         # and what joins them to the network
         - {match: server, device: workstation}
 
-A table is a CSV file with the columns device, kind, speed, memory_mb, idle_w, compute_w, send_w, receive_w, source.
-Rules are tried from the last to the first; a node that none matches has no device. What is drawn depends on the seed
-and the name of the node alone, so every scheme meets the same devices.
+A table is a CSV file with the columns device, kind, speed, memory_mb, idle_w, compute_w, send_w, receive_w, source; one
+of links has link, down_mbps, up_mbps, rtt_ms, loss, source. Rules are tried from the last to the first, those that name
+a device and those that name a link each for themselves; a node that none matches has no device, no link of its own.
+What is drawn depends on the seed and the name of the node alone, so every scheme meets the same devices and links.
 """
 
 from __future__ import annotations
@@ -23,10 +25,13 @@ from typing import Annotated, Any
 from pydantic import Field, PlainValidator
 
 from emul.base.streams import key64, uniform_at
+from emul.network.classes import LinkClass
 from emul.network.models.csvfile import amount, read
 from emul.scenario.faults import matches
-from emul.scenario.sections import Section, absolute, without_none
-from emul.scenario.values import Positive, Text, nearest
+from emul.scenario.linkclasses import SHIPPED as LINKS
+from emul.scenario.linkclasses import read_links
+from emul.scenario.sections import MISSING, Section, absolute, without_none
+from emul.scenario.values import Finding, Positive, Text, nearest
 
 SHIPPED = Path(__file__).with_name("devices.csv")
 _NUMBERS = ("speed", "memory_mb", "idle_w", "compute_w", "send_w", "receive_w")
@@ -49,19 +54,21 @@ class Device:
 
 @dataclass(frozen=True)
 class DeviceRule:
-    """Nodes whose name matches are of one of these devices, by weight."""
+    """Nodes whose name matches are of one of these devices, by weight; None: the rule is about their links alone."""
 
     match: str
-    weights: Mapping[str, float]
+    weights: Mapping[str, float] | None
     battery_j: float | None = None      # what each of them has at the start; None: no battery, or one that lasts
+    links: Mapping[str, float] | None = None    # classes of what joins them to the network, by weight
 
 
 @dataclass(frozen=True)
 class Devices:
-    """table: a file; None: the one that comes along."""
+    """table, links: files; None: those that come along."""
 
     rules: tuple[DeviceRule, ...]
     table: Path | None = None
+    links: Path | None = None
 
     def devices(self) -> dict[str, Device]:
         """Name -> device. Raises ScenarioError naming file and line."""
@@ -70,24 +77,46 @@ class Devices:
     def of(self, names: Sequence[str], seed: int) -> list[Device | None]:
         """Each node's device; None: no rule matches it. Raises ScenarioError, KeyError for one not in the table."""
         known = self.devices()
-        return [None if rule is None else known[_drawn(rule, seed, name)]
-                for name in names for rule in [self._rule(name)]]
+        drawn = _each(names, [(rule.match, rule.weights) for rule in self.rules], "device", seed)
+        return [None if name is None else known[name] for name in drawn]
+
+    def link_classes(self) -> list[LinkClass]:
+        """Those that the rules name, in the order of the table. Raises ScenarioError."""
+        named = {name for rule in self.rules for name in rule.links or ()}
+        return [one for name, one in self.known_links().items() if name in named]
+
+    def known_links(self) -> dict[str, LinkClass]:
+        """Name -> class of links. Raises ScenarioError naming file and line."""
+        return read_links(self.links or LINKS)
+
+    def links_of(self, names: Sequence[str], seed: int) -> list[str | None]:
+        """Each node's class of links; None: no rule names one."""
+        return _each(names, [(rule.match, rule.links) for rule in self.rules], "link", seed)
 
     def batteries(self, names: Sequence[str]) -> list[float | None]:
         """What each node's battery has at the start, in joules; None: it has none."""
-        return [None if rule is None else rule.battery_j for name in names for rule in [self._rule(name)]]
-
-    def _rule(self, name: str) -> DeviceRule | None:
-        return next((rule for rule in reversed(self.rules) if matches(name, rule.match)), None)
+        rules = [rule for rule in reversed(self.rules) if rule.weights is not None]
+        return [next((rule.battery_j for rule in rules if matches(name, rule.match)), None) for name in names]
 
 
-def _drawn(rule: DeviceRule, seed: int, name: str) -> str:
-    at = uniform_at(key64(seed, "device", name), 0) * sum(rule.weights.values())
-    for device, weight in rule.weights.items():
+Weights = Mapping[str, float]
+
+
+def _each(names: Sequence[str], rules: Sequence[tuple[str, Weights | None]], what: str, seed: int) -> list[str | None]:
+    """What each node gets of the last rule that matches it and says something; None: of none."""
+    said = [(match, weights) for match, weights in reversed(rules) if weights is not None]
+    found = (next((weights for match, weights in said if matches(name, match)), None) for name in names)
+    return [None if weights is None else _drawn(weights, key64(seed, what, name))
+            for name, weights in zip(names, found, strict=True)]
+
+
+def _drawn(weights: Weights, key: int) -> str:
+    at = uniform_at(key, 0) * sum(weights.values())
+    for name, weight in weights.items():
         at -= weight
         if at < 0:
-            return device
-    return next(device for device in reversed(list(rule.weights)) if rule.weights[device])
+            return name
+    return next(name for name in reversed(list(weights)) if weights[name])
 
 
 @cache
@@ -117,33 +146,45 @@ def read_devices(path: Path) -> dict[str, Device]:
 # --- models ---------------------------------------------------------------------------------------------------------
 
 def _weights(value: Any) -> dict[str, float]:
+    """Of devices or of classes of links."""
     if isinstance(value, str) and value:
         return {value: 1.0}
     sound = isinstance(value, dict) and value and all(
         isinstance(name, str) and isinstance(weight, (int, float)) and not isinstance(weight, bool)
         and math.isfinite(weight) and weight >= 0 for name, weight in value.items())
     if not sound or not sum(value.values()) > 0:
-        raise ValueError("expected the name of a device, or several by weight, {phone_high: 0.2, phone_low: 0.8}")
+        raise ValueError("expected the name of a class, or several by weight, {phone_high: 0.2, phone_low: 0.8}")
     return {name: float(weight) for name, weight in value.items()}
+
+
+_Weights = Annotated[dict[str, float], PlainValidator(_weights, json_schema_input_type=str | dict[str, float])]
 
 
 class DeviceNodes(Section):
     match: Text
-    device: Annotated[dict[str, float], PlainValidator(_weights, json_schema_input_type=str | dict[str, float])]
+    device: _Weights | None = None
+    link: _Weights | None = None
     battery: Positive | None = None
+
+    def wrong(self) -> list[Finding]:
+        """A rule says something, and a battery is that of a device."""
+        if self.device is None and self.link is None:
+            return [((), MISSING, "expected device, link, or both")]
+        return [(("battery",), "", "is used only with device")] if self.battery and self.device is None else []
 
 
 class DevicesRule(Section):
     table: Text | None = None
+    links: Text | None = None
     nodes: list[DeviceNodes] = Field(min_length=1)
 
 
 def devices_value(rule: DevicesRule | None, base: Path) -> Devices | None:
-    """The plain value; `table` is looked for beside the scenario."""
+    """The plain value; `table` and `links` are looked for beside the scenario."""
     if rule is None:
         return None
-    rules = tuple(DeviceRule(one.match, one.device, one.battery) for one in rule.nodes)
-    return Devices(rules, absolute(rule.table, base))
+    rules = tuple(DeviceRule(one.match, one.device, one.battery, one.link) for one in rule.nodes)
+    return Devices(rules, absolute(rule.table, base), absolute(rule.links, base))
 
 
 def devices_document(devices: Devices | None) -> dict[str, Any] | None:
@@ -151,8 +192,13 @@ def devices_document(devices: Devices | None) -> dict[str, Any] | None:
     if devices is None:
         return None
     return without_none(table=None if devices.table is None else str(devices.table),
-                        nodes=[without_none(match=rule.match, device=dict(rule.weights), battery=rule.battery_j)
-                               for rule in devices.rules])
+                        links=None if devices.links is None else str(devices.links),
+                        nodes=[without_none(match=rule.match, device=_plain(rule.weights), link=_plain(rule.links),
+                                            battery=rule.battery_j) for rule in devices.rules])
+
+
+def _plain(weights: Weights | None) -> dict[str, float] | None:
+    return None if weights is None else dict(weights)
 
 
 def unknown_to(devices: Devices, names: Iterable[str]) -> list[str]:
@@ -165,4 +211,13 @@ def unknown_devices(devices: Devices) -> list[tuple[int, str, str]]:
     """(number of the rule, device, what was expected) of devices that the table lacks. Raises ScenarioError."""
     known = devices.devices()
     return [(i, name, "unknown device" + nearest(name, sorted(known))) for i, rule in enumerate(devices.rules)
-            for name in rule.weights if name not in known]
+            for name in rule.weights or () if name not in known]
+
+
+def unknown_links(devices: Devices) -> list[tuple[int, str, str]]:
+    """As `unknown_devices`, of classes of links that their table lacks. Raises ScenarioError."""
+    if not any(rule.links for rule in devices.rules):
+        return []
+    known = devices.known_links()
+    return [(i, name, "unknown class of links" + nearest(name, sorted(known))) for i, rule in enumerate(devices.rules)
+            for name in rule.links or () if name not in known]

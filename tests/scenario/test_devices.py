@@ -12,6 +12,8 @@ from emul.base.errors import ScenarioError
 from emul.scenario import load, loads
 from emul.scenario.costtrace import read_trace
 from emul.scenario.devices import SHIPPED, DeviceRule, Devices, read_devices
+from emul.scenario.linkclasses import SHIPPED as LINKS_SHIPPED
+from emul.scenario.linkclasses import read_links
 from emul.testing import run_text
 
 TEXT = """
@@ -161,3 +163,62 @@ def test_a_trace_of_nodes_that_nobody_is_is_refused_name_by_name(tmp_path: Path)
     assert [(p.place, p.found, p.expected) for p in caught.value.problems] == [
         ("compute.trace", '"cleint2"', 'unknown node; did you mean "client2"?'),
         ("compute.trace", '"edge*"', "a pattern that matches no node")]
+
+
+# --- links ----------------------------------------------------------------------------------------------------------
+
+LINKS = "link,down_mbps,up_mbps,rtt_ms,loss,source\nslow,1,0.5,100,0.01,mine\nfast,100,50,10,0,mine\n"
+
+
+def test_the_table_of_links_says_what_it_assumes() -> None:
+    found = read_links(LINKS_SHIPPED)
+    assert {"fibre", "dsl", "lte", "5g", "wifi", "3g", "datacentre"} <= set(found)
+    assert (found["lte"].down_bps, found["lte"].up_bps, found["lte"].latency_ns) == (13_000_000, 6_000_000, 35 * 10**6)
+    rows = [line for line in LINKS_SHIPPED.read_text().splitlines()[3:] if line]
+    assert all("assumed" in row for row in rows)            # losses are, everywhere
+
+
+def test_nodes_have_links_of_their_classes_whatever_device_they_have(tmp_path: Path) -> None:
+    table = file(tmp_path, LINKS, "links.csv")
+    found = run_text(text(devices=f"devices: {{links: {table}, nodes: [{{match: 'client*', link: slow}}, "
+                                  "{match: client2, device: laptop}, {match: client3, link: fast}]}").replace(
+        "latency: 20 ms, bandwidth: 20 Mbit/s", "transport: reliable"))
+    network = found.finished.wiring.network
+    assert network.classes == [None, "slow", "slow", "fast", "slow"]
+    sent = next(row for row in found.rows if row[0] == R.SEND and row[2] == 0)
+    size = sent[6] + 16                                     # and the envelope
+    arrivals = sorted(row[1] for row in found.rows if row[0] == R.DELIVER)[:4]
+    slow, fast = (latency + size * 8 * 10**9 // rate for latency, rate in ((50 * 10**6, 10**6), (5 * 10**6, 10**8)))
+    assert arrivals[0] == pytest.approx(fast, abs=2)
+    assert slow in [pytest.approx(t, abs=2) for t in arrivals]
+
+
+def test_a_scenario_with_links_is_the_same_when_it_is_read_again(tmp_path: Path) -> None:
+    table = file(tmp_path, LINKS, "links.csv")
+    said = loads(text(devices=f"devices: {{links: {table}, nodes: [{{match: '*', link: {{slow: 1, fast: 3}}}}]}}"))
+    again = loads(said.resolved())
+    assert again.devices == said.devices
+    assert again.devices is not None
+    drawn = again.devices.links_of([f"client{k}" for k in range(400)], 1)
+    assert 250 < drawn.count("fast") < 350                  # 3 / 4, within five standard deviations
+
+
+@pytest.mark.parametrize(("devices", "said"), [
+    ("{nodes: [{match: '*', link: fiber}]}", r'devices.nodes\[0\].link .* "fiber" .* did you mean "fibre"'),
+    ("{nodes: [{match: '*'}]}", r"devices.nodes\[0\] +missing +expected device, link, or both"),
+    ("{nodes: [{match: '*', link: lte, battery: 3}]}", r"devices.nodes\[0\].battery .* is used only with device"),
+    ("{links: none.csv, nodes: [{match: '*', link: lte}]}", "devices.links")])
+def test_links_that_make_no_sense_are_refused_where_they_are_written(devices: str, said: str) -> None:
+    with pytest.raises(ScenarioError, match=said):
+        loads(text(devices=f"devices: {devices}"))
+
+
+@pytest.mark.parametrize(("row", "said"), [
+    ("a,0,1,1,0,x", "line 2 +down_mbps .* expected a number above 0"),
+    ("a,1,1,-1,0,x", "line 2 +rtt_ms .* expected a number, 0 or above"),
+    ("a,1,1,1,1,x", "line 2 +loss .* expected a probability below 1, 0 or above"),
+    ("a->b,1,1,1,0,x", "line 2 +link .* expected a name without blanks"),
+    ("a,1,1,1,0,x\na,1,1,1,0,x", "line 3 +link .* there already")])
+def test_what_is_wrong_with_a_table_of_links_is_said_with_its_line(tmp_path: Path, row: str, said: str) -> None:
+    with pytest.raises(ScenarioError, match=said):
+        read_links(file(tmp_path, f"link,down_mbps,up_mbps,rtt_ms,loss,source\n{row}\n"))

@@ -365,12 +365,15 @@ def _seconds(values: Any) -> list[int] | None:
 
 
 def availability_csv(schedules: Mapping[str, Schedule]) -> str:
-    """The text of a CSV file that `read_availability` reads back."""
+    """The text of a CSV file that `read_availability` reads back: in whole seconds if all times are such, else ns."""
+    times = [t for s in schedules.values() for t in (*(t for one in s.present for t in one), s.period_ns or 0)]
+    unit, size = ("ns", 1) if any(t % 10**9 for t in times) else ("s", 10**9)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     periods = any(s.period_ns is not None for s in schedules.values())
-    writer.writerow(["node", "t_on_ns", "t_off_ns", *(["period_ns"] if periods else [])])
+    writer.writerow(["node", f"t_on_{unit}", f"t_off_{unit}", *([f"period_{unit}"] if periods else [])])
     for name, schedule in schedules.items():
+        period = "" if schedule.period_ns is None else str(schedule.period_ns // size)
         for on, off in schedule.present:
-            writer.writerow([name, on, off, *([schedule.period_ns] if periods else [])])
+            writer.writerow([name, on // size, off // size, *([period] if periods else [])])
     return out.getvalue()

@@ -47,6 +47,25 @@ class Trace:
         return PiecewiseConstant(self.times_ns, self.rates_bps,
                                  (period_ns or self.period_ns or self.length_ns) if loop else None)
 
+    def from_time(self, start_ns: int) -> Trace:
+        """What comes from `start_ns` on, and then what came before it: the same laps, begun elsewhere.
+
+        >>> Trace((0, 4), (5, 7), 10).from_time(6)
+        Trace(times_ns=(0, 4, 8), rates_bps=(7, 5, 7), length_ns=10, period_ns=None)
+        """
+        ends = (*self.times_ns[1:], self.length_ns)
+        pieces = [(begin, end, rate) for begin, end, rate in zip(self.times_ns, ends, self.rates_bps, strict=True)
+                  if end > begin]
+        after = [(max(begin, start_ns) - start_ns, rate) for begin, end, rate in pieces if end > start_ns]
+        before = [(begin - start_ns + self.length_ns, rate) for begin, end, rate in pieces if begin < start_ns]
+        times, rates = zip(*after, *before, strict=True)
+        return Trace(times, rates, self.length_ns, self.period_ns)
+
+    def scaled(self, factor: float) -> Trace:
+        """Every rate multiplied by `factor`, rounded to bit/s."""
+        return Trace(self.times_ns, tuple(round(rate * factor) for rate in self.rates_bps), self.length_ns,
+                     self.period_ns)
+
     def pieces(self) -> Iterator[tuple[int, int]]:
         """(duration ns, bit/s) of every piece up to the end; of a trace without length, one of a second."""
         for begin, end, rate in zip(self.times_ns, (*self.times_ns[1:], self.length_ns), self.rates_bps, strict=True):
@@ -199,6 +218,16 @@ def _csv(text: str, name: str | None, found: list[Problem]) -> Trace | None:
         else:
             found.append(Problem("", "no row", "expected at least one row below the header"))
     return None if found else Trace(tuple(times), tuple(rates), times[-1])
+
+
+def names_in(text: str) -> list[str | None]:
+    """The names in the column `trace` of a CSV text, each once, in their order; [None] without such a column."""
+    rows = rows_of(text, [], "")
+    header = rows[0][1] if rows else []
+    place = next((i for i, cell in enumerate(header) if cell.strip().lower() in _NAME_NAMES), None)
+    if place is None:
+        return [None]
+    return list(dict.fromkeys(row[place].strip() for _, row in rows[1:] if len(row) > place))
 
 
 def rows_of(text: str, found: list[Problem], header: str) -> list[tuple[int, list[str]]]:

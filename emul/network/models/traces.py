@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
 from emul.base import units
 from emul.base.errors import Problem, ScenarioError
+from emul.base.streams import key64, uniform_at
 from emul.network.models.csvfile import in_short, stamp
 from emul.network.models.profiles import PiecewiseConstant
-from emul.network.models.traceformats import FORMATS, Trace, parse_trace
+from emul.network.models.traceformats import FORMATS, Trace, names_in, parse_trace
 
+_STARTS = 64            # times at which a drawn trace may begin, equally far apart: links that drew the same share it
 _SUFFIXES = {".csv": "csv", ".up": "mahimahi", ".down": "mahimahi", ".mahimahi": "mahimahi", ".simgrid": "simgrid"}
 _MOST_BYTES = 64 * 2**20
 
@@ -26,6 +28,8 @@ class TraceSpec:
     """A bandwidth that a file gives. format None: by the name of the file. loop None: as the file says.
 
     name: which trace of a CSV file with several. sha256: of the contents as they were, checked where it is given.
+    drawn: each link has one of the file's traces, or the one called `name`, from a time of its own on; it then begins
+    anew at its end. Both are drawn by the seed and the names of the link's ends (`of`). start_ns: that time.
     """
 
     file: Path
@@ -34,20 +38,46 @@ class TraceSpec:
     period_ns: int | None = None
     name: str | None = None
     sha256: str | None = field(default=None, compare=False)
+    drawn: bool = False
+    start_ns: int = 0
+    scale: float = 1.0              # every rate is multiplied by it
+
+    def of(self, seed: int, source: str, destination: str) -> TraceSpec:
+        """What one link follows. Raises ScenarioError."""
+        if not self.drawn:
+            return self
+        key, names = key64(seed, "trace", source, destination), self.names()
+        name = names[int(uniform_at(key, 0) * len(names))]
+        length = read_trace(self.file, self.format, name).length_ns
+        return self._one(name, int(uniform_at(key, 1) * _STARTS) * length // _STARTS)
+
+    def names(self) -> list[str | None]:
+        """The traces that a link may follow; None: the only one that the file has. Raises ScenarioError."""
+        return [self.name] if self.name is not None else trace_names(self.file, self.format)
+
+    def _one(self, name: str | None, start_ns: int) -> TraceSpec:
+        loop = True if (self.format or format_of(self.file)) == "csv" else None         # the others say it themselves
+        return replace(self, name=name, drawn=False, loop=loop, start_ns=start_ns)
 
     def service(self) -> PiecewiseConstant:
-        """Raises ScenarioError."""
-        return _service(self.file, self.format, self.loop, self.period_ns, self.name, stamp(self.file))
+        """Of a trace that is not `drawn`. Raises ScenarioError."""
+        return _service(self.file, self.format, self.loop, self.period_ns, self.name, self.start_ns, self.scale,
+                        stamp(self.file))
 
     def __float__(self) -> float:
-        """The mean of the rate, bit/s: what estimates take for the bandwidth."""
-        return self.service().mean_bps
+        """The mean of the rate, bit/s: what estimates take for the bandwidth. Of drawn ones the mean over all."""
+        if not self.drawn:
+            return self.service().mean_bps
+        each = [float(self._one(name, 0)) for name in self.names()]
+        return sum(each) / len(each)
 
 
-@lru_cache(maxsize=128)                 # one for all the links that a rule matches
-def _service(file: Path, format: str | None, loop: bool | None, period_ns: int | None, name: str | None,
-             stamp: tuple[int, int] | None) -> PiecewiseConstant:
-    return read_trace(file, format, name).service(loop, period_ns)
+@lru_cache(maxsize=1024)                # one for all the links that a rule matches, or that have drawn the same
+def _service(file: Path, format: str | None, loop: bool | None, period_ns: int | None, name: str | None, start_ns: int,
+             scale: float, stamp: tuple[int, int] | None) -> PiecewiseConstant:
+    trace = read_trace(file, format, name)
+    trace = trace.from_time(start_ns) if start_ns else trace
+    return (trace.scaled(scale) if scale != 1 else trace).service(loop, period_ns)
 
 
 def problem(spec: TraceSpec) -> tuple[str, str, str] | None:
@@ -55,6 +85,9 @@ def problem(spec: TraceSpec) -> tuple[str, str, str] | None:
     kind = spec.format or format_of(spec.file)
     if kind not in FORMATS:
         return "format", "missing" if kind is None else repr(kind), f"expected one of {', '.join(FORMATS)}"
+    if spec.drawn and (spec.loop is not None or spec.period_ns is not None):
+        return ("loop" if spec.loop is not None else "period", "",
+                "is not used with take: drawn, where a trace begins anew at its end")
     if spec.name is not None and kind != "csv":
         return "name", repr(spec.name), "is used only with a CSV file of several traces"
     if kind == "mahimahi" and (spec.loop is False or spec.period_ns is not None):
@@ -66,6 +99,8 @@ def problem(spec: TraceSpec) -> tuple[str, str, str] | None:
     if spec.period_ns is not None and not spec.loop:
         return "period", units.format_duration(spec.period_ns), "is used only with loop: true"
     try:
+        if spec.drawn:
+            return _drawn_problem(spec)
         trace = read_trace(spec.file, kind, spec.name)
     except ScenarioError as error:
         return ("trace", *in_short(error))
@@ -78,6 +113,35 @@ def problem(spec: TraceSpec) -> tuple[str, str, str] | None:
     if not any(trace.rates_bps):
         return "trace", "0 bit/s", "expected a trace that lets something through"
     return None
+
+
+def _drawn_problem(spec: TraceSpec) -> tuple[str, str, str] | None:
+    """Of traces that are drawn: every one of them must last, and let something through. Raises ScenarioError."""
+    for name in spec.names():
+        trace = read_trace(spec.file, spec.format, name)
+        if not trace.length_ns or not any(rate for ns, rate in trace.pieces() if ns):
+            return "trace", f"{name or 'the trace'}: {trace.length_ns / 1e9:g} s", (
+                "expected traces that last and let something through")
+    if spec.sha256 is not None and spec.sha256 != digest(spec.file):
+        return "sha256", f"{digest(spec.file)[:16]}...", (
+            f"expected {spec.sha256[:16]}...: the file is not the one that this scenario was resolved with")
+    return None
+
+
+def trace_names(path: Path, format: str | None = None) -> list[str | None]:
+    """The traces of a file in the order in which they stand; [None] of one without names. Raises ScenarioError."""
+    if (format or format_of(path)) != "csv":
+        return [None]
+    try:
+        status = os.stat(path)
+        return _names(path, status.st_mtime_ns, status.st_size)
+    except OSError as error:
+        raise ScenarioError(str(path), [Problem("", error.strerror or "unreadable", "expected a trace")]) from None
+
+
+@lru_cache(maxsize=128)
+def _names(path: Path, mtime_ns: int, size: int) -> list[str | None]:
+    return list(names_in(text_of(path)))
 
 
 def format_of(path: Path) -> str | None:
@@ -109,7 +173,7 @@ def read_trace(path: Path, format: str | None = None, name: str | None = None) -
         raise ScenarioError(str(path), [Problem("", error.strerror or "unreadable", "expected a trace")]) from None
 
 
-@lru_cache(maxsize=128)                 # a rule's trace is asked for by every link that it matches
+@lru_cache(maxsize=512)                 # a rule's trace is asked for by every link that it matches
 def _read(path: Path, kind: str, name: str | None, mtime_ns: int, size: int) -> Trace:
     return parse_trace(text_of(path), str(path), kind, name)
 

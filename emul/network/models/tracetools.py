@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import Any
 
 from numpy.random import Generator
 
@@ -129,10 +130,10 @@ MODELS: dict[str, dict[str, Parameter]] = {
 }
 
 
-def explained(model: str) -> list[str]:
-    """A line for each parameter of one of MODELS: name, what it is, its default or that it is needed."""
+def explained(model: str, models: Mapping[str, Mapping[str, Parameter]] = MODELS) -> list[str]:
+    """A line for each parameter of one of `models`: name, what it is, its default or that it is needed."""
     return [f"{name}: {parameter.what} [{'needed' if parameter.default is None else f'default: {parameter.default}'}]"
-            for name, parameter in MODELS[model].items()]
+            for name, parameter in models[model].items()]
 
 
 def generate(model: str, given: Mapping[str, str], seed: int) -> Trace:
@@ -144,11 +145,15 @@ def generate(model: str, given: Mapping[str, str], seed: int) -> Trace:
     it. sine: mean + amplitude * sin(2 pi t / period) at each step. poisson: packets of 1,500 bytes at exponential
     distances, counted in milliseconds: a Mahimahi trace.
     """
-    known = MODELS[model]
+    return _MAKERS[model](generator(seed, "trace", model), **read_parameters(model, MODELS[model], given))
+
+
+def read_parameters(model: str, known: Mapping[str, Parameter], given: Mapping[str, str]) -> dict[str, Any]:
+    """The values of a model's parameters from their texts. Raises ValueError saying what is expected."""
     for name in given:
         if name not in known:
             raise ValueError(f"{name}: is not used by {model}, which has {', '.join(known)}")
-    values: dict[str, object] = {}
+    values: dict[str, Any] = {}
     for name, parameter in known.items():
         text = given.get(name, parameter.default)
         if text is None:
@@ -157,7 +162,7 @@ def generate(model: str, given: Mapping[str, str], seed: int) -> Trace:
             values[name] = parameter.parse(text)
         except ValueError as error:
             raise ValueError(f'{name}: "{text}": {error}') from None
-    return _MAKERS[model](generator(seed, "trace", model), **values)
+    return values
 
 
 def _constant(draw: Generator, rate: int, length: int) -> Trace:

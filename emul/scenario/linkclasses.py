@@ -1,0 +1,50 @@
+"""The table of link classes that `link` of `devices` names: a CSV file, or the one that comes along."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from emul.network.classes import LinkClass
+from emul.network.models.csvfile import amount, read
+
+SHIPPED = Path(__file__).with_name("linkclasses.csv")
+_NUMBERS = ("down_mbps", "up_mbps", "rtt_ms", "loss")
+
+
+@cache
+def read_links(path: Path) -> dict[str, LinkClass]:
+    """Name -> class, of a table. Raises ScenarioError with everything that is wrong with it."""
+    table = read(path, ("link", *_NUMBERS, "source"))
+    names = table.column("link", _name)
+    down, up = table.column("down_mbps", _above), table.column("up_mbps", _above)
+    rtt, loss = table.column("rtt_ms", amount), table.column("loss", _probability)
+    table.column("source", str)
+    seen: set[str] = set()
+    for (line, _), name in zip(table.rows, names, strict=True):
+        if name in seen:
+            table.problem(line, "link", f'"{name}"', "there already")
+        seen.add(str(name))
+    table.check()
+    found: dict[str, LinkClass] = {}
+    for name, each in zip(names, zip(down, up, rtt, loss, strict=True), strict=True):
+        assert name is not None
+        d, u, r, p = (value or 0.0 for value in each)
+        found[name] = LinkClass(name, round(d * 1e6), round(u * 1e6), round(r * 1e6 / 2), p)
+    return found
+
+
+def _name(text: str) -> str:
+    if not text or any(c in text for c in "*?[@<>- "):
+        raise ValueError("expected a name without blanks and without any of * ? [ @ < > -")
+    return text
+
+
+def _above(text: str) -> float:
+    if amount(text) < 1e-6:
+        raise ValueError("expected a number above 0, at least 0.000001: 1 bit/s")
+    return float(text)
+
+
+def _probability(text: str) -> float:
+    return amount(text, unit="a probability below 1", below=1)

@@ -1,0 +1,75 @@
+"""`take: drawn` and `scale`: every link follows a trace of its own, the same one in every run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emul.network import LinkRule, TopologySpec, build
+from emul.network.models.traceformats import Trace
+from emul.network.models.traces import TraceSpec, problem, read_trace, trace_names
+
+S = 10**9
+TEXT = "trace,time_s,mbps\na,0,1\na,10,3\na,20,3\nb,0,8\nb,5,8\n"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "t.csv"
+    path.write_text(TEXT)
+    return path
+
+
+def test_links_draw_among_the_traces_of_a_file_and_where_they_begin(file: Path) -> None:
+    spec = TraceSpec(file, drawn=True)
+    each = [spec.of(7, f"client{k}", "server") for k in range(200)]
+    assert each == [TraceSpec(file, drawn=True).of(7, f"client{k}", "server") for k in range(200)]
+    assert each != [spec.of(8, f"client{k}", "server") for k in range(200)]
+    of_a = [one for one in each if one.name == "a"]
+    assert 70 < len(of_a) < 130                             # a half, within four standard deviations
+    assert {one.start_ns for one in of_a} <= {k * 20 * S // 64 for k in range(64)}
+    assert 8 * S < sum(one.start_ns for one in of_a) / len(of_a) < 12 * S
+    assert {one.name for one in (TraceSpec(file, name="b", drawn=True).of(7, f"c{k}", "s") for k in range(9))} == {"b"}
+
+
+def test_a_link_follows_what_it_has_drawn(file: Path) -> None:
+    rules = [LinkRule("*", latency_ns=1), LinkRule("client*->*", bandwidth_bps=TraceSpec(file, drawn=True, scale=0.5))]
+    network = build(TopologySpec("star", clients=20), rules, 7)
+    rates = set()
+    for v in network.roles["client"]:
+        found = network.bandwidth(v, network.roles["server"][0])
+        assert found == TraceSpec(file, drawn=True, scale=0.5).of(7, network.names[v], "server")
+        rates.add(float(found))
+    assert rates == {1e6, 4e6}                              # half of the means of a and of b
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 50)), min_size=1, max_size=6), st.integers(0, 100))
+def test_begun_elsewhere_a_trace_lets_as_much_through_in_every_lap(pieces: list[tuple[int, int]], start: int) -> None:
+    times = [sum(length for length, _ in pieces[:i]) for i in range(len(pieces))]
+    length = sum(length for length, _ in pieces)
+    trace = Trace(tuple(times), tuple(rate for _, rate in pieces), length)
+    start %= length
+    there, moved = trace.service(loop=True), trace.from_time(start).service(loop=True)
+    for t in range(2 * length + 1):
+        assert moved.work_at(t) == there.work_at(start + t) - there.work_at(start)
+
+
+def test_the_mean_of_drawn_traces_is_that_of_all_of_them(file: Path) -> None:
+    assert float(TraceSpec(file, drawn=True)) == pytest.approx((2e6 + 8e6) / 2)
+    assert trace_names(file) == ["a", "b"]
+    assert read_trace(file, name="a").scaled(0.25).rates_bps == (250_000, 750_000, 750_000)
+
+
+@pytest.mark.parametrize(("text", "more", "expected"), [
+    (TEXT, {"loop": True}, ("loop", "", "is not used with take: drawn, where a trace begins anew at its end")),
+    ("trace,time_s,mbps\na,0,1\nb,0,8\nb,5,8\n", {}, (
+        "trace", "a: 0 s", "expected traces that last and let something through")),
+    ("trace,time_s,mbps\na,0,0\na,9,4\n", {}, (
+        "trace", "a: 9 s", "expected traces that last and let something through"))])
+def test_what_no_link_can_draw_is_refused(tmp_path: Path, text: str, more: dict[str, bool], expected: object) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    assert problem(TraceSpec(path, drawn=True, **more)) == expected
