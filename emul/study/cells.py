@@ -22,7 +22,7 @@ from emul.base.errors import Problem, ScenarioError
 from emul.learning import names
 from emul.record.rundir import JOURNAL
 from emul.scenario import Edit, Given, Scenario, chosen, label_of, named
-from emul.scenario.labels import LABEL, Entry, parameters
+from emul.scenario.labels import LABEL, Entry
 from emul.scenario.source import place, read, shown
 
 KEY_BYTES = 8       # of 10**6 cells, two have one key with probability 3e-8
@@ -77,8 +77,12 @@ def _named(base: Scenario, labels: Sequence[str]) -> list[Entry]:
     """The entries, by the labels that they have without the grid; by their own where there are more or fewer."""
     if len(base.schemes) != len(labels):
         return base.schemes
-    return [(name, {**parameters(raw), **({} if label == name else {LABEL: label})})
+    return [(name, {**_unlabelled(raw), **({} if label == name else {LABEL: label})})
             for (name, raw), label in zip(base.schemes, labels, strict=True)]
+
+
+def _unlabelled(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in entry.items() if key != LABEL}
 
 
 def _wanted(entries: Sequence[Entry], only: Sequence[str], file: str) -> list[Entry]:
@@ -166,7 +170,7 @@ def code_of(one: Scenario, plugins: Sequence[str] = ()) -> str:
 def _said(one: Scenario) -> Any:
     document = one.document()
     del document["workers"]                     # when a worker counts as hanging changes no result
-    document["schemes"] = [parameters(entry) for entry in document["schemes"]]          # nor does what it is called
+    document["schemes"] = [_unlabelled(entry) for entry in document["schemes"]]         # nor does what it is called
     return contents(document)
 
 

@@ -38,6 +38,16 @@ def test_a_scheme_parameter_is_reached_by_the_name_of_the_scheme_and_by_its_plac
     assert by_name[0].scenario.schemes == [("secagg", {"threshold": 3})]
 
 
+def test_entries_that_differ_by_their_codec_or_their_places_alone_are_cells_of_their_own(small: Path) -> None:
+    entries = ["schemes=[{name: fedavg, label: plain}, {name: fedavg, label: coded, compress: {up: {qsgd: {}}}}, "
+               "{name: fedavg, label: placed, places: {client: [client1, client2]}}]"]
+    found = cells(small, {}, sets=entries)
+    assert len({cell.key for cell in found}) == 3
+    said = {cell.scheme: cell.scenario.schemes[0][1] for cell in found}
+    assert "up" in said["coded"]["compress"]
+    assert said["placed"]["places"] == {"client": ["client1", "client2"]}
+
+
 @pytest.mark.parametrize(("edit", "said"), [
     ("schemes.secag.threshold=3", 'schemes has no "secag"; did you mean "secagg"?'),
     ("schemes.secagg.treshold=3", 'unknown parameter; did you mean "threshold"?'),
