@@ -76,6 +76,7 @@ class Message:
     """
 
     unscoped: ClassVar[bool] = False
+    counted_as: ClassVar[str] = ""  # what tables call it, in place of its type; then only a wait for any type gets it
     sender: int                     # set on receipt; not a field, so it costs no bytes
 
     def __init_subclass__(cls, unscoped: bool = False, **rest: Any) -> None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 from small_scenario import SMALL
 
+from emul.flower import apps
 from emul.workers.pool import Workers
 
 # the same examples on every machine, however slow it is; a hunt for others is `settings(derandomize=False)`
@@ -38,3 +39,13 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "small.yaml"
     path.write_text(SMALL)
     return path
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What runs a Flower app is skipped where there is no Flower."""
+    if apps.installed():
+        return
+    for item in items:
+        given = getattr(item, "callspec", None)
+        if "tests/flower/" in item.nodeid or (given is not None and "flower" in given.params.values()):
+            item.add_marker(pytest.mark.skip(reason=apps.MISSING))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from emul.cli.flower import ClientApp, FlowerApp, RunConfig, ServerApp, flower_scheme
 from emul.cli.options import (
     FAILED,
     VIOLATED,
@@ -52,6 +53,8 @@ def run(scenario: ScenarioFile,
         log: Annotated[list[str] | None, typer.Option(
             metavar="tensorboard|mlflow[=PLACE]", help="log curves while it runs: below a directory [default: "
             "runs/tensorboard], or in an MLflow store; may be repeated")] = None,
+        flower: FlowerApp = None, server_app: ServerApp = None, client_app: ClientApp = None,
+        run_config: RunConfig = None,
         as_json: Json = False) -> None:
     """Run every scheme of a scenario over the same network, and compare them."""
     from emul import engine
@@ -63,7 +66,8 @@ def run(scenario: ScenarioFile,
         raise typer.BadParameter("is used only with --network", param_hint="--beyond")
     record = [] if network is None else [f"network={{replay: {json.dumps(str(network.absolute()))}, "
                                          f"beyond: {json.dumps(beyond or 'stream')}}}"]
-    plan = scenarios.load(scenario, sets=[*edits(sets, set_file), *record], seed=seed, plugins=plugin or ())
+    app = flower_scheme(flower, server_app, client_app, run_config)
+    plan = scenarios.load(scenario, sets=[*app, *edits(sets, set_file), *record], seed=seed, plugins=plugin or ())
     keeping = engine.Keeping.chosen(store, keep_trainings, [] if what_if is None else [trainings_of(what_if)])
     loggers = _loggers(log or ())
     for unfinished in unfinished_like(out, plan):

@@ -1,7 +1,7 @@
 """`Node`: what a role sees of the world, and the only thing that it may await.
 
-`send`, `broadcast`, `abstain`, `report` never suspend; `recv`, `gather`, `recv_any`, `sleep`, `compute` and the step to
-the next round do. A suspended role hands an action to the kernel and goes on with the event that answers it.
+`send`, `broadcast`, `abstain`, `report` never suspend; `recv`, `gather`, `collect`, `recv_any`, `sleep`, `compute` and
+the step to the next round do. A suspended role hands an action to the kernel and goes on with the event that answers.
 """
 
 from __future__ import annotations
@@ -343,7 +343,8 @@ class Node:
         desk.keep(self.id, encoded, first, to)
         desk.excused_ns += perf_counter_ns() - begin
         round_ = 0 if message.unscoped else memory.round
-        desk.actions.append(Send(to, type(message).__name__, encoded.size, first, round_, encoded.declared, reason))
+        kind = message.counted_as or type(message).__name__
+        desk.actions.append(Send(to, kind, encoded.size, first, round_, encoded.declared, reason))
 
     def _encoded(self, message: Message) -> tuple[Encoded, str]:
         """The frames, and why no receiver will take them; "": they are what the message's annotations say."""
@@ -494,6 +495,14 @@ class Node:
                 return messages
             return {m.sender: m for m in sorted(messages, key=_sender)}
         return self._wait(kinds if isinstance(kinds, tuple) else (kinds,), nodes, wanted, timeout_s, finish, accept)
+
+    def collect(self, sources: Iterable[int], timeout_s: float) -> Await[list[Message]]:
+        """The next message of any type from each of `sources`, in the order of arrival.
+
+        Returns when all are there, or at the timeout with what has come; 0: with what lies here. Never uses fates.
+        """
+        nodes = sorted(set(sources))
+        return self._wait((), nodes, len(nodes), timeout_s, self._received)
 
     def recv_any(self, *kinds: type[M], timeout_s: float | None = None, accept: Accept[M] | None = None) -> Await[M]:
         """The next message of any of `kinds` (none named: any at all) from anybody; `.sender` says from whom.

@@ -1,0 +1,181 @@
+"""Flower apps as files: what an app folder says, and its ServerApp and ClientApp, loaded anew for every run.
+
+A folder as `flwr new` makes it holds a pyproject.toml:
+
+    [tool.flwr.app.components]      serverapp = "package.server_app:app", clientapp = "package.client_app:app"
+    [tool.flwr.app.config]          defaults of the app's run config
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar, Literal
+
+from emul.base.errors import EmulError
+from emul.flower import clock
+
+Side = Literal["server", "client"]
+MISSING = "Flower is not installed: pip install 'emul[flower]'"
+_COMPONENTS: dict[Side, str] = {"server": "serverapp", "client": "clientapp"}
+
+
+class AppError(EmulError):
+    """A Flower app is not where it should be, or not what it should be."""
+
+
+@dataclass(frozen=True)
+class App:
+    """Where an app is. folder: its modules are looked for there first; None: they are importable."""
+
+    server: str                         # "package.module:attribute"
+    client: str
+    folder: Path | None = None
+    config: Mapping[str, bool | int | float | str] = field(default_factory=dict)    # flat: keys are joined by dots
+
+
+def installed() -> bool:
+    """Whether there is a Flower; it is not imported."""
+    return importlib.util.find_spec("flwr") is not None
+
+
+def find(app: str | None, server: str | None, client: str | None, config: Mapping[str, Any]) -> App:
+    """The app in a folder, or beside a package, with parts and values of its config replaced. Raises AppError."""
+    folder = None if app is None else _folder(app)
+    said = {} if folder is None else _said(folder)
+    refs: dict[Side, str] = {"server": server or _component(said, "server", folder),
+                             "client": client or _component(said, "client", folder)}
+    for side, ref in refs.items():
+        if not all(ref.partition(":")[::2]):
+            raise AppError(f'{side} = "{ref}": expected package.module:attribute')
+    defaults = _flat(said.get("config", {}))
+    given = _flat(config)
+    unknown = sorted(given.keys() - defaults.keys()) if folder is not None else []
+    if unknown:
+        raise AppError(f"config.{unknown[0]}: the app has no such key; its [tool.flwr.app.config] has "
+                       f"{', '.join(sorted(defaults)) or 'none'}")
+    return App(refs["server"], refs["client"], folder, defaults | given)
+
+
+def _folder(app: str) -> Path:
+    path = Path(app).expanduser()
+    if not path.is_dir() and app.replace(".", "").isidentifier():
+        spec = importlib.util.find_spec(app)
+        places = [] if spec is None else [Path(place) for place in spec.submodule_search_locations or ()]
+        path = next((p for place in places for p in (place, place.parent) if (p / "pyproject.toml").is_file()), path)
+    if not (path / "pyproject.toml").is_file():
+        raise AppError(f'app = "{app}": expected a folder with a pyproject.toml, as `flwr new` makes it, or a package '
+                       "beside one")
+    return path.resolve()
+
+
+def _said(folder: Path) -> dict[str, Any]:
+    """[tool.flwr.app] of the folder's pyproject.toml."""
+    file = folder / "pyproject.toml"
+    try:
+        said: Any = tomllib.loads(file.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as e:
+        raise AppError(f"{file}: {e}") from None
+    for key in ("tool", "flwr", "app"):
+        said = said.get(key) if isinstance(said, dict) else None
+    if not isinstance(said, dict):
+        raise AppError(f"{file}: expected a section [tool.flwr.app.components], as `flwr new` writes it")
+    return said
+
+
+def _component(said: Mapping[str, Any], side: Side, folder: Path | None) -> str:
+    if folder is None:
+        raise AppError(f'{side}: missing; expected an `app`, or a {side} such as "package.module:app"')
+    found = said.get("components", {}).get(_COMPONENTS[side])
+    if not isinstance(found, str):
+        raise AppError(f'{folder / "pyproject.toml"}: [tool.flwr.app.components] has no {_COMPONENTS[side]} = '
+                       '"package.module:app"')
+    return found
+
+
+def _flat(config: Mapping[str, Any], above: str = "") -> dict[str, bool | int | float | str]:
+    found: dict[str, bool | int | float | str] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            found |= _flat(value, f"{above}{key}.")
+        elif isinstance(value, (bool, int, float, str)):
+            found[above + key] = value
+        else:
+            raise AppError(f"config.{above}{key} = {value!r}: expected a number, text, true or false")
+    return found
+
+
+class Loaded:
+    """The app of one run in one process: its modules are imported anew, so that nothing of an earlier run is left in
+    them; its ServerApp and ClientApp share them."""
+
+    _paths: ClassVar[list[str]] = []    # the folder of the last app that this process has loaded: it is on sys.path
+
+    def __init__(self, app: App):
+        self._app = app
+        self._found: dict[Side, Any] = {}
+        os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+        clock.install()
+        _forget_modules(app)
+        if app.folder is not None:
+            for path in self._paths:
+                if path in sys.path:
+                    sys.path.remove(path)
+            self._paths[:] = [str(app.folder)]
+            sys.path.insert(0, str(app.folder))
+            importlib.invalidate_caches()
+
+    @property
+    def config(self) -> dict[str, bool | int | float | str]:
+        """The app's run config."""
+        return dict(self._app.config)
+
+    def get(self, side: Side) -> Any:
+        """The ServerApp or ClientApp. Raises AppError."""
+        if side not in self._found:
+            self._found[side] = self._load(side)
+        return self._found[side]
+
+    def _load(self, side: Side) -> Any:
+        from flwr.clientapp import ClientApp
+        from flwr.serverapp import ServerApp
+
+        ref = self._app.server if side == "server" else self._app.client
+        module, _, attribute = ref.partition(":")
+        try:
+            found = importlib.import_module(module)
+        except ModuleNotFoundError as e:
+            if e.name is None or not module.startswith(e.name):
+                raise
+            raise AppError(f'{side} = "{ref}": there is no module {e.name}') from None
+        clock.install()                 # what Flower has imported by now takes its time from it, too
+        for name in attribute.split("."):
+            if not hasattr(found, name):
+                raise AppError(f'{side} = "{ref}": {module} has no {attribute}')
+            found = getattr(found, name)
+        expected = ServerApp if side == "server" else ClientApp
+        if not isinstance(found, expected):
+            raise AppError(f'{side} = "{ref}": expected a {expected.__name__}, found {type(found).__name__}')
+        return found
+
+
+def _forget_modules(app: App) -> None:
+    own = {ref.partition(":")[0] for ref in (app.server, app.client)}
+    roots = {module.partition(".")[0] for module in own} - {"emul"}
+    for name, module in list(sys.modules.items()):
+        if name in own or name.partition(".")[0] in roots or _lies_in(module, app.folder):
+            del sys.modules[name]
+
+
+def _lies_in(module: ModuleType, folder: Path | None) -> bool:
+    file = getattr(module, "__file__", None)
+    if folder is None or not file or not Path(file).is_relative_to(folder):
+        return False
+    return "site-packages" not in file          # an environment within the folder

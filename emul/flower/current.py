@@ -1,0 +1,63 @@
+"""Whose app runs in this thread: what the clocks, the messages and the helpers of an app go by."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from emul.base.errors import RoleError
+from emul.flower.clock import Clock
+from emul.flower.notes import Notes
+
+if TYPE_CHECKING:
+    from emul.learning import NodeTask
+
+
+@dataclass
+class Running:
+    """An app that runs in this thread, at one node."""
+
+    flower_id: int                          # Flower's number of the node
+    clock: Clock
+    task: Any = field(default=None, repr=False)         # the node's learning task; None: the scenario has none
+    notes: Notes | None = None                          # of a server app, for the observer
+
+
+_here = threading.local()
+
+
+def running() -> Running | None:
+    """The app that runs in this thread; None: emul itself does."""
+    return getattr(_here, "running", None)
+
+
+@contextlib.contextmanager
+def run_as(app: Running) -> Iterator[None]:
+    """Inside the block `app` runs in this thread."""
+    before = running()
+    _here.running = app
+    try:
+        yield
+    finally:
+        _here.running = before
+
+
+def task_of(context: Any) -> NodeTask:
+    """The scenario's learning task as the node of this `context` sees it: its samples, `local_update`, `evaluate_own`,
+    `forward`, ...; at the server the task as the server sees it, with `initial_parameters()` and `evaluate`.
+
+    context: the one that Flower has handed to the app. Raises RoleError outside of emul, where the scenario has no
+    task, and for the context of another node.
+    """
+    app = running()
+    if app is None:
+        raise RoleError("task_of(context): no app of a run of emul is running in this thread")
+    if context.node_id not in (app.flower_id, 0):
+        raise RoleError(f"task_of(context): node {context.node_id} is another one, this is {app.flower_id}")
+    if app.task is None:
+        raise RoleError("task_of(context): the scenario has no task")
+    found: NodeTask = app.task
+    return found
