@@ -53,6 +53,8 @@ def run(scenario: ScenarioFile,
         log: Annotated[list[str] | None, typer.Option(
             metavar="tensorboard|mlflow[=PLACE]", help="log curves while it runs: below a directory [default: "
             "runs/tensorboard], or in an MLflow store; may be repeated")] = None,
+        no_training: Annotated[bool, typer.Option("--no-training", help="times and bytes alone: every message is sent, "
+                                                  "nothing is learned (training: skip)")] = False,
         flower: FlowerApp = None, server_app: ServerApp = None, client_app: ClientApp = None,
         run_config: RunConfig = None,
         as_json: Json = False) -> None:
@@ -66,8 +68,9 @@ def run(scenario: ScenarioFile,
         raise typer.BadParameter("is used only with --network", param_hint="--beyond")
     record = [] if network is None else [f"network={{replay: {json.dumps(str(network.absolute()))}, "
                                          f"beyond: {json.dumps(beyond or 'stream')}}}"]
-    app = flower_scheme(flower, server_app, client_app, run_config)
-    plan = scenarios.load(scenario, sets=[*app, *edits(sets, set_file), *record], seed=seed, plugins=plugin or ())
+    edited = [*flower_scheme(flower, server_app, client_app, run_config), *edits(sets, set_file), *record,
+              *["training=skip"] * no_training]
+    plan = scenarios.load(scenario, sets=edited, seed=seed, plugins=plugin or ())
     keeping = engine.Keeping.chosen(store, keep_trainings, [] if what_if is None else [trainings_of(what_if)])
     loggers = _loggers(log or ())
     for unfinished in unfinished_like(out, plan):

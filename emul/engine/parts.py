@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any, cast
 
@@ -16,6 +16,9 @@ from emul.scenario import Scenario, build_params, label_of
 from emul.scenario.labels import parameters
 from emul.scenario.params import scenario_keys
 from emul.scenario.placing import Placed, place
+from emul.scenario.untrained import SKIP
+
+NEVER = 10**9                           # rounds between two evaluations
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,8 @@ class Parts:
 def parts_of(scenario: Scenario, scheme: str, entry: dict[str, Any], plugins: Sequence[str],
              costs: CostSource | None) -> Parts:
     """The parts; costs: in place of those that the scenario names. Raises ScenarioError."""
+    if scenario.training == SKIP:           # nothing to compute as one, nothing to evaluate
+        scenario = replace(scenario, fuse=None, evaluation=replace(scenario.evaluation, every=NEVER))
     module = schemes.find(scheme, plugins)
     params = build_params(module.Params, parameters(entry), f"parameters of scheme {scheme}")
     ideal = getattr(module, "LINKS", None) == "ideal"

@@ -18,6 +18,7 @@ from emul.network.recorded import Realisation
 from emul.scenario import Behaviour
 from emul.scenario.labels import COMPRESS
 from emul.scenario.placing import chart_for, devices_of, node_speeds
+from emul.scenario.untrained import SKIP
 from emul.workers.core import NO_LAST, Setup
 
 FUSED = "train"                     # the label of computations that `fuse` does together
@@ -35,7 +36,8 @@ def setups(parts: Parts, worker_of: Sequence[int], workers: int, delays: Sequenc
         workers=list(worker_of), behaviours=behaviours(parts), compress=parts.entry.get(COMPRESS, {}),
         chart=chart_for(parts.module, parts.network, placed),
         shards=placed.shards, holders=len(placed.holders), attacks=planned(scenario, placed, parts.plugins),
-        slowdowns=parts.change.slowdowns, task=_located(scenario.task), cost_mode=costs.mode, profile=costs.profile,
+        slowdowns=parts.change.slowdowns, task=_located(scenario.task),
+        trains=scenario.training != SKIP, cost_mode=costs.mode, profile=costs.profile,
         recorded=costs.recorded, traces=traces, trace_of=trace_of,
         trace_drawn=scenario.compute.take == "drawn", held=_held(parts.record, placed.names),
         held_beyond=scenario.network.beyond,

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from emul.learning.node_task import NodeTask, TaskError
     from emul.learning.task import Task
+    from emul.learning.untrained import Untrained
 
-__all__ = ["NodeTask", "Task", "TaskError", "gpus"]
+__all__ = ["NodeTask", "Task", "TaskError", "Untrained", "gpus"]
 
-_HOME = {"NodeTask": "node_task", "Task": "task", "TaskError": "node_task"}
+_HOME = {"NodeTask": "node_task", "Task": "task", "TaskError": "node_task", "Untrained": "untrained"}
 
 
 def gpus() -> int:

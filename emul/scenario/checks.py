@@ -32,6 +32,7 @@ from emul.scenario.params import check_params
 from emul.scenario.placing import Placed, chart_for, holders, node_speeds, placed_or_wrong
 from emul.scenario.source import Path, Source, shown
 from emul.scenario.task import cannot_fuse, mistakes, tried
+from emul.scenario.untrained import SKIP, cannot_skip, needs_training
 from emul.scenario.values import nearest
 from emul.wire import message_types
 
@@ -52,6 +53,9 @@ def check_world(parts: dict[str, Any], source: Source, plugins: Sequence[str] = 
     if "compute" in parts and parts["compute"].trace is not None:
         _cost_trace(parts, devices is not None, source, None if network is None else network.names)
     modules = _schemes(parts, network, source, plugins, warnings)
+    if parts.get("training") == SKIP:
+        for place, value, expected in cannot_skip(parts):
+            source.problem(place, value, f"training: skip: {expected}")
     _behaviours(parts.get("faults", []), modules, source, plugins)
     _attacks(parts.get("attacks", []), modules, source, plugins)
     _schedules(parts.get("faults", []), source)
@@ -246,6 +250,9 @@ def _schemes(parts: dict[str, Any], network: Network | None, source: Source, plu
                 world = _world(name, module, placed, network, parts, entry)
                 _scheme(name, module, params, entry, ("schemes", i), world, source)
                 found = cannot_compress(name, module, entry, parts.get("attacks", []), plugins)
+                if parts.get("training") == SKIP:
+                    found += [(below, value, f"training: skip: {expected}")
+                              for below, value, expected in needs_training(name, module, params, entry)]
                 warn = getattr(module, "warn", None)
                 warnings += [] if warn is None else [f"{label_of(name, entry)}: {text}" for text in warn(params, world)]
         for below, value, expected in found:

@@ -206,6 +206,7 @@ _CONVERSIONS: dict[str, tuple[str, Any]] = {
     "nodes": ("node_speeds", lambda rules, base: [NodeSpeed(r.match, r.speed, r.fraction) for r in rules]),
     "faults": ("faults", fault_values),
     "task": ("task", _task),
+    "training": ("training", lambda training, base: training),
     "attacks": ("attacks", attack_values),
     "compute": ("compute", lambda c, base: plain.Compute(c.mode or "zero", absolute(c.file, base), c.device,
                                                                absolute(c.trace, base), c.take or "drawn")),

@@ -171,6 +171,7 @@ class Document(Section):
     devices: DevicesRule | None = None
     faults: list[FaultRule] = Field(default=[])
     task: Annotated[dict[str, Any], PlainValidator(_task)]
+    training: Annotated[str, one_of("run", "skip", what="way")] = "run"
     attacks: list[AttackRule] = Field(default=[])
     compute: Compute
     fuse: Annotated[Any, PlainValidator(_fuse, json_schema_input_type=Fuse | int | str | bool)] = None

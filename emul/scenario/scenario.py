@@ -91,6 +91,7 @@ class Scenario:
     compute: Compute
     schemes: list[tuple[str, dict[str, Any]]]
     stop: Stop
+    training: str = "run"               # or "skip": updates are zeros, nothing is evaluated
     evaluation: Evaluation = field(default_factory=Evaluation)
     workers: Workers = field(default_factory=Workers)
     network: NetworkUse = field(default_factory=NetworkUse)
@@ -137,6 +138,7 @@ def _document(s: Scenario) -> dict[str, Any]:
         "nodes": [without_none(match=rule.match, fraction=rule.fraction, speed=rule.speed) for rule in s.node_speeds],
         "faults": [fault_document(fault) for fault in s.faults],
         "task": s.task,
+        "training": None if s.training == "run" else s.training,
         "attacks": [attack_document(a) for a in s.attacks],
         "compute": without_none(mode=s.compute.mode, file=None if s.compute.file is None else str(s.compute.file),
                                 device=None if s.compute.device == "cpu" else s.compute.device,

@@ -3,8 +3,8 @@
 `find("fedavg")` is the module `emul.schemes.fedavg`; schemes of users come by entry points (group `emul.schemes`) or
 by `--plugin package.module`. A module exports `Params`, its role coroutines, `ROLES`, and in `MESSAGES` the types of
 all messages that these send, its own and those of the protocols that it uses; optionally `PLACES`, `WITHOUT(params)`,
-`DECIDES`, `KNOWS_TOPOLOGY`, `BEHAVIOURS`, `HONEST`, `STATELESS`, `LINKS`, `DETERMINISTIC`, `check(params, world)`,
-`analysis(params, setting, run)`.
+`DECIDES`, `KNOWS_TOPOLOGY`, `BEHAVIOURS`, `HONEST`, `STATELESS`, `OBLIVIOUS`, `LINKS`, `DETERMINISTIC`,
+`check(params, world)`, `analysis(params, setting, run)`.
 
 A scheme that is another one with some parameters fixed is a *variant*: a file that says so and no more.
 

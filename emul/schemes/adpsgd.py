@@ -113,6 +113,7 @@ async def serve(node: Node, s: State, until_s: float, j: int | None = None) -> V
 
 MESSAGES = (Offer, Answer, Farewell)
 ROLES = {"peer": peer}
+OBLIVIOUS = True
 PLACES = peers.PLACES
 KNOWS_TOPOLOGY = True
 

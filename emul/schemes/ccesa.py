@@ -86,6 +86,7 @@ async def client(node: Node, p: Params) -> None:
 HONEST = honest_update
 MESSAGES = pairwise.MESSAGES
 ROLES = {"server": server, "client": client}
+OBLIVIOUS = True
 STATELESS = ("client",)
 
 

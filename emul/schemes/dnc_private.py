@@ -175,6 +175,7 @@ def honest(task: NodeTask, received: Received, j: int) -> Vector:
 HONEST = honest
 MESSAGES = (Model, Update, Coded)
 ROLES = {"server": server, "client": client}
+OBLIVIOUS = True
 
 
 def check(params: Params, world: World) -> list[str]:

@@ -235,6 +235,7 @@ def train_on(task: NodeTask, reference: Vector, deltas: Mapping[int, Vector], da
 
 MESSAGES = seccogc.MESSAGES
 ROLES = {"server": server, "client": client, "dealer": dealer}
+OBLIVIOUS = True
 PLACES = {"dealer": "dealer | server[1]"}
 
 

@@ -76,6 +76,7 @@ async def client(node: Node, p: Params) -> None:
 HONEST = honest_update
 MESSAGES = coded_mask.MESSAGES
 ROLES = {"server": server, "client": client}
+OBLIVIOUS = True
 STATELESS = ("client",)
 
 

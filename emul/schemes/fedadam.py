@@ -76,6 +76,7 @@ async def client(node: Node, p: Params) -> None:
 HONEST = rounds.honest_update
 MESSAGES = rounds.MESSAGES
 ROLES = {"server": server, "client": client}
+OBLIVIOUS = True
 STATELESS = ("client",)
 
 

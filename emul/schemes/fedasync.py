@@ -53,6 +53,7 @@ def mixed(model: Vector, other: Vector, alpha: float) -> Vector:
 
 MESSAGES = asynchronous.PLAIN
 ROLES = {"server": server, "client": client}
+OBLIVIOUS = True
 
 
 def check(params: Params, world: World) -> list[str]:

@@ -130,6 +130,7 @@ def weighed_tiers(models: Sequence[Vector], updates: Iterable[int]) -> Vector:
 
 MESSAGES = asynchronous.PLAIN
 ROLES = {"server": server, "client": client}
+OBLIVIOUS = True
 
 
 def check(params: Params, world: World) -> list[str]:

@@ -61,6 +61,7 @@ def stepped(model: Vector, arrived: Mapping[int, Arrived], s: Staleness, rate: f
 
 MESSAGES = asynchronous.MESSAGES
 ROLES = {"server": server, "client": client}
+OBLIVIOUS = True
 
 
 def check(params: Params, world: World) -> list[str]:

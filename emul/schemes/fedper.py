@@ -39,6 +39,7 @@ async def client(node: Node, p: Params) -> None:
 
 MESSAGES = personal.MESSAGES
 ROLES = {"server": server, "client": client}
+OBLIVIOUS = True
 
 
 def check(params: Params, world: World) -> list[str]:

@@ -53,6 +53,7 @@ async def client(node: Node, p: Params) -> None:
 HONEST = rounds.honest_update            # before the noise
 MESSAGES = rounds.MESSAGES
 ROLES = {"server": server, "client": client}
+OBLIVIOUS = True
 
 
 def check(params: Params, world: World) -> list[str]:

@@ -67,6 +67,7 @@ def averaged(i: int, models: Mapping[int, Vector], weights: Mapping[int, float],
 
 MESSAGES = (Model,)
 ROLES = {"peer": peer}
+OBLIVIOUS = True
 PLACES = peers.PLACES
 KNOWS_TOPOLOGY = True
 

@@ -121,6 +121,7 @@ async def updates_of(node: Node, below: Sequence[int], turn: int, deadline_s: fl
 
 
 ROLES = {"server": server, "edge": edge, "client": client}
+OBLIVIOUS = True
 MESSAGES = (Model, Update)
 KNOWS_TOPOLOGY = True
 

@@ -34,6 +34,7 @@ async def client(node: Node, p: Params) -> None:
 
 
 ROLES = {"server": server, "client": client}
+OBLIVIOUS = True
 DECIDES = "client"
 
 EXAMPLE = """

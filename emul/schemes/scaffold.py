@@ -115,6 +115,7 @@ def HONEST(task: NodeTask, received: Received, j: int) -> Vector:
 
 MESSAGES = (Controlled, ControlledUpdate)
 ROLES = {"server": server, "client": client}
+OBLIVIOUS = True
 STATELESS = ("client",)
 
 

@@ -81,6 +81,7 @@ async def client(node: Node, p: Params) -> None:
 HONEST = honest_update
 MESSAGES = pairwise.MESSAGES
 ROLES = {"server": server, "client": client}
+OBLIVIOUS = True
 STATELESS = ("client",)
 
 

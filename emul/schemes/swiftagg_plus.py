@@ -81,6 +81,7 @@ async def naive(node: Node, p: Params) -> None:
 HONEST = honest_update
 MESSAGES = coded_input.MESSAGES
 ROLES = {"server": server, "client": client}
+OBLIVIOUS = True
 BEHAVIOURS = {"naive": naive}
 STATELESS = ("client",)
 

@@ -77,6 +77,7 @@ class Setup(Struct):
     cost_mode: str
     profile: dict[str, list[float]]
     recorded: dict[int, list[int]]
+    trains: bool = True                         # no: `training: skip`
     evaluate_every: int = 1                     # rounds between two evaluations; 0: never
     evaluate_scope: str = "global"              # or "per_client"
     compress: dict[str, Any] = {}               # {"up" or "down": codec as the scenario has it}
@@ -186,8 +187,9 @@ class Core:
                 self._role_of[node] = role
         self._task: Task | None = None
         if setup.task is not None:
-            from emul.learning import Task
-            self._task = Task(setup.task, setup.holders, setup.seed, setup.device, _store(setup), setup.plugins)
+            from emul.learning import Task, Untrained
+            self._task = (Task if setup.trains else Untrained)(
+                setup.task, setup.holders, setup.seed, setup.device, _store(setup), setup.plugins)
             self._task.prepare()                    # before the clock starts
         self._attacking: Attacking | None = None
         if setup.attacks and self._task is not None:
