@@ -7,6 +7,7 @@ that it is lost; every byte is counted.
     emul.compare(scenario)    the same on several seeds, and what differs between the schemes
     emul.sweep(scenario)      the same for every combination of values
     emul.check, emul.explain  what is wrong with a scenario, and what it amounts to
+    emul.check_device("cuda") whether a GPU computes what the CPU does
     emul.load_run(path)       the tables of a run directory, as pandas frames: see `emul.record.tables`
     emul.load_study(path)     the tables of a sweep or a comparison: see `emul.study.load`
 
@@ -20,8 +21,8 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_API = ("Checked", "Explained", "Run", "RunFailed", "Runs", "Scenario", "Study", "StudyFailed", "check", "compare",
-        "explain", "load_run", "load_scenario", "load_study", "run", "sweep")
+_API = ("Checked", "Explained", "Run", "RunFailed", "Runs", "Scenario", "Study", "StudyFailed", "check",
+        "check_device", "compare", "explain", "load_run", "load_scenario", "load_study", "run", "sweep")
 
 
 def __getattr__(name: str) -> Any:

@@ -9,6 +9,7 @@ from emul.api import Scenario as Scenario
 from emul.api import Study as Study
 from emul.api import StudyFailed as StudyFailed
 from emul.api import check as check
+from emul.api import check_device as check_device
 from emul.api import compare as compare
 from emul.api import explain as explain
 from emul.api import load_run as load_run

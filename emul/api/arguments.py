@@ -92,6 +92,7 @@ _KINDS = {
     "engine": Kind("local or ray", lambda value: isinstance(value, str), lambda value: value in ("local", "ray")),
     "target": Kind("a number from 0 to 1", _or_none(_is_number), lambda value: value is None or 0 <= value <= 1),
     "size": Kind('a size such as "1 MB" or "64 KiB"', lambda value: isinstance(value, str)),
+    "device": Kind('cpu, cuda or such as cuda:1', lambda value: isinstance(value, str)),
     "path": Kind("a path", _is_path),
     "out": _PATH_OR_NONE, "done": _PATH_OR_NONE, "store": _PATH_OR_NONE,
     "quiet": Kind("True or False", lambda value: isinstance(value, bool)),

@@ -13,6 +13,7 @@ import typer
 
 from emul.cli.flower import ClientApp, FlowerApp, RunConfig, ServerApp, flower_scheme
 from emul.cli.options import (
+    BAD_INPUT,
     FAILED,
     VIOLATED,
     Json,
@@ -29,6 +30,7 @@ from emul.cli.options import (
 if TYPE_CHECKING:
     from emul.engine import Result
     from emul.engine.running import Beside
+    from emul.scenario import Scenario
 
 
 @app.command()
@@ -144,14 +146,38 @@ def _document(result: Result) -> dict[str, Any]:
 
 
 @app.command()
-def check(scenario: ScenarioFile,
+def check(scenario: Annotated[Path | None, typer.Argument(metavar="[SCENARIO]", show_default=False,
+                                                          help="scenario file (YAML)")] = None,
+          device: Annotated[str | None, typer.Option(metavar="cpu|cuda|cuda:1", help=(
+              "try a device out: train, evaluate and compare with the CPU, on the scenario's task, or without a "
+              "scenario on a small one"))] = None,
           sets: Sets = None, set_file: SetFiles = None, seed: Seed = None, plugin: Plugins = None) -> None:
-    """Check a scenario file and everything it names, without running it."""
-    from emul.api.calls import checked
+    """Check a scenario file and everything it names, without running it; or a device."""
     from emul.scenario import load
 
-    plan = load(scenario, sets=edits(sets, set_file), seed=seed, plugins=plugin or ())
-    print(checked(plan, str(scenario), plugin or ()))
+    if scenario is None and device is None:
+        raise typer.BadParameter("expected a scenario, or --device", param_hint="SCENARIO")
+    plan = None if scenario is None else load(scenario, sets=edits(sets, set_file), seed=seed, plugins=plugin or ())
+    if plan is not None:
+        from emul.api.calls import checked
+
+        print(checked(plan, str(scenario), plugin or ()))
+    if device is not None:
+        _try(device, plan, plugin or ())
+
+
+def _try(device: str, plan: Scenario | None, plugins: Sequence[str]) -> None:
+    from emul.api.devices import tried
+    from emul.learning.device import DeviceError
+
+    try:
+        found = tried(device, plan, plugins)
+    except DeviceError as e:
+        print(e, file=sys.stderr)
+        raise typer.Exit(BAD_INPUT) from None
+    print(found)
+    if not found.ok:
+        raise typer.Exit(FAILED)
 
 
 @app.command()

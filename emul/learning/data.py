@@ -26,7 +26,7 @@ from typing import IO, Any
 import numpy as np
 
 from emul.base.streams import generator
-from emul.learning import images, own_data
+from emul.learning import images, libraries, own_data
 from emul.learning.dataset import PARTS, DataError, DataSet, Level, levels_of, mapped, views
 from emul.learning.names import DATA, unknown
 from emul.learning.names import names as names_of
@@ -61,6 +61,7 @@ BUILT_IN = {"digits": Known((1, 8, 8), 10, _DIGITS_TRAIN, 16.0, 0.3053, 0.3763),
             "cinic10": Known((3, 32, 32), 10, 90_000, 255.0, (0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587))}
 FOLDER = "images"                   # any image folder: shape and classes are known once it is read
 ARRAYS = "arrays"                   # arrays in files of NumPy
+BY_KIND = (FOLDER, ARRAYS, *libraries.KEYS)     # sets of users that need no code: what they hold is in files
 
 DIRECTORY = "EMUL_DATA"             # environment variable: where the files are, if the task does not say
 NEED_FILES = ("mnist", "fashion-mnist", "cifar10", "cinic10", FOLDER)
@@ -71,7 +72,7 @@ _IDX_FILES = {"train_x": ("train-images-idx3-ubyte", 3), "train_y": ("train-labe
 
 def names(plugins: Sequence[str] = ()) -> list[str]:
     """Every data set that can be asked for."""
-    return names_of(DATA, (*BUILT_IN, FOLDER, ARRAYS), plugins)
+    return names_of(DATA, (*BUILT_IN, *BY_KIND), plugins)
 
 
 def load(spec: dict[str, Any], plugins: Sequence[str] = ()) -> DataSet:
@@ -84,6 +85,8 @@ def load(spec: dict[str, Any], plugins: Sequence[str] = ()) -> DataSet:
     name = spec["set"]
     if name == ARRAYS:
         return own_data.made(name, spec, own_data.read_arrays(spec.get("directory")))
+    if name in libraries.KEYS:
+        return own_data.made(name, spec, libraries.read(spec))
     if name != FOLDER and name not in BUILT_IN:
         found = own_data.load(name, spec, plugins)
         if found is None:
@@ -108,6 +111,8 @@ def missing(spec: dict[str, Any]) -> str | None:
             images.folder_classes(_folder(name, directory))
         elif name == ARRAYS:
             own_data.array_files(directory)
+        elif name in libraries.KEYS:
+            return libraries.missing(spec)
     except DataError as error:
         return str(error)
     return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from emul.learning import clusters, models, objectives, partition, root, solver
+from emul.learning import clusters, libraries, models, objectives, partition, root, solver
 from emul.learning import data as data_sets
 from emul.learning.data import Known
 from emul.learning.names import PluginError
@@ -130,11 +130,12 @@ def _of_data(data: Any, plugins: Sequence[str]) -> Iterator[Finding]:
         yield ("data", "set"), _shown(name), "unknown data set" + nearest(name, data_sets.names(plugins))
         return
     known = data_sets.BUILT_IN.get(name)
-    if known is None and name not in (data_sets.FOLDER, data_sets.ARRAYS):
+    if known is None and name not in data_sets.BY_KIND:
         return                                          # its keys are its author's
+    keys = (*_DATA_KEYS, *libraries.KEYS.get(name, ()))
     for key in data:
-        if key not in _DATA_KEYS:
-            yield ("data", str(key)), _shown(data[key]), "unknown key" + nearest(str(key), _DATA_KEYS)
+        if key not in keys:
+            yield ("data", str(key)), _shown(data[key]), "unknown key" + nearest(str(key), keys)
     yield from _of_held_out(data.get("held_out", 0), known)
     yield from _of_normalise(data.get("normalise"), known.input_shape[0] if known else None)
     if data.get("directory") is not None and not isinstance(data["directory"], str):
