@@ -11,9 +11,13 @@ import altair as alt
 import pandas as pd
 
 from emul.record.report import data, figures
-from emul.record.report.build import sweep_figures, vega_lite
+from emul.record.report.curves import learning
 from emul.record.report.data import Run, Waits
-from emul.record.report.figures import Figure
+from emul.record.report.drawing import Figure
+from emul.record.report.files import vega_lite
+from emul.record.report.grid import sweep_figures, sweep_key
+from emul.record.report.phases import bytes_by_phase, phases, side_by_side
+from emul.record.report.sequence import message_sequence, sequences
 from emul.record.report.spacetime import one_round
 from emul.record.report.study import Study, marked, of_runs, open_study
 from emul.record.report.topology import network_map
@@ -46,7 +50,7 @@ class _Learning:
         return self._drawn("loss-time")
 
     def _drawn(self, key: str) -> alt.TopLevelMixin:
-        found = figures.learning(self.curves, single=self.curves["series"].nunique() == 1)
+        found = learning(self.curves, single=self.curves["series"].nunique() == 1)
         return chart(_the(found, key))
 
 
@@ -69,9 +73,12 @@ class RunPlots(_Learning):
         """What the curves are drawn from."""
         return data.curve(self._run).assign(series=self._run.label, seed=self._run.summary.get("seed"))
 
-    def bytes(self, by: Literal["type", "link"] = "type") -> alt.TopLevelMixin:
-        """Bytes on all links, by message type or by link, and what became of them. Raises NothingToPlot."""
+    def bytes(self, by: Literal["type", "link", "phase"] = "type") -> alt.TopLevelMixin:
+        """Bytes on all links, by message type or by link, and what became of them; `phase`: types in the order of the
+        protocol, for all classes of links or one. Raises NothingToPlot."""
         traffic = _some(data.traffic(self._run), "nothing was sent")
+        if by == "phase":
+            return chart(bytes_by_phase(phases(self._run)))
         return chart(figures.bytes_by_type(traffic) if by == "type" else figures.bytes_by_link(traffic))
 
     def network(self) -> alt.TopLevelMixin:
@@ -85,6 +92,13 @@ class RunPlots(_Learning):
     def round(self, number: int) -> alt.TopLevelMixin:
         """A round in space and time: who computed, waited, sent. Raises ValueError for a round that there is not."""
         return chart(figures.space_time(one_round(self._run, self._waits, number)))
+
+    def sequence(self, number: int) -> alt.TopLevelMixin:
+        """The messages of a round in their order, role by role. Raises ValueError for a round that there is not."""
+        found, = sequences(self._run, [number])
+        if not len(found.steps):
+            raise ValueError(f"round {number}: nothing was sent or computed in it")
+        return chart(message_sequence(found))
 
     def waiting(self) -> alt.TopLevelMixin:
         """Where the time of each node went."""
@@ -110,8 +124,11 @@ class RunsPlots(_Learning):
         """What the curves are drawn from."""
         return _curves(self._study)
 
-    def bytes(self) -> alt.TopLevelMixin:
-        """Bytes of each run, and what became of them."""
+    def bytes(self, by: Literal["run", "phase"] = "run") -> alt.TopLevelMixin:
+        """Bytes of each run, and what became of them; `phase`: by phase of each scheme. Raises NothingToPlot."""
+        if by == "phase":
+            found = side_by_side({m.series: phases(data.open_run(m.path)) for m in self._study.members})
+            return chart(bytes_by_phase(_some(found, "nothing was sent")))
         return chart(figures.bytes_by_run({m.series: data.traffic(data.open_run(m.path))
                                            for m in self._study.members}))
 
@@ -146,7 +163,7 @@ class StudyPlots(_Learning):
 
     def grid(self, path: str, metric: Literal["accuracy", "virtual_s", "mb"] = "accuracy") -> alt.TopLevelMixin:
         """Of a sweep: a metric against the values of one path of the grid. Raises NothingToPlot."""
-        key = figures.sweep_key(path, metric)
+        key = sweep_key(path, metric)
         return chart(_the(sweep_figures(self._study), key))
 
 

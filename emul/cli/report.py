@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from emul.cli.options import app
+
+
+class Size(StrEnum):
+    """How wide figures are that are written as files."""
+
+    page = "page"
+    column = "column"
 
 
 @app.command()
@@ -17,10 +25,13 @@ def report(paths: Annotated[list[Path], typer.Argument(
            out: Annotated[Path | None, typer.Option(
                "--out", "-o", help="file to write [default: report.html in the directory]")] = None,
            figures: Annotated[Path | None, typer.Option(
-               help="directory for every figure as PNG, SVG and CSV")] = None) -> None:
+               help="directory for every figure as PNG, SVG, PDF and CSV")] = None,
+           size: Annotated[Size, typer.Option(
+               help="of those files: as wide as a page, or as a column of two, with text of 7 and 8 pt")] = Size.page,
+           font: Annotated[str, typer.Option(help="of those files [default: that of the page]")] = "") -> None:
     """Write a report, one HTML file that needs no network, of a run, several runs, a comparison or a sweep."""
     from emul.record.report import write
 
-    print(f"written: {write(paths[0] if len(paths) == 1 else paths, out, figures)}")
+    print(f"written: {write(paths[0] if len(paths) == 1 else paths, out, figures, size, font)}")
     if figures is not None:
         print(f"figures: {figures}")

@@ -18,48 +18,28 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from report_runs import make_run
 
 from emul.base import rows as R
-from emul.record import rundir
-from emul.record.journal import Journal, RecordError
-from emul.record.report import build, data, figures, page, palette, spacetime, study, topology, write
-from emul.record.summary import Facts, write_results
+from emul.record.journal import RecordError
+from emul.record.report import (
+    build,
+    curves,
+    data,
+    drawing,
+    figures,
+    files,
+    page,
+    palette,
+    spacetime,
+    study,
+    topology,
+    write,
+)
 from emul.record.tables import load_run
 
-PARTS = ("build", "data", "figures", "page", "palette", "spacetime", "study", "topology")
-SCENARIO = "emul: 1\nname: by hand\ntopology: {generator: star, clients: 2}\n"
-
-
-def by_hand() -> tuple[list[Any], dict[str, Any]]:
-    """Rows and header of conftest.py, which fixtures of a module cannot ask for; 70 B are sent again on a link."""
-    spec = importlib.util.spec_from_file_location("by_hand", Path(__file__).with_name("conftest.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    at = next(i for i, row in enumerate(found.ROWS) if row[:2] == (R.HOP, 11)) + 1
-    return [*found.ROWS[:at], (R.RESENT, 11, 0, 0, 70, 0, 1), *found.ROWS[at:]], found.HEADER
-
-
-def make_run(folder: Path, rows: list[Any] | None = None, header: dict[str, Any] | None = None, end_ns: int = 210,
-             scenario: str = SCENARIO, scheme: str = "fedavg", seed: int = 7,
-             observations: list[Any] | None = None) -> Path:
-    """A run directory with these rows, as a run would leave it; by default that of conftest.py."""
-    known = by_hand()
-    rows, header = rows or known[0], header or known[1]
-    directory = rundir.create(folder, "run", f"{scheme}-{seed}")
-    directory.write(rundir.SCENARIO, scenario)
-    with Journal(directory.journal, {**header, "scheme": scheme, "seed": seed}) as journal:
-        for row in rows:
-            journal.append(row)
-        digest = journal.close()
-    if observations is None:
-        observations = [(0, 1, {"accuracy": 0.5 + seed / 1000 - 0.007, "loss": 2.0}), (0, 2, {"accuracy": 0.75})]
-    timed = [(node, "train", 5.0, node * 10**9) for node in range(1, len(header["names"]))]
-    write_results(directory, Facts(scheme, end_ns, 1.0, digest), observations, timed)
-    return directory.path
-
-
+PARTS = ("build", "curves", "data", "drawing", "figures", "files", "grid", "page", "palette", "phases", "sequence",
+         "spacetime", "study", "topology")
 @pytest.fixture(scope="module")
 def run_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run of conftest.py, written as a run directory."""
@@ -169,7 +149,7 @@ def test_a_node_that_was_away_is_away_between_its_rows(tmp_path: Path) -> None:
 def test_the_spread_lies_between_least_and_largest_and_only_where_all_seeds_are(
         points: list[tuple[int, int, float]]) -> None:
     frame = pd.DataFrame(points, columns=["seed", "x", "y"]).drop_duplicates(["seed", "x"]).sort_values(["seed", "x"])
-    found = figures.spread_of(frame.assign(series="s"), "x", "y")
+    found = curves.spread_of(frame.assign(series="s"), "x", "y")
     ends = frame.groupby("seed")["x"].agg(["min", "max"])
     if len(ends) < 2 or ends["min"].max() > ends["max"].min():
         assert len(found) == 0
@@ -224,7 +204,7 @@ def test_what_was_rejected_is_drawn_apart_from_what_was_never_read(refusing: Pat
     assert nodes["rejected"].to_dict() == {"server": 0, "a": 1, "b": 1, "c": 0}
     assert nodes.loc["server", "received"] == 1
     figure = figures.space_time(spacetime.space_time(run, data.waits(run), 10_000))
-    spec = json.dumps(build.vega_lite(figure))
+    spec = json.dumps(files.vega_lite(figure))
     assert spec.count(palette.LIGHT["rejected"]) >= 1
 
 
@@ -338,7 +318,7 @@ def test_a_large_network_is_drawn_by_hubs_and_groups_and_loses_no_bytes(tmp_path
 
 # --- figures and colours --------------------------------------------------------------------------------------------
 
-def every_figure(parts: list[page.Part]) -> list[figures.Figure]:
+def every_figure(parts: list[page.Part]) -> list[drawing.Figure]:
     return [f for part in parts for f in [*part.figures, *every_figure(part.group)]]
 
 
@@ -346,9 +326,9 @@ def test_no_token_is_left_in_a_figure_and_all_its_data_is_there(run_path: Path) 
     drawn = every_figure(build._run_parts(data.open_run(run_path)))
     assert {f.key for f in drawn} == {
         "accuracy-time", "accuracy-mb", "accuracy-round", "loss-time", "bytes-by-type", "bytes-by-link", "topology",
-        "outages", "space-time", "waiting", "delays", "computing"}
+        "outages", "space-time", "sequence", "waiting", "delays", "computing"}
     for figure in drawn:
-        spec = build.vega_lite(figure)
+        spec = files.vega_lite(figure)
         assert re.findall(r'"\$\w+"', json.dumps(spec)) == []
         named = set(re.findall(r'"data": \{"name": "(\w+)"\}', json.dumps(spec)))
         assert named == set(spec["datasets"])
@@ -379,9 +359,10 @@ def test_colours_can_be_told_from_their_ground(theme: dict[str, str]) -> None:
 
 def test_figures_are_written_as_files(run_path: Path, tmp_path: Path) -> None:
     drawn = [f for f in every_figure(build._run_parts(data.open_run(run_path))) if f.key in ("delays", "space-time")]
-    build.write_figures(tmp_path / "figures", drawn)
+    files.write_figures(tmp_path / "figures", drawn)
     names = {p.name for p in (tmp_path / "figures").iterdir()}
-    assert names == {f"{key}.{ending}" for key in ("delays", "space-time") for ending in ("png", "svg", "csv")} | {
+    endings = ("png", "svg", "pdf", "csv")
+    assert names == {f"{key}.{ending}" for key in ("delays", "space-time") for ending in endings} | {
         f"space-time-{name}.csv" for name in ("computations", "waits", "messages")}
     assert (tmp_path / "figures" / "delays.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     svg = (tmp_path / "figures" / "space-time.svg").read_text()
@@ -583,9 +564,9 @@ def test_a_sweep_has_a_figure_for_each_parameter_and_metric_and_names_what_faile
 
 def test_a_comparison_shows_differences_and_keeps_their_notes(several: Path, tmp_path: Path) -> None:
     folder = a_study(several, "compare", tmp_path / "c")
-    curves = pd.concat([data.curve(data.open_run(several / f"run-{s}-{n}-1")).assign(scheme=s, seed=n)
+    seen = pd.concat([data.curve(data.open_run(several / f"run-{s}-{n}-1")).assign(scheme=s, seed=n)
                         for s in ("one", "two") for n in (1, 2)])
-    curves.to_parquet(folder / "curves.parquet")
+    seen.to_parquet(folder / "curves.parquet")
     pd.DataFrame({"metric": ["time to target", "bytes to target"], "scheme": ["two"] * 2, "baseline": ["one"] * 2,
                   "n_seeds": [2, 0], "mean": [1.5, np.nan], "low": [np.nan] * 2, "high": [np.nan] * 2,
                   "unit": ["s", "MB"], "note": ["2 seeds: no interval", "no seed reached it"]}

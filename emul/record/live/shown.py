@@ -9,7 +9,8 @@ from typing import Any
 from emul.record.live.state import COMPUTING, DOWN, ENDED, RUNNING, STOPPED, Node, Round, State
 from emul.record.progress import clock, rounded_size, seconds
 from emul.record.report import figures
-from emul.record.report.figures import Figure
+from emul.record.report.curves import learning
+from emul.record.report.drawing import Figure
 from emul.record.report.page import packed
 
 _NODES, _ROUNDS, _REFUSED = 400, 12, 20         # that are listed, at most
@@ -47,7 +48,7 @@ def _cards(state: State) -> list[tuple[str, str]]:
 
 def _figures(state: State) -> list[Figure]:
     curve, traffic = state.curve(), state.traffic_frame()
-    found = figures.learning(curve, single=True) if len(curve) else []
+    found = learning(curve, single=True) if len(curve) else []
     return [*found, *([figures.bytes_by_type(traffic)] if len(traffic) else [])]
 
 

@@ -12,12 +12,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 
-def write(path: Path | Sequence[Path], out: Path | None = None, figures: Path | None = None) -> Path:
+def write(path: Path | Sequence[Path], out: Path | None = None, figures: Path | None = None, size: str = "page",
+          font: str = "") -> Path:
     """Write the report of a run, a study, a directory of runs, or several runs; returns the file's path.
 
     out: the file [report.html in the directory; of several runs beside them]. figures: a directory that gets every
-    figure as PNG, SVG and CSV. Raises RecordError for what cannot be read.
+    figure as PNG, SVG, PDF and CSV; size: `page`, or `column` for a paper of two; font: a name [that of the page].
+    Raises RecordError for what cannot be read.
     """
     from emul.record.report.build import write as build
 
-    return build(path, out, figures)
+    return build(path, out, figures, size, font)

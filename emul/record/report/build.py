@@ -2,43 +2,43 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from emul.base.files import write_atomically
 from emul.record.attacks import attacks, read_attack
 from emul.record.journal import RecordError
 from emul.record.marks import NOTE, incomplete, marked, oracle_waits
-from emul.record.report import data, figures, page, palette, spacetime, study
+from emul.record.report import data, figures, grid, page, spacetime, study
+from emul.record.report.curves import learning
 from emul.record.report.data import Run
-from emul.record.report.figures import Figure
+from emul.record.report.drawing import Choice, slugs
+from emul.record.report.files import write_figures
 from emul.record.report.page import Part
+from emul.record.report.phases import bytes_by_phase, phases, side_by_side
+from emul.record.report.sequence import message_sequence, sequences, shown_sequence
 from emul.record.report.study import Member, Study
-from emul.record.report.topology import network_map
+from emul.record.report.topology import crowded, network_map
 from emul.record.summary import parameter_columns
 
 SPACE_TIME_ROWS = 100_000       # of all space-time diagrams of a page together: about 3 MB
 ATTACKED_ROWS = 200             # of an attack, at most, that a page shows
 ATTACKED_PICTURES = 48
 DETAILED = 12                   # runs, at most, that a page shows in detail
-_FILE_WIDTH, _FILE_SCALE = 760, 2
+_DIGEST = 12             # letters of a digest in a table of many runs; each run's own section has all
+PHASES = "MB by class of links, phase and direction, in the order of the protocol"
 
-METRICS = {"accuracy": "final accuracy", "virtual_s": "virtual seconds", "mb": "MB"}
 
-
-def write(path: Path | Sequence[Path], out: Path | None = None, figures_dir: Path | None = None) -> Path:
+def write(path: Path | Sequence[Path], out: Path | None = None, figures_dir: Path | None = None,
+          size: str = "page", font: str = "") -> Path:
     """Write the report of a run, a study, a directory of runs, or several runs; the file's path.
 
-    out: the file [report.html in the directory; of several runs beside the first]. figures_dir: a directory that
-    also gets every figure as PNG, SVG and CSV. Raises RecordError for what cannot be read.
+    As `emul.record.report.write`.
     """
     paths = [path] if isinstance(path, Path) else list(path)
     if not paths:
@@ -58,7 +58,7 @@ def write(path: Path | Sequence[Path], out: Path | None = None, figures_dir: Pat
     with write_atomically(out) as temporary:
         temporary.write_text(page.render(title, found, said), encoding="utf-8")
     if figures_dir is not None:
-        write_figures(figures_dir, [figure for part in found for figure in part.figures])
+        write_figures(figures_dir, [figure for part in found for figure in part.figures], size, font)
     return out
 
 
@@ -87,12 +87,11 @@ def _study(paths: list[Path]) -> Study:
 def _run_parts(run: Run) -> list[Part]:
     found = data.curve(run)
     found = found.assign(series=marked(run.label, run.summary), seed=run.summary.get("seed"))
-    learning = Part("learning", "Learning", figures.learning(found, single=True))
-    if not learning.figures:
-        learning = replace(learning, text="No accuracy and no loss were observed in this run.")
+    drawn = learning(found, single=True)
+    learnt = Part("learning", "Learning", drawn, "" if drawn else "No accuracy and no loss were observed in this run.")
     note = f"{NOTE}." if oracle_waits(run.summary) else ""
-    details = _details(run, "", SPACE_TIME_ROWS)[0]
-    return [Part("overview", "Overview", cards=_cards(run), text=note), learning, *details, *attacked(run.path),
+    details = _details(run, "", SPACE_TIME_ROWS).parts
+    return [Part("overview", "Overview", cards=_cards(run), text=note), learnt, *details, *attacked(run.path),
             *_provenance(run, "")]
 
 
@@ -113,21 +112,33 @@ def attacked(path: Path) -> list[Part]:
     return [Part("attacks", "Attacks on privacy", tables=tables, pictures=pictures)] if tables else []
 
 
-def _details(run: Run, prefix: str, budget: int) -> tuple[list[Part], pd.DataFrame, pd.DataFrame]:
-    """What is told of one run, and its bytes and computations for a comparison."""
+@dataclass(frozen=True)
+class _Detail:
+    """What is told of one run, and what of it stands beside that of others: bytes and computations."""
+
+    parts: list[Part]
+    traffic: pd.DataFrame
+    phases: pd.DataFrame
+    computing: pd.DataFrame
+
+
+def _details(run: Run, prefix: str, budget: int) -> _Detail:
     traffic, waits, computing = data.traffic(run), data.waits(run), data.computing(run)
+    by_phase = phases(run)
     parts = []
     if len(traffic):
         parts.append(Part("bytes", "Bytes", [figures.bytes_by_type(traffic), figures.bytes_by_link(traffic)],
+                          tables=[(PHASES, by_phase)],
                           text=declared_text(run.summary.get("bytes_declared", {}), "B", "were declared, not carried")))
-    network = [figures.topology(network_map(run))]
+    drawn = network_map(run)
+    network = [figures.topology(drawn), *([figures.matrix(drawn)] if crowded(drawn) else [])]
     losses = data.losses(run)
     if len(losses):
         network.append(figures.outages(losses))
     parts.append(Part("network", "Network", network))
     rounds = spacetime.space_time(run, waits, budget)
     if rounds.rounds:
-        parts.append(Part("rounds", "A round in space and time", [figures.space_time(rounds)], rounds=rounds))
+        parts.append(_rounds(run, rounds))
     if run.summary["messages_rejected"]:
         parts.append(rejected(run.summary))
     slow = [figures.waiting(data.states(run, waits))]
@@ -142,7 +153,16 @@ def _details(run: Run, prefix: str, budget: int) -> tuple[list[Part], pd.DataFra
     if len(theory):
         parts.append(Part("theory", "Theory beside measurement", tables=[("", theory)],
                           text="What the scheme's analysis says of this network, and what this run measured."))
-    return [_prefixed(part, prefix) for part in parts], traffic, computing
+    return _Detail([_prefixed(part, prefix) for part in parts], traffic, by_phase, computing)
+
+
+def _rounds(run: Run, found: spacetime.SpaceTime) -> Part:
+    """One round, of which the reader chooses the number: in space and time, and as a sequence of messages."""
+    orders = sequences(run, [one.number for one in found.rounds])
+    choice = Choice([one.label for one in found.rounds], found.first, [
+        [figures.shown_round(one) for one in found.rounds], [shown_sequence(one) for one in orders]])
+    drawn = [figures.space_time(found), message_sequence(orders[found.first])]
+    return Part("rounds", "A round in space and time", drawn, choice=choice)
 
 
 def rejected(summary: Mapping[str, Any]) -> Part:
@@ -272,62 +292,53 @@ def _study_parts(found: Study) -> list[Part]:
     detailed = shown[:DETAILED]
     budget = SPACE_TIME_ROWS // max(len(detailed), 1)
     details: list[Part] = []
-    traffics: dict[str, pd.DataFrame] = {}
-    computed: dict[str, pd.DataFrame] = {}
+    told: dict[str, _Detail] = {}
     curves: list[pd.DataFrame] = []
     opened = {member.path for member in detailed}
     for member, prefix in zip(detailed, slugs([m.series for m in detailed]), strict=True):
         run = data.open_run(member.path)
-        parts, traffics[member.series], computed[member.series] = _details(run, prefix, budget)
+        told[member.series] = _details(run, prefix, budget)
         details.append(Part(prefix, f"{member.series}{_of_seed(found, member)}", group=[
-            Part(f"{prefix}-overview", "Overview", cards=_cards(run)), *parts, *_provenance(run, prefix)]))
+            Part(f"{prefix}-overview", "Overview", cards=_cards(run)), *told[member.series].parts,
+            *_provenance(run, prefix)]))
         curves.append(_labelled(data.curve(run), member))
     if found.curves is None and found.kind == "runs":           # those of the other seeds, too
         curves += [_labelled(data.curve(data.open_run(m.path)), m) for m in found.members if m.path not in opened]
-    learning = found.curves.rename(columns={"scheme": "series"}) if found.curves is not None else pd.concat(curves)
-    parts = [Part("overview", "Overview", text=_about(found), tables=[("", overview(found)), *_failures(found)])]
-    drawn = figures.learning(learning)
-    text = "" if drawn else "No accuracy and no loss were observed."
-    if found.kind == "sweep" and drawn:
-        text = "One run of each scheme, the first of its cells."
-    parts.append(Part("learning", "Learning", drawn, text=text))
+    parts = [Part("overview", "Overview", text=_about(found), tables=[("", overview(found)), *_failures(found)]),
+             _learning(found, curves)]
     if found.differences is not None and len(found.differences):
         parts.append(Part("differences", "Differences between schemes", figures.differences(found.differences),
                           tables=[("All differences", found.differences)],
                           text="Means of the differences on the same seeds, where every scheme met the same "
                                "realisation of the network; a bar is the table's interval, where one could be had."))
-    grid = sweep_figures(found)
-    if grid:
-        parts.append(Part("grid", "What the grid's values do", grid))
-    if traffics:
-        side = [figures.bytes_by_run(traffics)]
-        if any(len(c) for c in computed.values()):
-            side.append(figures.computing_by_run({k: c for k, c in computed.items() if len(c)}))
-        parts.append(Part("cost", "Costs side by side", side, text=_first_seeds(found)))
+    if values := grid.sweep_figures(found):
+        parts.append(Part("grid", "What the grid's values do", values))
+    parts.append(_costs(told, _first_seeds(found)))
     left = len(shown) - len(detailed)
     parts.append(Part("runs", "Runs in detail", group=details, text="One run of each scheme."
                       + (f" {left} more are not shown; `emul report RUN` shows one." if left else "")))
     return parts
 
 
-def slug(text: str) -> str:
-    """Lower-case letters and digits with dashes between them, for names of files and anchors; "run" where nothing is
-    left."""
-    return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-").lower() or "run"
+def _learning(found: Study, read: list[pd.DataFrame]) -> Part:
+    """Curves: of a sweep by the grid's values, of a comparison with its target, else of `read`."""
+    if found.kind == "sweep":
+        drawn, text = grid.curves_by_value(found)
+    else:
+        curves = found.curves.rename(columns={"scheme": "series"}) if found.curves is not None else pd.concat(read)
+        drawn, text = learning(curves, target=found.target), ""
+    return Part("learning", "Learning", drawn, text if drawn else "No accuracy and no loss were observed.")
 
 
-def slugs(names: Sequence[str]) -> list[str]:
-    """A slug for each name, no two alike.
-
-    >>> slugs(["a b", "A-b", "c"])
-    ['a-b', 'a-b-2', 'c']
-    """
-    found: list[str] = []
-    for name in names:
-        first = slug(name)
-        more = (f"{first}-{k}" for k in itertools.count(2))
-        found.append(first if first not in found else next(one for one in more if one not in found))
-    return found
+def _costs(told: Mapping[str, _Detail], text: str) -> Part:
+    """Bytes and computing of several runs side by side."""
+    drawn = [figures.bytes_by_run({name: one.traffic for name, one in told.items()})]
+    if computed := {name: one.computing for name, one in told.items() if len(one.computing)}:
+        drawn.append(figures.computing_by_run(computed))
+    sent = side_by_side({name: one.phases for name, one in told.items()})
+    if not len(sent):
+        return Part("cost", "Costs side by side", drawn, text=text)
+    return Part("cost", "Costs side by side", [*drawn, bytes_by_phase(sent)], text=text, tables=[(PHASES, sent)])
 
 
 def _of_seed(found: Study, member: Member) -> str:
@@ -373,7 +384,8 @@ def overview(found: Study) -> pd.DataFrame:
     parameters = {name if short[name] in taken else short[name]: [_cell(value) for value in values]
                   for name, values in given.items()}
     nothing = [name for name in ("waits that know fates", "rejected") if not results[name].any()]
-    return results.assign(**parameters, digest=[m.summary["digest"] for m in found.members]).drop(columns=nothing)
+    digests = [str(m.summary["digest"])[:_DIGEST] for m in found.members]
+    return results.assign(**parameters, digest=digests).drop(columns=nothing)
 
 
 def _cell(value: Any) -> Any:
@@ -387,51 +399,3 @@ def _failures(found: Study) -> list[tuple[str, pd.DataFrame]]:
     rows = [{k: v if isinstance(v, (str, int, float)) or v is None else str(v) for k, v in entry.items()}
             for entry in found.failed]
     return [("Failed", pd.DataFrame(rows))]
-
-
-def sweep_figures(found: Study) -> list[Figure]:
-    """A figure for every parameter of the grid that has two values at least, and every metric."""
-    table = overview(found).rename(columns={"scheme": "series"})
-    varied = [name for name in dict.fromkeys(k for m in found.members for k in m.values)
-              if table[name].map(str).nunique() > 1]
-    drawn = []
-    for name in varied:
-        value = table[name]
-        numbers = value.dropna().map(_number).all()
-        frame = table.assign(value=value.astype(float) if numbers else value.map(str).where(value.notna()))
-        others = [v for v in varied if v != name]
-        drawn += [figures.sweep(frame, name, metric, title, others) for metric, title in METRICS.items()
-                  if frame[metric].notna().any()]
-    return drawn
-
-
-# --- files ----------------------------------------------------------------------------------------------------------
-
-def write_figures(folder: Path, drawn: Sequence[Figure]) -> None:
-    """Every figure as KEY.png, KEY.svg (light) and KEY.csv."""
-    import vl_convert
-
-    folder.mkdir(parents=True, exist_ok=True)
-    for figure in drawn:
-        spec = vega_lite(figure)
-        svg = vl_convert.vegalite_to_svg(spec)
-        (folder / f"{figure.key}.svg").write_text(svg, encoding="utf-8")
-        (folder / f"{figure.key}.png").write_bytes(vl_convert.svg_to_png(svg, scale=_FILE_SCALE))
-        figure.table.to_csv(folder / f"{figure.key}.csv", index=False)
-        for name, frame in figure.more.items():
-            frame.to_csv(folder / f"{figure.key}-{name}.csv", index=False)
-
-
-def vega_lite(figure: Figure) -> dict[str, Any]:
-    """The figure as a Vega-Lite specification that stands alone, in light colours."""
-    spec = figure.spec() | {"width": _FILE_WIDTH, "autosize": {"type": "pad"}}
-    spec["config"] = palette.CONFIG | {"background": palette.LIGHT["page"]}
-    tokens = {**palette.LIGHT, **figure.tokens}
-    return palette.fill(spec, tokens) | {"datasets": {name: records(f) for name, f in figure.frames.items()}}
-
-
-def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as plain values; what is not finite, or missing, becomes null."""
-    plain = frame.astype(object).where(frame.notna(), None)
-    return [{k: v.item() if isinstance(v, np.generic) else v for k, v in row.items()}
-            for row in plain.to_dict("records")]

@@ -123,13 +123,26 @@ def curve(run: Run) -> pd.DataFrame:
     virtual_s: when the last deciding node left it. mb: 10^6 bytes of all that was sent until then. Values are means
     over the deciding nodes.
     """
-    seen = [name for name in ("accuracy", "loss") if name in run.rounds]
-    left = run.rounds.dropna(subset=seen, how="all") if seen else run.rounds.iloc[:0]
-    found = left.groupby("round").agg({"left_ns": "max", **dict.fromkeys(seen, "mean")}).reset_index()
-    left_ns = found.pop("left_ns").fillna(run.end_ns).to_numpy(np.int64)
-    found.insert(1, "virtual_s", left_ns / 1e9)
+    found, left_ns = _seen(run.rounds, run.end_ns)
     found.insert(2, "mb", sent_until(run, left_ns) / 1e6)
     return found
+
+
+def observed(path: Path) -> pd.DataFrame:
+    """The same without bytes, of a run that has ended; its journal is not read. Raises RecordError."""
+    rundir.check_seal(path, (rundir.SUMMARY, "rounds.parquet"))
+    end_ns = round(rundir.read_json(path / rundir.SUMMARY)["virtual_seconds"] * 1e9)
+    return _seen(read_table(path / "rounds.parquet").to_pandas(), end_ns)[0]
+
+
+def _seen(rounds: pd.DataFrame, end_ns: int) -> tuple[pd.DataFrame, np.ndarray]:
+    """round, virtual_s and values of rounds that were observed; when they were left, ns."""
+    seen = [name for name in ("accuracy", "loss") if name in rounds]
+    left = rounds.dropna(subset=seen, how="all") if seen else rounds.iloc[:0]
+    found = left.groupby("round").agg({"left_ns": "max", **dict.fromkeys(seen, "mean")}).reset_index()
+    left_ns = found.pop("left_ns").fillna(end_ns).to_numpy(np.int64)
+    found.insert(1, "virtual_s", left_ns / 1e9)
+    return found, left_ns
 
 
 def sent_until(run: Run, times_ns: np.ndarray) -> np.ndarray:
@@ -170,12 +183,12 @@ def resent(run: Run) -> Offers:
     return Offers(_place(run, again["source"], again["seq"]), again["vertex"], again["next"], again["bytes"])
 
 
-def traffic(run: Run) -> pd.DataFrame:
+def traffic(run: Run, by_round: bool = False) -> pd.DataFrame:
     """Bytes by link, type, direction (role to role, end to end) and kind: from, to, type, direction, kind, bytes.
 
     kind: `retransmitted`: sent again by a reliable link; of what was sent once `lost` if the copy was lost on any
     hop, `wasted` if it came late, came to a node that had ended, or was rejected or never read, and else `first`. Its
-    sum is that of `wire_bytes`.
+    sum is that of `wire_bytes`. by_round: apart, too, by `scoped`, whether the message belongs to a round.
     """
     m, o, again = run.messages, offers(run), resent(run)
     roles = list(dict.fromkeys(run.roles))
@@ -186,7 +199,8 @@ def traffic(run: Run) -> pd.DataFrame:
     copy, vertex, following, size = (np.concatenate([getattr(o, f), getattr(again, f)])
                                      for f in ("copy", "vertex", "next", "wire"))
     kind = np.concatenate([fate[o.copy], np.full(len(again.copy), KINDS.index("retransmitted"))])
-    key = np.stack([vertex, following, m.kind[copy], role[m.source[copy]], role[m.target[copy]], kind])
+    key = np.stack([vertex, following, m.kind[copy], role[m.source[copy]], role[m.target[copy]], kind,
+                    m.round[copy] > 0 if by_round else np.zeros(len(copy), np.int64)])
     keys, place = np.unique(key, axis=1, return_inverse=True)
     total = np.zeros(keys.shape[1], np.int64)
     np.add.at(total, place.reshape(-1), size)
@@ -197,7 +211,7 @@ def traffic(run: Run) -> pd.DataFrame:
     return pd.DataFrame({
         "from": text(run.vertices, keys[0]), "to": text(run.vertices, keys[1]), "type": text(m.kinds, keys[2]),
         "direction": text(roles, keys[3]) + " → " + text(roles, keys[4]), "kind": text(list(KINDS), keys[5]),
-        "bytes": total})
+        "bytes": total, **({"scoped": keys[6] > 0} if by_round else {})})
 
 
 def links(run: Run) -> pd.DataFrame:

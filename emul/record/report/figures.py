@@ -1,13 +1,9 @@
 """The figures of a report: one function a figure, from frames to an Altair chart.
 
-A chart refers to its data by name, so that the page can hold them packed and a round can be exchanged for another.
-Colours are tokens of `emul.record.report.palette`.
+`emul.record.report.drawing` has what they are made of, `curves` those of learning.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass, field
-from typing import Any
 
 import altair as alt
 import numpy as np
@@ -15,164 +11,19 @@ import pandas as pd
 
 from emul.record.report import palette
 from emul.record.report.data import KINDS, STATES
+from emul.record.report.drawing import KIND_COLOURS, Figure, Shown, amount, byte_unit, coloured, named, whole
 from emul.record.report.spacetime import FATES, Round, SpaceTime
 from emul.record.report.topology import RELAY, Map
 
 _LINKS, _NODES, _CAUSES, _LOSSY = 20, 24, 14, 30        # rows that a figure shows, at most
 _BYTES_ROWS = 4000
-_POINTS, _BINS = 400, 100                               # of a curve; of rounds on an axis
+_BINS = 100                                             # of rounds on an axis
 _BAR = 22                                               # pixels a bar
-_MARKED = 60                                            # points of a curve, at most, that are drawn as points
 
-_KIND_COLOURS = ["$s1", "$s4", "$late", "$lost"]
 _STATE_COLOURS = ["$s1", "$wait", "$between", "$down"]
 _FATE_COLOURS = ["$delivered", "$late", "$lost", "$ended", "$s6", "$rejected", "$flight"]
 _TWO = alt.Legend(columns=2, title=None)
 _CROSS = "M-0.8,-0.8L0.8,0.8M0.8,-0.8L-0.8,0.8"
-_DASHES = [[1, 0], [7, 3], [2, 2], [9, 3, 2, 3], [4, 4]]
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A chart with all that a page, a file and a reader without eyes need.
-
-    key: its name in file names and links. text: what it shows and how to read it. words: what is to be seen in it.
-    frames: the data it names. table: the same for readers and for CSV. tokens: what it is filled with besides colours.
-    least_width: px, below which it scrolls. more: further data, by name, for files.
-    """
-
-    key: str
-    title: str
-    text: str
-    words: str
-    chart: alt.TopLevelMixin
-    frames: dict[str, pd.DataFrame]
-    table: pd.DataFrame
-    tokens: dict[str, Any] = field(default_factory=dict)
-    height: int | None = None
-    least_width: int = 280
-    more: dict[str, pd.DataFrame] = field(default_factory=dict)
-
-    def spec(self) -> dict[str, Any]:
-        """The chart in Vega-Lite, without its data and without addresses of schemas."""
-        spec = self.chart.to_dict()
-        for key in ("$schema", "datasets", "config"):
-            spec.pop(key, None)
-        if self.height is not None:
-            spec["height"] = self.height
-        return spec
-
-
-def _data(name: str) -> alt.Chart:
-    return alt.Chart(alt.NamedData(name=name))
-
-
-def _whole(chart: Any, **size: Any) -> Any:
-    return chart.properties(width="container", autosize=alt.AutoSizeParams(type="fit-x", contains="padding"), **size)
-
-
-def _colour(field: str, domain: list[str], colours: list[str], title: str | None = None, **more: Any) -> alt.Color:
-    return alt.Color(f"{field}:N", title=title, scale=alt.Scale(domain=domain, range=colours), **more)
-
-
-def _amount(value: float, unit: str) -> str:
-    return f"{value:.4g} {unit}"
-
-
-def byte_unit(most: float) -> tuple[str, float]:
-    """The unit for an axis of bytes that goes up to `most`, and its bytes.
-
-    >>> byte_unit(14_632), byte_unit(999)
-    (('kB', 1000.0), ('B', 1.0))
-    """
-    return next(((unit, size) for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)) if most >= size), ("B", 1.0))
-
-
-# --- learning -------------------------------------------------------------------------------------------------------
-
-_AXES = {"virtual_s": ("time", "virtual seconds"), "mb": ("mb", "MB sent"), "round": ("round", "round")}
-
-
-def learning(curves: pd.DataFrame, single: bool = False) -> list[Figure]:
-    """Accuracy against virtual time, bytes and rounds, and loss against time.
-
-    curves: series, seed, round, virtual_s, mb, and accuracy, loss where they were observed.
-    """
-    wanted = [("accuracy", x) for x in _AXES] + [("loss", "virtual_s")]
-    return [_curve(curves, y, x, single) for y, x in wanted if y in curves and curves[y].notna().any()]
-
-
-def _curve(curves: pd.DataFrame, y: str, x: str, single: bool) -> Figure:
-    short, x_title = _AXES[x]
-    columns = ["series", "seed", *dict.fromkeys([x, "round", "virtual_s", "mb"]), y]
-    known = curves.dropna(subset=[y])[columns].sort_values(["series", "seed", x], ignore_index=True)
-    lines = pd.concat([_thinned(part) for _, part in known.groupby(["series", "seed"], sort=False, dropna=False)])
-    spread = spread_of(known, x, y)
-    series = [name for name in dict.fromkeys(curves["series"]) if name in set(known["series"])]
-    many = set(spread["series"]) if len(spread) else set()
-    axis = alt.X(f"{x}:Q", title=x_title, axis=alt.Axis(tickMinStep=1) if x == "round" else alt.Axis())
-    legend = None if single or len(series) == 1 else alt.Legend(columns=3, symbolOpacity=1, symbolType="stroke",
-                                                                        symbolStrokeWidth=2.4)
-    colour = alt.Color("series:N", title=None, legend=legend,
-                       scale=alt.Scale(domain=series, range=palette.series(len(series))))
-    dash = alt.StrokeDash("series:N", title=None, legend=legend,
-                          scale=alt.Scale(domain=series, range=[_DASHES[i % len(_DASHES)] for i in range(len(series))]))
-    value = alt.Y(f"{y}:Q", title=y, scale=alt.Scale(zero=False))
-    base = _data("lines").encode(
-        x=axis, y=value, color=colour, detail="seed:N",
-        tooltip=[alt.Tooltip("series:N", title="run"), "seed:N", alt.Tooltip("round:Q"),
-                 alt.Tooltip("virtual_s:Q", title="virtual s", format=".3f"),
-                 alt.Tooltip("mb:Q", title="MB", format=",.2f"), alt.Tooltip(f"{y}:Q", format=".4f")])
-    frames = {"lines": lines}
-    if many:
-        frames["spread"] = spread
-        over = _data("spread").encode(x=axis, color=colour)
-        chart = (over.mark_area(opacity=0.18, interpolate="linear").encode(y=alt.Y("low:Q", title=y), y2="high:Q")
-                 + base.mark_line(strokeWidth=0.8, opacity=0.4)
-                 + over.mark_line(strokeWidth=2.4).encode(y="mean:Q", strokeDash=dash))
-    else:
-        chart = base.mark_line(strokeWidth=2.2).encode(strokeDash=dash)
-        points = lines if lines.groupby("series").size().max() <= _MARKED else lines.groupby("series").tail(1)
-        frames["points"] = points
-        chart += base.mark_point(filled=True, size=22, opacity=1).properties(data=alt.NamedData(name="points"))
-    last = known.groupby("series", sort=False).tail(1)
-    ends = "; ".join(f"{row['series']} ends at {row[y]:.3f}" for _, row in last.iterrows()) if not many else "; ".join(
-        f"{name}: mean {part['mean'].iloc[-1]:.3f} at the end of the common range"
-        for name, part in spread.groupby("series", sort=False))
-    text = f"{y.capitalize()} of the model after each round"
-    text += {"virtual_s": ", when the last deciding node had left it.",
-             "mb": ", against the bytes sent until then, on all links (1 MB = 10⁶ B).", "round": "."}[x]
-    if many:
-        text += " Thick: mean over seeds, as far as every seed has got; band: least and largest; thin: single seeds."
-    return Figure(f"{y}-{short}", f"{y.capitalize()} against {x_title}", text,
-                  f"Line chart of {y} against {x_title}. {ends}.", _whole(chart, height=230), frames, known)
-
-
-def _thinned(part: pd.DataFrame) -> pd.DataFrame:
-    if len(part) <= _POINTS:
-        return part
-    return part.iloc[np.unique(np.linspace(0, len(part) - 1, _POINTS).round().astype(int))]
-
-
-def spread_of(known: pd.DataFrame, x: str, y: str, points: int = 120) -> pd.DataFrame:
-    """series, x, mean, low, high over seeds, where every seed has a value; only of series with several seeds.
-
-    Between two observations a seed keeps the last one: a model is as good as when it was last made.
-    """
-    found = []
-    for name, part in known.groupby("series", sort=False):
-        seeds = [one for _, one in part.groupby("seed")]
-        if len(seeds) < 2:
-            continue
-        begin, end = max(s[x].min() for s in seeds), min(s[x].max() for s in seeds)
-        if end < begin:
-            continue
-        grid = (np.arange(begin, end + 1) if x == "round" and end - begin < points
-                else np.linspace(begin, end, points))
-        values = np.stack([s[y].to_numpy()[np.searchsorted(s[x].to_numpy(), grid, side="right") - 1] for s in seeds])
-        found.append(pd.DataFrame({"series": name, x: grid, "mean": values.mean(0), "low": values.min(0),
-                                   "high": values.max(0)}))
-    return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=["series", x, "mean", "low", "high"])
 
 
 # --- bytes ----------------------------------------------------------------------------------------------------------
@@ -190,17 +41,17 @@ def bytes_by_type(traffic: pd.DataFrame) -> Figure:
     found = found.assign(size=found["bytes"] / factor,
                          rank=found["kind"].map({kind: i for i, kind in enumerate(KINDS)}))
     order = found.groupby("message")["bytes"].sum().sort_values(ascending=False).index.tolist()
-    chart = _data("bytes").mark_bar().encode(
+    chart = named("bytes").mark_bar().encode(
         y=alt.Y("message:N", title=None, sort=order, axis=alt.Axis(labelLimit=220)),
         x=alt.X("size:Q", title=f"{unit} on all links"),
-        color=_colour("kind", list(KINDS), _KIND_COLOURS, legend=_TWO), order=alt.Order("rank:Q"),
+        color=coloured("kind", list(KINDS), KIND_COLOURS, legend=_TWO), order=alt.Order("rank:Q"),
         tooltip=["type:N", "direction:N", "kind:N", alt.Tooltip("size:Q", title=unit, format=",.4~f")])
     kinds = traffic.groupby("kind")["bytes"].sum()
     said = ", ".join(f"{kinds[k] / 1e6:.4g} MB {k}" for k in KINDS if k in kinds)
     return Figure("bytes-by-type", "Bytes by message type and direction",
                   f"All bytes on all links, overhead included. {_MEANING}",
                   f"Stacked bars of bytes by message type: {said or 'nothing was sent'}.",
-                  _whole(chart, height=_BAR * max(len(order), 2)), {"bytes": found},
+                  whole(chart, height=_BAR * max(len(order), 2)), {"bytes": found},
                   found[["type", "direction", "kind", "bytes"]].sort_values("bytes", ascending=False), least_width=330)
 
 
@@ -219,7 +70,7 @@ def bytes_by_link(traffic: pd.DataFrame) -> Figure:
     by_type, by_way = (
         alt.param(name=name, value="all", bind=alt.binding_select(options=["all", *options], name=label))
         for name, options, label in (("type", types, "message type "), ("way", directions, "direction ")))
-    chart = (_data("bytes").transform_filter("type == 'all' || datum.type == type")
+    chart = (named("bytes").transform_filter("type == 'all' || datum.type == type")
              .transform_filter("way == 'all' || datum.direction == way")
              .transform_joinaggregate(total="sum(size)", groupby=["link"])
              .transform_window(place="dense_rank()", sort=[alt.SortField("total", order="descending"),
@@ -228,16 +79,16 @@ def bytes_by_link(traffic: pd.DataFrame) -> Figure:
              .mark_bar().encode(
                  y=alt.Y("link:N", title=None, sort=alt.SortField("place"), axis=alt.Axis(labelLimit=220)),
                  x=alt.X("sum(size):Q", title=f"{unit} offered to the link"),
-                 color=_colour("kind", list(KINDS), _KIND_COLOURS, legend=_TWO), order=alt.Order("rank:Q"),
+                 color=coloured("kind", list(KINDS), KIND_COLOURS, legend=_TWO), order=alt.Order("rank:Q"),
                  tooltip=["link:N", "kind:N", alt.Tooltip("sum(size):Q", title=unit, format=",.4~f")])
              .add_params(by_type, by_way))
     cut = "" if len(total) <= _LINKS else f" The {_LINKS} links with the most bytes of {len(total):,}."
     if len(full) > _BYTES_ROWS:
         cut += " A type or direction is chosen among the links with the most bytes in all."
-    busiest = f"{total.index[0]} with {_amount(total.iloc[0] / 1e6, 'MB')}" if len(total) else "none"
+    busiest = f"{total.index[0]} with {amount(total.iloc[0] / 1e6, 'MB')}" if len(total) else "none"
     return Figure("bytes-by-link", "Bytes by link", f"Each direction of a link is a link. {_MEANING}{cut}",
                   f"Stacked bars of bytes by link. Busiest: {busiest}.",
-                  _whole(chart, height=_BAR * max(2, min(len(total), _LINKS))), {"bytes": kept},
+                  whole(chart, height=_BAR * max(2, min(len(total), _LINKS))), {"bytes": kept},
                   full[["from", "to", "type", "direction", "kind", "bytes"]], least_width=330)
 
 
@@ -247,13 +98,14 @@ def bytes_by_run(traffics: dict[str, pd.DataFrame]) -> Figure:
                        for name, t in traffics.items()], ignore_index=True)
     unit, factor = byte_unit(max(t["bytes"].sum() for t in traffics.values()))
     found = found.assign(size=found["bytes"] / factor, rank=found["kind"].map({k: i for i, k in enumerate(KINDS)}))
-    chart = _data("bytes").mark_bar().encode(
+    chart = named("bytes").mark_bar().encode(
         y=alt.Y("run:N", title=None, sort=list(traffics), axis=alt.Axis(labelLimit=220)),
-        x=alt.X("size:Q", title=f"{unit} on all links"), color=_colour("kind", list(KINDS), _KIND_COLOURS, legend=_TWO),
-        order=alt.Order("rank:Q"), tooltip=["run:N", "kind:N", alt.Tooltip("size:Q", title=unit, format=",.4~f")])
+        x=alt.X("size:Q", title=f"{unit} on all links"), order=alt.Order("rank:Q"),
+        color=coloured("kind", list(KINDS), KIND_COLOURS, legend=_TWO),
+        tooltip=["run:N", "kind:N", alt.Tooltip("size:Q", title=unit, format=",.4~f")])
     said = "; ".join(f"{name} {t['bytes'].sum() / 1e6:.4g} MB" for name, t in traffics.items())
     return Figure("bytes-by-run", "Bytes side by side", f"All bytes on all links. {_MEANING}",
-                  f"Stacked bars of bytes by run: {said}.", _whole(chart, height=_BAR * max(len(traffics), 2)),
+                  f"Stacked bars of bytes by run: {said}.", whole(chart, height=_BAR * max(len(traffics), 2)),
                   {"bytes": found}, found[["run", "kind", "bytes"]], least_width=320)
 
 
@@ -271,7 +123,7 @@ def topology(found: Map) -> Figure:
     worst = max(0.01, float(busy["loss"].max())) if len(busy) else 0.01
     most = float(busy["load"].max()) if len(busy) else 1.0
     widest = float(np.clip(36 / max(len(busy), 1) ** 0.5, 1.5, 7))          # px: many lines must be thin
-    lines = _data("edges").mark_rule(strokeCap="round").encode(
+    lines = named("edges").mark_rule(strokeCap="round").encode(
         x=x, y=y, x2="x2:Q", y2="y2:Q",
         strokeWidth=alt.StrokeWidth("load:Q", title=unit, scale=alt.Scale(domain=[0, most], range=[0, widest]),
                                     legend=alt.Legend(symbolStrokeColor="$muted", tickCount=3, format=".3~g")),
@@ -280,17 +132,17 @@ def topology(found: Map) -> Figure:
         tooltip=["from:N", "to:N", alt.Tooltip("load:Q", title=unit, format=",.4~f"),
                  alt.Tooltip("copies:Q", format=","), alt.Tooltip("lost:Q", format=","),
                  alt.Tooltip("loss:Q", title="share lost", format=".1%")])
-    idle = _data("quiet").mark_rule(color="$line", strokeWidth=1, strokeDash=[3, 3]).encode(
+    idle = named("quiet").mark_rule(color="$line", strokeWidth=1, strokeDash=[3, 3]).encode(
         x=x, y=y, x2="x2:Q", y2="y2:Q", tooltip=["from:N", "to:N"])
     shapes = ["square", "circle", "diamond", "triangle-up", "cross", "triangle-down"]
-    dots = _data("vertices").mark_point(filled=True, opacity=1, stroke="$page", strokeWidth=1.5).encode(
+    dots = named("vertices").mark_point(filled=True, opacity=1, stroke="$page", strokeWidth=1.5).encode(
         x=x, y=y, shape=alt.Shape("role:N", title="role", scale=alt.Scale(
             domain=roles, range=[shapes[i % len(shapes)] for i in range(len(roles))])),
         size=alt.Size("size:Q", legend=None, scale=alt.Scale(type="sqrt", domain=[1, max(2, int(v["size"].max()))],
                                                              range=[130, 1400])),
         fill=alt.Fill("role:N", title="role", scale=alt.Scale(domain=roles, range=colours)),
         tooltip=["name:N", "role:N", alt.Tooltip("size:Q", title="vertices")])
-    label = _data("vertices").encode(x=x, y=y, text="label:N")
+    label = named("vertices").encode(x=x, y=y, text="label:N")
     up = -14 if v["size"].max() == 1 else -26
     names = (label.mark_text(dy=up, fontSize=11, stroke="$card", strokeWidth=4, strokeJoin="round", aria=False)
              + label.mark_text(dy=up, fontSize=11))
@@ -303,10 +155,37 @@ def topology(found: Map) -> Figure:
                   f"to it; the redder, the larger the share of copies that it lost. {found.text}",
                   f"Map of {int(v['size'].sum()):,} vertices and {len(e):,} directed links. "
                   + (f"Most lossy: {said}." if said else "No link lost anything."),
-                  _whole(chart, height=int(np.clip(620 * found.aspect, 320, 560))),
+                  whole(chart, height=int(np.clip(620 * found.aspect, 320, 560))),
                   {"vertices": v, "edges": busy, **({"quiet": quiet} if len(quiet) else {})},
                   e.sort_values("bytes", ascending=False)[["from", "to", "bytes", "copies", "lost", "loss"]],
-                  least_width=330 if len(v) <= 30 else 560)
+                  least_width=330 if len(v) <= 30 else 560, elastic=True)
+
+
+def matrix(found: Map) -> Figure:
+    """What every link carried and lost, from vertex to vertex: for networks whose map is full of lines."""
+    e = found.edges[found.edges["bytes"] > 0]
+    unit, factor = byte_unit(e["bytes"].max())
+    names = found.vertices["name"].tolist()
+    worst = max(0.01, float(e["loss"].max()))
+    chart = named("links").mark_square(opacity=1).encode(
+        x=alt.X("to:N", title="to", sort=names, scale=alt.Scale(domain=names), axis=alt.Axis(labelAngle=-60)),
+        y=alt.Y("from:N", title="from", sort=names, scale=alt.Scale(domain=names)),
+        size=alt.Size("load:Q", title=unit,
+                      scale=alt.Scale(domain=[0, float(e["bytes"].max() / factor)], range=[0, 220]),
+                      legend=alt.Legend(symbolFillColor="$muted", symbolStrokeWidth=0, tickCount=2, format=".3~g")),
+        color=alt.Color("loss:Q", title="copies lost", scale=alt.Scale(domain=[0, worst], range=["$clean", "$lost"]),
+                        legend=alt.Legend(format=".0%", gradientLength=120, tickCount=2)),
+        tooltip=["from:N", "to:N", alt.Tooltip("load:Q", title=unit, format=",.4~f"),
+                 alt.Tooltip("copies:Q", format=","), alt.Tooltip("lost:Q", format=","),
+                 alt.Tooltip("loss:Q", title="share lost", format=".1%")])
+    top = e.sort_values("loss", ascending=False).iloc[0]
+    return Figure("links", "What each link carried and lost",
+                  "A square is one direction of a link: the larger, the more bytes were offered to it; the redder, the "
+                  "larger the share of copies that it lost.",
+                  f"Matrix of {len(e):,} links. Most lossy: {top['from']}→{top['to']} with {top['loss']:.0%}.",
+                  whole(chart, height=16 * max(6, len(names))), {"links": e.assign(load=e["bytes"] / factor)},
+                  e.sort_values("bytes", ascending=False)[["from", "to", "bytes", "copies", "lost", "loss"]],
+                  least_width=340)
 
 
 def outages(losses: pd.DataFrame) -> Figure:
@@ -315,7 +194,7 @@ def outages(losses: pd.DataFrame) -> Figure:
     kept = losses[losses["link"].isin(total.index[:_LOSSY])]
     kept, width = binned(kept, ["link"], {"copies": "sum", "lost": "sum"})
     kept = kept.assign(share=kept["lost"] / kept["copies"], begin=kept["round"] - 0.5, until=kept["until"] - 0.5)
-    chart = _data("losses").mark_rect(stroke="$card", strokeWidth=0.5).encode(
+    chart = named("losses").mark_rect(stroke="$card", strokeWidth=0.5).encode(
         x=alt.X("begin:Q", title="round", axis=alt.Axis(tickMinStep=1, grid=False),
                 scale=alt.Scale(nice=False, zero=False)), x2="until:Q",
         y=alt.Y("link:N", title=None, sort=total.index[:_LOSSY].tolist(), axis=alt.Axis(labelLimit=220)),
@@ -329,7 +208,7 @@ def outages(losses: pd.DataFrame) -> Figure:
                   f"rounds); an empty cell: none was. Links that lost nothing are left out.{cut}",
                   f"Heat map of losses. {len(total):,} links lost {int(total.sum()):,} copies, most "
                   f"{total.index[0]} with {int(total.iloc[0]):,}.",
-                  _whole(chart, height=18 * max(2, min(len(total), _LOSSY))), {"losses": kept}, losses,
+                  whole(chart, height=18 * max(2, min(len(total), _LOSSY))), {"losses": kept}, losses,
                   least_width=340)
 
 
@@ -347,13 +226,14 @@ def binned(frame: pd.DataFrame, by: list[str], how: dict[str, str]) -> tuple[pd.
 def space_time(found: SpaceTime) -> Figure:
     """One round; the page exchanges its data when another is picked."""
     first = found.rounds[found.first]
+    shown = shown_round(first)
     labels = found.labels
     name = "lanes[datum.lane]"
     scale = alt.Scale(domain=["$ydomain"], nice=False)
     x = alt.X("x:Q", title="$xtitle", scale=alt.Scale(domain=["$xdomain"], nice=False))
 
     def boxes(data: str, half: float) -> alt.Chart:
-        return (_data(data).transform_calculate(ya=f"datum.lane - {half}", yb=f"datum.lane + {half}", node=name,
+        return (named(data).transform_calculate(ya=f"datum.lane - {half}", yb=f"datum.lane + {half}", node=name,
                                                 took="datum.x2 - datum.x").mark_rect())
 
     axis = alt.Axis(values=["$ticks"], labelExpr="lanes[datum.value]", grid=True, domain=False, ticks=False)
@@ -364,16 +244,16 @@ def space_time(found: SpaceTime) -> Figure:
         yb="datum.lane + (datum.state == 'away' ? 0.45 : 0.07)").encode(
         x=x, x2="x2:Q", y=y, y2="yb:Q",
         opacity=alt.condition("datum.state == 'away'", alt.value(0.3), alt.value(1)),
-        color=_colour("state", [*STATES[1:], "away"], [*_STATE_COLOURS[1:], "$late"], "not computing",
+        color=coloured("state", [*STATES[1:], "away"], [*_STATE_COLOURS[1:], "$late"], "not computing",
                       legend=alt.Legend(columns=2)),
         tooltip=["node:N", "state:N", *span])
     work = boxes("computations", 0.3).encode(
-        x=x, x2="x2:Q", y=y, y2="yb:Q", color=_colour("label", labels, palette.series(len(labels)), "computing",
+        x=x, x2="x2:Q", y=y, y2="yb:Q", color=coloured("label", labels, palette.series(len(labels)), "computing",
                                          legend=alt.Legend(columns=max(1, -(-len(labels) // 2)))),
         tooltip=["node:N", "label:N", *span])
     fates, legend = list(FATES), alt.Legend(symbolStrokeWidth=2, columns=4)
-    colour = _colour("fate", fates, _FATE_COLOURS, "messages", legend=legend)
-    copies = _data("messages").transform_calculate(source="lanes[datum.y]", to="lanes[datum.target]",
+    colour = coloured("fate", fates, _FATE_COLOURS, "messages", legend=legend)
+    copies = named("messages").transform_calculate(source="lanes[datum.y]", to="lanes[datum.target]",
                                                    took="datum.x2 - datum.x")
     told = ["type:N", alt.Tooltip("source:N", title="from"), "to:N", "fate:N", alt.Tooltip("bytes:Q", format=","),
             alt.Tooltip("x:Q", title="$said_sent"), alt.Tooltip("took:Q", title="$said_under_way", format=".4~g")]
@@ -389,7 +269,7 @@ def space_time(found: SpaceTime) -> Figure:
             "y2:Q", scale=scale, title=None, axis=axis), color=colour, tooltip=told,
         shape=alt.Shape("fate:N", title="messages", legend=legend, scale=alt.Scale(domain=fates, range=[
             "circle", "triangle-up", _CROSS, "square", "diamond", "triangle-down", "circle"])))
-    over = _data("marks").mark_rule(strokeDash=[2, 2], strokeWidth=1.5, color="$text").encode(
+    over = named("marks").mark_rule(strokeDash=[2, 2], strokeWidth=1.5, color="$text").encode(
         x=x, tooltip=alt.value("the last deciding node leaves the round"))
     chart = (over + work + waits + (lines + ends)).add_params(alt.param(name="lanes", value=["$lanes"])).resolve_scale(
         color="independent", shape="independent", strokeDash="independent")
@@ -400,14 +280,15 @@ def space_time(found: SpaceTime) -> Figure:
                   "when it was sent to when it arrived, a cross where it was lost (the place on its way has no "
                   "meaning). The dotted upright line: the last deciding node leaves the round. What lasts longer than "
                   f"twice the round is cut.{chosen}",
-                  first.text, _whole(chart), round_frames(first), first.nodes, first.tokens, first.height, 720,
-                  {name: f for name, f in round_frames(first).items() if name != "marks"})
+                  first.text, whole(chart), shown.frames, first.nodes, first.tokens, first.height, 720,
+                  {name: f for name, f in shown.frames.items() if name != "marks"})
 
 
-def round_frames(one: Round) -> dict[str, pd.DataFrame]:
-    """The data that the space-time diagram names, of one round."""
-    return {"computations": one.computations, "waits": one.waits, "messages": one.messages,
-            "marks": pd.DataFrame({"x": [one.tokens["left"]]})}
+def shown_round(one: Round) -> Shown:
+    """What the space-time diagram shows of one round."""
+    return Shown(one.text, one.tokens, one.height, {
+        "computations": one.computations, "waits": one.waits, "messages": one.messages,
+        "marks": pd.DataFrame({"x": [one.tokens["left"]]})}, one.nodes)
 
 
 def waiting(states: pd.DataFrame) -> Figure:
@@ -418,18 +299,18 @@ def waiting(states: pd.DataFrame) -> Figure:
     frame = states[states["node"].isin(kept)]
     frame = frame[frame["seconds"] > 0].assign(rank=frame["state"].map({s: i for i, s in enumerate(STATES)}))
     names = states.drop_duplicates("node").set_index("node")["name"]
-    chart = _data("states").mark_bar().encode(
+    chart = named("states").mark_bar().encode(
         y=alt.Y("name:N", title=None, sort=names.loc[kept].tolist()), x=alt.X("seconds:Q", title="virtual seconds"),
-        color=_colour("state", list(STATES), _STATE_COLOURS, legend=_TWO), order=alt.Order("rank:Q"),
+        color=coloured("state", list(STATES), _STATE_COLOURS, legend=_TWO), order=alt.Order("rank:Q"),
         tooltip=["name:N", "role:N", "state:N", alt.Tooltip("seconds:Q", format=",.4f")])
     cut = "" if len(order) <= _NODES else f" The {_NODES} of {len(order):,} nodes that waited longest."
-    top = f"{names.loc[order[0]]} waited longest, {_amount(wide.loc[order[0], 'waiting'], 's')}" if len(order) else ""
+    top = f"{names.loc[order[0]]} waited longest, {amount(wide.loc[order[0], 'waiting'], 's')}" if len(order) else ""
     table = wide.loc[order, list(STATES)].add_suffix("_s").reset_index()
     table.insert(1, "name", names.loc[order].to_numpy())
     return Figure("waiting", "Where the time of each node went",
                   "Waiting: for messages, or sleeping. Between rounds: for the next one to begin. What a node did "
                   f"after its role had ended is left out.{cut}", f"Stacked bars of time by node. {top}.",
-                  _whole(chart, height=_BAR * max(2, len(kept))), {"states": frame}, table, least_width=320)
+                  whole(chart, height=_BAR * max(2, len(kept))), {"states": frame}, table, least_width=320)
 
 
 _HOW = ["arrival", "loss known", "deadline", "round over", "a departure"]
@@ -445,12 +326,12 @@ def delays(found: pd.DataFrame) -> Figure:
     kept = kept.rename(columns={"decider": "waits"})
     order = [*total.index[:_CAUSES], *(["others"] if len(total) > _CAUSES else [])]
     legend = alt.Legend(columns=3)
-    chart = _data("delays").mark_point(filled=True, opacity=0.85).encode(
+    chart = named("delays").mark_point(filled=True, opacity=0.85).encode(
         x=alt.X("round:Q", title="round", axis=alt.Axis(tickMinStep=1), scale=alt.Scale(zero=False)),
         y=alt.Y("cause:N", title=None, sort=order, axis=alt.Axis(grid=True)),
         size=alt.Size("waited_s:Q", title="waited, s", scale=alt.Scale(range=[0, 320]),
                       legend=alt.Legend(tickCount=2, symbolFillColor="$muted", symbolStrokeWidth=0, format=".3~g")),
-        color=_colour("how", _HOW, _HOW_COLOURS, "ended by", legend=legend),
+        color=coloured("how", _HOW, _HOW_COLOURS, "ended by", legend=legend),
         shape=alt.Shape("how:N", title="ended by", legend=legend, scale=alt.Scale(domain=_HOW, range=_HOW_SHAPES)),
         tooltip=["round:Q", "cause:N", "how:N", "waits:Q", alt.Tooltip("waited_s:Q", format=".4f"),
                  alt.Tooltip("alone_s:Q", format=".4f")])
@@ -463,7 +344,7 @@ def delays(found: pd.DataFrame) -> Figure:
                   "later or was lost. waited_s: the wait; alone_s: the part of it after the last but one message, what "
                   f"this one alone cost.{cut}",
                   f"Points by round and cause. Most often: {said}.",
-                  _whole(chart, height=_BAR * max(3, len(order))), {"delays": kept},
+                  whole(chart, height=_BAR * max(3, len(order))), {"delays": kept},
                   found.sort_values(["round", "decider"]), least_width=340)
 
 
@@ -477,17 +358,17 @@ def computing(found: pd.DataFrame) -> Figure:
             alt.Tooltip("real_cpu_s:Q", title="real CPU s", format=",.4f"),
             alt.Tooltip("mean_ms:Q", title="mean, virtual ms", format=",.4f"),
             alt.Tooltip("largest_ms:Q", title="largest, virtual ms", format=",.4f")]
-    bars = _data("computing").mark_bar().encode(
+    bars = named("computing").mark_bar().encode(
         y=y, x=alt.X("virtual_s:Q", title="seconds, all nodes and rounds together"), tooltip=told,
-        color=_colour("role", roles, palette.series(len(roles))))
-    ticks = _data("computing").mark_tick(thickness=3, color="$text").encode(
+        color=coloured("role", roles, palette.series(len(roles))))
+    ticks = named("computing").mark_tick(thickness=3, color="$text").encode(
         y=y, x=alt.X("real_cpu_s:Q", title="seconds, all nodes and rounds together"), tooltip=told)
-    top = f"{frame['what'][0]}: {_amount(frame['virtual_s'][0], 's')}" if len(frame) else "nothing was computed"
+    top = f"{frame['what'][0]}: {amount(frame['virtual_s'][0], 's')}" if len(frame) else "nothing was computed"
     return Figure("computing", "Computing by role and label",
                   "Bars: virtual seconds charged. Upright ticks: CPU seconds that it really took on the machine of the "
                   "run, whose speed the virtual one need not have.",
                   f"Bars of virtual seconds by role and label. Largest is {top}.",
-                  _whole(bars + ticks, height=_BAR * max(2, len(frame))), {"computing": frame}, found, least_width=320)
+                  whole(bars + ticks, height=_BAR * max(2, len(frame))), {"computing": frame}, found, least_width=320)
 
 
 def computing_by_run(frames: dict[str, pd.DataFrame]) -> Figure:
@@ -498,15 +379,15 @@ def computing_by_run(frames: dict[str, pd.DataFrame]) -> Figure:
     if len(order) > palette.SERIES:
         found["what"] = found["what"].where(found["what"].isin(order[:palette.SERIES - 1]), "others")
         order = [*order[:palette.SERIES - 1], "others"]
-    chart = _data("computing").mark_bar().encode(
+    chart = named("computing").mark_bar().encode(
         y=alt.Y("run:N", title=None, sort=list(frames), axis=alt.Axis(labelLimit=220)),
         x=alt.X("virtual_s:Q", title="virtual seconds, all nodes and rounds together"),
-        color=_colour("what", order, palette.series(len(order)), legend=alt.Legend(columns=3)),
+        color=coloured("what", order, palette.series(len(order)), legend=alt.Legend(columns=3)),
         tooltip=["run:N", "role:N", "label:N", alt.Tooltip("count:Q", format=","),
                  alt.Tooltip("virtual_s:Q", title="virtual s", format=",.4f")])
-    said = "; ".join(f"{name} {_amount(f['virtual_s'].sum(), 's')}" for name, f in frames.items())
+    said = "; ".join(f"{name} {amount(f['virtual_s'].sum(), 's')}" for name, f in frames.items())
     return Figure("computing-by-run", "Computing side by side", "Virtual seconds charged, by role and label.",
-                  f"Stacked bars of computing by run: {said}.", _whole(chart, height=_BAR * max(len(frames), 2)),
+                  f"Stacked bars of computing by run: {said}.", whole(chart, height=_BAR * max(len(frames), 2)),
                   {"computing": found}, found[["run", "role", "label", "count", "virtual_s", "real_cpu_s"]],
                   least_width=320)
 
@@ -524,15 +405,15 @@ def _difference(metric: str, part: pd.DataFrame, number: int) -> Figure:
     part = part.assign(pair=part["scheme"] + " − " + part["baseline"])
     y = alt.Y("pair:N", title=None, sort=part["pair"].tolist(), axis=alt.Axis(labelLimit=260))
     title = f"difference, {unit}" if unit else "difference"
-    zero = _data("zero").mark_rule(color="$muted", strokeDash=[3, 3]).encode(x="x:Q")
+    zero = named("zero").mark_rule(color="$muted", strokeDash=[3, 3]).encode(x="x:Q")
     told = ["pair:N", "n_seeds:Q", alt.Tooltip("mean:Q", format=",.4f"), alt.Tooltip("low:Q", format=",.4f"),
             alt.Tooltip("high:Q", format=",.4f"), "note:N"]
-    bars = _data("differences").mark_rule(strokeWidth=3, color="$s1").encode(
+    bars = named("differences").mark_rule(strokeWidth=3, color="$s1").encode(
         y=y, x=alt.X("low:Q", title=title), x2="high:Q", tooltip=told)
     if "t_low" in part and part["t_low"].notna().any():
-        bars = _data("differences").mark_rule(strokeWidth=1, color="$s1").encode(
+        bars = named("differences").mark_rule(strokeWidth=1, color="$s1").encode(
             y=y, x=alt.X("t_low:Q", title=title), x2="t_high:Q", tooltip=told) + bars
-    dots = _data("differences").mark_point(filled=True, size=80, color="$s1", opacity=1).encode(
+    dots = named("differences").mark_point(filled=True, size=80, color="$s1", opacity=1).encode(
         y=y, x=alt.X("mean:Q", title=title), tooltip=told)
     said = "; ".join(f"{r['pair']}: {r['mean']:.4g} {unit}" + (
         f" ({r['low']:.4g} to {r['high']:.4g})" if pd.notna(r["low"]) else "") for _, r in part.iterrows()
@@ -540,48 +421,10 @@ def _difference(metric: str, part: pd.DataFrame, number: int) -> Figure:
     return Figure(f"difference-{number}", metric.replace("_", " ").capitalize(),
                   f"Left of the dashed line the first of the two has less, which is {_good(metric)}. Thick: the "
                   "bootstrap's interval; thin, where it is known: that of the paired t-test.", f"Differences: {said}.",
-                  _whole(zero + bars + dots, height=30 * max(2, len(part))),
+                  whole(zero + bars + dots, height=30 * max(2, len(part))),
                   {"differences": part.drop(columns=["metric"]), "zero": pd.DataFrame({"x": [0]})},
                   part.drop(columns=["pair"]), least_width=300)
 
 
 def _good(metric: str) -> str:
     return "worse" if metric.startswith("accuracy") else "better"
-
-
-def sweep_key(parameter: str, metric: str) -> str:
-    """The key of the figure of a metric against a parameter.
-
-    >>> sweep_key("links[1].outage.p", "mb")
-    'sweep-links_1_outage_p-mb'
-    """
-    return f"sweep-{parameter}-{metric}".replace(".", "_").replace("[", "_").replace("]", "")
-
-
-def sweep(results: pd.DataFrame, parameter: str, metric: str, title: str, others: list[str]) -> Figure:
-    """A metric against the values of one parameter of a grid, a line a scheme: mean, least and largest.
-
-    results: series, value (of the parameter, as text or number), metric, one row a run.
-    """
-    frame = results.dropna(subset=["value", metric])
-    number = pd.api.types.is_numeric_dtype(frame["value"])
-    found = frame.groupby(["series", "value"], as_index=False, sort=False)[metric].agg(["mean", "min", "max", "size"])
-    found = found.rename(columns={"min": "low", "max": "high", "size": "runs"}).sort_values("value", kind="stable")
-    series = list(dict.fromkeys(frame["series"]))
-    x = alt.X(f"value:{'Q' if number else 'N'}", title=parameter,
-              **({"scale": alt.Scale(zero=False, padding=12)} if number else {"axis": alt.Axis(labelAngle=0)}))
-    colour = _colour("series", series, palette.series(len(series)))
-    base = _data("results").encode(x=x, color=colour, tooltip=[
-        "series:N", alt.Tooltip("value:N", title=parameter), alt.Tooltip("mean:Q", format=",.4f"),
-        alt.Tooltip("low:Q", format=",.4f"), alt.Tooltip("high:Q", format=",.4f"), "runs:Q"])
-    y = alt.Y("mean:Q", title=title, scale=alt.Scale(zero=False))
-    chart = (base.mark_line(strokeWidth=2).encode(y=y)
-             + base.mark_rule(strokeWidth=1.5, opacity=0.6).encode(y=alt.Y("low:Q", title=title), y2="high:Q")
-             + base.mark_point(filled=True, size=60, opacity=1).encode(y=y))
-    over = f" and over the values of {', '.join(others)}" if others else ""
-    best = found.loc[found["mean"].idxmax()]
-    return Figure(sweep_key(parameter, metric),
-                  f"{title[0].upper()}{title[1:]} against {parameter}",
-                  f"Points: mean over seeds{over}. Upright lines: from the least to the largest.",
-                  f"{title} by {parameter}; largest mean {best['mean']:.4g} at {best['value']} ({best['series']}).",
-                  _whole(chart, height=230), {"results": found}, found)

@@ -22,9 +22,9 @@
 
   async function draw(box) {
     const data = figure(box.dataset.key);
-    const one = data.rounds ? data.rounds[data.picked] : data;
+    const one = data.shown ? data.shown[data.picked] : data;
     const spec = fill(data.spec, { ...setup[theme()], ...(one.tokens || {}) });
-    if (data.rounds) {
+    if (data.shown) {
       spec.height = one.height;
       spec.description = one.text;
     }
@@ -34,7 +34,7 @@
       views.set(box, await window.vegaEmbed(box, spec, {
         mode: "vega-lite", actions: false, renderer: "svg", config: fill(setup.config, setup[theme()]),
       }));
-      box.dataset.drawn = data.rounds ? String(data.picked) : "yes";
+      box.dataset.drawn = data.shown ? String(data.picked) : "yes";
     } catch (error) {
       box.classList.add("failed");
       box.textContent = "This chart could not be drawn: " + error.message + ". Its data is in the table below.";
@@ -86,6 +86,11 @@
 
   // --- rounds
 
+  function short(value) {                         // as emul.record.report.page.shown
+    const large = Number.isInteger(value) || Math.abs(value) >= 1000;
+    return value.toLocaleString("en", large ? { maximumFractionDigits: 0 } : { maximumSignificantDigits: 4 });
+  }
+
   function table(key, frame) {
     const body = document.querySelector(`[id="${key}-data"] tbody`);
     const names = Object.keys(frame.columns);
@@ -95,22 +100,26 @@
         const cell = line.insertCell();
         const value = row[name];
         if (typeof value === "number") cell.className = "n";
-        cell.textContent = typeof value === "number" ? value.toLocaleString("en", { maximumSignificantDigits: 6 }) : value;
+        cell.textContent = typeof value === "number" ? short(value) : value;
       }
       return line;
     }));
   }
 
   function pick(picker, index) {
-    const key = picker.dataset.for;
-    const data = figure(key);
-    data.picked = Math.max(0, Math.min(data.rounds.length - 1, index));
-    picker.querySelector("select").selectedIndex = data.picked;
-    picker.querySelector('[data-step="-1"]').disabled = data.picked === 0;
-    picker.querySelector('[data-step="1"]').disabled = data.picked === data.rounds.length - 1;
-    document.getElementById(key + "-said").textContent = data.rounds[data.picked].text;
-    table(key, data.rounds[data.picked].nodes);
-    ask(document.querySelector(`.chart[data-key="${key}"]`), true);
+    const select = picker.querySelector("select");
+    const picked = Math.max(0, Math.min(select.length - 1, index));
+    select.selectedIndex = picked;
+    picker.querySelector('[data-step="-1"]').disabled = picked === 0;
+    picker.querySelector('[data-step="1"]').disabled = picked === select.length - 1;
+    for (const key of picker.dataset.for.split(" ").reverse()) {       // the last one asked is drawn first
+      const data = figure(key);
+      data.picked = picked;
+      const said = document.getElementById(key + "-said");
+      if (said) said.textContent = data.shown[picked].text;
+      table(key, data.shown[picked].table);
+      ask(document.querySelector(`.chart[data-key="${key}"]`), true);
+    }
   }
 
   for (const picker of document.querySelectorAll(".picker")) {

@@ -16,8 +16,7 @@ import pandas as pd
 
 from emul import __version__
 from emul.record.report import palette
-from emul.record.report.figures import Figure, round_frames
-from emul.record.report.spacetime import Round, SpaceTime
+from emul.record.report.drawing import Choice, Figure, Shown
 
 ROWS = 100              # of a table, at most; the whole of it goes to `--figures`
 _SCROLLS = 320          # px: a chart that is never narrower gets a frame that can be scrolled by keyboard
@@ -31,8 +30,7 @@ _POLICY = ("default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-
 @dataclass(frozen=True)
 class Part:
     """A section. cards: (name, value) shown large. tables: (caption, frame). pictures: (title, [(caption, PNG)]).
-    rounds: the space-time diagram's, whose figure is the first. group: runs, each folded up. source: a text to show as
-    it is.
+    choice: what can be chosen in the first figures. group: runs, each folded up. source: a text to show as it is.
     """
 
     key: str
@@ -42,7 +40,7 @@ class Part:
     cards: list[tuple[str, str]] = field(default_factory=list)
     tables: list[tuple[str, pd.DataFrame]] = field(default_factory=list)
     pictures: list[tuple[str, list[tuple[str, bytes]]]] = field(default_factory=list)
-    rounds: SpaceTime | None = None
+    choice: Choice | None = None
     group: list[Part] = field(default_factory=list)
     source: str = ""
 
@@ -121,7 +119,8 @@ def _flat(parts: Sequence[Part]) -> Iterator[Part]:
 
 def _section(part: Part, level: int) -> str:
     inner = [f'<p class="lead">{escape(part.text)}</p>' if part.text else "", _cards(part.cards)]
-    drawn = "".join(_figure(f, level + 1, part.rounds if i == 0 else None) for i, f in enumerate(part.figures))
+    picker = _picker(part) if part.choice else ""
+    drawn = "".join(_figure(f, level + 1, picker if i == 0 else "") for i, f in enumerate(part.figures))
     narrow = len(part.figures) > 1 and all(f.least_width <= _PAIRED for f in part.figures)
     inner.append(f'<div class="pairs">{drawn}</div>' if narrow else drawn)
     if part.tables:
@@ -143,23 +142,26 @@ def _cards(cards: list[tuple[str, str]]) -> str:
                                           for k, v in cards) + "</dl>"
 
 
-def _figure(figure: Figure, level: int, rounds: SpaceTime | None) -> str:
+def _figure(figure: Figure, level: int, picker: str) -> str:
     key = escape(figure.key)
     scrolls = f' tabindex="0" role="group" aria-label="{escape(figure.title)}, can be scrolled"' \
         if figure.least_width > _SCROLLS else ""
-    said = f'<p class="said" id="{key}-said" aria-live="polite">{escape(figure.words)}</p>' if rounds else ""
+    said = f'<p class="said" id="{key}-said" aria-live="polite">{escape(figure.words)}</p>' if picker else ""
     return (f'<figure id="figure-{key}"><h{level}>{escape(figure.title)}</h{level}>'
-            f'{_picker(figure.key, rounds) if rounds else ""}{said}'
+            f'{picker}{said}'
             f'<div class="scroll"{scrolls}><div class="chart" data-key="{key}" style="min-width:'
             f'{figure.least_width}px"></div></div><figcaption>{escape(figure.text)}</figcaption>'
             f"<details><summary>Data of this figure</summary>{_table(figure.table, f'{figure.key}-data')}</details>"
             "</figure>")
 
 
-def _picker(key: str, rounds: SpaceTime) -> str:
-    options = "".join(f'<option value="{i}"{" selected" if i == rounds.first else ""}>{escape(r.label)}</option>'
-                      for i, r in enumerate(rounds.rounds))
-    return (f'<div class="picker" data-for="{escape(key)}"><button type="button" data-step="-1">Previous</button>'
+def _picker(part: Part) -> str:
+    """A list with buttons, for the first figures of the part."""
+    assert part.choice is not None
+    options = "".join(f'<option value="{i}"{" selected" if i == part.choice.first else ""}>{escape(label)}</option>'
+                      for i, label in enumerate(part.choice.labels))
+    keys = " ".join(escape(figure.key) for figure in part.figures[:len(part.choice.shown)])
+    return (f'<div class="picker" data-for="{keys}"><button type="button" data-step="-1">Previous</button>'
             f'<label>Show <select>{options}</select></label>'
             '<button type="button" data-step="1">Next</button></div>')
 
@@ -197,8 +199,8 @@ def _right(right: bool) -> str:
 def shown(value: Any) -> str:
     """A cell.
 
-    >>> shown(1234567), shown(0.123456789), shown(None), shown(True)
-    ('1,234,567', '0.123457', '', 'yes')
+    >>> shown(1234567), shown(0.949495), shown(12345.678), shown(None), shown(True)
+    ('1,234,567', '0.9495', '12,346', '', 'yes')
     """
     if value is None or value is pd.NA or (isinstance(value, float) and value != value):
         return ""
@@ -206,7 +208,10 @@ def shown(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, (int, np.integer)):
         return f"{value:,}"
-    return f"{value:.6g}" if isinstance(value, (float, np.floating)) else str(value)
+    if not isinstance(value, (float, np.floating)):
+        return str(value)
+    number = float(value)
+    return f"{number:,.0f}" if 1000 <= abs(number) < 1e15 else f"{number:.4g}"
 
 
 # --- data -----------------------------------------------------------------------------------------------------------
@@ -216,17 +221,16 @@ def _figure_data(part: Part) -> str:
     for i, figure in enumerate(part.figures):
         content: dict[str, Any] = {"spec": figure.spec() | {"description": figure.words},
                                    "frames": {name: packed(f) for name, f in figure.frames.items()}}
-        if part.rounds is not None and i == 0:
-            content["first"] = part.rounds.first
-            content["rounds"] = [_round(r) for r in part.rounds.rounds]
-            content["frames"] = {}
+        if part.choice is not None and i < len(part.choice.shown):
+            content |= {"first": part.choice.first, "frames": {},
+                        "shown": [_shown(one) for one in part.choice.shown[i]]}
         found.append(_json(f"data-{figure.key}", content))
     return "".join(found)
 
 
-def _round(one: Round) -> dict[str, Any]:
-    return {"text": one.text, "tokens": one.tokens, "height": one.height, "nodes": packed(one.nodes),
-            "frames": {name: packed(f) for name, f in round_frames(one).items()}}
+def _shown(one: Shown) -> dict[str, Any]:
+    return {"text": one.text, "tokens": one.tokens, "height": one.height, "table": packed(one.table),
+            "frames": {name: packed(f) for name, f in one.frames.items()}}
 
 
 def packed(frame: pd.DataFrame) -> dict[str, Any]:

@@ -34,6 +34,15 @@ class Member:
 
 
 @dataclass(frozen=True)
+class Target:
+    """An accuracy to reach, and what it took. reached: series, seeds (that reached it), of (how many there are), and
+    the means virtual_s and mb over those that did."""
+
+    accuracy: float
+    reached: pd.DataFrame
+
+
+@dataclass(frozen=True)
 class Study:
     """Several runs. kind: "sweep", "compare", or "runs" for a plain list of run directories."""
 
@@ -46,6 +55,7 @@ class Study:
     seeds: list[int] = field(default_factory=list)
     curves: pd.DataFrame | None = None
     differences: pd.DataFrame | None = None
+    target: Target | None = None
 
     def representatives(self) -> list[Member]:
         """The first run of every series, by seed: what is shown in detail."""
@@ -70,7 +80,9 @@ def marked(found: Study) -> Study:
 
     return replace(found, members=[replace(m, series=names[m.series]) for m in found.members],
                    curves=renamed(found.curves, "scheme"),
-                   differences=renamed(found.differences, "scheme", "baseline"))
+                   differences=renamed(found.differences, "scheme", "baseline"),
+                   target=found.target and replace(found.target, reached=found.target.reached.assign(
+                       series=found.target.reached["series"].replace(names))))
 
 
 def is_study(path: Path) -> bool:
@@ -103,7 +115,19 @@ def open_study(path: Path) -> Study:
     failed = [{**entry, **_until(path / str(entry.get("directory")))} for entry in found.get("failed", [])]
     return Study(path, str(found.get("kind")), str(found.get("scenario")), members, failed,
                  {str(k): list(v) for k, v in (found.get("grid") or {}).items()}, list(found.get("seeds") or []),
-                 _frame(path / "curves.parquet"), _frame(path / "differences.parquet"))
+                 _frame(path / "curves.parquet"), _frame(path / "differences.parquet"),
+                 _target(found.get("target"), _frame(path / "metrics.parquet")))
+
+
+def _target(accuracy: Any, metrics: pd.DataFrame | None) -> Target | None:
+    """The target of a comparison, and the means of what it took each scheme."""
+    if accuracy is None or metrics is None:
+        return None
+    took = [metrics[metrics["metric"] == metric].groupby("scheme", sort=False)["value"]
+            for metric in ("time_to_target", "bytes_to_target")]
+    reached = pd.DataFrame({"seeds": took[0].count(), "of": took[0].size(), "virtual_s": took[0].mean(),
+                            "mb": took[1].mean()})
+    return Target(float(accuracy), reached.rename_axis("series").reset_index())
 
 
 def _until(folder: Path) -> dict[str, Any]:

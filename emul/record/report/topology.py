@@ -25,6 +25,8 @@ RELAY = "relay"         # the role of vertices that host no node
 DRAWN = 200             # vertices, at most, that are drawn one by one
 NAMED = 60              # vertices, at most, that are all labelled
 HUBS = 12
+MATRIX = 60             # vertices, at most, that a matrix of links has
+CROWDED = 6             # directed links a vertex, above which lines cross all over the map
 _LABELS = 30            # that are labelled where not all are
 EDGES = 1200            # links, at most, that are drawn: those with the most bytes
 _APART = 0.012          # of the map's width, between the two directions of a link
@@ -68,6 +70,11 @@ def network_map(run: Run) -> Map:
                          "lost": 0})
     edges = pd.concat([rest, found], ignore_index=True) if quiet else found
     return Map(vertices, _lines(edges, places, run.vertices), text, _aspect(places))
+
+
+def crowded(found: Map) -> bool:
+    """Whether lines cross so often that a matrix says more: each vertex with more than a few others."""
+    return len(found.vertices) <= MATRIX and len(found.edges) > CROWDED * len(found.vertices)
 
 
 def _named(found: pd.DataFrame, n: int) -> np.ndarray:
