@@ -15,6 +15,7 @@ from emul.cli.options import FAILED, VIOLATED, Json, Plugins, ScenarioFile, SetF
 
 if TYPE_CHECKING:
     from emul.study.runs import Study, Where
+    from emul.study.shards import Shard
 
 Seeds = Annotated[str | None, typer.Option(metavar="SEEDS", help="0:5 is 0..4; or 1,2,7 [default: the scenario's]")]
 Schemes = Annotated[str | None, typer.Option(metavar="A,B", help=(
@@ -37,6 +38,10 @@ def sweep(scenario: ScenarioFile,
           out: Annotated[Path | None, typer.Option(help="directory of the study [default: runs/NAME-sweep]")] = None,
           done: Annotated[Path | None, typer.Option(metavar="CSV", dir_okay=False, help=(
               "cells with a row in this table are not run; each that ends gets one"))] = None,
+          shard: Annotated[str | None, typer.Option(metavar="K/N", help=(
+              "run part K of N alone, such as one task of an array job; --collect puts them together"))] = None,
+          collect: Annotated[list[Path] | None, typer.Option(metavar="STUDY", file_okay=False, help=(
+              "take the finished runs of that directory of a sweep, and run nothing; may be repeated"))] = None,
           sets: Sets = None, set_file: SetFiles = None, plugin: Plugins = None,
           quiet: Quiet = False, as_json: Json = False) -> None:
     """Run a scenario for every combination of values, seeds and schemes. Started again, it runs what is missing."""
@@ -46,7 +51,8 @@ def sweep(scenario: ScenarioFile,
 
     where = _where(engine, jobs, workers, plugin, quiet)
     study = run_sweep(scenario, where, grid=parse_grid(grid) if grid else None, seeds=_seeds(seeds),
-                      schemes=_names(schemes), sets=edits(sets, set_file), out=out, done=done)
+                      schemes=_names(schemes), sets=edits(sets, set_file), out=out, done=done,
+                      shard=_shard(shard), collected=collect or ())
     if as_json:
         print(json.dumps({"kind": "sweep", **_document(study)}, indent=2))
     else:
@@ -113,6 +119,15 @@ def _seeds(text: str | None) -> tuple[int, ...] | None:
         return None if text is None else parse_seeds(text)
     except ValueError as e:
         raise ScenarioError("command line", [Problem("--seeds", f'"{text}"', str(e))]) from None
+
+
+def _shard(text: str | None) -> Shard | None:
+    from emul.study.shards import shard
+
+    try:
+        return None if text is None else shard(text)
+    except ValueError as e:
+        raise ScenarioError("command line", [Problem("--shard", f'"{text}"', str(e))]) from None
 
 
 def _names(text: str | None) -> tuple[str, ...]:

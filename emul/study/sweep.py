@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from emul import scenario
 from emul.study import tables
 from emul.study.cells import Cell, cells, check_grid
-from emul.study.directory import Failure, opened, write_study, write_table
+from emul.study.directory import Failure, finished, opened, write_study, write_table
 from emul.study.done import Done
 from emul.study.runs import Study, Where, complete
+from emul.study.shards import Shard, collect
 
 
 def sweep(given: scenario.Given, where: Where, *, grid: Mapping[str, Sequence[Any]] | None = None,
           seeds: Sequence[int] | None = None, schemes: Sequence[str] = (), sets: Sequence[scenario.Edit] = (),
-          out: Path | None = None, done: Path | None = None) -> Study:
+          out: Path | None = None, done: Path | None = None, shard: Shard | None = None,
+          collected: Sequence[Path] = ()) -> Study:
     """Run the sweep of a scenario into `out` (default: `runs/<name>-sweep`), and write its tables.
 
     grid, seeds, schemes: in place of those of the scenario's section `sweep`. done: a table of cells that are not
-    run again, to which this adds (`emul.study.done`). Raises ScenarioError, before anything
-    runs, if any combination is no sound scenario, and StudyError if `out` cannot be used.
+    run again, to which this adds (`emul.study.done`). shard: run this part of the cells alone (default of `out`: with
+    `-3of16` at its end). collected: studies whose finished cells are copied; then nothing is run. Raises ScenarioError,
+    before anything runs, if any combination is no sound scenario, and StudyError if `out` cannot be used.
     """
     base = scenario.load(given, sets, plugins=where.plugins)
     said = base.sweep or scenario.Sweep()
@@ -30,11 +34,22 @@ def sweep(given: scenario.Given, where: Where, *, grid: Mapping[str, Sequence[An
     seeds = said.seeds if seeds is None else seeds
     table = None if done is None else Done(done, tuple(where.plugins))
     found = cells(given, grid, seeds, schemes or said.schemes, sets, where.plugins)
-    out = out or Path("runs") / f"{base.name}-sweep"
+    out = out or Path("runs") / (f"{base.name}-sweep" + ("" if shard is None else f"-{shard.number}of{shard.of}"))
+    if shard is not None:
+        found = shard.part(found)
 
     def save(runs: list[Cell], failed: list[Failure]) -> None:
         write_table(out, "results", tables.results(out, runs, list(grid)))
         write_study(out, "sweep", base.name, grid, [base.seed] if seeds is None else seeds, runs, failed)
 
     with opened(out):
-        return complete(out, found, where, save, table)
+        if not collected:
+            return complete(out, found, where, save, table)
+        collect(out, found, collected)
+        there = [cell for cell in found if finished(out, cell)]
+        study = complete(out, there, where, save, table)
+        missing = len(found) - len(there)
+        if not missing:
+            return study
+        left = f"{missing} of {len(found)} cells are in none of these studies; without --collect the command runs them"
+        return replace(study, warnings=[*study.warnings, left])
