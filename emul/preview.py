@@ -161,7 +161,7 @@ def computations(scenario: Scenario, scheme: str, raw: dict[str, Any], plugins: 
     """"scheme/role/label" of every computation of a scheme's first round, as a profile calls them; [] if it fails."""
     wiring = engine.wire(dry(scenario), scheme, raw, 1, plugins)
     try:
-        finished = engine.execute(wiring, Twin(), MemoryJournal(engine.header(wiring)))
+        finished = engine.execute(wiring, Twin(computes=False), MemoryJournal(engine.header(wiring)))
     except RunError:
         return []
     return sorted({f"{scheme}/{wiring.plan.roles[timing.node]}/{timing.label}" for timing in finished.timings})

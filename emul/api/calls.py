@@ -8,18 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from emul import engine, preview
+from emul import engine
 from emul import scenario as scenarios
-from emul.api import html
+from emul.api import costs, html
 from emul.api.arguments import plain, require
 from emul.api.asked import Names, listed, loaded, only
-from emul.api.runs import Runs, runs_of
 from emul.base.errors import Problem, ScenarioError
 from emul.base.units import size_bytes
 from emul.scenario import Given, Scenario, label_of
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from emul.api.runs import Runs
 
 
 def load_scenario(scenario: Given, *, set: Mapping[str, Any] = {}, seed: int | None = None,
@@ -40,6 +41,8 @@ def run(scenario: Given, *, schemes: Names | None = None, workers: int | None = 
     which has the runs, when all have ended and one has failed or violates an invariant; TypeError or ValueError, as
     all functions here do, for an argument that it cannot be.
     """
+    from emul.api.runs import runs_of
+
     require(scenario=scenario, schemes=schemes, workers=workers, set=set, out=out, plugins=plugins, store=store,
             keep_trainings=keep_trainings, quiet=quiet)
     plan = only(loaded(scenario, set, seed, plugins), schemes)
@@ -80,24 +83,15 @@ def check(scenario: Given, *, set: Mapping[str, Any] = {}, seed: int | None = No
 def checked(plan: Scenario, name: str, plugins: Sequence[str] = ()) -> Checked:
     """What `check` says of a loaded scenario: that profiles have all costs, and schemes can be wired. name: as it is
     to be called."""
-    missing = _missing_costs(plan, plugins)
-    if missing:
+    lacking = costs.missing(plan, plugins)
+    if lacking:
         raise ScenarioError(name, [
             Problem("compute.file", key, "is not in the profile; make one with `emul profile SCENARIO -o FILE`")
-            for key in missing])
+            for key in lacking])
     wirings = [engine.wire(plan, name, raw, plugins=plugins) for name, raw in plan.schemes]
     return Checked(plan, name, [label_of(*entry) for entry in plan.schemes],
                    sorted({warning for wiring in wirings for warning in wiring.warnings}),
                    list(dict.fromkeys(note for wiring in wirings for note in wiring.notes)))
-
-
-def _missing_costs(plan: Scenario, plugins: Sequence[str]) -> list[str]:
-    """Entries that a profile lacks, as one round of each scheme shows, run in this process without training."""
-    if plan.compute.mode != "profile":
-        return []
-    found = engine.load_costs(plan).profile
-    asked = [key for name, raw in plan.schemes for key in preview.computations(plan, name, raw, plugins)]
-    return [key for key in dict.fromkeys(asked) if key not in found]
 
 
 @dataclass(frozen=True, repr=False)
@@ -112,6 +106,8 @@ class Explained:
     def frames(self) -> dict[str, pd.DataFrame]:
         """Title -> table: routes, traffic by scheme and type, memory. All cells are text with units."""
         import pandas as pd
+
+        from emul import preview
 
         return {title: pd.DataFrame(cells[1:], columns=cells[0]) for title, cells in preview.tables(self.document)}
 
@@ -133,6 +129,8 @@ def explain(scenario: Given, *, scheme: str | None = None, size: str = "1 MB", w
     size: of the message whose time is told. workers: processes that the memory is for. Raises ScenarioError, and
     ValueError for a size that is none.
     """
+    from emul import preview
+
     require(scenario=scenario, scheme=scheme, size=size, workers=workers, set=set, plugins=plugins)
     document = preview.explain(loaded(scenario, set, seed, plugins), size_bytes(size), scheme, listed(plugins),
                                plain(workers))

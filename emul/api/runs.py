@@ -12,6 +12,7 @@ from emul import scenario as scenarios
 from emul.api import html
 from emul.api.arguments import require
 from emul.base.errors import EmulError
+from emul.base.extras import optional
 from emul.engine import Result
 from emul.record import salvage
 from emul.record import tables as recorded
@@ -61,7 +62,8 @@ class Run(RunTables):
     @property
     def plot(self) -> RunPlots:
         """Its figures: `run.plot.accuracy()` and others."""
-        from emul.api.plots import RunPlots
+        with optional("figures need", "report"):
+            from emul.api.plots import RunPlots
 
         return RunPlots(self.path)
 
@@ -97,7 +99,8 @@ class Runs(list[Run]):
     @property
     def plot(self) -> RunsPlots:
         """Figures of all of them: `runs.plot.accuracy()` and others."""
-        from emul.api.plots import RunsPlots
+        with optional("figures need", "report"):
+            from emul.api.plots import RunsPlots
 
         return RunsPlots([run.path for run in self])
 

@@ -15,6 +15,7 @@ from emul.api.arguments import plain, require
 from emul.api.asked import Names, edits, grid_of, listed, refresh, seeds_of
 from emul.api.runs import Run, load_run
 from emul.base.errors import EmulError
+from emul.base.extras import optional
 from emul.scenario import Given
 from emul.study import load as studies
 from emul.study import text
@@ -48,7 +49,8 @@ class Study(StudyTables):
     @property
     def plot(self) -> StudyPlots:
         """Its figures: `study.plot.accuracy()` and others."""
-        from emul.api.plots import StudyPlots
+        with optional("figures need", "report"):
+            from emul.api.plots import StudyPlots
 
         return StudyPlots(self.path)
 

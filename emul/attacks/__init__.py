@@ -5,7 +5,7 @@ An attack is one function, or a frozen dataclass that is called like one and who
     DATA         (x, y, classes, rng) -> (x, y)                 `emul.attacks.data`, `emul.attacks.backdoor`
     PROTOTYPES   ({class: vector}, rng) -> {class: vector}      `emul.attacks.prototypes`
     UPDATES      (own, rng, knows) -> vector                    `emul.attacks.updates`, `fang`, `adaptive`, `sine`
-    PRIVACY      (evidence) -> rows                             `emul.attacks.privacy`, on a run that has ended
+    observers()  (evidence) -> rows                             `emul.attacks.privacy`, on a run that has ended
 
 The engine puts the first three in, whatever the scheme. A module given with `--plugin` adds its own by
 `ATTACKS = {"update": {"mine": Mine}}`; what needs the messages of a protocol is a scheme's `BEHAVIOURS`, not an attack.
@@ -23,14 +23,14 @@ from emul.attacks.adaptive import Adaptive
 from emul.attacks.backdoor import Backdoor
 from emul.attacks.data import DATA
 from emul.attacks.fang import KrumAttack, TrimAttack
-from emul.attacks.privacy import PRIVACY
+from emul.attacks.privacy import observers
 from emul.attacks.prototypes import PROTOTYPES
 from emul.attacks.sine import Sine
 from emul.attacks.updates import UPDATES as SIMPLE
 from emul.attacks.updates import Known
 from emul.learning.names import imported
 
-__all__ = ["DATA", "KINDS", "KNOWS", "PRIVACY", "PROTOTYPES", "UPDATES", "Backdoor", "Known", "Planned", "known",
+__all__ = ["DATA", "KINDS", "KNOWS", "PROTOTYPES", "UPDATES", "Backdoor", "Known", "Planned", "known",
            "make", "needs", "parameters"]
 
 UPDATES: Mapping[str, Any] = {**SIMPLE, "adaptive": Adaptive, "krum_attack": KrumAttack, "sine": Sine,
@@ -61,7 +61,7 @@ class NoParameters:
 
 def known(kind: str, plugins: Sequence[str] = ()) -> dict[str, Any]:
     """Name -> attack of one of `KINDS`, or "privacy": ours and those of plug-ins, by name. Raises PluginError."""
-    found = dict(PRIVACY if kind == "privacy" else KINDS[kind])
+    found = observers() if kind == "privacy" else dict(KINDS[kind])
     for module in plugins:
         found |= getattr(imported(module), "ATTACKS", {}).get(kind, {})
     return dict(sorted(found.items()))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
 import re
+import subprocess
 from functools import cache
 from pathlib import Path
 
@@ -24,8 +26,18 @@ def processor() -> str:
     import torch
 
     name, flags = platform.machine(), ""
-    if platform.system() == "Linux":
-        told = dict(re.findall(r"^(model name|flags)\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE))
-        name, flags = told.get("model name", name), told.get("flags", "")
+    with contextlib.suppress(OSError, subprocess.SubprocessError):      # a container may hide all of it
+        name, flags = _mac() if platform.system() == "Darwin" else _linux(name)
     features = hashlib.blake2b(flags.encode(), digest_size=4).hexdigest()
     return f"{name} {features}, {torch.backends.cpu.get_cpu_capability()}, torch {torch.__version__}"
+
+
+def _linux(machine: str) -> tuple[str, str]:
+    told = dict(re.findall(r"^(model name|flags)\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE))
+    return told.get("model name", machine), told.get("flags", "")
+
+
+def _mac() -> tuple[str, str]:
+    """A Mac's processor is told by its name alone."""
+    asked = ["sysctl", "-n", "machdep.cpu.brand_string"]
+    return subprocess.run(asked, capture_output=True, text=True, check=True, timeout=10).stdout.strip(), ""

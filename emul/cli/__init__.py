@@ -48,6 +48,7 @@ def _root(version: Annotated[bool, typer.Option("--version", help="print the ver
 def _about_input(error: EmulError) -> bool:
     """Whether it says that something does not exist, or cannot be used, that the command line names."""
     from emul.attacks.privacy import NotKept
+    from emul.base.extras import MissingExtra
     from emul.base.kept import KeptError
     from emul.record.export import ExportError
     from emul.record.journal import RecordError
@@ -57,8 +58,8 @@ def _about_input(error: EmulError) -> bool:
     from emul.study.ray_engine import RayMissing
     from emul.templates import TemplateError
 
-    return isinstance(error, (ExportError, KeptError, NotAScheme, NotKept, RecordError, RayMissing, StoreError,
-                              StudyError, TemplateError, UnknownScheme))
+    return isinstance(error, (ExportError, KeptError, MissingExtra, NotAScheme, NotKept, RecordError, RayMissing,
+                              StoreError, StudyError, TemplateError, UnknownScheme))
 
 
 _terminated = False

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from emul.base.errors import Problem, ScenarioError
+from emul.base.extras import optional
 from emul.cli.options import FAILED, VIOLATED, Json, Plugins, ScenarioFile, SetFiles, Sets, app, edits
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ def compare(scenario: ScenarioFile, schemes: Schemes = None, seeds: Seeds = None
     from emul.study.compare import compare as run_compare
     from emul.study.compare import document
 
+    _require(report)
     where = _where(engine, jobs, workers, plugin, quiet)
     found = run_compare(scenario, where, schemes=_names(schemes), seeds=_seeds(seeds), target=target,
                         sets=edits(sets, set_file), out=out)
@@ -93,6 +95,16 @@ def compare(scenario: ScenarioFile, schemes: Schemes = None, seeds: Seeds = None
         print(text.comparison(found))
         print(f"\n{found.study.path}" + ("" if written is None else f"\n{written}"))
     _end(found.study)
+
+
+def _require(report: bool) -> None:
+    """What a comparison needs once all has been run. Raises MissingExtra, before anything is."""
+    with optional("confidence intervals need", "stats"):
+        import scipy.stats  # noqa: F401
+    if report:
+        with optional("a report (else give --no-report) needs", "report"):
+            import altair  # noqa: F401
+            import vl_convert  # noqa: F401
 
 
 def _known(study: Study) -> str:

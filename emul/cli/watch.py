@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from emul.base.extras import optional
 from emul.cli.options import app
 
 
@@ -18,7 +19,8 @@ def watch(directory: Annotated[Path, typer.Argument(metavar="RUN", help="a run d
           browser: Annotated[bool, typer.Option("--open", help="open the page in a browser")] = False) -> None:
     """Show a run while it goes, on a page of this machine; it ends with the run's report. Ctrl-C ends it."""
     from emul.record.journal import RecordError
-    from emul.record.live.server import Watching
+    with optional("the page of a run needs", "report"):
+        from emul.record.live.server import Watching
     from emul.record.rundir import INCOMPLETE, SUMMARY
 
     if not any((directory / name).exists() for name in (INCOMPLETE, SUMMARY)):

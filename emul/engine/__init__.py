@@ -4,15 +4,28 @@
         results = run(load("scenarios/quickstart.yaml"), workers=pool, out=Path("runs"))
 """
 
-from emul.engine.costs import CostSource, load_costs, read_profile
-from emul.engine.findings import drawn, facts, header, latencies, observed, timed
-from emul.engine.keeping import Keeping
-from emul.engine.profiling import fit, profile
-from emul.engine.replaying import replay
-from emul.engine.resuming import ResumeMismatch, resume
-from emul.engine.running import Finished, Result, Watch, execute, pool_of, run
-from emul.engine.theory import analysis
-from emul.engine.wiring import Wiring, wire
+from typing import TYPE_CHECKING
+
+from emul.base.lazy import lazily
+
+if TYPE_CHECKING:
+    from emul.engine.costs import CostSource, load_costs, read_profile
+    from emul.engine.findings import drawn, facts, header, latencies, observed, timed
+    from emul.engine.keeping import Keeping
+    from emul.engine.profiling import fit, profile
+    from emul.engine.replaying import replay
+    from emul.engine.resuming import ResumeMismatch, resume
+    from emul.engine.running import Finished, Result, Watch, execute, pool_of, run
+    from emul.engine.theory import analysis
+    from emul.engine.wiring import Wiring, wire
+else:
+    __getattr__ = lazily(__name__, {
+        "costs": ("CostSource", "load_costs", "read_profile"),
+        "findings": ("drawn", "facts", "header", "latencies", "observed", "timed"),
+        "keeping": ("Keeping",), "profiling": ("fit", "profile"), "replaying": ("replay",),
+        "resuming": ("ResumeMismatch", "resume"),
+        "running": ("Finished", "Result", "Watch", "execute", "pool_of", "run"),
+        "theory": ("analysis",), "wiring": ("Wiring", "wire")})
 
 __all__ = ["CostSource", "Finished", "Keeping", "Result", "ResumeMismatch", "Watch", "Wiring", "analysis", "drawn",
            "execute", "facts", "fit", "header", "latencies", "load_costs", "observed", "pool_of", "profile",

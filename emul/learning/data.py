@@ -18,7 +18,6 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from importlib.metadata import version
 from math import prod
 from pathlib import Path
 from typing import IO, Any
@@ -121,7 +120,7 @@ def missing(spec: dict[str, Any]) -> str | None:
 def _source(name: str, directory: str | None) -> tuple[str, Callable[[], Arrays]]:
     """What the decoded arrays depend on, as a text, and the function that decodes them."""
     if name == "digits":
-        return f"scikit-learn {version('scikit-learn')} numpy {version('numpy')}", _digits
+        return f"as shipped, numpy {np.__version__}", _digits      # NumPy draws the order
     if name == "cifar10":
         files = images.cifar_files(_folder(name, directory))
         return _stats(files), lambda: images.read_cifar(files)
@@ -150,13 +149,14 @@ def _folder(name: str, directory: str | None) -> Path:
 
 
 def _digits() -> Arrays:
-    """scikit-learn's 1,797 images of 8 x 8 pixels, 0 to 16, in one fixed order: 1,500 for training, 297 for test."""
-    from sklearn.datasets import load_digits
+    """1,797 images of 8 x 8 pixels, 0 to 16, in one fixed order: 1,500 for training, 297 for test.
 
-    bunch = load_digits()
-    order = generator(0, "data", "digits").permutation(len(bunch.target))   # seed 0: the same split in every run
-    x = bunch.images.astype(np.uint8)[order, None]                          # (1797, 1, 8, 8)
-    y = bunch.target.astype(np.uint8)[order]
+    digits.npz has them in scikit-learn's order; digits.txt says where they come from.
+    """
+    with np.load(Path(__file__).with_name("digits.npz"), allow_pickle=False) as shipped:
+        images, labels = shipped["images"], shipped["labels"]               # (1797, 8, 8), (1797,) uint8
+    order = generator(0, "data", "digits").permutation(len(labels))         # seed 0: the same split in every run
+    x, y = images[order, None], labels[order]                               # (1797, 1, 8, 8), (1797,)
     return {"train_x": x[:_DIGITS_TRAIN], "train_y": y[:_DIGITS_TRAIN],
             "test_x": x[_DIGITS_TRAIN:], "test_y": y[_DIGITS_TRAIN:]}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import networkx as nx
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 
 def contingency(chosen: Sequence[int], truth: Sequence[int]) -> np.ndarray:
@@ -26,7 +26,9 @@ def matched(chosen: Sequence[int], truth: Sequence[int]) -> float:
     table = contingency(chosen, truth)
     if not table.size:
         return float("nan")
-    return float(table[linear_sum_assignment(table, maximize=True)].sum() / table.sum())
+    pairs = nx.Graph()
+    pairs.add_weighted_edges_from((f"chosen {a}", f"true {b}", int(table[a, b])) for a, b in np.argwhere(table))
+    return sum(pairs.edges[pair]["weight"] for pair in nx.max_weight_matching(pairs)) / int(table.sum())
 
 
 def adjusted_rand(chosen: Sequence[int], truth: Sequence[int]) -> float:

@@ -15,13 +15,12 @@ from typing import Any
 
 from emul import attacks, schemes
 from emul.primitives.compress import choose
-from emul.protocols.updates import PackedModel, PackedUpdate
 from emul.scenario.attacks import Attack
 from emul.scenario.labels import COMPRESS
 from emul.scenario.source import shown
 from emul.scenario.values import Finding
 
-WAYS = {"up": PackedUpdate, "down": PackedModel}
+WAYS = {"up": "PackedUpdate", "down": "PackedModel"}         # the types of `emul.protocols.updates`, by name
 _EXAMPLE = "expected a codec such as {top_k: {fraction: 0.01}}, or {up: codec, down: codec}"
 
 
@@ -53,7 +52,7 @@ def cannot_compress(name: str, module: ModuleType, entry: Mapping[str, Any], ent
     listed = schemes.message_names(module)
     found: list[Finding] = []
     for way in entry.get(COMPRESS, {}):
-        if WAYS[way].__name__ not in listed:
+        if WAYS[way] not in listed:
             found.append(((COMPRESS, way), name, "sends no vectors that a codec may change: what is masked, coded or "
                           "encrypted needs every coordinate of every client, as it is" if way == "up" else
                           "sends no model that a codec may change"))

@@ -18,7 +18,8 @@ MISSING = "missing"
 class Section(BaseModel):
     """Base: unknown keys are refused, nothing changes after the check."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # built when first used: most models are only parts of `Document`, which builds them anyway
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     def wrong(self) -> list[Finding]:
         """What no field can see alone; called once the fields are sound."""

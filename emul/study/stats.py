@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from emul.base.extras import optional
 from emul.base.streams import Name, generator
 
 LEVEL = 0.95
@@ -77,7 +78,8 @@ def interval(values: Sequence[float], *names: Name) -> Interval:
     x = np.asarray(values, float)
     if len(x) < FEWEST:
         return Interval(len(x), float(x.mean()) if len(x) else None, None, None)
-    from scipy.stats import bootstrap
+    with optional("confidence intervals need", "stats"):
+        from scipy.stats import bootstrap
 
     found = bootstrap((x,), np.mean, confidence_level=LEVEL, n_resamples=RESAMPLES, method="percentile",
                       rng=generator(0, "bootstrap", *names)).confidence_interval
@@ -90,7 +92,8 @@ def student(values: Sequence[float] | np.ndarray) -> Student:
     >>> student([1.0, 2.0, 6.0]).low < 0 < student([1.0, 2.0, 2.5]).low
     True
     """
-    from scipy.stats import ttest_1samp
+    with optional("confidence intervals need", "stats"):
+        from scipy.stats import ttest_1samp
 
     x = np.asarray(values, float)
     if np.ptp(x) == 0:
@@ -118,7 +121,8 @@ def holm(p: Sequence[float]) -> list[float]:
 
 def power(mean: float, sd: float, n: int, alpha: float) -> float:
     """The probability that a two-sided t-test of `n` normal values with this mean and deviation finds p < alpha."""
-    from scipy.stats import nct, t
+    with optional("the power of a test needs", "stats"):
+        from scipy.stats import nct, t
 
     critical = t.ppf(1 - alpha / 2, n - 1)
     shift = abs(mean) / sd * n**0.5

@@ -2,6 +2,7 @@
 
 
 def run(directory: str, forkserver: str, index: str, coordinator: str, token: str) -> None:
+    import emul.workers.preload  # noqa: F401  (the fork server has it already)
     from emul.workers.process import main
 
     main(directory, forkserver, index, coordinator, token)

@@ -3,9 +3,9 @@
     with Workers(2) as pool:
         run(scenario, workers=pool)
 
-Workers come from a fork server that has torch loaded. Sockets are `ipc`, in a directory of mode 0700; what comes on
-them without the pool's token, from another process of this user, is passed over. A death is noticed by the process's
-own descriptor, a hang by missing heartbeats. Control messages carry headers only; payloads
+Workers come from a fork server that has torch loaded, where there can be one. Sockets are `ipc`, in a directory of
+mode 0700; what comes on them without the pool's token, from another process of this user, is passed over. A death is
+noticed by the process's own descriptor, a hang by missing heartbeats. Control messages carry headers only; payloads
 travel from worker to worker.
 """
 
@@ -89,19 +89,22 @@ class Workers:
     # --- life -----------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        server = multiprocessing.get_context("forkserver")
-        server.set_forkserver_preload(["emul.workers.preload"])
+        forks = _forks()
+        server: Any = multiprocessing.get_context("forkserver" if forks else "spawn")
+        if forks:
+            server.set_forkserver_preload(["emul.workers.preload"])
         me, temporary = str(os.getpid()), multiprocessing.util.get_temp_dir()       # of the fork server's socket
         with _no_main(), _one_thread_each():
             from emul.workers.entry import run
             multiprocessing.resource_tracker.ensure_running()       # it lets interrupts in again, so it comes first
             with _interrupts_held():
-                multiprocessing.forkserver.ensure_running()
-            for index in range(self.workers):
-                told = self._directory, temporary, str(index), me, self._token.decode()
-                process = server.Process(target=run, args=told, daemon=True, name=f"emul-worker-{index}")
-                process.start()
-                self._processes.append(process)
+                if forks:
+                    multiprocessing.forkserver.ensure_running()
+                for index in range(self.workers):
+                    told = self._directory, temporary, str(index), me, self._token.decode()
+                    process = server.Process(target=run, args=told, daemon=True, name=f"emul-worker-{index}")
+                    process.start()
+                    self._processes.append(process)
         context = self._context = zmq.Context()         # after the forks: no context crosses one
         self._control = context.socket(zmq.ROUTER)
         self._control.setsockopt(zmq.SNDHWM, 0)
@@ -377,6 +380,12 @@ class Workers:
             if now - self._last_beat[index] > self.timeout_s:
                 self._broken = True
                 raise WorkerDied(f"worker {index} (process {process.pid}) sent no heartbeat for {self.timeout_s:g} s")
+
+
+def _forks() -> bool:
+    """Whether workers come from the fork server; else each imports torch for itself. On macOS a process that has used
+    the system's libraries cannot be forked safely."""
+    return sys.platform != "darwin" and "forkserver" in multiprocessing.get_all_start_methods()
 
 
 def _socket_directory() -> str:

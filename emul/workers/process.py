@@ -40,6 +40,7 @@ from emul.wire import Encoded, from_frames
 from emul.workers.attacking import Note
 from emul.workers.collections import rare_collections
 from emul.workers.core import Core, Setup, StoreUse, Timing
+from emul.workers.ending import Ending
 from emul.workers.keeping import Kept
 
 BEAT_S = 0.5                        # between two heartbeats
@@ -77,12 +78,11 @@ def main(directory: str, forkserver: str, index: str, coordinator: str, token: s
 
     torch.set_num_threads(1)
     context = zmq.Context()
-    try:
-        coordinator_ends = os.pidfd_open(int(coordinator))
-    except ProcessLookupError:
+    ending = Ending(int(coordinator))
+    if ending.come():
         orphaned()
     try:
-        io = IO(context, directory, int(index), coordinator_ends, orphaned, token.encode())
+        io = IO(context, directory, int(index), ending, orphaned, token.encode())
     except zmq.ZMQError:
         if not os.path.isdir(directory):    # the coordinator has given up, as after a Ctrl-C, before all had started
             os._exit(1)
@@ -112,9 +112,9 @@ def _told(error: BaseException) -> str:
 class IO(threading.Thread):
     """Serves frames to the other workers, takes theirs, and beats."""
 
-    def __init__(self, context: zmq.Context[Any], directory: str, index: int, coordinator: int,
+    def __init__(self, context: zmq.Context[Any], directory: str, index: int, coordinator: Ending,
                  orphaned: Callable[[], NoReturn], token: bytes):
-        """coordinator: a descriptor that can be read once it has ended; `orphaned` is called then."""
+        """`orphaned` is called once the coordinator has ended."""
         super().__init__(daemon=True)
         self.outbox: dict[Key, Encoded] = {}            # payloads for other workers, until the kernel has decided
         self._arrived: dict[Key, Encoded] = {}
@@ -143,7 +143,8 @@ class IO(threading.Thread):
     def _serve_forever(self) -> None:
         poller = zmq.Poller()
         poller.register(self._inbox, zmq.POLLIN)
-        poller.register(self._coordinator, select.POLLIN)
+        if self._coordinator.descriptor is not None:
+            poller.register(self._coordinator.descriptor, select.POLLIN)
         next_beat = 0.0
         while True:
             now = time.monotonic()
@@ -151,8 +152,10 @@ class IO(threading.Thread):
                 with contextlib.suppress(zmq.Again):    # full while the coordinator idles; to block would miss its end
                     self._beat.send(self._token + b"%d" % self._index, zmq.NOBLOCK)
                 next_beat = now + BEAT_S
+                if self._coordinator.descriptor is None and self._coordinator.come():
+                    self._orphaned()
             ready = dict(poller.poll(max(1, int((next_beat - now) * 1000))))
-            if self._coordinator in ready:
+            if self._coordinator.descriptor in ready:
                 self._orphaned()
             if self._inbox in ready:
                 self._drain()

@@ -21,7 +21,9 @@ class Twin:
 
     workers = 1
 
-    def __init__(self) -> None:
+    def __init__(self, computes: bool = True) -> None:
+        """computes: False for a dry run, in which no array is touched: torch, which takes seconds, is not loaded."""
+        self._computes = computes
         self._core: Core | None = None
         self._replies: dict[int, Reply] = {}
         self._observations: dict[tuple[int, int], Observation] = {}
@@ -41,7 +43,8 @@ class Twin:
         """Begin a run with the first setup; torch and BLAS have one thread until it ends."""
         self.tell = tell_nobody
         self._threads = contextlib.ExitStack()
-        self._threads.enter_context(one_thread())
+        if self._computes:
+            self._threads.enter_context(one_thread())
         self._replies.clear()
         self._observations.clear()
         self._core = Core(setups[0])

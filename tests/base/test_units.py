@@ -101,3 +101,9 @@ def test_garbage_raises_nothing_but_value_errors(text):
             assert parse(text) >= 0
         except ValueError as error:
             assert str(error).startswith("expected ")  # noqa: PT017 - most texts raise, a few are quantities
+
+
+@pytest.mark.parametrize("unit", sorted(units._USUAL))
+def test_usual_units_are_those_of_pint(unit: str) -> None:
+    root = units._registry().Quantity(Fraction(1), units._registry().parse_units(unit)).to_root_units()
+    assert units._factor(unit) == (root.magnitude, tuple(sorted((n, int(p)) for n, p in root.unit_items())))

@@ -49,7 +49,7 @@ def cache(tmp_path, monkeypatch) -> Path:
 
 
 def test_digits_are_the_1797_images_of_sklearn_standardised():
-    from sklearn.datasets import load_digits
+    load_digits = pytest.importorskip("sklearn.datasets", reason="scikit-learn is not installed").load_digits
     bunch = load_digits()
     digits = data.load({"set": "digits"})
     assert digits.input_shape == (1, 8, 8)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from emul.attacks.privacy.membership import LOW_FPR
+from emul.base.extras import optional
 
 Array = np.ndarray
 
@@ -71,10 +72,11 @@ def by_network(network: Any, other: Candidates) -> dict[str, float]:
 def attack_model(known: Candidates, rng: np.random.Generator, standardise: bool) -> Any:
     """A network with 64 hidden units that has learnt who of `known` is a member. standardise: its inputs, each to mean
     0 and deviation 1."""
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.neural_network import MLPClassifier
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
+    with optional("an attack model needs", "privacy"):
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.neural_network import MLPClassifier
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
 
     seed = int(rng.integers(1 << 31))
     made = make_pipeline(StandardScaler(), MLPClassifier((64,), alpha=0.1, max_iter=300, random_state=seed)) \
@@ -91,7 +93,8 @@ def told(score: Array, member: Array, cut: float) -> dict[str, float]:
     >>> told(np.array([0.9, 0.2]), np.array([True, False]), 0.5)
     {'asr': 1.0, 'auc': 1.0, 'tpr_at_fpr_1': 1.0}
     """
-    from sklearn.metrics import roc_auc_score, roc_curve
+    with optional("to judge an attack needs", "privacy"):
+        from sklearn.metrics import roc_auc_score, roc_curve
 
     says = score >= cut
     false, true, _ = roc_curve(member, score)

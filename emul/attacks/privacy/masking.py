@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from emul.attacks.privacy.evidence import Evidence, Needs, NotKept, Rows
+from emul.base.extras import optional
 from emul.primitives.masking import alpha, srfc
 from emul.primitives.masking.aggregate import Trust, trust
 from emul.primitives.masking.alpha import Compact, Factor
@@ -124,7 +125,8 @@ def by_two_rounds(keys: ServerKeys, client: int, first: Array, second: Array) ->
 
 def by_separation(delta: Array, seed: int = 0) -> Array:
     """(s, c): independent columns that an upload is a rotation of, the segments of the update among them (FastICA)."""
-    from sklearn.decomposition import FastICA
+    with optional("separation of an upload's columns needs", "privacy"):
+        from sklearn.decomposition import FastICA
 
     centred = delta - delta.mean(axis=0)
     rank = int((np.linalg.svd(centred, compute_uv=False) > 1e-9).sum())

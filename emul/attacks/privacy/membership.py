@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from emul.attacks.privacy.evidence import Evidence, Needs, NotKept, Rows
+from emul.base.extras import optional
 from emul.base.kept import Model
 
 LOW_FPR = 0.01                          # of Carlini et al., S&P 2022: success where few are accused wrongly
@@ -53,7 +54,8 @@ def judged(members: np.ndarray, others: np.ndarray) -> dict[str, float]:
     >>> judged(np.array([0.0, 0.1]), np.array([1.0, 2.0]))["auc"]
     1.0
     """
-    from sklearn.metrics import roc_auc_score, roc_curve
+    with optional("to judge an attack needs", "privacy"):
+        from sklearn.metrics import roc_auc_score, roc_curve
 
     members, others = _finite(members), _finite(others)
     threshold = float(members.mean())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emul.attacks.privacy.evidence import Rows
+from emul.base.extras import optional
 
 if TYPE_CHECKING:
     from emul.learning.dataset import DataSet
@@ -63,7 +64,8 @@ def limits(data: DataSet) -> tuple[Array, Array]:
 
 def matched(found: Array, true: Array) -> Array:
     """The found samples in the order of the true ones, by the least sum of squared errors; both (n, ...)."""
-    from scipy.optimize import linear_sum_assignment
+    with optional("to compare images needs", "privacy"):
+        from scipy.optimize import linear_sum_assignment
 
     a, b = found.reshape(len(found), -1), true.reshape(len(true), -1)
     cost = ((b[:, None] - a[None])**2).mean(2)          # (true, found)
@@ -80,7 +82,8 @@ def psnr(found: Array, true: Array) -> float:
 def ssim(found: Array, true: Array) -> float:
     """Structural similarity of pixels in [0, 1], 1 where equal, mean over images and channels. Wang et al., IEEE TIP
     2004, with Gaussian windows of 1.5 pixels and K = 0.01, 0.03; (n, C, H, W)."""
-    from scipy.ndimage import gaussian_filter
+    with optional("to compare images needs", "privacy"):
+        from scipy.ndimage import gaussian_filter
 
     def local(image: Array) -> Array:
         smoothed: Array = gaussian_filter(image, (0, 0, 1.5, 1.5), truncate=3.5)

@@ -14,9 +14,11 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from scipy.stats import binom, hypergeom
+
+from emul.base.extras import optional
 
 Closed = Mapping[int, frozenset[int]]       # i -> A_i = N_i + i
 
@@ -53,6 +55,13 @@ def random(nodes: Sequence[int], p: float, least: int, rng: np.random.Generator)
     raise ValueError(f"no graph of {n} nodes with p = {p:.4g} in {_REDRAWS} draws has {least} neighbours for each")
 
 
+def _law(name: str) -> Any:
+    """A distribution of SciPy, imported here: it takes a second, and a complete graph needs none."""
+    with optional("exact chances of a mask graph need", "stats"):
+        from scipy import stats
+    return getattr(stats, name)
+
+
 def connected(A: Closed, members: Collection[int]) -> bool:
     """Whether the graph induced on `members` is of one piece. Else the sum of each piece is exposed."""
     left = set(members)
@@ -79,6 +88,7 @@ class Chances:
 
 def chances(n: int, k: int, t: int, colluders: int, dropouts: int) -> Chances:
     """The bounds for n clients with k neighbours each and a threshold of t shares."""
+    hypergeom = _law("hypergeom")
     bad = colluders + dropouts
     apart = 0.0
     if k <= bad and n - k - 1 > 0:
@@ -114,6 +124,7 @@ def degree_and_threshold(n: int, gamma: float, delta: float, sigma: int = 40, et
 
 def _least_threshold(n: int, k: int, colluders: int, secure: float, active: bool) -> int:
     """The smallest t for which t colluding neighbours are unlikely; at least 2."""
+    hypergeom = _law("hypergeom")
     beyond = n * hypergeom.sf(np.arange(k + 1), n - 1, colluders, k)       # [a]: more than a colluders around somebody
     quantile = int(np.argmax(beyond <= secure))             # `isf` works with 1 - 2^-51, which is 1
     t = max(2, quantile + 1)
@@ -154,6 +165,7 @@ def published_density(n: int, q_total: float) -> Density:
 
 def failure_chance(n: int, p: float, t: int, q_total: float) -> float:
     """1 - exp(-b), b the expected number of clients that cannot be recovered: the exact counts of section 4."""
+    binom = _law("binom")
     u = 1 - stage_loss(q_total)
     q = 1 - u
 
@@ -170,6 +182,7 @@ def tight_density(n: int, q_total: float, gamma: float = 0.1, sigma: int = 40, e
     Rounds fail with at most 2^-eta; t colluders around one client, or survivors that fall apart, have at most
     2^-(sigma + 1). The complete graph with t = floor(2 n / 3) + 1 where none will do.
     """
+    binom = _law("binom")
     secure, lively = 2.0 ** -(sigma + 1), 2.0 ** -eta
     honest = max(1, math.floor(n * (1 - gamma) * (1 - stage_loss(q_total)) ** 3))
     for step in range(1, 100):

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 
-from scipy.optimize import brentq
-
+from emul.base.extras import optional
 from emul.primitives.privacy import ldp
 
 
@@ -23,6 +22,8 @@ def largest_mu(eps: float, delta: float, rounds: int = 1) -> float:
     """
     if not (eps > 0 and 0 < delta < 1 and rounds >= 1):
         raise ValueError(f"expected eps > 0, 0 < delta < 1 and rounds >= 1, found {eps}, {delta} and {rounds}")
+    with optional("the noise of a guarantee needs", "stats"):
+        from scipy.optimize import brentq
     high = 1.0
     while ldp.delta(eps, high) <= delta:
         high *= 2

@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable
 import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
+
+from emul.base.extras import optional
 
 Matrix = NDArray[np.float64]
 Edges = frozenset[tuple[int, int]]      # (smaller, larger)
@@ -98,6 +99,8 @@ def sigma_pairwise(edges: Edges, honest: Collection[int], sigma_eta: float, mu: 
                          f"{theta(edges, honest, sigma_eta, float('inf'), bound):.4g}, expected at most {mu**2:.4g}")
     if theta(edges, honest, sigma_eta, 0.0, bound) <= mu**2:
         return 0.0
+    with optional("the noise of a guarantee needs", "stats"):
+        from scipy.optimize import brentq
     high = sigma_eta
     while theta(edges, honest, sigma_eta, high, bound) > mu**2:
         high *= 2

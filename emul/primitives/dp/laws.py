@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import polygamma, psi
+
+from emul.base.extras import optional
 
 Array = np.ndarray
 
@@ -42,6 +43,8 @@ def series(rng: np.random.Generator, size: int, m: int = 2, terms: int = _TERMS,
     for place in range(1, terms + 1):
         logs -= rng.gamma(1.0 / m, size=size) / (2 * place + 1)
     if tail:
+        with optional("the rest of a series needs", "stats"):
+            from scipy.special import polygamma, psi
         mean = (psi(terms + 1.5) - math.log(terms + 1)) / (2 * m)
         a = (terms + 1.5) / m
         c = math.sqrt(polygamma(1, terms + 1.5) / (4 * m) / polygamma(1, a))

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from emul.base.extras import optional
+
 
 def write(path: Path | Sequence[Path], out: Path | None = None, figures: Path | None = None, size: str = "page",
           font: str = "") -> Path:
@@ -20,6 +22,7 @@ def write(path: Path | Sequence[Path], out: Path | None = None, figures: Path | 
     figure as PNG, SVG, PDF and CSV; size: `page`, or `column` for a paper of two; font: a name [that of the page].
     Raises RecordError for what cannot be read.
     """
-    from emul.record.report.build import write as build
+    with optional("figures need", "report"):
+        from emul.record.report.build import write as build
 
     return build(path, out, figures, size, font)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from emul.base.extras import optional
 from emul.record.report import palette
 from emul.record.report.drawing import Figure
 
@@ -33,7 +34,8 @@ SIZES = {"page": Size(760, 11, 12, 2), "column": Size(336, round(7 * _PX, 2), ro
 
 def write_figures(folder: Path, drawn: Sequence[Figure], size: str = "page", font: str = "") -> None:
     """Every figure as KEY.png, KEY.svg, KEY.pdf (light) and KEY.csv. Raises ValueError for a size that there is not."""
-    import vl_convert
+    with optional("figures as files need", "report"):
+        import vl_convert
 
     if size not in SIZES:
         raise ValueError(f"size = {size}: expected one of {', '.join(SIZES)}")

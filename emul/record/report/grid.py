@@ -12,6 +12,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
+from emul.base.extras import optional
 from emul.record import rundir
 from emul.record.report import data, palette
 from emul.record.report.curves import learning
@@ -149,7 +150,8 @@ def interval(sd: np.ndarray, n: np.ndarray) -> np.ndarray:
     >>> interval(np.array([1.0, 1.0]), np.array([2, 4])).round(4).tolist()
     [nan, 1.5912]
     """
-    from scipy.stats import t
+    with optional("intervals of a grid need", "stats"):
+        from scipy.stats import t
 
     return np.where(n >= FEWEST, t.ppf((1 + LEVEL) / 2, np.maximum(n - 1, 1)) * sd / np.sqrt(n), np.nan)
 

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from emul import __version__
+from emul.base.extras import optional
 from emul.record.report import palette
 from emul.record.report.drawing import Choice, Figure, Shown
 
@@ -102,7 +103,8 @@ def report_asset(name: str) -> str:
 @cache
 def bundle() -> str:
     """Vega, Vega-Lite and Vega-Embed, as vl-convert ships them."""
-    import vl_convert
+    with optional("the pages of reports need", "report"):
+        import vl_convert
 
     found = vl_convert.javascript_bundle()  # type: ignore[call-arg]  # its stub knows no default
     # it would end the script element; no release so far has it
