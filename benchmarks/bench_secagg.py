@@ -101,12 +101,7 @@ def _round(A: Closed, t: int, nodes: dict[int, Any], model: np.ndarray, round_: 
     coding, U = codec(Params(), len(nodes)), list(nodes)
     rngs = {i: generator(7, "bench", i, round_) for i in U}
     own = {i: hand.new_secrets(rngs[i]) for i in U}
-    advertised = {i: AdvertiseKeys(own[i].public) for i in U}
-    hands, masked = {}, {}
-    for i in U:
-        ring_ = hub.key_ring(advertised, sorted(A[i]))
-        hand.check_ring(i, own[i], ring_, U)
-        hands[i] = hand.share_secrets(i, own[i], ring_, t, round_, rngs[i])
+    hands, masked = _shared(A, t, own, rngs, round_), {}
     for i in U:
         update, samples = nodes[i].local_update(model)
         seeds = hand.pair_seeds(i, own[i], hands[i].peers, sorted(A[i]), round_)
@@ -123,6 +118,18 @@ def _round(A: Closed, t: int, nodes: dict[int, Any], model: np.ndarray, round_: 
     return coding.add_mean(model, total, len(U))
 
 
+def _shared(A: Closed, t: int, own: dict[int, hand.Secrets], rngs: dict[int, np.random.Generator],
+            round_: int) -> dict[int, hand.Hand]:
+    """What each client has once it has shared its secrets with its neighbours."""
+    advertised = {i: AdvertiseKeys(secrets.public) for i, secrets in own.items()}
+    hands = {}
+    for i in own:
+        ring_ = hub.key_ring(advertised, sorted(A[i]))
+        hand.check_ring(i, own[i], ring_, list(own))
+        hands[i] = hand.share_secrets(i, own[i], ring_, t, round_, rngs[i])
+    return hands
+
+
 def _split_round(nodes: dict[int, Any], model: np.ndarray, round_: int) -> np.ndarray:
     """Of SAFELearning, where no group is left out."""
     p, U = safelearning.Params(), list(nodes)
@@ -134,12 +141,7 @@ def _split_round(nodes: dict[int, Any], model: np.ndarray, round_: int) -> np.nd
     seed = group_seed(bytes(32), nonces)
     groups = draw_groups(seed, U, p.group)
     A, inside = joined(seed, groups, p.partners, p.placed), split.of_groups(groups)
-    advertised = {i: AdvertiseKeys(own[i].public) for i in U}
-    hands, masked = {}, {}
-    for i in U:
-        ring_ = hub.key_ring(advertised, sorted(A[i]))
-        hand.check_ring(i, own[i], ring_, U)
-        hands[i] = hand.share_secrets(i, own[i], ring_, t, round_, rngs[i])
+    hands, masked = _shared(A, t, own, rngs, round_), {}
     for i in U:
         update, _ = nodes[i].local_update(model)
         seeds = split_client.both_seeds(i, own[i], hands[i], {split.HIGH: inside[i], split.LOW: A[i]}, round_)
@@ -181,7 +183,6 @@ def secagg(options: Options) -> Iterable[Figure]:
                      note=f"{cpu:.2f} s, floor {bottom:.2f} s; wall {median(run_[1] for run_ in runs):.1f} s")
     cpu, wall = measured("secagg_plus", 300)
     yield Figure("secagg_plus, 300 clients, a round", wall, "s", at_most=WALL_S, note=f"{cpu:.1f} s of CPU")
-
 
 
 if __name__ == "__main__":

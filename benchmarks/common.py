@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import datetime
 import heapq
 import json
@@ -13,7 +14,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -198,6 +199,25 @@ class Run:
     wall_s: float
     cpu_s: float = 0.0
     begin: float = field(default=0.0, repr=False)       # time.monotonic() just before it was started
+
+
+def read_rows(file: Path, text: Collection[str]) -> list[dict[str, Any]]:
+    """Rows of a table as CSV, numbers as such but for the columns of text; none if there is no such file."""
+    if not file.is_file():
+        return []
+    with file.open(newline="", encoding="utf-8") as lines:
+        return [{key: value if key in text else float(value) for key, value in row.items()}
+                for row in csv.DictReader(lines)]
+
+
+def write_rows(file: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], text: Collection[str]) -> None:
+    """As `read_rows` reads them, in this order, numbers with six digits."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("w", newline="", encoding="utf-8") as lines:
+        table = csv.writer(lines, lineterminator="\n")
+        table.writerow(columns)
+        for row in rows:
+            table.writerow([row[key] if key in text else f"{row[key]:.6g}" for key in columns])
 
 
 def python(code: str) -> list[str]:

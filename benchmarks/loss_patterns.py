@@ -43,17 +43,21 @@ def _secagg(n: int, rng: np.random.Generator) -> Parameters:
                              "adversary": "active" if active else "semi_honest"}
 
 
+def _sparse(rng: np.random.Generator) -> Parameters:
+    return _pairwise(rng) | {"small_neighbourhood": str(rng.choice(["abort", "prune"]))}
+
+
 def _secagg_plus(n: int, rng: np.random.Generator) -> Parameters:
     k = 2 * int(rng.integers(1, min(5, (n - 1) // 2) + 1))
     active = rng.random() < 0.1
     least = (min(k, n - 1) + 1) // 2 + 1 if active else 2
-    return _pairwise(rng) | {"neighbours": k, "threshold": int(rng.integers(least, min(k, n - 1) + 1)),
+    return _sparse(rng) | {"neighbours": k, "threshold": int(rng.integers(least, min(k, n - 1) + 1)),
                              "adversary": "active" if active else "semi_honest"}
 
 
 def _ccesa(n: int, rng: np.random.Generator) -> Parameters:
     p = float(rng.uniform(0.4, 0.95))
-    return _pairwise(rng) | {"p": p, "threshold": int(rng.integers(2, max(2, int(0.7 * p * (n - 1))) + 1))}
+    return _sparse(rng) | {"p": p, "threshold": int(rng.integers(2, max(2, int(0.7 * p * (n - 1))) + 1))}
 
 
 def _safelearning(n: int, rng: np.random.Generator) -> Parameters:

@@ -12,7 +12,6 @@ file already is not run again.
 from __future__ import annotations
 
 import argparse
-import csv
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ import altair as alt
 import pandas as pd
 import vl_convert
 
-from benchmarks.common import ROOT
+from benchmarks.common import ROOT, read_rows, write_rows
 from emul import engine
 from emul.record.columns import columns
 from emul.record.journal import MemoryJournal
@@ -39,6 +38,7 @@ GRID: dict[str, tuple[float, ...]] = {"n": (10, 20, 40, 80), "d": (1_000, 10_000
 MODELS = {1_000: "d3", 10_000: "d4", 100_000: "d5"}
 TITLES = {"n": "clients n", "d": "parameters d", "loss": "loss of a copy on a link"}
 KEYS, VALUES = ("network", "scheme", "n", "d", "loss"), ("time_s", "mb", "summed")
+TEXTS = KEYS[:2]
 LOSSY_ROUNDS = 6
 
 
@@ -80,7 +80,7 @@ def played(cell: Mapping[str, Any]) -> dict[str, Any]:
 def run(file: Path) -> list[dict[str, Any]]:
     """Run what the file has not, each cell written as soon as it is there."""
     sys.path.insert(0, str(FOLDER))
-    rows = read(file)
+    rows = read_rows(file, TEXTS)
     done = [{key: row[key] for key in KEYS} for row in rows]
     for cell in cells():
         if cell not in done:
@@ -89,25 +89,12 @@ def run(file: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def read(file: Path) -> list[dict[str, Any]]:
-    """Rows of the file, numbers as such; none if it does not exist."""
-    if not file.is_file():
-        return []
-    with file.open(newline="", encoding="utf-8") as lines:
-        return [{key: value if key in KEYS[:2] else float(value) for key, value in row.items()}
-                for row in csv.DictReader(lines)]
-
-
 def write(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """All rows, in the order of the networks and schemes."""
-    file.parent.mkdir(parents=True, exist_ok=True)
     places = [list(NETWORKS), list(SCHEMES)]
-    with file.open("w", newline="", encoding="utf-8") as lines:
-        table = csv.writer(lines, lineterminator="\n")
-        table.writerow((*KEYS, *VALUES))
-        for row in sorted(rows, key=lambda row: (places[0].index(row["network"]), places[1].index(row["scheme"]),
-                                                 row["n"], row["d"], row["loss"])):
-            table.writerow([row[key] if key in KEYS[:2] else f"{row[key]:.6g}" for key in (*KEYS, *VALUES)])
+    ordered = sorted(rows, key=lambda row: (places[0].index(row["network"]), places[1].index(row["scheme"]), row["n"],
+                                            row["d"], row["loss"]))
+    write_rows(file, (*KEYS, *VALUES), ordered, TEXTS)
 
 
 # --- figures ----------------------------------------------------------------------------------------------------------
@@ -167,7 +154,7 @@ def main() -> None:
     parser.add_argument("--read", type=Path, help="only draw what is in this file")
     parser.add_argument("--figures", type=Path, default=Path("runs/figures"))
     said = parser.parse_args()
-    draw(read(said.read) if said.read else run(said.out), said.figures)
+    draw(read_rows(said.read, TEXTS) if said.read else run(said.out), said.figures)
 
 
 if __name__ == "__main__":

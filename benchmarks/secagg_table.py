@@ -9,13 +9,14 @@ through the server. Of the second round: one-way trips on its critical path (eve
 counts); bytes that a client sends and receives (the mean) and that all send; CPU seconds of computations of a client
 (the mean) and of the server. PEFL's seconds are those that it declares. Formulas: bytes are those of the arrays; times
 are the operations that grow with n or l, times what one takes on this machine, which is measured first. A cell that is
-in the file already is not run again; where a run fails, the formulas stand alone.
+in the file already is not run again; where a run fails, or would take too much memory (`--room`), the formulas stand
+alone.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
+import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.common import read_rows, write_rows
 from benchmarks.secure_costs import Sizes
 from emul import engine, schemes
 from emul.primitives.crypto import shamir
@@ -52,11 +54,12 @@ schemes: [{{name: {scheme}{more}}}]
 stop: {{rounds: 2}}
 evaluation: {{every: 1000}}
 """
-SOLVER, MORE = {"pefl": "{lr: 0.1, steps: 1, batch: 64}"}, {"pefl": ", reject: 0"}
+SOLVER, MORE = {"pefl": "{lr: 0.1, steps: 1, batch: 64}"}, {"pefl": ", reject: 0, real_up_to: 0"}
 LEARNING = {"train"}                    # computations that are no aggregation
 MEASURED = ("trips", "client_bytes", "all_bytes", "client_s", "server_s")
 FORMULAS = ("client_bytes_formula", "all_bytes_formula", "client_s_formula", "server_s_formula")
 KEYS = ("scheme", "n", "l")
+TEXTS = ("scheme",)
 COLUMNS = (*KEYS, *MEASURED, *FORMULAS)
 
 MODELS = Sizes()
@@ -191,8 +194,16 @@ def seconds(work: Work, cost: Mapping[str, float]) -> float:
 
 # --- a run ------------------------------------------------------------------------------------------------------------
 
-def cell(scheme: str, n: int, d: int, cost: Mapping[str, float]) -> dict[str, Any]:
-    """The row of one run. Where its round failed: of the formulas alone, 0 for what would be measured."""
+def by_formulas(scheme: str, n: int, d: int, cost: Mapping[str, float]) -> dict[str, Any]:
+    """The row of a run that was not made: 0 for what would be measured. cost: of each operation, seconds."""
+    of_client, of_all, client, server = expected(scheme, n, d)
+    formulas = (of_client, of_all, seconds(client, cost), seconds(server, cost))
+    return {"scheme": scheme, "n": n, "l": d, **dict.fromkeys(MEASURED, 0.0),
+            **dict(zip(FORMULAS, formulas, strict=True))}
+
+
+def cell(scheme: str, n: int, d: int, row: dict[str, Any]) -> dict[str, Any]:
+    """The row of one run, with what its formulas say. Where its round failed: `row`, of formulas alone."""
     more = ", route: server" if hasattr(schemes.find(scheme).Params(), "route") else MORE.get(scheme, "")
     text = TEXT.format(n=n, d=d, scheme=scheme, more=more, latency=LATENCY_S, servers=3 if scheme == "pefl" else 1,
                        solver=SOLVER.get(scheme, "{lr: 0.1, epochs: 0}"))
@@ -202,12 +213,9 @@ def cell(scheme: str, n: int, d: int, cost: Mapping[str, float]) -> dict[str, An
     engine.execute(wiring, Twin(), journal)
     found = derive(columns(journal.rows), journal.header)
     last = found.rounds[-1]
-    of_client, of_all, client, server = expected(scheme, n, d)
-    formulas = (of_client, of_all, seconds(client, cost), seconds(server, cost))
-    row = {"scheme": scheme, "n": n, "l": d, **dict(zip(FORMULAS, formulas, strict=True))}
     if not last["completed"]:
         print(f"{scheme}, n = {n}, l = {d}: {last['why']}", file=sys.stderr)
-        return row | dict.fromkeys(MEASURED, 0.0)
+        return row
     return row | measured(found, list(wiring.plan.roles)) | {
         "trips": round((last["left_ns"] - last["entered_ns"]) / 1e9 / LATENCY_S)}
 
@@ -228,34 +236,23 @@ def measured(run: Derived, roles: Sequence[str]) -> dict[str, float]:
 
 # --- the file and the tables ------------------------------------------------------------------------------------------
 
-def read(file: Path) -> list[dict[str, Any]]:
-    """Rows of the file, numbers as such; none if it does not exist."""
-    if not file.is_file():
-        return []
-    with file.open(newline="", encoding="utf-8") as lines:
-        return [{key: value if key == "scheme" else float(value) for key, value in row.items()}
-                for row in csv.DictReader(lines)]
-
-
 def write(file: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """All rows, by scheme, n and l."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("w", newline="", encoding="utf-8") as lines:
-        table = csv.writer(lines, lineterminator="\n")
-        table.writerow(COLUMNS)
-        for row in sorted(rows, key=lambda row: (SCHEMES.index(row["scheme"]), row["n"], row["l"])):
-            table.writerow([row[key] if key == "scheme" else f"{row[key]:.6g}" for key in COLUMNS])
+    write_rows(file, COLUMNS, sorted(rows, key=lambda row: (SCHEMES.index(row["scheme"]), row["n"], row["l"])), TEXTS)
 
 
-def run(names: Sequence[str], clients: Sequence[int], sizes: Sequence[int], file: Path) -> list[dict[str, Any]]:
-    """Run what the file has not, cell by cell, each written as soon as it is there."""
-    rows, cost = read(file), speeds()
+def run(names: Sequence[str], clients: Sequence[int], sizes: Sequence[int], file: Path,
+        room: float = math.inf) -> list[dict[str, Any]]:
+    """Run what the file has not, cell by cell, each written as soon as it is there. room: bytes of all messages of a
+    round; where the formula has more, it stands alone."""
+    rows, cost = read_rows(file, TEXTS), speeds()
     done = {tuple(row[key] for key in KEYS) for row in rows}
     for scheme, n, d in ((scheme, n, d) for d in sizes for n in clients for scheme in names):
         if (scheme, n, d) not in done:
-            rows.append(cell(scheme, n, d, cost))
+            found = by_formulas(scheme, n, d, cost)
+            rows.append(found if found["all_bytes_formula"] > room else cell(scheme, n, d, found))
             write(file, rows)
-    return read(file)
+    return read_rows(file, TEXTS)
 
 
 def tables(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -294,9 +291,12 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", type=int, default=[1_000, 10_000, 100_000],
                         help=f"l, of {', '.join(name.partition('_')[2] for name in MODELS)}")
     parser.add_argument("--out", type=Path, default=Path("runs/secagg_costs.csv"))
+    parser.add_argument("--room", type=float, default=math.inf, metavar="BYTES",
+                        help="formulas alone for cells whose messages of a round have more")
     parser.add_argument("--read", type=Path, help="only print the tables of this file")
     said = parser.parse_args()
-    print(tables(read(said.read) if said.read else run(said.schemes, said.clients, said.sizes, said.out)))
+    print(tables(read_rows(said.read, TEXTS) if said.read
+                 else run(said.schemes, said.clients, said.sizes, said.out, said.room)))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from the same fit over the same cells. A cell that is in the file already is not
 from __future__ import annotations
 
 import argparse
-import csv
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 from torch import nn, ones
 
+from benchmarks.common import read_rows, write_rows
 from benchmarks.document import replaced
 from emul import engine, schemes
 from emul.base.errors import EmulError
@@ -57,6 +57,7 @@ DEFAULT = ("fedavg", "secagg", "secagg_plus", "ccesa", "lightsecagg", "fastsecag
 CLUSTERED = ("ebs_cfl", "ebs_cfl_pad")
 COSTS = ("server_bytes", "client_bytes", "server_s", "client_s", "dealer_bytes", "dealer_s")
 KEYS = ("scheme", "n", "m", "l")
+TEXTS = ("scheme",)
 COLUMNS = (*KEYS, *COSTS, *(f"{cost}_once" for cost in COSTS))
 
 S = 32.0                                # the formulas' security parameter, in elements
@@ -161,18 +162,9 @@ def fitted(rows: Sequence[Mapping[str, Any]], cost: Callable[[Mapping[str, Any]]
 
 # --- the file and the tables ------------------------------------------------------------------------------------------
 
-def read(file: Path) -> list[dict[str, Any]]:
-    """Rows of the file, numbers as such; none if it does not exist."""
-    if not file.is_file():
-        return []
-    with file.open(newline="", encoding="utf-8") as lines:
-        return [{key: value if key == "scheme" else float(value) for key, value in row.items()}
-                for row in csv.DictReader(lines)]
-
-
 def run(chosen: argparse.Namespace) -> list[dict[str, Any]]:
     """Run what the file has not, cell by cell, each written as soon as it is there."""
-    rows = read(chosen.out)
+    rows = read_rows(chosen.out, TEXTS)
     done = {tuple(row[key] for key in KEYS) for row in rows}
     known = set(schemes.known())
     for scheme in chosen.schemes:
@@ -193,12 +185,7 @@ def run(chosen: argparse.Namespace) -> list[dict[str, Any]]:
 
 def write(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """All rows, in the order of their keys."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("w", newline="", encoding="utf-8") as lines:
-        table = csv.writer(lines, lineterminator="\n")
-        table.writerow(COLUMNS)
-        for row in sorted(rows, key=lambda row: tuple(row[key] for key in KEYS)):
-            table.writerow([row[key] if key == "scheme" else f"{row[key]:.6g}" for key in COLUMNS])
+    write_rows(file, COLUMNS, sorted(rows, key=lambda row: tuple(row[key] for key in KEYS)), TEXTS)
 
 
 def tables(rows: Sequence[Mapping[str, Any]], shown: Callable[[Mapping[str, Any]], bool] = lambda row: True) -> str:
@@ -251,7 +238,7 @@ def main() -> None:
     parser.add_argument("--read", type=Path, help="only print the tables of this file")
     parser.add_argument("--into", type=Path, metavar="PAGE", help="write the tables there, in place of printing them")
     chosen = parser.parse_args()
-    rows = read(chosen.read) if chosen.read else run(chosen)
+    rows = read_rows(chosen.read, TEXTS) if chosen.read else run(chosen)
     if chosen.into is None:
         print(tables(rows))
     else:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import secagg_table
-from benchmarks.secagg_table import FORMULAS, SCHEMES, expected, read, run, tables
+from benchmarks.common import read_rows
+from benchmarks.secagg_table import FORMULAS, SCHEMES, TEXTS, expected, run, tables
 
 TABLE = Path(__file__).parents[1] / "docs" / "reproductions" / "data" / "secagg_costs.csv"
 
@@ -25,7 +26,7 @@ def test_bytes_of_a_run_are_those_of_the_formulas_but_for_headers(tmp_path: Path
 
 
 def test_the_committed_table_has_every_scheme_and_its_formulas() -> None:
-    rows = read(TABLE)
+    rows = read_rows(TABLE, TEXTS)
     assert {row["scheme"] for row in rows} == set(SCHEMES)
     assert {(row["n"], row["l"]) for row in rows} >= {(n, d) for n in (10, 30, 100, 300) for d in (1e3, 1e4, 1e5)}
     for row in rows:
@@ -40,3 +41,9 @@ def test_what_did_not_run_has_its_formulas_alone() -> None:
     row = {"scheme": "pefl", "n": 300, "l": 1000} | dict.fromkeys(secagg_table.MEASURED, 0.0) | dict.fromkeys(FORMULAS,
                                                                                                               1e6)
     assert "| `pefl` | 300 | - / 1,000 |" in tables([row | {"trips": 0.0}, row | {"n": 10, "trips": 8.0}])
+
+
+def test_what_would_need_too_much_room_is_not_run(tmp_path: Path) -> None:
+    row, = run(["secagg"], [5], [1000], tmp_path / "costs.csv", room=1000)
+    assert (row["trips"], row["all_bytes"]) == (0, 0)
+    assert row["all_bytes_formula"] == pytest.approx(expected("secagg", 5, 1000)[1], rel=1e-5)

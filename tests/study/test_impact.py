@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks import ebs_cfl, secure_costs
+from benchmarks.common import read_rows
 from emul.study.impact import Impact, impacts, until
 
 REPRODUCTIONS = Path(__file__).resolve().parents[2] / "docs" / "reproductions"
@@ -65,5 +66,5 @@ def test_the_page_says_what_the_files_of_runs_and_costs_say():
     page = (REPRODUCTIONS / "ebs_cfl.md").read_text(encoding="utf-8")
     rows = until(ebs_cfl.read(REPRODUCTIONS / "data" / "ebs_cfl_runs.csv"), ebs_cfl.ROUNDS)
     assert ebs_cfl.written(page, rows) == page, "run python -m benchmarks.ebs_cfl with --into"
-    costs = secure_costs.read(REPRODUCTIONS / "data" / "ebs_cfl_costs.csv")
+    costs = read_rows(REPRODUCTIONS / "data" / "ebs_cfl_costs.csv", secure_costs.TEXTS)
     assert secure_costs.written(page, costs) == page, "run python -m benchmarks.secure_costs with --read and --into"
