@@ -21,7 +21,7 @@ from emul.protocols import key_centre
 from emul.protocols.encrypted_sums import Encrypted, wrong_cohort
 from emul.protocols.key_centre import KeyParts, octets
 from emul.protocols.sealed import Desk, Sealed, wrong_encryption
-from emul.roles import Message, Node, Vector
+from emul.roles import Analysis, Message, Node, Setting, Vector
 
 FRACTION, VALUE, SLOT = 20, 36, 48      # bits after the point, of a value, and of its slot
 SUMMANDS = 1 << (SLOT - 1 - VALUE)      # that a slot has room for
@@ -121,3 +121,10 @@ def wrong_threshold(p: Encrypted, bits: int, clients: int) -> list[str]:
     if clients > SUMMANDS:
         errors.append(f"bits = {bits}: a slot has room for {SUMMANDS} clients, found {clients}")
     return list(dict.fromkeys(errors))          # both look at real_up_to
+
+
+def vectors_per_round(p: Encrypted, setting: Setting) -> Analysis:
+    """For a scheme's `analysis`: uploads and partial decryptions of a round, beside the messages that there were."""
+    sizes = Threshold.of(p, len(setting.roles["client"]))
+    return {"uploads_per_round": (float(sizes.parties), "messages.Upload"),
+            "partials_per_round": (float(sizes.tbar), "messages.Partial")}

@@ -44,7 +44,7 @@ from emul.protocols.mp_dp.plain import Disguising
 from emul.protocols.mp_dp.server import Opened, opening
 from emul.protocols.mp_dp.settings import Settings, wrong_settings
 from emul.protocols.sealed import Desk, Integers, Sealed, fixed, total
-from emul.protocols.threshold_sums import Threshold, answer, opened, wrong_threshold
+from emul.protocols.threshold_sums import Threshold, answer, opened, vectors_per_round, wrong_threshold
 from emul.roles import Analysis, Holds, Message, Node, Realised, Setting, Vector, World, checks
 
 if TYPE_CHECKING:
@@ -273,10 +273,8 @@ def warn(params: Params, world: World) -> list[str]:
 
 def analysis(params: Params, setting: Setting, run: Realised) -> Analysis:
     """What it is called, what it protects, and vectors of ciphertexts a round."""
-    names = setting.roles["client"]
     return {"protocol": "PILE without ZK", "guarantee": "none: the exact mean gradient of each round is decrypted",
-            "uploads_per_round": (float(len(names)), "messages.Upload"),
-            "partials_per_round": (float(Threshold.of(params, len(names)).tbar), "messages.Partial")}
+            **vectors_per_round(params, setting)}
 
 
 EXAMPLE = """

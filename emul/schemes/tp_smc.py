@@ -33,7 +33,16 @@ from emul.protocols.key_centre import Held, hold_keys, number, wake_centre
 from emul.protocols.noisy_gradients import Private, noisy_gradient, spent_by_sums, stepped, wrong_privacy
 from emul.protocols.rounds import Model
 from emul.protocols.sealed import Desk, Sealed, fixed, total
-from emul.protocols.threshold_sums import FRACTION, SLOT, VALUE, Threshold, answer, opened, wrong_threshold
+from emul.protocols.threshold_sums import (
+    FRACTION,
+    SLOT,
+    VALUE,
+    Threshold,
+    answer,
+    opened,
+    vectors_per_round,
+    wrong_threshold,
+)
 from emul.roles import Analysis, Message, Node, Realised, Setting, Vector, World
 
 
@@ -125,9 +134,8 @@ def analysis(params: Params, setting: Setting, run: Realised) -> Analysis:
     names = setting.roles["client"]
     sizes, noise = Threshold.of(params, len(names)), share_of(params, len(names))
     opened_in = {round_ for round_, _, _ in run.sent("Partial")}
-    found: Analysis = {"uploads_per_round": (float(len(names)), "messages.Upload"),
-                       "partials_per_round": (float(sizes.tbar), "messages.Partial")}
-    return found | spent_by_sums(params, setting, run, opened_in, noise, len(names) - sizes.honest)
+    spent = spent_by_sums(params, setting, run, opened_in, noise, len(names) - sizes.honest)
+    return vectors_per_round(params, setting) | spent
 
 
 EXAMPLE = """
