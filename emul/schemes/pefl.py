@@ -110,7 +110,7 @@ class Params:
     bits: int = 2048                    # of both keys
     reject: float = 0.5                 # taken off the logarithm; a public implementation has 0.6, too
     divide_by_m: bool = False           # k_i / m, as there
-    real_up_to: int = 256               # coordinates that are encrypted for real; beyond it is declared
+    real_up_to: int = 2000              # coordinates that are encrypted for real; beyond it is declared
     deadline_s: float | None = None     # of the uploads; None: until the fate of each is known
     server_timeout_s: float | None = None       # of an answer of the other server, and of keys; None: likewise
     audit: bool = False                 # leave updates, weights and blinded sums in the run directory
@@ -288,6 +288,6 @@ links:
 task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
        solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
 compute: {mode: zero}
-schemes: [{name: pefl, bits: 1024, deadline: 20 s}]
+schemes: [{name: pefl, bits: 1024, real_up_to: 256, deadline: 20 s}]
 stop: {rounds: 2}
 """

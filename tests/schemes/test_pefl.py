@@ -10,6 +10,7 @@ import pytest
 
 from emul import schemes
 from emul.attacks.privacy.pefl import NotBroken, from_blinded, from_padded
+from emul.base import rows
 from emul.base.errors import ProtocolViolation, ScenarioError
 from emul.primitives.he.paillier import Packing, PublicKey, key_pair
 from emul.primitives.robust.pearson import pearson, twice_median, weights
@@ -38,6 +39,17 @@ def test_what_is_declared_is_what_encryption_for_real_comes_to(variant: str) -> 
     assert one.keys() == other.keys()
     for kind, sizes in one.items():
         assert sizes == pytest.approx(other[kind], rel=0.01, abs=8), kind
+
+
+@pytest.mark.slow
+def test_2000_parameters_are_encrypted_for_real_by_default() -> None:
+    """With 2,048 bits: the sum is that of what is declared, element by element."""
+    real, declared = (sums("pefl", 3, params, d=2000) for params in ({}, {"real_up_to": 0}))
+    assert real.wrong == declared.wrong == {1: 0}
+    assert not [row for row in real.rows if row[0] == rows.DECLARED]
+    assert [row for row in declared.rows if row[0] == rows.DECLARED]
+    for key, found in declared.arrays.items():
+        assert np.array_equal(real.arrays[key], found), key
 
 
 @pytest.mark.parametrize(("variant", "a", "b"), [("full", 7, 3), ("lean", 5, 3)])
