@@ -121,6 +121,7 @@ class Loaded:
     def __init__(self, app: App):
         self._app = app
         self._found: dict[Side, Any] = {}
+        self.told: set[str] = set()         # of exceptions of its ClientApp
         os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
         clock.install()
         _forget_modules(app)

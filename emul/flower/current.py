@@ -45,6 +45,15 @@ def run_as(app: Running) -> Iterator[None]:
         _here.running = before
 
 
+def report(**metrics: float) -> None:
+    """At a server app that evaluates its model in a loop of its own: what it has found in this round, such as
+    `accuracy=0.93`. Of strategies and workflows this is seen without it. Nothing happens where no server app of a run
+    of emul runs in this thread, so that an app may call it anywhere."""
+    app = running()
+    if app is not None and app.notes is not None:
+        app.notes.evaluated(metrics)
+
+
 def task_of(context: Any) -> NodeTask:
     """The scenario's learning task as the node of this `context` sees it: its samples, `local_update`, `evaluate_own`,
     `forward`, ...; at the server the task as the server sees it, with `initial_parameters()` and `evaluate`.

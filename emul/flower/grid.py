@@ -22,7 +22,7 @@ from emul.flower.clock import Clock
 from emul.flower.guest import Guest, Request
 from emul.flower.messages import Answer, Call
 from emul.flower.notes import Notes
-from emul.flower.requests import AnyReply, NextRound, Replies, Sleep
+from emul.flower.requests import AnyReply, NextRound, Replies, Sleep, WhoIsThere
 from emul.flower.rounds import Rounds
 
 DEFAULT_TTL_S = 43_200              # of Flower: twelve hours
@@ -45,7 +45,8 @@ class Asked:
 
 @dataclass
 class EmulGrid(Grid):
-    """node_of: Flower's number of a node -> emul's. timeout_s: at most so long is waited for replies."""
+    """node_of: Flower's number of a node -> emul's. timeout_s: at most so long is waited for replies. asks: which nodes
+    there are is asked of them; else all of them always are."""
 
     guest: Guest
     clock: Clock
@@ -53,6 +54,7 @@ class EmulGrid(Grid):
     names: Sequence[str]
     notes: Notes
     timeout_s: float | None = None
+    asks: bool = False
 
     def __post_init__(self) -> None:
         self._run = Run.create_empty(1)
@@ -83,7 +85,11 @@ class EmulGrid(Grid):
             if self._watched > _POLLS:
                 raise EmulError(f"the server app has asked {_POLLS:,} times which nodes there are and sent nothing: it "
                                 f"may be waiting for more than the {len(self.node_of)} that the scenario has")
-        return sorted(self.node_of)
+        if not (self.asks and self.guest.in_its_thread):
+            return sorted(self.node_of)
+        # who has been sent something and has not answered yet is busy with it, and cannot say that it is there
+        there = set(self._ask(WhoIsThere())) | {one.node for one in self._asked.values()}
+        return sorted(number for number, node in self.node_of.items() if node in there)
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         """Take messages on; their replies are welcome whenever they come."""

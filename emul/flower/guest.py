@@ -47,7 +47,7 @@ class Guest:
         self._requests: SimpleQueue[tuple[Request, int]] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, daemon=True, name="Flower ServerApp")
         self._begin_ns = 0
-        self._dismissed = False
+        self._dismissed = self._hangs = False
 
     def resume(self, answer: Any = None) -> Request:
         """Let the app go on with an answer to what it has asked for, until it asks again or ends.
@@ -61,6 +61,7 @@ class Guest:
         try:
             request, cpu_ns = self._requests.get(timeout=self._stuck_s)
         except Empty:
+            self._hangs = True
             raise RunError(f"the server app has not come back for {self._stuck_s:g} s; it is at\n{self._where()}"
                            "(stuck: how long it may take)") from None
         clock.credit(cpu_ns)
@@ -91,7 +92,8 @@ class Guest:
             return
         self._dismissed = True
         self._answers.put(None)
-        self._thread.join(_CLOSING_S)
+        if not self._hangs:
+            self._thread.join(_CLOSING_S)
 
     def _run(self) -> None:
         error: BaseException | None = None

@@ -40,6 +40,8 @@ def install() -> None:
                                        compat.recorddict_to_evaluateres)
     for module in (legacy_app, default_workflows):
         module.start_update_client_manager_thread = _without_thread(module.start_update_client_manager_thread)
+    default_workflows.default_centralized_evaluation_workflow = _noting_workflow(
+        default_workflows.default_centralized_evaluation_workflow)
     Strategy.start = _noting_start(Strategy.start)
     legacy.Server.fit = _noting_fit(legacy.Server.fit)
     History.add_loss_centralized = _noting(History.add_loss_centralized, lambda loss: {"loss": loss})
@@ -126,6 +128,7 @@ def _noting_start(original: Callable[..., Any]) -> Callable[..., Any]:
                 found = evaluate(server_round, arrays)
                 if server_round:                # before the first round there is none to note it for
                     notes.evaluated(found)
+                    notes.model = arrays
                 return found
             bound.arguments["evaluate_fn"] = noted
         result = original(*bound.args, **bound.kwargs)
@@ -133,6 +136,17 @@ def _noting_start(original: Callable[..., Any]) -> Callable[..., Any]:
             notes.model = result.arrays
         return result
     return start
+
+
+def _noting_workflow(original: Callable[..., None]) -> Callable[..., None]:
+    """Between training and evaluation of a round by a workflow of the older API."""
+    @wraps(original)
+    def evaluate(grid: Any, context: Any) -> None:
+        notes = _notes()
+        if notes is not None:
+            notes.model = context.state.array_records[default_workflows.MAIN_PARAMS_RECORD]
+        original(grid, context)
+    return evaluate
 
 
 def _noting_fit(original: Callable[..., Any]) -> Callable[..., Any]:

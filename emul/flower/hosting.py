@@ -44,6 +44,8 @@ class AppParams(Protocol):
     @property
     def timeout_s(self) -> float | None: ...
     @property
+    def connected(self) -> str: ...
+    @property
     def stuck_s(self) -> float: ...
     @property
     def log(self) -> str: ...
@@ -129,7 +131,7 @@ class Host:
 
         hooks.install()
         self.grid = EmulGrid(self._guest, self._clock, ids(self._node), self._node.world.names, self._notes,
-                             self._p.timeout_s)
+                             self._p.timeout_s, self._p.connected == "asked")
 
     def _run(self) -> None:
         """In the app's thread."""
@@ -164,6 +166,8 @@ class Served:
         answer = REPLIES[type(call)](self.message, created_s(now_ns))
         if self.phase != type(call).__name__:
             count_as(answer, f"{self.phase}Reply")
+        if call.floating:
+            object.__setattr__(answer, "unscoped", True)        # of no round: it is never late
         return answer
 
 
@@ -198,7 +202,7 @@ def serve(node: Node, p: AppParams, client: Client, call: Call) -> Served | None
     phase = encoding.label(message, type(call).__name__)
     be(own)
     with Randomness(node.seed, node.name, client.calls).used(), run_as(Running(own, clock, node.task)):
-        reply = _replied(function, message, client.context)
+        reply = _replied(function, message, client.context, app.told)
     return Served(encoding.reply_bytes(reply), phase, slept.seconds)
 
 
@@ -214,7 +218,7 @@ class _Sleeper:
         self._clock.now_ns += round(seconds * 1e9)
 
 
-def _replied(app: Callable[[Any, Any], Any], message: Any, context: Any) -> Any:
+def _replied(app: Callable[[Any, Any], Any], message: Any, context: Any, told: set[str]) -> Any:
     """The app's reply, or one that tells of its exception, as Flower's own runtime has it."""
     from flwr.app import Error, Message
     from flwr.common.constant import ErrorCode
@@ -225,7 +229,8 @@ def _replied(app: Callable[[Any, Any], Any], message: Any, context: Any) -> Any:
             raise TypeError(f"the client app returned {type(reply).__name__}, expected a Message")
         return reply
     except Exception as e:
-        logging.getLogger("flwr").error("ClientApp of node %d: %s: %s", message.metadata.dst_node_id, type(e).__name__,
-                                        e, exc_info=e)
         reason = f"{type(e)}:<'{e}'>"
+        if reason not in told:                      # of hundreds of clients that fail alike, one is enough
+            told.add(reason)
+            logging.getLogger("flwr").error("ClientApp of node %d: %s", context.node_id, reason, exc_info=e)
         return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)

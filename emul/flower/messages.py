@@ -86,8 +86,18 @@ class UnmaskReply(Answer):
     """Stage 3 of SecAgg+."""
 
 
-MESSAGES = (Train, TrainReply, Evaluate, EvaluateReply, Query, QueryReply, SetUp, SetUpReply, ShareKeys, ShareKeysReply,
-            CollectMaskedVectors, CollectMaskedVectorsReply, Unmask, UnmaskReply)
+@dataclass(frozen=True)
+class Ping(Message):
+    """Server to client: are you there?"""
+
+
+@dataclass(frozen=True)
+class Pong(Message):
+    """Client to server: yes."""
+
+
+MESSAGES = (Ping, Pong, Train, TrainReply, Evaluate, EvaluateReply, Query, QueryReply, SetUp, SetUpReply, ShareKeys,
+            ShareKeysReply, CollectMaskedVectors, CollectMaskedVectorsReply, Unmask, UnmaskReply)
 
 CALLS: dict[str, tuple[type[Call], type[Answer]]] = {
     "train": (Train, TrainReply), "evaluate": (Evaluate, EvaluateReply), "query": (Query, QueryReply)}

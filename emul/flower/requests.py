@@ -25,6 +25,11 @@ class AnyReply(Request):
 
 
 @dataclass
+class WhoIsThere(Request):
+    """Ask all nodes whether they are there; the answer: those that say so in time."""
+
+
+@dataclass
 class Sleep(Request):
     """Do nothing."""
 

@@ -17,9 +17,9 @@ from emul.base.errors import EmulError, TimedOut
 from emul.flower import apps, messages
 from emul.flower.guest import Ended, Request
 from emul.flower.hosting import Client, Host, label_of, serve
-from emul.flower.messages import Answer, Call
+from emul.flower.messages import Answer, Call, Ping, Pong
 from emul.flower.notes import constant
-from emul.flower.requests import AnyReply, NextRound, Replies, Sleep
+from emul.flower.requests import AnyReply, NextRound, Replies, Sleep, WhoIsThere
 from emul.protocols.demands import demand
 from emul.roles import Node, World, checks
 
@@ -31,6 +31,8 @@ class Params:
     client: str | None = None
     config: dict[str, Any] = field(default_factory=dict)    # over the app's run config
     timeout_s: float | None = None      # at most so long waits send_and_receive, whatever the app says
+    connected: Literal["always", "asked"] = "always"    # nodes that the app sees: all; or those that answer then
+    ask_s: float = 1.0                  # how long it waits for their answers
     evaluate: Literal["app", "task"] = "app"    # whose accuracy counts: what the app finds, or the scenario's task does
     stuck_s: float = 600.0              # real seconds that the server app may compute without a word
     log: Literal["debug", "info", "warning", "error"] = "error"     # of Flower's log, on stderr
@@ -59,12 +61,15 @@ async def play(node: Node, p: Params, host: Host) -> bool:
         if isinstance(request, NextRound):
             tell(node, p, request)
             return False
-        host.answer = await answered(node, request)
+        host.answer = await answered(node, p, request)
 
 
-async def answered(node: Node, request: Request) -> list[Answer]:
-    """What the app has asked for."""
+async def answered(node: Node, p: Params, request: Request) -> list[Any]:
+    """What the app has asked for: answers of clients, or who is there."""
     got: list[Any] = []
+    if isinstance(request, WhoIsThere):
+        node.broadcast(node.clients, Ping())
+        return list(await node.gather(Pong, node.clients, timeout_s=p.ask_s))
     if isinstance(request, Sleep):
         await node.sleep(request.seconds)
     elif isinstance(request, Replies):
@@ -95,13 +100,16 @@ def tell(node: Node, p: Params, closed: NextRound) -> None:
 
 async def client(node: Node, p: Params) -> None:
     def asked(call: Any) -> None:
-        demand(isinstance(call, Call) and call.sender == node.server, "no call of the server")
+        demand(isinstance(call, (Call, Ping)) and call.sender == node.server, "no call of the server")
 
     s = node.state(Client())
     async for round_ in node.rounds(of=node.server):
         with round_:
             while True:
                 call = await node.recv_any(accept=asked)
+                if isinstance(call, Ping):
+                    node.send(node.server, Pong())
+                    continue
                 served = await node.compute(label_of(call), serve, node, p, s, call)
                 if served is None:
                     continue
@@ -114,7 +122,7 @@ def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
     if not apps.installed():
         return [apps.MISSING]
-    found = checks.times(timeout=params.timeout_s, stuck=params.stuck_s)
+    found = checks.times(timeout=params.timeout_s, ask=params.ask_s, stuck=params.stuck_s)
     try:
         apps.find(params.app, params.server, params.client, params.config)
     except EmulError as e:

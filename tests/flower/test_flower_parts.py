@@ -1,0 +1,178 @@
+"""Clocks, generators, rounds, metrics and files of Flower apps, one by one."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+import torch
+import typer
+from flower_app import write_app
+
+from emul.base.errors import RoleError
+from emul.cli.flower import flower_scheme, parsed
+from emul.flower import clock, task_of
+from emul.flower.apps import AppError, find
+from emul.flower.clock import EPOCH_S, Clock
+from emul.flower.current import Running, report, run_as, running
+from emul.flower.notes import Notes, best, weighted
+from emul.flower.randomness import Randomness
+from emul.flower.rounds import Rounds
+
+
+def at(seconds: float) -> Running:
+    return Running(2, Clock(round(seconds * 1e9), clock.no_sleep))
+
+
+# --- the seam -------------------------------------------------------------------------------------------------------
+
+def test_flowers_grid_has_the_members_that_are_known() -> None:
+    """Acceptance 6: whatever is added is to be looked at."""
+    from flwr.serverapp import Grid
+
+    assert set(Grid.__abstractmethods__) == {"set_run", "run", "create_message", "get_node_ids", "push_messages",
+                                             "pull_messages", "send_and_receive"}
+
+
+def test_nothing_of_emul_imports_flower_before_an_app_runs() -> None:
+    code = ("import sys, emul, emul.cli, emul.flower.apps, emul.flower.hosting, emul.schemes.flower\n"
+            "sys.exit(any(name.partition('.')[0] == 'flwr' for name in sys.modules))")
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+# --- clocks ---------------------------------------------------------------------------------------------------------
+
+def test_an_app_sees_virtual_time_and_nobody_else_does() -> None:
+    clock.install()
+    with run_as(at(2.5)):
+        assert (time.time(), time.monotonic(), time.perf_counter()) == (EPOCH_S + 2.5, 2.5, 2.5)
+        assert (time.time_ns(), time.monotonic_ns()) == (EPOCH_S * 10**9 + 2_500_000_000, 2_500_000_000)
+    assert time.time() > EPOCH_S - 10**9
+    assert time.time() != EPOCH_S + 2.5
+    assert running() is None
+
+
+def test_flower_writes_virtual_times_into_its_messages() -> None:
+    from flwr.supercore.date import now
+
+    clock.install()
+    with run_as(at(3.25)):
+        assert now() == datetime.datetime(2026, 1, 1, 0, 0, 3, 250_000, datetime.UTC)
+    assert abs(now().timestamp() - datetime.datetime.now(datetime.UTC).timestamp()) < 60
+
+
+def test_a_loop_of_asyncio_in_an_app_is_not_stopped() -> None:
+    clock.install()
+    with run_as(at(1)):
+        assert asyncio.run(asyncio.sleep(0.01, "done")) == "done"
+
+
+def test_a_negative_sleep_is_an_error_as_ever() -> None:
+    clock.install()
+    with run_as(at(1)), pytest.raises(ValueError, match=r"^sleep length must be non-negative$"):
+        time.sleep(-1)
+
+
+# --- generators -----------------------------------------------------------------------------------------------------
+
+def drawn() -> tuple[float, float, float]:
+    return random.random(), float(np.random.rand()), float(torch.rand(1))       # noqa: NPY002    as apps do
+
+
+def test_an_apps_generators_go_on_where_they_were_whoever_draws_in_between() -> None:
+    one = Randomness(7, "server")
+    with one.used():
+        first = drawn()
+    drawn()
+    with Randomness(7, "client1").used():
+        assert drawn() != first
+    with one.used():
+        second = drawn()
+    with Randomness(7, "server").used():
+        assert (drawn(), drawn()) == (first, second)
+
+
+# --- rounds and metrics ---------------------------------------------------------------------------------------------
+
+def test_a_round_begins_with_another_number_whatever_it_is() -> None:
+    """A second strategy in one app counts from 1 again. What has no number belongs to the round that goes on."""
+    rounds = Rounds()
+    said = [("", False), ("1", True), ("1", False), ("2", True), ("", True), ("2", False), ("1", True)]
+    assert [rounds.begins(number, trains) for number, trains in said] == [
+        False, False, False, True, False, False, True]
+
+
+@pytest.mark.parametrize(("keys", "found"), [
+    (["eval_acc", "train_acc"], "eval_acc"), (["accuracy", "acc"], "accuracy"), (["train_acc"], "train_acc"),
+    (["vacancy", "place"], None), (["Test-Accuracy"], "Test-Accuracy"), ([], None)])
+def test_what_is_an_accuracy_is_told_by_its_name(keys: list[str], found: str | None) -> None:
+    assert best(dict.fromkeys(keys, 1.0), "accuracy") == found
+
+
+def test_metrics_are_weighted_as_flower_does_it() -> None:
+    assert weighted([{"a": 1.0, "num_examples": 1}, {"a": 4.0, "b": 2.0, "num_examples": 3}]) == {"a": 3.25, "b": 2.0}
+    assert weighted([{"a": 1.0, "num-examples": 0}]) == {}
+
+
+def test_what_is_noted_belongs_to_one_round() -> None:
+    notes = Notes()
+    notes.evaluated({"accuracy": 0.5, "text": "no number"})
+    notes.found.append({"accuracy": 0.9, "num-examples": 2.0})
+    assert notes.closed() == {"accuracy": 0.5}
+    assert notes.closed() == {}
+
+
+def test_helpers_of_apps_say_where_they_cannot_be_used() -> None:
+    class Context:
+        node_id = 3
+
+    report(accuracy=1.0)                    # nothing happens
+    with pytest.raises(RoleError, match=r"no app of a run of emul is running in this thread$"):
+        task_of(Context())
+    with run_as(at(0)), pytest.raises(RoleError, match=r"node 3 is another one, this is 2$"):
+        task_of(Context())
+    Context.node_id = 2
+    with run_as(at(0)), pytest.raises(RoleError, match=r"the scenario has no task$"):
+        task_of(Context())
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+def test_an_app_is_found_by_the_name_of_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_app(tmp_path / "somewhere")
+    monkeypatch.syspath_prepend(str(folder))
+    found = find("tiny", None, "other.module:client", {})
+    assert (found.folder, found.server, found.client) == (folder, "tiny.server_app:app", "other.module:client")
+
+
+@pytest.mark.parametrize(("project", "said"), [
+    ("[tool", r"pyproject.toml: Expected ']'"), ("[tool.other]", r"expected a section \[tool.flwr.app.components\]"),
+    ("[tool.flwr.app.components]\nserverapp = 'a:b'", r"\[tool.flwr.app.components\] has no clientapp"),
+    ("[tool.flwr.app.components]\nserverapp='a:b'\nclientapp='a:b'\n[tool.flwr.app.config]\nx=[1]",
+     r"config.x = \[1\]: expected a number, text, true or false")])
+def test_a_project_that_is_no_app_is_refused(project: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(project)
+    with pytest.raises(AppError, match=said):
+        find(str(tmp_path), None, None, {})
+
+
+def test_options_of_the_command_line_become_an_entry_of_the_scenario(tmp_path: Path) -> None:
+    assert flower_scheme(str(tmp_path), None, "a.b:c", ["n=3 rate=0.5", "name='two words'"]) == [
+        f'schemes=[{{"name": "flower", "app": "{tmp_path}", "client": "a.b:c", '
+        '"config": {"n": 3, "rate": 0.5, "name": "two words"}}]']
+    assert flower_scheme(None, None, None, None) == []
+
+
+def test_a_config_that_is_no_toml_is_refused() -> None:
+    with pytest.raises((typer.BadParameter, click.BadParameter), match="adam: expected key=value"):
+        parsed(["lr=0.1 adam"])
+    with pytest.raises((typer.BadParameter, click.BadParameter), match="is used only with --flower"):
+        flower_scheme(None, None, None, ["lr=0.1"])
