@@ -160,6 +160,7 @@ class Sum(Objective):
 
     @property
     def terms(self) -> tuple[Objective, ...]:
+        """Its parts."""
         return self.parts
 
     def __str__(self) -> str:
@@ -267,6 +268,7 @@ class Proximal(Penalty):
 
     @property
     def idle(self) -> bool:
+        """Whether mu is 0."""
         return not self.mu
 
     def gradient(self, weights: Tensor, before: Tensor) -> Tensor:

@@ -11,8 +11,8 @@ def metropolis(i: int, neighbours: Mapping[int, Collection[int]]) -> dict[int, f
     neighbours: of i and of each of its neighbours. The matrix of all nodes is symmetric and doubly stochastic, whatever
     the graph is. Xiao, Boyd, Kim, *Distributed average consensus with least-mean-square deviation*, 2007, section 2.
 
-    >>> metropolis(1, {1: [2, 3], 2: [1], 3: [1, 4, 5]})
-    {1: 0.41666666666666663, 2: 0.3333333333333333, 3: 0.25}
+    >>> {j: round(weight, 4) for j, weight in metropolis(1, {1: [2, 3], 2: [1], 3: [1, 4, 5]}).items()}
+    {1: 0.4167, 2: 0.3333, 3: 0.25}
     """
     own = len(neighbours[i])
     weights = {j: 1 / (1 + max(own, len(neighbours[j]))) for j in sorted(neighbours[i])}

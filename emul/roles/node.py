@@ -209,6 +209,7 @@ class Node:
 
     @property
     def seed(self) -> int:
+        """That of the scenario; draw from `rng` or `stream`, which are keyed by it."""
         return self.world.seed
 
     @property

@@ -73,7 +73,7 @@ def interval(values: Sequence[float], *names: Name) -> Interval:
     cases with 3 seeds, 82 % with 5, 89 % with 10, 94 % with 20. Below 3 there is none.
 
     >>> interval([1.0, 2.0])
-    Interval(n=2, mean=1.5, low=None, high=None)
+    Interval(n=2, mean=1.5, low=None, high=None, student=None)
     """
     x = np.asarray(values, float)
     if len(x) < FEWEST:
@@ -89,7 +89,7 @@ def interval(values: Sequence[float], *names: Name) -> Interval:
 def student(values: Sequence[float] | np.ndarray) -> Student:
     """By Student's t, of 2 values or more. Values that are all equal have an interval without width.
 
-    >>> student([1.0, 2.0, 6.0]).low < 0 < student([1.0, 2.0, 2.5]).low
+    >>> student([1.0, 2.0, 6.0]).low < 0 < student([1.0, 1.5, 2.0]).low
     True
     """
     with optional("confidence intervals need", "stats"):

@@ -71,6 +71,7 @@ class Driven:
 
     @property
     def node(self) -> Node:
+        """The node that the role was given."""
         return self._role.node
 
     @property

@@ -46,11 +46,13 @@ class Shuffled:
                        for setup, outbox, arrived in zip(setups, self._outboxes, self._arrived, strict=True)]
 
     def post(self, worker: int, event: Event) -> None:
+        """Put the event behind all that were posted to this worker."""
         self._posted[worker].append(event)
         if self._draw.random() < 0.2:
             self._step()
 
     def reply(self, node: int, worker: int) -> Reply:
+        """Let workers step, in a drawn order, until this node has answered."""
         while node not in self._replies:
             self._step()
         return self._replies.pop(node)
@@ -62,9 +64,11 @@ class Shuffled:
         self._arrived[target][source, first] = self._outboxes[home][source, first]
 
     def forget(self, source: int, first: int, home: int) -> None:
+        """Have the worker `home` drop the frames of message (source, first)."""
         del self._outboxes[home][source, first]
 
     def observation(self, node: int, round: int) -> Observation:
+        """Let workers step until this was observed."""
         while (node, round) not in self._observations:
             self._step()
         return self._observations[node, round]
@@ -81,6 +85,7 @@ class Shuffled:
 
     @property
     def notes(self) -> list[Note]:
+        """What the workers have to say, such as that something was trained alone."""
         return [note for core in self._cores for note in core.notes]
 
     def abort(self) -> None:
@@ -90,6 +95,7 @@ class Shuffled:
 
     @property
     def accuracy(self) -> float | None:
+        """None: nobody watches it run."""
         return None
 
     def _step(self) -> None:

@@ -50,6 +50,7 @@ class Ran:
 
     @property
     def kernel(self) -> Kernel:
+        """The kernel as the run left it."""
         return self.finished.kernel
 
     @property

@@ -36,6 +36,7 @@ class Distance:
     least_ns: int = 10_000
 
     def latency_ns(self, km: float) -> int:
+        """Of a link of this many km, ns; `least_ns` at least."""
         return max(self.least_ns, round(km * self.stretch * self.per_km_ns))
 
 
