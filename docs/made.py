@@ -10,7 +10,7 @@ import inspect
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -34,11 +34,12 @@ def write(app: object) -> None:
     """Sphinx is about to read: make all pages."""
     MADE.mkdir(exist_ok=True)
     names = schemes.known()
-    figures = {} if os.environ.get("EMUL_DOCS_FIGURES") == "none" else _figures(names, MADE)
+    drawn = os.environ.get("EMUL_DOCS_FIGURES") != "none"
+    figures = _figures(names, MADE) if drawn else {}
     for name in names:
-        _save(f"scheme-{name}.md", _scheme(name, figures.get(name)))
+        _save(f"scheme-{name}.md", _scheme(name, figures.get(name, ())))
     _save("schemes.md", _index(names))
-    _save("gallery.md", _gallery(figures))
+    _save("gallery.md", _gallery(figures, _shown(MADE) if drawn else {}))
     _save("keys.md", "\n".join(_keys(schema())))
     _save("api.md", _api())
 
@@ -52,14 +53,15 @@ def _save(name: str, text: str) -> None:
 
 # --- schemes --------------------------------------------------------------------------------------------------------
 
-def _scheme(name: str, figure: str | None) -> str:
+def _scheme(name: str, figures: Sequence[str]) -> str:
     module = schemes.find(name)
     title, _, body = inspect.cleandoc(module.__doc__ or name).partition("\n")
     lines = [f"# {name}", "", _marked(title), "", *_paragraphs(body.strip())]
     if further := _mentioned(name):
         lines += ["", "More: " + ", ".join(f"[{page}](../{page}.md)" for page in further) + "."]
-    if figure:
-        lines += ["", "## A round", "", "From a run of the example below.", "", f"![A round of {name}]({figure})"]
+    if figures:
+        lines += ["", "## A round", "", "From a run of the example below: `emul run FILE`, then `emul report RUN`.", "",
+                  *(f"![A round of {name}]({figure})\n" for figure in figures)]
     lines += ["", "## Parameters", "", *_table(("key", "default", "what it is"), _parameters(module))]
     lines += ["", "## Roles and messages", "",
               *_table(("role", "placed at"), [(role, f"`{place}`") for role, place in _places(module)]), "",
@@ -104,24 +106,56 @@ def _title(name: str) -> str:
     return inspect.cleandoc(schemes.find(name).__doc__ or "").partition("\n")[0]
 
 
-def _gallery(figures: Mapping[str, str]) -> str:
-    lines = ["# Gallery", "", "A round of every scheme, each from a run of its example: who computed, waited and sent, "
-             "and what was lost.", ""]
-    for name, figure in figures.items():
-        lines += [f"## [{name}](scheme-{name}.md)", "", f"![A round of {name}]({figure})", ""]
+def _gallery(figures: Mapping[str, Sequence[str]], shown: Mapping[str, str]) -> str:
+    lines = ["# Gallery", "", "What comes out, with the command that made it.", ""]
+    for title, command, pictures in PICTURES:
+        lines += [f"## {title}", "", "```sh", command, "```", "", *(f"![{title}]({one})\n" for one in pictures)]
+    if shown:
+        lines += ["## A run of Fair-SecCoGC", "", "The example of [fair_seccogc](scheme-fair_seccogc.md), in Python: "
+                  "`(run,) = emul.run(\"example.yaml\")`.", ""]
+        for call, picture in shown.items():
+            lines += [f"`run.plot.{call}`", "", f"![{call}]({picture})", ""]
+    lines += ["## A round of every scheme", "", "Each from a run of its example, `run.plot.sequence(2)`; who computed, "
+              "waited and sent, node by node, stands on its page.", ""]
+    for name, drawn in figures.items():
+        lines += [f"### [{name}](scheme-{name}.md)", "", f"![The messages of a round of {name}]({drawn[0]})", ""]
     return "\n".join(lines)
 
 
-def _figures(names: list[str], folder: Path) -> dict[str, str]:
-    """Scheme -> file of the picture of the second round of its example."""
+# title, command, pictures: of runs that take longer than building a page may
+PICTURES = (
+    ("Three schemes side by side", "emul compare scenarios/quickstart.yaml --seeds 0:3\n"
+     "emul report runs/quickstart-compare", ("../images/report-compare.png",)),
+    ("A network with its load and losses, and a round in space and time", "emul run scenarios/quickstart.yaml\n"
+     "emul report runs/quickstart-fair_seccogc-1", ("../images/report-network.png", "../images/report-round.png")),
+    ("Secure aggregation against clients, parameters and losses", "python -m benchmarks.secagg_networks",
+     tuple(f"../images/secagg-{axis}.svg" for axis in ("n", "d", "loss"))))
+CALLS = ("accuracy()", 'bytes(by="phase")', "network()", "losses()", "waiting()", "stragglers()")
+
+
+def _figures(names: list[str], folder: Path) -> dict[str, list[str]]:
+    """Scheme -> files of the pictures of the second round of its example: messages in order, space and time."""
     found = {}
     with tempfile.TemporaryDirectory() as out:
         for name in names:
-            target = folder / f"round-{name}.svg"
             (run,) = emul.run(loads(schemes.find(name).EXAMPLE, name), workers=0, out=out, quiet=True)
-            last = int(run.rounds["round"].max())
-            run.plot.round(min(2, last)).save(str(target))
-            found[name] = target.name
+            number = min(2, int(run.rounds["round"].max()))
+            found[name] = [f"sequence-{name}.svg", f"round-{name}.svg"]
+            for file, picture in zip(found[name], (run.plot.sequence(number), run.plot.round(number)), strict=True):
+                picture.save(str(folder / file))
+    return found
+
+
+def _shown(folder: Path) -> dict[str, str]:
+    """Call of `run.plot` -> file of its picture, of one run."""
+    found = {}
+    with tempfile.TemporaryDirectory() as out:
+        (run,) = emul.run(loads(schemes.find("fair_seccogc").EXAMPLE, "gallery"), workers=0, out=out, quiet=True)
+        drawn = (run.plot.accuracy(), run.plot.bytes(by="phase"), run.plot.network(), run.plot.losses(),
+                 run.plot.waiting(), run.plot.stragglers())
+        for call, picture in zip(CALLS, drawn, strict=True):
+            found[call] = f"gallery-{call.partition('(')[0]}.svg"
+            picture.save(str(folder / found[call]))
     return found
 
 

@@ -52,7 +52,7 @@ def test_docstrings_are_plain_text(made: ModuleType) -> None:
 
 
 def test_a_page_of_a_scheme_has_its_equations_parameters_messages_and_example(made: ModuleType) -> None:
-    page = made._scheme("fair_seccogc", None)
+    page = made._scheme("fair_seccogc", ())
     module = schemes.find("fair_seccogc")
     assert all(f"| `{key}` |" in page for key in made.parameters(module.Params))
     assert all(f"| `{kind.__name__}` |" in page for kind in module.MESSAGES)

@@ -78,7 +78,7 @@ def _said(steps: pd.DataFrame) -> list[str]:
         else:
             unit, factor = unit_of((row.until_s - row.from_s) * 1e9)
             took = (row.until_s - row.from_s) * 1e9 / factor
-            found.append(f"{row.label}{times}" + (f", {took:.3g} {unit}" if took else ""))
+            found.append(f"{row.label}{times}" + (f", {took:.4g} {unit}" if took else ""))
     return found
 
 
@@ -192,16 +192,12 @@ def shown_sequence(one: Sequence) -> Shown:
                  one.steps.rename(columns={"from_s": "began_s", "until_s": "ended_s"}))
 
 
-def _texts(data: str, x: str, align: str, dx: int, up: int, down: int) -> Any:
-    """What stands above a step, and below it what went wrong."""
-    base = named(data).encode(x=_x(x), y=_y())
-    place: dict[str, Any] = {"align": align, "dx": dx, "fontSize": 11}
+def _text(data: Any, field: str, x: str, align: str, dx: int, dy: int) -> Any:
+    """What stands at each step, with a halo that keeps it apart from lines: `said`, or `wrong` in red."""
+    text = data.encode(x=_x(x), y=_y(), text=f"{field}:N")
+    place: dict[str, Any] = {"align": align, "dx": dx, "dy": dy, "fontSize": 11}
     halo: dict[str, Any] = {"stroke": "$card", "strokeWidth": 4, "strokeJoin": "round", "aria": False}
-    layers = []
-    for field, dy, colour in (("said", up, "$text"), ("wrong", down, "$lost")):
-        text = base.encode(text=f"{field}:N")
-        layers += [text.mark_text(dy=dy, **place, **halo), text.mark_text(dy=dy, fill=colour, **place)]
-    return alt.layer(*layers)
+    return text.mark_text(**place, **halo) + text.mark_text(fill="$lost" if field == "wrong" else "$text", **place)
 
 
 def _arrows(told: list[Any]) -> Any:
@@ -210,7 +206,8 @@ def _arrows(told: list[Any]) -> Any:
     head = base.mark_point(filled=True, opacity=1, size=70, color="$s1").encode(
         x=_x("x2"), y=_y(), tooltip=told, shape=alt.Shape("head:N", legend=None, scale=alt.Scale(
             domain=["right", "left"], range=["M-1.6,-0.8L0,0L-1.6,0.8Z", _LEFT])))
-    return line + head + _texts("arrows", "middle", "center", 0, -8, 10)
+    return (line + head + _text(base, "said", "middle", "center", 0, -8)
+            + _text(base, "wrong", "middle", "center", 0, 10))
 
 
 def _loops(told: list[Any]) -> Any:
@@ -220,10 +217,11 @@ def _loops(told: list[Any]) -> Any:
     end = rule.encode(x=_x("out"), y=_y("above"), y2="below:Q", tooltip=told)
     head = base.mark_point(filled=True, opacity=1, size=70, color="$s1", shape=_LEFT).encode(
         x=_x(), y=_y("below"), tooltip=told)
-    return alt.layer(*sides, end, head) + _texts("loops", "x", "left", 10, -14, 14)
+    return (alt.layer(*sides, end, head) + _text(base, "said", "x", "left", 10, -14)
+            + _text(base, "wrong", "out", "left", 8, 0))
 
 
 def _boxes(told: list[Any]) -> Any:
     box = named("boxes").mark_point(filled=True, opacity=1, size=170, shape="square", color="$s2", stroke="$card",
                                     strokeWidth=1).encode(x=_x(), y=_y(), tooltip=told)
-    return box + _texts("boxes", "x", "left", 13, 0, 12)
+    return box + _text(named("boxes"), "said", "x", "left", 13, 0)
