@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from emul import scenario as scenarios
 from emul.api import html
 from emul.api.arguments import require
+from emul.api.asked import Names, listed
 from emul.base.errors import EmulError
 from emul.base.extras import optional
 from emul.engine import Result
@@ -24,6 +25,7 @@ from emul.scenario import Scenario
 
 if TYPE_CHECKING:
     import pandas as pd
+    from torch import nn
 
     from emul.api.plots import RunPlots, RunsPlots
 
@@ -58,6 +60,15 @@ class Run(RunTables):
     def scenario(self) -> Scenario:
         """What it ran, resolved; the plug-ins are not asked. Raises ScenarioError."""
         return scenarios.load(self.path / SCENARIO, check=False)
+
+    def module(self, node: str | None = None, round_: int | None = None, plugins: Names = ()) -> nn.Module:
+        """The model that a node left as a module of torch, with the parameters that were frozen, which `model` has not.
+
+        plugins: in place of those that it was run with. Raises KeptError: it left none; RecordError: no task's model.
+        """
+        from emul.engine.whole import whole
+
+        return whole(self.path, node, round_, listed(plugins) or None)
 
     @property
     def plot(self) -> RunPlots:

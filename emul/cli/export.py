@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from emul.base.errors import Problem, ScenarioError
-from emul.cli.options import app
+from emul.cli.options import Plugins, app
 
 
 @app.command()
@@ -19,14 +19,20 @@ def export(directory: Annotated[Path, typer.Argument(metavar="RUN", help="a run 
            tensorboard: Annotated[Path | None, typer.Option(metavar="DIR", help=(
                "event files below DIR (needs emul[tensorboard])"))] = None,
            mlflow: Annotated[str | None, typer.Option(metavar="URI", help=(
-               "an MLflow store (needs emul[mlflow])"))] = None) -> None:
+               "an MLflow store (needs emul[mlflow])"))] = None,
+           model: Annotated[Path | None, typer.Option(metavar="FILE", help=(
+               "the whole model, with what was frozen (safetensors)"))] = None,
+           node: Annotated[str | None, typer.Option(help=(
+               "with --model, whose [default: of the only node that decides]"))] = None,
+           plugin: Plugins = None) -> None:
     """Write a run in the format of other tools."""
     from emul.record import export as formats
     from emul.record.marks import incomplete
     from emul.record.salvage import is_unfinished, unfinished
 
-    if perfetto is None and tensorboard is None and mlflow is None:
-        raise ScenarioError("command line", [Problem("", "", "expected --perfetto, --tensorboard or --mlflow")])
+    if perfetto is None and tensorboard is None and mlflow is None and model is None:
+        raise ScenarioError("command line", [Problem(
+            "", "", "expected --perfetto, --tensorboard or --mlflow, or --model")])
     if is_unfinished(directory):
         print(f"{directory}: {incomplete(unfinished(directory).summary)}", file=sys.stderr)
     if perfetto is not None:
@@ -35,3 +41,7 @@ def export(directory: Annotated[Path, typer.Argument(metavar="RUN", help="a run 
         print(f"{formats.tensorboard(directory, tensorboard)}: look at it with `tensorboard --logdir {tensorboard}`")
     if mlflow is not None:
         print(f"{mlflow}: run {formats.mlflow(directory, mlflow)}")
+    if model is not None:
+        from emul.engine.whole import save, whole
+
+        print(f"{model}: {save(whole(directory, node, plugins=plugin), model):,} numbers")

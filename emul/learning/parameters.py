@@ -68,8 +68,10 @@ class FlatModule:
             self.vector[place] = buffer.reshape(-1).to(torch.float32)
 
     def frozen(self) -> list[np.ndarray]:
-        """The parameters that are no part of the vector."""
-        return [p.detach().cpu().numpy() for p in self.module.parameters() if not p.requires_grad]
+        """What the model computes with besides the vector: frozen parameters, and buffers that are not persistent."""
+        held = {id(tensor) for tensor, _ in self.places}
+        return [t.detach().cpu().numpy() for t in (*self.module.parameters(), *self.module.buffers())
+                if id(t) not in held]
 
     def require(self, vector: np.ndarray) -> None:
         """Raise ParameterError unless it is (d,)."""

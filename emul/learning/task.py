@@ -172,6 +172,16 @@ class Task:
         """The model with its first weights, made anew."""
         return models.create(self.spec["model"], self.data.input_shape, self.data.outputs, self.seed, self._plugins)
 
+    def whole(self, vector: Vector) -> nn.Module:
+        """The model with these parameters, (d,), and with what is in no vector, such as frozen ones: a module of its
+        own, on the CPU, as it evaluates. Raises ParameterError."""
+        import torch
+
+        module = self.module()
+        named = {name: torch.from_numpy(np.array(value)) for name, value in self._model.named(vector).items()}
+        module.load_state_dict(named, strict=False)
+        return module.eval()
+
     @cached_property
     def _initial(self) -> Vector:
         from emul.learning.parameters import FlatModule
