@@ -57,6 +57,9 @@ def schema(plugins: Sequence[str] = ()) -> Schema:
         _described(section, name)
         section.pop("required", None)           # may stand in the file that this one extends
     properties = found["properties"]
+    for section in properties.values():         # what a file on top of another takes away
+        if section.get("type") == "array" and "default" in section:
+            section["type"] = ["array", "null"]
     properties["schemes"] |= {"type": "array", "minItems": 1, "items": _scheme(plugins)}
     properties["task"] |= _task(plugins)
     properties[EXTENDS] = {"type": "string", "description": "A scenario file that this one is put on top of."}

@@ -14,7 +14,7 @@ from emul.base.files import write_atomically
 from emul.record.attacks import attacks, read_attack
 from emul.record.journal import RecordError
 from emul.record.marks import NOTE, incomplete, marked, oracle_waits
-from emul.record.report import data, figures, grid, page, spacetime, study
+from emul.record.report import data, figures, grid, page, spacetime, stragglers, study
 from emul.record.report.curves import learning
 from emul.record.report.data import Run
 from emul.record.report.drawing import Choice, slugs
@@ -24,6 +24,7 @@ from emul.record.report.phases import bytes_by_phase, phases, side_by_side
 from emul.record.report.sequence import message_sequence, sequences, shown_sequence
 from emul.record.report.study import Member, Study
 from emul.record.report.topology import crowded, network_map
+from emul.record.report.tradeoffs import trade_offs
 from emul.record.summary import parameter_columns
 
 SPACE_TIME_ROWS = 100_000       # of all space-time diagrams of a page together: about 3 MB
@@ -114,12 +115,13 @@ def attacked(path: Path) -> list[Part]:
 
 @dataclass(frozen=True)
 class _Detail:
-    """What is told of one run, and what of it stands beside that of others: bytes and computations."""
+    """What is told of one run, and what of it stands beside that of others: bytes, computations, their use."""
 
     parts: list[Part]
     traffic: pd.DataFrame
     phases: pd.DataFrame
     computing: pd.DataFrame
+    work: pd.DataFrame
 
 
 def _details(run: Run, prefix: str, budget: int) -> _Detail:
@@ -145,7 +147,8 @@ def _details(run: Run, prefix: str, budget: int) -> _Detail:
     held = data.delays(run, waits)
     if len(held):
         slow.append(figures.delays(held))
-    parts.append(Part("stragglers", "Stragglers", slow))
+    work = stragglers.work(run)
+    parts.append(Part("stragglers", "Stragglers", [*slow, *stragglers.views(stragglers.held_up(run, waits), work)]))
     if len(computing):
         parts.append(Part("computing", "Computing", [figures.computing(computing)], text=declared_text(
             run.summary.get("seconds_declared", {}), "s", "were stated by the scheme, not measured or looked up")))
@@ -153,7 +156,7 @@ def _details(run: Run, prefix: str, budget: int) -> _Detail:
     if len(theory):
         parts.append(Part("theory", "Theory beside measurement", tables=[("", theory)],
                           text="What the scheme's analysis says of this network, and what this run measured."))
-    return _Detail([_prefixed(part, prefix) for part in parts], traffic, by_phase, computing)
+    return _Detail([_prefixed(part, prefix) for part in parts], traffic, by_phase, computing, work)
 
 
 def _rounds(run: Run, found: spacetime.SpaceTime) -> Part:
@@ -311,6 +314,8 @@ def _study_parts(found: Study) -> list[Part]:
                           tables=[("All differences", found.differences)],
                           text="Means of the differences on the same seeds, where every scheme met the same "
                                "realisation of the network; a bar is the table's interval, where one could be had."))
+    if traded := trade_offs(found):
+        parts.append(traded)
     if values := grid.sweep_figures(found):
         parts.append(Part("grid", "What the grid's values do", values))
     parts.append(_costs(told, _first_seeds(found)))
@@ -335,6 +340,8 @@ def _costs(told: Mapping[str, _Detail], text: str) -> Part:
     drawn = [figures.bytes_by_run({name: one.traffic for name, one in told.items()})]
     if computed := {name: one.computing for name, one in told.items() if len(one.computing)}:
         drawn.append(figures.computing_by_run(computed))
+    if work := {name: one.work for name, one in told.items() if one.work["seconds"].sum() > 0}:
+        drawn.append(stragglers.side_by_side(work))
     sent = side_by_side({name: one.phases for name, one in told.items()})
     if not len(sent):
         return Part("cost", "Costs side by side", drawn, text=text)

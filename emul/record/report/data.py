@@ -303,10 +303,20 @@ def states(run: Run, w: Waits) -> pd.DataFrame:
 def delays(run: Run, w: Waits) -> pd.DataFrame:
     """The longest wait of every (round, deciding node), and what ended it: round, decider, cause, how, ...
 
-    cause: the sender of the message whose arrival, or whose loss becoming known, ended the wait. Where a timeout did
-    (how: `deadline`), a row for every sender of a message of that round that came later or was lost, or `nobody` if
-    there is none. `round over`: a newer round ended it. `a departure`: the last thing known was that somebody would
-    not send. waited_s: the wait. alone_s: from the last but one arrival or loss in it to its end, what this one cost.
+    As `endings`. Where a timeout ended it (how: `deadline`), a row for every sender of a message of that round that
+    came later or was lost, or `nobody` if there is none.
+    """
+    frame = endings(run, w)
+    frame = frame.loc[frame.groupby(["round", "node"])["waited_s"].idxmax()]
+    return _with_missing(run, frame).drop(columns=["node", "end_ns"]).reset_index(drop=True)
+
+
+def endings(run: Run, w: Waits) -> pd.DataFrame:
+    """Every wait of the deciding nodes in their rounds, and what ended it: round, node, decider, cause, how, ...
+
+    cause: the sender of the message whose arrival, or whose loss becoming known, ended the wait; where a timeout did
+    `deadline`. `round over`: a newer round ended it. `a departure`: the last thing known was that somebody would not
+    send. waited_s: the wait. alone_s: from the last but one arrival or loss in it to its end, what this one cost.
     """
     decider = np.zeros(len(run.names), bool)
     decider[list(run.header.get("deciders", range(len(run.names))))] = True
@@ -334,7 +344,7 @@ def delays(run: Run, w: Waits) -> pd.DataFrame:
         alone[same] = np.maximum(start[same], known[before[same]])
     copy = order[at] if len(order) else at
     names = np.array(run.names, dtype=object)
-    others = {int(WaitEnd.TIMEOUT): _DEADLINE, int(WaitEnd.ROUND_OVER): "round over"}
+    others = {int(WaitEnd.TIMEOUT): DEADLINE, int(WaitEnd.ROUND_OVER): "round over"}
     cause = np.array([others.get(o, "a departure") for o in outcome.tolist()], dtype=object)
     how = cause.copy()
     if hit.any():
@@ -343,17 +353,15 @@ def delays(run: Run, w: Waits) -> pd.DataFrame:
     frame = pd.DataFrame({"round": _round_at(run, node, start), "node": node, "decider": names[node], "cause": cause,
                           "how": how, "waited_s": (end - start) / 1e9, "alone_s": (end - alone) / 1e9})
     frame["end_ns"] = end
-    frame = frame[frame["round"] > 0]
-    frame = frame.loc[frame.groupby(["round", "node"])["waited_s"].idxmax()]
-    return _with_missing(run, frame).drop(columns=["node", "end_ns"]).reset_index(drop=True)
+    return frame[frame["round"] > 0]
 
 
-_DEADLINE = "deadline"
+DEADLINE = "deadline"
 
 
 def _with_missing(run: Run, frame: pd.DataFrame) -> pd.DataFrame:
     """A wait that a deadline ended as one row a sender whose message of that round was not there in time."""
-    ended = frame[frame["how"] == _DEADLINE]
+    ended = frame[frame["how"] == DEADLINE]
     if not len(ended):
         return frame
     m = run.messages
@@ -365,7 +373,7 @@ def _with_missing(run: Run, frame: pd.DataFrame) -> pd.DataFrame:
     late = ended.iloc[pairs["place"].to_numpy()].assign(
         cause=np.array(run.names, dtype=object)[pairs["source"].to_numpy()])
     alone = ended.drop(index=late.index).assign(cause="nobody")
-    return pd.concat([frame[frame["how"] != _DEADLINE], late, alone]).sort_values(["round", "node"], kind="stable")
+    return pd.concat([frame[frame["how"] != DEADLINE], late, alone]).sort_values(["round", "node"], kind="stable")
 
 
 def _round_at(run: Run, node: np.ndarray, time_ns: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,12 @@ class Member:
     seed: int | None
     values: dict[str, Any]
     summary: dict[str, Any]
+
+    @cached_property
+    def stop(self) -> dict[str, Any]:
+        """When it was to end, as its scenario says. Raises RecordError."""
+        file = self.path / rundir.SCENARIO
+        return dict(read_scenario(file)[1].get("stop") or {}) if file.is_file() else {}
 
 
 @dataclass(frozen=True)
