@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from statistics import mean, median
 
-from benchmarks import document, suite
+from benchmarks import document, flower_app, suite
 from benchmarks.bench_rounds import FUSE, PEERS, Rounds, can_fuse, emul, floor, parse
 from benchmarks.common import Figure, Options, arguments, run
+from benchmarks.flower_app import FLOWER, HOSTED, Contender
 
 _VERSIONS = ("import importlib.metadata as m\n"
              "print(', '.join(f'{p} {m.version(p)}' for p in ('flwr', 'ray', 'pfl', 'torch', 'numpy')))")
@@ -26,8 +27,7 @@ ONE_SAMPLE = 1.5 / 297                      # of the accuracy: one test sample, 
 ACCURACY_TARGET = 0.03
 ACCURACY_CLIENTS, ACCURACY_EPOCHS, ACCURACY_ROUNDS = 10, 5, 8
 FLOOR, EMUL, FUSED = "floor", "emul, 2 workers", "emul, 2 workers, fused"
-PFL, FLOWER = ("pfl, 1 process", "pfl, 2 processes"), "Flower, 2 actors"
-Contender = Callable[[int, int, int], Rounds]           # (clients, epochs, rounds)
+PFL = "pfl, 1 process", "pfl, 2 processes"
 Found = Mapping[str, list[Rounds]]
 
 
@@ -45,7 +45,8 @@ def contenders(python: str) -> dict[str, Contender]:
         **({FUSED: fused} if can_fuse() else {}),
         PFL[0]: script("pfl_digits.py"),
         PFL[1]: script(*torchrun, "pfl_digits.py"),
-        FLOWER: script("flwr_digits.py"),
+        HOSTED: flower_app.emul,
+        FLOWER: flower_app.flower(python),
     }
 
 
@@ -95,6 +96,7 @@ def _lead(found: Found, epochs: int) -> Iterable[Figure]:
     yield times(EMUL, FLOWER, None if epochs else NO_OP_TARGET)
     for pfl in PFL:
         yield times(EMUL, pfl)
+    yield from flower_app.compared(found[HOSTED], found[FLOWER], epochs)
     if FUSED in found:
         yield times(FUSED, FLOWER, FLOWER_TARGET)
         yield times(FUSED, PFL[0])
@@ -107,7 +109,8 @@ def _accuracies(found: Mapping[str, list[float]]) -> Iterable[Figure]:
     for name, values in found.items():
         yield Figure(f"accuracy after {len(values)} rounds, {what}: {name}", values[-1], "",
                      note=f"rounds 1 to {len(values)}: {', '.join(f'{value:.3f}' for value in values)}")
-    early = max(abs(a - b) for name in (*PFL, FLOWER) for a, b in zip(found[name][:3], found[FLOOR][:3], strict=True))
+    early = max(abs(a - b) for name in (*PFL, FLOWER, HOSTED)
+                for a, b in zip(found[name][:3], found[FLOOR][:3], strict=True))
     yield Figure("accuracy, rounds 1 to 3, largest difference of a peer to the floor", early, "", at_most=ONE_SAMPLE,
                  minor=True, note="the target is one test sample of 297, not two")
     late = {name: mean(values[-3:]) for name, values in found.items()}

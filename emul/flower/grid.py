@@ -14,16 +14,17 @@ import numpy as np
 from flwr.app import Error, Message, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run
 
 from emul.base.errors import EmulError, ProtocolViolation
 from emul.flower import encoding
 from emul.flower.clock import Clock
 from emul.flower.guest import Guest, Request
+from emul.flower.hosting import RUN_ID, SERVER_ID
 from emul.flower.messages import Answer, Call
 from emul.flower.notes import Notes
 from emul.flower.requests import AnyReply, NextRound, Replies, Sleep, WhoIsThere
 from emul.flower.rounds import Rounds
+from emul.flower.versions import Run, sent_by
 
 DEFAULT_TTL_S = 43_200              # of Flower: twelve hours
 POLL_S = 1.0                        # a second empty pull without sleep in between takes at most so long
@@ -57,7 +58,7 @@ class EmulGrid(Grid):
     asks: bool = False
 
     def __post_init__(self) -> None:
-        self._run = Run.create_empty(1)
+        self._run = Run.create_empty(RUN_ID)
         self._rounds = Rounds()
         self._outgoing: list[tuple[list[int], Call]] = []
         self._asked: dict[str, Asked] = {}
@@ -149,6 +150,8 @@ class EmulGrid(Grid):
             return []
         self._begin_round(messages[0], floating)
         encoded: dict[int, np.ndarray] = {}
+        for message in messages:
+            sent_by(message, RUN_ID, SERVER_ID)
         for batch in self._batches(messages):
             first = batch[0]
             if id(first.content) not in encoded:

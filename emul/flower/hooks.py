@@ -16,7 +16,6 @@ from typing import Any
 
 from flwr.app import ArrayRecord, Message
 from flwr.app.message_type import MessageType
-from flwr.compat.common import recorddict_compat as compat
 from flwr.server import server as legacy
 from flwr.server.client_manager import ClientManager
 from flwr.server.compat import app as legacy_app
@@ -29,6 +28,7 @@ from flwr.serverapp.strategy import Strategy
 from emul.flower.current import running
 from emul.flower.grid import EmulGrid
 from emul.flower.notes import Notes
+from emul.flower.versions import recorddict_compat as compat
 
 
 @cache

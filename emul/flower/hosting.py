@@ -72,10 +72,10 @@ def ids(node: Node) -> dict[int, int]:
 
 
 def be(flower_id: int) -> None:
-    """Messages that are made from now on are of this node: Flower keeps its identity in the process."""
-    from flwr.supercore.task_identity import TaskIdentity
+    """Messages that are made from now on are of this node."""
+    from emul.flower import versions
 
-    TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = RUN_ID, RUN_ID, flower_id
+    versions.be(RUN_ID, flower_id)
 
 
 class Host:

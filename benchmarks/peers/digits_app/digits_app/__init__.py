@@ -1,0 +1,1 @@
+"""The workload of common_task.py as a Flower app."""

@@ -1,0 +1,1 @@
+"""A Flower app in NumPy: softmax regression on handwritten digits."""

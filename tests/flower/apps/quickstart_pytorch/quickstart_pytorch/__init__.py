@@ -1,0 +1,1 @@
+"""A Flower app in PyTorch: a small CNN on handwritten digits."""

@@ -1,0 +1,1 @@
+"""A Flower app with scikit-learn: logistic regression on handwritten digits."""

@@ -1,0 +1,1 @@
+"""A Flower app with SecAgg+: its mod on the clients, its workflow on the server."""
