@@ -1,11 +1,12 @@
-"""What `emul new-scheme NAME` and `new-task NAME` write: a module that runs, a scenario for it, and its test; and the
-files that `emul init DIR` puts there."""
+"""What `emul new-scheme NAME` and `new-task NAME` write: a module that runs, a scenario for it, and its test; the
+package of `emul new-plugin NAME`; and the files that `emul init DIR` puts there."""
 
 from __future__ import annotations
 
 import importlib.util
 import keyword
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from emul import schemes
@@ -224,8 +225,54 @@ def test_a_client_learns():
 """
 
 
+_PLUGIN_PROJECT = """\
+[build-system]
+requires = ["setuptools>=77"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "NAME"
+version = "0.1.0"
+description = "A scheme for emul"
+readme = "README.md"
+requires-python = ">=3.11"
+dependencies = ["emul"]
+
+[project.optional-dependencies]
+test = ["pytest", "mypy"]
+
+[project.entry-points."emul.schemes"]       # name in scenarios = module
+NAME = "NAME.scheme"
+
+# [project.entry-points."emul.models"]      # likewise emul.data, emul.partitions, emul.objectives
+# my_net = "NAME.tasks:my_net"
+
+[tool.setuptools.packages.find]
+where = ["src"]
+
+[tool.setuptools.package-data]
+NAME = ["py.typed"]
+
+[tool.mypy]
+strict = true
+files = ["src"]
+"""
+
+_PLUGIN_README = """\
+# NAME
+
+A scheme for emul, in a package of its own: once it is installed, every command knows it without `--plugin`.
+
+    pip install --editable '.[test]'
+    emul schemes                # lists NAME
+    emul run NAME.yaml
+    mypy                        # emul says what its functions take
+    pytest
+"""
+
+
 class TemplateError(EmulError):
-    """A new scheme or task cannot be written; the text says why."""
+    """A new scheme, task or plug-in cannot be written; the text says why."""
 
 
 def write_scheme(name: str, directory: Path) -> list[Path]:
@@ -239,6 +286,30 @@ def write_scheme(name: str, directory: Path) -> list[Path]:
 def write_task(name: str, directory: Path) -> list[Path]:
     """As `write_scheme`, a learning task: data set, partition, model and objective."""
     return _write("task", name, directory, (_TASK, _TASK_SCENARIO, _TASK_TEST))
+
+
+def write_plugin(name: str, directory: Path) -> list[Path]:
+    """Write a package `NAME` that brings a scheme, to be installed: a project in the folder `directory`/`NAME`.
+
+    Its entry point makes the scheme known to every command. Raises TemplateError as `write_scheme`, and for a folder
+    that exists.
+    """
+    _check_name("plugin", name)
+    home = directory / name
+    texts = {"pyproject.toml": _PLUGIN_PROJECT, "README.md": _PLUGIN_README, "NAME.yaml": _installed(_SCENARIO),
+             "src/NAME/__init__.py": '"""Schemes for emul."""\n', "src/NAME/py.typed": "",
+             "src/NAME/scheme.py": _installed(_SCHEME),
+             "tests/test_NAME.py": _installed(_TEST).replace("from NAME import", "from NAME.scheme import")}
+    if home.exists() or home.is_symlink():
+        raise TemplateError(f"{home}: exists already; nothing was written. Expected a name or a directory (--dir) "
+                            "without such a folder")
+    _check_free("plugin", name)
+    return _written({home / file.replace("NAME", name): text for file, text in texts.items()}, name)
+
+
+def _installed(text: str) -> str:
+    """A template for a scheme that needs no `--plugin`."""
+    return text.replace(" --plugin NAME", "").replace(', plugins=["NAME"]', "")
 
 
 def write_starter(directory: Path) -> list[Path]:
@@ -268,22 +339,31 @@ def write_starter(directory: Path) -> list[Path]:
 
 
 def _write(what: str, name: str, directory: Path, texts: tuple[str, str, str]) -> list[Path]:
-    if not (name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
-        raise TemplateError(f'{what} name "{name}": expected a Python identifier that is no keyword, such as my_{what}')
+    _check_name(what, name)
     paths = [directory / file for file in (f"{name}.py", f"{name}.yaml", f"test_{name}.py")]
     taken = [str(path) for path in paths if path.exists() or path.is_symlink()]
     if taken:
         raise TemplateError(f"{', '.join(taken)}: exists already; nothing was written. Expected a name or a "
                             "directory (--dir) without such files")
     _check_free(what, name)
+    return _written(dict(zip(paths, texts, strict=True)), name)
+
+
+def _written(texts: Mapping[Path, str], name: str) -> list[Path]:
+    """Write each text, with the name in place of NAME; the paths."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for path, text in zip(paths, texts, strict=True):
+        for path, text in texts.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
             with open(path, "x", encoding="utf-8") as file:     # "x": not even if it came into being just now
                 file.write(text.replace("NAME", name))
     except OSError as e:
         raise TemplateError(f"{e.filename}: cannot be written: {e.strerror}") from None
-    return paths
+    return list(texts)
+
+
+def _check_name(what: str, name: str) -> None:
+    if not (name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
+        raise TemplateError(f'{what} name "{name}": expected a Python identifier that is no keyword, such as my_{what}')
 
 
 def _check_free(what: str, name: str) -> None:

@@ -17,4 +17,5 @@ def text(said: str) -> str:
 def table(frame: pd.DataFrame, caption: str = "") -> str:
     """A frame without its index; cells are escaped by pandas."""
     head = f"<p><b>{escape(caption)}</b></p>" if caption else ""
-    return head + frame.to_html(index=False, border=0, na_rep="", float_format="{:.6g}".format)
+    body: str = frame.to_html(index=False, border=0, na_rep="", float_format="{:.6g}".format)
+    return head + body

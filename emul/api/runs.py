@@ -54,7 +54,8 @@ class Run(RunTables):
     @property
     def accuracy(self) -> float | None:
         """The last one observed; None: none was."""
-        return self.summary["accuracy"]
+        found: float | None = self.summary["accuracy"]
+        return found
 
     @cached_property
     def scenario(self) -> Scenario:

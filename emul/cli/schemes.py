@@ -1,4 +1,4 @@
-"""`emul schemes`, `new-scheme`, `new-task`."""
+"""`emul schemes`, `new-scheme`, `new-task`, `new-plugin`."""
 
 from __future__ import annotations
 
@@ -70,6 +70,19 @@ def new_task(name: Annotated[str, typer.Argument(help="name of the task, a Pytho
     from emul import templates
 
     _say(name, directory, templates.write_task(name, directory))
+
+
+@app.command(name="new-plugin")
+def new_plugin(name: Annotated[str, typer.Argument(help="name of the package and its scheme, a Python identifier")],
+               directory: Annotated[Path, typer.Option("--dir", help="where to make its folder")] = Path(),
+               ) -> None:
+    """Write a package with a scheme of your own: installed, every command knows it without --plugin."""
+    from emul import templates
+
+    for path in templates.write_plugin(name, directory):
+        print(f"written: {path}")
+    home = directory / name
+    print(f"install it, run it:  pip install --editable {home} && emul run {home / f'{name}.yaml'}")
 
 
 def _say(name: str, directory: Path, written: Sequence[Path]) -> None:

@@ -1,0 +1,114 @@
+"""What ships and releases emul agrees with itself: version, classifiers, workflow, image, templates."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from emul import __version__, cli
+from emul.base import shipped
+from emul.templates import TemplateError, write_plugin
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def yaml(name: str) -> Any:
+    return YAML(typ="safe", pure=True).load((ROOT / name).read_text(encoding="utf-8"))
+
+
+def emul(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["emul", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return int(ended.value.code or 0)
+
+
+# --- version --------------------------------------------------------------------------------------------------------
+
+def test_the_version_has_one_source(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "version" not in PROJECT["project"]
+    assert PROJECT["project"]["dynamic"] == ["version"]
+    assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "emul.__version__"}
+    assert yaml("CITATION.cff")["version"] == __version__
+    assert emul(monkeypatch, "--version") == 0
+    assert capsys.readouterr().out == f"emul {__version__}\n"
+
+
+# --- the forge's workflow, the image ---------------------------------------------------------------------------------
+
+def test_the_workflow_tests_every_python_that_the_classifiers_name() -> None:
+    named = [text.rpartition(" ")[2] for text in PROJECT["project"]["classifiers"]
+             if re.search(r"Python :: 3\.\d+$", text)]
+    test = yaml(".github/workflows/ci.yml")["jobs"]["test"]
+    assert test["strategy"]["matrix"]["python"] == named
+    assert f">={named[0]}" == PROJECT["project"]["requires-python"]
+    assert {system.partition("-")[0] for system in test["strategy"]["matrix"]["os"]} == {"ubuntu", "macos"}
+
+
+def test_the_workflow_asks_for_targets_and_extras_that_exist() -> None:
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    jobs = yaml(".github/workflows/ci.yml")["jobs"]
+    steps = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
+    asked = {target for run in steps for target in re.findall(r"\bmake ([\w-]+)", run)}
+    assert {"lint", "demo", "test", "test-slow", "docs"} == asked - {"setup"}
+    assert asked <= targets
+    extras = {extra for run in steps for group in re.findall(r"'\.\[([\w,]+)\]'", run) for extra in group.split(",")}
+    assert extras <= set(PROJECT["project"]["optional-dependencies"])
+    assert any("pip wheel" in run for run in steps)
+
+
+def test_the_image_is_built_from_all_that_the_wheel_needs() -> None:
+    lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    kept = {line[1:] for line in lines if line.startswith("!")}
+    assert lines[1] == "*"
+    assert all((ROOT / name).exists() for name in kept)
+    needed = {"pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "emul"}
+    assert needed | set(shipped.NAMES.values()) <= kept
+    image = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    assert 'ENTRYPOINT ["emul"]' in image
+    extras, = re.findall(r"^ARG EXTRAS=(\w+)$", image, re.MULTILINE)
+    assert extras in PROJECT["project"]["optional-dependencies"]
+    python, = re.findall(r"^ARG PYTHON=(3\.\d+)$", image, re.MULTILINE)
+    assert f"Programming Language :: Python :: {python}" in PROJECT["project"]["classifiers"]
+    assert image.index("\nUSER emul\n") < image.index("\nENTRYPOINT")
+
+
+def test_the_page_lists_every_extra() -> None:
+    page = (ROOT / "docs/install.md").read_text(encoding="utf-8")
+    said = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| ([^|]+) \|", page.partition("## Extras")[2],
+                                                         re.MULTILINE))))
+    assert said - {"pip"} == set(PROJECT["project"]["optional-dependencies"]) - {"test", "docs"}
+
+
+# --- a plug-in package -----------------------------------------------------------------------------------------------
+
+def test_a_new_plugin_is_a_package_with_an_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                       capsys: pytest.CaptureFixture[str]) -> None:
+    assert emul(monkeypatch, "new-plugin", "my_plugin", "--dir", str(tmp_path)) == 0
+    home = tmp_path / "my_plugin"
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        f"install it, run it:  pip install --editable {home} && emul run {home / 'my_plugin.yaml'}")
+    project = tomllib.loads((home / "pyproject.toml").read_text())
+    assert project["project"]["entry-points"]["emul.schemes"] == {"my_plugin": "my_plugin.scheme"}
+    written = {path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file()}
+    assert written == {"pyproject.toml", "README.md", "my_plugin.yaml", "src/my_plugin/__init__.py",
+                       "src/my_plugin/py.typed", "src/my_plugin/scheme.py", "tests/test_my_plugin.py"}
+    assert not [name for name in written if re.search("NAME|--plugin my_|plugins=", (home / name).read_text())]
+
+
+def test_a_new_plugin_overwrites_nothing_and_has_a_name_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(TemplateError, match=r"mine: exists already; nothing was written"):
+        write_plugin("mine", tmp_path)
+    with pytest.raises(TemplateError, match=r'^plugin name "fedavg": there is a scheme of this name already'):
+        write_plugin("fedavg", tmp_path)
+    with pytest.raises(TemplateError, match=r'^plugin name "a-b": expected a Python identifier'):
+        write_plugin("a-b", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
