@@ -45,10 +45,13 @@ def ran(plan: Scenario, scheme: int = 0, pool: Any = None) -> Ran:
 
 
 def test_what_is_sent_is_what_is_tuned_and_nothing_else() -> None:
-    """Bytes of a model and of an update: 4 d, and a header that is the same for all but for the digits of d."""
+    """Bytes of a model and of an update: 4 d, and a header that is the same but for the length of d; on the links
+    4 d + 37, and one less where d fits into a byte."""
     found = {}
     for model, d in (("languages_lora", LORA), ("languages_full", FULL), ("languages_head", HEAD)):
-        sent = ran(scenario(*SHORT, f"task.model={model}")).payloads
+        run = ran(scenario(*SHORT, f"task.model={model}"))
+        sent = run.payloads
+        assert run.summary["bytes_total"] == 24 * (4 * d + 37 - (d < 256))      # 2 rounds, 6 clients, down and up
         assert {kind: len(sizes) for kind, sizes in sent.items()} == {"Model": 12, "Update": 12}
         found[model] = {kind: {size - 4 * d for size in sizes} for kind, sizes in sent.items()}
     for kind in ("Model", "Update"):
