@@ -241,15 +241,24 @@ _encoding = _Encoding()
 _byte_at: Callable[[Any], ctypes.c_char] = ctypes.c_char.from_buffer       # four times as fast as array.ctypes
 
 
+class _Room(np.ndarray):
+    """What `aligned` has cut from: by its type an array is known to lie in a block of ours."""
+
+
 def aligned(size: int) -> np.ndarray:
     """(size,) uint8, uninitialised, starting on a 64-byte boundary."""
-    room = np.empty(size + ALIGNMENT, np.uint8)
-    start = -ctypes.addressof(_byte_at(room)) % ALIGNMENT
-    return room[start:start + size]
+    room = _Room(size + ALIGNMENT, np.uint8)
+    return np.ndarray(size, np.uint8, room, -ctypes.addressof(_byte_at(room)) % ALIGNMENT)
 
 
 def _arena(parts: Sequence[np.ndarray | memoryview]) -> list[memoryview]:
     """Copy every part into one aligned block; views of the copies, each on a boundary of its own."""
+    if not parts:
+        return []
+    if len(parts) == 1:                         # most messages
+        block = aligned(parts[0].nbytes)
+        _copy(parts[0], block)
+        return [_frozen(block)]
     sizes = [p.nbytes for p in parts]
     starts, total = [], 0
     for size in sizes:
@@ -257,25 +266,74 @@ def _arena(parts: Sequence[np.ndarray | memoryview]) -> list[memoryview]:
         total += -(-size // ALIGNMENT) * ALIGNMENT
     block = aligned(total)
     for part, start, size in zip(parts, starts, sizes, strict=True):
-        target = block[start:start + size]
-        if isinstance(part, np.ndarray):
-            np.ndarray(part.shape, part.dtype, target)[...] = part         # also makes it C order
-        else:
-            target[:] = np.frombuffer(part, np.uint8)
-    block.flags.writeable = False
-    if isinstance(block.base, np.ndarray):
-        block.base.flags.writeable = False      # else NumPy lets a view be made writable again
-    view = block.data
+        _copy(part, block[start:start + size])
+    view = _frozen(block)
     return [view[start:start + size] for start, size in zip(starts, sizes, strict=True)]
 
 
+def fixed(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """(numbers of all parts,) uint8: one after the other, read-only for good. It travels without a copy.
+
+    parts: at least one, (n,) uint8 each.
+
+    >>> fixed([np.array([1, 2], np.uint8), np.array([3], np.uint8)]).tolist()
+    [1, 2, 3]
+    """
+    block = aligned(sum(part.nbytes for part in parts))
+    np.concatenate(parts, out=block)
+    return np.ndarray(block.size, np.uint8, _frozen(block))
+
+
+def _lasting(arrays: Sequence[np.ndarray]) -> list[memoryview]:
+    """The bytes of each, aligned, which nobody can change any more: copies, but for what is so already."""
+    found = [_settled(array) for array in arrays]
+    fresh = iter(_arena([array for array, view in zip(arrays, found, strict=True) if view is None]))
+    return [next(fresh) if view is None else view for view in found]
+
+
+def _settled(array: np.ndarray) -> memoryview | None:
+    """Its bytes in C order, if they lie in one of our blocks, as `fixed` and `decode` leave them; None: copy them."""
+    flags = array.flags
+    if flags.writeable or not flags.c_contiguous or not array.nbytes:
+        return None
+    block = array.base              # NumPy makes no chains of views of one type
+    if type(block) is not np.ndarray or type(block.base) is not _Room or block.flags.writeable:
+        return None
+    if array.__array_interface__["data"][0] % ALIGNMENT:
+        return None
+    return array.data.cast("B")
+
+
+def _copy(part: np.ndarray | memoryview, target: np.ndarray) -> None:
+    """Into (size,) uint8, in C order."""
+    if not isinstance(part, np.ndarray):
+        target[:] = np.frombuffer(part, np.uint8)
+    elif part.ndim == 1:
+        target.view(part.dtype)[:] = part
+    else:
+        np.ndarray(part.shape, part.dtype, target)[...] = part
+
+
+def _frozen(block: np.ndarray) -> memoryview:
+    """The bytes of what `aligned` has made: from now on they are as they are."""
+    block.setflags(write=False)
+    if isinstance(block.base, np.ndarray):
+        block.base.setflags(write=False)        # else NumPy lets a view be made writable again
+    return block.data
+
+
 def encode(message: Message) -> Encoded:
-    """The frames of `message`. The arrays are copied: a later change by the sender does not reach the wire.
+    """The frames of `message`. A later change of its arrays by the sender does not reach the wire: they are copied, but
+    for those that nobody can change, as a received message has them and `fixed` makes them.
 
     Raises WireError, naming the message, for a value that cannot travel.
     """
     cls = type(message)
     plan = _plan(cls)
+    alike = _likeness(plan, message) if plan.arrays else None
+    header = None if alike is None else _headers.get(alike)
+    if header is not None:
+        return Encoded(header, _lasting([getattr(message, name) for name in plan.names]))
     try:
         for name in plan.loose:
             _only_known(getattr(message, name))
@@ -286,7 +344,58 @@ def encode(message: Message) -> Encoded:
         raise WireError(f"{cls.__name__} cannot be encoded: {len(header)} bytes beside its arrays, at most "
                         f"{MAX_HEADER_BYTES} are accepted")
     arrays, _encoding.arrays = _encoding.arrays, []
-    return Encoded(header, _arena(arrays) if arrays else [], _encoding.declared)
+    if alike is not None:
+        _remember(_headers, alike, header)
+    return Encoded(header, _lasting(arrays), _encoding.declared)
+
+
+# --- messages of arrays alone: whose headers are equal ----------------------------------------------------------
+
+_Shape: typing.TypeAlias = tuple[int, ...]
+_Likeness: typing.TypeAlias = tuple[type[Message], tuple[tuple[np.dtype[Any], _Shape], ...]]
+_headers: dict[_Likeness, bytes] = {}
+# header -> name of the type; of each field dtype, shape and bytes
+_described: dict[bytes, tuple[str, list[tuple[np.dtype[Any], _Shape, int]]]] = {}
+_REMEMBERED = 1000                  # headers, each of
+_SHORT = 256                        # bytes at most
+
+K = typing.TypeVar("K")
+V = typing.TypeVar("V")
+
+
+def _likeness(plan: _Plan, message: Message) -> _Likeness | None:
+    """What the header of a message of arrays alone depends on; None: an array of it does not go as it is."""
+    found = []
+    for name in plan.names:
+        array = getattr(message, name)
+        if type(array) is not np.ndarray or array.dtype.str not in _DTYPES:
+            return None
+        found.append((array.dtype, array.shape))
+    return plan.cls, tuple(found)
+
+
+def _remember(memory: dict[K, V], key: K, value: V) -> None:
+    if len(memory) >= _REMEMBERED:
+        memory.clear()
+    memory[key] = value
+
+
+def _as_before(encoded: Encoded, types: Mapping[str, type[Message]]) -> Message | None:
+    """The message, if it is of arrays alone and one with this very header was decoded before."""
+    known = _described.get(encoded.header)
+    if known is None:
+        return None
+    (name, arrays), buffers = known, encoded.buffers
+    cls = types.get(name)
+    plan = None if cls is None else _plan(cls)
+    if plan is None or not plan.arrays or len(arrays) != len(plan.names) or \
+            [buffer.nbytes for buffer in buffers] != [size for *_, size in arrays]:
+        return None                 # what is wrong is said by who looks closely
+    try:
+        return plan.cls(*[np.ndarray(shape, dtype, buffer)
+                          for (dtype, shape, _), buffer in zip(arrays, buffers, strict=True)])
+    except Exception:               # it refuses its fields
+        return None
 
 
 # --- decoding ---------------------------------------------------------------------------------------------------
@@ -294,7 +403,8 @@ def encode(message: Message) -> Encoded:
 class _Plan:
     """What the fields of one message class must be, worked out once."""
 
-    __slots__ = ("cls", "loose", "names", "types")
+    __slots__ = ("arrays", "cls", "loose", "names", "types")
+    arrays: bool                        # they are arrays, one or more, and nothing else
     cls: type[Message]
     names: list[str]                    # of its fields
     types: list[Any]
@@ -310,6 +420,7 @@ class _Plan:
         self.cls = cls
         self.names = [f.name for f in dataclasses.fields(cls)]
         self.types = [hints[name] for name in self.names]
+        self.arrays = bool(self.types) and all(kind is np.ndarray for kind in self.types)
         self.loose = [name for name in self.names if not _exact(hints[name], set())]
         for name in self.names:
             _try_annotation(hints[name], cls, name)
@@ -361,11 +472,14 @@ def from_frames(frames: Sequence[bytes | memoryview]) -> Encoded:
         raise WireError(f"header of {len(header)} bytes: at most {MAX_HEADER_BYTES} are accepted")
     if len(buffers) > MAX_BUFFERS:
         raise WireError(f"{len(buffers)} buffers: at most {MAX_BUFFERS} are accepted")
-    return Encoded(bytes(header), _arena([memoryview(b) for b in buffers]) if buffers else [])
+    return Encoded(bytes(header), _arena([memoryview(b) for b in buffers]))
 
 
 def decode(encoded: Encoded, types: Mapping[str, type[Message]]) -> Message:
     """The message in `encoded`; its arrays are read-only views. Raises WireError if the frames do not fit `types`."""
+    before = _as_before(encoded, types)
+    if before is not None:
+        return before
     buffers = encoded.buffers
     used: list[int] = []                # 0, 1, 2, ...: arrays come in the order of their buffers
     hashes: dict[int, tuple[int, int]] = {}     # of big integers: the first one with it, and how many others
@@ -410,9 +524,13 @@ def decode(encoded: Encoded, types: Mapping[str, type[Message]]) -> Message:
     if plan.loose:
         _check_loose(plan, fields)
     try:
-        return cls(*fields)
+        message = cls(*fields)
     except Exception as e:          # a message may check itself in __post_init__; what it refuses came from outside
         raise WireError(f"{cls.__name__} refuses its fields: {e}") from None
+    if plan.arrays and len(encoded.header) <= _SHORT and all(type(value) is np.ndarray for value in fields):
+        _remember(_described, encoded.header,
+                  (values[0], [(array.dtype, array.shape, array.nbytes) for array in fields]))
+    return message
 
 
 _SIZES = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}     # bin, ext, str

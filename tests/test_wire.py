@@ -23,8 +23,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from emul import wire
 from emul.base.errors import WireError
-from emul.wire import MAX_BUFFERS, MAX_HEADER_BYTES, Declared, Encoded, Message, Vector, decode, encode, from_frames
+from emul.wire import (
+    MAX_BUFFERS,
+    MAX_HEADER_BYTES,
+    Declared,
+    Encoded,
+    Message,
+    Vector,
+    decode,
+    encode,
+    fixed,
+    from_frames,
+)
 
 Ext = msgspec.msgpack.Ext
 NUMBERS = [np.dtype(c) for c in "?bhilqBHILQefdgFDG"]
@@ -258,6 +270,76 @@ def test_what_one_receiver_got_cannot_be_changed_for_the_next() -> None:
         first.x[0] = 1
     with pytest.raises(ValueError, match="WRITEABLE"):
         first.x.flags.writeable = True
+
+
+def test_what_nobody_can_change_travels_without_a_copy() -> None:
+    def address(array: np.ndarray) -> int:
+        return array.ctypes.data
+    given = fixed([np.frombuffer(b"abc", np.uint8), np.arange(3, dtype=np.uint8)]).reshape(2, 3)
+    assert given.tolist() == [[97, 98, 99], [0, 1, 2]]
+    received: Any = decode(encode(Array(given)), TYPES)
+    assert address(received.x) == address(given)
+    again: Any = decode(encode(Array(received.x)), TYPES)
+    assert same(again.x, given)
+    assert address(again.x) == address(given)
+    for changed in (given[:, 1:], given[1], given.copy()):          # not in one piece, off the boundary, one's own
+        other: Any = decode(encode(Array(changed)), TYPES)
+        assert same(other.x, changed)
+        assert address(other.x) not in (address(given), address(changed))
+        assert address(other.x) % 64 == 0
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        given.flags.writeable = True
+
+
+def test_an_array_that_its_owner_can_make_writable_again_is_copied() -> None:
+    array = np.zeros(64, np.float32)
+    array.flags.writeable = False
+    view, message = array[:], Loose(None, [array])
+    encoded = [encode(Array(array)), encode(Array(view)), encode(message)]
+    array.flags.writeable = True
+    array[:] = 9
+    received: list[Any] = [decode(one, TYPES) for one in encoded]
+    assert not any(np.any(found) for found in (received[0].x, received[1].x, received[2].listed[0]))
+
+
+@given(st.lists(hnp.arrays(st.sampled_from(NUMBERS), hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)),
+                min_size=1, max_size=8))
+@settings(max_examples=40, deadline=None)
+def test_a_header_that_is_remembered_is_the_one_that_would_be_written(arrays: list[np.ndarray]) -> None:
+    first = [(bytes(frames[0]), decode(from_frames(frames), TYPES)) for frames in (encode(Array(a)).frames()
+                                                                                    for a in arrays)]
+    again = [(bytes(frames[0]), decode(from_frames(frames), TYPES)) for frames in (encode(Array(a)).frames()
+                                                                                    for a in arrays)]
+    wire._headers.clear()
+    wire._described.clear()
+    afresh = [(bytes(frames[0]), decode(from_frames(frames), TYPES)) for frames in (encode(Array(a)).frames()
+                                                                                     for a in arrays)]
+    for a, *found in zip(arrays, first, again, afresh, strict=True):
+        assert found[0][0] == found[1][0] == found[2][0]
+        assert all(same(a, one.x) for _, one in found)              # type: ignore[attr-defined]
+
+
+def test_a_remembered_header_with_other_frames_is_refused_as_ever() -> None:
+    header, buffer = encode(Array(np.zeros(3))).frames()
+    for frames, text in (([header, bytes(buffer)[:-8]], r"does not fit a buffer of 16 bytes"),
+                         ([header], "refers to buffer 0; 0 came"),
+                         ([header, buffer, b"x"], "the header uses 1 buffers, 2 came")):
+        with pytest.raises(WireError, match=text):
+            decode(from_frames(frames), TYPES)
+
+    @dataclass(frozen=True)
+    class Other(Message):
+        x: np.ndarray
+        y: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(1))
+    with pytest.raises(WireError, match="has 2 fields, 1 came"):
+        decode(from_frames([header, buffer]), {"Array": Other})
+
+
+def test_no_more_than_so_many_headers_are_remembered() -> None:
+    for n in range(wire._REMEMBERED + 10):
+        decode(encode(Array(np.zeros(n, np.uint8))), TYPES)
+    assert len(wire._headers) <= wire._REMEMBERED
+    assert len(wire._described) <= wire._REMEMBERED
 
 
 def test_many_arrays_each_start_on_a_boundary_whatever_the_frames_addresses() -> None:

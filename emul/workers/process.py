@@ -7,7 +7,8 @@ death nor keeps others waiting for a payload that lies here. Frames on the socke
     control   S setup, run | E events | H events, answers are urgent | F finish | A abort | Q quit
               answered by    r ready | R replies | O observations | D done | X failure to begin a run |
               Z failure that ends the process
-    inbox     C commands of the coordinator: [ship, forget] | E end of a run | P run, payloads of a peer
+    inbox     C commands of the coordinator: [ship, forget] | E end of a run |
+              P run, payloads of a peer: headers, small arrays one after the other in a frame, and a frame a large one
 
 Whoever speaks knows the pool's token: every message to an inbox begins with it, and on the control socket a worker is
 called by it and its number, as its heartbeat says. What lacks it is passed over: it is some other process's.
@@ -45,9 +46,12 @@ from emul.workers.keeping import Kept
 
 BEAT_S = 0.5                        # between two heartbeats
 CHUNK = 64                          # activations answered at once
+SMALL_BYTES = 1 << 16               # arrays up to this share a frame on the way to another worker,
+BUNDLE_BYTES = 1 << 22              # and what has more than this goes
 HOLD_S = 0.05                       # a reply is kept back at most for others that the coordinator waits for as well
 
 Key = tuple[int, int]               # (source, first)
+Described = tuple[int, int, bytes, list[int]]       # source, number; header, sizes of the arrays
 
 events_decoder = msgspec.msgpack.Decoder(list[Event])
 replies_decoder = msgspec.msgpack.Decoder(list[Reply])
@@ -55,7 +59,7 @@ observations_decoder = msgspec.msgpack.Decoder(list[Observation])
 done_decoder = msgspec.msgpack.Decoder(tuple[list[Observation], list[Timing], list[Note], list[Kept], StoreUse, str])
 setup_decoder = msgspec.msgpack.Decoder(Setup)
 commands_decoder = msgspec.msgpack.Decoder(tuple[list[tuple[int, int, int]], list[Key]])
-payloads_decoder = msgspec.msgpack.Decoder(tuple[int, list[tuple[int, int, int]]])
+payloads_decoder = msgspec.msgpack.Decoder(tuple[int, list[Described]])
 encoder = msgspec.msgpack.Encoder()
 
 
@@ -107,6 +111,46 @@ def _told(error: BaseException) -> str:
     if isinstance(error, (EmulError, OSError)):
         return f" {type(error).__name__}: {error}"
     return "\n" + "".join(traceback.format_exception(error))
+
+
+class Bundle:
+    """Payloads on their way to one worker. A frame of its own costs more than to copy what is small."""
+
+    def __init__(self) -> None:
+        self.described: list[Described] = []
+        self.small: list[memoryview] = []
+        self.large: list[memoryview] = []
+        self.size = 0                               # bytes of arrays
+
+    def add(self, source: int, number: int, payload: Encoded) -> None:
+        """One more. number: of its first copy; ~number: what goes with it off the wire."""
+        sizes = []
+        for buffer in payload.buffers:
+            size = buffer.nbytes
+            sizes.append(size)
+            self.size += size
+            (self.large if size > SMALL_BYTES else self.small).append(buffer)
+        self.described.append((source, number, payload.header, sizes))
+
+
+def unbundled(described: list[Described], small: bytes, large: list[bytes]) -> dict[Key, Encoded]:
+    """What a `Bundle` had. small: its small arrays one after the other."""
+    found: dict[Key, Encoded] = {}
+    joined, place, whole = memoryview(small), 0, iter(large)
+    for source, number, header, sizes in described:
+        buffers: list[bytes | memoryview] = []
+        for size in sizes:
+            if size > SMALL_BYTES:
+                buffers.append(next(whole))
+            else:
+                buffers.append(joined[place:place + size])
+                place += size
+        came = from_frames([header, *buffers])
+        if number < 0:
+            found[source, ~number].aside = came
+        else:
+            found[source, number] = came
+    return found
 
 
 class IO(threading.Thread):
@@ -172,7 +216,7 @@ class IO(threading.Thread):
             if tag == b"C":
                 self._serve(*commands_decoder.decode(header))
             elif tag == b"P":
-                self._take(*payloads_decoder.decode(header), frames)
+                self._take(*payloads_decoder.decode(header), frames[0], frames[1:])
             else:
                 with self._news:
                     self._ended = True
@@ -180,19 +224,25 @@ class IO(threading.Thread):
 
     def _serve(self, ships: list[tuple[int, int, int]], forgets: list[Key]) -> None:
         """Send payloads to the workers that need them, then let go of those that nobody else will."""
-        bundles: dict[int, tuple[list[tuple[int, int, int]], list[Any]]] = {}
+        bundles: dict[int, Bundle] = {}
         for source, first, target in ships:
             payload = self.outbox[source, first]
-            described, frames = bundles.setdefault(target, ([], []))
+            bundle = bundles.get(target)
+            if bundle is None or bundle.size > BUNDLE_BYTES:
+                if bundle is not None:
+                    self._ship(target, bundle)
+                bundle = bundles[target] = Bundle()
             for number, part in ((first, payload), (~first, payload.aside)):    # what goes with it comes after it
                 if part is not None:
-                    described.append((source, number, len(part.frames())))
-                    frames += part.frames()
-        for target, (described, frames) in bundles.items():
-            self._peer(target).send_multipart([self._token, b"P", encoder.encode((self._run, described)), *frames],
-                                              copy=len(frames) > 64)
+                    bundle.add(source, number, part)
+        for target, bundle in bundles.items():
+            self._ship(target, bundle)
         for key in forgets:
             self.outbox.pop(key, None)
+
+    def _ship(self, target: int, bundle: Bundle) -> None:
+        self._peer(target).send_multipart([self._token, b"P", encoder.encode((self._run, bundle.described)),
+                                           b"".join(bundle.small), *bundle.large], copy=False)
 
     def _peer(self, target: int) -> zmq.Socket[bytes]:
         if target not in self._peers:
@@ -202,16 +252,8 @@ class IO(threading.Thread):
             peer.connect(address(self._directory, f"w{target}"))
         return self._peers[target]
 
-    def _take(self, run: int, described: list[tuple[int, int, int]], frames: list[bytes]) -> None:
-        place = 0
-        arrived: dict[Key, Encoded] = {}
-        for source, first, count in described:
-            came = from_frames(frames[place:place + count])
-            place += count
-            if first < 0:
-                arrived[source, ~first].aside = came
-            else:
-                arrived[source, first] = came
+    def _take(self, run: int, described: list[Described], small: bytes, large: list[bytes]) -> None:
+        arrived = unbundled(described, small, large)
         with self._news:
             if run == self._run:
                 self._arrived.update(arrived)

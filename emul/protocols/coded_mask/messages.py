@@ -26,11 +26,12 @@ import numpy as np
 from emul.protocols import channels
 from emul.protocols.sums import Begin
 from emul.roles import Message, OctetRows, Octets, Words
+from emul.wire import fixed
 
 
 def joined(boxes: Sequence[np.ndarray]) -> np.ndarray:
     """(len(boxes), bytes of one) uint8, one box or more below each other: in one copy, and for good."""
-    return np.frombuffer(b"".join(box.data for box in boxes), np.uint8).reshape(len(boxes), -1)
+    return fixed(boxes).reshape(len(boxes), -1)
 
 
 @dataclass(frozen=True)
