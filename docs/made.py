@@ -125,7 +125,8 @@ def _gallery(figures: Mapping[str, Sequence[str]], shown: Mapping[str, str]) -> 
 # title, command, pictures: of runs that take longer than building a page may
 PICTURES = (
     ("Three schemes side by side", "emul compare scenarios/quickstart.yaml --seeds 0:3\n"
-     "emul report runs/quickstart-compare", ("../images/report-compare.png",)),
+     "emul report runs/quickstart-compare", ("../images/report-compare.png", "../images/report-phases.svg",
+                                                "../images/report-sequence.svg")),
     ("A network with its load and losses, and a round in space and time", "emul run scenarios/quickstart.yaml\n"
      "emul report runs/quickstart-fair_seccogc-1", ("../images/report-network.png", "../images/report-round.png")),
     ("Secure aggregation against clients, parameters and losses", "python -m benchmarks.secagg_networks",
