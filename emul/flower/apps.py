@@ -55,6 +55,9 @@ def find(app: str | None, server: str | None, client: str | None, config: Mappin
     for side, ref in refs.items():
         if not all(ref.partition(":")[::2]):
             raise AppError(f'{side} = "{ref}": expected package.module:attribute')
+        if not _is_there(ref.partition(":")[0], folder):
+            raise AppError(f'{side} = "{ref}": there is no module {ref.partition(":")[0]}'
+                           + ("" if folder is None else f" in {folder}"))
     defaults = _flat(said.get("config", {}))
     given = _flat(config)
     unknown = sorted(given.keys() - defaults.keys()) if folder is not None else []
@@ -74,6 +77,16 @@ def _folder(app: str) -> Path:
         raise AppError(f'app = "{app}": expected a folder with a pyproject.toml, as `flwr new` makes it, or a package '
                        "beside one")
     return path.resolve()
+
+
+def _is_there(module: str, folder: Path | None) -> bool:
+    """Whether a module can be imported, as far as files tell; none is."""
+    root, *below = module.split(".")
+    place = None if folder is None else folder / root
+    if place is None or not (place.is_dir() or place.with_suffix(".py").is_file()):
+        return importlib.util.find_spec(root) is not None
+    path = place.joinpath(*below)
+    return path.is_dir() or path.with_name(f"{path.name}.py").is_file()
 
 
 def _said(folder: Path) -> dict[str, Any]:

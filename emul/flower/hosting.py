@@ -21,7 +21,7 @@ from emul.flower.current import Running, run_as
 from emul.flower.guest import Ended, Guest, Request
 from emul.flower.messages import LABELS, REPLIES, Answer, Call, count_as
 from emul.flower.notes import Notes
-from emul.flower.randomness import Randomness
+from emul.flower.randomness import Randomness, begin
 from emul.flower.requests import NextRound
 from emul.roles import Node, World
 
@@ -122,6 +122,7 @@ class Host:
     def close(self) -> None:
         """Nobody waits for the app any more."""
         self._guest.dismiss()
+        self._randomness.close()
 
     def _load(self) -> None:
         app = loaded(self._node.world, self._p)
@@ -201,7 +202,8 @@ def serve(node: Node, p: AppParams, client: Client, call: Call) -> Served | None
     client.calls += 1
     phase = encoding.label(message, type(call).__name__)
     be(own)
-    with Randomness(node.seed, node.name, client.calls).used(), run_as(Running(own, clock, node.task)):
+    begin(node.seed, node.name, client.calls)
+    with run_as(Running(own, clock, node.task)):
         reply = _replied(function, message, client.context, app.told)
     return Served(encoding.reply_bytes(reply), phase, slept.seconds)
 

@@ -1,5 +1,7 @@
-"""The global generators of `random`, NumPy and torch, which apps draw from: an app's own while it runs, else emul's.
+"""The global generators of `random`, NumPy and torch, which apps draw from: streams of the node while its app runs.
 
+What emul computes draws from none of them, so a client's are simply seeded; what they were before a run is put back at
+its end.
 Keys of cryptography and `os.urandom` draw from the system and cannot be seeded: ciphertexts differ from run to run,
 their lengths do not.
 """
@@ -10,7 +12,7 @@ import contextlib
 import random
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,17 +21,25 @@ from emul.base.streams import key64
 State = tuple[Any, Any, Any]
 
 
+def begin(seed: int, *names: str | int) -> None:
+    """From now on the global generators are those of a named stream."""
+    _seed(key64(seed, "flower", *names))
+
+
 class Randomness:
-    """The generators of one app, from a named stream on."""
+    """The generators of one app that goes on again and again, from a named stream on."""
+
+    _newest: ClassVar[Randomness | None] = None         # the collector may close that of a run that ended long ago
 
     def __init__(self, seed: int, *names: str | int):
         self._key = key64(seed, "flower", *names)
         self._state: State | None = None            # where they were left; None: they have not been used yet
+        self._before = _state()
+        Randomness._newest = self
 
     @contextlib.contextmanager
     def used(self) -> Iterator[None]:
-        """Inside the block the global generators are these; after it what they were before."""
-        before = _state()
+        """Inside the block the global generators are these."""
         if self._state is None:
             _seed(self._key)
         else:
@@ -38,7 +48,12 @@ class Randomness:
             yield
         finally:
             self._state = _state()
-            _restore(before)
+
+    def close(self) -> None:
+        """The global generators are what they were when this was made, if no other app has come since."""
+        if Randomness._newest is self:
+            Randomness._newest = None
+            _restore(self._before)
 
 
 def _state() -> State:

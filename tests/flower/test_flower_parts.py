@@ -24,7 +24,7 @@ from emul.flower.apps import AppError, find
 from emul.flower.clock import EPOCH_S, Clock
 from emul.flower.current import Running, report, run_as, running
 from emul.flower.notes import Notes, best, weighted
-from emul.flower.randomness import Randomness
+from emul.flower.randomness import Randomness, begin
 from emul.flower.rounds import Rounds
 
 
@@ -91,13 +91,24 @@ def test_an_apps_generators_go_on_where_they_were_whoever_draws_in_between() -> 
     one = Randomness(7, "server")
     with one.used():
         first = drawn()
-    drawn()
-    with Randomness(7, "client1").used():
-        assert drawn() != first
+    begin(7, "client1", 1)
+    assert drawn() != first
     with one.used():
         second = drawn()
-    with Randomness(7, "server").used():
-        assert (drawn(), drawn()) == (first, second)
+    begin(7, "server")
+    assert (drawn(), drawn()) == (first, second)
+
+
+def test_the_generators_of_a_process_are_put_back() -> None:
+    begin(7, "before")
+    before = drawn(), drawn()
+    begin(7, "before")
+    drawn()
+    app = Randomness(7, "server")
+    with app.used():
+        drawn()
+    app.close()
+    assert drawn() == before[1]
 
 
 # --- rounds and metrics ---------------------------------------------------------------------------------------------
@@ -148,15 +159,16 @@ def test_helpers_of_apps_say_where_they_cannot_be_used() -> None:
 
 def test_an_app_is_found_by_the_name_of_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_app(tmp_path / "somewhere")
+    monkeypatch.delitem(sys.modules, "tiny", raising=False)      # of another test
     monkeypatch.syspath_prepend(str(folder))
-    found = find("tiny", None, "other.module:client", {})
-    assert (found.folder, found.server, found.client) == (folder, "tiny.server_app:app", "other.module:client")
+    found = find("tiny", None, "emul.flower.example:client", {})
+    assert (found.folder, found.server, found.client) == (folder, "tiny.server_app:app", "emul.flower.example:client")
 
 
 @pytest.mark.parametrize(("project", "said"), [
     ("[tool", r"pyproject.toml: Expected ']'"), ("[tool.other]", r"expected a section \[tool.flwr.app.components\]"),
     ("[tool.flwr.app.components]\nserverapp = 'a:b'", r"\[tool.flwr.app.components\] has no clientapp"),
-    ("[tool.flwr.app.components]\nserverapp='a:b'\nclientapp='a:b'\n[tool.flwr.app.config]\nx=[1]",
+    ("[tool.flwr.app.components]\nserverapp='json:a'\nclientapp='json:a'\n[tool.flwr.app.config]\nx=[1]",
      r"config.x = \[1\]: expected a number, text, true or false")])
 def test_a_project_that_is_no_app_is_refused(project: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(project)

@@ -334,6 +334,8 @@ def test_a_server_that_crashes_and_returns_begins_its_app_anew(tmp_path: Path) -
     ({"server": "a", "client": "b:c"}, r'server = "a" +expected package.module:attribute'),
     ({"app": "APP", "config": {"rounds": 3}},
      r"config.rounds +the app has no such key; its \[tool.flwr.app.config\] has num-server-rounds, solver.rate"),
+    ({"app": "APP", "server": "tiny.nothing:app"}, r'server = "tiny.nothing:app" +there is no module tiny.nothing in'),
+    ({"server": "nothing.here:a", "client": "b:c"}, r'server = "nothing.here:a" +there is no module nothing.here$'),
     ({"app": "APP", "timeout": "0 s"}, r"timeout = 0.0 s +expected a time above 0, or none")])
 def test_what_is_wrong_with_an_app_is_said_before_the_run(entry: dict[str, Any], said: str, tmp_path: Path) -> None:
     folder = str(write_app(tmp_path))
@@ -342,7 +344,6 @@ def test_what_is_wrong_with_an_app_is_said_before_the_run(entry: dict[str, Any],
 
 
 @pytest.mark.parametrize(("server", "said"), [
-    ("tiny.nothing:app", r'server = "tiny.nothing:app": there is no module tiny.nothing'),
     ("tiny.server_app:nothing", r'server = "tiny.server_app:nothing": tiny.server_app has no nothing'),
     ("tiny.client_app:app", r"expected a ServerApp, found ClientApp")])
 def test_a_component_that_is_not_there_ends_the_run_with_its_name(server: str, said: str, tmp_path: Path) -> None:
