@@ -136,6 +136,24 @@ class Selecting:
             raise TooFewClients(f"{len(samples)} of {len(self.chosen)} clients have answered, least = {self.p.least}")
 
 
+async def cohort_of(node: Node, rule: Selecting | None, model: Vector, fraction: float, deadline_s: float | None,
+                    ) -> list[int]:
+    """Who takes part in a round of a scheme with messages of its own: by the rule, else a fraction that is drawn."""
+    if rule is None:
+        return node.sample(node.clients, fraction)
+    return await rule.cohort(node, model, max(1, round(fraction * len(node.clients))), deadline_s)
+
+
+async def updates_of(node: Node, rule: Selecting | None, kind: type[M], cohort: list[int], deadline_s: float | None,
+                     accept: Callable[[M], None], samples: Callable[[M], int]) -> dict[int, M]:
+    """Their updates, of which the rule then learns; samples: n_k of one. Raises TooFewClients: fewer than `least`."""
+    if rule is None:
+        return await node.gather(kind, cohort, timeout_s=deadline_s, accept=accept)
+    got = await rule.gather(node, deadline_s, kind, accept)
+    await rule.learn(node, {k: samples(update) for k, update in got.items()})
+    return got
+
+
 def begin(written: Written | None) -> Selecting | None:
     """What a server's state begins with; None: no rule is given."""
     if written is None:
@@ -220,6 +238,15 @@ def wrong_selection(written: Any, world: World, fraction: float = 1.0) -> list[s
                 "clients"]
     K = taking_part(written, fraction, world.clients)
     return [f"selection = {name_of(written)}: {wrong}" for wrong in _wrong_for(p, K, world)]
+
+
+def wrong_without_probing(written: Any, world: World, fraction: float, why: str) -> list[str]:
+    """As `wrong_selection`, of a scheme whose candidates cannot be sent a model alone. why: what else they need."""
+    wrong = wrong_selection(written, world, fraction)
+    if wrong or written is None or choose(written).asks != "loss":
+        return wrong
+    return [f"selection = {name_of(written)}: candidates are sent the model alone, and {why}; expected loss: rpow_d, "
+            "that asks nobody, or another rule"]
 
 
 def _wrong_for(p: Common, K: int, world: World) -> list[str]:

@@ -11,15 +11,18 @@ clients, where it has none) of the best model's accuracy there.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from emul.learning import NodeTask
+from emul.primitives.selection import choose
 from emul.protocols import clustered
+from emul.protocols import selection as selecting
 from emul.protocols.clustered import Models, best, starts
 from emul.protocols.demands import both, demand, shaped
 from emul.protocols.rounds import finite
+from emul.protocols.selection import Selecting
 from emul.roles import Message, Node, Vector, World, checks
 
 
@@ -30,6 +33,7 @@ class Params:
     rate: float = 0.1                   # gamma, of gradient averaging
     root_steps: int = 0                 # steps on part c of the root data, before model c is first sent
     fraction: float = 1.0               # of the clients, drawn each round
+    selection: str | dict[str, Any] | None = None       # as in fedavg: a rule that chooses who takes part
     deadline_s: float | None = None     # of a round at the server; None: until the fates are known
 
 
@@ -44,31 +48,36 @@ class Chosen(Message):
 @dataclass
 class State:
     models: np.ndarray | None = None    # (m, d) float32; None: not made yet
+    selecting: Selecting | None = None
 
 
 async def server(node: Node, p: Params) -> None:
-    s = node.state(State())
+    s = node.state(State(selecting=selecting.begin(p.selection)))
     sound = both(shaped(update=(node.task.dimension,)),
                  lambda m: demand(0 <= m.cluster < p.clusters, "cluster: out of range"))
     async for round_ in node.rounds():
         with round_:
             if s.models is None:
                 s.models = await node.compute("start", starts, node.task, p.clusters, p.root_steps)
-            cohort = node.sample(node.clients, p.fraction)
+            cohort = await selecting.cohort_of(node, s.selecting, s.models[0], p.fraction, p.deadline_s)
             node.offer("cohort", cohort)
             node.broadcast(cohort, Models(s.models))
-            got = await node.gather(Chosen, cohort, timeout_s=p.deadline_s, accept=sound)
+            got = await selecting.updates_of(node, s.selecting, Chosen, cohort, p.deadline_s, sound, lambda _: 1)
             s.models = finite(await node.compute("aggregate", step, s.models, got, p, work=len(got) * s.models.size))
             node.report(s.models.ravel(), evaluate=node.task.evaluate_best, received=len(got))
             node.assigned({k: m.cluster for k, m in got.items()})
 
 
 async def client(node: Node, p: Params) -> None:
+    rule = None if p.selection is None else choose(p.selection)
     async for round_ in node.rounds(of=node.server):
         with round_:
+            if not (await selecting.asked(node, rule))[0]:
+                continue
             got = await node.recv(Models, node.server, accept=shaped(parameters=(p.clusters, node.task.dimension)))
             j = await node.compute("choose", best, node.task, got.parameters)
             update, _ = await node.compute("train", _learnt, node.task, got.parameters[j], p.averaging)
+            await selecting.tell(node, rule, got.parameters[j])
             node.send(node.server, Chosen(j, update))
 
 
@@ -88,7 +97,7 @@ def step(models: np.ndarray, got: dict[int, Chosen], p: Params) -> np.ndarray:
 
 
 HONEST = clustered.honest_update
-MESSAGES = (*clustered.MESSAGES, Chosen)
+MESSAGES = (*clustered.MESSAGES, Chosen, *selecting.MESSAGES)
 ROLES = {"server": server, "client": client}
 STATELESS = ("client",)
 
@@ -97,7 +106,8 @@ def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
     wrong = checks.at_least(1, "1 or more", clusters=params.clusters) + checks.positive(rate=params.rate) \
         + checks.fractions(fraction=params.fraction) + checks.times(deadline=params.deadline_s) \
-        + checks.not_negative(root_steps=params.root_steps)
+        + checks.not_negative(root_steps=params.root_steps) \
+        + selecting.wrong_without_probing(params.selection, world, params.fraction, "clients choose among several")
     if params.root_steps and not checks.root_samples(world.task):
         wrong.append(f"root_steps = {params.root_steps}: needs root data at the server: root of the task")
     return wrong

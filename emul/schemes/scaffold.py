@@ -14,15 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from emul.learning import NodeTask
 from emul.learning.objectives import Linear
 from emul.primitives.means import weighted_sum
+from emul.primitives.selection import choose
+from emul.protocols import selection as selecting
 from emul.protocols.demands import both, shaped, weighed
 from emul.protocols.rounds import finite
+from emul.protocols.selection import Selecting
 from emul.roles import Message, Node, Received, Vector, World, checks, weighted_mean
 
 
@@ -48,6 +51,7 @@ class Params:
     rate: float = 1.0                   # eta_g, the server's
     weights: Literal["uniform", "samples"] = "uniform"      # of the mean; the paper's is uniform
     fraction: float = 1.0               # of the clients, drawn each round
+    selection: str | dict[str, Any] | None = None       # as in fedavg: a rule that chooses who takes part
     deadline_s: float | None = None     # None: wait until the fate of every update is known
 
 
@@ -55,6 +59,7 @@ class Params:
 class ServerState:
     model: Vector                       # x
     control: Vector                     # c
+    selecting: Selecting | None = None
 
 
 @dataclass
@@ -64,14 +69,15 @@ class ClientState:
 
 async def server(node: Node, p: Params) -> None:
     first = node.task.initial_parameters()
-    s = node.state(ServerState(first, np.zeros_like(first)))
+    s = node.state(ServerState(first, np.zeros_like(first), selecting.begin(p.selection)))
     sound = both(shaped(delta=s.model.shape, control=s.model.shape), weighed)
     async for round_ in node.rounds():
         with round_:
-            cohort = node.sample(node.clients, p.fraction)
+            cohort = await selecting.cohort_of(node, s.selecting, s.model, p.fraction, p.deadline_s)
             node.offer("cohort", cohort)
             node.broadcast(cohort, Controlled(s.model, s.control))
-            got = await node.gather(ControlledUpdate, cohort, timeout_s=p.deadline_s, accept=sound)
+            got = await selecting.updates_of(node, s.selecting, ControlledUpdate, cohort, p.deadline_s, sound,
+                                             lambda update: update.samples)
             s.model, s.control = await node.compute("aggregate", stepped, s.model, s.control, got, p,
                                                     len(node.clients), work=len(got) * s.model.size)
             node.report(parameters=s.model, received=len(got), cohort=len(cohort),
@@ -91,12 +97,16 @@ def stepped(model: Vector, control: Vector, got: Mapping[int, ControlledUpdate],
 async def client(node: Node, p: Params) -> None:
     s = node.state(ClientState(np.zeros(node.task.dimension, np.float32)))
     sound = shaped(parameters=s.control.shape, control=s.control.shape)
+    rule = None if p.selection is None else choose(p.selection)
     async for round_ in node.rounds(of=node.server):
         with round_:
+            if not (await selecting.asked(node, rule))[0]:
+                continue
             got = await node.recv(Controlled, node.server, accept=sound)
             delta, moved, samples = await node.compute("train", controlled, node.task, got.parameters, got.control,
                                                        s.control)
             s.control = s.control + moved
+            await selecting.tell(node, rule, got.parameters)
             node.send(node.server, ControlledUpdate(delta, moved, samples))
 
 
@@ -113,7 +123,7 @@ def HONEST(task: NodeTask, received: Received, j: int) -> Vector:
     return task.local_update(received[Controlled].parameters)[0]
 
 
-MESSAGES = (Controlled, ControlledUpdate)
+MESSAGES = (Controlled, ControlledUpdate, *selecting.MESSAGES)
 ROLES = {"server": server, "client": client}
 OBLIVIOUS = True
 STATELESS = ("client",)
@@ -122,7 +132,8 @@ STATELESS = ("client",)
 def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
     return (checks.positive(rate=params.rate) + checks.fractions(fraction=params.fraction)
-            + checks.times(deadline=params.deadline_s) + checks.plain_descent("scaffold", world.task))
+            + checks.times(deadline=params.deadline_s) + checks.plain_descent("scaffold", world.task)
+            + selecting.wrong_without_probing(params.selection, world, params.fraction, "training needs c, too"))
 
 
 EXAMPLE = """

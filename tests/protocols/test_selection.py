@@ -170,7 +170,7 @@ stop: {rounds: 6}
 """
 COSTS = {"client/train": 0.5, "client/measure": 0.01, "client/probe": 0.01, "server/aggregate": 0.001,
          "server/select": 0.001, "client/encode": 0.001, "server/decode": 0.001,
-         "server/encode": 0.001, "client/decode": 0.001}
+         "server/encode": 0.001, "client/decode": 0.001, "server/start": 0.001, "client/choose": 0.01}
 
 
 def run(rule: str, scheme: str = "fedavg") -> Ran:
@@ -216,6 +216,8 @@ def test_over_selection_is_faster_than_waiting_for_everybody():
 @pytest.mark.parametrize(("scheme", "rule"), [
     ("krum", "{uniform: {count: 5}}"), ("signsgd", "{oort: {count: 5, step: 1 s}}"),
     ("fednova", "{available: {count: 5}}"), ("fedadam", "{uniform: {count: 5, over: 1.3}}"),
+    ("scaffold", "{oort: {count: 5, step: 1 s}}"), ("scaffold", "{available: {count: 5}}"),
+    ("ifca", "{tifl: {count: 5, tiers: 1}}"), ("ifca", "{power_of_choice: {count: 5, candidates: 6, loss: rpow_d}}"),
     ("fedprox", "{tifl: {count: 5, tiers: 1}}"), ("fedprox", "{power_of_choice: {count: 5, candidates: 6}}")])
 def test_other_synchronous_schemes_select_too(scheme: str, rule: str):
     ran = run(rule, scheme)
@@ -234,6 +236,14 @@ def test_other_synchronous_schemes_select_too(scheme: str, rule: str):
 def test_a_wrong_rule_is_an_error_of_the_scenario(rule: str, said: str):
     with pytest.raises(ScenarioError, match=said):
         run(rule)
+
+
+@pytest.mark.parametrize(("scheme", "why"), [("scaffold", "training needs c, too"),
+                                             ("ifca", "clients choose among several")])
+def test_who_is_probed_has_the_model_alone_and_schemes_that_send_more_refuse_that(scheme: str, why: str):
+    with pytest.raises(ScenarioError, match=f"power_of_choice +candidates are sent the model alone, and {why}; "
+                                            "expected loss: rpow_d, that asks nobody, or another rule"):
+        run("{power_of_choice: {count: 5, candidates: 6}}", scheme)
 
 
 def test_rpow_d_asks_nobody_and_so_its_model_may_be_compressed():

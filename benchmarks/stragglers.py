@@ -1,0 +1,237 @@
+"""The runs, tables and figures of docs/studies/stragglers.md and bytes.md, from the directories of their sweeps.
+
+    for name in home mobile silo codecs; do
+        emul sweep scenarios/stragglers/$name.yaml --out runs/$name --done runs/$name.csv
+        python -m benchmarks.stragglers runs/$name
+    done
+
+Each call puts the runs of a sweep into docs/studies/data/stragglers.csv in place of those of the same network, and
+makes tables and figures of both pages anew; without a directory it does the latter alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.common import ROOT
+from benchmarks.document import replaced
+from emul.record.rundir import read_json
+from emul.study import stats
+
+HOME = ROOT / "docs" / "studies"
+DATA, FIGURES = HOME / "data" / "stragglers.csv", HOME / "figures"
+NETWORKS, CODECS = ("home", "mobile", "silo"), "codecs"
+TARGET, BASE = 0.94, "fedavg"
+COLUMNS = ["network", "scheme", "seed", "accuracy", "rounds", "rounds_failed", "virtual_s", "mb", "joules",
+           "idle_joules", "trainings", "wasted", "oracle_waits", "digest"]
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+def runs(study: Path) -> pd.DataFrame:
+    """One row a run of a sweep, `COLUMNS`. joules: of the clients, computing, sending and receiving; idle_joules:
+    theirs besides. trainings: how many were begun; wasted: the share of the clients' computing that came to nothing."""
+    found = pd.read_csv(study / "results.csv")
+    return pd.DataFrame([_row(read_json(study / "study.json")["scenario"], one, study / one["directory"])
+                         for one in found.to_dict("records")], columns=COLUMNS)
+
+
+def _row(network: str, result: dict[str, Any], run: Path) -> dict[str, Any]:
+    from emul.record.report import data, stragglers
+
+    energy = pd.read_parquet(run / "energy.parquet")
+    of_clients = energy[energy["role"] == "client"]
+    opened = data.open_run(run)
+    return {"network": network, "scheme": result["scheme"], "seed": result["seed"], "accuracy": result["accuracy"],
+            "rounds": result["rounds"], "rounds_failed": result["rounds_failed"], "virtual_s": result["virtual_s"],
+            "mb": result["bytes"] / 1e6, "joules": of_clients[["compute_j", "send_j", "receive_j"]].sum().sum(),
+            "idle_joules": of_clients["idle_j"].sum(),
+            "trainings": sum(opened.computations.labels[label] == "train" for label in opened.computations.label),
+            "wasted": stragglers.wasted(stragglers.work(opened)), "oracle_waits": result["oracle_waits"],
+            "digest": result["digest"][:32]}
+
+
+def kept(file: Path, found: pd.DataFrame) -> pd.DataFrame:
+    """All runs of a file with these in place of those of their network; the file is written anew."""
+    before = pd.read_csv(file) if file.is_file() else found.iloc[:0]
+    others = before[~before["network"].isin(found["network"])]
+    together = pd.concat([others, found], ignore_index=True) if len(others) else found
+    file.parent.mkdir(parents=True, exist_ok=True)
+    together.to_csv(file, index=False, float_format="%.6g", lineterminator="\n")
+    return pd.read_csv(file)
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+def table(found: pd.DataFrame, network: str) -> str:
+    """Markdown: a row a scheme, fastest first; intervals are the bootstrap's over the seeds that reached the target."""
+    rows = found[found["network"] == network]
+    lines = [_head("scheme", "reached", "virtual time, s", "MB", "kJ of clients", "in vain", "time, of FedAvg's",
+                   "MB, of FedAvg's")]
+    for scheme in order(rows):
+        mine = rows[rows["scheme"] == scheme]
+        there = mine[mine["accuracy"] >= TARGET]
+        mark = "*" if mine["oracle_waits"].sum() else ""
+        lines.append(" | ".join([
+            f"| `{scheme}`{mark}", f"{len(there)} of {len(mine)}", _interval(there["virtual_s"], 1),
+            _interval(there["mb"], 1), _interval(there["joules"], 1e3), f"{mine['wasted'].mean():.0%}",
+            _against(rows, scheme, "virtual_s"), _against(rows, scheme, "mb")]) + " |")
+    return "\n".join(lines) if len(rows) else "*No runs yet.*"
+
+
+def _head(*names: str) -> str:
+    return f"| {' | '.join(names)} |\n{'|---' * len(names)}|"
+
+
+def order(rows: pd.DataFrame) -> list[str]:
+    """Schemes by virtual time, those that reached the target on most seeds first."""
+    there = rows.assign(reached=rows["accuracy"] >= TARGET)
+    by = there.groupby("scheme", sort=False).agg(reached=("reached", "sum"), s=("virtual_s", "mean"))
+    return [str(name) for name in by.sort_values(["reached", "s"], ascending=[False, True]).index]
+
+
+def _interval(values: pd.Series[float], unit: float) -> str:
+    if values.empty:
+        return "-"
+    found = stats.interval([value / unit for value in values])
+    if found.low is None or found.high is None:
+        return _plain(found.mean)
+    return f"{_plain(found.mean)} [{_plain(found.low)}, {_plain(found.high)}]"
+
+
+def _plain(value: float | None) -> str:
+    """Three digits, or all that stand before the point."""
+    assert value is not None
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def ratios(rows: pd.DataFrame, scheme: str, value: str) -> list[float]:
+    """Of the seeds on which both reached the target: the scheme's value over FedAvg's."""
+    wide = rows[rows["accuracy"] >= TARGET].pivot(index="seed", columns="scheme", values=value)
+    if not {scheme, BASE} <= set(wide.columns):
+        return []
+    return [float(ratio) for ratio in (wide[scheme] / wide[BASE]).dropna()]
+
+
+def _against(rows: pd.DataFrame, scheme: str, value: str) -> str:
+    """The geometric mean of the ratios with its t interval, taken of the logarithms; bold where 1 lies outside."""
+    found = ratios(rows, scheme, value)
+    if scheme == BASE or not found:
+        return "1" if scheme == BASE else "-"
+    middle = math.exp(float(np.mean(np.log(found))))
+    if len(found) < 3 or len(set(found)) == 1:
+        return f"{middle:.2f}"
+    known = stats.student(np.log(found))
+    text = f"{middle:.2f} [{math.exp(known.low):.2f}, {math.exp(known.high):.2f}]"
+    return text if known.low <= 0 <= known.high else f"**{text}**"
+
+
+def bytes_table(found: pd.DataFrame) -> str:
+    """Markdown: a row a codec, by MB to the target, with what it makes of time and joules."""
+    rows = found[found["network"] == CODECS]
+    lines = [_head("entry", "reached", "rounds", "MB", "kJ of clients", "MB, of FedAvg's", "time, of FedAvg's",
+                   "kJ, of FedAvg's")]
+    means = rows.groupby("scheme")["mb"].mean().sort_values()
+    for scheme in means.index:
+        mine = rows[rows["scheme"] == scheme]
+        there = mine[mine["accuracy"] >= TARGET]
+        lines.append(" | ".join([
+            f"| `{scheme}`", f"{len(there)} of {len(mine)}", _interval(there["rounds"], 1), _interval(there["mb"], 1),
+            _interval(there["joules"], 1e3), *(_against(rows, str(scheme), value)
+                                               for value in ("mb", "virtual_s", "joules"))]) + " |")
+    return "\n".join(lines) if len(rows) else "*No runs yet.*"
+
+
+def fronts(found: pd.DataFrame) -> str:
+    """Markdown: by network the schemes that no other one beats in time, MB and joules at once, of those that reached
+    the target on every seed."""
+    from emul.record.report.tradeoffs import on_front
+
+    lines = ["| network | no other scheme is better in time, MB and joules |", "|---|---|"]
+    for network in NETWORKS:
+        means = complete(found[found["network"] == network])
+        best = means[on_front(means.to_numpy())].sort_values("virtual_s") if len(means) else means
+        lines.append(f"| {network} | {', '.join(f'`{name}`' for name in best.index) or '-'} |")
+    return "\n".join(lines)
+
+
+def complete(rows: pd.DataFrame) -> pd.DataFrame:
+    """Scheme -> mean virtual_s, mb, joules, of those that reached the target on every seed."""
+    grouped = rows.groupby("scheme")
+    there = grouped["accuracy"].min() >= TARGET
+    return grouped[["virtual_s", "mb", "joules"]].mean()[there]
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+def draw(found: pd.DataFrame, folder: Path) -> list[Path]:
+    """MB and kJ against virtual time, a figure a network, the front marked; as SVG."""
+    import altair as alt
+
+    drawn = []
+    for network in (*NETWORKS, CODECS):
+        means = complete(found[found["network"] == network]).reset_index()
+        if means.empty:
+            continue
+        means["kJ"] = means["joules"] / 1e3
+        panels = [_panel(means, y, title) for y, title in (("mb", "MB"), ("kJ", "kJ of clients"))]
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / f"stragglers-{network}.svg"
+        alt.hconcat(*panels).configure_view(stroke=None).save(file)
+        drawn.append(file)
+    return drawn
+
+
+def _panel(means: pd.DataFrame, y: str, title: str) -> Any:
+    import altair as alt
+
+    from emul.record.report.tradeoffs import on_front
+
+    frame = means.assign(front=on_front(means[["virtual_s", y]].to_numpy()))
+    across = alt.X("virtual_s:Q", title="virtual seconds to the accuracy",
+                   scale=alt.Scale(type="log", nice=False, padding=24))
+    up = alt.Y(f"{y}:Q", title=title, scale=alt.Scale(type="log", nice=False, padding=16))
+    base = alt.Chart(frame).encode(x=across, y=up)
+    line = alt.Chart(frame[frame["front"]]).mark_line(
+        interpolate="step-after", color="#566173", strokeDash=[5, 3], strokeWidth=1).encode(x=across, y=up)
+    points = base.mark_point(filled=True, size=70, opacity=1).encode(
+        color=alt.condition("datum.front", alt.value("#0b6bb8"), alt.value("#b9c3cf")))
+    names = base.mark_text(align="left", dx=6, dy=-6, fontSize=9).encode(text="scheme:N")
+    return (line + points + names).properties(width=400, height=300)
+
+
+# --- pages ------------------------------------------------------------------------------------------------------------
+
+def filled(page: str, found: pd.DataFrame) -> str:
+    """The text of a page with its blocks made anew."""
+    blocks = {**{network: table(found, network) for network in NETWORKS}, "fronts": fronts(found),
+              CODECS: bytes_table(found)}
+    for name, content in blocks.items():
+        if f"<!-- {name} -->" in page:
+            page = replaced(page, name, content)
+    return page
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("study", type=Path, nargs="*", help="directories of sweeps")
+    said = parser.parse_args(arguments)
+    for study in said.study:
+        kept(DATA, runs(study))
+    found = pd.read_csv(DATA)
+    for page in sorted(HOME.glob("*.md")):
+        page.write_text(filled(page.read_text(encoding="utf-8"), found), encoding="utf-8")
+    for file in draw(found, FIGURES):
+        print(f"written: {file}")
+
+
+if __name__ == "__main__":
+    main()
