@@ -23,6 +23,7 @@ from emul.record.summary import digest_model
 from emul.roles.events import Drop
 from emul.scenario import Scenario, load, loads
 from emul.testing import Shuffled
+from emul.workers.ending import Ending
 from emul.workers.pool import Workers
 from emul.workers.twin import Twin
 
@@ -328,7 +329,8 @@ def test_an_idle_pool_does_not_block_its_workers_heartbeat(monkeypatch: pytest.M
     monkeypatch.setattr(process, "BEAT_S", 0.0)
     monkeypatch.setattr(process.zmq, "Poller", Poller)
     io = object.__new__(process.IO)
-    io._beat, io._index, io._inbox, io._coordinator = Full(), 0, None, None     # type: ignore[assignment]
+    io._beat, io._index, io._inbox = Full(), 0, None        # type: ignore[assignment]
+    io._coordinator = Ending(os.getpid())
     io._token = b""
     with pytest.raises(Stop):
         io._serve_forever()
