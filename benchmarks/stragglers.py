@@ -112,19 +112,19 @@ def _plain(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def ratios(rows: pd.DataFrame, scheme: str, value: str) -> list[float]:
-    """Of the seeds on which both reached the target: the scheme's value over FedAvg's."""
+def ratios(rows: pd.DataFrame, scheme: str, value: str, base: str = BASE) -> list[float]:
+    """Of the seeds on which both reached the target: the scheme's value over that of `base`."""
     wide = rows[rows["accuracy"] >= TARGET].pivot(index="seed", columns="scheme", values=value)
-    if not {scheme, BASE} <= set(wide.columns):
+    if not {scheme, base} <= set(wide.columns):
         return []
-    return [float(ratio) for ratio in (wide[scheme] / wide[BASE]).dropna()]
+    return [float(ratio) for ratio in (wide[scheme] / wide[base]).dropna()]
 
 
-def _against(rows: pd.DataFrame, scheme: str, value: str) -> str:
+def _against(rows: pd.DataFrame, scheme: str, value: str, base: str = BASE) -> str:
     """The geometric mean of the ratios with its t interval, taken of the logarithms; bold where 1 lies outside."""
-    found = ratios(rows, scheme, value)
-    if scheme == BASE or not found:
-        return "1" if scheme == BASE else "-"
+    found = ratios(rows, scheme, value, base)
+    if scheme == base or not found:
+        return "1" if scheme == base else "-"
     middle = math.exp(float(np.mean(np.log(found))))
     if len(found) < 3 or len(set(found)) == 1:
         return f"{middle:.2f}"
@@ -147,6 +147,20 @@ def bytes_table(found: pd.DataFrame) -> str:
             _interval(there["joules"], 1e3), *(_against(rows, str(scheme), value)
                                                for value in ("mb", "virtual_s", "joules"))]) + " |")
     return "\n".join(lines) if len(rows) else "*No runs yet.*"
+
+
+TRANSFORMS = {"qsgd": "fedavg", "8_bits_both_ways": "fedavg", "top_k": "fedavg", "fedbuff_top_k": "fedbuff"}
+
+
+def transforms(found: pd.DataFrame) -> str:
+    """Markdown: by network and transform, rounds, MB, time and joules over those of the same scheme without it."""
+    lines = [_head("network", "transform", "of", "rounds", "MB", "time", "kJ of clients")]
+    for network in NETWORKS:
+        rows = found[found["network"] == network]
+        lines += [f"| {network} | `{one}` | `{base}` | " + " | ".join(
+            _against(rows, one, value, base) for value in ("rounds", "mb", "virtual_s", "joules")) + " |"
+            for one, base in TRANSFORMS.items()]
+    return "\n".join(lines)
 
 
 def fronts(found: pd.DataFrame) -> str:
@@ -212,7 +226,7 @@ def _panel(means: pd.DataFrame, y: str, title: str) -> Any:
 def filled(page: str, found: pd.DataFrame) -> str:
     """The text of a page with its blocks made anew."""
     blocks = {**{network: table(found, network) for network in NETWORKS}, "fronts": fronts(found),
-              CODECS: bytes_table(found)}
+              "transforms": transforms(found), CODECS: bytes_table(found)}
     for name, content in blocks.items():
         if f"<!-- {name} -->" in page:
             page = replaced(page, name, content)

@@ -20,8 +20,7 @@ def found() -> pd.DataFrame:
 
 
 def test_every_network_has_its_schemes_on_five_seeds(found: pd.DataFrame) -> None:
-    assert set(stragglers.NETWORKS) <= set(found["network"])
-    for network in found["network"].unique():
+    for network in stragglers.NETWORKS:
         seeds = found[found["network"] == network].groupby("scheme")["seed"].apply(sorted)
         assert len(seeds) >= 12
         assert all(each == [0, 1, 2, 3, 4] for each in seeds)
