@@ -137,7 +137,7 @@ def test_every_figure_draws_without_network_and_complaint(chromium: Browser, one
     assert chromium.requests is not None
     chromium.open(one, width, scheme)
     marks = chromium.js(MARKS)
-    assert len(marks) == 13
+    assert len(marks) == 14
     assert {key for key, count in marks.items() if not count} == set()
     assert chromium.complaints == []
     assert {url.partition(":")[0] for url in chromium.requests} <= {"file", "about", "data"}
@@ -233,7 +233,8 @@ def test_runs_side_by_side_unfold_and_draw_when_a_link_leads_there(chromium: Bro
                                                                    tmp_path: Path) -> None:
     chromium.open(both)
     assert set(chromium.js(MARKS)) == {"accuracy-time", "accuracy-mb", "accuracy-round", "loss-time", "bytes-by-run",
-                                       "computing-by-run", "bytes-by-phase"}
+                                       "computing-by-run", "bytes-by-phase", "front-virtual-s-accuracy",
+                                       "front-mb-accuracy"}
     chromium.open(both, part="#secagg-rounds")
     marks = chromium.js(MARKS)
     assert marks["secagg-space-time"] > 10
