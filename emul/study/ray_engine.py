@@ -4,6 +4,7 @@ that all machines of the cluster see under the same name, and so are the files t
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,7 +29,7 @@ def on_ray(tasks: Sequence[Task], tell: Tell) -> None:
         raise RayMissing("--engine ray needs Ray: install emul[ray]") from None
     ours = not ray.is_initialized()
     if ours:
-        ray.init(log_to_driver=False, logging_level="warning")
+        ray.init(log_to_driver=False, logging_level=logging.WARNING)
     try:
         place: Any = ray.remote(max_retries=0)(run_text)
         waiting = {place.options(num_cpus=max(1, task.workers)).remote(msgspec.json.encode(task).decode()): task.key
