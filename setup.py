@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: a wheel carries scenarios, topologies, traces, the reference of scenarios, too."""
+"""What pyproject.toml cannot say: a wheel carries scenarios, topologies, the reference of scenarios, too."""
 
 import shutil
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-SHIPPED = {"scenarios": "scenarios", "topologies": "topologies", "traces": "traces",
+SHIPPED = {"scenarios": "scenarios", "topologies": "topologies",
            "docs/scenario.md": "scenario.md", "emul.schema.json": "emul.schema.json"}
 # of the checkout -> below emul/shipped, see emul.base.shipped
 

@@ -319,7 +319,7 @@ def write_starter(directory: Path) -> list[Path]:
     """
     try:
         wanted = {directory / name / file.relative_to(shipped(name)): file
-                  for name in ("scenarios", "topologies", "traces")
+                  for name in ("scenarios", "topologies")
                   for file in sorted(shipped(name).rglob("*")) if file.is_file() and "__pycache__" not in file.parts}
         wanted[directory / "emul.schema.json"] = shipped("emul.schema.json")
     except FileNotFoundError as e:

@@ -79,7 +79,7 @@ def test_a_shell_completes_commands_and_options(monkeypatch: pytest.MonkeyPatch,
 def test_a_wheel_works_in_a_folder_without_a_checkout(tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     source = tmp_path / "source"            # building leaves folders behind
-    for name in ("emul", "scenarios", "topologies", "traces", "docs"):
+    for name in ("emul", "scenarios", "topologies", "docs"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "emul.schema.json"):
         shutil.copyfile(ROOT / name, source / name)

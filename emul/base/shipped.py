@@ -1,4 +1,4 @@
-"""Files that a wheel carries beside the code: scenarios, topologies, traces, the reference of scenarios, its schema."""
+"""Files that a wheel carries beside the code: scenarios, topologies, the reference of scenarios, its schema."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 CARRIED = _PACKAGE / "shipped"          # where a wheel has them; see setup.py
-NAMES = {"scenarios": "scenarios", "topologies": "topologies", "traces": "traces",
+NAMES = {"scenarios": "scenarios", "topologies": "topologies",
          "scenario.md": "docs/scenario.md", "emul.schema.json": "emul.schema.json"}   # name -> where a checkout has it
 
 

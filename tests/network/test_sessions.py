@@ -9,7 +9,7 @@ import pytest
 
 from emul.network.models import churn, sessions
 
-TRACES = Path(__file__).resolve().parents[2] / "traces"
+TRACES = Path(__file__).resolve().parents[2] / "scenarios" / "traces"
 DAY = 24 * 3600 * 10**9
 
 
