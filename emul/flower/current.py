@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -26,23 +26,23 @@ class Running:
     notes: Notes | None = None                          # of a server app, for the observer
 
 
-_here = threading.local()
+# of a thread, and of a greenlet: computations that are fused stand still in the middle of an app, while others go on
+_here: ContextVar[Running | None] = ContextVar("running", default=None)
 
 
 def running() -> Running | None:
     """The app that runs in this thread; None: emul itself does."""
-    return getattr(_here, "running", None)
+    return _here.get()
 
 
 @contextlib.contextmanager
 def run_as(app: Running) -> Iterator[None]:
     """Inside the block `app` runs in this thread."""
-    before = running()
-    _here.running = app
+    before = _here.set(app)
     try:
         yield
     finally:
-        _here.running = before
+        _here.reset(before)
 
 
 def report(**metrics: float) -> None:

@@ -15,6 +15,7 @@ from flower_app import BODY, LOSSY, SERVER, scenario, write_app
 from emul import engine
 from emul.base import rows as R
 from emul.base.errors import EmulError, RunError
+from emul.flower.current import running
 from emul.scenario import loads
 from emul.schemes import flower
 from emul.testing import run_text
@@ -353,3 +354,11 @@ def test_a_component_that_is_not_there_ends_the_run_with_its_name(server: str, s
 
 def test_the_example_of_the_scheme_needs_no_folder() -> None:
     assert run_text(flower.EXAMPLE).summary["rounds"] == 3
+
+
+def test_apps_that_stand_still_in_the_middle_of_a_fused_training_leave_the_clock_alone() -> None:
+    """The client app's `local_update` waits for those of others, whose apps run meanwhile in the same thread."""
+    alone, fused = (run_text(flower.EXAMPLE, "links[1].outage.p=0", f"fuse={how}") for how in (
+        "off", "{clients: 3, lanes: 1}"))
+    assert running() is None
+    assert [row["loss"] for row in fused.rounds] == pytest.approx([row["loss"] for row in alone.rounds], rel=1e-4)
