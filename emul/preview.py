@@ -28,7 +28,7 @@ from emul.record.columns import columns
 from emul.record.journal import MemoryJournal
 from emul.record.progress import rounded_size
 from emul.record.tables import derive
-from emul.scenario import Compute, Evaluation, Scenario, Stop, chosen
+from emul.scenario import NEVER, Compute, Evaluation, Scenario, Stop, chosen
 from emul.scenario.network import NetworkUse
 from emul.workers.twin import Twin
 
@@ -122,7 +122,7 @@ def dry(scenario: Scenario) -> Scenario:
     return dataclasses.replace(
         scenario, faults=[], attacks=[], network=NetworkUse(record=False), compute=Compute("zero"), stop=Stop(rounds=1),
         link_rules=[*scenario.link_rules, LinkRule("*", outage="none", queue="unlimited")],
-        evaluation=Evaluation(every=10**9), task={**scenario.task, "solver": {solver: still}})
+        evaluation=Evaluation(every=NEVER), task={**scenario.task, "solver": {solver: still}})
 
 
 def traffic(scenario: Scenario, scheme: str, raw: dict[str, Any], plugins: Sequence[str] = (),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 import importlib
-import importlib.util
 import inspect
 import re
 from collections.abc import Iterator
@@ -12,23 +11,14 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from site_source import load_made
 
 import emul
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def made() -> ModuleType:
-    """docs/made.py, which writes the pages of the API."""
-    spec = importlib.util.spec_from_file_location("made", ROOT / "docs" / "made.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-PUBLIC = made().PUBLIC
+PUBLIC = load_made().PUBLIC
 
 
 def names(module: ModuleType) -> list[str]:

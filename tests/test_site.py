@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -12,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from site_source import load_made
 
 from emul import schemes
 
@@ -22,12 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @pytest.fixture(scope="module")
 def made() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("made", ROOT / "docs" / "made.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_made()
 
 
 @pytest.mark.parametrize(("written", "shown"), [

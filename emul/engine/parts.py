@@ -12,13 +12,11 @@ from emul.dynamics import Dynamics, dynamics
 from emul.engine.costs import CostSource, load_costs
 from emul.network import LinkRule, Network, build, realisation
 from emul.network.recorded import Realisation
-from emul.scenario import Scenario, build_params, label_of
+from emul.scenario import NEVER, Scenario, build_params, label_of
 from emul.scenario.labels import parameters
 from emul.scenario.params import scenario_keys
 from emul.scenario.placing import Placed, place
 from emul.scenario.untrained import SKIP
-
-NEVER = 10**9                           # rounds between two evaluations
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from emul.base.errors import RoleError
 EPOCH_S = 1_767_225_600             # what `time.time()` is at virtual time 0: 2026-01-01 00:00 UTC
 _REAL = {name: getattr(time, name) for name in (
     "time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "sleep")}
+_WAITING = ("asyncio", "concurrent", "multiprocessing")
 _DATES = ("flwr.supercore.date", "flwr.common.date")        # modules of Flower that ask `datetime` for the time
 
 
@@ -72,7 +73,7 @@ def _time_ns() -> int:
 def _seconds(name: str) -> Callable[[], float]:
     def elapsed() -> float:
         clock = _app_clock()
-        if clock is None or _for_a_loop():
+        if clock is None or _for_a_wait():
             return _REAL[name]()
         return clock.now_ns / 1e9
     return elapsed
@@ -81,13 +82,13 @@ def _seconds(name: str) -> Callable[[], float]:
 def _nanoseconds(name: str) -> Callable[[], int]:
     def elapsed() -> int:
         clock = _app_clock()
-        return _REAL[name]() if clock is None else clock.now_ns
+        return _REAL[name]() if clock is None or _for_a_wait() else clock.now_ns
     return elapsed
 
 
-def _for_a_loop() -> bool:
-    """Whether asyncio asks, which would else wait for ever: its selectors wait in real time."""
-    return str(sys._getframe(2).f_globals.get("__name__", "")).startswith("asyncio")
+def _for_a_wait() -> bool:
+    """Whether a library asks that waits in real time until a time that it reckons; else it would wait for ever."""
+    return str(sys._getframe(2).f_globals.get("__name__", "")).partition(".")[0] in _WAITING
 
 
 def _sleep(seconds: float) -> None:

@@ -65,7 +65,7 @@ async def synchronous_server(node: Node, aggregate: Aggregate, *, fraction: floa
         with round_:
             if prepare is not None:
                 await prepare(s.model)
-            cohort = await _cohort(node, s, fraction, deadline_s)
+            cohort = await selecting.cohort_of(node, s.selecting, s.model, fraction, deadline_s)
             node.offer("cohort", cohort)
             if s.selecting is None or not s.selecting.probed:
                 await updates.send_model(node, how, s.mirror, cohort, s.model)
@@ -78,13 +78,6 @@ async def synchronous_server(node: Node, aggregate: Aggregate, *, fraction: floa
                 node.report(parameters=s.model, evaluate=evaluate, received=len(got), cohort=len(cohort))
             if finish_at is not None and round_ >= finish_at:
                 return
-
-
-async def _cohort(node: Node, s: State, fraction: float | None, deadline_s: float | None) -> list[int]:
-    if s.selecting is not None:
-        usual = max(1, round((fraction or 1.0) * len(node.clients)))
-        return await s.selecting.cohort(node, s.model, usual, deadline_s)
-    return node.clients if fraction is None else node.sample(node.clients, fraction)
 
 
 async def _updates(node: Node, how: Compression, s: State, cohort: list[int], deadline_s: float | None,

@@ -136,12 +136,12 @@ class Selecting:
             raise TooFewClients(f"{len(samples)} of {len(self.chosen)} clients have answered, least = {self.p.least}")
 
 
-async def cohort_of(node: Node, rule: Selecting | None, model: Vector, fraction: float, deadline_s: float | None,
-                    ) -> list[int]:
-    """Who takes part in a round of a scheme with messages of its own: by the rule, else a fraction that is drawn."""
-    if rule is None:
-        return node.sample(node.clients, fraction)
-    return await rule.cohort(node, model, max(1, round(fraction * len(node.clients))), deadline_s)
+async def cohort_of(node: Node, rule: Selecting | None, model: Vector, fraction: float | None,
+                    deadline_s: float | None) -> list[int]:
+    """Who takes part in a round: by the rule, else a fraction that is drawn; None: all clients."""
+    if rule is not None:
+        return await rule.cohort(node, model, max(1, round((fraction or 1.0) * len(node.clients))), deadline_s)
+    return node.clients if fraction is None else node.sample(node.clients, fraction)
 
 
 async def updates_of(node: Node, rule: Selecting | None, kind: type[M], cohort: list[int], deadline_s: float | None,

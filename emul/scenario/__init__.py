@@ -19,10 +19,10 @@ from emul.scenario.labels import chosen, label_of
 from emul.scenario.limits import Limits
 from emul.scenario.load import Edit, Given, load, loads, named
 from emul.scenario.params import build_params, check_params
-from emul.scenario.scenario import Compute, Evaluation, Fuse, Scenario, Stop, Workers
+from emul.scenario.scenario import NEVER, Compute, Evaluation, Fuse, Scenario, Stop, Workers
 from emul.scenario.sweep import Sweep, parse_seeds
 
-__all__ = ["Attack", "Availability", "Behaviour", "Chosen", "Churn", "Compute", "Crash", "Days", "DropOut", "Edit",
-           "Evaluation", "Fault", "Fuse", "Given", "Group", "Leave", "Limits", "LinkDown", "LinkSet", "LinkUp",
+__all__ = ["NEVER", "Attack", "Availability", "Behaviour", "Chosen", "Churn", "Compute", "Crash", "Days", "DropOut",
+           "Edit", "Evaluation", "Fault", "Fuse", "Given", "Group", "Leave", "Limits", "LinkDown", "LinkSet", "LinkUp",
            "NodeSpeed", "Partition", "Scenario", "Slow", "Stop", "Sweep", "Workers", "build_params", "check_params",
            "chosen", "label_of", "load", "loads", "named", "parse_seeds"]

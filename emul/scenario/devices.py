@@ -128,11 +128,7 @@ def read_devices(path: Path) -> dict[str, Device]:
     for (line, _), speed in zip(table.rows, numbers["speed"], strict=True):
         if speed == 0:
             table.problem(line, "speed", "0", "expected a number above 0")
-    seen: set[str] = set()
-    for (line, _), name in zip(table.rows, texts["device"], strict=True):
-        if name in seen:
-            table.problem(line, "device", f'"{name}"', "there already")
-        seen.add(str(name))
+    table.unique("device")
     table.check()
     columns: dict[str, Sequence[Any]] = {**texts, **numbers}
     found: dict[str, Device] = {}

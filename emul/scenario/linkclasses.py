@@ -20,11 +20,7 @@ def read_links(path: Path) -> dict[str, LinkClass]:
     down, up = table.column("down_mbps", _above), table.column("up_mbps", _above)
     rtt, loss = table.column("rtt_ms", amount), table.column("loss", _probability)
     table.column("source", str)
-    seen: set[str] = set()
-    for (line, _), name in zip(table.rows, names, strict=True):
-        if name in seen:
-            table.problem(line, "link", f'"{name}"', "there already")
-        seen.add(str(name))
+    table.unique("link")
     table.check()
     found: dict[str, LinkClass] = {}
     for name, each in zip(names, zip(down, up, rtt, loss, strict=True), strict=True):

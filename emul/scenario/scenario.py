@@ -22,6 +22,8 @@ from emul.scenario.sections import duration_text, without_none
 from emul.scenario.sweep import Sweep
 from emul.scenario.topology import topology_document
 
+NEVER = 10**9               # rounds between two evaluations, of a run that has none
+
 
 @dataclass(frozen=True)
 class Compute:

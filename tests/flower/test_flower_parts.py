@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import datetime
+import multiprocessing.connection
 import random
 import subprocess
 import sys
@@ -73,6 +75,15 @@ def test_a_loop_of_asyncio_in_an_app_is_not_stopped() -> None:
     clock.install()
     with run_as(at(1)):
         assert asyncio.run(asyncio.sleep(0.01, "done")) == "done"
+
+
+def test_a_wait_for_processes_or_futures_in_an_app_ends() -> None:
+    reader, writer = multiprocessing.Pipe(duplex=False)
+    clock.install()
+    with reader, writer, run_as(at(1)):
+        assert multiprocessing.connection.wait([reader], timeout=0.01) == []
+        with pytest.raises(TimeoutError):
+            list(concurrent.futures.as_completed([concurrent.futures.Future[None]()], timeout=0.01))
 
 
 def test_a_negative_sleep_is_an_error_as_ever() -> None:

@@ -55,6 +55,14 @@ class CsvFile:
         unit = UNITS.get(name.rpartition("_")[2]) if "_" in name else None
         return self.column(name, lambda text: duration(text, unit))
 
+    def unique(self, name: str) -> None:
+        """Note a problem for each value of a column that an earlier row has."""
+        at, seen = self.header.index(name), set[str]()
+        for line, cells in self.rows:
+            if cells[at] in seen:
+                self.problem(line, name, f'"{cells[at][:40]}"', "there already")
+            seen.add(cells[at])
+
     def problem(self, line: int | None, place: str, found: str, expected: str) -> None:
         """Note what is wrong in a line, at `place`: a column, as a rule. `check` raises all at once."""
         self.problems.append(Problem(place, found, expected, line))
