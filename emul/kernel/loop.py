@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
 from emul.base import rows
@@ -65,6 +66,7 @@ from emul.roles.events import (
 )
 
 _LANDINGS = (LOCAL, LAND)
+_time = itemgetter(1)               # of a row
 
 
 def run_to_end(kernel: Kernel) -> None:
@@ -114,14 +116,16 @@ def _release(kernel: Kernel) -> None:
         bound = min(bound, following)
     if bound > kernel.limit or not (kernel.deciding or kernel.open):
         bound = kernel.limit + 1                # nothing after the end belongs to the run
-    held.sort(key=_time)                        # stable: rows of one time stay in the order of their steps
-    count = bisect_left(held, bound, key=_time)
-    settled = held[:count]
-    del held[:count]                            # first: an interrupt must not write a row twice
-    append = kernel.journal.append
-    for row in settled:
-        append(row)
-    kernel.full = len(held) + HELD
+    if bound != kernel.settled:                 # else nothing that is held is before it: all such went the last time
+        kernel.settled = bound
+        held.sort(key=_time)                    # stable: rows of one time stay in the order of their steps
+        count = bisect_left(held, bound, key=_time)
+        settled = held[:count]
+        del held[:count]                        # first: an interrupt must not write a row twice
+        append = kernel.journal.append
+        for row in settled:
+            append(row)
+    kernel.full = 2 * len(held) + HELD          # what many nodes do at one instant is not sorted again and again
     if kernel.round_ended:
         kernel.round_ended = False
         kernel.journal.round_ended()
@@ -339,10 +343,6 @@ def _fuse_open(kernel: Kernel, node: KNode) -> None:
 _ACT: dict[type, Callable[[Kernel, KNode, Any], None]] = {
     Send: send, Wait: wait, NextRound: next_round, LeaveRound: leave_round, Abstain: abstain, Compute: _compute,
     Report: report, Finish: finish, Reject: reject}
-
-
-def _time(row: rows.Row) -> int:
-    return row[1]
 
 
 def _copy_key(left: tuple[Copy, bool, Tail, int, Pipe | None]) -> tuple[int, int]:

@@ -42,6 +42,7 @@ class Kernel:
         self.held: list[rows.Row] = []              # not yet in the journal: something earlier may still come
         self.log = self.held.append
         self.full = HELD                            # rows held, before it is looked again which may go
+        self.settled = -1                           # all rows before this time are in the journal
         self.round_ended = False                    # a decider has left one: the journal may want to be flushed
         self.limit = FAR                            # the end of the run, once it is known
         self.progress = progress                    # called when a decider has left a round, and now and then besides
