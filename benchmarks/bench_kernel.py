@@ -7,6 +7,8 @@ each is drawn. The time is that of the whole run on an open pool, from set-up un
 from __future__ import annotations
 
 import gc
+import json
+import os
 import tempfile
 import time
 from collections.abc import Iterable
@@ -19,8 +21,8 @@ import networkx as nx
 import numpy as np
 import pyarrow.parquet as pq
 
-from benchmarks import lockstep, phold
-from benchmarks.common import Figure, Options, main
+from benchmarks import kernel_parts, lockstep, phold
+from benchmarks.common import Figure, Options, cpu_seconds, main
 from emul.engine import Wiring, execute, header, pool_of
 from emul.kernel import Plan, StopRule
 from emul.network import LinkRule, OutageSpec, RoleRule, TopologySpec, build
@@ -134,6 +136,73 @@ def kernel(options: Options) -> Iterable[Figure]:
     for (name, nodes), found in digests.items():
         if len(found) != 1:
             raise RuntimeError(f"{name}, {nodes} nodes: journals differ with the number of workers")
+
+
+# --- parts, and probes of one interpreter each ------------------------------------------------------------------------
+
+def placed(nodes: int, workers: int, placement: str, activations: int = ACTIVATIONS) -> Wiring:
+    """PHOLD. placement: "crossing", every message goes to another worker; "half": every second one stays."""
+    module, params, virtual_ns = phold_for(nodes)
+    wired = wiring(module, params, nodes, workers, virtual_ns * activations // ACTIVATIONS)
+    if placement == "half":             # shifts are odd, and of either parity halved
+        wired.plan.workers[:] = [node // 2 % workers for node in range(nodes)]      # type: ignore[index]
+        for setup in wired.setups:
+            setup.workers = list(wired.plan.workers)
+    return wired
+
+
+def parts_probe(nodes: int, activations: int = 60_000) -> None:
+    """Print CPU us an activation of the kernel alone and of a worker alone, for each placement."""
+    found = {}
+    for workers, placement in ((1, "crossing"), (2, "crossing"), (2, "half")):
+        def wire(workers: int = workers, placement: str = placement) -> Wiring:
+            return placed(nodes, workers, placement, activations)
+
+        taped = kernel_parts.tape(wire)
+        name = f"{workers} workers, {placement}" if workers > 1 else "1 worker"
+        found[f"kernel alone, {name}, us"] = min(kernel_parts.kernel_alone(taped, wire, True) for _ in range(3))
+        found[f"worker alone, {name}, us"] = min(kernel_parts.worker_alone(taped) for _ in range(3))
+    print(json.dumps(found))
+
+
+def first_probe(nodes: int) -> None:
+    """Print CPU us a link of its first use in the network, and an activation of a kernel that meets all for the first
+    time."""
+    def wire() -> Wiring:
+        return placed(nodes, 1, "crossing", 60_000)
+
+    links = kernel_parts.first_use(wire)
+    taped = kernel_parts.tape(wire)
+    print(json.dumps({"route and link, us": links,
+                      "kernel alone, us an activation": kernel_parts.kernel_alone(taped, wire, False)}))
+
+
+def table_probe(nodes: int, activations: int = 60_000) -> None:
+    """Print CPU us a message of reading the journal, deriving the message table and writing it."""
+    wired = placed(nodes, 1, "crossing", activations)
+    with tempfile.TemporaryDirectory() as folder, pool_of(0) as pool:
+        journal = Journal(Path(folder, "journal"), header(wired))
+        execute(wired, pool, journal)
+        journal.close()
+        spent = []
+        for _ in range(3):
+            begin = time.process_time()
+            source = read(journal.path)
+            found = messages_table(messages_of(columns(source)), source.header)
+            pq.write_table(found, Path(folder, "messages.parquet"), compression="zstd")
+            spent.append(time.process_time() - begin)
+    print(json.dumps({"table, us a message": 1e6 * min(spent) / len(found)}))
+
+
+def run_probe(nodes: int, workers: int, placement: str = "crossing") -> None:
+    """Print us an activation of a whole run with its table: wall, CPU of this process, CPU of all."""
+    with pool_of(workers) as pool:
+        measure(placed(100, max(1, workers), placement), pool)
+        before = cpu_seconds(os.getpid())
+        found = measure(placed(nodes, max(1, workers), placement), pool)
+        tree = cpu_seconds(os.getpid()) - before
+    print(json.dumps({"wall, us": 1e6 / found.rate, "coordinator's CPU, us": 1e6 * found.cpu_s / found.activations,
+                      "CPU of all, us": 1e6 * tree / found.activations}))
 
 
 def _spread(make: Any, nodes: int, workers: int) -> tuple[Any, dict[str, Any], int, int, int]:

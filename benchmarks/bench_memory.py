@@ -5,6 +5,7 @@ Each size runs in an interpreter of its own; what Python needs without any node 
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable
 from statistics import median
@@ -32,6 +33,12 @@ def memory(options: Options) -> Iterable[Figure]:
         where = f"{workers} workers" if workers else "in process"
         yield Figure(f"memory a node, {where}", (large - small) / (LARGE - SMALL) / 1e3, "kB", at_most=TARGET / 1e3,
                      note=f"PSS {small / 1e6:.0f} MB at {SMALL:,} nodes, {large / 1e6:.0f} MB at {LARGE:,}")
+
+
+def against_probe() -> None:
+    """Print bytes a node, for `benchmarks.against`."""
+    print(json.dumps({f"{workers} workers, bytes a node": (_peak(LARGE, workers) - _peak(SMALL, workers)) / (LARGE - SMALL)
+                      for workers in (0, 2)}))
 
 
 def _peak(nodes: int, workers: int) -> int:

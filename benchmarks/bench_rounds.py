@@ -7,6 +7,7 @@ the end of the first round, against a bare `import torch`.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -83,6 +84,12 @@ def probe(clients: int, epochs: int, rounds: int, workers: int, sets: Sequence[s
 def emul(clients: int, epochs: int, rounds: int, workers: int = 2, *sets: str) -> Rounds:
     call = f"probe({clients}, {epochs}, {rounds}, {workers}, {sets!r})"
     return parse(run(python(f"from benchmarks.bench_rounds import probe; {call}")))
+
+
+def against_probe(clients: int = 100, rounds: int = 21) -> None:
+    """Print seconds of a no-op round after the first, wall and CPU, for `benchmarks.against`."""
+    done = emul(clients, 0, rounds)
+    print(json.dumps({"no-op round, s": done.later_s, "no-op round, CPU of all, s": done.cpu_s}))
 
 
 def can_fuse() -> bool:

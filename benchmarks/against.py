@@ -1,0 +1,92 @@
+"""This tree against a revision: `python -m benchmarks.against REVISION`, the same probes on both, in turn.
+
+Both run the benchmarks of this tree; of the revision only the package `emul` is taken. A ratio above 1 says that this
+tree is faster (or takes less memory). Runs are interleaved, so that a change of the machine's load meets both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+from benchmarks.common import ROOT, Figure, row
+
+# name -> what is run in a fresh interpreter; it prints {figure: value}, smaller is better
+PROBES = {
+    "parts": "from benchmarks.bench_kernel import parts_probe; parts_probe(1_000)",
+    "first_use": "from benchmarks.bench_kernel import first_probe; first_probe(10_000)",
+    "table": "from benchmarks.bench_kernel import table_probe; table_probe(1_000)",
+    "phold_1": "from benchmarks.bench_kernel import run_probe; run_probe(1_000, 1)",
+    "phold_2": "from benchmarks.bench_kernel import run_probe; run_probe(1_000, 2)",
+    "phold_2_half": "from benchmarks.bench_kernel import run_probe; run_probe(1_000, 2, 'half')",
+    "large_1": "from benchmarks.bench_kernel import run_probe; run_probe(10_000, 1)",
+    "large_2": "from benchmarks.bench_kernel import run_probe; run_probe(10_000, 2)",
+    "round": "from benchmarks.bench_rounds import against_probe; against_probe()",
+    "memory": "from benchmarks.bench_memory import against_probe; against_probe()",
+}
+
+
+@contextmanager
+def trees(revision: str) -> Iterator[tuple[Path, Path]]:
+    """(the revision's `emul` beside the benchmarks of this tree, a copy of this tree): both as they are now."""
+    packed = subprocess.check_output(["git", "archive", revision, "emul"], cwd=ROOT)
+    with tempfile.TemporaryDirectory() as folder:
+        before, now = Path(folder, "before"), Path(folder, "now")
+        with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
+            tar.extractall(before, filter="data")
+        shutil.copytree(ROOT / "emul", now / "emul", ignore=shutil.ignore_patterns("__pycache__"))
+        for tree in (before, now):
+            shutil.copytree(ROOT / "benchmarks", tree / "benchmarks", ignore=shutil.ignore_patterns("__pycache__"))
+            (tree / "pyproject.toml").write_text("")
+        yield before, now
+
+
+def probe(tree: Path, name: str) -> dict[str, float]:
+    env = {**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    output = subprocess.check_output([sys.executable, "-c", PROBES[name]], cwd=tree, env=env, text=True)
+    found: dict[str, float] = json.loads(output.splitlines()[-1])
+    return found
+
+
+def compare(revision: str, names: Sequence[str], pairs: int) -> Iterator[Figure]:
+    with trees(revision) as (before, now):
+        for name in names:
+            ratios: dict[str, list[float]] = {}
+            values: dict[str, list[tuple[float, float]]] = {}
+            for pair in range(pairs):
+                order = (before, now) if pair % 2 == 0 else (now, before)
+                found = {tree: probe(tree, name) for tree in order}
+                for figure, value in found[now].items():
+                    ratios.setdefault(figure, []).append(found[before][figure] / value)
+                    values.setdefault(figure, []).append((found[before][figure], value))
+            for figure, each in ratios.items():
+                old, new = (median(pair[i] for pair in values[figure]) for i in (0, 1))
+                yield Figure(f"{name}: {figure}", median(each), "x",
+                             note=f"{old:.4g} before, {new:.4g} now; pairs {min(each):.2f} to {max(each):.2f} x")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.against",
+                                     description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("revision", help="of this repository")
+    parser.add_argument("--only", nargs="+", choices=list(PROBES), default=list(PROBES), metavar="NAME",
+                        help=f"of {', '.join(PROBES)}")
+    parser.add_argument("--pairs", type=int, default=5, help="of runs, each figure's median is said [%(default)s]")
+    chosen = parser.parse_args()
+    for figure in compare(chosen.revision, chosen.only, chosen.pairs):
+        print(row(figure), flush=True)
+
+
+if __name__ == "__main__":
+    main()
