@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import msgspec
@@ -159,7 +160,7 @@ def _warm(wired: Wiring) -> None:
     for node in range(n):
         for shift in wired.params.shifts:
             u, v = wired.plan.vertices[node], wired.plan.vertices[(node + shift) % n]
-            for a, b in zip(wired.network.route(u, v), wired.network.route(u, v)[1:], strict=False):
+            for a, b in pairwise(wired.network.route(u, v)):
                 wired.network.link(a, b)
 
 

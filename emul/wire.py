@@ -468,6 +468,8 @@ def from_frames(frames: Sequence[bytes | memoryview]) -> Encoded:
     if not frames:
         raise WireError("a message has at least one frame, its header; none came")
     header, *buffers = frames
+    if not buffers and type(header) is bytes and len(header) <= MAX_HEADER_BYTES:     # most small ones
+        return Encoded(header, [])
     if len(header) > MAX_HEADER_BYTES:
         raise WireError(f"header of {len(header)} bytes: at most {MAX_HEADER_BYTES} are accepted")
     if len(buffers) > MAX_BUFFERS:

@@ -30,9 +30,10 @@ def send(kernel: Kernel, node: KNode, action: Send) -> None:
     reason = action.reason
     if size > kernel.plan.max_message and not reason:
         reason = "larger than max_message"
-    payload = Payload(source, seq, node.worker, reason)
-    for target in action.to:
-        payload.expect(nodes[target].worker)
+    payload = Payload(source, seq, node.worker, reason, action.frames)
+    if action.frames is None:
+        for target in action.to:
+            payload.expect(nodes[target].worker)
     for target in action.to:
         way = node.ways.get(target)
         if way is None:
@@ -143,9 +144,10 @@ def _decide(kernel: Kernel, copy: Copy, delivered: bool) -> None:
         return
     copy.decided = True
     payload.undecided -= 1
+    last = not payload.undecided
     if delivered and not payload.reason and payload.ship(worker):
-        kernel.port.ship(payload.source, payload.first, payload.home, worker)
-    if not payload.undecided:
+        kernel.port.ship(payload.source, payload.first, payload.home, worker, last)
+    elif last:
         kernel.port.forget(payload.source, payload.first, payload.home)
 
 

@@ -133,8 +133,9 @@ class Port(Protocol):
         """The actions of the node's activation; blocks until they are there."""
         ...
 
-    def ship(self, source: int, first: int, home: int, target: int) -> None:
-        """Have the worker `home` send the frames of message (source, first) to the worker `target`."""
+    def ship(self, source: int, first: int, home: int, target: int, last: bool = False) -> None:
+        """Have the worker `home` send the frames of message (source, first) to the worker `target`, and, if it is the
+        last that needs them, drop them."""
         ...
 
     def forget(self, source: int, first: int, home: int) -> None:
@@ -165,13 +166,15 @@ class Recorder(Protocol):
 class Payload:
     """The frames of one message: where they lie and who still needs them."""
 
-    __slots__ = ("first", "here", "home", "more", "other", "other_has", "other_left", "reason", "source", "undecided")
+    __slots__ = ("first", "frames", "here", "home", "more", "other", "other_has", "other_left", "reason", "source",
+                 "undecided")
 
-    def __init__(self, source: int, first: int, home: int, reason: str = ""):
+    def __init__(self, source: int, first: int, home: int, reason: str = "", frames: list[bytes] | None = None):
         self.source = source
         self.first = first
         self.home = home                        # the worker of the sender
         self.reason = reason                    # why its copies will be rejected; "": they will not
+        self.frames = frames                    # of a message with one copy, which travel with its event: none lie anywhere
         self.here = 0                           # copies that may still be read in that worker
         self.undecided = 0                      # copies for other workers whose delivery is not decided
         self.other = -1                         # the first other worker that is sent to: most messages have only one
@@ -195,6 +198,8 @@ class Payload:
 
     def settle(self, worker: int) -> bool:
         """A copy has been read in `worker`, or never will be. True: it was the last one there."""
+        if self.frames is not None:
+            return True
         if worker == self.home:
             self.here -= 1
             return not self.here
@@ -219,6 +224,8 @@ class Payload:
 
     def has(self, worker: int) -> bool:
         """Whether the frames lie in `worker`, or are on their way to it."""
+        if self.frames is not None:
+            return False
         if worker == self.home:
             return True
         if worker == self.other:

@@ -70,7 +70,7 @@ def resume(kernel: Kernel, time: int, node: KNode, outcome: WaitEnd) -> None:
         payload = copy.payload
         if patience.sources is None and copy.source != node.id:
             node.activations_here -= 1          # whoever reads one by one what others sent is in no endless loop
-        refs.append(Ref(payload.source, payload.first, payload.settle(node.worker)))
+        refs.append(Ref(payload.source, payload.first, payload.settle(node.worker), payload.frames))
     kernel.log((rows.RESUME, time, node.id, int(outcome), len(refs)))
     kernel.open_activation(node, Ready(node.id, time, refs, outcome))
 

@@ -17,7 +17,8 @@ from emul.roles.events import Action, Ready
 from emul.wire import Encoded, Message, Vector
 
 Evaluate = Callable[[Vector], Mapping[str, float]]      # of reported parameters, off the clock
-Keep = Callable[[int, Encoded, int, list[int]], None]   # source, frames, number of the first copy, targets
+# source, message, number of the first copy, targets -> its frames, if they travel with the action
+Keep = Callable[[int, Encoded, int, list[int]], list[bytes] | None]
 Observe = Callable[[int, int, Vector, Evaluate | None], str]            # node, round, parameters, how -> their digest
 Artefact = Callable[[int, str, int, object], None]      # node, name, round, array: left in the run directory
 Fetch = Callable[[Ready], list[Message]]                # the messages that an event names
@@ -92,8 +93,9 @@ def _nothing() -> None:
     return None
 
 
-def keep_nothing(source: int, encoded: Encoded, first: int, to: list[int]) -> None:
+def keep_nothing(source: int, encoded: Encoded, first: int, to: list[int]) -> list[bytes] | None:
     """What is sent goes nowhere."""
+    return None
 
 
 def _observe_nothing(node: int, round: int, parameters: Vector, evaluate: Evaluate | None) -> str:

@@ -24,11 +24,12 @@ class WaitEnd(IntEnum):
 
 
 class Ref(Struct, array_like=True, gc=False):
-    """One delivered copy, by name: the payload lies in the worker."""
+    """One delivered copy, by name: the payload lies in the worker, or comes with it."""
 
     source: int
     first: int                      # sequence number of the first copy of the same broadcast: names the payload
     last: bool                      # no other copy will be asked for in this worker: the payload can go
+    frames: list[bytes] | None = None       # the payload itself, where its `Send` had it
 
 
 # --- events: kernel -> role -----------------------------------------------------------------------------------------
@@ -105,6 +106,7 @@ class Send(Struct, array_like=True, tag=0, gc=False):
     round: int                      # of the sender; 0: outside, or of an unscoped type
     declared: int = 0               # of the size, what is declared and not carried
     reason: str = ""                # why no receiver will take it; "": it is what its type says
+    frames: list[bytes] | None = None       # of a small message for one node of another worker: they go with the events
 
 
 class Wait(Struct, array_like=True, tag=1, gc=False):

@@ -341,11 +341,11 @@ class Node:
             encoded.aside = encode(Offered(desk.offered))
         first = memory.sent
         memory.sent = first + len(to)
-        desk.keep(self.id, encoded, first, to)
+        frames = desk.keep(self.id, encoded, first, to)
         desk.excused_ns += perf_counter_ns() - begin
         round_ = 0 if message.unscoped else memory.round
         kind = message.counted_as or type(message).__name__
-        desk.actions.append(Send(to, kind, encoded.size, first, round_, encoded.declared, reason))
+        desk.actions.append(Send(to, kind, encoded.size, first, round_, encoded.declared, reason, frames))
 
     def _encoded(self, message: Message) -> tuple[Encoded, str]:
         """The frames, and why no receiver will take them; "": they are what the message's annotations say."""

@@ -57,11 +57,13 @@ class Shuffled:
             self._step()
         return self._replies.pop(node)
 
-    def ship(self, source: int, first: int, home: int, target: int) -> None:
+    def ship(self, source: int, first: int, home: int, target: int, last: bool = False) -> None:
         """Let workers go on until the frames of (source, first) are there, and hand them over."""
         while (source, first) not in self._outboxes[home]:
             self._step()                    # the kernel ships what has been sent, so this ends
         self._arrived[target][source, first] = self._outboxes[home][source, first]
+        if last:
+            self.forget(source, first, home)
 
     def forget(self, source: int, first: int, home: int) -> None:
         """Have the worker `home` drop the frames of message (source, first)."""

@@ -44,7 +44,7 @@ from emul.roles.events import (
 from emul.roles.node import Node, Offered
 from emul.roles.trampoline import Role, RoleFunction
 from emul.roles.world import Terrain, World
-from emul.wire import Encoded, Message, Vector, decode, message_types
+from emul.wire import Encoded, Message, Vector, decode, from_frames, message_types
 from emul.workers import volatile
 from emul.workers.attacking import Attacking, Note
 from emul.workers.evaluations import by_scenario, how
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
 
 NO_LAST = 2**62                     # a round that does not come
+WITH_EVENT_BYTES = 1024             # a message for one node travels with its event up to this: to ship it costs more
 
 
 class Setup(Struct):
@@ -516,13 +517,23 @@ class Core:
         for action in reply.actions:
             if type(action) is Send:
                 key = (event.node, action.first)
-                encoded = self._store.get(key) or (self._outbox or {}).get(key)
+                encoded = (self._store.get(key) or (self._outbox or {}).get(key) if action.frames is None
+                           else from_frames(action.frames))
                 if encoded is not None:
                     recording.sent(event.node, event.now, action, encoded)
 
-    def _keep(self, source: int, encoded: Encoded, first: int, to: list[int]) -> None:
-        self.encoded += encoded.size - encoded.declared
+    def _keep(self, source: int, encoded: Encoded, first: int, to: list[int]) -> list[bytes] | None:
+        """Keep the frames for whoever will read them; those of a small message for one node elsewhere are returned, to
+        travel with the action."""
+        carried = encoded.size - encoded.declared
+        self.encoded += carried
         workers, mine = self._setup.workers, self._setup.worker
+        if len(to) == 1:
+            if workers[to[0]] == mine:
+                self._store[source, first] = encoded
+                return None
+            if carried <= WITH_EVENT_BYTES and encoded.aside is None and encoded.header:
+                return [encoded.header, *map(bytes, encoded.buffers)]
         here = away = False
         for target in to:
             if workers[target] == mine:
@@ -534,13 +545,14 @@ class Core:
         if away:
             assert self._outbox is not None
             self._outbox[source, first] = encoded
+        return None
 
     def _fetch(self, event: Ready) -> list[Message]:
         begin = perf_counter_ns()
         messages = []
         for ref in event.messages:
             key = (ref.source, ref.first)
-            encoded = self._store.get(key)
+            encoded = self._store.get(key) if ref.frames is None else from_frames(ref.frames)
             if encoded is None:
                 if self._missing is None:
                     raise RunError(f"no payload for message {ref.first} of node {ref.source}")
@@ -549,7 +561,7 @@ class Core:
                     raise RunError("the run was aborted")
                 if not ref.last:
                     self._store[key] = encoded
-            elif ref.last:
+            elif ref.last and ref.frames is None:
                 del self._store[key]
             message = decode(encoded, self._types)
             object.__setattr__(message, "sender", ref.source)

@@ -69,7 +69,7 @@ class Workers:
         self.tell: Tell = tell_nobody       # of the run that is open: what is observed, as it comes
         self._done: list[Done] = []
         self._events: list[list[Event]] = [[] for _ in range(n)]
-        self._ships: list[list[tuple[int, int, int]]] = [[] for _ in range(n)]
+        self._ships: list[list[tuple[int, int, int, bool]]] = [[] for _ in range(n)]
         self._forgets: list[list[tuple[int, int]]] = [[] for _ in range(n)]
         self._commanded: set[int] = set()   # workers to which ships or forgets are held
         self._targets: set[int] = set()     # workers to which those ships go
@@ -266,9 +266,9 @@ class Workers:
                 if unanswered and not self._hurried[worker]:
                     self._flush_worker(worker)
 
-    def ship(self, source: int, first: int, home: int, target: int) -> None:
+    def ship(self, source: int, first: int, home: int, target: int, last: bool = False) -> None:
         """Have the frames sent with the next batch of commands to the worker `home`."""
-        self._ships[home].append((source, first, target))
+        self._ships[home].append((source, first, target, last))
         self._targets.add(target)
         self._command(home)
 

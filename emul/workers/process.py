@@ -58,7 +58,7 @@ replies_decoder = msgspec.msgpack.Decoder(list[Reply])
 observations_decoder = msgspec.msgpack.Decoder(list[Observation])
 done_decoder = msgspec.msgpack.Decoder(tuple[list[Observation], list[Timing], list[Note], list[Kept], StoreUse, str])
 setup_decoder = msgspec.msgpack.Decoder(Setup)
-commands_decoder = msgspec.msgpack.Decoder(tuple[list[tuple[int, int, int]], list[Key]])
+commands_decoder = msgspec.msgpack.Decoder(tuple[list[tuple[int, int, int, bool]], list[Key]])
 payloads_decoder = msgspec.msgpack.Decoder(tuple[int, list[Described]])
 encoder = msgspec.msgpack.Encoder()
 
@@ -222,11 +222,11 @@ class IO(threading.Thread):
                     self._ended = True
                     self._news.notify()
 
-    def _serve(self, ships: list[tuple[int, int, int]], forgets: list[Key]) -> None:
-        """Send payloads to the workers that need them, then let go of those that nobody else will."""
+    def _serve(self, ships: list[tuple[int, int, int, bool]], forgets: list[Key]) -> None:
+        """Send payloads to the workers that need them, and let go of those that nobody else will."""
         bundles: dict[int, Bundle] = {}
-        for source, first, target in ships:
-            payload = self.outbox[source, first]
+        for source, first, target, last in ships:
+            payload = self.outbox.pop((source, first)) if last else self.outbox[source, first]
             bundle = bundles.get(target)
             if bundle is None or bundle.size > BUNDLE_BYTES:
                 if bundle is not None:

@@ -71,7 +71,7 @@ class Twin:
             self._collect(core)
         return self._replies.pop(node)
 
-    def ship(self, source: int, first: int, home: int, target: int) -> None:
+    def ship(self, source: int, first: int, home: int, target: int, last: bool = False) -> None:
         raise AssertionError("one worker ships nothing")
 
     def forget(self, source: int, first: int, home: int) -> None:
