@@ -37,8 +37,9 @@ def memory(options: Options) -> Iterable[Figure]:
 
 def against_probe() -> None:
     """Print bytes a node, for `benchmarks.against`."""
-    print(json.dumps({f"{workers} workers, bytes a node": (_peak(LARGE, workers) - _peak(SMALL, workers)) / (LARGE - SMALL)
-                      for workers in (0, 2)}))
+    peaks = {workers: [_peak(nodes, workers) for nodes in (SMALL, LARGE)] for workers in (0, 2)}
+    print(json.dumps({f"{workers} workers, bytes a node": (large - small) / (LARGE - SMALL)
+                      for workers, (small, large) in peaks.items()}))
 
 
 def _peak(nodes: int, workers: int) -> int:

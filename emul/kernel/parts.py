@@ -174,7 +174,7 @@ class Payload:
         self.first = first
         self.home = home                        # the worker of the sender
         self.reason = reason                    # why its copies will be rejected; "": they will not
-        self.frames = frames                    # of a message with one copy, which travel with its event: none lie anywhere
+        self.frames = frames                    # of a lone copy, which travel with its event: none lie anywhere
         self.here = 0                           # copies that may still be read in that worker
         self.undecided = 0                      # copies for other workers whose delivery is not decided
         self.other = -1                         # the first other worker that is sent to: most messages have only one

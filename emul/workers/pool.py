@@ -5,8 +5,8 @@
 
 Workers come from a fork server that has torch loaded, where there can be one. Sockets are `ipc`, in a directory of
 mode 0700; what comes on them without the pool's token, from another process of this user, is passed over. A death is
-noticed by the process's own descriptor, a hang by missing heartbeats. Control messages carry headers only; payloads
-travel from worker to worker.
+noticed by the process's own descriptor, a hang by missing heartbeats. Control messages carry headers, and the frames of
+small messages; other payloads travel from worker to worker.
 """
 
 from __future__ import annotations

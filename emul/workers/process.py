@@ -7,7 +7,7 @@ death nor keeps others waiting for a payload that lies here. Frames on the socke
     control   S setup, run | E events | H events, answers are urgent | F finish | A abort | Q quit
               answered by    r ready | R replies | O observations | D done | X failure to begin a run |
               Z failure that ends the process
-    inbox     C commands of the coordinator: [ship, forget] | E end of a run |
+    inbox     C commands of the coordinator: [ship (and forget), forget] | E end of a run |
               P run, payloads of a peer: headers, small arrays one after the other in a frame, and a frame a large one
 
 Whoever speaks knows the pool's token: every message to an inbox begins with it, and on the control socket a worker is
