@@ -1,8 +1,8 @@
 """The function that multiprocessing calls in a new worker; kept apart so that the coordinator imports nothing heavy."""
 
 
-def run(directory: str, forkserver: str, index: str, coordinator: str, token: str) -> None:
+def run(text: str) -> None:
     import emul.workers.preload  # noqa: F401  (the fork server has it already)
     from emul.workers.process import main
 
-    main(directory, forkserver, index, coordinator, token)
+    main(text)

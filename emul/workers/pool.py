@@ -3,27 +3,18 @@
     with Workers(2) as pool:
         run(scenario, workers=pool)
 
-Workers come from a fork server that has torch loaded, where there can be one. Sockets are `ipc`, in a directory of
-mode 0700; what comes on them without the pool's token, from another process of this user, is passed over. A death is
-noticed by the process's own descriptor, a hang by missing heartbeats. Control messages carry headers, and the frames of
-small messages; other payloads travel from worker to worker.
+A launcher starts the workers (`emul.workers.launcher`), frames travel by its transport (`emul.workers.transport`); by
+default processes of this machine, and Unix sockets. What comes without the pool's token, from another process of this
+user, is passed over. A death is noticed by the process's own descriptor, a hang by missing heartbeats. Control messages
+carry headers, and the frames of small messages; other payloads travel from worker to worker.
 """
 
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
-import multiprocessing.forkserver
-import multiprocessing.resource_tracker
-import multiprocessing.util
-import os
 import secrets
-import shutil
-import signal
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -34,6 +25,8 @@ from emul.roles.events import Close, Drop, Event, Fuse, Observation, Reply
 from emul.workers.attacking import Note
 from emul.workers.core import Setup, StoreUse, Timing
 from emul.workers.keeping import Kept
+from emul.workers.launcher import Launcher, Local, Started, Told
+from emul.workers.transport import Context
 
 _BATCH = 48                         # events sent to a worker at once while the kernel goes on,
 _FIRST = 8                          # and to one that has nothing to do
@@ -51,18 +44,21 @@ def tell_nobody(seen: list[Observation]) -> None:
 
 
 class Workers:
-    """`n` worker processes. `timeout_s`: without a heartbeat for so long, a worker counts as hanging."""
+    """`n` worker processes. `timeout_s`: without a heartbeat for so long, a worker counts as hanging. `launcher`: who
+    starts them; None: processes of this machine."""
 
-    def __init__(self, n: int, timeout_s: float = 30.0):
+    def __init__(self, n: int, timeout_s: float = 30.0, launcher: Launcher | None = None):
         if n < 1:
             raise ValueError(f"workers = {n}: expected at least 1")
         self.workers = n
         self.timeout_s = timeout_s
-        self._directory = _socket_directory()
+        self._launcher: Launcher = Local() if launcher is None else launcher
+        self._transport = self._launcher.transport()
         self._token = secrets.token_hex(16).encode()            # of whoever may speak on the sockets
         self._senders = [self._token + b"%d" % index for index in range(n)]     # names of the workers there
-        self._processes: list[Any] = []
-        self._context: zmq.Context[Any] | None = None
+        self._processes: Sequence[Started] = []
+        self._addresses = [""] * n                              # of the workers' inboxes, told by them
+        self._context: Context | None = None
         self._encoder = msgspec.msgpack.Encoder()
         self._replies: dict[int, Reply] = {}
         self._observations: dict[tuple[int, int], Observation] = {}
@@ -89,35 +85,20 @@ class Workers:
     # --- life -----------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        forks = _forks()
-        server: Any = multiprocessing.get_context("forkserver" if forks else "spawn")
-        if forks:
-            server.set_forkserver_preload(["emul.workers.preload"])
-        me, temporary = str(os.getpid()), multiprocessing.util.get_temp_dir()       # of the fork server's socket
-        with _no_main(), _one_thread_each():
-            from emul.workers.entry import run
-            multiprocessing.resource_tracker.ensure_running()       # it lets interrupts in again, so it comes first
-            with _interrupts_held():
-                if forks:
-                    multiprocessing.forkserver.ensure_running()
-                for index in range(self.workers):
-                    told = self._directory, temporary, str(index), me, self._token.decode()
-                    process = server.Process(target=run, args=told, daemon=True, name=f"emul-worker-{index}")
-                    process.start()
-                    self._processes.append(process)
-        context = self._context = zmq.Context()         # after the forks: no context crosses one
+        context = self._context = self._transport.context()
         self._control = context.socket(zmq.ROUTER)
         self._control.setsockopt(zmq.SNDHWM, 0)
         self._control.setsockopt(zmq.RCVHWM, 0)
-        self._control.bind(f"ipc://{self._directory}/control")
+        control = self._transport.bind(self._control, "control")
         self._beats = context.socket(zmq.PULL)
-        self._beats.bind(f"ipc://{self._directory}/beat")
+        beat = self._transport.bind(self._beats, "beat")
         self._inboxes = []
-        for index in range(self.workers):
+        for _ in range(self.workers):
             inbox = context.socket(zmq.PUSH)
             inbox.setsockopt(zmq.SNDHWM, 0)
-            inbox.connect(f"ipc://{self._directory}/w{index}")
             self._inboxes.append(inbox)
+        self._processes = self._launcher.start([Told(index, self._token.decode(), self._transport, control, beat, 0)
+                                                for index in range(self.workers)])
         self._poller = zmq.Poller()
         self._poller.register(self._control, zmq.POLLIN)
         self._poller.register(self._beats, zmq.POLLIN)
@@ -145,7 +126,7 @@ class Workers:
         if self._context is not None:
             if not self._broken and not self._running:
                 # first: who is told to end looks after nothing any more, should this process be killed now
-                shutil.rmtree(self._directory, ignore_errors=True)
+                self._transport.remove()
                 for index in range(len(processes)):
                     self._control.send_multipart([self._senders[index], b"Q"])
                 for process in processes:
@@ -161,7 +142,8 @@ class Workers:
             for process in processes:
                 process.kill()
                 process.join(5)
-        shutil.rmtree(self._directory, ignore_errors=True)
+        self._transport.remove()
+        self._launcher.close()
 
     # --- a run ----------------------------------------------------------------------------------------------------
 
@@ -179,8 +161,10 @@ class Workers:
         self._runs += 1
         self._running, self._ending = True, False
         self._unanswered = [0] * self.workers
+        peers = self._encoder.encode(self._addresses)
         for index, setup in enumerate(setups):
-            self._control.send_multipart([self._senders[index], b"S", self._encoder.encode(setup), b"%d" % self._runs])
+            self._control.send_multipart([self._senders[index], b"S", self._encoder.encode(setup), b"%d" % self._runs,
+                                          peers])
         self._until_ready()
 
     def finish(self) -> tuple[list[Observation], list[Timing]]:
@@ -343,6 +327,9 @@ class Workers:
                 self._observed(self._done[-1][0])
             elif tag == b"r":
                 self._ready += 1
+                if body:                    # its first word has its address
+                    self._addresses[worker] = body[0].decode()
+                    self._transport.connect(self._inboxes[worker], self._addresses[worker])
             elif tag == b"X":
                 if not self._ending:        # else it is known already that this run fails
                     raise RoleFailed("a worker could not begin the run:" + body[0].decode(errors="replace"))
@@ -375,68 +362,13 @@ class Workers:
         for index, process in enumerate(self._processes):
             if process.sentinel in ready:
                 self._broken = True
-                process.join(1)
-                raise WorkerDied(f"worker {index} (process {process.pid}) ended with exit code {process.exitcode}")
+                raise WorkerDied(f"worker {index} ({process.place}) {process.ending()}")
             if now - self._last_beat[index] > self.timeout_s:
                 self._broken = True
-                raise WorkerDied(f"worker {index} (process {process.pid}) sent no heartbeat for {self.timeout_s:g} s")
-
-
-def _forks() -> bool:
-    """Whether workers come from the fork server; else each imports torch for itself. On macOS a process that has used
-    the system's libraries cannot be forked safely."""
-    return sys.platform != "darwin" and "forkserver" in multiprocessing.get_all_start_methods()
-
-
-def _socket_directory() -> str:
-    """A directory of mode 0700 whose name leaves room for a socket's: at most 107 characters in all."""
-    directory = tempfile.mkdtemp(prefix="emul-")
-    if len(directory) <= 90:
-        return directory
-    os.rmdir(directory)
-    return tempfile.mkdtemp(prefix="emul-", dir="/tmp")
+                raise WorkerDied(f"worker {index} ({process.place}) sent no heartbeat for {self.timeout_s:g} s")
 
 
 def newest_accuracy(observations: dict[tuple[int, int], Observation]) -> float | None:
     """That of the latest round which has one; None: there is none yet."""
     seen = max((o for o in observations.values() if "accuracy" in o.values), key=lambda o: o.round, default=None)
     return None if seen is None else seen.values["accuracy"]
-
-
-@contextlib.contextmanager
-def _no_main() -> Iterator[None]:
-    """Keep multiprocessing from running the user's main module again in every worker."""
-    main = sys.modules["__main__"]
-    kept: dict[str, Any] = {name: main.__dict__[name] for name in ("__file__", "__spec__") if name in main.__dict__}
-    main.__dict__.pop("__file__", None)
-    main.__spec__ = None
-    try:
-        yield
-    finally:
-        main.__dict__.update(kept)
-
-
-@contextlib.contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """A Ctrl-C comes when the block is over; what is started in it, and all that is forked from that, hears of none."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextlib.contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """The fork server inherits this environment before it imports NumPy and torch."""
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    kept = {name: os.environ.get(name) for name in names}
-    os.environ.update(dict.fromkeys(names, "1"))
-    try:
-        yield
-    finally:
-        for name, value in kept.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

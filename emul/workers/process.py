@@ -4,9 +4,10 @@ The compute thread talks to the coordinator (`control`). The I/O thread owns the
 sends what to ship and the other workers send payloads, and the heartbeat; so a long computation neither looks like a
 death nor keeps others waiting for a payload that lies here. Frames on the sockets, first part a tag:
 
-    control   S setup, run | E events | H events, answers are urgent | F finish | A abort | Q quit
-              answered by    r ready | R replies | O observations | D done | X failure to begin a run |
-              Z failure that ends the process
+    control   S setup, run, addresses of all inboxes | E events | H events, answers are urgent | F finish | A abort |
+              Q quit
+              answered by    r ready, at first with the inbox's address | R replies | O observations | D done |
+              X failure to begin a run | Z failure that ends the process
     inbox     C commands of the coordinator: [ship (and forget), forget] | E end of a run |
               P run, payloads of a peer: headers, small arrays one after the other in a frame, and a frame a large one
 
@@ -30,7 +31,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import msgspec
 import zmq
@@ -43,6 +44,8 @@ from emul.workers.collections import rare_collections
 from emul.workers.core import Core, Setup, StoreUse, Timing
 from emul.workers.ending import Ending
 from emul.workers.keeping import Kept
+from emul.workers.launcher import Told, read
+from emul.workers.transport import Context
 
 BEAT_S = 0.5                        # between two heartbeats
 CHUNK = 64                          # activations answered at once
@@ -59,19 +62,18 @@ observations_decoder = msgspec.msgpack.Decoder(list[Observation])
 done_decoder = msgspec.msgpack.Decoder(tuple[list[Observation], list[Timing], list[Note], list[Kept], StoreUse, str])
 setup_decoder = msgspec.msgpack.Decoder(Setup)
 commands_decoder = msgspec.msgpack.Decoder(tuple[list[tuple[int, int, int, bool]], list[Key]])
+addresses_decoder = msgspec.msgpack.Decoder(list[str])
 payloads_decoder = msgspec.msgpack.Decoder(tuple[int, list[Described]])
 encoder = msgspec.msgpack.Encoder()
 
 
-def address(directory: str, name: str) -> str:
-    return f"ipc://{directory}/{name}"
+def main(text: str) -> None:
+    """Entry of a worker process; `text` is a `Told`. Ends when it is told to, or when the process that it watches is
+    gone: then it removes the sockets' directory and the one of the fork server, for nobody else is left to do it."""
+    told = read(text)
 
-
-def main(directory: str, forkserver: str, index: str, coordinator: str, token: str) -> None:
-    """Entry of a worker process; all arguments are text. Ends when it is told to, or when the coordinator is gone: then
-    it removes the sockets' directory and the one of the fork server, for nobody else is left to do it."""
     def orphaned() -> NoReturn:
-        for path in (directory, forkserver) * 2:            # again: another worker may just have bound its socket there
+        for path in told.leftovers * 2:         # again: another worker may just have bound its socket there
             shutil.rmtree(path, ignore_errors=True)
             time.sleep(0.05)
         os._exit(1)
@@ -81,23 +83,23 @@ def main(directory: str, forkserver: str, index: str, coordinator: str, token: s
     import torch
 
     torch.set_num_threads(1)
-    context = zmq.Context()
-    ending = Ending(int(coordinator))
+    context = told.transport.context()
+    ending = Ending(told.watched)
     if ending.come():
         orphaned()
     try:
-        io = IO(context, directory, int(index), ending, orphaned, token.encode())
+        io = IO(context, told, ending, orphaned)
     except zmq.ZMQError:
-        if not os.path.isdir(directory):    # the coordinator has given up, as after a Ctrl-C, before all had started
+        if told.transport.given_up:             # as after a Ctrl-C, before all had started
             os._exit(1)
         raise
     io.start()
     control = context.socket(zmq.DEALER)
-    control.setsockopt(zmq.IDENTITY, (token + index).encode())
+    control.setsockopt(zmq.IDENTITY, f"{told.token}{told.index}".encode())
     control.setsockopt(zmq.SNDHWM, 0)
     control.setsockopt(zmq.RCVHWM, 0)
-    control.connect(address(directory, "control"))
-    control.send(b"r")
+    told.transport.connect(control, told.control)
+    control.send_multipart([b"r", io.address.encode()])
     try:
         Loop(control, io).run()
     except BaseException as e:
@@ -156,25 +158,25 @@ def unbundled(described: list[Described], small: bytes, large: list[bytes]) -> d
 class IO(threading.Thread):
     """Serves frames to the other workers, takes theirs, and beats."""
 
-    def __init__(self, context: zmq.Context[Any], directory: str, index: int, coordinator: Ending,
-                 orphaned: Callable[[], NoReturn], token: bytes):
-        """`orphaned` is called once the coordinator has ended."""
+    def __init__(self, context: Context, told: Told, coordinator: Ending, orphaned: Callable[[], NoReturn]):
+        """`orphaned` is called once the coordinator has ended. address: of the inbox."""
         super().__init__(daemon=True)
         self.outbox: dict[Key, Encoded] = {}            # payloads for other workers, until the kernel has decided
         self._arrived: dict[Key, Encoded] = {}
         self._run = 0                                   # number of the run that is open, or was last
         self._ended = False                             # the coordinator will command nothing more in this run
         self._news = threading.Condition()
-        self._directory, self._index, self._token = directory, index, token
+        self._index, self._token, self._transport = told.index, told.token.encode(), told.transport
         self._context = context
+        self._addresses: list[str] = []                 # of the inboxes of all workers
         self._peers: dict[int, zmq.Socket[bytes]] = {}
         self._inbox = context.socket(zmq.PULL)
         self._inbox.setsockopt(zmq.RCVHWM, 0)
-        self._inbox.bind(address(directory, f"w{index}"))
+        self.address = self._transport.bind(self._inbox, f"w{told.index}")
         self._beat = context.socket(zmq.PUSH)
         self._beat.setsockopt(zmq.LINGER, 0)
         self._beat.setsockopt(zmq.SNDHWM, 10)
-        self._beat.connect(address(directory, "beat"))
+        self._transport.connect(self._beat, told.beat)
         self._coordinator, self._orphaned = coordinator, orphaned
 
     def run(self) -> None:
@@ -249,7 +251,7 @@ class IO(threading.Thread):
             peer = self._peers[target] = self._context.socket(zmq.PUSH)
             peer.setsockopt(zmq.LINGER, 0)
             peer.setsockopt(zmq.SNDHWM, 0)
-            peer.connect(address(self._directory, f"w{target}"))
+            self._transport.connect(peer, self._addresses[target])
         return self._peers[target]
 
     def _take(self, run: int, described: list[Described], small: bytes, large: list[bytes]) -> None:
@@ -266,10 +268,11 @@ class IO(threading.Thread):
                 self._news.wait()
             return self._arrived.pop(key, None)
 
-    def begin(self, run: int) -> None:
+    def begin(self, run: int, addresses: list[str]) -> None:
         """A run begins; nobody sends payloads of it before all workers have said that they are ready."""
         with self._news:
             self._run = run
+            self._addresses = addresses
 
     def end(self) -> None:
         """Forget the run's payloads, once the coordinator's last command has been carried out."""
@@ -309,7 +312,7 @@ class Loop:
                 if core is not None:    # else the run was aborted while this was under way
                     self._events(core, events_decoder.decode(body[0]))
             elif tag == b"S":
-                self._open(body[0], int(body[1]))
+                self._open(body[0], int(body[1]), addresses_decoder.decode(body[2]))
             elif tag == b"F":
                 assert core is not None
                 unwritten = ""
@@ -328,8 +331,8 @@ class Loop:
             elif tag == b"Q":
                 return
 
-    def _open(self, body: bytes, run: int) -> None:
-        self._io.begin(run)
+    def _open(self, body: bytes, run: int, addresses: list[str]) -> None:
+        self._io.begin(run, addresses)
         try:
             self._quiet.enter_context(rare_collections())
             self._core = Core(setup_decoder.decode(body), self._io.outbox, self._io.wait_for)

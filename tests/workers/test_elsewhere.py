@@ -14,8 +14,10 @@ import torch
 import zmq
 
 from emul.base import machine
-from emul.workers import memory, pool, process
+from emul.workers import launcher, memory, process
 from emul.workers.ending import Ending
+from emul.workers.launcher import Told
+from emul.workers.transport import Ipc
 
 SCENARIO = Path(__file__).resolve().parents[2] / "scenarios" / "quickstart.yaml"
 
@@ -67,7 +69,8 @@ def test_a_worker_hears_of_the_coordinators_end(tmp_path: Path) -> None:
         ending = Ending(coordinator.pid)
         coordinator.communicate(b"\n", timeout=60)
     with zmq.Context() as context:
-        io = process.IO(context, str(tmp_path), 0, ending, orphaned, b"token")
+        told = Told(0, "token", Ipc(str(tmp_path)), "", f"ipc://{tmp_path}/beat", 0)
+        io = process.IO(context, told, ending, orphaned)
         with pytest.raises(Orphaned):
             io._serve_forever()
         io._inbox.close(0)
@@ -75,14 +78,14 @@ def test_a_worker_hears_of_the_coordinators_end(tmp_path: Path) -> None:
 
 
 def test_there_is_no_fork_server_on_a_mac_nor_where_python_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool.multiprocessing, "get_all_start_methods", lambda: ["spawn", "forkserver"])
-    monkeypatch.setattr(pool.sys, "platform", "linux")
-    assert pool._forks()
-    monkeypatch.setattr(pool.sys, "platform", "darwin")
-    assert not pool._forks()
-    monkeypatch.setattr(pool.sys, "platform", "linux")
-    monkeypatch.setattr(pool.multiprocessing, "get_all_start_methods", lambda: ["spawn"])
-    assert not pool._forks()
+    monkeypatch.setattr(launcher.multiprocessing, "get_all_start_methods", lambda: ["spawn", "forkserver"])
+    monkeypatch.setattr(launcher.sys, "platform", "linux")
+    assert launcher.forks()
+    monkeypatch.setattr(launcher.sys, "platform", "darwin")
+    assert not launcher.forks()
+    monkeypatch.setattr(launcher.sys, "platform", "linux")
+    monkeypatch.setattr(launcher.multiprocessing, "get_all_start_methods", lambda: ["spawn"])
+    assert not launcher.forks()
 
 
 def test_cores_are_counted_where_affinity_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,9 +147,9 @@ platform.system = lambda: "Unknown"
 """)
     code = f"""
 import os, emul
-from emul.workers import pool
+from emul.workers import launcher
 runs = emul.run({str(SCENARIO)!r}, schemes=["fedavg", "secagg"], set={{"stop.rounds": 2}}, workers=2, quiet=True)
-print(pool._forks(), hasattr(os, "pidfd_open"), *[run.summary["digest"] for run in runs])
+print(launcher.forks(), hasattr(os, "pidfd_open"), *[run.summary["digest"] for run in runs])
 """
     said = []
     for extra in ("", f"{tmp_path}{os.pathsep}"):

@@ -25,6 +25,7 @@ from emul.scenario import Scenario, load, loads
 from emul.testing import Shuffled
 from emul.workers.ending import Ending
 from emul.workers.pool import Workers
+from emul.workers.transport import Ipc
 from emul.workers.twin import Twin
 
 SKELETON = Path(__file__).resolve().parents[2] / "scenarios" / "skeleton.yaml"
@@ -269,7 +270,8 @@ def alive(pid: int) -> bool:
 
 def test_the_socket_directory_is_private_and_goes_with_the_pool() -> None:
     with Workers(2) as pool:
-        directory = Path(pool._directory)
+        assert isinstance(pool._transport, Ipc)
+        directory = Path(pool._transport.directory)
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700
         assert sorted(p.name for p in directory.iterdir()) == ["beat", "control", "w0", "w1"]
         processes = [p.pid for p in pool._processes]
@@ -282,11 +284,10 @@ def test_socket_paths_stay_short_where_the_temporary_directory_has_a_long_name(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import tempfile
 
-    from emul.workers.pool import _socket_directory
     deep = tmp_path / ("d" * 120)
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
-    directory = Path(_socket_directory())
+    directory = Path(Ipc.new().directory)
     try:
         assert len(f"{directory}/control") < 107
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700

@@ -15,6 +15,7 @@ from emul import engine
 from emul.record.journal import MemoryJournal
 from emul.scenario import loads
 from emul.workers.pool import Workers
+from emul.workers.transport import Ipc
 from emul.workers.twin import Twin
 
 TEXT = """
@@ -65,7 +66,8 @@ def test_a_run_amid_junk_on_its_sockets_is_the_run_that_it_would_have_been() -> 
         expected = digest(twin)
     over = threading.Event()
     with Workers(2) as pool:
-        thread = threading.Thread(target=shout, args=(Path(pool._directory), over))
+        assert isinstance(pool._transport, Ipc)
+        thread = threading.Thread(target=shout, args=(Path(pool._transport.directory), over))
         thread.start()
         try:
             assert [digest(pool) for _ in range(2)] == [expected] * 2

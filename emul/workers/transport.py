@@ -1,0 +1,151 @@
+"""How frames travel between the processes of a pool: through sockets of one machine, or by TCP under CURVE.
+
+A transport is plain data. Who starts a worker tells it, and so the worker can speak to the others; addresses are made
+where sockets are bound, and told on. Over TCP one pair of keys is made for each pool. Every socket has both of its
+keys, and takes whoever proves that it has them, too: everybody else gets no message in, and reads none.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from typing import Any
+
+import zmq
+from msgspec import Struct
+from msgspec.structs import replace
+
+Context = zmq.Context[zmq.Socket[bytes]]
+
+_DOMAIN = b"emul"                   # of authentication; a socket that names one takes nobody where nobody asks for keys
+_KEEP_ALIVE_S = 60                  # idle connections stay known to what stands between two machines
+
+
+class Ipc(Struct, frozen=True, tag="ipc"):
+    """Unix sockets in a directory of mode 0700."""
+
+    directory: str
+
+    @classmethod
+    def new(cls) -> Ipc:
+        """In a new directory, whose name leaves room for a socket's: at most 107 characters in all."""
+        directory = tempfile.mkdtemp(prefix="emul-")
+        if len(directory) > 90:
+            os.rmdir(directory)
+            directory = tempfile.mkdtemp(prefix="emul-", dir="/tmp")
+        return cls(directory)
+
+    def context(self) -> Context:
+        """For all sockets of one process."""
+        return Context()
+
+    def bind(self, socket: zmq.Socket[bytes], name: str) -> str:
+        """Take what comes for `name`; the address to connect to."""
+        address = f"ipc://{self.directory}/{name}"
+        socket.bind(address)
+        return address
+
+    def connect(self, socket: zmq.Socket[bytes], address: str) -> None:
+        """Send to who is bound to this address, now or later."""
+        socket.connect(address)
+
+    @property
+    def leftovers(self) -> list[str]:
+        """Directories to be removed when the pool has ended."""
+        return [self.directory]
+
+    @property
+    def given_up(self) -> bool:
+        """Whether the coordinator has closed the pool already."""
+        return not os.path.isdir(self.directory)
+
+    def remove(self) -> None:
+        """The pool has ended."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class Tcp(Struct, frozen=True, tag="tcp"):
+    """TCP under CURVE. host: this process's own address, to which its sockets are bound, and to no other; `public` and
+    `secret`: the pool's keys (Z85)."""
+
+    host: str
+    public: str
+    secret: str
+
+    @classmethod
+    def new(cls, host: str = "127.0.0.1") -> Tcp:
+        """With new keys; on loopback unless told otherwise."""
+        public, secret = zmq.curve_keypair()
+        return cls(host, public.decode(), secret.decode())
+
+    def at(self, host: str) -> Tcp:
+        """The same for a process that others reach under `host`."""
+        return replace(self, host=host)
+
+    def context(self) -> Context:
+        """For all sockets of one process, with a thread that looks at the keys of those who connect."""
+        from zmq.auth.thread import ThreadAuthenticator  # here: it brings asyncio, and few pools are on TCP
+
+        context = _Guarded()
+        context.guard = guard = ThreadAuthenticator(context)
+        guard.start()               # until it is told of the key it lets nobody in
+        guard.configure_curve_callback(_DOMAIN.decode(), _Only(self.public.encode()))
+        return context
+
+    def bind(self, socket: zmq.Socket[bytes], name: str) -> str:
+        """Take what comes from holders of the keys, on a free port; the address to connect to."""
+        self._give_keys(socket)
+        socket.setsockopt(zmq.CURVE_SERVER, 1)
+        socket.setsockopt(zmq.ZAP_DOMAIN, _DOMAIN)
+        socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
+        return f"tcp://{self.host}:{socket.bind_to_random_port(f'tcp://{self.host}')}"
+
+    def connect(self, socket: zmq.Socket[bytes], address: str) -> None:
+        """Send to who is bound to this address, if it has the keys."""
+        self._give_keys(socket)
+        socket.setsockopt(zmq.CURVE_SERVERKEY, self.public.encode())
+        socket.connect(address)
+
+    def _give_keys(self, socket: zmq.Socket[bytes]) -> None:
+        socket.setsockopt(zmq.CURVE_PUBLICKEY, self.public.encode())
+        socket.setsockopt(zmq.CURVE_SECRETKEY, self.secret.encode())
+        socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+        socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, _KEEP_ALIVE_S)
+
+    @property
+    def leftovers(self) -> list[str]:
+        """None."""
+        return []
+
+    @property
+    def given_up(self) -> bool:
+        """It cannot be known here."""
+        return False
+
+    def remove(self) -> None:
+        """The pool has ended."""
+
+
+Transport = Ipc | Tcp
+
+
+class _Only:
+    """Who is let in: the holder of one key."""
+
+    def __init__(self, public: bytes):
+        self._public = public
+
+    def callback(self, domain: str, key: bytes) -> bool:
+        return key == self._public
+
+
+class _Guarded(Context):
+    """A context whose guard ends with it."""
+
+    guard: Any = None
+
+    def destroy(self, linger: int | None = None) -> None:
+        """Close all sockets; the guard's own first, in its thread."""
+        self.guard.stop()
+        super().destroy(linger)
