@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ faults: FAULTS
 schemes: [{name: NAME, PARAMS}]
 stop: {rounds: ROUNDS}
 """
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 L = 650                                 # parameters of the model
 
 
@@ -77,8 +79,7 @@ def watching() -> Iterator[Seen]:
 
 
 def run(name: str, params: str = "", rounds: int = 2, loss: float = 0.0, attacks: str = "[]", faults: str = "[]",
-        ) -> Seen:
-    text = TEXT
+        text: str = TEXT) -> Seen:
     for key, value in {"NAME": name, "PARAMS": params, "ROUNDS": str(rounds), "LOSS": str(loss), "ATTACKS": attacks,
                        "FAULTS": faults}.items():
         text = text.replace(key, value)
@@ -119,6 +120,7 @@ def test_20_without_losses_it_is_rfca(params: str, of_plain: str) -> None:
                                     "recovery: standin, q: 3, deadline: 100 ms, dealer_timeout: 50 ms"])
 def test_20_with_outages_it_is_rfca_of_those_that_are_there(params: str) -> None:
     masked, plain = run("ebs_cfl", params, rounds=3, loss=0.25), run("rfca", rounds=3, loss=0.25)
+    assert np.abs(masked.models[0] - plain.models[0]).max() < 1e-6
     assert apart(masked, plain) < 5e-6
     assert sum(m["missing"] for m in masked.values) > 1
     assert masked.ran is not None
@@ -127,6 +129,25 @@ def test_20_with_outages_it_is_rfca_of_those_that_are_there(params: str) -> None
     if "standin" not in params and "zero_sum" not in params and "q:" not in params:
         for m, p in zip(masked.values, plain.values, strict=True):
             assert list(m["weights"].values()) == pytest.approx(list(p["weights"].values()), abs=1e-4)
+
+
+@pytest.mark.slow
+def test_20_at_the_size_of_the_paper_with_losses_and_attackers_it_is_rfca(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MNIST, l = 199,210, n = 20, m = 2, t = 2, 40 % label flipping, a quarter of the uploads lost and mended."""
+    if not (SHARED / "mnist").is_dir():
+        pytest.skip(f"no MNIST in {SHARED}")
+    monkeypatch.setenv("EMUL_DATA", str(SHARED))
+    text = TEXT
+    for old, new in (("clients: 6", "clients: 20"), ("set: digits", "set: mnist"), ("model: logistic", "model: mnist_2nn"),
+                     ("lr: 0.3, steps: 3, batch: 16", "lr: 0.05, steps: 5, batch: 32"), ("samples: 80", "samples: 100")):
+        assert old in text
+        text = text.replace(old, new)
+    flipped = "[{nodes: {fraction: 0.4}, data: label_flip}]"
+    masked, plain = (run(name, "reference_steps: 100", 2, 0.25, flipped, text=text) for name in ("ebs_cfl", "rfca"))
+    assert masked.models[0].shape == (2, 199_210)
+    assert sum(value["missing"] for value in masked.values) > 4
+    assert apart(masked, plain) < 1e-6
+    assert not np.array_equal(plain.models[0], plain.models[1]), "the comparison would show nothing"
 
 
 def test_20_the_elements_on_the_wire_are_those_of_the_table() -> None:
@@ -143,6 +164,11 @@ def test_20_the_elements_on_the_wire_are_those_of_the_table() -> None:
     copies = {kind: len(seen.sizes(kind)) for kind in table}
     assert copies == {"References": 1, "ClientKeys": 6, "ServerKeySet": 1, "AlphaKeys": 6, "VerifyKeys": 1,
                       "Participants": 2, "RoundKey": 12, "Models": 12, "Upload": 12, "Checks": 2, "Correction": 2}
+    asked = seen.sizes("Missing")       # message 11: the ids of those that are missing
+    gone = [int(value["missing"]) for value in seen.values]
+    assert len(asked) == 2
+    assert min(gone) > 0
+    assert all(0 <= size - 4 * count < overhead for size, count in zip(asked, gone, strict=True))
     full = run("ebs_cfl", "alpha: full", rounds=1).sizes("AlphaTensor")
     assert len(full) == 6
     assert all(0 <= size - 8 * elements(shape, 6, full=True)["AlphaTensor"] < overhead for size in full)

@@ -7,6 +7,9 @@ needs an upload and no key. The paper's theorems 5 to 9 say that there are no su
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
@@ -121,17 +124,33 @@ def by_two_rounds(keys: ServerKeys, client: int, first: Array, second: Array) ->
     return srfc.value(difference, relu.beta), difference / size
 
 
+def by_changed_weight(keys: ServerKeys, client: int, first: Array, second: Array, delta: Array) -> Leak:
+    """The payload up to sign, by the block that two rounds give: GP1 = M1 tk0 dk as in `by_eigenvectors`."""
+    M1 = by_two_rounds(keys, client, first, second)[1]
+    return Leak(float("nan"), delta @ (keys.tk1[client] @ (M1 @ keys.tk0[client] @ keys.dk).T))
+
+
 # --- who sees an upload, without keys: item 5 ------------------------------------------------------------------------
 
 def by_separation(delta: Array, seed: int = 0) -> Array:
     """(s, c): independent columns that an upload is a rotation of, the segments of the update among them (FastICA)."""
     with optional("separation of an upload's columns needs", "privacy"):
         from sklearn.decomposition import FastICA
+        from sklearn.exceptions import ConvergenceWarning
 
     centred = delta - delta.mean(axis=0)
     rank = int((np.linalg.svd(centred, compute_uv=False) > 1e-9).sum())
-    found: Array = FastICA(rank, whiten="unit-variance", max_iter=500, random_state=seed).fit_transform(centred)
+    search = FastICA(rank, whiten="unit-variance", max_iter=500, random_state=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)     # short uploads: what it has then is taken
+        found: Array = search.fit_transform(centred)
     return found
+
+
+def likeness(columns: Array, segments: Array) -> float:
+    """Mean over the columns of `segments` (s, t) of the largest |correlation| with one of `columns` (s, c)."""
+    both = np.corrcoef(segments.T, columns.T)[:segments.shape[1], segments.shape[1]:]
+    return float(np.abs(both).max(axis=1).mean())
 
 
 # --- what a payload says --------------------------------------------------------------------------------------------
@@ -152,17 +171,21 @@ class Unmask:
 
     The attacker holds what the server of the protocol does, which it follows: its keys, references and uploads. by:
     `eigen`, one round and its alpha_i; `keys`, the alpha keys; `decode_key`, the aggregate's, which the paper's
-    zero-sum zeta leaves unmasked. For groups of one client, joint weights and compact keys.
+    zero-sum zeta leaves unmasked; `two_rounds`, the change of a client's E since its upload before; `separation`, one
+    upload and no key, as whoever listens to its link has it. For groups of one client, joint weights and compact keys.
     """
 
-    by: Literal["eigen", "keys", "decode_key"] = "eigen"
+    by: Literal["eigen", "keys", "decode_key", "two_rounds", "separation"] = "eigen"
 
     NEEDS: ClassVar[Needs] = Needs(payloads=("References", "ServerKeySet", "AlphaKeys", "Models", "Upload"),
                                    schemes=("ebs_cfl",))
 
     def __call__(self, evidence: Evidence) -> Rows:
         """Columns: cluster (found), right (it is the client's own choice), correlation (of the update that was found
-        with the client's own), cosine (found)."""
+        with the client's own; `separation`: mean over the update's t columns, each with the likeliest), cosine (found).
+
+        `two_rounds` has no row where the weight has not changed, or there is no upload before.
+        """
         p = evidence.params
         if p.q != 1 or p.weighting != "joint" or p.alpha != "compact" or p.profile != "masks":
             raise NotKept(f"{evidence.run.path}: this attack reads q: 1, weighting: joint, alpha: compact, "
@@ -171,25 +194,43 @@ class Unmask:
         return [row for round_ in sorted({u.round for u in held.uploads}) for row in self._of(held, evidence, round_)]
 
     def _of(self, held: _Held, evidence: Evidence, round_: int) -> Rows:
-        uploads = {held.place[u.source]: u for u in held.uploads if u.round == round_}
-        Gamma, keys = held.gamma(round_), held.factors(round_)
-        encoded = {i: alpha.encoded(alpha.factor(keys[i], Gamma), alpha.product(Gamma, u.message.delta))
-                   for i, u in uploads.items() if i in keys}
-        total = trust(held.shape, held.keys, encoded)
+        """Rows of one round."""
         models = evidence.messages("Models", round_=round_)[0].message.parameters
+        sent = held.sent(round_)
+        leaks = {} if self.by == "separation" else self._leaks(held, round_, sent)
         rows = []
-        for i, one in encoded.items():
-            delta = uploads[i].message.delta
-            leak = (by_eigenvectors(held.keys, i, one, delta) if self.by == "eigen" else
-                    by_alpha_keys(keys[i], Gamma, delta) if self.by == "keys" else
-                    by_decode_key(held.keys, i, total, delta))
-            cluster, found = opened(held.shape, held.keys.A, leak.payload)
-            task = evidence.node(uploads[i].source_name, round_)
+        for i, upload in sent.items():
+            task = evidence.node(upload.source_name, round_)
             own = best(task, models)
             truth = unit(task.local_update(models[own])[0])
-            rows.append({"node": uploads[i].source_name, "round": round_, "cluster": cluster, "right": cluster == own,
-                         "correlation": abs(float(found @ truth)), "cosine": leak.cosine})
+            row = {"node": upload.source_name, "round": round_}
+            if self.by == "separation":
+                alike = likeness(by_separation(upload.message.delta), held.shape.segment(truth))
+                rows.append({**row, "cluster": None, "right": None, "correlation": alike, "cosine": None})
+            elif i in leaks:
+                cluster, found = opened(held.shape, held.keys.A, leaks[i].payload)
+                rows.append({**row, "cluster": cluster, "right": cluster == own,
+                             "correlation": abs(float(found @ truth)), "cosine": leaks[i].cosine})
         return rows
+
+    def _leaks(self, held: _Held, round_: int, sent: Mapping[int, Any]) -> dict[int, Leak]:
+        """What is known of the uploads of a round, by client."""
+        encoded, factors, Gamma = held.encoded(round_), held.factors(round_), held.gamma(round_)
+        delta = {i: sent[i].message.delta for i in encoded}
+        if self.by == "eigen":
+            return {i: by_eigenvectors(held.keys, i, one, delta[i]) for i, one in encoded.items()}
+        if self.by == "keys":
+            return {i: by_alpha_keys(factors[i], Gamma, delta[i]) for i in encoded}
+        if self.by == "decode_key":
+            total = trust(held.shape, held.keys, encoded)
+            return {i: by_decode_key(held.keys, i, total, delta[i]) for i in encoded}
+        found = {}
+        for i, one in encoded.items():
+            before = held.before(i, round_)
+            with suppress(ValueError):                      # the weight has not changed
+                if before is not None:
+                    found[i] = by_changed_weight(held.keys, i, before, one, delta[i])
+        return found
 
 
 class _Held:
@@ -203,6 +244,25 @@ class _Held:
         self.keys = ServerKeys(**{f.name: getattr(first, f.name) for f in fields(ServerKeys)})
         self.shape = Shape(len(clients), p.clusters, evidence.task.dimension, p.t, p.q)
         self._references, self._alpha = evidence.messages("References"), evidence.messages("AlphaKeys")
+        self._encoded: dict[int, dict[int, Array]] = {}
+
+    def sent(self, round_: int) -> dict[int, Any]:
+        """{client: its upload, as the run kept it} of that round."""
+        return {self.place[u.source]: u for u in self.uploads if u.round == round_}
+
+    def encoded(self, round_: int) -> dict[int, Array]:
+        """{client: alpha_i} of that round, of those whose alpha keys have come."""
+        if round_ not in self._encoded:
+            Gamma, keys = self.gamma(round_), self.factors(round_)
+            self._encoded[round_] = {
+                i: alpha.encoded(alpha.factor(keys[i], Gamma), alpha.product(Gamma, u.message.delta))
+                for i, u in self.sent(round_).items() if i in keys}
+        return self._encoded[round_]
+
+    def before(self, client: int, round_: int) -> Array | None:
+        """alpha_i of the client's last upload before that round; None: there is none."""
+        earlier = [u.round for u in self.uploads if self.place[u.source] == client and u.round < round_]
+        return self.encoded(max(earlier)).get(client) if earlier else None
 
     def gamma(self, round_: int) -> Array:
         """Gamma, (s, d), of the references that hold in a round."""

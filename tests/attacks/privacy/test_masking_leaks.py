@@ -138,6 +138,24 @@ def test_emul_attack_reads_updates_and_clusters_of_a_run(tmp_path: Path, params:
     assert rows.correlation.min() > 0.999
 
 
+def test_emul_attack_reads_them_from_the_change_between_two_rounds(tmp_path: Path) -> None:
+    rows = attack(recorded(tmp_path, ""), "unmask", {"by": "two_rounds"}).rows
+    assert len(rows) >= 3
+    assert set(rows["round"]) == {2}
+    assert rows.right.all()
+    assert rows.correlation.min() > 0.999
+
+
+def test_emul_attack_separates_uploads_without_a_key(tmp_path: Path) -> None:
+    """325 rows each: columns that are independent of the update's would have 0.15."""
+    rows = attack(recorded(tmp_path, ""), "unmask", {"by": "separation"}).rows
+    assert len(rows) >= 8
+    assert rows.correlation.min() > 0.4
+    assert rows.correlation.mean() > 0.6
+    rng = np.random.Generator(np.random.Philox(key=5))
+    assert masking.likeness(rng.standard_normal((325, 11)), rng.standard_normal((325, 2))) < 0.25
+
+
 def test_emul_attack_says_what_it_cannot_read(tmp_path: Path) -> None:
     with pytest.raises(NotKept, match="this attack reads q: 1"):
         attack(recorded(tmp_path, ", q: 2, recovery: standin"), "unmask", {})
