@@ -116,8 +116,10 @@ def chosen_update(task: NodeTask, models: np.ndarray) -> tuple[np.ndarray, int]:
 
 def tell(node: Node, s: Clusters, clients: list[int], weights: Mapping[int, float] | None, total: float,
          **values: float) -> None:
-    """Report the models, W and, where they are known, the weights."""
+    """Report the models, W and, where they are known, the weights; and how many clusters have no reference, if any."""
     assert s.models is not None
+    if s.references is not None and (without := int((~s.references.any(axis=1)).sum())):
+        values["unreferenced"] = without
     if weights is not None:
         # under masks a weight of 0 comes out as 1e-7 or less
         node.judged(clients, [k for k in clients if weights[k] > LEAST_WEIGHT], weights)
@@ -140,6 +142,13 @@ def wrong_trust(d: Trusting, fraction: float, world: World) -> list[str]:
         errors.append(f"clusters = {d.clusters}: needs root data at the server, a part for each: root of the task has "
                       f"{samples} samples")
     return errors + _wrong_clusters(d, world)
+
+
+def doubtful_trust(d: Trusting) -> list[str]:
+    """What is allowed and may leave a cluster behind, for a scheme's `warn`."""
+    return [] if d.parts == "forced" else [
+        "parts = chosen: a cluster whose model no part of the root data prefers has no reference and stays as it is "
+        "(rounds say `unreferenced`); forced gives it one"]
 
 
 def _wrong_clusters(d: Trusting, world: World) -> list[str]:

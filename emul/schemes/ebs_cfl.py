@@ -35,7 +35,7 @@ from emul.protocols.ebs_cfl.client import Encode
 from emul.protocols.ebs_cfl.client import client as masked_client
 from emul.protocols.ebs_cfl.dealer import dealer
 from emul.protocols.ebs_cfl.design import Alpha, Masking, Recovery, wrong_masks
-from emul.protocols.trust import Refresh, StepNorm, Trusting, wrong_trust
+from emul.protocols.trust import Refresh, StepNorm, Trusting, doubtful_trust, wrong_trust
 from emul.roles import Analysis, Node, Realised, Setting, World
 
 
@@ -120,10 +120,10 @@ def check(params: Params, world: World) -> list[str]:
 
 
 def warn(params: Params, world: World) -> list[str]:
-    """What is allowed, and protects nobody."""
-    return [] if params.profile == "pad" else [
+    """What is allowed, and protects nobody, or may leave a cluster behind."""
+    return doubtful_trust(part_of(Trusting, params)) + ([] if params.profile == "pad" else [
         "profile = masks: EBS-CFL does not keep updates or cluster membership secret from the server (profile: pad "
-        "does, against one that follows the protocol)"]
+        "does, against one that follows the protocol)"])
 
 
 def analysis(params: Params, setting: Setting, run: Realised) -> Analysis:

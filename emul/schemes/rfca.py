@@ -24,7 +24,17 @@ from emul.primitives.robust.rfca import Clustered, Weighting, rfca
 from emul.protocols import clustered, trust
 from emul.protocols.clustered import Models
 from emul.protocols.demands import both, demand, shaped
-from emul.protocols.trust import Clusters, Refresh, StepNorm, Trusting, moved, prepare, step_norms, wrong_trust
+from emul.protocols.trust import (
+    Clusters,
+    Refresh,
+    StepNorm,
+    Trusting,
+    doubtful_trust,
+    moved,
+    prepare,
+    step_norms,
+    wrong_trust,
+)
 from emul.roles import Message, Node, Vector, World, checks
 
 
@@ -101,6 +111,11 @@ STATELESS = ("client",)
 def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
     return wrong_trust(design(params), params.fraction, world) + checks.times(deadline=params.deadline_s)
+
+
+def warn(params: Params, world: World) -> list[str]:
+    """What is allowed, and may leave a cluster behind."""
+    return doubtful_trust(design(params))
 
 
 EXAMPLE = """

@@ -189,6 +189,17 @@ def test_lost_keys_are_asked_for_again() -> None:
     assert len(wanted) > 2, "nothing had to be asked for again"
 
 
+@pytest.mark.parametrize("name", ["rfca", "ebs_cfl"])
+def test_a_cluster_that_no_part_prefers_stays_and_is_told(name: str) -> None:
+    seen = run(name, "parts: chosen, start_steps: 0")
+    assert seen.ran is not None
+    told = [row[4]["unreferenced"] for row in seen.ran.rows if row[0] == R.REPORT and "unreferenced" in row[4]]
+    assert told == [1, 1]
+    first, second = seen.models
+    np.testing.assert_array_equal(first[0], second[0])
+    assert not np.array_equal(first[1], second[1])
+
+
 # --- 13, 14, 16: who deviates -----------------------------------------------------------------------------------------
 
 def test_14_without_trust_the_models_stay_bit_for_bit() -> None:
@@ -344,3 +355,11 @@ def test_users_are_told_what_it_does_not_hide() -> None:
     said, = ebs_cfl.warn(ebs_cfl.Params(), world)
     assert "does not keep updates or cluster membership secret from the server" in said
     assert ebs_cfl.warn(ebs_cfl.Params(profile="pad"), world) == []
+
+
+def test_users_are_told_that_parts_may_choose_one_model() -> None:
+    world = World("rfca", 1, ["server"], {"server": [0]}, [1.0])
+    said, = rfca.warn(rfca.Params(parts="chosen"), world)
+    assert said.startswith("parts = chosen: a cluster whose model no part of the root data prefers has no reference")
+    assert rfca.warn(rfca.Params(), world) == []
+    assert ebs_cfl.warn(ebs_cfl.Params(parts="chosen", profile="pad"), world) == [said]
