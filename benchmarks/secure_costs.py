@@ -36,7 +36,7 @@ TEXT = """
 emul: 1
 name: secure-costs
 seed: 1
-topology: {{generator: star_mesh, clients: {n}, servers: 2}}
+topology: {{generator: star_mesh, clients: {n}, servers: {servers}}}
 links: [{{match: "*", latency: 5 ms}}]
 task:
   data: {{set: digits}}
@@ -53,7 +53,9 @@ LEARNING = {"train", "start", "reference", "root", "choose"}        # computatio
 ENTRIES: dict[str, str] = {             # a scheme's entry; its defaults where there is none
     "lightsecagg": "{{name: lightsecagg}}", "ebs_cfl": "{{name: ebs_cfl, clusters: {m}, t: 2, start_steps: 1}}",
     "ebs_cfl_pad": "{{name: ebs_cfl, label: ebs_cfl_pad, profile: pad, clusters: {m}, t: 2, start_steps: 1}}"}
-DEFAULT = ("fedavg", "secagg", "secagg_plus", "ccesa", "lightsecagg", "fastsecagg", "ebs_cfl", "ebs_cfl_pad")
+SERVERS = {"pefl": 3}                   # nodes of that kind; 2 where nothing is said: the second is a dealer of keys
+DEFAULT = ("fedavg", "secagg", "secagg_plus", "ccesa", "lightsecagg", "fastsecagg", "swiftagg_plus", "safelearning",
+           "ebs_cfl", "ebs_cfl_pad")
 CLUSTERED = ("ebs_cfl", "ebs_cfl_pad")
 COSTS = ("server_bytes", "client_bytes", "server_s", "client_s", "dealer_bytes", "dealer_s")
 KEYS = ("scheme", "n", "m", "l")
@@ -122,7 +124,8 @@ for _d in (1_000, 3_000, 10_000, 30_000, 100_000, 199_210):
 def cell(scheme: str, n: int, m: int, d: int) -> dict[str, Any]:
     """The row of one run. Raises EmulError where the scheme does not take such a scenario."""
     written = ENTRIES.get(scheme, f"{{{{name: {scheme}}}}}").format(m=m)
-    scenario = loads(TEXT.format(n=n, d=d, root=20 * m, scheme=written), "costs", plugins=[__name__])
+    text = TEXT.format(n=n, d=d, root=20 * m, scheme=written, servers=SERVERS.get(scheme, 2))
+    scenario = loads(text, "costs", plugins=[__name__])
     (name, raw), = scenario.schemes
     wiring = engine.wire(scenario, name, raw, 1, [__name__])
     journal = MemoryJournal(engine.header(wiring))

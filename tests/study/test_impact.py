@@ -59,7 +59,7 @@ def test_the_tables_have_a_row_a_scheme_and_a_column_an_attack():
     text = ebs_cfl.tables(rows)["s"]
     assert text.startswith("s, dirichlet 0.5\n")
     assert "| scheme | no attack | label_flip |" in text
-    assert "| `b` | 75.0 / 85.0 / 100.0 / -6.9 / -5.0 (2) | 55.0 / 85.0 / 100.0 / 6.5 / 5.0 (2) |" in text
+    assert "| `b` | 75.0 ± 5.0 / 85.0 (2) | 55.0 ± 5.0 / 85.0 / 100.0 / 6.5 / 5.0 (2) |" in text
 
 
 def test_the_page_says_what_the_files_of_runs_and_costs_say():
