@@ -349,6 +349,34 @@ def encode(message: Message) -> Encoded:
     return Encoded(header, _lasting(arrays), _encoding.declared)
 
 
+def encode_each(messages: Sequence[Message]) -> list[Encoded]:
+    """The frames of each, as `encode` makes them: those of one message that occurs again once, and the arrays of all in
+    one block. Raises WireError."""
+    found: dict[int, Encoded] = {}
+    headers, arrays, counts = [], [], []
+    for message in messages:
+        if id(message) in found:
+            continue
+        plan = _plan(type(message))
+        alike = _likeness(plan, message) if plan.arrays else None
+        header = None if alike is None else _headers.get(alike)
+        if header is None:
+            found[id(message)] = encode(message)
+            continue
+        found[id(message)] = _NO_FRAMES
+        headers.append((id(message), header))
+        counts.append(len(plan.names))
+        arrays += [getattr(message, name) for name in plan.names]
+    views, place = _lasting(arrays), 0
+    for (number, header), count in zip(headers, counts, strict=True):
+        found[number] = Encoded(header, views[place:place + count])
+        place += count
+    return [found[id(message)] for message in messages]
+
+
+_NO_FRAMES = Encoded(b"", [])       # in the place of frames to come
+
+
 # --- messages of arrays alone: whose headers are equal ----------------------------------------------------------
 
 _Shape: typing.TypeAlias = tuple[int, ...]

@@ -66,6 +66,13 @@ def settle(nodes: Sequence[KNode], network: Network, node: KNode, source: int, t
     return not patience.open
 
 
+def still_there(source: KNode, round_: int) -> bool:
+    """Whether nothing that `source` has done can have settled a fate of this round; 0: outside rounds. Nearly always."""
+    return (source.finished_at is None and not source.downs and not source.abstained
+            and (not round_ or (source.left < round_ and not source.implied
+                                and (source.round >= round_ or not source.leaders))))
+
+
 def departure_known_at(nodes: Sequence[KNode], network: Network, node: KNode, source_id: int) -> int | None:
     """When `node` knows that what it waits for will never be sent by `source`; None: it may yet be.
 

@@ -22,6 +22,7 @@ from typing import Any
 from emul.base import rows
 from emul.base.errors import Deadlock, RoleFailed, RunError
 from emul.kernel.battery import computes
+from emul.kernel.bulk import send_each
 from emul.kernel.calendar import (
     ADVANCE,
     BACK,
@@ -60,6 +61,7 @@ from emul.roles.events import (
     Reject,
     Report,
     Send,
+    SendEach,
     Start,
     Wait,
     WaitEnd,
@@ -341,7 +343,7 @@ def _fuse_open(kernel: Kernel, node: KNode) -> None:
 
 
 _ACT: dict[type, Callable[[Kernel, KNode, Any], None]] = {
-    Send: send, Wait: wait, NextRound: next_round, LeaveRound: leave_round, Abstain: abstain, Compute: _compute,
+    Send: send, SendEach: send_each, Wait: wait, NextRound: next_round, LeaveRound: leave_round, Abstain: abstain, Compute: _compute,
     Report: report, Finish: finish, Reject: reject}
 
 

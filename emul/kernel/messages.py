@@ -13,7 +13,7 @@ from emul.kernel.fates import matches, settle, skip_lost_rounds
 from emul.kernel.parts import FLOW, OWN, SHARED, Copy, KNode, Payload, Pipe
 from emul.kernel.state import Kernel
 from emul.kernel.waits import tell_watchers
-from emul.network import HERE, FlowLink, Tail
+from emul.network import HERE, FlowLink, Link, Tail
 from emul.roles.events import Drop, Send
 from emul.wire import ENVELOPE_BYTES
 
@@ -39,16 +39,10 @@ def send(kernel: Kernel, node: KNode, action: Send) -> None:
         if way is None:
             if not node.ways:
                 node.ways = {}
-            way = node.ways[target] = _way(kernel, node, nodes[target])
+            way = node.ways[target] = way_to(kernel, node, nodes[target])
         path, pipe = way
         copy = Copy(source, seq, target, kind, size, round_, payload, path)
-        coming = nodes[target].coming
-        if source in coming:
-            coming[source].append(copy)
-        elif coming:
-            coming[source] = [copy]
-        else:
-            nodes[target].coming = {source: [copy]}
+        expect(nodes[target], copy)
         if pipe is None:                        # to itself
             log((rows.SEND, time, source, seq, target, kind, action.size, 0, round_, -1, -1))
             kernel.later(node, time, LOCAL, (copy, True, 0, 0, None))
@@ -68,7 +62,18 @@ def send(kernel: Kernel, node: KNode, action: Send) -> None:
             log((rows.DECLARED, time, source, copy_number, action.declared))
 
 
-def _way(kernel: Kernel, node: KNode, target: KNode) -> tuple[tuple[int, ...], Pipe | None]:
+def expect(receiver: KNode, copy: Copy) -> None:
+    """The copy is under way to this node from now on."""
+    coming, source = receiver.coming, copy.source
+    if source in coming:
+        coming[source].append(copy)
+    elif coming:
+        coming[source] = [copy]
+    else:
+        receiver.coming = {source: [copy]}
+
+
+def way_to(kernel: Kernel, node: KNode, target: KNode) -> tuple[tuple[int, ...], Pipe | None]:
     """The vertices from node to target, and the first link of that route."""
     if target is node:
         return (node.vertex,), None
@@ -78,6 +83,13 @@ def _way(kernel: Kernel, node: KNode, target: KNode) -> tuple[tuple[int, ...], P
 
 def _offer(kernel: Kernel, time: int, pipe: Pipe, copy: Copy, tail: Tail = HERE) -> None:
     """The copy's next link. `tail`: when the rest of it will be here; it is, if that has passed."""
+    if pipe.direct and tail.end_ns <= time:     # most links of most runs
+        due, delivered = pipe.link.carry(time, copy.size, copy.round)
+        kernel.calendar.add(due, (NETWORK, copy.source, copy.seq + FAR, LAND, (copy, delivered, HERE, 0, pipe),
+                                  pipe.owner))
+        if copy.payload.undecided and not (delivered and copy.hop < len(copy.path) - 2):
+            decide(kernel, copy, delivered)
+        return
     if pipe.kind or pipe.cut or tail.end_ns > time:
         if pipe.kind == FLOW:
             _enter(kernel, max(time, tail.end_ns), pipe, copy, [])
@@ -90,7 +102,7 @@ def _offer(kernel: Kernel, time: int, pipe: Pipe, copy: Copy, tail: Tail = HERE)
     if pipe.due is None:
         _look_at(kernel, pipe)
     if copy.payload.undecided and kernel.early and not (delivered and copy.hop < len(copy.path) - 2):
-        _decide(kernel, copy, delivered)
+        decide(kernel, copy, delivered)
 
 
 def offer_to(kernel: Kernel, time: int, pipe: Pipe, copy: Copy, tail: Tail) -> None:
@@ -137,7 +149,7 @@ def start_flow(kernel: Kernel, time: int, copy: Copy, delivered: bool, ends: lis
     look_again(kernel, flows)
 
 
-def _decide(kernel: Kernel, copy: Copy, delivered: bool) -> None:
+def decide(kernel: Kernel, copy: Copy, delivered: bool) -> None:
     """The frames go to the receiver's worker once it is decided that they arrive, once per worker."""
     payload, worker = copy.payload, kernel.nodes[copy.target].worker
     if worker == payload.home or copy.decided:
@@ -158,6 +170,7 @@ def find_pipe(kernel: Kernel, src: int, dst: int) -> Pipe:
         link = kernel.network.link(src, dst)
         kind = FLOW if isinstance(link, FlowLink) else SHARED if link.half_duplex else OWN
         pipe = kernel.pipes[src, dst] = Pipe(link, kernel.at.get(dst), src, dst, kind)
+        pipe.direct = kind == OWN and kernel.early and type(link) is Link
         if kind == SHARED and (dst, src) in kernel.pipes:
             pipe.main = kernel.pipes[dst, src]
     return pipe
@@ -220,7 +233,7 @@ def arrive(kernel: Kernel, time: int, copy: Copy, delivered: bool, tail: Tail, r
         del receiver.coming[copy.source]
     gone = receiver.away or (bool(receiver.dropped) and misses(receiver, copy))
     if copy.payload.undecided:
-        _decide(kernel, copy, delivered and not gone)
+        decide(kernel, copy, delivered and not gone)
     if not delivered or (gone and pipe is not None):
         link = (-1, -1) if pipe is None else (pipe.src, pipe.dst)
         kernel.log((rows.LOST, time, copy.source, copy.seq, *link))

@@ -263,7 +263,7 @@ class Pipe:
     with whatever else is on the route; the calendar looks at all flows of the network through one more pipe.
     """
 
-    __slots__ = ("cut", "dst", "due", "kind", "link", "main", "owner", "plain", "src", "stale")
+    __slots__ = ("cut", "direct", "dst", "due", "kind", "link", "main", "owner", "plain", "src", "stale")
 
     def __init__(self, link: Any, owner: KNode | None, src: int, dst: int, kind: int = OWN):
         self.link = link                        # Link, FlowLink, or the Flows of the network
@@ -275,6 +275,7 @@ class Pipe:
         self.due: int | None = None
         self.stale: set[int] | None = None      # times at which it is looked at for nothing, since it changed
         self.plain = kind == OWN and not link.overhead_bytes
+        self.direct = False                     # nothing ever changes it: at the offer all is known of a message
         self.cut = link.cut                     # a message may leave it before its tail is through, or overtake
 
 

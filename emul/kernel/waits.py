@@ -6,7 +6,7 @@ from sys import intern
 
 from emul.base import rows
 from emul.kernel.calendar import DEADLINE, FATE, LOOK, TIMER
-from emul.kernel.fates import departure_known_at, is_coming, round_is_over, settle, take_from_inbox
+from emul.kernel.fates import departure_known_at, is_coming, round_is_over, settle, still_there, take_from_inbox
 from emul.kernel.parts import KNode, Patience
 from emul.kernel.state import Kernel
 from emul.roles.events import Abstain, Ready, Ref, Reject, Wait, WaitEnd
@@ -30,15 +30,24 @@ def _go_on(kernel: Kernel, node: KNode, patience: Patience) -> None:
         kernel.later(node, max(action.deadline, node.time), DEADLINE, (node, node.epoch), TIMER)
     satisfied = take_from_inbox(node, patience) if node.inbox else not patience.need
     if patience.fates:
-        for source in sorted(patience.open):
-            kernel.watched.add(source)
-            kernel.nodes[source].watch(node.id)
-            if not satisfied:
-                _await_departure(kernel, node, source)
-                settle(kernel.nodes, kernel.network, node, source, node.time)
+        _watch(kernel, node, patience, satisfied)
         satisfied = satisfied or not patience.open
     if satisfied:
         kernel.later(node, node.time, LOOK, node)
+
+
+def _watch(kernel: Kernel, node: KNode, patience: Patience, satisfied: bool) -> None:
+    """Have the node hear of those whose fate is open, and of those that is known by now, unless it is satisfied."""
+    nodes, network = kernel.nodes, kernel.network
+    round_, lossless = node.round if node.in_round else 0, not node.losses
+    kernel.watched |= patience.open
+    for number in sorted(patience.open):
+        source = nodes[number]
+        source.watch(node.id)
+        if satisfied or (lossless and still_there(source, round_)):
+            continue
+        _await_departure(kernel, node, number)
+        settle(nodes, network, node, number, node.time)
 
 
 def abstain(kernel: Kernel, node: KNode, action: Abstain) -> None:

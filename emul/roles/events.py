@@ -180,7 +180,26 @@ class Reject(Struct, array_like=True, tag=8, gc=False):
     reasons: list[str]              # of each
 
 
-Action: TypeAlias = Send | Wait | NextRound | LeaveRound | Abstain | Compute | Report | Finish | Reject
+class SendEach(Struct, array_like=True, tag=9, gc=False):
+    """A message of its own, all of one type, to each of `to`: what as many `Send` say, numbered first, first + 1, ..."""
+
+    to: list[int]
+    kind: str
+    sizes: list[int]                # of each
+    first: int
+    round: int
+    declared: list[int] = []        # of each; empty: nothing of any
+    reasons: list[str] = []         # of each; empty: all are what their type says
+    frames: list[list[bytes] | None] = []       # of each; empty: none go with the events
+
+    def singly(self, place: int) -> Send:
+        """The message at one place, sent alone."""
+        return Send([self.to[place]], self.kind, self.sizes[place], self.first + place, self.round,
+                    self.declared[place] if self.declared else 0, self.reasons[place] if self.reasons else "",
+                    self.frames[place] if self.frames else None)
+
+
+Action: TypeAlias = Send | SendEach | Wait | NextRound | LeaveRound | Abstain | Compute | Report | Finish | Reject
 
 
 class Reply(Struct, array_like=True, gc=False):

@@ -41,12 +41,13 @@ from emul.roles.events import (
     Report,
     RoleEvent,
     Send,
+    SendEach,
     Wait,
     WaitEnd,
 )
 from emul.roles.world import World
 from emul.verdicts import judge
-from emul.wire import Encoded, Message, Vector, encode
+from emul.wire import Encoded, Message, Vector, encode, encode_each
 
 if TYPE_CHECKING:
     from emul.learning.node_task import NodeTask
@@ -330,11 +331,49 @@ class Node:
         if to:
             self._send(to, message)
 
+    def send_each(self, messages: Mapping[int, Message]) -> None:
+        """Send to each of many nodes a message of its own: {target: message}, in this order.
+
+        The same as a `send` to each, at a part of the price where they are many, as shares of secrets are. A message that
+        is given for several targets is encoded once. Raises as `send` does; then nothing has been sent.
+        """
+        if messages:
+            self._send_each(messages)
+
+    def _send_each(self, messages: Mapping[int, Message]) -> None:
+        self._must_exist(messages)
+        desk, memory = self._desk, self._desk.memory
+        begin = perf_counter_ns()
+        of_type: list[tuple[list[int], list[Message]]] = []     # in a row: one action each
+        for target, message in messages.items():
+            if not of_type or type(message) is not type(of_type[-1][1][0]):
+                of_type.append(([], []))
+            to, each = of_type[-1]
+            to.append(target)
+            each.append(message)
+        ready = []
+        for to, each in of_type:                # all of them, before any is kept
+            ready.append((to, each[0], self._encoded_each(each)))
+        for to, message, encoded in ready:
+            first = memory.sent
+            memory.sent = first + len(to)
+            frames = [desk.keep(self.id, one, first + k, [target])
+                      for k, (target, (one, _)) in enumerate(zip(to, encoded, strict=True))]
+            declared, reasons = [one.declared for one, _ in encoded], [reason for _, reason in encoded]
+            desk.actions.append(SendEach(
+                to, message.counted_as or type(message).__name__, [one.size for one, _ in encoded], first,
+                0 if message.unscoped else memory.round, declared if any(declared) else [],
+                reasons if any(reasons) else [], frames if any(frames) else []))
+        desk.excused_ns += perf_counter_ns() - begin
+
+    def _must_exist(self, to: Collection[int]) -> None:
+        if min(to) < 0 or max(to) >= len(self.world.names):
+            raise RoleError(f"{caller(3)}: there is no node {max(to) if min(to) >= 0 else min(to)}: nodes are 0 to "
+                            f"{len(self.world.names) - 1}")
+
     def _send(self, to: list[int], message: Message) -> None:
         desk, memory = self._desk, self._desk.memory
-        if min(to) < 0 or max(to) >= len(self.world.names):
-            raise RoleError(f"{caller(2)}: there is no node {max(to) if min(to) >= 0 else min(to)}: nodes are 0 to "
-                            f"{len(self.world.names) - 1}")
+        self._must_exist(to)
         begin = perf_counter_ns()
         encoded, reason = self._encoded(message)
         if desk.offered:
@@ -349,23 +388,46 @@ class Node:
 
     def _encoded(self, message: Message) -> tuple[Encoded, str]:
         """The frames, and why no receiver will take them; "": they are what the message's annotations say."""
-        kind, desk = type(message).__name__, self._desk
-        if not isinstance(message, Message):
-            raise RoleError(f"{caller(3)}: a {kind} cannot be sent: it is no Message")
-        if desk.types is not None and kind not in desk.types and not desk.deviates:
-            raise RoleError(f"{caller(3)}: {kind} is not in MESSAGES of the scheme, so that nobody could read it: "
-                            f"write MESSAGES = ({', '.join([*desk.types, kind])},)")
+        self._must_be_known(message)
         try:
             encoded = encode(message)
         except WireError as e:
-            if not desk.deviates:
+            if not self._desk.deviates:
                 raise
             return Encoded(b"", []), str(e)[:_REASON]
+        return encoded, self._verdict(message, encoded)
+
+    def _encoded_each(self, messages: list[Message]) -> list[tuple[Encoded, str]]:
+        """As `_encoded`, of many of one type."""
+        self._must_be_known(messages[0])
+        if self._desk.deviates or self._desk.offered:       # each may be wrong, or have something that goes with it
+            found = [self._encoded(message) for message in messages]
+            if self._desk.offered:
+                for encoded, _ in found:
+                    encoded.aside = encode(Offered(self._desk.offered))
+            return found
+        encoded_each = encode_each(messages)
+        for message, encoded in zip(messages, encoded_each, strict=True):
+            self._verdict(message, encoded)
+        return [(encoded, "") for encoded in encoded_each]
+
+    def _must_be_known(self, message: Message) -> None:
+        """Raise RoleError for what is no message, or one of a type that nobody could read."""
+        kind, desk = type(message).__name__, self._desk
+        if not isinstance(message, Message):
+            raise RoleError(f"{caller(4)}: a {kind} cannot be sent: it is no Message")
+        if desk.types is not None and kind not in desk.types and not desk.deviates:
+            raise RoleError(f"{caller(4)}: {kind} is not in MESSAGES of the scheme, so that nobody could read it: "
+                            f"write MESSAGES = ({', '.join([*desk.types, kind])},)")
+
+    def _verdict(self, message: Message, encoded: Encoded) -> str:
+        """Why no receiver will take it; "": it is sound. Raises what `send` raises, unless the role deviates."""
+        kind, desk = type(message).__name__, self._desk
         found = judge(message, encoded, desk.types)
         if found is None:
-            return encoded, ""
+            return ""
         if desk.deviates:
-            return encoded, found.reason[:_REASON]
+            return found.reason[:_REASON]
         text = f"{kind}: {found.reason}"
         raise NotSendable(text) if found.diverged else WireError(text)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -27,6 +27,7 @@ from emul.base.streams import key64
 from emul.roles.costs import Costs
 from emul.roles.desk import Desk, Evaluate, Job, Memory
 from emul.roles.events import (
+    Action,
     Close,
     Compute,
     Drop,
@@ -39,6 +40,7 @@ from emul.roles.events import (
     Reply,
     RoleEvent,
     Send,
+    SendEach,
     Start,
 )
 from emul.roles.node import Node, Offered
@@ -515,12 +517,12 @@ class Core:
     def _record(self, recording: Recording, event: RoleEvent, reply: Reply) -> None:
         """Keep what the node has just sent, if it is to be kept."""
         for action in reply.actions:
-            if type(action) is Send:
-                key = (event.node, action.first)
-                encoded = (self._store.get(key) or (self._outbox or {}).get(key) if action.frames is None
-                           else from_frames(action.frames))
+            for send in _singly(action):
+                key = (event.node, send.first)
+                encoded = (self._store.get(key) or (self._outbox or {}).get(key) if send.frames is None
+                           else from_frames(send.frames))
                 if encoded is not None:
-                    recording.sent(event.node, event.now, action, encoded)
+                    recording.sent(event.node, event.now, send, encoded)
 
     def _keep(self, source: int, encoded: Encoded, first: int, to: list[int]) -> list[bytes] | None:
         """Keep the frames for whoever will read them; those of a small message for one node elsewhere are returned, to
@@ -609,6 +611,13 @@ class Core:
         assert task is not None
         values = by_scenario(task, self._setup.evaluate_scope, self._shard(node), vector)
         self.observations.append(Observation(node, round, values | success))
+
+
+def _singly(action: Action) -> Iterable[Send]:
+    """The messages that the action sends."""
+    if type(action) is SendEach:
+        return map(action.singly, range(len(action.to)))
+    return [action] if type(action) is Send else []
 
 
 def _store(setup: Setup) -> Store | None:

@@ -136,6 +136,31 @@ class Link:
             self._queue = deque((entry,))
         return delivered
 
+    def carry(self, now: int, size_bytes: int, round: int) -> tuple[int, bool]:
+        """As `offer`, of a link that `change` is never called of: when the message leaves it, and whether delivered.
+
+        What is known already need not be kept: it is not in flight here, and `advance` does not bring it.
+        """
+        start = self._busy_until
+        if start < now:
+            start = now
+        lost = self._lost
+        packets = 1 if lost is None else self.packets(size_bytes)
+        if self.overhead_bytes:
+            size_bytes = self.wire_bytes(size_bytes)
+        end = start
+        if self._rate:
+            end -= -size_bytes * self._work // self._rate
+            self._busy_until = end
+        if lost is None:
+            return end + self.latency_ns, True
+        offered = self._offered
+        if offered is None:
+            offered = self._offered = {}
+        k = offered.get(round, 0)
+        offered[round] = k + 1
+        return end + self.latency_ns, not lost(start, end, round, k, packets)
+
     def next_change(self) -> int | None:
         """Time at which the next message leaves, delivered or lost; None while nothing is under way or all is paused.
 

@@ -1,0 +1,36 @@
+"""Everybody sends a message of its own to everybody else, round after round: what sharing secrets does to a network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from emul.roles import Message, Node, Octets
+
+
+@dataclass(frozen=True)
+class Box(Message):
+    sealed: Octets
+
+
+MESSAGES = (Box,)
+
+
+@dataclass(frozen=True)
+class Params:
+    nbytes: int = 64
+
+
+async def peer(node: Node, p: Params) -> None:
+    others = node.peers
+    async for round_ in node.rounds():
+        with round_:
+            boxes = np.zeros((len(others), p.nbytes), np.uint8)
+            boxes[:, 0] = round_
+            node.send_each({j: Box(boxes[k]) for k, j in enumerate(others)})
+            got = await node.gather(Box, others)
+            node.report(boxes=len(got))
+
+
+ROLES = {"peer": peer}

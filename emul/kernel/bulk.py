@@ -1,0 +1,62 @@
+"""Many messages of one node at one instant, each for another: what `messages.send` does one by one, in one pass."""
+
+from __future__ import annotations
+
+from sys import intern
+
+from emul.base import rows
+from emul.kernel.calendar import FAR, LAND, NETWORK
+from emul.kernel.messages import decide, expect, send, way_to
+from emul.kernel.parts import Copy, KNode, Payload, Pipe
+from emul.kernel.state import Kernel
+from emul.network import HERE
+from emul.roles.events import SendEach
+from emul.wire import ENVELOPE_BYTES
+
+
+def send_each(kernel: Kernel, node: KNode, action: SendEach) -> None:
+    """A copy of its own for each target. Journal, times and fates are those of single sends in this order."""
+    nodes, ways = kernel.nodes, node.ways
+    found = []
+    for target in action.to:
+        way = ways.get(target)
+        if way is None:
+            if not ways:
+                ways = node.ways = {}
+            way = ways[target] = way_to(kernel, node, nodes[target])
+        found.append(way)
+    if node.away or node.charge is not None or not all(pipe is not None and pipe.direct for _, pipe in found):
+        for place in range(len(action.to)):
+            send(kernel, node, action.singly(place))
+        return
+    kernel.held.extend(_carry(kernel, node, action, found))
+
+
+def _carry(kernel: Kernel, node: KNode, action: SendEach, ways: list[tuple[tuple[int, ...], Pipe]]) -> list[rows.Row]:
+    """Put each onto the first link of its way, which says at once what becomes of it. Their rows in the journal."""
+    time, source, home, seq, round_ = node.time, node.id, node.worker, action.first, action.round
+    kind, declared, reasons, frames = intern(action.kind), action.declared, action.reasons, action.frames
+    nodes, most, add = kernel.nodes, kernel.plan.max_message, kernel.calendar.add
+    block: list[rows.Row] = []
+    log = block.append
+    for place, (target, size, (path, pipe)) in enumerate(zip(action.to, action.sizes, ways, strict=True)):
+        receiver, link, full = nodes[target], pipe.link, size + ENVELOPE_BYTES
+        reason = reasons[place] if reasons else ""
+        if full > most and not reason:
+            reason = "larger than max_message"
+        payload = Payload(source, seq, home, reason, frames[place] if frames else None)
+        if payload.frames is None:
+            payload.expect(receiver.worker)
+        copy = Copy(source, seq, target, kind, full, round_, payload, path)
+        expect(receiver, copy)
+        log((rows.SEND, time, source, seq, target, kind, size, full if pipe.plain else link.wire_bytes(full), round_,
+             pipe.src, pipe.dst))
+        if declared and declared[place]:
+            log((rows.DECLARED, time, source, seq, declared[place]))
+        due, delivered = link.carry(time, full, round_)
+        add(due, (NETWORK, source, seq + FAR, LAND, (copy, delivered, HERE, 0, pipe), pipe.owner))
+        if payload.undecided and not (delivered and len(path) > 2):
+            decide(kernel, copy, delivered)
+        seq += 1
+    return block
+
