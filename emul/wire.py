@@ -129,7 +129,8 @@ class Encoded:
         self.header = header
         self.buffers = buffers
         self.declared = declared
-        self.size = len(header) + sum(b.nbytes for b in buffers) + declared
+        carried = buffers[0].nbytes if len(buffers) == 1 else sum(b.nbytes for b in buffers)
+        self.size = len(header) + carried + declared
         self.aside: Encoded | None = None
 
     def frames(self) -> list[bytes | memoryview]:
@@ -260,6 +261,9 @@ def _arena(parts: Sequence[np.ndarray | memoryview]) -> list[memoryview]:
         _copy(parts[0], block)
         return [_frozen(block)]
     sizes = [p.nbytes for p in parts]
+    alike = _rows(parts, sizes[0])
+    if alike is not None:
+        return alike
     starts, total = [], 0
     for size in sizes:
         starts.append(total)
@@ -269,6 +273,21 @@ def _arena(parts: Sequence[np.ndarray | memoryview]) -> list[memoryview]:
         _copy(part, block[start:start + size])
     view = _frozen(block)
     return [view[start:start + size] for start, size in zip(starts, sizes, strict=True)]
+
+
+def _rows(parts: Sequence[np.ndarray | memoryview], size: int) -> list[memoryview] | None:
+    """As `_arena`, of vectors of one dtype and length, copied as rows of one matrix; None: they are not that."""
+    first = parts[0]
+    if type(first) is not np.ndarray or first.ndim != 1 or not size:
+        return None
+    shape, dtype = first.shape, first.dtype
+    if not all(type(part) is np.ndarray and part.shape == shape and part.dtype is dtype for part in parts):
+        return None
+    room = -(-size // ALIGNMENT) * ALIGNMENT    # of a row
+    block = aligned(len(parts) * room)
+    block.reshape(-1, room)[:, :size] = np.concatenate(parts).view(np.uint8).reshape(-1, size)
+    view = _frozen(block)
+    return [view[start:start + size] for start in range(0, len(parts) * room, room)]
 
 
 def fixed(parts: Sequence[np.ndarray]) -> np.ndarray:
@@ -416,8 +435,15 @@ def _as_before(encoded: Encoded, types: Mapping[str, type[Message]]) -> Message 
     (name, arrays), buffers = known, encoded.buffers
     cls = types.get(name)
     plan = None if cls is None else _plan(cls)
-    if plan is None or not plan.arrays or len(arrays) != len(plan.names) or \
-            [buffer.nbytes for buffer in buffers] != [size for *_, size in arrays]:
+    if plan is None or not plan.arrays or len(arrays) != len(plan.names) or len(buffers) != len(arrays):
+        return None
+    try:
+        if len(arrays) == 1:                    # most of them
+            (dtype, shape, size), buffer = arrays[0], buffers[0]
+            return plan.cls(np.ndarray(shape, dtype, buffer)) if buffer.nbytes == size else None
+    except Exception:               # it refuses its fields
+        return None
+    if [buffer.nbytes for buffer in buffers] != [size for *_, size in arrays]:
         return None                 # what is wrong is said by who looks closely
     try:
         return plan.cls(*[np.ndarray(shape, dtype, buffer)

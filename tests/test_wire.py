@@ -34,6 +34,7 @@ from emul.wire import (
     Vector,
     decode,
     encode,
+    encode_each,
     fixed,
     from_frames,
 )
@@ -704,3 +705,39 @@ def test_a_field_that_may_hold_anything_declares_nothing() -> None:
 def test_the_wire_imports_no_torch() -> None:
     code = "import sys, emul.wire; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# --- many at once ---------------------------------------------------------------------------------------------------
+
+@given(st.lists(st.tuples(st.integers(0, 200), st.sampled_from("BIf"), st.integers(1, 3)), max_size=12))
+def test_many_at_once_have_the_frames_of_each(drawn: list[tuple[int, str, int]]) -> None:
+    messages: list[Message] = []
+    for place, (size, code, step) in enumerate(drawn):
+        numbers = (np.arange(size * step) % 251 + place).astype(code)[::step]
+        messages.append(Array(numbers) if place % 3 else Blob(numbers.tobytes()))
+    for _ in range(2):                  # before their headers are known, and then
+        found = encode_each(messages)
+        assert [[bytes(frame) for frame in one.frames()] for one in found] == \
+            [[bytes(frame) for frame in encode(message).frames()] for message in messages]
+        assert [one.size for one in found] == [encode(message).size for message in messages]
+        for one, message in zip(found, messages, strict=True):
+            for buffer in one.buffers:
+                assert np.frombuffer(buffer, np.uint8).ctypes.data % wire.ALIGNMENT == 0 or not buffer.nbytes
+                assert buffer.readonly
+            assert type(decode(one, {type(message).__name__: type(message)})) is type(message)
+
+
+def test_one_message_for_many_is_encoded_once() -> None:
+    same, other = Array(np.arange(5)), Array(np.arange(5))
+    first, second, third = encode_each([same, other, same])
+    assert first is third
+    assert first is not second
+
+
+def test_what_was_encoded_with_others_does_not_change_with_its_source() -> None:
+    rows = np.zeros((3, 8), np.uint8)
+    for _ in range(2):
+        rows[:] = 1
+        found = encode_each([Array(row) for row in rows])
+        rows[:] = 2
+        assert [bytes(one.buffers[0]) for one in found] == [bytes([1] * 8)] * 3

@@ -227,10 +227,12 @@ def arrive(kernel: Kernel, time: int, copy: Copy, delivered: bool, tail: Tail, r
                    onward.src, onward.dst))
         _offer(kernel, time, onward, copy, tail)
         return None
-    under_way = receiver.coming[copy.source]
-    under_way.remove(copy)
-    if not under_way:
-        del receiver.coming[copy.source]
+    source = copy.source
+    under_way = receiver.coming[source]
+    if len(under_way) == 1:
+        del receiver.coming[source]
+    else:
+        under_way.remove(copy)
     gone = receiver.away or (bool(receiver.dropped) and misses(receiver, copy))
     if copy.payload.undecided:
         decide(kernel, copy, delivered and not gone)

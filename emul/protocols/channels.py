@@ -73,8 +73,8 @@ async def introduce(node: Node, members: Sequence[int], need: int, deadline_s: f
     advertised = await node.gather(AdvertiseKey, members, timeout_s=deadline_s, accept=fresh_key())
     found = closed("keys", advertised, len(members), need)
     keys = np.stack([advertised[i].key for i in found])
-    for place, i in enumerate(found):
-        node.send(i, Roster(ids_of(found[:place] + found[place + 1:]), np.delete(keys, place, axis=0)))
+    node.send_each({i: Roster(ids_of(found[:place] + found[place + 1:]), np.delete(keys, place, axis=0))
+                    for place, i in enumerate(found)})
     return found
 
 

@@ -71,8 +71,7 @@ async def key_centre(node: Node, make: Callable[[], Mapping[int, KeyParts]]) -> 
             if s.dealt is None:
                 s.dealt = await node.compute("keygen", make)
             s.unsure -= (await node.gather(KeysHeld, s.unsure, timeout_s=0)).keys()
-            for k in sorted(s.unsure):
-                node.send(k, Keys(list(s.dealt[k])))
+            node.send_each({k: Keys(list(s.dealt[k])) for k in sorted(s.unsure)})
             if not s.unsure:
                 node.send(node.server, AllDealt())
 

@@ -205,8 +205,7 @@ async def authority(node: Node, p: Params) -> None:
         with round_:
             await node.recv(Begin, node.server)
             keys = {k: PartyKey(GROUP, node.stream("keys").bytes(32)) for k in node.clients}
-            for k, key in keys.items():
-                node.send(k, RoundKey(key.seed))
+            node.send_each({k: RoundKey(key.seed) for k, key in keys.items()})
             asked = await node.gather(Weights, [node.server], accept=shaped(y=(len(keys),)))
             for weights in asked.values():
                 reason = why_not(weights.y, p.fewest(len(keys)))

@@ -142,11 +142,13 @@ async def draw(node: Node, p: Params, model: Vector, secret: bytes, sets: dict[s
     groups = draw_groups(seed, U1, p.group)
     A = joined(seed, groups, p.partners, p.placed)
     neighbourhoods("keys", node, A, U1, len(U0), r.t)
+    rings = {}
     for group in groups:
         for i in group:
             near = sorted(A[i])
             keys = np.stack([advertised[j].keys[:_KEYS] for j in near])
-            node.send(i, GroupRing(id_array(near), keys, id_array(group)))
+            rings[i] = GroupRing(id_array(near), keys, id_array(group))
+    node.send_each(rings)
     drawn = Drawn(A, groups, advertised, secret, Revealed(r.t, node.world.names))
     await exchanged_shares(node, r, A, U1, sets, secrets=4)
     return drawn
@@ -164,8 +166,8 @@ async def open_high(node: Node, p: Params, drawn: Drawn, masked: dict[int, Maske
         raise NotDecodable(f"empty_group: of no group as many as {p.least} have survived")
     inside = of_groups(drawn.groups)
     dropped = [j for j in U2 if j not in masked and not inside[j].isdisjoint(S)]
-    for i in U3:
-        node.send(i, Unmask(id_array(sorted(A[i].intersection(S))), id_array(sorted(A[i].intersection(dropped)))))
+    node.send_each({i: Unmask(id_array(sorted(A[i].intersection(S))), id_array(sorted(A[i].intersection(dropped))))
+                    for i in U3})
     reveals = await node.gather(Reveal, U3, timeout_s=r.deadline_s, accept=shares_of(U2))
     sets["U5"] = list(reveals)
     if p.audit:
@@ -194,9 +196,8 @@ async def open_low(node: Node, p: Params, drawn: Drawn, masked: dict[int, Masked
     if not connected(A, K):
         raise NotDecodable("inconsistent_sets: the low parts of the groups that are kept would open in pieces")
     dropped = [j for j in U2 if j not in set(K)]
-    for i in sets["U3"]:
-        near = Unmask(id_array(sorted(A[i].intersection(K))), id_array(sorted(A[i].intersection(dropped))))
-        node.send(i, drawn.closing(U2, near))
+    node.send_each({i: drawn.closing(U2, Unmask(id_array(sorted(A[i].intersection(K))),
+                                                id_array(sorted(A[i].intersection(dropped))))) for i in sets["U3"]})
     reveals = await node.gather(RevealLow, sets["U3"], timeout_s=r.deadline_s, accept=shares_of(U2))
     if p.audit:
         audit_reveals(drawn.revealed, reveals, K, LOW)

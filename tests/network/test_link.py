@@ -363,3 +363,20 @@ def test_a_link_that_stays_down_ends():
     link = Link(0, 1, 10, 10**6)
     link.change(0, down=True)
     assert departures(link, [(0, 100), (5, 100)]) == [(800_010, False), (1_600_010, False)]
+
+
+# --- a link that nothing changes ------------------------------------------------------------------------------------
+
+@given(arrivals, rates, st.sampled_from([None, "message", "round", "packet", "slot"]), st.integers(0, 60),
+       st.one_of(st.none(), st.integers(50, 2_000)))
+def test_what_is_carried_leaves_as_what_is_offered(pairs, rate, per, overhead, mtu):
+    """`carry` says at the offer what `advance` says when the message has left, and counts the same draws."""
+    def link():
+        lost = None if per is None else outage_of(0.4, per, MS if per == "slot" else None)
+        return Link(0, 1, 5 * MS, rate, lost, overhead, mtu)
+
+    offers = absolute(pairs)
+    told, asked = link(), link()
+    assert [told.carry(now, size, 1) for now, size in offers] == departures(asked, offers)
+    assert told.offered() == asked.offered()
+    assert told.in_flight() == []

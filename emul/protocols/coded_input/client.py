@@ -49,8 +49,7 @@ async def take_part(node: Node, rules: Rules, adds: Adds) -> None:
     update, samples = await train_once(node, begin.model)
     hand = await node.compute("code", coded_input, channels, seats, code, rules.codec, update, samples,
                               node.rng.bytes(SEED_BYTES), work=code.n * update.size)
-    for j, box in hand.boxes.items():
-        node.send(j, Share(box))
+    node.send_each({j: Share(box) for j, box in hand.boxes.items()})
     node.report(clip_fraction=hand.clipped)
     if rules.audit:
         keep_input(node, rules.codec.encode(update, samples)[0])

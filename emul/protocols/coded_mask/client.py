@@ -148,8 +148,7 @@ class BetweenClients:
 
     def send(self) -> None:
         """The shares of this client's mask."""
-        for j, box in self._hand.boxes.items():
-            self._node.send(j, Share(box))
+        self._node.send_each({j: Share(box) for j, box in self._hand.boxes.items()})
         self._node.send(self._node.server, Shared())
 
     async def sharers(self) -> Collection[int]:

@@ -136,9 +136,8 @@ async def open_round(node: Node, d: Masking, s: DealerState, session: Session, t
         return
     said = await node.gather(KeysHeld, node.clients, timeout_s=0)
     s.unsure = {k for k in node.clients if (not said[k].held if k in said else k in s.unsure)}
-    for i in there:
-        if node.clients[i] in s.unsure:
-            node.send(node.clients[i], ClientKeys(session.keys.members[i].P[0], session.keys.A))
+    node.send_each({node.clients[i]: ClientKeys(session.keys.members[i].P[0], session.keys.A)
+                    for i in there if node.clients[i] in s.unsure})
     await deal(node, d, session, there, round_)
 
 

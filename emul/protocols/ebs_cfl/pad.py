@@ -116,8 +116,7 @@ async def dealer(node: Node, d: Masking) -> None:
             there = await node.recv(Participants, node.server, timeout_s=d.dealer_timeout_s,
                                     accept=lambda m: ascending("clients", m.clients, range(shape.clients)))
             seeds = {i: seed_bytes(node.seed, "ebs_cfl", "pad", i, int(round_)) for i in there.clients.tolist()}
-            for i, seed in seeds.items():
-                node.send(node.clients[i], PadKey(np.frombuffer(seed, np.uint8)))
+            node.send_each({node.clients[i]: PadKey(np.frombuffer(seed, np.uint8)) for i, seed in seeds.items()})
             asked = await node.recv(Products, node.server, accept=partial(_sound, there=there.clients.tolist()))
             if len(asked.clients) < d.least(len(there.clients)):
                 node.send(node.server, NotHeld())

@@ -96,9 +96,11 @@ async def gathered(node: Node, s: Settings, U0: list[int], edges: Edges, opening
     node.broadcast(U0, opening)
     advertised = await node.gather(AdvertiseKey, U0, timeout_s=s.stage_deadline_s, accept=fresh_key())
     U1 = sets["U1"] = closed("keys", advertised, len(U0), 2)
+    rosters = {}
     for i, near in neighbours(within(edges, U1), U1).items():
         keys = [advertised[j].key for j in near]
-        node.send(i, Roster(ids_of(near), np.stack(keys) if keys else np.zeros((0, KEY_BYTES), np.uint8)))
+        rosters[i] = Roster(ids_of(near), np.stack(keys) if keys else np.zeros((0, KEY_BYTES), np.uint8))
+    node.send_each(rosters)
     dtype = _WORDS[s.ring_bits] if s.masks == "ring" else np.dtype(s.dtype)
 
     def accept(message: Blocks) -> None:
@@ -132,8 +134,7 @@ async def summed(node: Node, s: Settings, got: Mapping[int, Blocks], loose: list
     seeds: dict[int, dict[int, bytes]] = {}
     if s.repair == "seeds":
         asked = {i: [b for a, b in loose if a == i] for i in got}
-        for i, gone in asked.items():
-            node.send(i, Dropped(ids_of(gone)))
+        node.send_each({i: Dropped(ids_of(gone)) for i, gone in asked.items()})
         seeds = await answers(node, s, {i: gone for i, gone in asked.items() if gone})
     return await node.compute("aggregate", unmasked_sum, got, seeds, s, sigma_delta, d, f,
                               work=(len(got) + len(loose)) * next(iter(got.values())).values.size)

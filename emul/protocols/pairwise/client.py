@@ -88,8 +88,7 @@ async def exchange_shares(node: Node, rules: Rules, hand: Hand) -> tuple[list[in
     and are looked at when they are needed."""
     i = node.id
     if rules.route == "direct":
-        for j, box in hand.boxes.items():
-            node.send(j, Shares(box))
+        node.send_each({j: Shares(box) for j, box in hand.boxes.items()})
         node.send(node.server, Shared())
         U2 = (await node.recv(Sharers, node.server, timeout_s=rules.patience_s)).ids.tolist()
         require_sharers(i, U2, hand.peers, rules.t)

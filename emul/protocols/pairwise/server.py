@@ -125,8 +125,7 @@ async def exchanged_shares(node: Node, rules: Rules, A: Closed, U1: list[int], s
     neighbourhoods("shares", node, A, U2, len(U1), rules.t)
     bundles = {i: bundles[i] for i in U2}
     forwarded = await node.compute("forward", forwarded_bundles, bundles, A, work=sum(len(A[i]) for i in U2))
-    for i, bundle in forwarded.items():
-        node.send(i, bundle)
+    node.send_each(forwarded)
     return U2
 
 

@@ -58,8 +58,7 @@ async def dealer(node: Node, design: Design) -> None:
             if design.keys == "dealer":
                 keys = await node.compute("deal", all_keys, A, s.root, round_, deal.dimension,
                                           work=A.shape[1] * deal.dimension)
-                for k, key in zip(clients, keys, strict=True):
-                    node.send(k, Key(key))
+                node.send_each({k: Key(key) for k, key in zip(clients, keys, strict=True)})
             else:
                 await send_seeds(node, design, s, clients, A)
 
@@ -68,10 +67,12 @@ async def send_seeds(node: Node, design: Design, s: DealerState, clients: list[i
     """Seeds to whoever has not said that it has them."""
     if s.unsure:
         s.unsure -= (await node.gather(SeedsHeld, s.unsure, timeout_s=0)).keys()
+    messages = {}
     for k in sorted(s.unsure):
         seeds = [s.root] if design.keys == "common_seed" else [
             mask_seed(s.root, component) for component in np.flatnonzero(A[clients.index(k)]).tolist()]
-        node.send(k, Seeds(np.frombuffer(b"".join(seeds), np.uint8).reshape(-1, KEY_BYTES)))
+        messages[k] = Seeds(np.frombuffer(b"".join(seeds), np.uint8).reshape(-1, KEY_BYTES))
+    node.send_each(messages)
 
 
 def all_keys(A: np.ndarray, root: bytes, round_: int, d: int) -> list[Vector]:
