@@ -32,6 +32,9 @@ PROBES = {
     "phold_2_half": "from benchmarks.bench_kernel import run_probe; run_probe(1_000, 2, 'half')",
     "large_1": "from benchmarks.bench_kernel import run_probe; run_probe(10_000, 1)",
     "large_2": "from benchmarks.bench_kernel import run_probe; run_probe(10_000, 2)",
+    "all_to_all_0": "from benchmarks.bench_bulk import against_probe; against_probe(0)",
+    "all_to_all_1": "from benchmarks.bench_bulk import against_probe; against_probe(1)",
+    "all_to_all_2": "from benchmarks.bench_bulk import against_probe; against_probe(2)",
     "round": "from benchmarks.bench_rounds import against_probe; against_probe()",
     "memory": "from benchmarks.bench_memory import against_probe; against_probe()",
 }

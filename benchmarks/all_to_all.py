@@ -20,6 +20,7 @@ MESSAGES = (Box,)
 @dataclass(frozen=True)
 class Params:
     nbytes: int = 64
+    bulk: bool = True                   # by `send_each`; else one by one
 
 
 async def peer(node: Node, p: Params) -> None:
@@ -28,7 +29,11 @@ async def peer(node: Node, p: Params) -> None:
         with round_:
             boxes = np.zeros((len(others), p.nbytes), np.uint8)
             boxes[:, 0] = round_
-            node.send_each({j: Box(boxes[k]) for k, j in enumerate(others)})
+            if p.bulk:
+                node.send_each({j: Box(boxes[k]) for k, j in enumerate(others)})
+            else:
+                for k, j in enumerate(others):
+                    node.send(j, Box(boxes[k]))
             got = await node.gather(Box, others)
             node.report(boxes=len(got))
 

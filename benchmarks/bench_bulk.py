@@ -6,7 +6,9 @@ an open pool, from set-up until `messages.parquet` is written; the first round m
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
+from dataclasses import asdict
 from statistics import median
 
 from benchmarks import all_to_all
@@ -15,25 +17,37 @@ from benchmarks.common import Figure, Options, main
 from emul.engine import Wiring, pool_of
 from emul.kernel import Plan, StopRule
 from emul.network import LinkRule, OutageSpec, TopologySpec, build
+from emul.roles import Node
 from emul.workers.core import Setup
 
 NODES, ROUNDS = 300, 4
 
 
-def wiring(nodes: int, rounds: int, workers: int, per: str = "message") -> Wiring:
+def wiring(nodes: int, rounds: int, workers: int, bulk: bool = True) -> Wiring:
     network = build(TopologySpec(generator="complete", peers=nodes),
                     [LinkRule("*", latency_ns=20_000_000, bandwidth_bps=1_000_000_000,
-                              outage=OutageSpec(model="bernoulli", p=1e-3, per=per))], SEED)
+                              outage=OutageSpec(model="bernoulli", p=1e-3, per="message"))], SEED)
     vertices = network.roles["peer"]
     names = [network.names[v] for v in vertices]
     worker_of = [node % max(1, workers) for node in range(nodes)]
     plan = Plan(names, ["peer"] * nodes, vertices, worker_of, list(range(nodes)), StopRule(rounds=rounds))
-    params = all_to_all.Params()
-    setups = [Setup(worker=w, scheme="all_to_all", plugins=[all_to_all.__name__], params={"nbytes": params.nbytes},
+    params = all_to_all.Params(bulk=bulk)
+    setups = [Setup(worker=w, scheme="all_to_all", plugins=[all_to_all.__name__], params=asdict(params),
                     seed=SEED, names=names, roles={"peer": list(range(nodes))}, speeds=[1.0] * nodes,
                     workers=worker_of, behaviours={}, task=None, cost_mode="zero", profile={}, recorded={})
               for w in range(max(1, workers))]
     return Wiring("all_to_all", "all_to_all", (), all_to_all, params, network, plan, setups, [])
+
+
+def against_probe(workers: int) -> None:
+    """Seconds a message, for `benchmarks.against`: one by one where `emul` sends nothing in bulk."""
+    sends_each = hasattr(Node, "send_each")
+    with pool_of(workers) as pool:
+        measure(wiring(10, 1, workers, sends_each), pool)
+        found = measure(wiring(NODES, ROUNDS, workers, sends_each), pool)
+    sent = ROUNDS * NODES * (NODES - 1)
+    print(json.dumps({"us a message": 1e6 * (found.run_s + found.tables_s) / sent,
+                      "us a message, CPU of the coordinator": 1e6 * found.cpu_s / sent}))
 
 
 def bulk(options: Options) -> Iterable[Figure]:

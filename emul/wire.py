@@ -440,7 +440,7 @@ def _as_before(encoded: Encoded, types: Mapping[str, type[Message]]) -> Message 
     try:
         if len(arrays) == 1:                    # most of them
             (dtype, shape, size), buffer = arrays[0], buffers[0]
-            return plan.cls(np.ndarray(shape, dtype, buffer)) if buffer.nbytes == size else None
+            return plan.cls(*[np.ndarray(shape, dtype, buffer)]) if buffer.nbytes == size else None
     except Exception:               # it refuses its fields
         return None
     if [buffer.nbytes for buffer in buffers] != [size for *_, size in arrays]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sys import intern
+from typing import TypeAlias
 
 from emul.base import rows
 from emul.kernel.calendar import FAR, LAND, NETWORK
@@ -13,26 +14,36 @@ from emul.network import HERE
 from emul.roles.events import SendEach
 from emul.wire import ENVELOPE_BYTES
 
+Way: TypeAlias = tuple[tuple[int, ...], Pipe]
+
 
 def send_each(kernel: Kernel, node: KNode, action: SendEach) -> None:
     """A copy of its own for each target. Journal, times and fates are those of single sends in this order."""
-    nodes, ways = kernel.nodes, node.ways
-    found = []
-    for target in action.to:
+    ways = None if node.away or node.charge is not None else _direct(kernel, node, action.to)
+    if ways is not None:
+        kernel.held.extend(_carry(kernel, node, action, ways))
+        return
+    for place in range(len(action.to)):
+        send(kernel, node, action.singly(place))
+
+
+def _direct(kernel: Kernel, node: KNode, targets: list[int]) -> list[Way] | None:
+    """Route and first link to each; None: some are no links that say at once what becomes of a message."""
+    ways, found = node.ways, []
+    for target in targets:
         way = ways.get(target)
         if way is None:
             if not ways:
                 ways = node.ways = {}
-            way = ways[target] = way_to(kernel, node, nodes[target])
-        found.append(way)
-    if node.away or node.charge is not None or not all(pipe is not None and pipe.direct for _, pipe in found):
-        for place in range(len(action.to)):
-            send(kernel, node, action.singly(place))
-        return
-    kernel.held.extend(_carry(kernel, node, action, found))
+            way = ways[target] = way_to(kernel, node, kernel.nodes[target])
+        path, pipe = way
+        if pipe is None or not pipe.direct:
+            return None
+        found.append((path, pipe))
+    return found
 
 
-def _carry(kernel: Kernel, node: KNode, action: SendEach, ways: list[tuple[tuple[int, ...], Pipe]]) -> list[rows.Row]:
+def _carry(kernel: Kernel, node: KNode, action: SendEach, ways: list[Way]) -> list[rows.Row]:
     """Put each onto the first link of its way, which says at once what becomes of it. Their rows in the journal."""
     time, source, home, seq, round_ = node.time, node.id, node.worker, action.first, action.round
     kind, declared, reasons, frames = intern(action.kind), action.declared, action.reasons, action.frames

@@ -67,7 +67,7 @@ def settle(nodes: Sequence[KNode], network: Network, node: KNode, source: int, t
 
 
 def still_there(source: KNode, round_: int) -> bool:
-    """Whether nothing that `source` has done can have settled a fate of this round; 0: outside rounds. Nearly always."""
+    """Whether nothing that `source` has done can have settled a fate of a round; 0: outside rounds. Nearly always."""
     return (source.finished_at is None and not source.downs and not source.abstained
             and (not round_ or (source.left < round_ and not source.implied
                                 and (source.round >= round_ or not source.leaders))))

@@ -343,8 +343,8 @@ def _fuse_open(kernel: Kernel, node: KNode) -> None:
 
 
 _ACT: dict[type, Callable[[Kernel, KNode, Any], None]] = {
-    Send: send, SendEach: send_each, Wait: wait, NextRound: next_round, LeaveRound: leave_round, Abstain: abstain, Compute: _compute,
-    Report: report, Finish: finish, Reject: reject}
+    Send: send, SendEach: send_each, Wait: wait, NextRound: next_round, LeaveRound: leave_round, Abstain: abstain,
+    Compute: _compute, Report: report, Finish: finish, Reject: reject}
 
 
 def _copy_key(left: tuple[Copy, bool, Tail, int, Pipe | None]) -> tuple[int, int]:

@@ -181,7 +181,7 @@ class Reject(Struct, array_like=True, tag=8, gc=False):
 
 
 class SendEach(Struct, array_like=True, tag=9, gc=False):
-    """A message of its own, all of one type, to each of `to`: what as many `Send` say, numbered first, first + 1, ..."""
+    """A message of its own, all of one type, to each of `to`: what as many `Send` say, numbered from `first` on."""
 
     to: list[int]
     kind: str

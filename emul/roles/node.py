@@ -334,8 +334,8 @@ class Node:
     def send_each(self, messages: Mapping[int, Message]) -> None:
         """Send to each of many nodes a message of its own: {target: message}, in this order.
 
-        The same as a `send` to each, at a part of the price where they are many, as shares of secrets are. A message that
-        is given for several targets is encoded once. Raises as `send` does; then nothing has been sent.
+        The same as a `send` to each, at a part of the price where they are many, as shares of secrets are. A message
+        that is given for several targets is encoded once. Raises as `send` does; then nothing has been sent.
         """
         if messages:
             self._send_each(messages)
