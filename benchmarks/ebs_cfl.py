@@ -26,8 +26,9 @@ from emul.study.impact import Impact, attacked, impacts, mean, until
 Row = Mapping[str, str]
 ORDER = ("no attack", "label_flip", "krum_attack", "trim_attack", "scaling", "adaptive", "sine")    # of columns
 # of rows, each with its colour in every figure
-SCHEMES = {"fedavg": "#4c78a8", "median": "#b279a2", "krum": "#9d755d", "fltrust": "#f58518", "ifca": "#e45756",
-           "rfca": "#72b7b2", "rfca_least": "#eeca3b", "rfca_refresh": "#54a24b", "ebs_cfl": "#000000"}
+SCHEMES = {"fedavg": "#4c78a8", "median": "#b279a2", "trimmed_mean": "#ff9da6", "krum": "#9d755d", "fltrust": "#f58518",
+           "ifca": "#e45756", "rfca": "#72b7b2", "rfca_least": "#eeca3b", "rfca_refresh": "#54a24b",
+           "ebs_cfl": "#000000"}
 SHORT = {"backdoor": "scaling", "adaptive": "adaptive"}
 ROUNDS = 100                            # of the page
 
