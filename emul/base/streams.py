@@ -24,12 +24,11 @@ Name = str | int
 
 
 def _digest(seed: int, purpose: str, names: tuple[Name, ...], size: int) -> bytes:
-    h = blake2b(digest_size=size)
+    parts = []
     for part in (seed, purpose, *names):
         text = f"{'i' if isinstance(part, int) else 's'}{part}".encode()
-        h.update(len(text).to_bytes(4, "little"))     # lengths, so that ("ab", "c") differs from ("a", "bc")
-        h.update(text)
-    return h.digest()
+        parts += len(text).to_bytes(4, "little"), text      # lengths, so that ("ab", "c") differs from ("a", "bc")
+    return blake2b(b"".join(parts), digest_size=size).digest()
 
 
 def key64(seed: int, purpose: str, *names: Name) -> int:

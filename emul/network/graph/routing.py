@@ -4,7 +4,8 @@ The lowest ids are those of the vertex before each, from the target back. One Di
 the targets that are asked for, and resumed for a farther one. What makes 100,000 vertices cheap:
 
     dead ends       a vertex with one link in (out) is no target (source) of a search: its only neighbour is
-    neighbours      where a link leads straight to the target, only what is nearer than it is searched, nothing is kept
+    neighbours      where a link leads straight to the target, only what is nearer than it is searched, for all links
+                    out of a vertex at once; kept is to which of them others lead sooner
     common targets  whom many talk to gets a tree of the ways *to* it: one search, and a walk along it a source
 
 Latencies are those that the topology and the rules give: a fault that changes a latency during the run does not move
@@ -21,6 +22,7 @@ Links = Callable[[int], Mapping[int, int]]
 
 _NONE, _MANY = -1, -2
 _SELDOM = 32                        # questions for ways from or to neighbours, before a vertex gets a tree
+_FEW = 64                           # links out of a vertex that are looked at together
 
 
 class ShortestPaths:
@@ -30,13 +32,15 @@ class ShortestPaths:
         self._vertices = vertices
         self._neighbours = neighbours
         self._latency_ns = latency_ns
-        self._out: dict[int, dict[int, int]] = {}               # vertex -> neighbour -> latency
+        self._out: dict[int, dict[int, int]] = {}               # vertex -> neighbour -> latency, the nearest first
         self._in: dict[int, dict[int, int]] | None = None       # the same of the links into a vertex
         self._least: dict[int, int] | None = None               # vertex -> least latency of the links into it
         self._trees: dict[int, _Tree] = {}                      # ways from a vertex
         self._backs: dict[int, _Tree] = {}                      # ways to it
         self._found: dict[tuple[int, int], tuple[int, ...]] = {}    # routes along those
         self._sole: tuple[list[int], list[int]] | None = None   # the only neighbour that a link leads from, and to
+        self._straight = bytearray(vertices)                    # whether its links have been looked at together
+        self._detours: dict[int, set[int]] = {}                 # vertex -> neighbours that its link is not the way to
         self._seldom = _SELDOM
         self._asked_from = [0] * vertices                       # how often it was asked for what no tree tells
         self._asked_to = [0] * vertices
@@ -46,6 +50,8 @@ class ShortestPaths:
         first, last, beside = self._ends(u, v)
         if first == last:
             return beside
+        if self._is_straight(first, last):
+            return beside + self._links(first)[last]
         tree, back = self._tree(first, last)
         label = tree.reached[first if back else last] if self._reached(tree, first, last, back) else None
         return None if label is None else beside + label[0]
@@ -53,8 +59,8 @@ class ShortestPaths:
     def route(self, u: int, v: int) -> tuple[int, ...] | None:
         """The vertices from u to v, both included; None where v cannot be reached."""
         first, last, _ = self._ends(u, v)
-        between: tuple[int, ...] | None = (first,)
-        if first != last:
+        between: tuple[int, ...] | None = (first,) if first == last else (first, last)
+        if first != last and not self._is_straight(first, last):
             between = self._found.get((first, last)) or self._between(first, last)
         if between is None:
             return None
@@ -79,6 +85,42 @@ class ShortestPaths:
                     out_of[u] = v if out_of[u] == _NONE else _MANY
             self._sole = into, out_of
         return self._sole
+
+    # --- straight on ----------------------------------------------------------------------------------------------
+
+    def _is_straight(self, source: int, target: int) -> bool:
+        """Whether the link between the two is the route; False: it is not, or there is none, or too many to look at."""
+        links = self._links(source)
+        if target not in links or len(links) > _FEW:
+            return False
+        if not self._straight[source]:
+            self._straight[source] = True
+            found = self._sooner(source, links)
+            if found:
+                self._detours[source] = found
+        return target not in self._detours.get(source, ())
+
+    def _sooner(self, source: int, links: dict[int, int]) -> set[int]:
+        """To which of its neighbours other ways lead sooner. What is further than the last vertex before one need not
+        be searched; of two ways that take as long a link is the one with fewer hops."""
+        bound = max(along - self._least_in(target) for target, along in links.items())
+        longest = max(links.values())
+        found, nearest, heap = set(), {source: 0}, [(0, source)]
+        while heap:
+            latency, u = heappop(heap)
+            if latency > nearest[u]:
+                continue
+            for v, along in self._links(u).items():
+                total = latency + along
+                if total >= longest:                # and so are the others
+                    break
+                if total < nearest.get(v, longest):
+                    nearest[v] = total
+                    if total < links.get(v, 0):
+                        found.add(v)
+                    if total < bound:
+                        heappush(heap, (total, v))
+        return found
 
     # --- searches -------------------------------------------------------------------------------------------------
 
@@ -147,11 +189,11 @@ class ShortestPaths:
     def _adjacent(self, source: int, target: int, along: int) -> _Tree:
         """A link leads straight there: only what comes to the target's nearest neighbours sooner needs a search."""
         tree = _Tree(source)
-        nearest = min(self._links(source).values())
+        nearest = next(iter(self._links(source).values()))
         if along > nearest:
             least = self._least_in(target)
             if along > nearest + least:
-                self._grow(tree, target, self._links, along - least)
+                self._search(tree, target, along - least)
         if target not in tree.before:
             tree.before |= {source: source, target: source}
             tree.reached[target] = along, 1
@@ -167,11 +209,32 @@ class ShortestPaths:
                         self._least[v] = along
         return self._least[target]
 
-    def _grow(self, tree: _Tree, target: int, links: Links, bound: int | None = None) -> None:
-        """Go on until `target` is final. Dijkstra reaches vertices in the order of their labels.
+    def _search(self, tree: _Tree, target: int, bound: int) -> None:
+        """As `_grow` of ways from a vertex, but what is no nearer than `bound` is left out: it is on no better route."""
+        before, reached, heap = tree.before, tree.reached, tree.heap
+        while heap:
+            latency, hops, u, previous = heappop(heap)
+            if u in before:
+                continue
+            before[u] = previous
+            if u == target:
+                return
+            links, room = self._links(u), bound - latency
+            for v, along in links.items():
+                if along >= room:                   # and so are the others
+                    break
+                label = (latency + along, hops + 1)
+                if v not in before and (v not in reached or label <= reached[v]):
+                    reached[v] = label
+                    heappush(heap, (*label, v, u))
+            if target in links:                     # however far that is
+                label = (latency + links[target], hops + 1)
+                if label <= reached.get(target, label):
+                    reached[target] = label
+                    heappush(heap, (*label, target, u))
 
-        bound: leave out what is no nearer than this, but for the target: it is on no better route.
-        """
+    def _grow(self, tree: _Tree, target: int, links: Links) -> None:
+        """Go on until `target` is final. Dijkstra reaches vertices in the order of their labels."""
         before, reached, heap = tree.before, tree.reached, tree.heap
         if target in before:
             return
@@ -182,8 +245,6 @@ class ShortestPaths:
             before[u] = previous
             for v, along in links(u).items():
                 label = (latency + along, hops + 1)
-                if bound is not None and label[0] >= bound and v != target:
-                    continue
                 if v not in before and (v not in reached or label <= reached[v]):
                     reached[v] = label
                     heappush(heap, (*label, v, u))
@@ -193,7 +254,8 @@ class ShortestPaths:
     def _links(self, u: int) -> dict[int, int]:
         links = self._out.get(u)
         if links is None:
-            links = self._out[u] = {v: self._latency_ns(u, v) for v in self._neighbours(u)}
+            found = [(self._latency_ns(u, v), v) for v in self._neighbours(u)]
+            links = self._out[u] = {v: along for along, v in sorted(found)}
         return links
 
     def _links_into(self, v: int) -> dict[int, int]:
