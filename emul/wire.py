@@ -531,36 +531,57 @@ def from_frames(frames: Sequence[bytes | memoryview]) -> Encoded:
     return Encoded(bytes(header), _arena([memoryview(b) for b in buffers]))
 
 
-def decode(encoded: Encoded, types: Mapping[str, type[Message]]) -> Message:
-    """The message in `encoded`; its arrays are read-only views. Raises WireError if the frames do not fit `types`."""
-    before = _as_before(encoded, types)
-    if before is not None:
-        return before
-    buffers = encoded.buffers
-    used: list[int] = []                # 0, 1, 2, ...: arrays come in the order of their buffers
-    hashes: dict[int, tuple[int, int]] = {}     # of big integers: the first one with it, and how many others
+class _Decoding:
+    """Reads headers: finds the arrays of one message, and its big integers, while its header is read."""
 
-    def ext(code: int, data: memoryview) -> Any:
+    def __init__(self) -> None:
+        self._buffers: list[memoryview] = []
+        self._used: list[int] = []          # 0, 1, 2, ...: arrays come in the order of their buffers
+        self._hashes: dict[int, tuple[int, int]] = {}       # of big integers: the first with it, and how many others
+        self._decoder = msgspec.msgpack.Decoder(ext_hook=self._hook)
+
+    def values(self, encoded: Encoded) -> tuple[Any, int]:
+        """What the header holds, and how many buffers it uses."""
+        self._buffers = encoded.buffers
+        if self._used:
+            self._used = []
+        if self._hashes:
+            self._hashes = {}
+        try:
+            return self._decoder.decode(encoded.header), len(self._used)
+        finally:
+            self._buffers = []              # a message must not be kept by its last reader
+
+    def _hook(self, code: int, data: memoryview) -> Any:
         if code == _EXT_INT:
             number = int.from_bytes(data, "little", signed=True)
-            twin, collisions = hashes.setdefault(hash(number), (number, 0))
+            twin, collisions = self._hashes.setdefault(hash(number), (number, 0))
             if twin != number:
                 if collisions >= MAX_COLLISIONS:
                     raise WireError("big integers of one hash: a dictionary of them would take for ever")
-                hashes[hash(number)] = twin, collisions + 1
+                self._hashes[hash(number)] = twin, collisions + 1
             return number
         if code in (_EXT_ARRAY, _EXT_TENSOR):
-            array = _view(data, buffers, used)
+            array = _view(data, self._buffers, self._used)
             if code == _EXT_ARRAY:
                 return array
             import torch
             return torch.tensor(array)      # torch knows no read-only tensors, so this one is private; it is aligned
         raise WireError(f"unknown extension {code} in a header")
 
+
+_decoding = _Decoding()
+
+
+def decode(encoded: Encoded, types: Mapping[str, type[Message]]) -> Message:
+    """The message in `encoded`; its arrays are read-only views. Raises WireError if the frames do not fit `types`."""
+    before = _as_before(encoded, types)
+    if before is not None:
+        return before
     try:
         if len(encoded.header) > MAX_VALUES:
             _count_values(encoded.header)
-        values = msgspec.msgpack.decode(encoded.header, ext_hook=ext)
+        values, used = _decoding.values(encoded)
     except WireError:
         raise
     except (msgspec.MsgspecError, ValueError, RecursionError, TypeError, MemoryError) as e:
@@ -570,8 +591,8 @@ def decode(encoded: Encoded, types: Mapping[str, type[Message]]) -> Message:
     cls = types.get(values[0])
     if cls is None:
         raise WireError(f"unknown message type {values[0][:80]!r}; known here: {', '.join(types)}")
-    if len(used) != len(buffers):
-        raise WireError(f"{cls.__name__}: the header uses {len(used)} buffers, {len(buffers)} came")
+    if used != len(encoded.buffers):
+        raise WireError(f"{cls.__name__}: the header uses {used} buffers, {len(encoded.buffers)} came")
     plan = _plan(cls)
     if len(values) - 1 != len(plan.names):
         raise WireError(f"{cls.__name__} has {len(plan.names)} fields, {len(values) - 1} came")

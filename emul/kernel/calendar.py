@@ -13,7 +13,6 @@ from operator import itemgetter
 from typing import Any, TypeAlias
 
 from simpy import Environment
-from simpy.core import Infinity
 from simpy.events import Event
 
 from emul.base.errors import DuplicateKey
@@ -35,6 +34,7 @@ class Calendar:
 
     def __init__(self) -> None:
         self._env = Environment(0)
+        self._queue = self._env._queue      # SimPy's heap: whoever wants the earliest time need only look at its head
         self._buckets: dict[int, list[Entry]] = {}
         # One triggered event stands for every bucket: what happens at a time is in the bucket, not in the event.
         self._tick = Event(self._env)
@@ -54,31 +54,27 @@ class Calendar:
     @property
     def next_time(self) -> int | None:
         """The earliest time with an entry, or None."""
-        time = self._env.peek()
-        return None if time == Infinity else int(time)
+        queue = self._queue
+        return queue[0][0] if queue else None       # type: ignore[return-value]
 
     def take_step(self, time: int) -> list[Entry]:
         """Take the next step, at `time` = `next_time`, off the calendar, in its order. Raises DuplicateKey."""
-        bucket = self._buckets[time]
+        bucket = self._buckets.pop(time)
+        self._env.step()
+        self._tick.callbacks = []       # SimPy takes an event's callbacks when it happens; this one happens again
         if len(bucket) == 1:
-            self._drop(time)
             return bucket
         kind = min(entry[0] for entry in bucket)
         step = [entry for entry in bucket if entry[0] == kind]
-        if len(step) == len(bucket):
-            self._drop(time)
-        else:
-            self._buckets[time] = [entry for entry in bucket if entry[0] != kind]
+        if len(step) < len(bucket):
+            for entry in bucket:
+                if entry[0] != kind:
+                    self.add(time, entry)
         step.sort(key=_key)
         for a, b in pairwise(step):
             if a[1] == b[1] and a[2] == b[2]:
                 raise DuplicateKey(f"two events at {time} ns with the key (kind, node, seq) = {a[:3]}")
         return step
-
-    def _drop(self, time: int) -> None:
-        del self._buckets[time]
-        self._env.step()
-        self._tick.callbacks = []       # SimPy takes an event's callbacks when it happens; this one happens again
 
 
 _key = itemgetter(1, 2)             # of one step: all its entries are of one kind

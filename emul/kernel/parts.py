@@ -175,8 +175,10 @@ class Payload:
         self.home = home                        # the worker of the sender
         self.reason = reason                    # why its copies will be rejected; "": they will not
         self.frames = frames                    # of a lone copy, which travel with its event: none lie anywhere
-        self.here = 0                           # copies that may still be read in that worker
         self.undecided = 0                      # copies for other workers whose delivery is not decided
+        if frames is not None:
+            return                              # nothing of the rest is asked for
+        self.here = 0                           # copies that may still be read in that worker
         self.other = -1                         # the first other worker that is sent to: most messages have only one
         self.other_left = 0                     # copies that may still be read there
         self.other_has = False                  # whether the frames are there, or on their way

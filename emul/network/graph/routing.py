@@ -210,7 +210,7 @@ class ShortestPaths:
         return self._least[target]
 
     def _search(self, tree: _Tree, target: int, bound: int) -> None:
-        """As `_grow` of ways from a vertex, but what is no nearer than `bound` is left out: it is on no better route."""
+        """As `_grow` of ways from a vertex, without what is no nearer than `bound`: it is on no better route."""
         before, reached, heap = tree.before, tree.reached, tree.heap
         while heap:
             latency, hops, u, previous = heappop(heap)
