@@ -24,7 +24,7 @@ Name = str | int
 
 
 def _digest(seed: int, purpose: str, names: tuple[Name, ...], size: int) -> bytes:
-    parts = []
+    parts: list[bytes] = []
     for part in (seed, purpose, *names):
         text = f"{'i' if isinstance(part, int) else 's'}{part}".encode()
         parts += len(text).to_bytes(4, "little"), text      # lengths, so that ("ab", "c") differs from ("a", "bc")
