@@ -65,6 +65,7 @@ CASES: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
     "shortcut of option A": (conv(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), Block(4, 6, "A"), Block(6, 6, "identity"),
                                   nn.AdaptiveAvgPool2d(1), features=6), (1, 8, 8)),
     "digits_residual": (residual.digits_residual((1, 8, 8), 10), (1, 8, 8)),
+    "mnist_residual": (residual.mnist_residual((1, 28, 28), 10), (1, 28, 28)),
     "batch norm": (conv(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), Block(4, 6, "A", norm=True),
                         nn.AdaptiveAvgPool2d(1), features=6), (1, 8, 8)),
     "instance norm": (conv(nn.Conv2d(1, 4, 3, padding=1), nn.InstanceNorm2d(4, affine=True), nn.ReLU(),
