@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -22,14 +22,12 @@ from typing import Any
 from benchmarks.common import ROOT
 from benchmarks.document import replaced
 from benchmarks.ebs_cfl import read
+from benchmarks.finished import Row, Setting, markdown, of, run, setting_of
 from emul.study.impact import attacked
 
 HOME = ROOT / "docs" / "reproductions"
 PAGE, FIGURE = HOME / "ppfpl.md", HOME / "figures" / "ppfpl-curves.png"
 TABLE, COSTS = HOME / "data" / "ppfpl_done.csv", HOME / "data" / "ppfpl_costs.csv"
-
-Row = Mapping[str, str]
-Setting = tuple[str, Mapping[str, Any]]      # scenario, values of its grid
 
 AVG, SHARE = "task.partition.class_space.avg", "attacks[0].nodes.fraction"
 LAMBDA, CLIENTS = "schemes.ppfpl.lambda", "topology.clients"
@@ -48,16 +46,6 @@ SECOND = {"mean": (96.10, 94.54), "chi_0": (97.20, 96.75), "chi_0.2": (97.55, 96
 THIRD = {"ppfpl": (0.62, 0.40), "pbfl": (1.72, 1.35), "shieldfl": (1.42, 1.19)}     # encrypt, decrypt, s
 
 
-def of(rows: Iterable[Row], setting: Setting, scheme: str) -> list[Row]:
-    """The cells of a scheme there, by seed."""
-    found = [row for row in rows if row["scheme"] == scheme and _setting(row) == setting]
-    return sorted(found, key=lambda row: int(row["seed"]))
-
-
-def _setting(row: Row) -> Setting:
-    return row["scenario"], json.loads(row["values"] or "{}")
-
-
 # --- cells of tables --------------------------------------------------------------------------------------------------
 
 def accuracy(cells: Sequence[Row], printed: float | None = None, name: str = "best_five") -> str:
@@ -73,11 +61,6 @@ def told(cells: Sequence[Row], name: str) -> float | None:
     """Mean over the seeds of what nodes have told, itself a mean over the rounds; None: they did not."""
     values = [found[name] for row in cells if name in (found := json.loads(row["means"]))]
     return mean(values) if values else None
-
-
-def _markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    shown = [f"| {' | '.join(line)} |" for line in lines]
-    return "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *shown])
 
 
 def _plain(value: float) -> str:
@@ -98,12 +81,12 @@ def trained(rows: Sequence[Row]) -> str:
         return [f"`{scheme}`", *(accuracy(of(rows, where, scheme), value)
                                  for where, value in zip(FIRST.values(), printed, strict=True))]
 
-    return _markdown(["scheme", *FIRST], (line(scheme) for scheme in ("local", "fedavg", *PRINTED)))
+    return markdown(["scheme", *FIRST], (line(scheme) for scheme in ("local", "fedavg", *PRINTED)))
 
 
 def received(rows: Sequence[Row]) -> str:
     """The same of what the clients had received."""
-    return _markdown(["scheme", *FIRST], (
+    return markdown(["scheme", *FIRST], (
         [f"`{scheme}`", *(accuracy(of(rows, where, scheme), name="best_five_received") for where in FIRST.values())]
         for scheme in ("fedavg", *PRINTED) if scheme != "ppfpl"))
 
@@ -123,7 +106,7 @@ def counted(rows: Sequence[Row]) -> str:
                 lines.append([title, f"`{scheme}`", *(_number(told(cells, name), form) for name, form in forms.items()),
                               _number(None if weight is None else 100 * weight, ".1f"),
                               *(_number(told(cells, name), ".3f") for name in cosines)])
-    return _markdown(head, lines)
+    return markdown(head, lines)
 
 
 def thresholds(rows: Sequence[Row]) -> str:
@@ -134,7 +117,7 @@ def thresholds(rows: Sequence[Row]) -> str:
     for label, printed in SECOND.items():
         cells = [of(rows, ("ppfpl-mnist-chi", {SHARE: share}), label) for share in SHARES]
         lines.append([f"`{label}`", *map(accuracy, cells, printed), *map(_rejected, cells)])
-    return _markdown(head, lines)
+    return markdown(head, lines)
 
 
 def _rejected(cells: Sequence[Row]) -> str:
@@ -158,7 +141,7 @@ def digits(rows: Sequence[Row]) -> str:
             lines.append([f"`{scheme}`", accuracy(cells), accuracy(cells, name="best_five_received").replace("-", ""),
                           " of ".join(_number(value, ".1f") for value in kept if value is not None),
                           _number(None if share is None else 100 * share, ".1f"), f"{sent:.3g}"])
-    return _markdown(["scheme", "trained", "received", "attackers kept", "their weight, %", "MB a round"], lines)
+    return markdown(["scheme", "trained", "received", "attackers kept", "their weight, %", "MB a round"], lines)
 
 
 def digits_attacks(rows: Sequence[Row]) -> str:
@@ -166,8 +149,8 @@ def digits_attacks(rows: Sequence[Row]) -> str:
     def where(kind: str) -> list[Row]:
         found = [row for row in rows if row["scenario"] == "ppfpl-digits"]
         if kind == "features":
-            return [row for row in found if not _setting(row)[1]]
-        found = [row for row in found if list(_setting(row)[1]) == ["attacks"]]
+            return [row for row in found if not setting_of(row)[1]]
+        found = [row for row in found if list(setting_of(row)[1]) == ["attacks"]]
         return [row for row in found if bool(attacked(row)) == (kind == "labels")]
 
     def line(scheme: str) -> list[str]:
@@ -176,7 +159,7 @@ def digits_attacks(rows: Sequence[Row]) -> str:
                 *(accuracy(own, name="best_five_received").replace("-", "") for own in cells)]
 
     kinds = ("none", "features", "labels")
-    return _markdown(["scheme", *kinds, *(f"received: {kind}" for kind in kinds)],
+    return markdown(["scheme", *kinds, *(f"received: {kind}" for kind in kinds)],
                      (line(scheme) for scheme in ("local", "ppfpl", "X", "fedavg", "krum")))
 
 
@@ -186,32 +169,15 @@ def digits_lambda(rows: Sequence[Row]) -> str:
     lines = [[f"lambda {value:g}", *(accuracy(of(rows, ("ppfpl-digits", {LAMBDA: value, SHARE: share}), "ppfpl"))
                                      for share in shares)] for value in (0.01, 0.1, 1)]
     lines += [["`local`", *(accuracy(of(rows, ("ppfpl-digits", {SHARE: share}), "local")) for share in shares)]]
-    return _markdown(["", *(f"{100 * share:.0f} %" for share in shares)], lines)
+    return markdown(["", *(f"{100 * share:.0f} %" for share in shares)], lines)
 
 
 def digits_clients(rows: Sequence[Row]) -> str:
     """A figure of the paper on digits: the number of clients."""
     numbers = (20, 30, 40)
-    return _markdown(["scheme", *(f"{n} clients" for n in numbers)], (
+    return markdown(["scheme", *(f"{n} clients" for n in numbers)], (
         [f"`{scheme}`", *(accuracy(of(rows, ("ppfpl-digits", {CLIENTS: n}), scheme)) for n in numbers)]
         for scheme in ("local", "ppfpl")))
-
-
-def run(rows: Sequence[Row]) -> str:
-    """Which cells there are."""
-    seeds: dict[tuple[str, str], dict[str, list[str]]] = {}
-    for row in rows:
-        scenario, values = _setting(row)
-        grid = ", ".join(f"{path.rpartition('.')[2]} {value}" for path, value in values.items())
-        seeds.setdefault((scenario, grid), {}).setdefault(",".join(_seeds(rows, row)), []).append(row["scheme"])
-    return _markdown(["scenario", "of its grid", "schemes by seeds"], (
-        [f"`{scenario}`", grid, "; ".join(f"{name}: {', '.join(f'`{s}`' for s in dict.fromkeys(schemes))}"
-                                          for name, schemes in sorted(found.items()))]
-        for (scenario, grid), found in sorted(seeds.items())))
-
-
-def _seeds(rows: Sequence[Row], like: Row) -> list[str]:
-    return [row["seed"] for row in of(rows, _setting(like), like["scheme"])]
 
 
 def spent(rows: Sequence[Row]) -> str:
@@ -230,7 +196,7 @@ def spent(rows: Sequence[Row]) -> str:
                                        for value, claim in zip(both, printed, strict=True)),
                       "declared" if declared == "True" else "done", _plain(servers),
                       f"{float(own[0]['client_bytes']) / 1e3:,.0f}"])
-    return _markdown(head, lines)
+    return markdown(head, lines)
 
 
 ONCE = ("keygen", "load_keys", "train", "reference")    # not of a round's cryptography

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
 
+from benchmarks import mp_dp as page
+from benchmarks.ebs_cfl import read
 from emul import engine
+from emul.record.progress import protection
 from emul.scenario import Stop, load
+from emul.study.cells import asked, cells
+from emul.study.done import Done
 from emul.workers.twin import Twin
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -24,6 +30,13 @@ def test_every_scheme_of_the_small_scenario_runs(tmp_path: Path) -> None:
     results = engine.run(dataclasses.replace(scenario, schemes=light), workers=Twin(), out=tmp_path)
     assert [(r.error, r.violations) for r in results] == [(None, ())] * len(light)
     assert all(r.summary["rounds"] == 1 and r.summary["rounds_failed"] == 0 for r in results)
+    said = {r.summary["label"]: " ".join(protection(r.summary)) for r in results}
+    assert said["fedavg"] == ""
+    assert re.match(r"preset sound, guarantee: \(eps, delta\)-DP of one client's .* nobody; delta 1e-05, "
+                    r"epsilon of a round 3, epsilon in total 3$", said["mp_dp"])
+    assert re.match(r"preset paper, guarantee: none: .*; delta 1e-05, nominal epsilon of a round 3, nominal",
+                    said["mp_dp_paper"])
+    assert all("guarantee: " in said[name] for name in ("mp_cdp", "mp_dp_naive"))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -34,3 +47,25 @@ def test_the_scenarios_of_the_paper_are_sound(name: str, monkeypatch: pytest.Mon
         monkeypatch.setenv("EMUL_DATA", str(SHARED))
     scenario = load(PAPER / f"{name}.yaml", check=True)
     assert not [warning for warning in scenario.warnings if "matches no" in warning]
+
+
+def test_the_committed_table_has_finished_cells_of_the_scenarios_and_the_page_says_them() -> None:
+    rows = read(page.TABLE)
+    assert len(Done(page.TABLE).code) == len(rows)
+    for name in ("mp_dp_digits", "mp_dp_digits_eps"):           # a change of what they ask for makes the table old
+        asked_for = {asked(cell.scenario) for cell in cells(PAPER / f"{name}.yaml", {}, range(5))}
+        own = {row["key"] for row in rows if row["scenario"] == name.replace("_", "-")}
+        assert own
+        assert own <= asked_for
+    text = page.PAGE.read_text(encoding="utf-8")
+    assert page.filled(text, rows) == text, "make it anew: python -m benchmarks.mp_dp"
+
+
+def test_a_cell_that_was_not_run_is_a_dash_and_the_figure_has_what_there_is() -> None:
+    rows = [{"scenario": scenario, "scheme": scheme, "seed": str(seed), "values": "{}", "accuracy": accuracy}
+            for scenario, scheme in (("mp-dp-digits", "fedavg"), ("mp-dp-digits-eps", "mp_dp_3"))
+            for seed, accuracy in enumerate(("0.5", "0.6"))]
+    assert "| `fedavg` | no clipping | 0.550 ± 0.071 (2) | - |" in page.accuracy(rows)
+    assert "| `mp_dp` | - | - | - | 0.550 ± 0.071 (2) | - | - |" in page.by_eps(rows)
+    drawn = [point for data in page.figure(rows).to_dict()["datasets"].values() for point in data if "eps" in point]
+    assert [(point["scheme"], point["eps"]) for point in drawn][:1] == [("mp_dp", 3.0)]

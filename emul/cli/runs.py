@@ -64,7 +64,7 @@ def run(scenario: ScenarioFile,
     from emul import engine
     from emul import scenario as scenarios
     from emul.engine.keeping import trainings_of, unfinished_like
-    from emul.record.progress import rejections, table
+    from emul.record.progress import protection, rejections, table
 
     if beyond is not None and network is None:
         raise typer.BadParameter("is used only with --network", param_hint="--beyond")
@@ -89,7 +89,7 @@ def run(scenario: ScenarioFile,
     for result in results:
         if result.directory is not None and not as_json:
             print(f"{result.scheme}: {result.directory}")
-            for line in [] if result.summary is None else rejections(result.summary):
+            for line in [] if result.summary is None else (*protection(result.summary), *rejections(result.summary)):
                 print(f"{result.scheme}: {line}")
             if what_if is not None and result.summary is not None:
                 print(f"{result.scheme}: {_share_found(result.summary['real_store'])}")

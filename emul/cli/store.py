@@ -24,7 +24,7 @@ def resume(runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="ru
            quiet: Annotated[bool, typer.Option("--quiet", help="no progress line")] = False) -> None:
     """Go on with runs that were interrupted or killed, and with the schemes that their commands had not begun."""
     from emul import engine
-    from emul.record.progress import rejections, table
+    from emul.record.progress import protection, rejections, table
 
     results = [result for run in runs
                for result in engine.resume(run, workers=workers, plugins=plugin, quiet=quiet)]
@@ -33,7 +33,7 @@ def resume(runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="ru
         print(table(summaries))
     for result in results:
         print(f"{result.scheme}: {result.directory}")
-        for line in [] if result.summary is None else rejections(result.summary):
+        for line in [] if result.summary is None else (*protection(result.summary), *rejections(result.summary)):
             print(f"{result.scheme}: {line}")
         if result.error is not None:
             print(f"{result.scheme} failed: {result.error}", file=sys.stderr)

@@ -4,7 +4,7 @@
 "Fixup", ICLR 2019: the first convolution of a branch is smaller by 1/sqrt(branches), the last one zero. Schemes that
 need gradients of single samples, or disguise a model, have no use for statistics of a batch. `resnet20_bn` and
 `resnet56_bn` have it. `digits_residual`, `mnist_residual`: small ones of one block a stage.
-`mnist_residual` keeps 7 x 7 places of its last features: averaged over the image it did not learn from the squared loss.
+`mnist_residual` keeps 7 x 7 places of its last features: averaged over the image it learnt nothing from squared loss.
 """
 
 from __future__ import annotations

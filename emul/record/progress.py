@@ -208,6 +208,24 @@ def clock(value: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
+def protection(summary: Mapping[str, Any]) -> list[str]:
+    """What protects the clients of a run, of a scheme whose `analysis` says so: `preset`, if it has such, `guarantee`,
+    and epsilon, of what was measured where it was.
+
+    >>> protection({"analysis": {"preset": {"theory": "sound"}, "guarantee": {"theory": "holds"}, "epsilon_of_a_round":
+    ...     {"theory": 3.0, "measured": 3.4}, "delta": {"theory": 1e-5}, "epsilon_in_total": {"theory": 55.7}}})
+    ['preset sound, guarantee: holds; epsilon of a round 3.4, delta 1e-05, epsilon in total 55.7']
+    """
+    found = summary.get("analysis") or {}
+    if "guarantee" not in found:
+        return []
+    said = [f"preset {found['preset']['theory']}"] if "preset" in found else []
+    numbers = [f"{name.replace('_', ' ')} {one.get('measured', one['theory']):.4g}" for name, one in found.items()
+               if name == "delta" or "epsilon" in name]
+    text = ", ".join([*said, f"guarantee: {found['guarantee']['theory']}"])
+    return ["; ".join([text, *([", ".join(numbers)] if numbers else [])])]
+
+
 def rejections(summary: Mapping[str, Any], most: int = 5) -> list[str]:
     """What was rejected of whom and why, the most frequent first; then how many more than `most` lines say.
 

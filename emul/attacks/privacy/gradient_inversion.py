@@ -1,4 +1,4 @@
-"""Samples of single clients from the gradients that a server got of them."""
+"""Samples of clients from the gradients that a server got of each of them, or of all of them together."""
 
 from __future__ import annotations
 
@@ -12,16 +12,23 @@ from emul.attacks.ranges import above_zero, at_least
 
 @dataclass(frozen=True)
 class GradientInversion:
-    """Candidates whose gradient comes near what a server got of one client. Inverting Gradients: Geiping et al.,
-    NeurIPS 2020; DLG: Zhu et al., NeurIPS 2019, with labels as in iDLG, Zhao et al. 2020.
+    """Candidates whose gradient comes near what a server got of one client, or with `of: sum` of a round.
+
+    Inverting Gradients: Geiping et al., NeurIPS 2020; DLG: Zhu et al., NeurIPS 2019, with labels as in iDLG, Zhao et
+    al. 2020.
 
     The attacker holds what the server does: its model, the message, the number of samples, which of them each local
     step took, and of mp_dp the secrets of the round. `labels: known` gives it the labels, too. With `match: clear` it
     takes Phi of `preset: paper`, which has neither noise nor labels in it, in place of the gradient. It needs
     `record: {payloads: [Model, Update]}` (fedavg and what sends its messages), `[Model, Gradient]` (dp_fedavg),
     `[Disguised, Blocks]` or `[Disguised, Masked]` (mp_dp with real masks, with masks of the ring).
+
+    `of: sum` takes the step that the server's model made in a round, which is the mean of all that were heard, noise
+    and all: no masks hide it. It needs `models: 1` besides, and is for `[Begin, Masked]` (secagg and what sends its
+    messages), too.
     """
 
+    of: Literal["client", "sum"] = "client"                 # sum: of all clients that were heard in a round
     by: Literal["inverting", "dlg"] = "inverting"
     match: Literal["gradient", "clear"] = "gradient"
     labels: Literal["inferred", "known", "joint"] = "inferred"      # joint: found with the samples, by dlg
@@ -40,6 +47,8 @@ class GradientInversion:
         at_least(1, iterations=self.iterations, restarts=self.restarts, most=self.most)
         above_zero(step=self.step)
         at_least(0, tv=self.tv)
+        if self.of == "sum" and (self.match == "clear" or self.node is not None):
+            raise ValueError("of = sum: expected without node and without match: clear, which are of one client")
 
     def __call__(self, evidence: Evidence) -> Findings:
         """Columns: samples, labels_right (share), psnr, psnr_blind (of the mean training image), ssim, test_mse (of

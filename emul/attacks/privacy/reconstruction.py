@@ -12,6 +12,7 @@ from emul.attacks.privacy.evidence import Evidence, NotKept
 from emul.attacks.privacy.inversion import Candidate, Search, cosine_distance, invert, labels_of
 from emul.attacks.privacy.pixels import Findings, Picture, is_image, limits, matched, of_images, pixels, psnr
 from emul.attacks.privacy.seen_gradients import Seen, seen_gradients
+from emul.attacks.privacy.seen_sums import seen_sums
 
 if TYPE_CHECKING:
     from emul.attacks.privacy.gradient_inversion import GradientInversion
@@ -21,18 +22,21 @@ Array = np.ndarray
 
 def reconstructed(attack: GradientInversion, evidence: Evidence) -> Findings:
     """A row each message, a picture each sample that is an image. Raises NotKept."""
-    seen = seen_gradients(evidence, attack.match == "clear", attack.node, attack.round_)
+    if attack.of == "sum":
+        seen = seen_sums(evidence, attack.round_)
+    else:
+        seen = seen_gradients(evidence, attack.match == "clear", attack.node, attack.round_)
     found = [_of(attack, one, evidence) for one in islice(seen, attack.most)]
     return Findings([row for row, _ in found], [picture for _, pictures in found for picture in pictures])
 
 
 def _of(attack: GradientInversion, seen: Seen, evidence: Evidence) -> tuple[dict[str, Any], list[Picture]]:
-    data, truth = evidence.task.data, seen.truth
+    data, truth = evidence.task.data, seen.work.truth
     labels = _labels(attack, seen, evidence)
     low, high = (torch.from_numpy(level) for level in limits(data))
     how = Search(attack.by, attack.optimiser or ("lbfgs" if attack.by == "dlg" else "adam"), attack.iterations,
                  attack.restarts, attack.step, attack.tv, low, high)
-    found = invert(torch.from_numpy(seen.vector), seen.predict, tuple(truth.x.shape), labels, data.classes, how,
+    found = invert(torch.from_numpy(seen.vector), seen.work.predict, tuple(truth.x.shape), labels, data.classes, how,
                    evidence.rng("inversion", seen.node, seen.round))
     x = found.x.numpy()[matched(found.x.numpy(), truth.x.numpy())]
     row = {"node": seen.node, "round": seen.round, "samples": len(x), **judged(seen, found, x)}
@@ -46,12 +50,12 @@ def _of(attack: GradientInversion, seen: Seen, evidence: Evidence) -> tuple[dict
 
 def _labels(attack: GradientInversion, seen: Seen, evidence: Evidence) -> torch.Tensor | None:
     if attack.labels == "known":
-        return seen.truth.y
+        return seen.work.truth.y
     if not evidence.task.data.labelled:
         raise NotKept(f"{evidence.run.path}: labels: expected known, the task's targets are no labels of classes")
     if attack.labels == "joint":
         return None
-    return torch.from_numpy(labels_of(last_rows(evidence.task.named(seen.gradient)), len(seen.truth.y)))
+    return torch.from_numpy(labels_of(last_rows(evidence.task.named(seen.gradient)), len(seen.work.truth.y)))
 
 
 def last_rows(named: dict[str, Array]) -> Array:
@@ -62,10 +66,11 @@ def last_rows(named: dict[str, Array]) -> Array:
 
 def judged(seen: Seen, found: Candidate, x: Array) -> dict[str, float]:
     """labels_right, test_mse, feat_mse, distance, seen_cosine. x: what was found, in the order of the truth."""
-    true, y = seen.truth.x, seen.truth.y
+    work = seen.work
+    true, y = work.truth.x, work.truth.y
     right = sum(min(int((found.y == c).sum()), int((y == c).sum())) for c in torch.unique(y)) / len(y)
-    features = [seen.task.penultimate(seen.model, one).detach() for one in (torch.from_numpy(x), true)]
-    cosine = 1 - cosine_distance(seen.predict(true, y), torch.from_numpy(seen.vector)).item()
+    features = [work.task.penultimate(work.model, one).detach() for one in (torch.from_numpy(x), true)]
+    cosine = 1 - cosine_distance(work.predict(true, y), torch.from_numpy(seen.vector)).item()
     return {"labels_right": right, "test_mse": float(np.square(x - true.numpy()).mean()),
             "feat_mse": float((features[0] - features[1]).square().mean()), "distance": found.distance,
             "seen_cosine": cosine}

@@ -38,21 +38,28 @@ KINDS = (("Model", "Update"), ("Model", "Gradient"), ("Disguised", "Blocks"), ("
 
 
 @dataclass(frozen=True)
-class Seen:
-    """One vector that stands for one client's gradient.
+class Work:
+    """What a client did in a round. model: where it began, (d,) float64, in the server's terms. predict: what samples
+    would have given; of `truth`, the real ones, its gradient."""
 
-    vector: (d,) float64, to be met by `predict`. gradient: (d,) of the server's own model, for its labels. model: that
-    model, (d,) float64. truth: the samples; their gradient is what `predict` gives of them.
+    task: NodeTask
+    model: Array
+    predict: Predict
+    truth: Batch
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One vector that stands for the gradient of one client, or of several together, `node` in words.
+
+    vector: (d,) float64, to be met by `work.predict`. gradient: (d,) of the server's own model, for its labels.
     """
 
     node: str
     round: int
-    task: NodeTask
     vector: Array
     gradient: Array
-    model: Array
-    predict: Predict
-    truth: Batch
+    work: Work
 
 
 def seen_gradients(evidence: Evidence, clear: bool, node: str | None, round_: int | None) -> Iterator[Seen]:
@@ -65,23 +72,35 @@ def seen_gradients(evidence: Evidence, clear: bool, node: str | None, round_: in
 
 # --- gradients and differences of models -----------------------------------------------------------------------------
 
-def plain(evidence: Evidence, model: Any, one: Observed, clear: bool) -> Seen:
+def plain(evidence: Evidence, opening: Any, one: Observed, clear: bool) -> Seen:
     """Of a difference of models or a gradient of the model that the server has sent. Raises NotKept."""
     if clear:
         raise NotKept(f"{evidence.run.path}: clear: only runs of mp_dp have blocks beside a gradient")
-    node, start = evidence.node(one.source_name, one.round), model.parameters.astype(np.float64)
     message: Any = one.message
+    start = opening.parameters.astype(np.float64)
     if isinstance(message, Update):
-        truth, plan = node.planned()
-        solver = evidence.task.solver
-        if not isinstance(solver, Sgd):
-            raise NotKept(f"{evidence.run.path}: a difference of models is a gradient with the solver sgd alone")
-        seen = -message.delta.astype(np.float64) / solver.lr
-        predict = of_steps(node, start, plan, solver, evidence.task.objective)
+        work = descended(evidence, start, one.source_name, one.round)
+        seen = -message.delta.astype(np.float64) / evidence.task.solver.lr
     else:
-        truth, seen = node.batch(), message.gradient.astype(np.float64)
-        predict = of_gradient(node, start, evidence.task.objective)
-    return Seen(one.source_name, one.round, node, seen, seen, start, predict, in_float64(truth))
+        work = gradient_taken(evidence, start, one.source_name, one.round)
+        seen = message.gradient.astype(np.float64)
+    return Seen(one.source_name, one.round, seen, seen, work)
+
+
+def descended(evidence: Evidence, start: Array, name: str, round_: int) -> Work:
+    """Local steps of a client from the model that it got, (d,) float64. Raises NotKept with another solver than sgd."""
+    solver = evidence.task.solver
+    if not isinstance(solver, Sgd):
+        raise NotKept(f"{evidence.run.path}: a difference of models is a gradient with the solver sgd alone")
+    node = evidence.node(name, round_)
+    truth, plan = node.planned()
+    return Work(node, start, of_steps(node, start, plan, solver, evidence.task.objective), in_float64(truth))
+
+
+def gradient_taken(evidence: Evidence, start: Array, name: str, round_: int) -> Work:
+    """One gradient of a client at the model that it got, (d,) float64."""
+    node = evidence.node(name, round_)
+    return Work(node, start, of_gradient(node, start, evidence.task.objective), in_float64(node.batch()))
 
 
 def of_gradient(node: NodeTask, model: Array, objective: Objective) -> Predict:
@@ -134,20 +153,27 @@ def in_float64(batch: Batch) -> Batch:
 def disguised(evidence: Evidence, opening: Any, one: Observed, clear: bool) -> Seen:
     """Of what a client of mp_dp has sent. Raises NotKept with `clear` where no block is clear."""
     s: Settings = evidence.scheme.settled(evidence.params)
-    node = evidence.node(one.source_name, one.round)
-    disguise, truth = node.disguise(), in_float64(node.batch())
-    known = drawn_secrets(disguise, s, evidence.seed, one.round)
+    work = undisguised(evidence, opening, one.source_name, one.round)
+    disguise = work.task.disguise()
     blocks = blocks_of(one.message, s, disguise, len(evidence.roles["client"]))
-    model = disguise.undisguised(opening.parameters, known.secrets)
-    objective = SquaredError(0.5, "sum") if s.loss == "squared" else evidence.task.objective
-    gradient = recovered(disguise, known, blocks)
-    seen = Seen(one.source_name, one.round, node, gradient, gradient, model, of_gradient(node, model, objective), truth)
+    gradient = recovered(disguise, drawn_secrets(disguise, s, evidence.seed, one.round), blocks)
+    seen = Seen(one.source_name, one.round, gradient, gradient, work)
     if not clear:
         return seen
     if s.additive == "off" or s.masks == "ring":
         raise NotKept(f"{evidence.run.path}: clear: the blocks of preset {s.preset} are "
                       f"{'masked' if s.masks == 'ring' else 'not sent'}")
-    return replace(seen, vector=blocks[-1], predict=of_phi(node, opening, disguise))
+    return replace(seen, vector=blocks[-1], work=replace(work, predict=of_phi(work.task, opening, disguise)))
+
+
+def undisguised(evidence: Evidence, opening: Any, name: str, round_: int) -> Work:
+    """One gradient of a client of mp_dp, in the terms of the server, which has the secrets of the round."""
+    s: Settings = evidence.scheme.settled(evidence.params)
+    node = evidence.node(name, round_)
+    disguise = node.disguise()
+    model = disguise.undisguised(opening.parameters, drawn_secrets(disguise, s, evidence.seed, round_).secrets)
+    objective = SquaredError(0.5, "sum") if s.loss == "squared" else evidence.task.objective
+    return Work(node, model, of_gradient(node, model, objective), in_float64(node.batch()))
 
 
 def blocks_of(message: Any, s: Settings, disguise: Disguise, clients: int) -> Array:

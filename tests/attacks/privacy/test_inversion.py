@@ -23,6 +23,7 @@ from emul.record.pictures import png, side_by_side
 from emul.record.report.build import attacked
 from emul.record.report.page import render
 from emul.scenario import loads
+from emul.workers.twin import Twin
 
 SCENARIO = """
 emul: 1
@@ -171,6 +172,65 @@ def test_the_same_attack_finds_the_same(opened: Open) -> None:
     given_ = {"most": 1, "iterations": 3}
     first = attack(opened("fedavg"), "gradient_inversion", given_, label="twice").rows
     assert attack(opened("fedavg"), "gradient_inversion", given_, label="twice").rows.equals(first)
+
+
+# --- the sum ----------------------------------------------------------------------------------------------------------
+
+SUM = """
+emul: 1
+name: summed
+seed: 2
+topology: {generator: star_mesh, clients: 3}
+task: {data: {set: digits}, model: digits_mlp, objective: {squared_error: {factor: 0.5, over: sum}},
+       partition: {dirichlet: 1.0}, solver: {sgd: {lr: 0.1, steps: 1, batch: 1}}}
+compute: {mode: zero}
+schemes:
+  - {name: mp_dp, label: sound, eps: null, clip: "off"}
+  - {name: mp_dp, label: masked, preset: masked, eps: null, clip: "off"}
+  - {name: mp_dp, label: weighed, eps: null, clip: "off", mean_samples: 500}
+  - {name: mp_dp, label: noisy}
+  - {name: secagg, weights: uniform}
+  - {name: dp_fedavg, label: clipped, sigma: 0, clip: 100}
+  - fedavg
+stop: {rounds: 2}
+record: {models: 1, payloads: [Model, Update, Gradient, Begin, Disguised, Blocks, Masked]}
+"""
+
+
+@pytest.fixture(scope="module")
+def summed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    def run(label: str, *sets: str) -> Path:
+        result, = engine.run(loads(SUM, "t", list(sets)), scheme=label, workers=Twin(),
+                             out=tmp_path_factory.mktemp("summed"))
+        assert result.directory is not None
+        return result.directory
+    return run
+
+
+@pytest.mark.parametrize("label", ["sound", "masked", "weighed", "secagg", "clipped", "fedavg"])
+def test_the_step_of_the_servers_model_is_the_mean_gradient_whatever_hides_single_ones(
+        summed: Callable[[str], Path], label: str) -> None:
+    rows = attack(summed(label), "gradient_inversion", {"of": "sum", "iterations": 1}).rows
+    assert rows["node"].tolist() == ["all 3 clients"] * 2
+    assert rows["samples"].tolist() == [3, 3]
+    assert rows["seen_cosine"].min() > 1 - 1e-5          # secagg sums words of 16 bits
+
+
+def test_a_sum_of_few_shows_the_samples_and_noise_hides_them(summed: Callable[[str], Path]) -> None:
+    given_ = {"of": "sum", "labels": "known", "iterations": 150, "round": 1}
+    found = attack(summed("sound"), "gradient_inversion", given_)
+    row, = found.rows.to_dict("records")
+    assert row["psnr"] > 20 > 15 > row["psnr_blind"]
+    assert len(found.pictures) == 3
+    noisy, = attack(summed("noisy"), "gradient_inversion", given_).rows.to_dict("records")
+    assert noisy["psnr"] < noisy["psnr_blind"]
+    assert noisy["seen_cosine"] < 0.3
+
+
+def test_of_a_sum_neither_a_node_nor_a_clear_block_can_be_asked_for(summed: Callable[[str], Path]) -> None:
+    for wrong in ({"node": "client1"}, {"match": "clear"}):
+        with pytest.raises(Exception, match="of = sum: expected without node"):
+            attack(summed("fedavg"), "gradient_inversion", {"of": "sum", **wrong})
 
 
 # --- pictures ---------------------------------------------------------------------------------------------------------

@@ -1,0 +1,43 @@
+"""Finished cells of sweeps, rows of `emul sweep --done`, as the tables of a page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+Row = Mapping[str, str]
+Setting = tuple[str, Mapping[str, Any]]      # scenario, values of its grid
+
+
+def of(rows: Iterable[Row], setting: Setting, scheme: str) -> list[Row]:
+    """The cells of a scheme there, by seed."""
+    found = [row for row in rows if row["scheme"] == scheme and setting_of(row) == setting]
+    return sorted(found, key=lambda row: int(row["seed"]))
+
+
+def setting_of(row: Row) -> Setting:
+    return row["scenario"], json.loads(row["values"] or "{}")
+
+
+def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """A table."""
+    shown = [f"| {' | '.join(line)} |" for line in lines]
+    return "\n".join([f"| {' | '.join(head)} |", "|---" * len(head) + "|", *shown])
+
+
+def run(rows: Sequence[Row]) -> str:
+    """Which cells there are."""
+    seeds: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for row in rows:
+        scenario, values = setting_of(row)
+        grid = ", ".join(f"{path.rpartition('.')[2]} {value}" for path, value in values.items())
+        seeds.setdefault((scenario, grid), {}).setdefault(",".join(_seeds(rows, row)), []).append(row["scheme"])
+    return markdown(["scenario", "of its grid", "schemes by seeds"], (
+        [f"`{scenario}`", grid, "; ".join(f"{name}: {', '.join(f'`{s}`' for s in dict.fromkeys(schemes))}"
+                                          for name, schemes in sorted(found.items()))]
+        for (scenario, grid), found in sorted(seeds.items())))
+
+
+def _seeds(rows: Sequence[Row], like: Row) -> list[str]:
+    return [row["seed"] for row in of(rows, setting_of(like), like["scheme"])]

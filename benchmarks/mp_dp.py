@@ -1,0 +1,106 @@
+"""The tables and the figure of docs/reproductions/mp_dp.md, from the rows of its finished cells.
+
+    emul sweep scenarios/paper/mp_dp_digits.yaml --done docs/reproductions/data/mp_dp_done.csv
+    python -m benchmarks.mp_dp
+
+Rewrites what stands between the marks of that page, and draws its figure anew. A cell that has not been run is a dash;
+of several seeds the mean and the standard deviation are shown, and how many there are. What a round takes is
+measured by `benchmarks.mp_dp_costs`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from benchmarks.common import ROOT
+from benchmarks.document import replaced
+from benchmarks.ebs_cfl import read
+from benchmarks.finished import Row, markdown, of, run
+
+HOME = ROOT / "docs" / "reproductions"
+PAGE, FIGURE, TABLE = HOME / "mp_dp.md", HOME / "figures" / "mp-dp-eps.png", HOME / "data" / "mp_dp_done.csv"
+
+SETTINGS = {"digits, 50 clients": "mp-dp-digits", "MNIST, 100 clients": "mp-dp-mnist"}
+SCHEMES = {                             # of the first two tables: label -> what it is
+    "fedavg": "no clipping", "pile": "the same under threshold Paillier", "clipped": "clipped, no noise",
+    "mp_cdp": "noise of a trusted server", "mp_dp": "`sound`", "mp_dp_paper": "`paper`",
+    "tp_smc": "all clients honest: noise as of `mp_cdp`",
+    "tp_smc_alone": "noise of each client alone, t = 1", "local_noise": "the same without encryption",
+    "naive_chi3": "noise as of `mp_cdp`, chi_3 scales, transitional layers",
+    "naive_share": "noise as of `mp_cdp`, the published law of r", "mp_dp_naive": "as published"}
+EPS = ("0.5", "1", "2", "3", "5", "8")
+CURVES = ("mp_cdp", "mp_dp", "tp_smc", "mp_dp_naive")
+
+
+def spread(cells: Sequence[Row]) -> str:
+    """Mean accuracy, standard deviation, number of seeds.
+
+    >>> spread([{"accuracy": "0.9"}, {"accuracy": "0.8"}]), spread([{"accuracy": "0.9"}]), spread([])
+    ('0.850 ± 0.071 (2)', '0.900 (1)', '-')
+    """
+    values = [float(row["accuracy"]) for row in cells]
+    if not values:
+        return "-"
+    return f"{mean(values):.3f}{f' ± {stdev(values):.3f}' if len(values) > 1 else ''} ({len(values)})"
+
+
+def accuracy(rows: Sequence[Row]) -> str:
+    """The accuracy column of Table II."""
+    return markdown(["scheme", "what it is", *SETTINGS], (
+        [f"`{scheme}`", what, *(spread(of(rows, (scenario, {}), scheme)) for scenario in SETTINGS.values())]
+        for scheme, what in SCHEMES.items()))
+
+
+def by_eps(rows: Sequence[Row]) -> str:
+    """Figure 3 in numbers."""
+    return markdown(["scheme", *(f"eps {eps}" for eps in EPS)], (
+        [f"`{scheme}`", *(spread(of(rows, ("mp-dp-digits-eps", {}), f"{scheme}_{eps}")) for eps in EPS)]
+        for scheme in CURVES))
+
+
+BLOCKS: dict[str, Callable[[Sequence[Row]], str]] = {"cells": run, "accuracy": accuracy, "eps": by_eps}
+
+
+def filled(text: str, rows: Sequence[Row]) -> str:
+    """The page with all its tables made anew."""
+    for name, table in BLOCKS.items():
+        text = replaced(text, name, table(rows))
+    return text
+
+
+def figure(rows: Sequence[Row]) -> Any:
+    """Figure 3: accuracy against eps of a round, mean and standard deviation over the seeds, and FedAvg's."""
+    import altair as alt
+    import pandas as pd
+
+    points = [{"scheme": scheme, "eps": float(eps), "accuracy": float(row["accuracy"])}
+              for scheme in CURVES for eps in EPS for row in of(rows, ("mp-dp-digits-eps", {}), f"{scheme}_{eps}")]
+    told = pd.DataFrame(points).groupby(["scheme", "eps"])["accuracy"].agg(["mean", "std"]).fillna(0).reset_index()
+    told["low"], told["high"] = told["mean"] - told["std"], told["mean"] + told["std"]
+    x = alt.X("eps:Q", title="eps of a round", scale=alt.Scale(domain=[0, 8.5]))
+    colour = alt.Color("scheme:N", title=None, sort=list(CURVES))
+    title, best = "test accuracy after 100 rounds", mean(
+        float(row["accuracy"]) for row in of(rows, ("mp-dp-digits", {}), "fedavg"))
+    lines = alt.Chart(told).mark_line(point=True).encode(
+        x=x, y=alt.Y("mean:Q", title=title, scale=alt.Scale(domain=[0, 1])), color=colour)
+    bars = alt.Chart(told).mark_rule().encode(x=x, y=alt.Y("low:Q", title=title), y2="high:Q", color=colour)
+    rule = alt.Chart(pd.DataFrame({"fedavg": [best]})).mark_rule(strokeDash=[5, 4], color="grey").encode(y="fedavg:Q")
+    return (rule + bars + lines).properties(width=420, height=260)
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("table", type=Path, nargs="?", default=TABLE, help="written by emul sweep --done")
+    rows = read(parser.parse_args().table)
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), rows), encoding="utf-8")
+    FIGURE.parent.mkdir(parents=True, exist_ok=True)
+    figure(rows).save(FIGURE, scale_factor=1.5)
+
+
+if __name__ == "__main__":
+    main()
