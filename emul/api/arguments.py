@@ -90,6 +90,7 @@ _KINDS = {
                  _or_none(lambda value: isinstance(value, Mapping))),
     "jobs": Kind("1 or more", _is_whole, lambda value: value >= 1),
     "engine": Kind("local or ray", lambda value: isinstance(value, str), lambda value: value in ("local", "ray")),
+    "on": Kind('such as "ray:auto"; None: this machine', _or_none(lambda value: isinstance(value, str))),
     "target": Kind("a number from 0 to 1", _or_none(_is_number), lambda value: value is None or 0 <= value <= 1),
     "size": Kind('a size such as "1 MB" or "64 KiB"', lambda value: isinstance(value, str)),
     "device": Kind('cpu, cuda or such as cuda:1', lambda value: isinstance(value, str)),

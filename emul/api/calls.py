@@ -16,6 +16,7 @@ from emul.api.asked import Names, listed, loaded, only
 from emul.base.errors import Problem, ScenarioError
 from emul.base.units import size_bytes
 from emul.scenario import Given, Scenario, label_of
+from emul.workers.cluster import cluster
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,22 +33,25 @@ def load_scenario(scenario: Given, *, set: Mapping[str, Any] = {}, seed: int | N
 
 def run(scenario: Given, *, schemes: Names | None = None, workers: int | None = None, seed: int | None = None,
         set: Mapping[str, Any] = {}, out: str | os.PathLike[str] | None = None, plugins: Names = (),
-        store: str | os.PathLike[str] | None = None, keep_trainings: bool = False, quiet: bool = False) -> Runs:
+        store: str | os.PathLike[str] | None = None, keep_trainings: bool = False, quiet: bool = False,
+        on: str | None = None) -> Runs:
     """Run every scheme of a scenario over the same network, as `emul run` does; the digests are the same.
 
     schemes: only these, by label or name; None: all. workers: processes; 0: none, everything in this one; None: one a
     core. set: changes by path, `{"links[1].outage.p": 0.1}`. out: where the run directories are made, `runs` by
-    default. store: a store of trainings that runs share. Raises ScenarioError before anything runs, and RunFailed,
-    which has the runs, when all have ended and one has failed or violates an invariant; TypeError or ValueError, as
-    all functions here do, for an argument that it cannot be.
+    default. store: a store of trainings that runs share. on: the Ray cluster to have the workers on, such as
+    `ray:auto`. Raises ScenarioError before anything runs, and RunFailed, which has the runs, when all have ended and
+    one has failed or violates an invariant; TypeError or ValueError, as all functions here do, for an argument that it
+    cannot be.
     """
     from emul.api.runs import runs_of
 
     require(scenario=scenario, schemes=schemes, workers=workers, set=set, out=out, plugins=plugins, store=store,
-            keep_trainings=keep_trainings, quiet=quiet)
+            keep_trainings=keep_trainings, quiet=quiet, on=on)
     plan = only(loaded(scenario, set, seed, plugins), schemes)
     keeping = engine.Keeping.chosen(None if store is None else Path(store), keep_trainings)
-    results = engine.run(plan, workers=plain(workers), out=Path(out or "runs"), plugins=listed(plugins), quiet=quiet,
+    places = plain(workers) if on is None else cluster(on, plain(workers))
+    results = engine.run(plan, workers=places, out=Path(out or "runs"), plugins=listed(plugins), quiet=quiet,
                          keeping=keeping)
     return runs_of(results)
 

@@ -25,11 +25,16 @@ def processor() -> str:
     """
     import torch
 
+    return f"{chip()}, {torch.backends.cpu.get_cpu_capability()}, torch {torch.__version__}"
+
+
+def chip() -> str:
+    """Name and features of the processor."""
     name, flags = platform.machine(), ""
     with contextlib.suppress(OSError, subprocess.SubprocessError):      # a container may hide all of it
         name, flags = _mac() if platform.system() == "Darwin" else _linux(name)
     features = hashlib.blake2b(flags.encode(), digest_size=4).hexdigest()
-    return f"{name} {features}, {torch.backends.cpu.get_cpu_capability()}, torch {torch.__version__}"
+    return f"{name} {features}"
 
 
 def _linux(machine: str) -> tuple[str, str]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from emul.workers.cluster import Cluster
 
 OK, FAILED, BAD_INPUT, VIOLATED, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 130, 143
 
@@ -23,7 +26,19 @@ Plugins = Annotated[list[str] | None, typer.Option("--plugin", metavar="MODULE",
                                                    help="module with a scheme of your own; may be repeated")]
 WorkerCount = Annotated[int | None, typer.Option(
     min=0, help="worker processes; 0: none, everything in this process [default: one a core]")]
+OnCluster = Annotated[str | None, typer.Option("--on", metavar="ray:auto|ray://HOST:PORT", help=(
+    "workers on the machines of a Ray cluster (needs emul[ray]): the one that runs here, or by its client's address; "
+    "?cpus=N&gpus=N after it says what each worker is given [default: 1 and 0]"))]
 Json = Annotated[bool, typer.Option("--json", help="the result as JSON on stdout, in place of text")]
+
+
+def placed(on: str | None, workers: int | None) -> int | Cluster | None:
+    """Where workers are to be. Raises ScenarioError."""
+    if on is None:
+        return workers
+    from emul.workers.cluster import cluster
+
+    return cluster(on, workers)
 
 
 def edits(sets: list[str] | None, files: list[Path] | None) -> list[str | Path]:

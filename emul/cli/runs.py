@@ -17,6 +17,7 @@ from emul.cli.options import (
     FAILED,
     VIOLATED,
     Json,
+    OnCluster,
     Plugins,
     ScenarioFile,
     Seed,
@@ -25,6 +26,7 @@ from emul.cli.options import (
     WorkerCount,
     app,
     edits,
+    placed,
 )
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 @app.command()
 def run(scenario: ScenarioFile,
         scheme: Annotated[str | None, typer.Option(help="only this scheme of the scenario, by label or name")] = None,
-        workers: WorkerCount = None,
+        workers: WorkerCount = None, on: OnCluster = None,
         out: Annotated[Path, typer.Option(help="directory in which the run directories are made")] = Path("runs"),
         seed: Seed = None, sets: Sets = None, set_file: SetFiles = None, plugin: Plugins = None,
         quiet: Annotated[bool, typer.Option("--quiet", help="no progress line")] = False,
@@ -77,7 +79,7 @@ def run(scenario: ScenarioFile,
     loggers = _loggers(log or ())
     for unfinished in unfinished_like(out, plan):
         print(f"unfinished run of this scenario: emul resume {unfinished}", file=sys.stderr)
-    results = engine.run(plan, scheme=scheme, workers=workers, out=out, plugins=plugin or (), quiet=quiet,
+    results = engine.run(plan, scheme=scheme, workers=placed(on, workers), out=out, plugins=plugin or (), quiet=quiet,
                          keeping=keeping, beside=loggers)
     for warning in sorted({w for r in results for w in r.warnings}):
         print(f"warning: {warning}", file=sys.stderr)
@@ -199,12 +201,12 @@ def profile(scenario: ScenarioFile,
 
 @app.command()
 def replay(directory: Annotated[Path, typer.Argument(metavar="RUN", help="a run directory")],
-           workers: WorkerCount = None, plugin: Plugins = None) -> None:
+           workers: WorkerCount = None, on: OnCluster = None, plugin: Plugins = None) -> None:
     """Compute a run again from its own directory and compare journal and models."""
     from emul import engine
 
     differ: list[str] = []
-    digest = engine.replay(directory, workers=workers, plugins=plugin or (), tell=differ.append)
+    digest = engine.replay(directory, workers=placed(on, workers), plugins=plugin or (), tell=differ.append)
     same = "identical in all but values" if differ else "identical"
     print(f"{directory}: {same}, digest {digest}")
     for where in differ:

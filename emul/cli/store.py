@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from emul.cli.options import FAILED, VIOLATED, Json, Plugins, WorkerCount, app
+from emul.cli.options import FAILED, VIOLATED, Json, OnCluster, Plugins, WorkerCount, app, placed
 
 store_app = typer.Typer(no_args_is_help=True, help="Look after a store of trainings.")
 app.add_typer(store_app, name="store")
@@ -20,14 +20,14 @@ Folder = Annotated[Path | None, typer.Argument(metavar="DIR", help="the store [d
 
 @app.command()
 def resume(runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run directories that are INCOMPLETE")],
-           workers: WorkerCount = None, plugin: Plugins = None,
+           workers: WorkerCount = None, on: OnCluster = None, plugin: Plugins = None,
            quiet: Annotated[bool, typer.Option("--quiet", help="no progress line")] = False) -> None:
     """Go on with runs that were interrupted or killed, and with the schemes that their commands had not begun."""
     from emul import engine
     from emul.record.progress import protection, rejections, table
 
     results = [result for run in runs
-               for result in engine.resume(run, workers=workers, plugins=plugin, quiet=quiet)]
+               for result in engine.resume(run, workers=placed(on, workers), plugins=plugin, quiet=quiet)]
     summaries = [r.summary for r in results if r.summary is not None]
     if summaries:
         print(table(summaries))

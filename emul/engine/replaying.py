@@ -7,17 +7,15 @@ from pathlib import Path
 
 from emul.engine.costs import CostSource
 from emul.engine.findings import drawn, facts, header, latencies, observed
-from emul.engine.running import execute, number_of_workers, pool_of
+from emul.engine.running import Places, execute, number_of_workers, pool_of
 from emul.engine.wiring import wire
 from emul.record import rundir, verify
 from emul.record.journal import MemoryJournal
 from emul.record.tables import recorded_costs
 from emul.scenario import load
-from emul.workers.pool import Workers
-from emul.workers.twin import Twin
 
 
-def replay(directory: Path, workers: int | Workers | Twin | None = None, plugins: Sequence[str] = (),
+def replay(directory: Path, workers: Places = None, plugins: Sequence[str] = (),
            tell: Callable[[str], None] | None = None) -> str:
     """Read the record in `directory` whole and compute the run again; its digest.
 

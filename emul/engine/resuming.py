@@ -19,22 +19,20 @@ from emul.base.rows import Row
 from emul.engine.costs import load_costs
 from emul.engine.findings import header
 from emul.engine.keeping import begun, read_command
-from emul.engine.running import Result, Watch, number_of_workers, pool_of, run, run_into
+from emul.engine.running import Places, Result, Watch, number_of_workers, pool_of, run, run_into
 from emul.engine.wiring import wire
 from emul.record import rundir
 from emul.record.compare import first_difference
 from emul.record.journal import Journal, RecordError, read
 from emul.record.tables import recorded_costs
 from emul.scenario import load, loads
-from emul.workers.pool import Workers
-from emul.workers.twin import Twin
 
 
 class ResumeMismatch(EmulError):
     """A run did otherwise when it was gone on with: the code, the data or the machine is another one."""
 
 
-def resume(directory: Path, workers: int | Workers | Twin | None = None, plugins: Sequence[str] | None = None,
+def resume(directory: Path, workers: Places = None, plugins: Sequence[str] | None = None,
            quiet: bool = True, watch: Watch | None = None) -> list[Result]:
     """Go on with the run in `directory`, then with the schemes that its command had not begun.
 
@@ -59,7 +57,7 @@ def resume(directory: Path, workers: int | Workers | Twin | None = None, plugins
     return results
 
 
-def _go_on(there: rundir.RunDirectory, workers: int | Workers | Twin | None, plugins: Sequence[str], quiet: bool,
+def _go_on(there: rundir.RunDirectory, workers: Places, plugins: Sequence[str], quiet: bool,
            watch: Watch | None) -> Result:
     scenario = load(there.path / rundir.SCENARIO, plugins=plugins)
     name, raw = scenario.schemes[0]

@@ -29,6 +29,7 @@ from emul.record.summary import final_mean, write_results
 from emul.roles.events import Observation
 from emul.scenario import Scenario, chosen
 from emul.workers.attacking import Note
+from emul.workers.cluster import Cluster
 from emul.workers.collections import rare_collections
 from emul.workers.core import StoreUse, Timing
 from emul.workers.keeping import Kept
@@ -36,6 +37,7 @@ from emul.workers.pool import Workers
 from emul.workers.twin import Twin
 
 Watch = Callable[[int, int, float | None], None]
+Places = int | Cluster | Workers | Twin | None
 Beside = Callable[[Path], contextlib.AbstractContextManager[None]]
 
 
@@ -89,18 +91,18 @@ def execute(wiring: Wiring, pool: Any, journal: Recorder, progress: Callable[[Ke
     return Finished(kernel, observations, timings, pool.notes, pool.kept, time.perf_counter() - begin, used, wiring)
 
 
-def run(scenario: Scenario, *, scheme: str | None = None, workers: int | Workers | Twin | None = None,
+def run(scenario: Scenario, *, scheme: str | None = None, workers: Places = None,
         out: Path = Path("runs"), plugins: Sequence[str] = (), quiet: bool = True,
         watch: Watch | None = None, keeping: Keeping | None = None, command: Command | None = None,
         places: Sequence[int] | None = None, beside: Sequence[Beside] = ()) -> list[Result]:
     """Run the schemes of a scenario, a directory each; one that fails does not stop the others.
 
     scheme: the label of the only one to run, or a name: all entries of that scheme.
-    workers: a number of processes (0: none; None: one a core) or an open pool. watch: told (round, virtual ns, newest
-    accuracy) at the end of every round of a deciding node, in place of the progress line. keeping: where trainings are
-    kept. command, places: of one that is gone on with, and which of its schemes. beside: context managers, entered with
-    each run's directory while the run in it goes. Raises ScenarioError before anything
-    runs if something is wrong with the files.
+    workers: a number of processes (0: none; None: one a core), a cluster, or an open pool. watch: told (round, virtual
+    ns, newest accuracy) at the end of every round of a deciding node, in place of the progress line. keeping: where
+    trainings are kept. command, places: of one that is gone on with, and which of its schemes. beside: context
+    managers, entered with each run's directory while the run in it goes. Raises ScenarioError before anything runs if
+    something is wrong with the files.
     """
     entries = chosen(scenario.schemes, scheme, str(scenario.path or scenario.name))
     keeping = keeping or (Keeping() if command is None else command.keeping)
@@ -117,7 +119,7 @@ def run(scenario: Scenario, *, scheme: str | None = None, workers: int | Workers
                 one = dataclasses.replace(scenario, schemes=[entry])
                 results.append(_run_one(one, wiring, pool, out, dataclasses.replace(command, place=place), keeping,
                                         quiet, watch, beside))
-                if isinstance(count, int) and results[-1].worker_died:
+                if isinstance(count, int | Cluster) and results[-1].worker_died:
                     break
     return results
 
@@ -208,20 +210,25 @@ def _note_end(directory: rundir.RunDirectory, why: str) -> None:
         directory.write(rundir.ERROR, f"{why}\n")
 
 
-def number_of_workers(workers: int | Workers | Twin | None) -> tuple[int | Workers | Twin, int]:
+def number_of_workers(workers: Places) -> tuple[int | Cluster | Workers | Twin, int]:
     """(what `pool_of` takes, how many workers to wire for); None: a worker a core."""
     count = cores() if workers is None else workers
     return count, max(1, count if isinstance(count, int) else count.workers)
 
 
 @contextlib.contextmanager
-def pool_of(workers: int | Workers | Twin, timeout_s: float = 30.0) -> Iterator[Any]:
+def pool_of(workers: int | Cluster | Workers | Twin, timeout_s: float = 30.0) -> Iterator[Any]:
     """A pool to run on: the one given, which stays open, or one of that many workers (0: the in-process twin)."""
-    if not isinstance(workers, int):
+    if isinstance(workers, Workers | Twin):
         yield workers
     elif workers == 0:
         with Twin() as twin:
             yield twin
-    else:
+    elif isinstance(workers, int):
         with Workers(workers, timeout_s) as pool:
+            yield pool
+    else:
+        from emul.workers.actors import Actors
+
+        with Workers(workers.workers, timeout_s, Actors(workers)) as pool:
             yield pool

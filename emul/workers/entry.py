@@ -6,3 +6,9 @@ def run(text: str) -> None:
     from emul.workers.process import main
 
     main(text)
+
+
+if __name__ == "__main__":          # of a process that an actor has started, which says on stdin what is to be told
+    import sys
+
+    run(sys.stdin.read())

@@ -154,6 +154,7 @@ class Workers:
             raise WorkerDied("this pool has lost a worker; make a new one")
         if self._running:                   # the last one was interrupted, and so was its end
             self.abort()
+        setups = self._launcher.prepare(setups)
         self._replies.clear()
         self._observations.clear()
         self._done.clear()
@@ -173,6 +174,7 @@ class Workers:
         self._flush()
         self._flush_commands()
         self._end(b"F")
+        self._launcher.collect()
         for *_, unwritten in self._done:
             if unwritten:
                 raise NotRecorded(unwritten)
@@ -196,7 +198,10 @@ class Workers:
 
     def abort(self) -> None:
         """End a run that failed, so that the pool can take the next one."""
-        if not self._running or self._broken:
+        if not self._running:
+            return
+        if self._broken:
+            self._launcher.collect()
             return
         self._events = [[] for _ in range(self.workers)]
         self._ships = [[] for _ in range(self.workers)]
@@ -204,6 +209,7 @@ class Workers:
         self._commanded.clear()
         self._targets.clear()
         self._end(b"A")
+        self._launcher.collect()
 
     def _end(self, tag: bytes) -> None:
         """Tell both threads of every worker that the run is over, once, and wait until all have said so."""

@@ -1,0 +1,289 @@
+"""Workers on the machines of a Ray cluster: an actor for each, spread over the machines; frames by TCP under CURVE.
+
+    with Workers(8, launcher=Actors(cluster("ray:auto", 8))) as pool:
+        run(scenario, workers=pool)
+
+Ray places the actors and gives each its CPUs and GPUs, carries the pool's keys to them, and notices when one or its
+machine is lost. An actor starts the worker that every pool has (`emul.workers.hosting`); events and payloads do not go
+through Ray. What a run needs on disk is shipped where it does not lie already: sources of plug-ins, the data set (once
+a machine), what a run that is gone on with had kept. Where the run's directory is not seen, what a worker leaves comes
+back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from emul.base.errors import RunError
+from emul.base.extras import MissingExtra
+from emul.workers import shipping
+from emul.workers.cluster import Cluster
+from emul.workers.core import Setup
+from emul.workers.launcher import Told
+from emul.workers.transport import Tcp
+
+_log = logging.getLogger(__name__)
+
+_PLACED_S = 120                     # for the cluster to find room for all workers
+_ANSWER_S = 300                     # for an actor to do what is small, on a machine that is busy
+_BEFORE = ("trainings/**/*", "volatile-*")      # what a run that is gone on with had kept, in its directory
+
+
+class NoCluster(RunError):
+    """There is no cluster at that address, or no room for the workers on it."""
+
+
+class Remote:
+    """A worker that an actor has started. `about`: (address, process)."""
+
+    def __init__(self, actor: Any, address: str, pid: int):
+        self.actor, self.address, self.pid = actor, address, pid
+        self.sentinel, self._ended = os.pipe()
+        self._over = threading.Event()
+        self._how = "has not ended"
+        actor.wait.remote().future().add_done_callback(self._note)
+
+    @property
+    def place(self) -> str:
+        return f"process {self.pid} on {self.address}"
+
+    def _note(self, code: Future[int]) -> None:
+        lost = code.exception()
+        self._how = (f"ended with exit code {code.result()}" if lost is None else
+                     f"is lost: its actor or its machine has ended ({type(lost).__name__})")
+        self._over.set()
+        os.write(self._ended, b".")
+
+    def ending(self) -> str:
+        return self._how
+
+    def is_alive(self) -> bool:
+        return not self._over.is_set()
+
+    def kill(self) -> None:
+        import ray
+
+        ray.kill(self.actor)                # its worker watches it
+
+    def join(self, timeout: float) -> None:
+        self._over.wait(timeout)
+
+    def forget(self) -> None:
+        """Close the descriptors."""
+        self._over.wait(5)
+        if self._over.is_set():             # else Ray may still write to it
+            os.close(self.sentinel)
+            os.close(self._ended)
+
+
+class Actors:
+    """The launcher of workers on a cluster. Raises MissingExtra, NoCluster."""
+
+    def __init__(self, cluster: Cluster):
+        self._cluster = cluster
+        self._ours = False                  # the connection to the cluster
+        self._group: Any = None
+        self._workers: list[Remote] = []
+        self._plugins = ""                  # key of those that were shipped last
+        self._away: dict[int, tuple[str, Path]] = {}        # worker -> its own folder of the run, the run's directory
+        self._runs = itertools.count(1)
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    def transport(self) -> Tcp:
+        """At the address of this process that the cluster's machines reach; with it the connection begins."""
+        try:
+            import ray
+        except ImportError:
+            raise MissingExtra("--on ray:... needs Ray, which is not installed: pip install 'emul[ray]'") from None
+        if not ray.is_initialized():
+            try:
+                ray.init(self._cluster.address, log_to_driver=False, logging_level=logging.ERROR)
+            except (ConnectionError, OSError, RuntimeError) as e:
+                raise NoCluster(f"no Ray cluster at {self._cluster.address}: {e}; "
+                                "`ray start --head` begins one") from None
+            self._ours = True
+        return Tcp.new(self._address())
+
+    def _address(self) -> str:
+        import ray
+
+        if not self._cluster.client:
+            return ray.util.get_node_ip_address()
+        host, _, port = self._cluster.address.removeprefix("ray://").rpartition(":")
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:     # nothing is sent: whence one would send
+            probe.connect((host, int(port)))
+            return str(probe.getsockname()[0])
+
+    def start(self, every: Sequence[Told]) -> list[Remote]:
+        import ray
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        from emul.workers.hosting import Host
+
+        self._reserve(len(every))
+        asked = {"num_cpus": self._cluster.cpus, "num_gpus": self._cluster.gpus, "max_concurrency": 4}
+        host: Any = ray.remote(Host)
+        actors = [host.options(scheduling_strategy=PlacementGroupSchedulingStrategy(
+            self._group, placement_group_bundle_index=index), **asked).remote() for index in range(len(every))]
+        about = ray.get([actor.about.remote() for actor in actors])
+        _require_alike(about)
+        pids = ray.get([actor.start.remote(told.text()) for actor, told in zip(actors, every, strict=True)])
+        self._workers = [Remote(actor, address, pid)
+                         for actor, (address, *_), pid in zip(actors, about, pids, strict=True)]
+        return self._workers
+
+    def _reserve(self, n: int) -> None:
+        """Room for `n` workers, on as many machines as possible. Raises NoCluster."""
+        import ray
+
+        share = {name: amount for name, amount in (("CPU", self._cluster.cpus), ("GPU", self._cluster.gpus)) if amount}
+        self._group = ray.util.placement_group([share or {"CPU": 0.001}] * n, strategy="SPREAD")
+        if not self._group.wait(_PLACED_S):
+            free = {name: ray.available_resources().get(name, 0.0) for name in share}
+            raise NoCluster(f"no room for {n} workers of {share} on the cluster, which has {free} free")
+
+    def close(self) -> None:
+        """Actors, their places and the connection go."""
+        import ray
+
+        workers, self._workers = self._workers, []
+        with _lost_ones_passed_over():
+            ray.wait(ends := [worker.actor.end.remote() for worker in workers], num_returns=len(ends), timeout=5)
+        for worker in workers:
+            ray.kill(worker.actor)
+            worker.forget()
+        if self._group is not None:
+            ray.util.remove_placement_group(self._group)
+            self._group = None
+        if self._ours:
+            ray.shutdown()
+            self._ours = False
+
+    # --- what a run needs, and leaves ------------------------------------------------------------------------------
+
+    def prepare(self, setups: Sequence[Setup]) -> Sequence[Setup]:
+        """Ship what is not there: see the module. Raises RunError for GPUs that were not asked for."""
+        if setups[0].device != "cpu" and not self._cluster.gpus:
+            raise RunError(f"compute.device is {setups[0].device}, but no worker has a GPU: "
+                           '--on "ray:auto?gpus=1" gives each one')
+        self._ship_plugins(setups[0].plugins)
+        prepared = list(self._with_data(setups))
+        if setups[0].directory:
+            prepared = list(self._with_directory(prepared))
+        # Ray shows a worker its own GPUs alone
+        return [setup if setup.device == "cpu" else msgspec.structs.replace(setup, device="cuda:0")
+                for setup in prepared]
+
+    def _ship_plugins(self, modules: Sequence[str]) -> None:
+        files = shipping.plugin_files(modules)
+        if files and shipping.key_of(files) != self._plugins:
+            self._plugins = shipping.key_of(files)
+            self._all("install", files)
+
+    def _with_data(self, setups: Sequence[Setup]) -> Iterator[Setup]:
+        """Where the folder of the data set is not, files are shipped, once a machine."""
+        directory = (setups[0].task or {}).get("data", {}).get("directory")
+        if not directory:
+            yield from setups
+            return
+        here, files, places = shipping.sizes(directory), None, dict[str, str]()
+        there = self._all("sizes", str(directory))
+        for setup, worker, found in zip(setups, self._workers, there, strict=True):
+            if found == here:
+                yield setup
+                continue
+            if worker.address not in places:
+                files = files or shipping.packed(directory)
+                places[worker.address] = _kept(worker, files)
+            assert setup.task is not None
+            data = {**setup.task["data"], "directory": places[worker.address]}
+            yield msgspec.structs.replace(setup, task={**setup.task, "data": data})
+
+    def _with_directory(self, setups: Sequence[Setup]) -> Iterator[Setup]:
+        """Workers that do not see the run's directory have one of their own, with what the run had kept before."""
+        home, name = Path(setups[0].directory), f"run-{next(self._runs)}"
+        mark = home / f".place-{secrets.token_hex(8)}"
+        mark.touch()
+        try:
+            seen = self._all("sizes", str(mark))
+        finally:
+            mark.unlink()
+        self._away = {}
+        for index, (setup, worker, found) in enumerate(zip(setups, self._workers, seen, strict=True)):
+            if found is not None:
+                yield setup
+                continue
+            folder = _answer(worker, "lay", {}, name)
+            before = _answer(worker, "lay", shipping.packed(home, _BEFORE), f"before-{name}")
+            self._away[index] = name, home
+            own = msgspec.structs.replace(setup, directory=folder, recalled=before if setup.recalled else "")
+            if setup.store:
+                known = [f"{before}/trainings", *(_answer(worker, "lay", shipping.packed(path), f"store-{n}")
+                                                  for n, path in enumerate([setup.store, *setup.stored])
+                                                  if not Path(path).is_relative_to(home))]
+                own = msgspec.structs.replace(own, store=f"{folder}/trainings", stored=known)
+            yield own
+
+    def collect(self) -> None:
+        """What workers have left in folders of their own comes into the run's directory, as far as they live."""
+        away, self._away = self._away, {}
+        for index, (name, home) in away.items():
+            with _lost_ones_passed_over():
+                shipping.unpacked(_answer(self._workers[index], "left", name), home)
+
+    def _all(self, method: str, *given: Any) -> list[Any]:
+        """What every actor answers. Raises RunError if one is lost."""
+        import ray
+
+        shared = [ray.put(one) if isinstance(one, dict) else one for one in given]
+        try:
+            return ray.get([getattr(worker.actor, method).remote(*shared) for worker in self._workers],
+                           timeout=_ANSWER_S)
+        except ray.exceptions.RayError as e:
+            raise RunError(f"a worker's actor cannot {method}: {e}") from None
+
+
+def _answer(worker: Remote, method: str, *given: Any) -> Any:
+    import ray
+
+    return ray.get(getattr(worker.actor, method).remote(*given), timeout=_ANSWER_S)
+
+
+def _kept(worker: Remote, files: shipping.Files) -> str:
+    """The folder with these files on a worker's machine, which has them from an earlier run or is sent them."""
+    key = shipping.key_of(files)
+    return _answer(worker, "kept", key) or _answer(worker, "keep", key, files)
+
+
+def _require_alike(about: Sequence[tuple[str, str, str]]) -> None:
+    """Raises RunError where versions differ, and warns where processors do."""
+    versions = {said: address for address, said, _ in about}
+    if len(versions) > 1:
+        told = "; ".join(f"{address}: {said}" for said, address in versions.items())
+        raise RunError(f"the machines of the cluster differ: {told}")
+    chips = {chip: address for address, _, chip in about}
+    if len(chips) > 1:
+        told = "; ".join(f"{address}: {chip}" for chip, address in chips.items())
+        _log.warning("processors differ, and with them the last bits of models: %s", told)
+
+
+@contextlib.contextmanager
+def _lost_ones_passed_over() -> Iterator[None]:
+    """An actor that has ended answers nothing, and need not."""
+    import ray
+
+    with contextlib.suppress(ray.exceptions.RayError):
+        yield

@@ -1,0 +1,49 @@
+"""Where workers are to be when they are not on this machine: `ray:auto`, `ray://host:10001?cpus=2&gpus=0.5`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, urlsplit
+
+from emul.base.errors import Problem, ScenarioError
+
+_EXPECTED = "expected ray:auto or ray://HOST:PORT, with ?cpus=N&gpus=N for what each worker is given"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """So many workers on a Ray cluster. address: as Ray is told; cpus, gpus: of each worker, a GPU may be shared."""
+
+    workers: int
+    address: str = "auto"
+    cpus: float = 1.0
+    gpus: float = 0.0
+
+    @property
+    def client(self) -> bool:
+        """Whether this process speaks to the cluster from outside."""
+        return self.address.startswith("ray://")
+
+
+def cluster(text: str, workers: int | None) -> Cluster:
+    """What `--on` and `--workers` say. Raises ScenarioError.
+
+    >>> cluster("ray://10.0.0.1:10001?gpus=0.5", 8)
+    Cluster(workers=8, address='ray://10.0.0.1:10001', cpus=1.0, gpus=0.5)
+    """
+    parts = urlsplit(text)
+    asked = dict(parse_qsl(parts.query, keep_blank_values=True))
+    auto = parts.scheme == "ray" and not parts.netloc and parts.path == "auto"
+    client = parts.scheme == "ray" and parts.netloc and ":" in parts.netloc and not parts.path
+    if not (auto or client) or not asked.keys() <= {"cpus", "gpus"}:
+        raise ScenarioError("command line", [Problem("--on", f'"{text}"', _EXPECTED)])
+    if not workers:
+        raise ScenarioError("command line", [Problem("--workers", str(workers), (
+            "expected with --on: how many, over all machines together"))])
+    try:
+        cpus, gpus = (float(asked.get(name, default)) for name, default in (("cpus", "1"), ("gpus", "0")))
+    except ValueError:
+        raise ScenarioError("command line", [Problem("--on", f'"{text}"', _EXPECTED)]) from None
+    if not (0 <= cpus < 1e6 and 0 <= gpus < 1e6):
+        raise ScenarioError("command line", [Problem("--on", f'"{text}"', "expected numbers of 0 or more")])
+    return Cluster(workers, "auto" if auto else f"ray://{parts.netloc}", cpus, gpus)

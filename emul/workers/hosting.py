@@ -1,0 +1,104 @@
+"""What an actor of a Ray cluster does for the one worker that it starts on its machine. Text and bytes cross alone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+
+import emul
+from emul.base.machine import chip
+from emul.learning.data import cache_directory
+from emul.workers import shipping
+from emul.workers.launcher import read
+from emul.workers.shipping import Files
+
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+class Host:
+    """Starts a worker's process, so that it has an interpreter of its own as everywhere, and ends with it."""
+
+    def __init__(self) -> None:
+        import ray
+
+        self._address: str = ray.util.get_node_ip_address()         # as the cluster knows this machine
+        self._home = Path(tempfile.mkdtemp(prefix="emul-"))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def about(self) -> tuple[str, str, str]:
+        """(address, versions of emul, Python and torch, processor)."""
+        versions = f"emul {emul.__version__}, Python {platform.python_version()}, torch {version('torch')}"
+        return self._address, versions, chip()
+
+    def start(self, text: str) -> int:
+        """Start the worker with what it is told; its process."""
+        told = read(text)
+        told.transport = told.transport.at(self._address)           # type: ignore[union-attr]
+        told.watched, told.leftovers = os.getpid(), [str(self._home)]
+        paths = [str(self._home / "plugins"), *(path for path in sys.path if path)]
+        environment = {**os.environ, **dict.fromkeys(_THREADS, "1"), "PYTHONPATH": os.pathsep.join(paths)}
+        self._process = subprocess.Popen([sys.executable, "-m", "emul.workers.entry"], stdin=subprocess.PIPE,
+                                         env=environment, cwd=self._home)
+        assert self._process.stdin is not None
+        self._process.stdin.write(told.text().encode())             # and not in its arguments: it holds keys
+        self._process.stdin.close()
+        return self._process.pid
+
+    def wait(self) -> int:
+        """The worker's exit code, once it has ended."""
+        assert self._process is not None
+        return self._process.wait()
+
+    def sizes(self, path: str) -> list[tuple[str, int]] | None:
+        """Of the files that lie here under this path."""
+        return shipping.sizes(path)
+
+    def install(self, files: Files) -> None:
+        """Put modules where the worker finds them."""
+        shipping.unpacked(files, self._home / "plugins")
+
+    def lay(self, files: Files, name: str) -> str:
+        """Put files into a folder of this worker's alone, which is made; its path."""
+        folder = self._home / name
+        folder.mkdir(parents=True, exist_ok=True)
+        shipping.unpacked(files, folder)
+        return str(folder)
+
+    def kept(self, key: str) -> str:
+        """Where files with this key lie on this machine, whoever put them there; "": nowhere yet."""
+        folder = _shipped(key)
+        return str(folder) if folder.is_dir() else ""
+
+    def keep(self, key: str, files: Files) -> str:
+        """Put files where all workers of this machine have them, in this run and later ones; their folder."""
+        folder = _shipped(key)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(dir=folder.parent))
+        shipping.unpacked(files, made)
+        with contextlib.suppress(OSError):          # another has just done it
+            made.rename(folder)
+        shutil.rmtree(made, ignore_errors=True)
+        return str(folder)
+
+    def left(self, name: str) -> Files:
+        """What the worker has left in a folder of its own; it is gone from there."""
+        files = shipping.packed(self._home / name)
+        shutil.rmtree(self._home / name, ignore_errors=True)
+        return files
+
+    def end(self) -> None:
+        """The worker has ended: nothing of it stays."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+        shutil.rmtree(self._home, ignore_errors=True)
+
+
+def _shipped(key: str) -> Path:
+    return cache_directory().parent / "shipped" / key

@@ -1,0 +1,123 @@
+"""What is said of a cluster, and files on their way to its machines: without one, and without Ray."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from emul.base.errors import ScenarioError
+from emul.base.extras import MissingExtra
+from emul.workers import shipping
+from emul.workers.actors import Actors
+from emul.workers.cluster import Cluster, cluster
+from emul.workers.launcher import Told
+from emul.workers.transport import Tcp
+
+
+@pytest.mark.parametrize(("text", "meant"), [
+    ("ray:auto", Cluster(8)),
+    ("ray:auto?gpus=0.25", Cluster(8, gpus=0.25)),
+    ("ray://head:10001", Cluster(8, "ray://head:10001")),
+    ("ray://head:10001?cpus=2&gpus=1", Cluster(8, "ray://head:10001", 2.0, 1.0)),
+])
+def test_places_of_a_cluster_are_read(text: str, meant: Cluster) -> None:
+    assert cluster(text, 8) == meant
+    assert meant.client == ("head" in text)
+
+
+@pytest.mark.parametrize("text", ["", "ray", "auto", "ray:head", "ray://head", "ray://head:1/x", "dask:auto",
+                                  "ray:auto?gpu=1", "ray:auto?gpus=two", "ray:auto?cpus=-1", "ray:auto?cpus=nan"])
+def test_what_is_no_cluster_is_refused(text: str) -> None:
+    with pytest.raises(ScenarioError, match=r"^command line: 1 error\n +--on "):
+        cluster(text, 8)
+
+
+@pytest.mark.parametrize("workers", [None, 0])
+def test_how_many_workers_has_to_be_said(workers: int | None) -> None:
+    with pytest.raises(ScenarioError, match=r"--workers  .* expected with --on: how many, over all machines together$"):
+        cluster("ray:auto", workers)
+
+
+def test_without_ray_its_workers_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    said = r"^--on ray:... needs Ray, which is not installed: pip install 'emul\[ray\]'$"
+    with pytest.raises(MissingExtra, match=said):
+        Actors(Cluster(1)).transport()
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+def test_a_folder_comes_out_as_it_went_in(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "one").write_bytes(b"1")
+    (tmp_path / "a" / "b" / "two").write_bytes(b"22")
+    files = shipping.packed(tmp_path / "a")
+    assert files == {"one": b"1", "b/two": b"22"}
+    shipping.unpacked(files, tmp_path / "c")
+    assert shipping.sizes(tmp_path / "c") == shipping.sizes(tmp_path / "a") == [("b/two", 2), ("one", 1)]
+    assert shipping.packed(tmp_path / "c") == files
+    assert shipping.packed(tmp_path / "a", ["b/*"]) == {"b/two": b"22"}
+    assert shipping.sizes(tmp_path / "nowhere") is None
+
+
+@pytest.mark.parametrize("name", ["../out", "/out", "a/../../out"])
+def test_no_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match=r"expected a path below the folder$"):
+        shipping.unpacked({name: b""}, tmp_path / "in")
+
+
+def test_a_key_tells_files_apart_by_names_and_contents() -> None:
+    every = [{}, {"a": b""}, {"a": b"b"}, {"ab": b""}, {"a": b"", "b": b""}, {"b": b""}]
+    assert len({shipping.key_of(files) for files in every}) == len(every)
+    assert shipping.key_of({"a": b"1", "b": b"2"}) == shipping.key_of({"b": b"2", "a": b"1"})
+
+
+def test_a_plug_in_goes_with_what_lies_beside_it_and_a_package_whole(tmp_path: Path,
+                                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "ship_alone.py").write_text("import ship_helper\n")
+    (tmp_path / "ship_helper.py").write_text("")
+    (tmp_path / "notes.txt").write_text("")
+    package = tmp_path / "ship_package"
+    (package / "inner").mkdir(parents=True)
+    for name in ("__init__.py", "inner/__init__.py", "inner/table.csv"):
+        (package / name).write_text("")
+    assert shipping.plugin_files(["ship_alone"]).keys() == {"ship_alone.py", "ship_helper.py"}
+    assert shipping.plugin_files(["ship_package.inner"]).keys() == {
+        "ship_package/__init__.py", "ship_package/inner/__init__.py", "ship_package/inner/table.csv"}
+    assert shipping.plugin_files(["numpy"]) == {}               # is installed
+
+
+def test_an_actor_looks_after_the_files_of_its_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed: install emul[ray]")
+    from emul.workers.hosting import Host
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("ray.util.get_node_ip_address", lambda: "127.0.0.1")
+    one, other = Host(), Host()
+    assert one.about()[0] == "127.0.0.1"
+    assert one.kept("k") == ""
+    folder = one.keep("k", {"x": b"1"})
+    assert other.kept("k") == other.keep("k", {"x": b"1"}) == folder        # once a machine
+    assert one.sizes(folder) == [("x", 1)]
+    own = one.lay({"a/b": b"2"}, "run-1")
+    assert one.left("run-1") == {"a/b": b"2"}
+    assert not Path(own).exists()
+    one.end()
+    other.end()
+
+
+def test_the_process_of_an_actor_ends_with_it_or_with_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here without a coordinator to speak to: it is told of an end that has come."""
+    pytest.importorskip("ray", reason="Ray is not installed: install emul[ray]")
+    from emul.workers import hosting
+
+    monkeypatch.setattr("ray.util.get_node_ip_address", lambda: "127.0.0.1")
+    monkeypatch.setattr(hosting.os, "getpid", lambda: 2**22 - 1)           # nobody's, to be watched
+    host = hosting.Host()
+    transport = Tcp.new()
+    assert host.start(Told(0, "token", transport, "tcp://127.0.0.1:1", "tcp://127.0.0.1:1", 0).text()) > 0
+    assert host.wait() == 1
+    host.end()
