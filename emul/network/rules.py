@@ -27,7 +27,7 @@ CLASS = "@"             # begins a pattern that names a class
 MATCH_EXPECTED = 'expected "src->dst", "a<->b" or "*", each side a name or a pattern like "client*"'
 
 
-SharingMode = Literal["fifo", "maxmin", "rtt_weighted"]
+SharingMode = Literal["fifo", "maxmin", "rtt_weighted", "connections"]
 Duplex = Literal["full", "half"]
 Transport = Literal["datagram"] | Arq | TcpCap
 

@@ -45,7 +45,7 @@ class Link(Section):
     outage: Annotated[Outage, BeforeValidator(outage_value, json_schema_input_type=Outage | str)] | None = None
     transport: AnyTransport | None = None
     overhead: Overhead | None = None
-    sharing: Annotated[str, one_of("fifo", "maxmin", "rtt_weighted", what="sharing")] | None = None
+    sharing: Annotated[str, one_of("fifo", "maxmin", "rtt_weighted", "connections", what="sharing")] | None = None
     queue: AnyQueue | None = None
     switching: AnySwitching | None = None
     duplex: Annotated[str, one_of("full", "half", what="duplex")] | None = None

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import networkx as nx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from emul.base import rows as R
 from emul.network import LinkRule, OutageSpec, TopologySpec, build
+from emul.network.links.flows import FlowLink, Flows
 from emul.network.links.tcp import mathis_bps
 from emul.network.links.transport import TcpCap
 from emul.network.outlook import Outlook
@@ -215,3 +219,81 @@ def test_what_is_foretold_of_a_flow_is_what_the_run_takes(rules: list[LinkRule])
     packets = -(-size // 1448)
     assert world.summary["bytes_retransmitted"] == pytest.approx(route.retransmissions / packets * max(
         network.link(hop.source, hop.destination).wire_bytes(size) for hop in route.hops), abs=3)
+
+
+# --- connections: what a node sends to another, one after the other ---------------------------------------------------
+
+async def taking_two(node: Node, p: Any) -> None:
+    for _ in range(2):
+        await node.gather(Block, node.clients)
+
+
+async def sending_two(node: Node, p: Any) -> None:
+    for _ in range(2):
+        node.send(node.server, Block(bytes(1000)))
+
+
+def ends(sharing: str, clients: int, **more: Any) -> dict[tuple[int, int], int]:
+    """(source, number of its message) -> when it was through or known to be lost, in transmissions of one message."""
+    world = run_world({"server": taking_two, "client": sending_two}, topology=dumbbell(clients), links=[
+        LinkRule("*", latency_ns=1 * MS, bandwidth_bps=100 * RATE, sharing=sharing),     # type: ignore[arg-type]
+        LinkRule("left->right", bandwidth_bps=RATE)], **more)
+    assert world.invariants.violations == []
+    return {(row[2], row[3]): (row[1] - 3 * MS) // (1000 * sizes(world)[0])
+            for row in world.rows if row[0] in (R.DELIVER, R.LOST)}
+
+
+def test_on_a_connection_a_message_waits_for_the_one_before_it() -> None:
+    assert ends("maxmin", 1) == {(1, 0): 2, (1, 1): 2}
+    assert ends("connections", 1) == {(1, 0): 1, (1, 1): 2}
+
+
+def test_connections_share_fairly_among_each_other() -> None:
+    assert ends("maxmin", 2) == dict.fromkeys([(1, 0), (1, 1), (2, 0), (2, 1)], 4)
+    assert ends("connections", 2) == {(1, 0): 2, (1, 1): 4, (2, 0): 2, (2, 1): 4}
+
+
+def test_what_waits_for_its_connection_when_a_link_of_it_goes_down_is_lost_too() -> None:
+    down = [LinkDown(3 * MS + MS // 2, "left", "right", 1000 * MS)]
+    world = run_world({"server": taking_two, "client": sending_two}, topology=dumbbell(1), faults=down, links=[
+        LinkRule("*", latency_ns=1 * MS, bandwidth_bps=100 * RATE, sharing="connections"),
+        LinkRule("left->right", bandwidth_bps=RATE)])
+    assert [row[3] for row in world.rows if row[0] == R.LOST] == [0, 1]
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 2), st.integers(1, 30)), min_size=1, max_size=12))
+def test_a_connection_is_one_flow_at_a_time(messages: list[tuple[int, int, int]]) -> None:
+    """Against a simulation in rational numbers: the link's bytes go in equal shares to the heads of the queues."""
+    flows = Flows("connections")
+    link = FlowLink(flows, flows.link(8e9), 0, 1, bandwidth_bps=8e9)        # a byte a ns
+    messages = sorted(messages)
+    found: dict[int, int] = {}
+
+    def until(now: int | None) -> None:
+        while (due := flows.next_change()) is not None and (now is None or due <= now):
+            found.update((item, due) for item, *_ in flows.advance(due))
+
+    for i, (at, pair, size) in enumerate(messages):
+        until(at)
+        flows.start(at, i, 1000 * size, True, [link], 0, pair)
+    until(None)
+    expected = _by_hand([(Fraction(at), pair, Fraction(1000 * size)) for at, pair, size in messages])
+    assert all(abs(found[i] - end) <= 1 + i for i, end in expected.items())     # each end is a whole ns
+    assert flows.waiting(link.number) == []
+
+
+def _by_hand(messages: list[tuple[Fraction, int, Fraction]]) -> dict[int, Fraction]:
+    now, ended, left = Fraction(0), dict[int, Fraction](), [size for *_, size in messages]
+    while len(ended) < len(messages):
+        heads: dict[int, int] = {}
+        for i, (at, pair, _) in enumerate(messages):
+            if at <= now and i not in ended:
+                heads.setdefault(pair, i)
+        coming = [at - now for at, *_ in messages if at > now]
+        steps = coming + [left[i] * len(heads) for i in heads.values()]
+        step = min(steps)
+        for i in heads.values():
+            left[i] -= step / len(heads)
+        now += step
+        ended.update((i, now) for i in heads.values() if left[i] == 0)
+    return ended

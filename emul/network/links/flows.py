@@ -5,17 +5,21 @@ occupies them all at once, at the rate that `Fluid` gives it, until its last byt
 SimGrid does it. What a link loses is decided when the message comes to it; a lost message occupies the links up to
 the one that loses it, and its loss is known when it would have been through. So it is with a link that is down. What a
 fault drops from a link goes on as a lost message over all links of its row: nobody tells its source.
+
+With `connections` the messages of one node to another follow each other, as over a TCP connection that both keep: the
+flow of one begins when that of the one before has ended. Else each is a flow of its own from the start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Hashable, Mapping, Sequence
 from math import inf, prod
 from typing import Any, Literal, NamedTuple
 
 from emul.base.errors import NetworkError
 from emul.network.links.features import Delay
-from emul.network.links.fluid import Fluid, Sharing
+from emul.network.links.fluid import Fluid
 from emul.network.links.link import HERE, InFlight, Left
 from emul.network.links.shares import RateProfile
 from emul.network.links.transport import TcpCap
@@ -112,8 +116,8 @@ class FlowLink:
         return self._offered
 
     def in_flight(self) -> list[Any]:
-        """The items whose flows are on the link."""
-        return self._fluid.flows_on(self.number)
+        """The items whose flows are on the link, or wait for one before them."""
+        return [*self._fluid.flows_on(self.number), *self._flows.waiting(self.number)]
 
 
 class FlowTcp(NamedTuple):
@@ -139,27 +143,43 @@ def tcp_of(links: Sequence[tuple[TcpCap | None, float, int]], latency_ns: int) -
     return FlowTcp(rate, rate * (1 + overhead / tcp.mss), loss, tcp.mss)
 
 
+class Flow(NamedTuple):
+    """What `Fluid` is to be told of a message."""
+
+    item: Any
+    size_bytes: int
+    links: Sequence[int]
+    rtt_ns: int
+    cap_bps: float | None
+
+
+FlowSharing = Literal["maxmin", "rtt_weighted", "connections"]
+
+
 class Flows:
     """All flows of a network, with the interface by which the kernel looks at a link."""
 
     overhead_bytes = 0
     cut = False
 
-    def __init__(self, sharing: Sharing):
+    def __init__(self, sharing: FlowSharing):
         self.sharing = sharing
-        self.fluid = Fluid(sharing)
+        self.fluid = Fluid("maxmin" if sharing == "connections" else sharing)
         self._doomed: dict[Any, None] = {}      # items that will be lost; a dict, since it keeps an order
+        self._queues: dict[Hashable, deque[Flow]] = {}      # connection that is in use -> what waits for it
+        self._connection: dict[Any, Hashable] = {}          # item under way -> its connection
 
     def link(self, bandwidth_bps: float | None, profile: RateProfile | None = None) -> int:
         """The number of a new link; both directions of a half-duplex one use the same."""
         return self.fluid.add_link(bandwidth_bps, profile=profile)
 
     def start(self, now: int, item: Any, size_bytes: int, delivered: bool, links: Sequence[FlowLink],
-              latency_ns: int) -> int:
+              latency_ns: int, ends: Hashable = None) -> int:
         """A flow of `item` begins on `links`; returns the bytes that TCP sends again on each of them.
 
         latency_ns: one way, from its source to its target; the RTT is twice that. Where links ask for TCP, the first
-        one's formula caps the rate, for the loss of all of them together.
+        one's formula caps the rate, for the loss of all of them together. ends: source and target, of whom
+        `connections` lets one flow after the other begin.
         """
         if not delivered:
             self._doomed[item] = None
@@ -167,16 +187,46 @@ class Flows:
         tcp = tcp_of([(link.tcp, link.packet_loss, link.overhead_bytes) for link in links], latency_ns)
         cap = None if tcp is None or tcp.wire_bps == inf else tcp.wire_bps
         # the formula gives the rate of what arrives: what is sent again is counted, and does not slow the flow more
-        self.fluid.start(now, item, size, [link.number for link in links], rtt_ns=2 * latency_ns, cap_bps=cap)
+        flow = Flow(item, size, [link.number for link in links], 2 * latency_ns, cap)
+        if self.sharing != "connections" or self._connected(flow, (ends, links[0].number)):
+            self._begin(now, flow)
         if tcp is None:
             return 0
         part, whole = TcpCap.resent_share(tcp.loss)
         return size * part // whole
 
+    def _begin(self, now: int, flow: Flow) -> None:
+        self.fluid.start(now, flow.item, flow.size_bytes, flow.links, rtt_ns=flow.rtt_ns, cap_bps=flow.cap_bps)
+
+    def _connected(self, flow: Flow, connection: Hashable) -> bool:
+        """Whether the flow may begin; else it waits until those before it have ended."""
+        queue = self._queues.get(connection)
+        if queue is None:
+            self._queues[connection] = deque()
+            self._connection[flow.item] = connection
+            return True
+        queue.append(flow)
+        return False
+
+    def _follow(self, now: int, item: Any) -> None:
+        """What waits for the connection of `item` goes on: that has ended."""
+        connection = self._connection.pop(item, None)
+        queue = self._queues.get(connection)
+        if queue:
+            flow = queue.popleft()
+            self._connection[flow.item] = connection
+            self._begin(now, flow)
+        elif queue is not None:
+            del self._queues[connection]
+
+    def waiting(self, link: int) -> list[Any]:
+        """The items whose flows will be on the link once those before them have ended."""
+        return [flow.item for queue in self._queues.values() for flow in queue if link in flow.links]
+
     def doom(self, now: int, link: int) -> None:
-        """What is on a link at `now` will be lost. What has ended by then is through."""
+        """What is on a link at `now`, or waits for it, will be lost. What has ended by then is through."""
         self.fluid.settle(now)
-        self._doomed.update(dict.fromkeys(self.fluid.flows_on(link)))
+        self._doomed.update(dict.fromkeys([*self.fluid.flows_on(link), *self.waiting(link)]))
 
     def next_change(self) -> int | None:
         """Time at which the next flow ends or a rate changes; None: never, as things stand."""
@@ -190,9 +240,11 @@ class Flows:
             if not delivered:
                 del self._doomed[item]
             left.append((item, delivered, HERE, 0))
+            if self._connection:
+                self._follow(now, item)
         return left
 
 
 def refuse_mixture(first: str, second: str) -> NetworkError:
     return NetworkError(f"links with sharing {first} and links with sharing {second} in one network: expected one of "
-                        "maxmin and rtt_weighted beside fifo")
+                        "maxmin, rtt_weighted and connections beside fifo")
