@@ -610,6 +610,31 @@ def decode(encoded: Encoded, types: Mapping[str, type[Message]]) -> Message:
     return message
 
 
+def announced(header: bytes) -> tuple[str, list[int]]:
+    """Type of a message, and how many bytes each of its buffers has, as its header says: where a stream is to be cut.
+
+    Raises WireError, as `decode` does, for what is no header.
+
+    >>> announced(msgspec.msgpack.encode(["Ping", 1]))
+    ('Ping', [])
+    """
+    sizes: list[int] = []
+
+    def ext(code: int, data: memoryview) -> None:
+        if code == _EXT_INT:
+            return
+        dtype, shape, _ = _describe.decode(data)
+        sizes.append(math.prod(shape) * _DTYPES[dtype].itemsize)
+
+    try:
+        values = msgspec.msgpack.decode(header, ext_hook=ext)
+    except (msgspec.MsgspecError, ValueError, KeyError, RecursionError, TypeError, MemoryError) as e:
+        raise WireError(f"not a header: {e}") from None
+    if not isinstance(values, list) or not values or not isinstance(values[0], str) or min(sizes, default=0) < 0:
+        raise WireError("not a header: expected [type name, fields ...]")
+    return values[0], sizes
+
+
 _SIZES = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}     # bin, ext, str
 _FIXED = {0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8,
           0xD4: 2, 0xD5: 3, 0xD6: 5, 0xD7: 9, 0xD8: 17}                                        # numbers, short exts

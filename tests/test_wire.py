@@ -32,6 +32,7 @@ from emul.wire import (
     Encoded,
     Message,
     Vector,
+    announced,
     decode,
     encode,
     encode_each,
@@ -195,6 +196,22 @@ def test_arrays_of_every_number_type_shape_and_layout_come_back(array: np.ndarra
 @given(mixed)
 def test_a_message_of_everything_comes_back(message: Mixed) -> None:
     assert same(message, there_and_back(message))
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(mixed)
+def test_a_header_says_the_type_and_how_many_bytes_each_buffer_has(message: Mixed) -> None:
+    encoded = encode(message)
+    assert announced(encoded.header) == ("Mixed", [buffer.nbytes for buffer in encoded.buffers])
+
+
+@pytest.mark.parametrize("header", [b"", b"\xc1", msgspec.msgpack.encode({"a": 1}), msgspec.msgpack.encode([1]),
+                                    msgspec.msgpack.encode(["A", Ext(1, b"nothing")]),
+                                    msgspec.msgpack.encode(["A", Ext(1, msgspec.msgpack.encode(("|O", (1,), 0)))]),
+                                    msgspec.msgpack.encode(["A", Ext(1, msgspec.msgpack.encode(("<f4", (-1,), 0)))])])
+def test_what_is_no_header_announces_nothing(header: bytes) -> None:
+    with pytest.raises(WireError, match="not a header"):
+        announced(header)
 
 
 def test_views_with_strides_come_back() -> None:
