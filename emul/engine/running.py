@@ -30,7 +30,7 @@ from emul.roles.events import Observation
 from emul.scenario import Scenario, chosen
 from emul.workers.attacking import Note
 from emul.workers.cluster import Cluster
-from emul.workers.collections import rare_collections
+from emul.workers.collections import rare_collections, seldom
 from emul.workers.core import StoreUse, Timing
 from emul.workers.keeping import Kept
 from emul.workers.pool import Workers
@@ -83,7 +83,7 @@ def execute(wiring: Wiring, pool: Any, journal: Recorder, progress: Callable[[Ke
             pool.tell = journal.observed
             kernel = Kernel(wiring.plan, wiring.network, pool, journal, progress)
             run_to_end(kernel)
-        observations, timings = pool.finish()
+            observations, timings = pool.finish()
     except Exception:                   # not at an interrupt: closing the pool must not wait for a computation
         pool.abort()
         raise
@@ -193,8 +193,10 @@ def _written(directory: rundir.RunDirectory, finished: Finished, digest: str, dr
     network = finished.wiring.network
     try:
         drop_later(finished, directory.path)
-        return write_results(directory, facts(finished, digest, directory.path), observed(finished), timed(finished),
-                             latencies(network), network.unordered(), drawn(finished) if draws else ())
+        with seldom():
+            return write_results(directory, facts(finished, digest, directory.path), observed(finished),
+                                 timed(finished), latencies(network), network.unordered(),
+                                 drawn(finished) if draws else ())
     except OSError as e:
         raise NotRecorded(f"{e.filename or directory.path}: {strerror(e)}; the journal has all of the run: `emul "
                           "salvage` makes tables of it, `emul resume` all files") from None

@@ -19,11 +19,19 @@ def rare_collections() -> Iterator[None]:
     and every run begins with one, so that it does not carry the garbage of the run before.
     """
     global _modules
-    before = gc.get_threshold()
     gc.collect()
     if len(sys.modules) > _modules:
         gc.freeze()
         _modules = len(sys.modules)
+    with seldom():
+        yield
+
+
+@contextlib.contextmanager
+def seldom() -> Iterator[None]:
+    """Inside the block collections are rare, too, and it begins with none: for what comes after events, while all that
+    they have left is still there to be looked at."""
+    before = gc.get_threshold()
     gc.set_threshold(*_OFTEN)
     try:
         yield
