@@ -27,7 +27,7 @@ from emul.learning.local import Local
 from emul.learning.objectives import Batch, Objective, Outputs, Penalty, Proximal, split
 from emul.learning.parameters import FlatModule
 from emul.learning.solver import Adam, Sgd, Solver
-from emul.learning.stack import FuseError, Hidden, Stack, trial
+from emul.learning.stack import Factors, FuseError, Hidden, Stack, Values, trial
 from emul.learning.training import Samples, aligned, batches, channels_last
 
 __all__ = ["FuseError", "key", "refusal", "train_fused"]
@@ -105,26 +105,29 @@ class _Fused:
         weights = [stacked[id(t)] for t, _ in trained]
         masks = None if only is None else [device.put(only[place].reshape(t.shape)) for t, place in trained]
         step = _Stepper(self._solver, weights, masks, self._head.penalties([place for _, place in trained], weights))
+        factors: dict[int, Factors] = {id(t): [] for t, _ in trained} if step.multiplies else {}
         active = 0
         for s in range(self._batches.steps if trained else 0):
             if active != self._batches.active(s):
                 active = self._batches.active(s)
                 leaves = [w[:active].detach().requires_grad_() for w in weights]                    # the same memory
-                values = {k: v[:active] for k, v in (*stacked.items(), *frozen.items())}
-                values.update((id(t), leaf) for (t, _), leaf in zip(trained, leaves, strict=True))
+                values = Values([*((k, v[:active]) for k, v in (*stacked.items(), *frozen.items())),
+                                 *((id(t), leaf) for (t, _), leaf in zip(trained, leaves, strict=True))], factors)
                 step.narrow(active)
-            step(self._gradients(self._batches[s], values, leaves))
+            step(self._gradients(self._batches[s], values, leaves), list(factors.values()))
         for (_, place), weight in zip(trained, weights, strict=True):
             state[:, place] = weight.flatten(1)
         return [row.clone().numpy() for row in device.fetch(state)]
 
-    def _gradients(self, step: _Step, values: dict[int, Tensor], leaves: list[Tensor]) -> list[Tensor]:
-        """Of each client's loss, (g, *shape) each: the clients' parameters have nothing to do with each other."""
+    def _gradients(self, step: _Step, values: Values, leaves: list[Tensor]) -> list[Tensor | None]:
+        """Of each client's loss, (g, *shape) each, None where it is 0: the clients' parameters have nothing to do with
+        each other. Beside them there is what `values.factors` gets."""
         with torch.enable_grad():
             features, logits = self._stack(step.x, values, partial(self._masks, step.sizes))
             ends, gradients = self._head(features, logits, step)
-        found = torch.autograd.grad(ends, leaves, gradients, allow_unused=True) if ends else [None] * len(leaves)
-        return [torch.zeros_like(leaf) if g is None else g for g, leaf in zip(found, leaves, strict=True)]
+        if not ends:
+            return [None] * len(leaves)
+        return list(torch.autograd.grad(ends, leaves, gradients, allow_unused=True))
 
 
 # --- objectives ---------------------------------------------------------------------------------------------------
@@ -287,19 +290,26 @@ class _Masks:
             shape = (*shape[:3], *(1 for _ in shape[3:]))
         found = torch.zeros(shape)
         for i, size in enumerate(sizes.tolist()):
-            found[i, :size] = self._draw(layer, (size, *shape[2:]), self._generators[i], self._formats[i])
+            self._choose(layer, found[i, :size], i)
+        if isinstance(layer, Dropout):
+            found.mul_(layer.scale)
+        elif layer.p < 1:                                   # type: ignore[operator]
+            found.div_(1 - layer.p)                         # type: ignore[operator]
         return self._device.put(found.numpy())
 
-    @staticmethod
-    def _draw(layer: nn.Module, shape: tuple[int, ...], source: torch.Generator, layout: torch.memory_format) -> Tensor:
+    def _choose(self, layer: nn.Module, found: Tensor, i: int) -> None:
+        """1 into the zeros of client i where a value is kept."""
         if isinstance(layer, Dropout):
-            chosen = layer.chosen(int(np.prod(shape)), source)
-            return torch.from_numpy(chosen).view(shape) * layer.scale
+            found.numpy().reshape(-1)[:] = layer.chosen(found.numel(), self._generators[i])
+            return
         assert isinstance(layer, nn.Dropout | nn.Dropout2d)
         if layer.p == 1:
-            return torch.zeros(())
-        noise = torch.empty(shape, memory_format=layout if len(shape) == 4 else torch.contiguous_format)
-        return noise.bernoulli_(1 - layer.p, generator=source).div_(1 - layer.p)
+            return
+        if found.ndim == 4 and self._formats[i] is torch.channels_last:     # torch draws in the order of the memory
+            laid = torch.empty_like(found, memory_format=torch.channels_last)
+            found.copy_(laid.bernoulli_(1 - layer.p, generator=self._generators[i]))
+        else:
+            found.bernoulli_(1 - layer.p, generator=self._generators[i])
 
 
 # --- steps --------------------------------------------------------------------------------------------------------
@@ -319,7 +329,29 @@ class _Stepper:
         """From now on, steps are those of the first `active` clients."""
         self._now = [[t[:active] for t in tensors] for tensors in self._all]
 
-    def __call__(self, gradients: Tensors) -> None:
+    @property
+    def multiplies(self) -> bool:
+        """Whether gradients may come as their factors: nothing but -lr times them is added to the weights."""
+        return len(self._all) == 1 and self._masks is None and isinstance(self._solver, Sgd) \
+            and not self._solver.weight_decay
+
+    def __call__(self, found: Sequence[Tensor | None], factors: Sequence[Factors]) -> None:
+        """One step. factors: more gradients of each tensor, none unless `multiplies`; the lists are emptied."""
+        if self.multiplies:
+            self._plain(found, factors)
+        else:
+            self._whole([torch.zeros_like(w) if g is None else g for g, w in zip(found, self._now[0], strict=True)])
+
+    def _plain(self, found: Sequence[Tensor | None], factors: Sequence[Factors]) -> None:
+        weights, = self._now
+        some = [(w, g) for w, g in zip(weights, found, strict=True) if g is not None]
+        if some:
+            torch._foreach_add_([w for w, _ in some], [g for _, g in some], alpha=-self._solver.lr)
+        for weight, products in zip(weights, factors, strict=True):
+            while products:                                 # as one pass over the weights, where two would be more
+                weight.baddbmm_(*products.pop(), alpha=-self._solver.lr)
+
+    def _whole(self, gradients: Tensors) -> None:
         solver, (weights, *rest) = self._solver, self._now
         for penalty in self._penalties:
             gradients = penalty.add(gradients, weights, rest[-1])

@@ -6,7 +6,7 @@ convolutions as one convolution in groups. Whatever else there is, is mapped ove
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -56,7 +56,17 @@ class Hidden(NamedTuple):
         return Hidden(self.value.permute(1, 3, 4, 0, 2).contiguous().view(b, h, w, -1).permute(0, 3, 1, 2), g, True)
 
 
-Values = Mapping[int, Tensor]                               # id of a parameter or buffer -> (G, *shape)
+Factors = list[tuple[Tensor, Tensor]]                       # products (G, n, B) (G, B, m), which add up
+
+
+class Values(dict[int, Tensor]):
+    """id of a parameter or buffer -> (G, *shape)."""
+
+    def __init__(self, values: Iterable[tuple[int, Tensor]], factors: Mapping[int, Factors] | None = None):
+        super().__init__(values)
+        self.factors = factors or {}        # of the weights whose gradients are not to be multiplied out
+
+
 Mask = Callable[[nn.Module, tuple[int, ...]], Tensor]       # (dropout, (G, B, *shape)) -> factors of its values
 Step: TypeAlias = "Callable[[Hidden, Values, Mask], Hidden]"
 
@@ -65,6 +75,7 @@ _ON_VALUES = (nn.ReLU, nn.Identity, nn.Tanh, nn.Sigmoid, nn.GELU, nn.SiLU, nn.EL
               nn.Hardtanh, nn.ReLU6)
 _ON_MAPS = (nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d)
 _DROPOUTS = (Dropout, nn.Dropout, nn.Dropout2d)
+_LARGE = 10_000             # weights of a dense layer, from which what a step reads and writes matters (`_Affine`)
 
 
 class Stack:
@@ -115,7 +126,7 @@ def trial(module: nn.Module, x: Tensor) -> str | None:
         if _kind(layer) in _DROPOUTS:
             layer.eval()                                        # whose masks are not the question
     buffers = {name: buffer.clone() for name, buffer in copy.named_buffers()}
-    values = {id(t): torch.stack([t.detach()] * 2) for t in (*copy.parameters(), *copy.buffers())}
+    values = Values((id(t), torch.stack([t.detach()] * 2)) for t in (*copy.parameters(), *copy.buffers()))
     try:
         with torch.no_grad():
             _, (fused, _) = Stack(copy)(Hidden.rows(torch.stack([x, x])), values, lambda _, shape: torch.ones(shape))
@@ -206,11 +217,40 @@ def _convolve(layer: nn.Conv2d, x: Hidden, values: Values, mask: Mask) -> Hidden
 
 def _linear(layer: nn.Linear, x: Hidden, values: Values, mask: Mask) -> Hidden:
     x = x.as_rows()
-    weight = values[id(layer.weight)].transpose(1, 2)                                   # (G, in, out)
     rows = x.value.reshape(x.clients, -1, layer.in_features)
-    found = torch.bmm(rows, weight) if layer.bias is None else \
-        torch.baddbmm(values[id(layer.bias)].unsqueeze(1), rows, weight)
+    weight, bias = values[id(layer.weight)], None if layer.bias is None else values[id(layer.bias)].unsqueeze(1)
+    if layer.weight.numel() >= _LARGE:
+        found = _Affine.apply(rows, weight, bias, values.factors.get(id(layer.weight)))
+    else:
+        turned = weight.transpose(1, 2)                                                 # (G, in, out)
+        found = torch.bmm(rows, turned) if bias is None else torch.baddbmm(bias, rows, turned)
     return x.of(found.view(*x.value.shape[:-1], layer.out_features))
+
+
+class _Affine(torch.autograd.Function):
+    """rows (G, B, in) times weights (G, out, in) transposed, plus bias (G, 1, out): (G, B, out).
+
+    torch's own gradient of the weights has its last two axes exchanged in memory: to add that to the weights took
+    longer than all three products. factors: a list that gets the two factors of that gradient, in place of it.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor | None, factors: Factors | None) -> Tensor:
+        ctx.save_for_backward(rows, weight)
+        ctx.factors = factors
+        turned = weight.transpose(1, 2)
+        return torch.bmm(rows, turned) if bias is None else torch.baddbmm(bias, rows, turned)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+        rows, weight = ctx.saved_tensors
+        of_rows, of_weight, of_bias, _ = ctx.needs_input_grad
+        left = gradient.transpose(1, 2)                                                     # (G, out, B)
+        if of_weight and ctx.factors is not None:
+            ctx.factors.append((left, rows.detach()))
+            of_weight = False
+        return (torch.bmm(gradient, weight) if of_rows else None, torch.bmm(left, rows) if of_weight else None,
+                gradient.sum(1, keepdim=True) if of_bias else None, None)
 
 
 def _flatten(layer: nn.Flatten, x: Hidden, values: Values, mask: Mask) -> Hidden:

@@ -421,3 +421,17 @@ def test_prototypes_made_side_by_side_are_those_of_each_alone() -> None:
         assert counts == counts_alone
         for j, mean in own.items():
             np.testing.assert_allclose(mean, own_alone[j], RTOL, ATOL)
+
+
+@pytest.mark.parametrize("name", ["convolutional", "frozen", "cut"])
+@pytest.mark.parametrize("solver", [Sgd(lr=0.1, steps=4, batch=3), Sgd(lr=0.1, steps=4, batch=3, momentum=0.9),
+                                    Adam(lr=0.01, steps=4, batch=3, eps=1e-2)], ids=["sgd", "momentum", "adam"])
+def test_large_dense_layers_are_trained_as_one_by_one_too(name: str, solver: Solver,
+                                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their gradients are computed by other code, and plain SGD multiplies them into the weights."""
+    monkeypatch.setattr("emul.learning.stack._LARGE", 0)
+    model = flat(MODELS[name])
+    asked = [client(i, model, n, solver) for i, n in enumerate((4, 11, 7))]
+    expected = [alone(model, local) for local in asked]
+    for ours, theirs in zip(train_fused(model, asked), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=RTOL, atol=ATOL)
