@@ -168,7 +168,7 @@ def missing() -> str | None:
         return "there is no /dev/net/tun"
     try:
         for discipline in ("htb", "tbf"):
-            with built(Net("try", discipline, [1, 1], [1, 1])):     # type: ignore[arg-type]
+            with built(Net("try", discipline, [1, 1], [1, 1])):
                 pass
     except RuntimeError as error:
         return str(error)

@@ -206,8 +206,8 @@ class RealNode:
     # --- the kernel's part, in real time ----------------------------------------------------------------------------
 
     async def _run(self) -> None:
+        self.rows.append((R.START, self._now, self._me, 0))
         event: RoleEvent | None = Start(self._me, self._now, 0)
-        self.rows.append((R.START, event.now, self._me, 0))
         while event is not None:
             reply = await asyncio.get_running_loop().run_in_executor(self._thread, self._step, event)
             if reply.error:

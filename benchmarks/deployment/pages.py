@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -119,7 +120,7 @@ def draw(folder: Path, file: Path) -> None:
         color="independent", shape="independent").configure_view(stroke=None).save(file)
 
 
-def _ranks(rounds: pd.DataFrame) -> object:
+def _ranks(rounds: pd.DataFrame) -> Any:
     """Mean round of every case, the fastest above: measured, and by three ways to take the links."""
     import altair as alt
 
