@@ -23,8 +23,10 @@ from pathlib import Path
 
 import pytest
 import zmq
+from zmq.utils.monitor import recv_monitor_message
 
 from emul import engine
+from emul.base.errors import WorkerDied
 from emul.record.journal import MemoryJournal
 from emul.scenario import loads
 from emul.workers.core import Setup
@@ -229,40 +231,73 @@ def test_payloads_cross_once_for_each_worker_that_reads_them_and_little_else_doe
     assert payloads <= net.crossed() - before <= 1.12 * payloads
 
 
-def strange(pool: Workers, case: str) -> dict[int, bytes]:
+def keys(pool: Workers, case: str) -> dict[int, bytes]:
+    """Those that a stranger has."""
     transport = pool._transport
     assert isinstance(transport, Tcp)
     public, secret = zmq.curve_keypair()
+    ours = transport.public.encode()
     return {"none": {},
             "wrong": {zmq.CURVE_SERVERKEY: public, zmq.CURVE_PUBLICKEY: public, zmq.CURVE_SECRETKEY: secret},
-            "public alone": {zmq.CURVE_SERVERKEY: transport.public.encode(), zmq.CURVE_PUBLICKEY: public,
-                             zmq.CURVE_SECRETKEY: secret}}[case]
+            "public alone": {zmq.CURVE_SERVERKEY: ours, zmq.CURVE_PUBLICKEY: public, zmq.CURVE_SECRETKEY: secret},
+            "all": {zmq.CURVE_SERVERKEY: ours, zmq.CURVE_PUBLICKEY: ours,
+                    zmq.CURVE_SECRETKEY: transport.secret.encode()}}[case]
 
 
-def intrude(net: Net, pool: Workers, case: str) -> None:
-    """From another host, with everything else known: say to each port what would end the run."""
+def intrude(net: Net, pool: Workers, case: str) -> list[set[zmq.Event]]:
+    """From another host, with everything else known, say to each port what would end the run; what became of the
+    connections, until each was let in or refused."""
     with inside(net.names[2]):                  # its threads begin with its first socket
         context = zmq.Context[zmq.Socket[bytes]]()
-        for address in ports(pool):
-            for kind in (zmq.PUSH, zmq.DEALER):
-                stranger = context.socket(kind)
-                stranger.setsockopt(zmq.LINGER, 0)
-                stranger.setsockopt(zmq.IDENTITY, pool._token + b"7")
-                for option, value in strange(pool, case).items():
-                    stranger.setsockopt(option, value)
-                stranger.connect(address)
-                for message in ([pool._token, b"P", b"\xc1", b""], [b"Z", b"forged"], [pool._token + b"0"]):
-                    with suppress(zmq.Again):
-                        stranger.send_multipart(message, zmq.NOBLOCK)
-        time.sleep(1.0)
+        seen = [shout(context, f"inproc://{address}-{kind}", address, kind, pool._token, keys(pool, case))
+                for address in ports(pool) for kind in (zmq.PUSH, zmq.DEALER)]
         context.destroy(linger=0)
+    return seen
+
+
+_LET_IN = {zmq.Event.HANDSHAKE_SUCCEEDED}
+_REFUSED = {zmq.Event.HANDSHAKE_FAILED_AUTH, zmq.Event.HANDSHAKE_FAILED_PROTOCOL, zmq.Event.HANDSHAKE_FAILED_NO_DETAIL,
+            zmq.Event.DISCONNECTED}
+
+
+def shout(context: zmq.Context[zmq.Socket[bytes]], told: str, address: str, kind: int, token: bytes,
+          held: dict[int, bytes]) -> set[zmq.Event]:
+    stranger = context.socket(kind)
+    events, seen = stranger.get_monitor_socket(addr=told), set[zmq.Event]()     # its default is not always free yet
+    stranger.setsockopt(zmq.LINGER, 1000)
+    stranger.setsockopt(zmq.IDENTITY, token + b"7")
+    for option, value in held.items():
+        stranger.setsockopt(option, value)
+    stranger.connect(address)
+    for message in ([token, b"P", b"\xc1", b""], [b"Z", b"forged"], [token + b"0"]):
+        with suppress(zmq.Again):
+            stranger.send_multipart(message, zmq.NOBLOCK)
+    while not seen & (_LET_IN | _REFUSED) and events.poll(30_000):
+        seen.add(recv_monitor_message(events)["event"])
+    stranger.disable_monitor()
+    stranger.close()                            # what could be sent goes out for a second
+    return seen
 
 
 def test_a_wrong_key_and_none_get_nothing_in(net: Net, pool: Workers) -> None:
     expected = digest(Twin())
     for case in ("none", "wrong", "public alone"):
-        intrude(net, pool, case)
+        for seen in intrude(net, pool, case):
+            assert zmq.Event.CONNECTED in seen
+            assert seen & _REFUSED
+            assert not seen & _LET_IN
         assert digest(pool) == expected
+
+
+def test_who_has_all_keys_could_have_ended_the_pool(net: Net, pool: Workers) -> None:
+    """So the test above can fail."""
+    assert digest(pool) == digest(Twin())
+    assert any(seen & _LET_IN for seen in intrude(net, pool, "all"))
+    until = time.monotonic() + 30
+    while any(process.is_alive() for process in pool._processes) and time.monotonic() < until:
+        time.sleep(0.1)
+    with pytest.raises(WorkerDied):
+        digest(pool)
 
 
 def litter(address: str, packets: int) -> int:
