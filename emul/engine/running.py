@@ -221,16 +221,16 @@ def number_of_workers(workers: Places) -> tuple[int | Cluster | Workers | Twin, 
 @contextlib.contextmanager
 def pool_of(workers: int | Cluster | Workers | Twin, timeout_s: float = 30.0) -> Iterator[Any]:
     """A pool to run on: the one given, which stays open, or one of that many workers (0: the in-process twin)."""
-    if isinstance(workers, Workers | Twin):
-        yield workers
-    elif workers == 0:
+    if workers == 0:
         with Twin() as twin:
             yield twin
     elif isinstance(workers, int):
         with Workers(workers, timeout_s) as pool:
             yield pool
-    else:
+    elif isinstance(workers, Cluster):
         from emul.workers.actors import Actors
 
         with Workers(workers.workers, timeout_s, Actors(workers)) as pool:
             yield pool
+    else:
+        yield workers
