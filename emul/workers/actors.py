@@ -37,6 +37,8 @@ from emul.workers.transport import Tcp
 _log = logging.getLogger(__name__)
 
 _PLACED_S = 120                     # for the cluster to find room for all workers
+_AGAIN_S = 1                        # until an actor is asked again that Ray did not reach,
+_UNREACHED = 10                     # and how often, before it counts as lost
 _ANSWER_S = 300                     # for an actor to do what is small, on a machine that is busy
 _BEFORE = ("trainings/**/*", "volatile-*")      # what a run that is gone on with had kept, in its directory
 
@@ -53,14 +55,25 @@ class Remote:
         self.sentinel, self._ended = os.pipe()
         self._over = threading.Event()
         self._how = "has not ended"
-        actor.wait.remote().future().add_done_callback(self._note)
+        self._unreached = 0
+        self._watch()
+
+    def _watch(self) -> None:
+        """Ask for the worker's end, and note it when it comes."""
+        self.actor.wait.remote().future().add_done_callback(self._note)
 
     @property
     def place(self) -> str:
         return f"process {self.pid} on {self.address}"
 
     def _note(self, code: Future[int]) -> None:
+        import ray
+
         lost = code.exception()
+        if isinstance(lost, ray.exceptions.ActorUnavailableError) and self._unreached < _UNREACHED:
+            self._unreached += 1                # it may be for a moment, on a machine that is busy
+            threading.Timer(_AGAIN_S, self._watch).start()
+            return
         self._how = (f"ended with exit code {code.result()}" if lost is None else
                      f"is lost: its actor or its machine has ended ({type(lost).__name__})")
         self._over.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from emul.base.errors import ScenarioError
 from emul.base.extras import MissingExtra
 from emul.workers import shipping
-from emul.workers.actors import Actors
+from emul.workers.actors import Actors, Remote
 from emul.workers.cluster import Cluster, cluster
 from emul.workers.launcher import Told
 from emul.workers.transport import Tcp
@@ -121,3 +122,31 @@ def test_the_process_of_an_actor_ends_with_it_or_with_its_exit_code(monkeypatch:
     assert host.start(Told(0, "token", transport, "tcp://127.0.0.1:1", "tcp://127.0.0.1:1", 0).text()) > 0
     assert host.wait() == 1
     host.end()
+
+
+def test_an_actor_out_of_reach_for_a_moment_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray", reason="Ray is not installed: install emul[ray]")
+
+    class Actor:
+        """Whose answers are given in turn."""
+
+        def __init__(self, answers: list[int | Exception]):
+            self.answers, self.wait = answers, self
+
+        def remote(self) -> Actor:
+            return self
+
+        def future(self) -> Future[int]:
+            found, answer = Future[int](), self.answers.pop(0)
+            found.set_exception(answer) if isinstance(answer, Exception) else found.set_result(answer)
+            return found
+
+    monkeypatch.setattr("emul.workers.actors._AGAIN_S", 0.01)
+    away = ray.exceptions.ActorUnavailableError("", None)
+    for answers, said in (([away, away, 3], "ended with exit code 3"),
+                          ([away] * 11, "is lost: its actor or its machine has ended (ActorUnavailableError)")):
+        worker = Remote(Actor(list(answers)), "10.0.0.2", 17)
+        worker.join(30)
+        assert not worker.is_alive()
+        assert worker.ending() == said
+        worker.forget()

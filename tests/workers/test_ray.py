@@ -26,7 +26,7 @@ from emul.workers.pool import Workers
 from emul.workers.twin import Twin
 
 HERE = Path(__file__).resolve().parent
-NODE = {"num_cpus": 2, "object_store_memory": 80 * 2**20}
+NODE = {"num_cpus": 4, "object_store_memory": 80 * 2**20}         # one that dies leaves room for the pool and a run
 SLOW = """
 emul: 1
 name: slow
