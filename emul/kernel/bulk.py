@@ -70,4 +70,3 @@ def _carry(kernel: Kernel, node: KNode, action: SendEach, ways: list[Way]) -> li
             decide(kernel, copy, delivered)
         seq += 1
     return block
-

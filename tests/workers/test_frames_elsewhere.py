@@ -8,34 +8,14 @@ from contextlib import suppress
 
 import pytest
 import zmq
+from small_run import digest
 
-from emul import engine
-from emul.record.journal import MemoryJournal
-from emul.scenario import loads
 from emul.workers.launcher import Local, Told, read
 from emul.workers.pool import Workers
 from emul.workers.transport import Ipc, Tcp
 from emul.workers.twin import Twin
 
-TEXT = """
-emul: 1
-name: transport
-seed: 7
-topology: {generator: star, clients: 4}
-links: [{match: "*", latency: 5 ms}]
-task: {data: {set: digits}, model: logistic, solver: {sgd: {lr: 0.1, steps: 5, batch: 8}}}
-compute: {mode: zero}
-schemes: [fedavg]
-stop: {rounds: 10}
-"""
 WAIT_MS = 400                       # long enough for a handshake on loopback to have succeeded
-
-
-def digest(pool: Workers | Twin) -> str:
-    wiring = engine.wire(loads(TEXT), "fedavg", {}, pool.workers)
-    journal = MemoryJournal(engine.header(wiring))
-    engine.execute(wiring, pool, journal)
-    return journal.close()
 
 
 @pytest.fixture

@@ -10,34 +10,14 @@ from pathlib import Path
 
 import pytest
 import zmq
+from small_run import digest
 
-from emul import engine
-from emul.record.journal import MemoryJournal
-from emul.scenario import loads
 from emul.workers.pool import Workers
 from emul.workers.transport import Ipc
 from emul.workers.twin import Twin
 
-TEXT = """
-emul: 1
-name: token
-seed: 7
-topology: {generator: star, clients: 4}
-links: [{match: "*", latency: 5 ms}]
-task: {data: {set: digits}, model: logistic, solver: {sgd: {lr: 0.1, steps: 5, batch: 8}}}
-compute: {mode: zero}
-schemes: [fedavg]
-stop: {rounds: 30}
-"""
 JUNK = [[b""], [b"\xff" * 65], [b"E", b""], [b"C", b"\xc1"], [b"P", b"\xc1", b"x"], [b"R", b"\xc1"], [b"Z", b"forged"],
         [b"X", b"forged"], [b"D", b""], [b"Q"], [b"0", b"E", b""], [b"\0" * 32, b"E", b""]]
-
-
-def digest(pool: Workers | Twin) -> str:
-    wiring = engine.wire(loads(TEXT), "fedavg", {}, pool.workers)
-    journal = MemoryJournal(engine.header(wiring))
-    engine.execute(wiring, pool, journal)
-    return journal.close()
 
 
 def shout(directory: Path, until: threading.Event) -> None:
