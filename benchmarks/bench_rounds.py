@@ -51,7 +51,9 @@ class Rounds:
 
 def probe(clients: int, epochs: int, rounds: int, workers: int, sets: Sequence[str] = ()) -> None:
     """Run the workload once and print a line as the peers' scripts do."""
-    import emul.cli  # noqa: F401, what a user's start costs
+    from emul.cli import options  # as `emul run` begins
+    if hasattr(options, "expect_workers"):                                  # `benchmarks.against` has others, too
+        options.expect_workers(None, workers)
     from emul.engine import execute, header, pool_of, wire
     from emul.record.journal import Journal
     from emul.scenario import load

@@ -32,6 +32,15 @@ OnCluster = Annotated[str | None, typer.Option("--on", metavar="ray:auto|ray://H
 Json = Annotated[bool, typer.Option("--json", help="the result as JSON on stdout, in place of text")]
 
 
+def expect_workers(on: str | None, workers: int | None) -> None:
+    """Before a command's own imports: torch is imported beside them, for workers that will be processes of this
+    machine."""
+    if on is None and workers != 0:
+        from emul.workers import forks
+
+        forks.begin_ahead()
+
+
 def placed(on: str | None, workers: int | None) -> int | Cluster | None:
     """Where workers are to be. Raises ScenarioError."""
     if on is None:

@@ -26,6 +26,7 @@ from emul.cli.options import (
     WorkerCount,
     app,
     edits,
+    expect_workers,
     placed,
 )
 
@@ -63,6 +64,7 @@ def run(scenario: ScenarioFile,
         run_config: RunConfig = None,
         as_json: Json = False) -> None:
     """Run every scheme of a scenario over the same network, and compare them."""
+    expect_workers(on, workers)
     from emul import engine
     from emul import scenario as scenarios
     from emul.engine.keeping import trainings_of, unfinished_like
@@ -203,6 +205,7 @@ def profile(scenario: ScenarioFile,
 def replay(directory: Annotated[Path, typer.Argument(metavar="RUN", help="a run directory")],
            workers: WorkerCount = None, on: OnCluster = None, plugin: Plugins = None) -> None:
     """Compute a run again from its own directory and compare journal and models."""
+    expect_workers(on, workers)
     from emul import engine
 
     differ: list[str] = []

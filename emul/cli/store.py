@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from emul.cli.options import FAILED, VIOLATED, Json, OnCluster, Plugins, WorkerCount, app, placed
+from emul.cli.options import FAILED, VIOLATED, Json, OnCluster, Plugins, WorkerCount, app, expect_workers, placed
 
 store_app = typer.Typer(no_args_is_help=True, help="Look after a store of trainings.")
 app.add_typer(store_app, name="store")
@@ -23,6 +23,7 @@ def resume(runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="ru
            workers: WorkerCount = None, on: OnCluster = None, plugin: Plugins = None,
            quiet: Annotated[bool, typer.Option("--quiet", help="no progress line")] = False) -> None:
     """Go on with runs that were interrupted or killed, and with the schemes that their commands had not begun."""
+    expect_workers(on, workers)
     from emul import engine
     from emul.record.progress import protection, rejections, table
 

@@ -6,20 +6,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import multiprocessing
-import multiprocessing.forkserver
-import multiprocessing.resource_tracker
 import multiprocessing.util
 import os
-import signal
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
 
+from emul.workers import forks
 from emul.workers.core import Setup
 from emul.workers.transport import Ipc, Tcp, Transport
 
@@ -139,22 +134,14 @@ class Local:
     def start(self, every: Sequence[Told]) -> list[Child]:
         from emul.workers.entry import run
 
-        server: Any = multiprocessing.get_context("forkserver" if forks() else "spawn")
-        if forks():
-            server.set_forkserver_preload(["emul.workers.preload"])
         started: list[Child] = []
-        with _no_main(), _one_thread_each():
-            multiprocessing.resource_tracker.ensure_running()       # it lets interrupts in again, so it comes first
-            with _interrupts_held():
-                if forks():
-                    multiprocessing.forkserver.ensure_running()
-                for one in every:
-                    one.watched = os.getpid()
-                    one.leftovers = [*one.transport.leftovers, multiprocessing.util.get_temp_dir()]     # fork server's
-                    name = f"emul-worker-{one.index}"
-                    process = server.Process(target=run, args=(one.text(),), daemon=True, name=name)
-                    process.start()
-                    started.append(Child(process))
+        with forks.starting() as server:
+            for one in every:
+                one.watched = os.getpid()
+                one.leftovers = [*one.transport.leftovers, multiprocessing.util.get_temp_dir()]     # fork server's
+                process = server.Process(target=run, args=(one.text(),), daemon=True, name=f"emul-worker-{one.index}")
+                process.start()
+                started.append(Child(process))
         return started
 
     def prepare(self, setups: Sequence[Setup]) -> Sequence[Setup]:
@@ -165,48 +152,3 @@ class Local:
 
     def close(self) -> None:
         """Nothing is left."""
-
-
-def forks() -> bool:
-    """Whether workers come from the fork server; else each imports torch for itself. On macOS a process that has used
-    the system's libraries cannot be forked safely."""
-    return sys.platform != "darwin" and "forkserver" in multiprocessing.get_all_start_methods()
-
-
-@contextlib.contextmanager
-def _no_main() -> Iterator[None]:
-    """Keep multiprocessing from running the user's main module again in every worker."""
-    main = sys.modules["__main__"]
-    kept: dict[str, Any] = {name: main.__dict__[name] for name in ("__file__", "__spec__") if name in main.__dict__}
-    main.__dict__.pop("__file__", None)
-    main.__spec__ = None
-    try:
-        yield
-    finally:
-        main.__dict__.update(kept)
-
-
-@contextlib.contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """A Ctrl-C comes when the block is over; what is started in it, and all that is forked from that, hears of none."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextlib.contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """The fork server inherits this environment before it imports NumPy and torch."""
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    kept = {name: os.environ.get(name) for name in names}
-    os.environ.update(dict.fromkeys(names, "1"))
-    try:
-        yield
-    finally:
-        for name, value in kept.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

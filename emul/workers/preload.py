@@ -4,10 +4,12 @@ One thread for torch and for BLAS, set before NumPy and torch are imported: resu
 split. No ZeroMQ context is made here and CUDA is not touched: neither survives a fork.
 """
 
+import gc
 import os
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_name] = "1"
+gc.disable()                    # collections while modules are imported find nothing, and take a fifth of the time
 
 import numpy  # noqa: E402, F401
 import torch  # noqa: E402
@@ -19,3 +21,5 @@ from emul.workers.memory import keep_memory  # noqa: E402
 
 torch.set_num_threads(1)
 keep_memory()
+gc.freeze()                     # no collection of a worker looks at it, and so copies no page of it
+gc.enable()

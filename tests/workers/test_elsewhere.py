@@ -14,7 +14,7 @@ import torch
 import zmq
 
 from emul.base import machine
-from emul.workers import launcher, memory, process
+from emul.workers import forks, memory, process
 from emul.workers.ending import Ending
 from emul.workers.launcher import Told
 from emul.workers.transport import Ipc
@@ -78,14 +78,14 @@ def test_a_worker_hears_of_the_coordinators_end(tmp_path: Path) -> None:
 
 
 def test_there_is_no_fork_server_on_a_mac_nor_where_python_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launcher.multiprocessing, "get_all_start_methods", lambda: ["spawn", "forkserver"])
-    monkeypatch.setattr(launcher.sys, "platform", "linux")
-    assert launcher.forks()
-    monkeypatch.setattr(launcher.sys, "platform", "darwin")
-    assert not launcher.forks()
-    monkeypatch.setattr(launcher.sys, "platform", "linux")
-    monkeypatch.setattr(launcher.multiprocessing, "get_all_start_methods", lambda: ["spawn"])
-    assert not launcher.forks()
+    monkeypatch.setattr(forks.multiprocessing, "get_all_start_methods", lambda: ["spawn", "forkserver"])
+    monkeypatch.setattr(forks.sys, "platform", "linux")
+    assert forks.forks()
+    monkeypatch.setattr(forks.sys, "platform", "darwin")
+    assert not forks.forks()
+    monkeypatch.setattr(forks.sys, "platform", "linux")
+    monkeypatch.setattr(forks.multiprocessing, "get_all_start_methods", lambda: ["spawn"])
+    assert not forks.forks()
 
 
 def test_cores_are_counted_where_affinity_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,9 +147,9 @@ platform.system = lambda: "Unknown"
 """)
     code = f"""
 import os, emul
-from emul.workers import launcher
+from emul.workers import forks
 runs = emul.run({str(SCENARIO)!r}, schemes=["fedavg", "secagg"], set={{"stop.rounds": 2}}, workers=2, quiet=True)
-print(launcher.forks(), hasattr(os, "pidfd_open"), *[run.summary["digest"] for run in runs])
+print(forks.forks(), hasattr(os, "pidfd_open"), *[run.summary["digest"] for run in runs])
 """
     said = []
     for extra in ("", f"{tmp_path}{os.pathsep}"):
