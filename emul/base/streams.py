@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -23,12 +24,19 @@ _TO_UNIT = 2.0**-53
 Name = str | int
 
 
+def _told(part: Name) -> bytes:
+    """With its kind and its length, so that ("ab", "c") differs from ("a", "bc")."""
+    text = f"{'i' if isinstance(part, int) else 's'}{part}".encode()
+    return len(text).to_bytes(4, "little") + text
+
+
+@lru_cache(256, typed=True)         # few purposes have many streams
+def _begun(seed: int, purpose: str) -> bytes:
+    return _told(seed) + _told(purpose)
+
+
 def _digest(seed: int, purpose: str, names: tuple[Name, ...], size: int) -> bytes:
-    parts: list[bytes] = []
-    for part in (seed, purpose, *names):
-        text = f"{'i' if isinstance(part, int) else 's'}{part}".encode()
-        parts += len(text).to_bytes(4, "little"), text      # lengths, so that ("ab", "c") differs from ("a", "bc")
-    return blake2b(b"".join(parts), digest_size=size).digest()
+    return blake2b(_begun(seed, purpose) + b"".join(map(_told, names)), digest_size=size).digest()
 
 
 def key64(seed: int, purpose: str, *names: Name) -> int:

@@ -30,7 +30,7 @@ from emul.roles.events import Observation
 from emul.scenario import Scenario, chosen
 from emul.workers.attacking import Note
 from emul.workers.cluster import Cluster
-from emul.workers.collections import rare_collections, seldom
+from emul.workers.collections import KERNEL, ROLES, rare_collections, seldom
 from emul.workers.core import StoreUse, Timing
 from emul.workers.keeping import Kept
 from emul.workers.pool import Workers
@@ -78,7 +78,7 @@ def execute(wiring: Wiring, pool: Any, journal: Recorder, progress: Callable[[Ke
     begin = time.perf_counter()
     home, before = ("" if path is None else str(path.resolve()) for path in (directory, recalled))
     try:
-        with rare_collections():
+        with rare_collections(KERNEL if isinstance(pool, Workers) else ROLES):
             pool.open([structs.replace(setup, directory=home, recalled=before) for setup in wiring.setups])
             pool.tell = journal.observed
             kernel = Kernel(wiring.plan, wiring.network, pool, journal, progress)

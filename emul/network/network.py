@@ -241,9 +241,8 @@ class Network:
     def _find_least_out(self, u: int) -> int:
         mine = self._resolver.source_masks[u]
         groups = self._topology.neighbour_groups(u, self._resolver.destination_masks)
-        links = (self._resolver.by_mask(mine & mask, given) for mask, given in groups)
-        latencies = (0 if p.duplex == "half" else least_ns(p.latency_ns) for p in links)
-        return min(latencies, default=NEVER)
+        links = (self._resolver.duplex_and_latency(mine & mask, given) for mask, given in groups)
+        return min((0 if duplex == "half" else least_ns(latency) for duplex, latency in links), default=NEVER)
 
     def mentions(self, u: int, v: int, field: str) -> bool:
         """Whether a rule that matches the link u -> v sets this field of LinkRule."""

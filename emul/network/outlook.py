@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from math import inf
 
+from msgspec import structs
+
 from emul.network.links.fifo import fifo_link, needs_all_full
 from emul.network.links.flows import FlowTcp, tcp_of
 from emul.network.links.link import HERE, Tail
@@ -132,8 +134,8 @@ class Outlook:
             lost = self._model(u, v, p) if isinstance(p.transport, TcpCap) else None     # it says how fast TCP is
             rate = self._network.bandwidth(u, v)
             profile = rate.service() if isinstance(rate, TraceSpec) else None
-            link = fifo_link(u, v, (self._network.names[u], self._network.names[v]), replace(p, queue=None), lost,
-                             typical_ns(p.latency_ns), self._seed, profile=profile, full=self._all_full)
+            link = fifo_link(u, v, (self._network.names[u], self._network.names[v]), structs.replace(p, queue=None),
+                             lost, typical_ns(p.latency_ns), self._seed, profile=profile, full=self._all_full)
             link.offer(now, None, self._size, 0, ends_here and i == len(way) - 1, tail)
             left = link.next_change()
             if left is None or left >= NEVER:

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from fnmatch import translate
 from typing import Any, Literal, get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from emul.base.errors import Problem
 from emul.network.links.features import Queue, Switching
@@ -50,8 +53,7 @@ class LinkRule:
     line: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LinkParameters:
+class LinkParameters(Struct, frozen=True, gc=False):
     """All that a link is made of. `latency_ns` None: nobody said; `bandwidth_bps` None: infinite."""
 
     latency_ns: int | LatencySpec | None = None
@@ -66,7 +68,7 @@ class LinkParameters:
     duplex: Duplex = "full"
 
 
-_FIELDS = tuple(field.name for field in fields(LinkParameters))
+_FIELDS = LinkParameters.__struct_fields__
 # how a rule says None on purpose
 _NONE_WORD = {"bandwidth_bps": "infinite", "outage": "none", "queue": "unlimited"}
 
@@ -209,6 +211,11 @@ class Resolver:
         found: int | LatencySpec | None = self._said_by(self.source_masks[u] & self.destination_masks[v]).get(
             "latency_ns", given.latency_ns)
         return found
+
+    def duplex_and_latency(self, mask: int, given: LinkParameters) -> tuple[Duplex, int | LatencySpec | None]:
+        """As `by_mask`, of these two alone: asked of every link there is, of which few may be used."""
+        said = self._said_by(mask)
+        return said.get("duplex", given.duplex), said.get("latency_ns", given.latency_ns)
 
     def _said_by(self, mask: int) -> dict[str, Any]:
         said = self._said.get(mask)

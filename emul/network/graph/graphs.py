@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import networkx as nx
+from msgspec.structs import replace
 
 from emul.base.errors import NetworkError, Problem
 from emul.network.graph.attributes import DESCRIPTIVE, Attributes

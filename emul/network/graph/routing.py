@@ -103,23 +103,23 @@ class ShortestPaths:
     def _sooner(self, source: int, links: dict[int, int]) -> set[int]:
         """To which of its neighbours other ways lead sooner. What is further than the last vertex before one need not
         be searched; of two ways that take as long a link is the one with fewer hops."""
-        bound = max(along - self._least_in(target) for target, along in links.items())
+        least_in, known = self._least_in(), self._out
+        bound = max([along - least_in[target] for target, along in links.items()])
         longest = max(links.values())
         found, nearest, heap = set(), {source: 0}, [(0, source)]
         while heap:
             latency, u = heappop(heap)
             if latency > nearest[u]:
                 continue
-            for v, along in self._links(u).items():
-                total = latency + along
-                if total >= longest:                # and so are the others
+            room, near = longest - latency, bound - latency
+            for v, along in (known.get(u) or self._links(u)).items():
+                if along >= room:                   # and so are the others
                     break
-                if total < nearest.get(v, longest):
-                    nearest[v] = total
-                    if total < links.get(v, 0):
-                        found.add(v)
-                    if total < bound:
-                        heappush(heap, (total, v))
+                if v in links and latency + along < links[v]:
+                    found.add(v)
+                if along < near and latency + along < nearest.get(v, longest):
+                    nearest[v] = latency + along
+                    heappush(heap, (latency + along, v))
         return found
 
     # --- searches -------------------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ class ShortestPaths:
         tree = _Tree(source)
         nearest = next(iter(self._links(source).values()))
         if along > nearest:
-            least = self._least_in(target)
+            least = self._least_in()[target]
             if along > nearest + least:
                 self._search(tree, target, along - least)
         if target not in tree.before:
@@ -199,15 +199,15 @@ class ShortestPaths:
             tree.reached[target] = along, 1
         return tree
 
-    def _least_in(self, target: int) -> int:
-        """The least latency of the links into a vertex."""
+    def _least_in(self) -> dict[int, int]:
+        """Vertex -> the least latency of the links into it."""
         if self._least is None:
             self._least = {}
             for u in range(self._vertices):
                 for v, along in self._links(u).items():
                     if along < self._least.get(v, along + 1):
                         self._least[v] = along
-        return self._least[target]
+        return self._least
 
     def _search(self, tree: _Tree, target: int, bound: int) -> None:
         """As `_grow` of ways from a vertex, without what is no nearer than `bound`: it is on no better route."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from emul.base.errors import NetworkError, Problem, ScenarioError
@@ -61,7 +60,7 @@ def half_duplex_problem(there: LinkParameters, back: LinkParameters, names: tupl
     if there == back:
         return None
     source, destination = names
-    different = ", ".join(f.name for f in fields(there) if getattr(there, f.name) != getattr(back, f.name))
+    different = ", ".join(name for name in there.__struct_fields__ if getattr(there, name) != getattr(back, name))
     return Problem(f"{source}->{destination} and {destination}->{source}", f"different {different}",
                    "expected the same of both directions of a half-duplex link: they are one medium")
 

@@ -76,6 +76,9 @@ class Link:
 
     def _set_bandwidth(self, bandwidth_bps: int | float | None) -> None:
         self.bandwidth_bps = bandwidth_bps
+        if type(bandwidth_bps) is int:          # of nearly every link: a Fraction takes as long as all the rest of it
+            self._rate, self._work = bandwidth_bps, WORK_PER_BYTE
+            return
         rate = Fraction(0 if bandwidth_bps is None else bandwidth_bps)
         self._rate = rate.numerator             # 0 stands for infinite
         self._work = WORK_PER_BYTE * rate.denominator
