@@ -107,7 +107,10 @@ class Shuffled:
         core, posted = self._cores[worker], self._posted[worker]
         if posted and (core.idle or self._draw.random() < 0.5):
             core.put(posted.popleft())
+        elif self._draw.random() < 0.5:
+            core.work(held=True)
         else:
+            core.settle()
             core.work()
         self._collect(core)
 

@@ -298,18 +298,18 @@ class Loop:
     def run(self) -> None:
         while True:
             core = self._core
-            busy = core is not None and not core.idle
-            try:
-                tag, *body = self._control.recv_multipart(zmq.NOBLOCK if busy else 0)
-            except zmq.Again:
-                assert core is not None
-                core.work()
+            if core is not None and not core.idle and not self._control.poll(0):
+                core.work(held=not self._hurry)
                 if self._hurry or not core.awaited or time.monotonic() - self._answered >= HOLD_S:
+                    core.settle()
                     self._answer(core)
                 continue
+            tag, *body = self._control.recv_multipart()
             if tag in (b"E", b"H"):
                 self._hurry = tag == b"H"
                 if core is not None:    # else the run was aborted while this was under way
+                    if self._hurry:
+                        core.settle()
                     self._events(core, events_decoder.decode(body[0]))
             elif tag == b"S":
                 self._open(body[0], int(body[1]), addresses_decoder.decode(body[2]))
