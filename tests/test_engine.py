@@ -12,9 +12,11 @@ from small_scenario import SMALL
 
 from emul import engine
 from emul.base.errors import ReplayMismatch, ScenarioError
+from emul.engine.running import _require_gpu as require_gpu
 from emul.record.journal import Journal, MemoryJournal, RecordError, header, read
 from emul.roles import Message, Node
 from emul.scenario import loads
+from emul.workers.cluster import Cluster
 from emul.workers.pool import Workers
 from emul.workers.twin import Twin
 
@@ -136,6 +138,18 @@ def test_the_journal_of_a_run_that_failed_can_be_read_up_to_there(tmp_path: Path
 def test_an_unknown_scheme_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(ScenarioError, match=r'"fedavgg" +unknown scheme; did you mean "fedavg"\?'):
         scenario("schemes=[fedavgg]")
+
+
+def test_a_gpu_that_is_not_here_is_a_warning_to_who_checks_and_refused_where_workers_are_to_use_it(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    scenario = loads(TEXT, sets=["compute={mode: zero, device: cuda}"])
+    assert ("compute.device: cuda, but torch finds no GPU on this machine: workers are to be elsewhere (--on)"
+            in scenario.warnings)
+    with pytest.raises(ScenarioError, match=r'compute\.device  "cuda"  torch finds no GPU on this machine$'):
+        engine.run(scenario, workers=0, out=tmp_path)
+    assert not list(tmp_path.iterdir())
+    require_gpu(scenario, Cluster(1))           # its machines decide
 
 
 def test_a_role_without_a_place_is_refused_with_the_key_that_gives_it_one() -> None:

@@ -10,7 +10,7 @@ EmulError
         ProtocolViolation    a peer sent what the protocol forbids
         RoleError            a role broke the rules of the trampoline
     RunError             the run ends
-        Deadlock, ZeroTimeLoop, DuplicateKey, WorkerDied, RoleFailed, NotRecorded
+        Deadlock, ZeroTimeLoop, DuplicateKey, WorkerDied, ConnectionLost, RoleFailed, NotRecorded
     ReplayMismatch       a recomputed run differs from its record
 """
 
@@ -121,6 +121,10 @@ class DuplicateKey(RunError):
 
 class WorkerDied(RunError):
     """A worker process ended, or sent no heartbeat within `worker_timeout`."""
+
+
+class ConnectionLost(WorkerDied):
+    """The connection between two processes of a pool broke while both lived: what was under way on it may be gone."""
 
 
 class RoleFailed(RunError):

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import structs
 
-from emul.base.errors import NotRecorded, RunError, WorkerDied
+from emul.base.errors import NotRecorded, Problem, RunError, ScenarioError, WorkerDied
 from emul.base.files import strerror
 from emul.base.machine import cores
 from emul.engine.costs import load_costs
@@ -21,6 +21,7 @@ from emul.engine.findings import drawn, drop_later, facts, header, latencies, ob
 from emul.engine.keeping import Command, Keeping, command_of
 from emul.engine.wiring import Wiring, wire
 from emul.kernel import Kernel, Recorder, run_to_end
+from emul.learning import gpus
 from emul.record import rundir
 from emul.record.invariants import Report
 from emul.record.journal import Journal
@@ -110,6 +111,7 @@ def run(scenario: Scenario, *, scheme: str | None = None, workers: Places = None
     places = range(len(entries)) if places is None else places
     entries = [entries[place] for place in places]
     count, size = number_of_workers(workers)
+    _require_gpu(scenario, count)
     costs = load_costs(scenario)
     wirings = [wire(scenario, name, raw, size, plugins, costs) for name, raw in entries]
     results: list[Result] = []
@@ -122,6 +124,13 @@ def run(scenario: Scenario, *, scheme: str | None = None, workers: Places = None
                 if isinstance(count, int | Cluster) and results[-1].worker_died:
                     break
     return results
+
+
+def _require_gpu(scenario: Scenario, places: int | Cluster | Workers | Twin) -> None:
+    """Raises ScenarioError: workers of this machine shall use a GPU, and it has none."""
+    if scenario.compute.device == "cuda" and isinstance(places, int) and not gpus():
+        raise ScenarioError(str(scenario.path or scenario.name), [
+            Problem("compute.device", '"cuda"', "torch finds no GPU on this machine")])
 
 
 def _run_one(scenario: Scenario, wiring: Wiring, pool: Any, out: Path, command: Command, keeping: Keeping,

@@ -61,7 +61,8 @@ def check_world(parts: dict[str, Any], source: Source, plugins: Sequence[str] = 
     _schedules(parts.get("faults", []), source)
     _payloads(parts["record"].payloads if "record" in parts else (), modules, source, plugins)
     if "compute" in parts and parts["compute"].device == "cuda" and not learning.gpus():
-        source.problem(("compute", "device"), '"cuda"', "torch finds no GPU on this machine")
+        warnings.append("compute.device: cuda, but torch finds no GPU on this machine: workers are to be elsewhere "
+                        "(--on)")
     if "task" in parts:
         sound = _task(parts["task"], parts.get("seed", 0), network, source, plugins)
         reason = cannot_fuse(parts["task"]) if sound and parts.get("fuse") is not None else None

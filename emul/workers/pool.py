@@ -5,7 +5,8 @@
 
 A launcher starts the workers (`emul.workers.launcher`), frames travel by its transport (`emul.workers.transport`); by
 default processes of this machine, and Unix sockets. What comes without the pool's token, from another process of this
-user, is passed over. A death is noticed by the process's own descriptor, a hang by missing heartbeats. Control messages
+user, is passed over. A death is noticed by the process's own descriptor, a hang by missing heartbeats; a connection
+that is lost while both of its ends live ends the run, since nobody knows what was under way on it. Control messages
 carry headers, and the frames of small messages; other payloads travel from worker to worker.
 """
 
@@ -20,16 +21,17 @@ from typing import Any
 import msgspec
 import zmq
 
-from emul.base.errors import NotRecorded, RoleFailed, WorkerDied
+from emul.base.errors import ConnectionLost, NotRecorded, RoleFailed, WorkerDied
 from emul.roles.events import Close, Drop, Event, Fuse, Observation, Reply
 from emul.workers.attacking import Note
 from emul.workers.core import Setup, StoreUse, Timing
 from emul.workers.keeping import Kept
 from emul.workers.launcher import Launcher, Local, Started, Told
-from emul.workers.transport import Context
+from emul.workers.transport import Connection, Context
 
 _BATCH = 48                         # events sent to a worker at once while the kernel goes on,
 _FIRST = 8                          # and to one that has nothing to do
+_EXPLAINED_S = 3.0                  # for the death that explains a lost connection to become known
 _HOLD_MS = 50                       # payloads that nobody waits for yet are not asked for one by one
 _START_TIMEOUT_S = 120.0            # from the fork server's start to the first word of a worker
 _WITHOUT_ANSWER = (Close, Drop, Fuse)
@@ -106,6 +108,8 @@ class Workers:
             self._poller.register(process.sentinel, zmq.POLLIN)
         self._last_beat = [time.monotonic() + _START_TIMEOUT_S] * self.workers
         self._looked = time.monotonic()
+        self._watched: list[tuple[int, Connection]] = []        # to the workers' inboxes
+        self._lost: tuple[float, str] | None = None             # since when it is known, and between whom
         self._ready = 0
         self._until_ready()
 
@@ -335,13 +339,20 @@ class Workers:
                 self._ready += 1
                 if body:                    # its first word has its address
                     self._addresses[worker] = body[0].decode()
-                    self._transport.connect(self._inboxes[worker], self._addresses[worker])
+                    self._connect(worker)
             elif tag == b"X":
                 if not self._ending:        # else it is known already that this run fails
                     raise RoleFailed("a worker could not begin the run:" + body[0].decode(errors="replace"))
             elif tag == b"Z":
                 self._broken = True         # that process is ending
                 raise RoleFailed("a worker failed:" + body[0].decode(errors="replace"))
+
+    def _connect(self, worker: int) -> None:
+        connection = self._transport.watched(self._inboxes[worker])
+        if connection is not None:
+            self._watched.append((worker, connection))
+            self._poller.register(connection.events, zmq.POLLIN)
+        self._transport.connect(self._inboxes[worker], self._addresses[worker])
 
     def _observed(self, observations: list[Observation]) -> None:
         for seen in observations:
@@ -350,7 +361,8 @@ class Workers:
             self.tell(observations)
 
     def _poll(self) -> None:
-        """Block until something comes. Raises WorkerDied for a process that ended or sends no heartbeat."""
+        """Block until something comes. Raises WorkerDied for a process that ended or sends no heartbeat, and
+        ConnectionLost."""
         ready = dict(self._poller.poll(_HOLD_MS if self._commanded else 1000))
         self._flush_commands(late=True)
         now = time.monotonic()
@@ -358,11 +370,10 @@ class Workers:
             self._last_beat = [max(last, now) for last in self._last_beat]
         self._looked = now
         if self._beats in ready:
-            with contextlib.suppress(zmq.Again):
-                while True:
-                    beat = self._beats.recv(zmq.NOBLOCK)
-                    if beat in self._senders:
-                        self._last_beat[self._senders.index(beat)] = now
+            self._hear(now)
+        for index, connection in self._watched:
+            if connection.lost():
+                self._note_loss(now, "the coordinator", index)
         if self._control in ready:
             self._receive()             # first: a worker that dies may have said why
         for index, process in enumerate(self._processes):
@@ -372,6 +383,25 @@ class Workers:
             if now - self._last_beat[index] > self.timeout_s:
                 self._broken = True
                 raise WorkerDied(f"worker {index} ({process.place}) sent no heartbeat for {self.timeout_s:g} s")
+        if self._lost is not None and now - self._lost[0] > _EXPLAINED_S:
+            self._broken = True
+            raise ConnectionLost(f"the connection between {self._lost[1]} was lost, and with it perhaps what was on "
+                                 "its way; `emul resume` goes on with the run")
+
+    def _hear(self, now: float) -> None:
+        """Take the heartbeats that have come."""
+        with contextlib.suppress(zmq.Again):
+            while True:
+                beat, *lost = self._beats.recv_multipart(zmq.NOBLOCK)
+                if beat in self._senders:
+                    worker = self._senders.index(beat)
+                    self._last_beat[worker] = now
+                    if lost:
+                        self._note_loss(now, lost[0].decode(), worker)
+
+    def _note_loss(self, now: float, other: str, worker: int) -> None:
+        if self._lost is None:
+            self._lost = now, f"{other} and worker {worker} ({self._processes[worker].place})"
 
 
 def newest_accuracy(observations: dict[tuple[int, int], Observation]) -> float | None:

@@ -12,7 +12,8 @@ death nor keeps others waiting for a payload that lies here. Frames on the socke
               P run, payloads of a peer: headers, small arrays one after the other in a frame, and a frame a large one
 
 Whoever speaks knows the pool's token: every message to an inbox begins with it, and on the control socket a worker is
-called by it and its number, as its heartbeat says. What lacks it is passed over: it is some other process's.
+called by it and its number, as its heartbeat says. What lacks it is passed over: it is some other process's. Behind a
+heartbeat stands to whom the worker has lost its connection, if to anybody.
 
 A run ends in both threads: the coordinator says so on both sockets, and the compute thread waits until the I/O thread
 has come to that point of its inbox. So no command of one run meets the payloads of the next; what a slower peer still
@@ -45,7 +46,7 @@ from emul.workers.core import Core, Setup, StoreUse, Timing
 from emul.workers.ending import Ending
 from emul.workers.keeping import Kept
 from emul.workers.launcher import Told, read
-from emul.workers.transport import Context
+from emul.workers.transport import Connection, Context
 
 BEAT_S = 0.5                        # between two heartbeats
 CHUNK = 64                          # activations answered at once
@@ -93,11 +94,12 @@ def main(text: str) -> None:
         if told.transport.given_up:             # as after a Ctrl-C, before all had started
             os._exit(1)
         raise
-    io.start()
     control = context.socket(zmq.DEALER)
     control.setsockopt(zmq.IDENTITY, f"{told.token}{told.index}".encode())
     control.setsockopt(zmq.SNDHWM, 0)
     control.setsockopt(zmq.RCVHWM, 0)
+    io.watch(control, "the coordinator")
+    io.start()
     told.transport.connect(control, told.control)
     control.send_multipart([b"r", io.address.encode()])
     try:
@@ -170,6 +172,9 @@ class IO(threading.Thread):
         self._context = context
         self._addresses: list[str] = []                 # of the inboxes of all workers
         self._peers: dict[int, zmq.Socket[bytes]] = {}
+        self._poller = zmq.Poller()
+        self._watched: list[tuple[str, Connection]] = []
+        self._lost: list[bytes] = []                    # with whom the connection has been lost
         self._inbox = context.socket(zmq.PULL)
         self._inbox.setsockopt(zmq.RCVHWM, 0)
         self.address = self._transport.bind(self._inbox, f"w{told.index}")
@@ -187,22 +192,22 @@ class IO(threading.Thread):
             os._exit(1)                 # a worker that beats no more would be found out, but late and without a reason
 
     def _serve_forever(self) -> None:
-        poller = zmq.Poller()
-        poller.register(self._inbox, zmq.POLLIN)
+        self._poller.register(self._inbox, zmq.POLLIN)
         if self._coordinator.descriptor is not None:
-            poller.register(self._coordinator.descriptor, select.POLLIN)
+            self._poller.register(self._coordinator.descriptor, select.POLLIN)
         next_beat = 0.0
         while True:
             now = time.monotonic()
             if now >= next_beat:
                 with contextlib.suppress(zmq.Again):    # full while the coordinator idles; to block would miss its end
-                    self._beat.send(self._token + b"%d" % self._index, zmq.NOBLOCK)
+                    self._beat.send_multipart([self._token + b"%d" % self._index, *self._lost], zmq.NOBLOCK)
                 next_beat = now + BEAT_S
                 if self._coordinator.descriptor is None and self._coordinator.come():
                     self._orphaned()
-            ready = dict(poller.poll(max(1, int((next_beat - now) * 1000))))
+            ready = dict(self._poller.poll(max(1, int((next_beat - now) * 1000))))
             if self._coordinator.descriptor in ready:
                 self._orphaned()
+            self._lost += [other.encode() for other, connection in self._watched if connection.lost()]
             if self._inbox in ready:
                 self._drain()
 
@@ -251,8 +256,16 @@ class IO(threading.Thread):
             peer = self._peers[target] = self._context.socket(zmq.PUSH)
             peer.setsockopt(zmq.LINGER, 0)
             peer.setsockopt(zmq.SNDHWM, 0)
+            self.watch(peer, f"worker {target}")
             self._transport.connect(peer, self._addresses[target])
         return self._peers[target]
+
+    def watch(self, socket: zmq.Socket[bytes], other: str) -> None:
+        """Have it told with the heartbeat when this connection to `other`, not made yet, is lost."""
+        connection = self._transport.watched(socket)
+        if connection is not None:
+            self._watched.append((other, connection))
+            self._poller.register(connection.events, zmq.POLLIN)
 
     def _take(self, run: int, described: list[Described], small: bytes, large: list[bytes]) -> None:
         arrived = unbundled(described, small, large)

@@ -20,6 +20,7 @@ Context = zmq.Context[zmq.Socket[bytes]]
 
 _DOMAIN = b"emul"                   # of authentication; a socket that names one takes nobody where nobody asks for keys
 _KEEP_ALIVE_S = 60                  # idle connections stay known to what stands between two machines
+_UNANSWERED_MS = 120_000            # what was sent and no machine has taken for so long: the connection is lost
 
 
 class Ipc(Struct, frozen=True, tag="ipc"):
@@ -49,6 +50,9 @@ class Ipc(Struct, frozen=True, tag="ipc"):
     def connect(self, socket: zmq.Socket[bytes], address: str) -> None:
         """Send to who is bound to this address, now or later."""
         socket.connect(address)
+
+    def watched(self, socket: zmq.Socket[bytes]) -> None:
+        """Connections within a machine are lost with one of their ends only, and that is noticed by itself."""
 
     @property
     def leftovers(self) -> list[str]:
@@ -107,11 +111,16 @@ class Tcp(Struct, frozen=True, tag="tcp"):
         socket.setsockopt(zmq.CURVE_SERVERKEY, self.public.encode())
         socket.connect(address)
 
+    def watched(self, socket: zmq.Socket[bytes]) -> Connection:
+        """Watch over a connection that is about to be made; ask for it in the thread that owns the socket."""
+        return Connection(socket)
+
     def _give_keys(self, socket: zmq.Socket[bytes]) -> None:
         socket.setsockopt(zmq.CURVE_PUBLICKEY, self.public.encode())
         socket.setsockopt(zmq.CURVE_SECRETKEY, self.secret.encode())
         socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
         socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, _KEEP_ALIVE_S)
+        socket.setsockopt(zmq.TCP_MAXRT, _UNANSWERED_MS)
 
     @property
     def leftovers(self) -> list[str]:
@@ -128,6 +137,26 @@ class Tcp(Struct, frozen=True, tag="tcp"):
 
 
 Transport = Ipc | Tcp
+
+
+class Connection:
+    """Tells when a socket's connection is lost. ZeroMQ makes it anew without a word, but what was under way is gone."""
+
+    def __init__(self, socket: zmq.Socket[bytes]):
+        self.events = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+        self._made = False
+
+    def lost(self) -> bool:
+        """Whether it was, since it was made first. For one thread; `events` can be read when the answer may change."""
+        from zmq.utils.monitor import recv_monitor_message  # here: it brings asyncio, and few pools are on TCP
+
+        while self.events.poll(0):
+            event = recv_monitor_message(self.events)["event"]
+            if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._made = True
+            elif self._made:                # else an attempt that failed: nothing had been sent
+                return True
+        return False
 
 
 class _Only:

@@ -21,8 +21,9 @@ stop: {rounds: 30}
 """
 
 
-def digest(pool: Workers | Twin) -> str:
-    wiring = engine.wire(loads(TEXT), "fedavg", {}, pool.workers)
+def digest(pool: Workers | Twin, *sets: str) -> str:
+    """Of the run's journal. sets: changes of the scenario, such as "stop.rounds=3"."""
+    wiring = engine.wire(loads(TEXT, sets=sets), "fedavg", {}, pool.workers)
     journal = MemoryJournal(engine.header(wiring))
     engine.execute(wiring, pool, journal)
     return journal.close()
