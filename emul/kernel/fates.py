@@ -142,8 +142,10 @@ def skip_lost_rounds(follower: KNode, lost: Copy, time: int) -> bool:
     return True
 
 
-def newest_reached(node: KNode, group: Iterable[int], quorum: int) -> int:
+def newest_reached(node: KNode, group: Sequence[int], quorum: int) -> int:
     """The newest round that `quorum` of `group` have reached, as far as messages to this node have shown."""
+    if len(group) == 1:                         # nearly always: one leader
+        return node.reached.get(group[0], 0)
     reached = sorted((node.reached.get(n, 0) for n in group), reverse=True)
     return reached[quorum - 1]
 

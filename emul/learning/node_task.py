@@ -106,6 +106,8 @@ class NodeTask:
         """
         from emul.learning.training import Stream
 
+        if self._task.skips:
+            return self._untrained(parameters, objective, share, root)
         samples = self._samples(share, root)
         stream = self._stream() if share is None else Stream(self._task.seed, f"share {share}", self._round_of(), 0)
         solver = self._task.solver.with_steps(steps)
@@ -120,6 +122,17 @@ class NodeTask:
                      root: tuple[int, int] | None = None) -> tuple[Vector, int]:
         """`minimise` with the task's own objective."""
         return self.minimise(parameters, None, steps=steps, epochs=epochs, share=share, only=only, root=root)
+
+    def _untrained(self, parameters: Vector, objective: Objective | None, share: int | None,
+                   root: tuple[int, int] | None) -> tuple[Vector, int]:
+        """As `minimise` under `training: skip`: an update of zeros, and how many samples it would have seen."""
+        if (objective or self.objective).on_features:
+            self._cut()
+        if share is None:
+            self._stream()                      # counted, as in the run with training
+        whose = self._client if share is None else share
+        count = len(self._samples(share, root)) if whose is None or root is not None else self._task.samples(whose)
+        return np.zeros(np.shape(parameters), np.float32), count
 
     def _local(self, before: Vector, samples: Samples, solver: Solver, stream: Stream, objective: Objective | None,
                only: str | None = None) -> Local:

@@ -56,6 +56,8 @@ class Task:
     errors of their own on first use.
     """
 
+    skips = False                       # `training: skip`: local trainings leave every model as it is
+
     def __init__(self, spec: dict[str, Any], clients: int, seed: int, device: str = "cpu",
                  store: Store | None = None, plugins: Sequence[str] = ()):
         self.spec, self.clients, self.seed, self._device = spec, clients, seed, device

@@ -136,6 +136,8 @@ class Network:
 
     def realised(self, end_ns: int) -> Iterator[Row]:
         """Every draw of the links that carried messages, until `end_ns`: asked of the models again, after the run."""
+        if not self._drawn and not self._rates:
+            return
         for (u, v), link in sorted(self._links.items()):
             names = self.names[u], self.names[v]
             if not isinstance(link, FlowLink) and self._links.get((v, u)) is link:
