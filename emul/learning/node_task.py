@@ -129,7 +129,7 @@ class NodeTask:
         if (objective or self.objective).on_features:
             self._cut()
         if share is None:
-            self._stream()                      # counted, as in the run with training
+            self._count()                       # as in the run with training
         whose = self._client if share is None else share
         count = len(self._samples(share, root)) if whose is None or root is not None else self._task.samples(whose)
         return np.zeros(np.shape(parameters), np.float32), count
@@ -407,11 +407,15 @@ class NodeTask:
     def _stream(self) -> Stream:
         from emul.learning.training import Stream
 
+        return Stream(self._task.seed, self._name, self._count(), self._calls - 1)
+
+    def _count(self) -> int:
+        """One more call in this round, whose number it returns."""
         now = self._round_of()
         if now != self._round:
             self._round, self._calls = now, 0
         self._calls += 1
-        return Stream(self._task.seed, self._name, now, self._calls - 1)
+        return now
 
     def _samples_on(self, on: Literal["train", "test"]) -> Samples:
         """This node's samples, or its own test samples: all where its partition gives it none."""

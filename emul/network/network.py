@@ -60,6 +60,7 @@ class Network:
                         or not all(isinstance(rule.latency_ns, int | None) for rule in rules))
         self._all_full = fifo.needs_all_full(rules)
         self._links: dict[tuple[int, int], Link | FlowLink] = {}
+        self._alike: tuple[LinkParameters | None, Link] = None, Link(-1, -1)    # parameters, and an unused link of them
         self._least_out: dict[Any, int] = {}    # vertex, or kind of vertices -> least latency of the links out of it
         self._flows: Flows | None = None
         self._paths = ShortestPaths(len(self.names), topology.neighbours, self._typical_ns)
@@ -90,6 +91,9 @@ class Network:
         link = self._links.get((u, v))
         if link is None:
             p = self.parameters(u, v)
+            if p is self._alike[0]:             # of a generated topology nearly all links have the same parameters
+                link = self._links[u, v] = self._alike[1].like(u, v)
+                return link
             one_medium = p.duplex == "half" and self._topology.linked(v, u)
             if one_medium:
                 wrong = fifo.half_duplex_problem(p, self.parameters(v, u), (self.names[u], self.names[v]))
@@ -107,6 +111,8 @@ class Network:
                                                       profile=self._rate(*names, p), full=self._all_full)
             if one_medium:
                 self._links[v, u] = link
+            elif type(link) is Link and lost is None and self._realisation is None and not self._rates:
+                self._alike = p, fifo.fifo_link(u, v, names, p, None, link.latency_ns, self._seed)
         return link
 
     def _models(self, source: str, destination: str, p: LinkParameters,

@@ -106,7 +106,7 @@ async def synchronous_client(node: Node, train: Train, *, personal: bool = False
     selection: as at the server.
     """
     how = updates.compression(node, up)
-    s = Sent() if how == updates.Compression() else node.state(Sent())
+    s = Sent() if how is updates.PLAIN else node.state(Sent())
     p = None if selection is None else choose(selection)
     async for round_ in node.rounds(of=node.server):
         with round_:

@@ -72,10 +72,15 @@ class Compression:
     down: Codec | None = None
 
 
+PLAIN = Compression()
+
+
 def compression(node: Node, up: Codec | None = None, part: str = "all") -> Compression:
     """What the scenario says of this scheme. up: the scheme's own codec of updates, which no scenario changes. part: of
     the model that travels (`node.task.part`)."""
     said = node.world.compress
+    if not said and up is None:                 # nearly always, and asked for by every client of a large run
+        return PLAIN
     found = {way: choose(said[way]).shaped(node.task.shapes(part)) for way in ("up", "down") if way in said}
     return Compression(up or found.get("up"), found.get("down"))
 

@@ -74,6 +74,18 @@ class Link:
         self._floor = 0                         # nothing offered from now on leaves before this
         self._set_bandwidth(bandwidth_bps)
 
+    def like(self, src: int, dst: int) -> Link:
+        """A link of the same parameters between two other vertices, of one that loses nothing and was not used yet."""
+        other = Link.__new__(Link)
+        other.src, other.dst = src, dst
+        other.latency_ns, other.overhead_bytes, other.mtu = self.latency_ns, self.overhead_bytes, self.mtu
+        other.down = other._refuses = False
+        other._lost = other._offered = None
+        other._queue = ()
+        other._busy_until = other._floor = 0
+        other.bandwidth_bps, other._rate, other._work = self.bandwidth_bps, self._rate, self._work
+        return other
+
     def _set_bandwidth(self, bandwidth_bps: int | float | None) -> None:
         self.bandwidth_bps = bandwidth_bps
         if type(bandwidth_bps) is int:          # of nearly every link: a Fraction takes as long as all the rest of it
