@@ -87,7 +87,8 @@ class _Key(np.random.bit_generator.ISeedSequence):
 
 def generator(seed: int, purpose: str, *names: Name) -> Generator:
     """A NumPy generator (Philox, 128-bit key) of its own for (seed, purpose, names). About 10 us to make."""
-    return np.random.Generator(np.random.Philox(_Key(_digest(seed, purpose, names, 16))))
+    key = _Key(_digest(seed, purpose, names, 16))
+    return np.random.Generator(np.random.Philox(key))           # type: ignore[arg-type]    # the stubs know no interface
 
 
 def seed_bytes(seed: int, purpose: str, *names: Name) -> bytes:

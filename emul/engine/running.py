@@ -79,7 +79,7 @@ def execute(wiring: Wiring, pool: Any, journal: Recorder, progress: Callable[[Ke
     begin = time.perf_counter()
     home, before = ("" if path is None else str(path.resolve()) for path in (directory, recalled))
     try:
-        with rare_collections(KERNEL if isinstance(pool, Workers) else ROLES):
+        with rare_collections(len(wiring.plan.names), KERNEL if isinstance(pool, Workers) else ROLES):
             pool.open([structs.replace(setup, directory=home, recalled=before) for setup in wiring.setups])
             pool.tell = journal.observed
             kernel = Kernel(wiring.plan, wiring.network, pool, journal, progress)
@@ -165,6 +165,13 @@ def run_into(directory: rundir.RunDirectory, scenario: Scenario, wiring: Wiring,
              ended: Callable[[], None] = lambda: None, recalled: Path | None = None) -> Result:
     """Run what is wired, with `journal`, and write what it left into `directory`. ended: called before tables are made
     of the journal of a run that came to its end. recalled: the directory with its volatile results, if it has some."""
+    with seldom(len(wiring.plan.names)):
+        return _run_into(directory, scenario, wiring, pool, journal, keeping, quiet, watch, ended, recalled)
+
+
+def _run_into(directory: rundir.RunDirectory, scenario: Scenario, wiring: Wiring, pool: Any, journal: Journal,
+              keeping: Keeping, quiet: bool, watch: Watch | None, ended: Callable[[], None], recalled: Path | None,
+              ) -> Result:
     progress = Progress(wiring.label, scenario.stop.rounds, scenario.stop.virtual_time_ns, quiet)
 
     def tell(kernel: Kernel) -> None:
@@ -202,10 +209,9 @@ def _written(directory: rundir.RunDirectory, finished: Finished, digest: str, dr
     network = finished.wiring.network
     try:
         drop_later(finished, directory.path)
-        with seldom():
-            return write_results(directory, facts(finished, digest, directory.path), observed(finished),
-                                 timed(finished), latencies(network), network.unordered(),
-                                 drawn(finished) if draws else ())
+        return write_results(directory, facts(finished, digest, directory.path), observed(finished),
+                             timed(finished), latencies(network), network.unordered(),
+                             drawn(finished) if draws else ())
     except OSError as e:
         raise NotRecorded(f"{e.filename or directory.path}: {strerror(e)}; the journal has all of the run: `emul "
                           "salvage` makes tables of it, `emul resume` all files") from None

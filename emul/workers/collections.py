@@ -10,33 +10,47 @@ from collections.abc import Iterator
 ROLES = 50_000                      # new containers before a collection; Python's own 700 cost lockstep runs a third
 KERNEL = 1_000_000                  # where no roles are: the kernel leaves no cycles, and all that lives is looked at
 _OLDER = 20, 50                     # collections of the new, and of those that outlived one, before one goes further
+_OF_A_NODE = 64                     # or as many a node, which live as long as the run: to look at them again and again
+#                                     took a quarter of a round of 131,072 clients
+_LARGE = 10_000                     # nodes of a run whose remains are put away, not looked through as it ends
 _modules = 0                        # that were imported when what existed was frozen last
+_put_away = False                   # whether what a large run has left was frozen since
 
 
 @contextlib.contextmanager
-def rare_collections(new: int = ROLES) -> Iterator[None]:
-    """Inside the block collections are rare: one after `new` containers. What exists at one that follows imports is
-    never looked at again.
+def rare_collections(nodes: int = 0, new: int = ROLES) -> Iterator[None]:
+    """Inside the block collections are rare: one after `new` containers, or more if a run has many nodes. What exists
+    at one that follows imports is never looked at again.
 
     That is the interpreter, torch and whatever else was imported: a full collection over it takes 0.1 to 0.3 s,
     and every run begins with one, so that it does not carry the garbage of the run before.
     """
-    global _modules
+    global _modules, _put_away
+    if _put_away:
+        gc.unfreeze()
     gc.collect()
-    if len(sys.modules) > _modules:
+    if _put_away or len(sys.modules) > _modules:
         gc.freeze()
-        _modules = len(sys.modules)
-    with seldom(new):
+        _modules, _put_away = len(sys.modules), False
+    with seldom(nodes, new):
         yield
 
 
 @contextlib.contextmanager
-def seldom(new: int = ROLES) -> Iterator[None]:
-    """Inside the block collections are rare, too, and it begins with none: for what comes after events, while all that
-    they have left is still there to be looked at."""
+def seldom(nodes: int = 0, new: int = ROLES) -> Iterator[None]:
+    """Inside the block collections are rare, too, and it begins with none: for what comes before and after events,
+    while all that they have left is still there to be looked at.
+
+    What a large run leaves is put away until the next one begins: looking through it took a tenth of the run, and most
+    processes end after it.
+    """
+    global _put_away
     before = gc.get_threshold()
-    gc.set_threshold(new, *_OLDER)
+    gc.set_threshold(max(new, _OF_A_NODE * nodes), *_OLDER)
     try:
         yield
     finally:
+        if nodes >= _LARGE:
+            gc.freeze()
+            _put_away = True
         gc.set_threshold(*before)

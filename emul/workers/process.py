@@ -347,8 +347,9 @@ class Loop:
     def _open(self, body: bytes, run: int, addresses: list[str]) -> None:
         self._io.begin(run, addresses)
         try:
-            self._quiet.enter_context(rare_collections())
-            self._core = Core(setup_decoder.decode(body), self._io.outbox, self._io.wait_for)
+            setup = setup_decoder.decode(body)
+            self._quiet.enter_context(rare_collections(len(setup.names)))
+            self._core = Core(setup, self._io.outbox, self._io.wait_for)
         except Exception as e:
             self._quiet.close()
             self._control.send_multipart([b"X", _told(e).encode()])

@@ -1,0 +1,46 @@
+"""The cycle collector during runs, and what becomes of what a large run leaves."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+from emul.workers import collections
+from emul.workers.collections import rare_collections, seldom
+
+
+class Node:
+    """Garbage that only the collector frees: it refers to itself."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_collections_are_the_rarer_the_more_nodes_there_are_and_as_before_after_it() -> None:
+    before = gc.get_threshold()
+    with seldom(10):
+        few = gc.get_threshold()
+        with seldom(1_000_000):
+            assert gc.get_threshold()[0] > few[0] > before[0]
+        assert gc.get_threshold() == few
+    assert gc.get_threshold() == before
+
+
+def test_what_a_large_run_leaves_is_put_away_and_freed_when_the_next_one_begins() -> None:
+    with rare_collections():                    # what was imported so far is frozen, and stays so
+        pass
+    with seldom(collections._LARGE):
+        left = weakref.ref(Node())
+        frozen = gc.get_freeze_count()
+    assert gc.get_freeze_count() > frozen
+    gc.collect()
+    assert left() is not None
+    with rare_collections():
+        assert left() is None
+
+
+def test_what_a_small_run_leaves_is_the_collectors_as_ever() -> None:
+    with rare_collections(collections._LARGE - 1):
+        left = weakref.ref(Node())
+    gc.collect()
+    assert left() is None
