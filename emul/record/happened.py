@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from emul.base import rows
-from emul.record.tables import DELIVERED, Derived
+from emul.record.tables import DELIVERED, LATE, TO_ENDED, Derived
 from emul.roles.analysis import Passage, Realised
 
 
@@ -31,10 +31,15 @@ def realised(run: Derived) -> Realised:
     def arrived(kind: str) -> frozenset[Passage]:
         return passages(kind, (m.fate == DELIVERED) & ~m.unread)
 
+    @cache
+    def late(kind: str) -> frozenset[Passage]:
+        return passages(kind, (m.fate == LATE) | (m.fate == TO_ENDED))
+
     def reported(name: str) -> dict[tuple[int, str], Any]:
         part = run.table[rows.REPORT]
         return {(round_, names[node]): values[name] for round_, node, values in zip(
             part["round"].tolist(), part["node"].tolist(), part["values"], strict=True) if name in values}
 
     return Realised(tuple(sorted({row["round"] for row in run.rounds})),
-                    tuple(sorted({row["round"] for row in run.rounds if row["completed"]})), sent, arrived, reported)
+                    tuple(sorted({row["round"] for row in run.rounds if row["completed"]})), sent, arrived, late,
+                    reported)

@@ -42,15 +42,17 @@ def _none_reported(name: str) -> dict[tuple[int, str], Any]:
 class Realised:
     """What really happened in a run: what privacy is accounted by. Nodes go by their names; no field: nothing happened.
 
-    sent, arrived: type of message -> (round, source, target) of the copies that were sent; and of those that came to
-    the inbox of their target in time. reported: name -> {(round, node): value}, of any node, such as the noise that a
-    client has drawn: `node.report` tells it off the clock.
+    sent, arrived, late: type of message -> (round, source, target) of the copies that were sent; of those that came to
+    the inbox of their target in time; and of those that came too late: the round was over for the target before it read
+    them, or it had ended. reported: name -> {(round, node): value}, of any node, such as the noise that a client has
+    drawn: `node.report` tells it off the clock.
     """
 
     rounds: tuple[int, ...] = ()                    # that a deciding node entered, ascending
     completed: tuple[int, ...] = ()
     sent: Callable[[str], frozenset[Passage]] = _none_sent
     arrived: Callable[[str], frozenset[Passage]] = _none_sent
+    late: Callable[[str], frozenset[Passage]] = _none_sent
     reported: Callable[[str], Mapping[tuple[int, str], Any]] = _none_reported
 
     def participation(self, kind: str) -> dict[str, int]:

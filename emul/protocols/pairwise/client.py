@@ -14,6 +14,7 @@ from emul.protocols.pairwise.consent import agreed_request, extra_octets, public
 from emul.protocols.pairwise.hand import (
     Encode,
     Hand,
+    Masking,
     check_ring,
     masked_input,
     new_secrets,
@@ -53,8 +54,11 @@ async def take_part(node: Node, rules: Rules, encode: Encode) -> None:
 
 
 async def contribute(node: Node, rules: Rules, train: Callable[[], Awaitable[tuple[Vector, int]]],
-                     encode: Encode) -> None:
-    """The rest of a round that the server has opened. Raises Refused or ProtocolViolation as `take_part`."""
+                     encode: Encode, masking: Masking | None = None) -> None:
+    """The rest of a round that the server has opened. masking: other masks than those of the ring, `masked_input`.
+
+    Raises Refused or ProtocolViolation as `take_part`.
+    """
     i = node.id
     own = await node.compute("keys", new_secrets, node.rng)
     node.send(node.server, AdvertiseKeys(await public_record(node, rules, own)))
@@ -66,7 +70,7 @@ async def contribute(node: Node, rules: Rules, train: Callable[[], Awaitable[tup
     U2, boxes = await exchange_shares(node, rules, hand)
     update, samples = await train()
     seeds = await node.compute("agree", pair_seeds, i, own, hand.peers, U2, node.round, work=len(U2) - 1)
-    y, clipped = await node.compute("mask", masked_input, i, own.b, seeds, update, samples, encode,
+    y, clipped = await node.compute("mask", masking or masked_input, i, own.b, seeds, update, samples, encode,
                                     work=len(U2) * update.size)
     if rules.audit:
         keep_input(node, encode(update, samples)[0])

@@ -26,6 +26,8 @@ from emul.roles import Vector
 
 # (update, number of samples) -> (x_i, (d',) uint32; fraction of the update's values that were clipped)
 Encode = Callable[[Vector, int], tuple[np.ndarray, float]]
+# (i, b_i, {j: s_ij}, update, number of samples, encode) -> (y_i, in words of 32 or 64 bits; what `encode` says besides)
+Masking = Callable[[int, bytes, Mapping[int, bytes], Vector, int, Encode], tuple[np.ndarray, float]]
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,9 @@ from emul.roles import Message, Node, Vector
 # members then get one message.
 Graph = Callable[[Sequence[int]], Closed]
 Sets = dict[str, list[int]]         # as far as the stages are closed: U0, U1, ...
+# (masked inputs, {i: b_i}, {j: {i: s_ij}}, words of a number) -> (sum of x_i over U3, masks expanded)
+Unmasking = Callable[[Mapping[int, Masked], Mapping[int, bytes], Mapping[int, Mapping[int, bytes]], int],
+                     tuple[np.ndarray, int]]
 
 
 class Shown(Protocol):
@@ -72,10 +75,11 @@ async def found_sum(node: Node, graph: Graph, rules: Rules, extra: int, U0: list
 
 
 async def secure_sum(node: Node, U0: list[int], graph: Graph, rules: Rules, begin: Message, size: int, sets: Sets,
-                     ) -> tuple[np.ndarray, int]:
+                     unmasking: Unmasking | None = None) -> tuple[np.ndarray, int]:
     """(sum of x_i over U3, (d',) uint32 or uint64 of the ring; masks expanded). Fills `sets` as the stages close.
 
-    begin: opens the round. size: d'. Raises TooFewClients, naming the stage, below the threshold.
+    begin: opens the round. size: d'. unmasking: of other masks than those of the ring, `unmasked_sum`. Raises
+    TooFewClients, naming the stage, below the threshold.
     """
     A, t = graph(U0), rules.t
     node.offer("cohort", U0)
@@ -103,7 +107,7 @@ async def secure_sum(node: Node, U0: list[int], graph: Graph, rules: Rules, begi
     pairs = sum(len(A[j].intersection(U3)) for j in mask_keys)
     dropped_seeds = await node.compute("agree", dropped_pair_seeds, mask_keys, advertised, A, U3, node.round,
                                        work=pairs)
-    return await node.compute("unmask", unmasked_sum, masked, self_seeds, dropped_seeds, rules.words,
+    return await node.compute("unmask", unmasking or unmasked_sum, masked, self_seeds, dropped_seeds, rules.words,
                               work=(len(U3) + pairs) * masked[U3[0]].y.size)
 
 
