@@ -103,11 +103,12 @@ class Disguise:
 
     row_widths, column_widths: lengths of the secrets. row_alone, column_alone: whether one is the only factor of the
     weights that it multiplies (those of the first and of the last layer). diagonals: how many numbers clients get
-    beside the parameters. outputs: n_L. features: n_{L-1}. Raises CannotBeDisguised, naming the layer.
+    beside the parameters. outputs: n_L. features: n_{L-1}. trained: entries of the vector before running statistics.
+    Raises CannotBeDisguised, naming the layer, a frozen parameter, or a buffer that is no running statistic.
     """
 
     def __init__(self, model: FlatModule, input_shape: tuple[int, ...]):
-        self._model = model
+        self._model, self.trained = model, model.trained
         follower = _Follower(model.module, input_shape)
         self._graph, self._scaled, self._diagonals = follower.module, follower.scaled, follower.diagonals
         self._groups, self._last, self._before = follower.groups.flat(), follower.last, follower.before
@@ -115,6 +116,7 @@ class Disguise:
         self.column_widths, self.column_alone = tuple(follower.column_widths), tuple(follower.column_alone)
         self.diagonals = sum(width for _, width, _ in self._diagonals)
         self.outputs, self.features = follower.outputs, follower.features
+        self._running = _running(model, follower)
         self._names = {name for name, _ in (*self._graph.named_parameters(), *self._graph.named_buffers())}
 
     # --- the server: disguise and recover ---------------------------------------------------------------------------
@@ -172,11 +174,22 @@ class Disguise:
             np.broadcast_to(value(secrets, self._groups), (width,)) for _, width, value in self._diagonals)])
 
     def recovered(self, blocks: Vector, multipliers: Vector, weights: Vector) -> Vector:
-        """g = R o (ghat - sum_c r_c Psi_c + v Phi), (d,): the true gradient. Section 4.3, corrected.
+        """g = R o (ghat - sum_c r_c Psi_c + v Phi), (d,): the true gradient. Section 4.3, corrected. Of running
+        statistics W - statistic, which are over R as W is: what clients send of them is divided by it.
 
         blocks: (S, d), in the order of `BlockScalars`. weights: (S,), of `recovery_weights`; (1,): no additive part.
         """
-        return multipliers * (weights @ blocks)
+        found = multipliers * (weights @ blocks)
+        found[self.trained:] /= np.square(multipliers[self.trained:])
+        return found
+
+    def stepped(self, parameters: Vector, g: Vector, lr: float) -> Vector:
+        """W - lr g, (d,) float64, g: of `recovered`. Running statistics move by the momentum of their layers, and noise
+        leaves no variance below 0; counters of batches stay."""
+        found = parameters - lr * g
+        for place, momentum, least in self._running:
+            found[place] = np.maximum(parameters[place] - momentum * g[place], least)
+        return found
 
     # --- the client: forward pass and scalars -------------------------------------------------------------------------
 
@@ -192,7 +205,8 @@ class Disguise:
         widths = [width for _, width, _ in self._diagonals]
         own = {name: part for (name, _, _), part in zip(self._diagonals, put.split(widths), strict=True)}
         known = {name: tensor for name, tensor in named.items() if name in self._names}
-        return Outputs(*functional_call(self._graph, {**known, **own}, (x,)))
+        logits, features, statistics = functional_call(self._graph, {**known, **own}, (x,))
+        return Outputs(logits, features, statistics=statistics)
 
 
 @dataclass(frozen=True, eq=False)
@@ -307,7 +321,8 @@ class _Values(ShapeProp):
 
 
 class _Norm(nn.Module):
-    """Normalisation by statistics of the batch, or of each sample, with an eps of each channel."""
+    """Normalisation by statistics of the batch, or of each sample, with an eps of each channel. With running ones it
+    gives (what is normalised, mean (C,), unbiased variance (C,)), those of samples averaged over the batch."""
 
     def __init__(self, norm: Any):
         super().__init__()
@@ -315,14 +330,21 @@ class _Norm(nn.Module):
         self.eps: Tensor
         self.register_buffer("eps", torch.full((norm.num_features,), float(norm.eps)))
         self._each = "Instance" in type(norm).__name__
+        self._tracks = norm.running_mean is not None
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         over = [n for n in range(x.ndim) if n != 1 and not (self._each and n == 0)]
         shape = (1, -1, *[1] * (x.ndim - 2))
-        centred = x - x.mean(over, keepdim=True)
+        mean = x.mean(over, keepdim=True)
+        centred = x - mean
         variance = centred.square().mean(over, keepdim=True)
         scaled = centred / (variance + self.eps.reshape(shape)).sqrt()
-        return scaled if self.weight is None else scaled * self.weight.reshape(shape) + self.bias.reshape(shape)
+        if self.weight is not None:
+            scaled = scaled * self.weight.reshape(shape) + self.bias.reshape(shape)
+        if not self._tracks:
+            return scaled
+        n = x.numel() // mean.numel()
+        return scaled, mean.mean(0).flatten(), variance.mean(0).flatten() * (n / max(1, n - 1))
 
 
 class _Follower:
@@ -339,6 +361,8 @@ class _Follower:
         self.before: list[Carried] = []             # what a transitional layer's input carries
         self.scaled: dict[str, _Scaled] = {}
         self.diagonals: list[tuple[str, int, Callable[[Secrets, list[int]], Any]]] = []
+        self.momenta: dict[str, float] = {}         # of the buffers that follow statistics of batches
+        self._statistics: dict[str, fx.Node] = {}   # these
         self._carried: dict[fx.Node, Carried] = {}
         self._last = self._output_layer(graph)
         for node in list(graph.nodes):
@@ -362,7 +386,7 @@ class _Follower:
         elif "number" in node.meta and node.op != "output":
             pass                                            # what a shape gives, the same in disguise
         elif node.op == "output":
-            node.args = ((self._last, self._last.args[0]),)
+            node.args = ((self._last, self._last.args[0], self._statistics),)
         elif node.op == "call_module":
             self._follow_module(node, self._layer(node))
         else:
@@ -439,7 +463,24 @@ class _Follower:
         eps = float(layer.eps)
         self.diagonals.append((f"{name}.eps", int(layer.num_features), lambda secrets, groups: (
             eps * np.square(carried.of(secrets, groups)))))
+        if layer.running_mean is not None:
+            node = self._put_statistics(node, name, layer)
         self._carried[node] = carried if layer.weight is not None else Carried()
+
+    def _put_statistics(self, node: fx.Node, name: str, layer: Any) -> fx.Node:
+        """Have the model give a layer's statistics of the batch, too. Returns what the layer gave so far."""
+        if layer.momentum is None:
+            raise self._refused(node, type(layer).__name__, "its running statistics are means over all batches, "
+                                "expected a momentum")
+        graph, parts = self.module.graph, list[fx.Node]()
+        for place in (2, 1, 0):
+            with graph.inserting_after(node):
+                parts.insert(0, graph.call_function(operator.getitem, (node, place)))
+        node.replace_all_uses_with(parts[0], delete_user_cb=lambda user: user not in parts)
+        parts[0].meta = dict(node.meta)
+        for what, part in zip(("running_mean", "running_var"), parts[1:], strict=True):
+            self._statistics[f"{name}.{what}"], self.momenta[f"{name}.{what}"] = part, float(layer.momentum)
+        return parts[0]
 
     def _transition(self, node: fx.Node, carried: Carried) -> None:
         self._carried[node] = carried
@@ -518,6 +559,23 @@ class _Follower:
         if not isinstance(parts, tuple) or parts[:2] != (whole, whole)[:len(parts)]:
             raise self._refused(node, "slice", "expected one of positions, with all samples and channels")
         self._carried[node] = self._of(node)
+
+
+def _running(model: FlatModule, follower: _Follower) -> list[tuple[Vector, float, float]]:
+    """(places in the vector, momentum, least value) of the buffers. Raises CannotBeDisguised for others than running
+    statistics, and for what is not trained."""
+    for name, parameter in model.module.named_parameters():
+        if not parameter.requires_grad:
+            raise CannotBeDisguised(f'parameter "{name}" is frozen: expected a model that is trained as a whole')
+    found = []
+    for name, places in model.named(np.arange(model.dimension)).items():
+        if places.size and places.flat[0] < model.trained:
+            continue
+        if name not in follower.momenta and not name.endswith("num_batches_tracked"):
+            raise CannotBeDisguised(f'buffer "{name}": expected none but running statistics of normalisations')
+        found.append((places.reshape(-1), follower.momenta.get(name, 0.0),
+                      0.0 if name.endswith("running_var") else -np.inf))
+    return found
 
 
 def _traced(module: nn.Module) -> fx.Graph:

@@ -78,7 +78,9 @@ def penultimate(model: FlatModule, vector: Tensor, x: Any) -> Tensor | None:
 
 def gradients(model: FlatModule, vector: Tensor, batch: Batch, scalars: Scalars,
               forward: Forward | None = None) -> Tensor:
-    """Gradients (S, d) of S scalars of one forward pass over the batch, in training mode; 0 where nothing is trained.
+    """Gradients (S, d) of S scalars of one forward pass over the batch, in training mode; 0 where nothing is trained,
+    but for running statistics, where the pass gives those of the batch: W - statistic in the first row, which is the
+    gradient of half its square, and whose step of length momentum is that of the layer.
 
     One batched reverse pass: dearer than one gradient, cheaper than S; of large models on a processor, and for S = 1, a
     pass for each, since batched convolutions are dearer than plain ones there. forward: in place of the module's own;
@@ -96,6 +98,9 @@ def gradients(model: FlatModule, vector: Tensor, batch: Batch, scalars: Scalars,
     heavy = vector.device.type == "cpu" and model.dimension * len(batch.y) >= _HEAVY
     result = torch.zeros(len(found), model.dimension, dtype=vector.dtype, device=vector.device)
     result[:, :model.trained] = (_one_by_one if heavy or len(found) == 1 else _batched)(found, wanted)
+    places = {name: place for name, place in zip(leaves, (place for _, place in model.places), strict=True)}
+    for name, statistic in (outputs.statistics or {}).items():
+        result[0, places[name]] = (leaves[name] - statistic).detach()
     return result
 
 

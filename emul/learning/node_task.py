@@ -366,7 +366,7 @@ class NodeTask:
 
     def disguise(self) -> Disguise:
         """The disguise of the task's model, made once: see `emul.learning.disguise`. Raises CannotBeDisguised, naming
-        the layer, and if the model has buffers, such as running statistics, which no gradient carries."""
+        the layer, a frozen parameter, or a buffer that is no running statistic."""
         return self._task.disguise
 
     def gradient(self, parameters: Vector, objective: Objective | None = None) -> tuple[Vector, int]:

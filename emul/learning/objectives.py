@@ -43,6 +43,7 @@ class Outputs(NamedTuple):
     logits: Tensor                          # (B, ...): what the model's last layer gives; predictions in a regression
     features: Tensor | None = None          # (B, n): C of a model that is cut, for objectives with `on_features`
     forward: Callable[[Any], Outputs] | None = None     # another pass of the same model, for objectives with `alone`
+    statistics: Mapping[str, Tensor] | None = None      # of the batch, by the buffers that follow them
 
 
 class Batch(NamedTuple):

@@ -92,11 +92,8 @@ class Task:
     @cached_property
     def disguise(self) -> Disguise:
         """Of the model. Raises CannotBeDisguised."""
-        from emul.learning.disguise import CannotBeDisguised, Disguise
+        from emul.learning.disguise import Disguise
 
-        if self._model.trained != self._model.dimension:
-            raise CannotBeDisguised(f'model "{self.spec["model"]}" has buffers, such as running statistics of batch '
-                                    "normalisation, or frozen parameters: expected one that is trained as a whole")
         return Disguise(self._model, self.data.input_shape)
 
     @cached_property

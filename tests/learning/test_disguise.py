@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from itertools import pairwise
 
 import numpy as np
@@ -66,6 +67,10 @@ CASES: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
                                   nn.AdaptiveAvgPool2d(1), features=6), (1, 8, 8)),
     "digits_residual": (residual.digits_residual((1, 8, 8), 10), (1, 8, 8)),
     "mnist_residual": (residual.mnist_residual((1, 28, 28), 10), (1, 28, 28)),
+    "batch norm without running statistics": (conv(
+        nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4, track_running_stats=False), nn.ReLU(), features=256),
+        (1, 8, 8)),
+    "resnet20_bn": (residual.resnet20_bn((3, 8, 8), 10), (3, 8, 8)),
     "batch norm": (conv(nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), Block(4, 6, "A", norm=True),
                         nn.AdaptiveAvgPool2d(1), features=6), (1, 8, 8)),
     "instance norm": (conv(nn.Conv2d(1, 4, 3, padding=1), nn.InstanceNorm2d(4, affine=True), nn.ReLU(),
@@ -74,11 +79,18 @@ CASES: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
 }
 
 
+# PyTorch's own gradients of it fail where statistics are views on the vector
+INSTANCES = {"running statistics of instances": (conv(
+    nn.Conv2d(1, 4, 3), nn.InstanceNorm2d(4, affine=True, track_running_stats=True, momentum=0.3), nn.ReLU(),
+    nn.Conv2d(4, 6, 3), nn.InstanceNorm2d(6, track_running_stats=True), nn.ReLU(), nn.AdaptiveAvgPool2d(1),
+    features=6), (1, 8, 8))}
+
+
 class World:
     """A model of a case with random weights, its disguise with random secrets, and a batch."""
 
     def __init__(self, case: str, additive: bool = True, seed: int = 1):
-        module, shape = CASES[case]
+        module, shape = (CASES | INSTANCES)[case]
         torch.manual_seed(seed)
         rng = np.random.default_rng(seed)
         self.model = FlatModule(module)
@@ -101,17 +113,23 @@ class World:
 
     def gradients(self, dtype: type = np.float64, directions: np.ndarray | None = None,
                   diagonals: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """(the true gradient by autograd, the recovered one)."""
-        n = self.disguise.outputs
-        batch = Batch(self.batch.x.to(torch.float64), self.batch.y)
-        alone, wanted = BlockScalars(None, n, False), BlockScalars(directions, n, True)
+        """(the true gradient by autograd, the recovered one) of what is trained."""
+        batch, alone = Batch(self.batch.x.to(torch.float64), self.batch.y), BlockScalars(
+            None, self.disguise.outputs, False)
         plain = functional.gradients(self.model, torch.from_numpy(self.parameters), batch, alone)[0]
+        return plain.numpy()[:self.model.trained], self.recovered(dtype, directions, diagonals)[:self.model.trained]
+
+    def recovered(self, dtype: type = np.float64, directions: np.ndarray | None = None,
+                  diagonals: np.ndarray | None = None) -> np.ndarray:
+        """g of what a client sends, with what becomes of running statistics."""
+        batch, wanted = Batch(self.batch.x.to(torch.float64), self.batch.y), BlockScalars(
+            directions, self.disguise.outputs, True)
         hidden = self.disguise.disguised(self.parameters, self.secrets).astype(dtype)
         run = self.disguise.forward(self.disguise.transitions(self.secrets) if diagonals is None else diagonals)
         blocks = functional.gradients(self.model, torch.from_numpy(hidden), batch, wanted, run)
         multipliers = self.disguise.multipliers(self.secrets)
         weights = recovery_weights(self.secrets.output, directions)
-        return plain.numpy(), self.disguise.recovered(blocks.numpy().astype(float), multipliers, weights)
+        return self.disguise.recovered(blocks.numpy().astype(float), multipliers, weights)
 
 
 def relative(a: np.ndarray, b: np.ndarray) -> float:
@@ -161,6 +179,34 @@ def test_check_5_without_the_rule_of_eps_the_gradient_is_not_recovered() -> None
     assert relative(true, recovered) > 1e-5
 
 
+@pytest.mark.parametrize("case", ["batch norm", "resnet20_bn", "running statistics of instances"])
+def test_running_statistics_follow_those_of_the_batch_as_in_the_module_itself(case: str) -> None:
+    """Section 3.5: their scales are r and r^2, they travel in the first block, and move as PyTorch has them move."""
+    world = World(case)
+    own, parameters, found = world.model, world.parameters.astype(np.float32), world.recovered()
+    module = deepcopy(own.module).double().train()
+    module.load_state_dict({name: torch.from_numpy(np.array(part)) for name, part in own.named(parameters).items()})
+    module(world.batch.x)
+    after, place = module.state_dict(), own.named(np.arange(own.dimension))
+    stepped = world.disguise.stepped(parameters, found, lr=0.3)
+    running = [name for name in after if "running" in name]
+    assert running
+    for name in running:
+        assert np.abs(stepped[place[name]] - after[name].numpy()).max() < 1e-6
+    for name in (name for name in after if "num_batches" in name):
+        assert stepped[place[name]] == parameters[place[name]]
+    plain = next(place[name].ravel() for name in after if "weight" in name)
+    np.testing.assert_allclose(stepped[plain], parameters[plain] - 0.3 * found[plain])
+
+
+def test_noise_leaves_no_running_variance_below_zero() -> None:
+    world = World("batch norm")
+    g = np.full(world.model.dimension, 1e3)
+    stepped = world.model.named(world.disguise.stepped(world.parameters, g, 0.1))
+    assert (stepped["1.running_var"] == 0).all()
+    assert (stepped["1.running_mean"] < -50).all()
+
+
 def test_branches_that_are_added_share_a_secret_and_shortcuts_get_a_diagonal() -> None:
     disguise = World("projection").disguise
     assert disguise.row_widths == (4, 6, 6)             # the first layer, a; b and the projection together
@@ -179,6 +225,10 @@ def test_branches_that_are_added_share_a_secret_and_shortcuts_get_a_diagonal() -
     (nn.Sequential(nn.Unflatten(1, (2, 2)), nn.Conv1d(2, 2, 1, groups=2), nn.Flatten(), nn.Linear(4, 2)),
      'layer "0" (Unflatten) cannot be disguised'),
     (nn.Sequential(nn.LSTM(4, 3)), "the model's last layer"),
+    (nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3, momentum=None), nn.ReLU(), nn.Linear(3, 2)),
+     'layer "1" (BatchNorm1d) cannot be disguised: its running statistics are means over all batches'),
+    (nn.Sequential(nn.Linear(4, 3).requires_grad_(False), nn.ReLU(), nn.Linear(3, 2)),
+     'parameter "0.weight" is frozen'),
 ])
 def test_what_does_not_commute_is_refused_by_name(module: nn.Module, said: str) -> None:
     with pytest.raises(CannotBeDisguised) as error:
