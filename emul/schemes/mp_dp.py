@@ -68,15 +68,17 @@ class Params:
     additive: Additive | None = None        # r on the outputs; sound: off, else full
     directions: int = 1                     # G of additive: compact
     output_scale: float | None = None       # of r; None: 1 / n_{L-1}, few digits lost, little hidden; published: 1
-    clip: Clip | None = None                # by the norm of the message, or of the true gradient; sound: message, else
-    #                                         oracle
+    clip: Clip | None = None                # by the norm of the message, by what public bounds allow the true gradient,
+    #                                         or by that (oracle); sound: message, else oracle
+    scale_bound: float | None = None        # clip: bound: R_max; None: kappa of log_uniform scales
+    output_bound: float | None = None       # clip: bound: rho, of ||r||_2, with the additive part
     noise: Noise | None = None              # of clients and pairs; sound: gaussian, else uniform
     masks: Literal["ring", "real"] | None = None              # paper: real, on ghat alone; else ring, on all
     sigma_delta: float | None = None        # of real masks; None: the least that is enough
     ring_bits: Literal[64, 32] = 64
     ring_fraction: int | None = None        # f, bits after the point; None: 24, or as many as fit
     repair: Repair | None = None            # of dropouts; paper: off, else shamir
-    threshold: int | None = None            # tau of shamir; None: floor(2 deg / 3) + 1
+    threshold: int | None = None            # tau of shamir; None: floor(2 deg / 3) + 1, 2 at least
     loss: Loss = "squared"                  # 1/2 |y^ - one-hot|^2; or, without the additive part, the task's own
     lr: float = 0.1
     dtype: Precision | None = None          # of the model that travels, and of real blocks; sound: float32
@@ -94,11 +96,9 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def settled(p: Params) -> Settings:
-    """The parameters with those of the preset filled in; with other masks than its own, a repair that they have."""
+    """The parameters with those of the preset filled in; with masks of the ring a repair, which they need."""
     given = {f.name: getattr(p, f.name) for f in fields(p)}
     preset = dict(PRESETS[p.preset])
-    if p.masks == "real" and preset["repair"] == "shamir":
-        preset["repair"] = "seeds"
     if p.masks == "ring" and preset["repair"] == "off":
         preset["repair"] = "shamir"
     return Settings(**given | {name: value for name, value in preset.items() if given[name] is None})
@@ -131,8 +131,6 @@ def wrong_masks(s: Settings, K: int) -> list[str]:
         errors.append(f"fraction = {s.fraction}: draws {K} client, a sum needs at least 2")
     if not 0 <= s.losses <= K - 2:
         errors.append(f"losses = {s.losses}: expected 0..{max(0, K - 2)}, two clients less than a round has")
-    if s.masks == "real" and s.repair == "shamir":
-        errors.append("repair = shamir: with real masks expected seeds or off")
     if s.masks == "ring" and s.repair == "off":
         errors.append("repair = off: a sum in the ring with masks left in it is random; expected shamir or seeds")
     if s.masks == "ring" and s.sigma_delta is not None:
@@ -161,7 +159,7 @@ def warn(params: Params, world: World) -> list[str]:
 
 def analysis(params: Params, setting: Setting, run: Realised) -> Analysis:
     """Which guarantee holds, per round and in total, by who really took part."""
-    return account(settled(params), run, setting.rounds)
+    return account(settled(params), run, setting.rounds, len(setting.roles["client"]))
 
 
 EXAMPLE = """

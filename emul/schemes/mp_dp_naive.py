@@ -26,7 +26,7 @@ from emul.protocols.mp_dp import plain
 from emul.protocols.mp_dp.account import spendings
 from emul.protocols.mp_dp.plain import Unmasked
 from emul.protocols.mp_dp.server import Opened
-from emul.protocols.mp_dp.settings import Clip, Settings, wrong_settings
+from emul.protocols.mp_dp.settings import Settings, wrong_settings
 from emul.roles import Analysis, Node, Realised, Setting, World
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ class Params(Unmasked):
     scales: Literal["uniform", "chi3", "log_uniform"] = "uniform"       # law of r
     transitional: bool = False          # R = r_i s_j with transitional layers, as of mp_dp
     sigma: Literal["ldp", "cdp"] = "ldp"        # of each client: enough for it alone, or its share of central noise
-    clip: Clip = "oracle"               # by the norm of the true gradient, as published, or of the message
+    clip: Literal["message", "oracle", "off"] = "oracle"        # by the norm of the message, or of the true gradient,
+    #                                     as published
 
 
 def settled(p: Params) -> Settings:

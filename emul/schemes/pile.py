@@ -43,6 +43,7 @@ from emul.protocols.mp_dp.messages import Disguised
 from emul.protocols.mp_dp.plain import Disguising
 from emul.protocols.mp_dp.server import Opened, opening
 from emul.protocols.mp_dp.settings import Settings, wrong_settings
+from emul.protocols.rounds import finite
 from emul.protocols.sealed import Desk, Integers, Sealed, fixed, total
 from emul.protocols.threshold_sums import Threshold, answer, opened, vectors_per_round, wrong_threshold
 from emul.roles import Analysis, Holds, Message, Node, Realised, Setting, Vector, World, checks
@@ -207,10 +208,7 @@ def stepped(model: Vector, values: Integers, unit: float, secrets: np.ndarray, n
     `unit` they are means. Raises NotDecodable if it is not finite."""
     disguise, mean = task.disguise(), values.reshape(-1, task.dimension) / unit
     g = disguise.recovered(mean, disguise.multipliers(now.known.secrets), secrets if len(mean) > 1 else np.ones(1))
-    found: Vector = (model - lr * g).astype(model.dtype)
-    if not np.isfinite(found).all():
-        raise NotDecodable("the aggregate is not finite")
-    return found
+    return finite(disguise.stepped(model, g, lr).astype(model.dtype))
 
 
 # --- clients and keys -------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from emul.primitives.dp.pairs import pair_noise
 from emul.primitives.privacy import ldp
 from emul.primitives.ring import RingOverflow
 from emul.protocols.mp_dp.account import spent
-from emul.protocols.mp_dp.algebra import Law, clipping_factor, drawn, noise, recovered
+from emul.protocols.mp_dp.algebra import Bounds, Law, clipping_factor, drawn, noise, recovered
 from emul.roles import Realised
 from emul.schemes import mp_dp
 from emul.schemes.mp_dp import Params, settled
@@ -88,6 +88,22 @@ def test_a_message_is_clipped_by_what_the_client_sees_and_an_oracle_by_the_true_
     assert clipping_factor(0 * found, 2.0, "message", own, None) == 1
 
 
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from(["off", "compact", "full"]), st.integers(0, 2**32 - 1), st.floats(-3, 3))
+def test_the_norm_by_public_bounds_is_never_below_that_of_the_true_gradient(additive: str, seed: int, size: float,
+                                                                            ) -> None:
+    own, rng, public = disguise(), np.random.default_rng(seed), Bounds(5.0, 2.0)
+    law = Law("chi3", 1.5, additive, 2, 0.3, bounds=public)             # type: ignore[arg-type]
+    known = drawn(own, law, rng)
+    assert own.multipliers(known.secrets).max() <= 5.0
+    assert np.linalg.norm(known.secrets.output) <= 2.0
+    blocks = {"off": 1, "compact": 4, "full": 7}[additive]
+    found = rng.normal(size=(blocks, len(own.lacking()))) * np.exp(rng.normal(size=(blocks, 1)) + size)
+    c = clipping_factor(found, 2.0, "bound", own, known=None, bounds=public, directions=known.directions)
+    assert np.linalg.norm(recovered(own, known, c * found)) <= 2.0
+    assert np.linalg.norm(c * found[0]) <= 2.0 / 5.0 * (1 + 1e-9)
+
+
 # --- masks and rings --------------------------------------------------------------------------------------------------
 
 @settings(max_examples=40, deadline=None)
@@ -143,7 +159,7 @@ def test_a_preset_says_what_is_not_given() -> None:
     s = settled(Params(preset="paper", additive="compact"))
     assert (s.scales, s.additive, s.clip, s.noise, s.masks, s.repair) == ("chi3", "compact", "oracle", "uniform",
                                                                           "real", "off")
-    assert settled(Params(masks="real")).repair == "seeds"
+    assert settled(Params(masks="real")).repair == "shamir"
 
 
 def test_sigma_eta_is_that_of_section_6_3() -> None:
@@ -160,12 +176,14 @@ def test_a_client_spends_in_the_rounds_in_which_it_sent_something() -> None:
     mus = {1: 0.5, 2: 1.0, 4: 2.0}
     found = spent(mus, [(1, "a"), (2, "a"), (2, "b"), (3, "b"), (4, "b")])
     assert found == {"a": pytest.approx(math.hypot(0.5, 1.0)), "b": pytest.approx(math.hypot(1.0, 2.0))}
+    found = spent(mus, [(1, "a"), (2, "a"), (3, "b")], late={(1, "a"): 3.0, (2, "a"): 0.5, (3, "c"): 0.25})
+    assert found == {"a": pytest.approx(math.hypot(3.0, 1.0)), "c": 0.25}
 
 
 def test_check_10_rounds_compose_as_the_accountant_of_dp_accounting_has_it() -> None:
-    found = mp_dp.account(settled(Params()), Realised(), 100)
+    found = mp_dp.account(settled(Params()), Realised(), 100, 5)
     assert found["epsilon_in_total"] == pytest.approx(55.74, abs=0.05)
-    total = mp_dp.account(settled(Params(budget="total", rounds=100)), Realised(), 100)
+    total = mp_dp.account(settled(Params(budget="total", rounds=100)), Realised(), 100, 5)
     assert total["epsilon_in_total"] == pytest.approx(3.0, abs=1e-6)
     privacy = pytest.importorskip("dp_accounting")
     from dp_accounting.pld import PLDAccountant

@@ -157,6 +157,7 @@ def disguised(evidence: Evidence, opening: Any, one: Observed, clear: bool) -> S
     disguise = work.task.disguise()
     blocks = blocks_of(one.message, s, disguise, len(evidence.roles["client"]))
     gradient = recovered(disguise, drawn_secrets(disguise, s, evidence.seed, one.round), blocks)
+    gradient[disguise.trained:] = 0.0       # running statistics, which are no gradient of the loss
     seen = Seen(one.source_name, one.round, gradient, gradient, work)
     if not clear:
         return seen
@@ -178,7 +179,8 @@ def undisguised(evidence: Evidence, opening: Any, name: str, round_: int) -> Wor
 
 def blocks_of(message: Any, s: Settings, disguise: Disguise, clients: int) -> Array:
     """(S, d) float64 of a `Blocks` or `Masked`: numbers, or what words of the ring would be without their masks."""
-    values = message.values if hasattr(message, "values") else message.y.view(_WORDS[s.ring_bits])
+    words = _WORDS[s.ring_bits] if s.masks == "ring" else np.dtype(s.dtype)
+    values = message.values if hasattr(message, "values") else message.y.view(words)
     if values.dtype.kind == "u":
         values = ring.decode(values, s.f(s.cohort(clients)))
     return values.astype(np.float64).reshape(number_of_blocks(s.additive, s.directions, disguise.outputs), -1)

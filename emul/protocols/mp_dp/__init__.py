@@ -6,5 +6,7 @@
 `server`    rounds: disguise, sum, recover, step
 `client`    rounds: gradients of the blocks, clipping, noise, masks
 `real`      real-valued noise of pairs, and its repair by seeds
+`double`    real-valued noise in the pairwise protocol, and its repair by shares
+`plain`     rounds of relatives without masks
 `account`   what was really spent
 """

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from emul.base.errors import ProtocolFailure
 from emul.learning.disguise import BlockScalars, Disguise, Secrets, recovery_weights
 from emul.learning.functional import Total
 from emul.primitives.dp import laws
@@ -26,6 +27,33 @@ if TYPE_CHECKING:
 Vector = np.ndarray
 
 _LEAST_SCALE = 1e-5                 # of the uniform law, as published
+_DRAWS = 100                        # of secrets, until one keeps within the public bounds
+
+
+class Unbounded(ProtocolFailure):
+    """No draw of secrets has kept within the public bounds of `clip: bound`."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What is public of the secrets with `clip: bound`: R <= scale = R_max and ||r||_2 <= output = rho."""
+
+    scale: float
+    output: float
+
+    def keep(self, disguise: Disguise, secrets: Secrets) -> bool:
+        """Whether these secrets do, but for rounding."""
+        return bool(disguise.multipliers(secrets).max() <= self.scale * (1 + 1e-9)
+                    and np.linalg.norm(secrets.output) <= self.output * (1 + 1e-9))
+
+    def norm(self, found: Vector, directions: Vector | None) -> float:
+        """What the norm of the true gradient cannot exceed, of (S, d) blocks: R_max (||ghat|| + rho ||Psi|| +
+        rho^2 ||Phi||). directions: (G, n_L) of the compact variant, where rho is of r's coefficients along them."""
+        norms = np.linalg.norm(found.astype(np.float64), axis=1)
+        if len(norms) == 1:
+            return self.scale * float(norms[0])
+        rho = self.output if directions is None else self.output / float(np.linalg.svd(directions)[1].min())
+        return self.scale * float(norms[0] + rho * np.linalg.norm(norms[1:-1]) + self.output**2 * norms[-1])
 
 
 @dataclass(frozen=True)
@@ -44,6 +72,7 @@ class Law:
     directions: int
     output_scale: float | None = None       # r is multiplied by it; None: by 1 / n_{L-1}
     tied: bool = False
+    bounds: Bounds | None = None            # drawn again until they hold: the laws are conditioned on that
 
 
 @dataclass(frozen=True)
@@ -55,8 +84,19 @@ class Drawn:
 
 
 def drawn(disguise: Disguise, law: Law, rng: np.random.Generator) -> Drawn:
-    """Fresh secrets. r = (gamma o r^a) / n_{L-1}, or (sum_g gamma_g a_g) / n_{L-1}, all of N(0, 1), or times another
-    scale: 1 as published, which hides more and costs digits."""
+    """Fresh secrets. Raises Unbounded if none of 100 draws keeps within the law's bounds."""
+    for _ in range(_DRAWS):
+        found = _drawn(disguise, law, rng)
+        if law.bounds is None or law.bounds.keep(disguise, found.secrets):
+            return found
+    assert law.bounds is not None
+    raise Unbounded(f"unbounded: none of {_DRAWS} draws of secrets has R <= scale_bound = {law.bounds.scale:g} and "
+                    f"||r|| <= output_bound = {law.bounds.output:g}; expected larger bounds")
+
+
+def _drawn(disguise: Disguise, law: Law, rng: np.random.Generator) -> Drawn:
+    """r = (gamma o r^a) / n_{L-1}, or (sum_g gamma_g a_g) / n_{L-1}, all of N(0, 1), or times another scale: 1 as
+    published, which hides more and costs digits."""
     rows = tuple(_scale(law, rng, width, alone, row=True)
                  for width, alone in zip(disguise.row_widths, disguise.row_alone, strict=True))
     if law.tied:
@@ -103,14 +143,19 @@ def blocks(task: NodeTask, parameters: Vector, diagonals: Vector, directions: Ve
     return task.gradients(parameters, wanted, forward=disguise.forward(diagonals))
 
 
-def clipping_factor(found: Vector, bound: float, clip: Clip, disguise: Disguise, known: Drawn | None) -> float:
-    """c of (S, d) blocks: min(1, B / norm), of what the client sees (message) or, oracle, of the gradient that the
-    server will recover, for which it would have to know the secrets."""
+def clipping_factor(found: Vector, bound: float, clip: Clip, disguise: Disguise, known: Drawn | None,
+                    bounds: Bounds | None = None, directions: Vector | None = None) -> float:
+    """c of (S, d) blocks: min(1, B / norm), of what the client sees (message), of the most that the true gradient can
+    have (bound), or, oracle, of the gradient that the server will recover, for which it would have to know the
+    secrets. Section 6.4 of the specification."""
     if clip == "off":
         return 1.0
     if clip == "oracle":
         assert known is not None
         norm = float(np.linalg.norm(recovered(disguise, known, found)))
+    elif clip == "bound":
+        assert bounds is not None
+        norm = bounds.norm(found, directions)
     else:
         norm = float(np.linalg.norm(found[0].astype(np.float64)))
     return min(1.0, bound / norm) if norm > 0 else 1.0

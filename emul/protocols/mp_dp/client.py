@@ -11,6 +11,7 @@ from emul.base.errors import ProtocolViolation
 from emul.base.streams import generator
 from emul.primitives import ring
 from emul.protocols.demands import Demand, Refused, demand, shaped
+from emul.protocols.mp_dp.double import DoubleNoise
 from emul.protocols.mp_dp.messages import Blocks, Disguised
 from emul.protocols.mp_dp.settings import Settings
 from emul.protocols.pairwise.client import contribute
@@ -37,8 +38,9 @@ async def join(node: Node, s: Settings) -> None:
                 if s.masks == "off":
                     values, _ = await contribution.values()
                     node.send(node.server, Blocks(values.astype(s.dtype)))
-                elif s.masks == "ring" and s.repair == "shamir":
-                    await contribute(node, s.rules(K), contribution.values, contribution.encoded)
+                elif s.repair == "shamir":
+                    masking = None if s.masks == "ring" else DoubleNoise(s, opening, node.task.dimension).masked
+                    await contribute(node, s.rules(K), contribution.values, contribution.encoded, masking)
                 else:
                     await take_part(node, s, K, contribution)
             except ProtocolViolation as e:
@@ -74,42 +76,51 @@ class Contribution:
         if s.mean_samples is not None:
             found = found * found.dtype.type(samples / s.mean_samples)      # w_k, before clipping: B bounds it, too
         noisy, self.clipping = await node.compute("noise", clipped_and_noisy, found, node.task, s,
-                                                  self.opening.sigma_eta, node.seed, node.round,
-                                                  node.stream("noise"), work=found.size)
+                                                  self.opening, node.seed, node.round, node.stream("noise"),
+                                                  work=found.size)
         return noisy, samples
 
     def encoded(self, values: np.ndarray, samples: int) -> tuple[np.ndarray, float]:
-        """(values in the ring, 1 if they were clipped)."""
-        return (ring.encode(values, self.s.f(self.K), self.s.ring_bits, self.K), float(self.clipping < 1))
+        """(values in the ring, or as they are where masks are real; 1 if they were clipped)."""
+        clipped = float(self.clipping < 1)
+        if self.s.masks == "real":
+            return values, clipped
+        return ring.encode(values, self.s.f(self.K), self.s.ring_bits, self.K), clipped
 
 
 def gradients(task: NodeTask, opening: Disguised, s: Settings) -> tuple[np.ndarray, int]:
     """((S, d), number of samples)."""
     from emul.protocols.mp_dp.algebra import blocks
 
-    directions = opening.directions if s.additive == "compact" else None
-    return blocks(task, opening.parameters, opening.diagonals, directions, s.additive != "off", s.loss)
+    return blocks(task, opening.parameters, opening.diagonals, public_directions(opening, s), s.additive != "off",
+                  s.loss)
 
 
-def clipped_and_noisy(found: np.ndarray, task: NodeTask, s: Settings, sigma_eta: float, seed: int, round_: int,
+def public_directions(opening: Disguised, s: Settings) -> np.ndarray | None:
+    """(G, n_L) of the compact variant, else None."""
+    return opening.directions if s.additive == "compact" else None
+
+
+def clipped_and_noisy(found: np.ndarray, task: NodeTask, s: Settings, opening: Disguised, seed: int, round_: int,
                       rng: np.random.Generator) -> tuple[np.ndarray, float]:
     """((S d,) float64: c times the blocks, and noise on ghat; c)."""
     from emul.protocols.mp_dp.algebra import clipping_factor, noise
 
-    disguise = task.disguise()
+    disguise, secrets = task.disguise(), law(s)
     known = drawn_secrets(disguise, s, seed, round_) if s.clip == "oracle" else None
-    c = clipping_factor(found, s.bound, s.clip, disguise, known)
+    c = clipping_factor(found, s.bound, s.clip, disguise, known, secrets.bounds, public_directions(opening, s))
     values = c * found.astype(np.float64)
-    if sigma_eta:
-        values[0] += noise(s.noise, sigma_eta, disguise, law(s), rng)
+    if opening.sigma_eta:
+        values[0] += noise(s.noise, opening.sigma_eta, disguise, secrets, rng)
     return values.reshape(-1), c
 
 
 def law(s: Settings) -> Law:
     """What secrets are drawn by."""
-    from emul.protocols.mp_dp.algebra import Law
+    from emul.protocols.mp_dp.algebra import Bounds, Law
 
-    return Law(s.scales, s.kappa, s.additive, s.directions, s.output_scale, s.tied)
+    bounds = None if s.largest_scale is None else Bounds(s.largest_scale, s.output_bound or 0.0)
+    return Law(s.scales, s.kappa, s.additive, s.directions, s.output_scale, s.tied, bounds)
 
 
 def drawn_secrets(disguise: Disguise, s: Settings, seed: int, round_: int) -> Drawn:

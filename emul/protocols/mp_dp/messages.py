@@ -4,10 +4,10 @@ Bytes of the arrays in each message, without its header; q = 4 or 8 bytes a real
 G + 2 in the compact variant, n_L + 2 in the full one; D diagonals; a_i = |N_i|:
 
     Disguised       q (d + D) + 8 G n_L             server to each of the round
-    masks: ring     AdvertiseKeys 64, KeyRing 68 (a_i + 1), SharesUp and SharesDown 84 a_i,
-                    Masked S d (ring bits / 8), Unmask 4 (a_i + 1), Reveal 36 per share held
-    masks: real     AdvertiseKey 32, Roster 36 a_i,
-                    Blocks S d q                    client to server
+    repair: shamir  AdvertiseKeys 64, KeyRing 68 (a_i + 1), SharesUp and SharesDown 84 a_i,
+                    Masked S d (ring bits / 8), or S d q of real masks, Unmask 4 (a_i + 1), Reveal 36 per share held
+    else            AdvertiseKey 32, Roster 36 a_i,
+                    Blocks S d (ring bits / 8), or S d q     client to server
     repair: seeds   Dropped 4 per dropped neighbour server to each that was heard
                     Seeds 36 per dropped neighbour  client to server
 """

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from emul.base.errors import NotDecodable, TooFewClients
+from emul.base.errors import TooFewClients
 from emul.primitives.privacy import ldp
 from emul.protocols.demands import both, demand, shaped
 from emul.protocols.mp_dp.client import join
 from emul.protocols.mp_dp.messages import Blocks, Disguised
 from emul.protocols.mp_dp.server import Opened, State, opening
 from emul.protocols.mp_dp.settings import Additive, Loss, Precision, Settings
+from emul.protocols.rounds import finite
 from emul.roles import Node
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ _NOTHING: dict[str, Any] = {
     "eps": None, "delta": 1e-5, "budget": "round", "rounds": None, "bound": 1.0, "clip": "off", "own": "none",
     "masks": "off", "graph": "complete", "n": 1, "inflation": 1.0, "losses": 0, "noise": "gaussian",
     "sigma_delta": None, "ring_bits": 64, "ring_fraction": None, "repair": "off", "threshold": None,
+    "scale_bound": None, "output_bound": None,
     "fraction": 1.0, "stage_deadline_s": None}
 
 
@@ -100,10 +102,7 @@ def of_type(dtype: np.dtype[Any]) -> Callable[[Blocks], None]:
 def stepped(model: np.ndarray, blocks: Mapping[int, np.ndarray], gradient: Gradient, opened: Opened, task: NodeTask,
             lr: float) -> np.ndarray:
     """W - lr g, of the type of W. Raises NotDecodable if that is not finite."""
-    found = (model - lr * gradient(blocks, opened, task)).astype(model.dtype)
-    if not np.isfinite(found).all():
-        raise NotDecodable("the aggregate is not finite")
-    return found
+    return finite(task.disguise().stepped(model, gradient(blocks, opened, task), lr).astype(model.dtype))
 
 
 MESSAGES = (Disguised, Blocks)

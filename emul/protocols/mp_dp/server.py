@@ -18,10 +18,12 @@ from emul.primitives.dp.graph import Edges, neighbours
 from emul.primitives.privacy import ldp
 from emul.protocols.mp_dp.account import mu_of_round
 from emul.protocols.mp_dp.client import drawn_secrets
+from emul.protocols.mp_dp.double import DoubleNoise
 from emul.protocols.mp_dp.messages import Disguised
 from emul.protocols.mp_dp.real import cut, gathered, summed
 from emul.protocols.mp_dp.settings import Settings
 from emul.protocols.pairwise.server import secure_sum
+from emul.protocols.rounds import finite
 from emul.protocols.sums import sizes
 from emul.roles import Node
 
@@ -91,11 +93,9 @@ async def mean_blocks(node: Node, s: Settings, U0: list[int], opened: Opened, se
     node.offer("cohort", U0)
     d, K = node.task.dimension, len(U0)
     size = opened.blocks * d
-    if s.masks == "ring" and s.repair == "shamir":
-        total, _ = await secure_sum(node, U0, partial(closed_graph, s, opened.edges), s.rules(K), opened.message, size,
-                                    sets)
-        account(node, s, opened, sets)
-        return ring.decode(total, s.f(K)).reshape(opened.blocks, d) / len(sets["U3"])
+    if s.repair == "shamir":
+        total = await shared_sum(node, s, U0, opened, size, sets)
+        return total.reshape(opened.blocks, d) / len(sets["U3"])
     got = await gathered(node, s, U0, opened.edges, opened.message, size, sets)
     loose = cut(opened.edges, sets)
     node.report(cut_edges=len(loose))
@@ -105,6 +105,22 @@ async def mean_blocks(node: Node, s: Settings, U0: list[int], opened: Opened, se
     if s.masks == "ring":
         account(node, s, opened, sets)
     return values.reshape(opened.blocks, d) / len(got)
+
+
+async def shared_sum(node: Node, s: Settings, U0: list[int], opened: Opened, size: int, sets: dict[str, list[int]],
+                     ) -> np.ndarray:
+    """The sum of the blocks by the pairwise protocol, (S d,) float64, and reports what it has cost in privacy: real
+    numbers as soon as they were seen, a ring only where its masks could be taken off."""
+    real = DoubleNoise(s, opened.message, node.task.dimension).unmasked_sum if s.masks == "real" else None
+    try:
+        total, _ = await secure_sum(node, U0, partial(closed_graph, s, opened.edges), s.rules(len(U0)), opened.message,
+                                    size, sets, real)
+    except ProtocolFailure:
+        if real and "U3" in sets:
+            account(node, s, opened, sets)
+        raise
+    account(node, s, opened, sets)
+    return total if real else ring.decode(total, s.f(len(U0)))
 
 
 def closed_graph(s: Settings, edges: Edges, nodes: list[int]) -> Closed:
@@ -125,7 +141,5 @@ def stepped(model: np.ndarray, mean: np.ndarray, task: NodeTask, opened: Opened,
     """W - lr g, of the type of W. Raises NotDecodable if that is not finite."""
     from emul.protocols.mp_dp.algebra import recovered
 
-    found = (model - lr * recovered(task.disguise(), opened.known, mean)).astype(model.dtype)
-    if not np.isfinite(found).all():
-        raise NotDecodable("the aggregate is not finite")
-    return found
+    disguise = task.disguise()
+    return finite(disguise.stepped(model, recovered(disguise, opened.known, mean), lr).astype(model.dtype))

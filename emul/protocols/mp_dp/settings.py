@@ -17,7 +17,7 @@ from emul.roles import checks
 Preset = Literal["sound", "paper", "masked"]
 Scales = Literal["chi3", "chi3_series", "log_uniform", "uniform"]
 Additive = Literal["full", "compact", "off"]
-Clip = Literal["message", "oracle", "off"]
+Clip = Literal["message", "bound", "oracle", "off"]
 Noise = Literal["gaussian", "uniform"]
 Masks = Literal["ring", "real", "off"]
 Own = Literal["share", "whole", "none"]
@@ -57,6 +57,8 @@ class Settings:
     ring_fraction: int | None
     repair: Repair
     threshold: int | None
+    scale_bound: float | None
+    output_bound: float | None
     loss: Loss
     lr: float
     dtype: Precision
@@ -85,6 +87,19 @@ class Settings:
         inflation = self.inflation if self.masks == "real" else 1.0
         return inflation * self.bound / self.mu / math.sqrt(K - self.losses)
 
+    @property
+    def largest_scale(self) -> float | None:
+        """R_max, which no R passes, with `clip: bound`: as given, or kappa of log_uniform scales; else None."""
+        if self.clip != "bound":
+            return None
+        return self.kappa if self.scale_bound is None and self.scales == "log_uniform" else self.scale_bound
+
+    @property
+    def sensitivity(self) -> float:
+        """What the part of a message that noise is on cannot exceed in the l2 norm: B, or with `clip: bound` B / R_max,
+        since B then bounds R_max times that norm and more."""
+        return self.bound / (self.largest_scale or 1.0)
+
     def edges(self, clients: list[int], rng: np.random.Generator) -> Edges:
         """The mask graph of a round. Raises ValueError if it always falls apart."""
         if self.masks == "off":
@@ -99,14 +114,37 @@ class Settings:
             return self.sigma_delta or 0.0
         return sigma_pairwise(edges, clients, self.sigma_eta(len(clients)), self.mu, self.bound)
 
+    def sigma_self(self, sigma_eta: float, sigma_delta: float) -> float:
+        """Of a real self mask, with `masks: real` and `repair: shamir`: the least that keeps at mu the message of a
+        client that was said to have dropped out, of which the server knows the noise of all pairs; without own noise
+        sigma_Delta."""
+        if self.mu is None:
+            return sigma_delta
+        return math.sqrt(max(0.0, (self.bound / self.mu) ** 2 - sigma_eta**2))
+
+    def mu_late(self, K: int) -> float:
+        """mu of a message that comes when its sender has been said to have dropped out and the noise of its pairs was
+        revealed: 0 if a self mask of the ring hides it, else by what noise it has of its own. inf without any."""
+        if self.repair == "shamir" and self.masks == "ring":
+            return 0.0
+        eta = self.sigma_eta(K)
+        own = self.sigma_self(eta, 0.0) if self.repair == "shamir" else 0.0
+        return self.sensitivity / math.hypot(eta, own) if eta or own else math.inf
+
     def degree(self, K: int) -> int:
         """The least degree in the mask graph of K clients."""
         return K - 1 if self.graph == "complete" else min(self.n, K - 1)
 
     def rules(self, K: int) -> Rules:
-        """Of the pairwise protocol; t: tau = floor(2 deg / 3) + 1 by default."""
-        t = self.threshold if self.threshold is not None else 2 * self.degree(K) // 3 + 1
-        return Rules(t, self.stage_deadline_s, "server", word_bits=self.ring_bits)
+        """Of the pairwise protocol; t: tau = floor(2 deg / 3) + 1 by default, and 2 at least, or one neighbour alone
+        would have a client's secrets."""
+        t = self.threshold if self.threshold is not None else max(2, 2 * self.degree(K) // 3 + 1)
+        return Rules(t, self.stage_deadline_s, "server", word_bits=self.word_bits)
+
+    @property
+    def word_bits(self) -> int:
+        """Of a number behind masks."""
+        return self.ring_bits if self.masks == "ring" else 8 * np.dtype(self.dtype).itemsize
 
     def f(self, K: int) -> int:
         """Bits after the point in the ring: K (B + 8 sigma_eta) 2^f < 2^(bits - 1)."""
@@ -156,6 +194,20 @@ def wrong_settings(s: Settings) -> list[str]:
         errors.append(f"kappa = {s.kappa}: expected a number above 1")
     if (s.rounds is None) == (s.budget == "total"):
         errors.append(f"rounds = {s.rounds}: expected with budget: total, and only there")
+    errors += _wrong_bounds(s)
     if s.additive != "off" and s.loss == "task":
         errors.append("loss = task: with the additive part only the squared loss can be recovered")
+    return errors
+
+
+def _wrong_bounds(s: Settings) -> list[str]:
+    """Of `clip: bound`, which needs what is public of the secrets."""
+    errors = checks.positive(scale_bound=s.scale_bound, output_bound=s.output_bound)
+    for name, value, needed, why in (
+            ("scale_bound", s.scale_bound, s.scales != "log_uniform", f"scales: {s.scales} have none of their own"),
+            ("output_bound", s.output_bound, s.additive != "off", f"additive: {s.additive} has none of its own")):
+        if s.clip != "bound" and value is not None:
+            errors.append(f"{name} = {value}: expected with clip: bound, and only there")
+        if s.clip == "bound" and needed and value is None:
+            errors.append(f"{name} = None: expected a number with clip: bound, since {why}")
     return errors

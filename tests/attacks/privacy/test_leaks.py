@@ -26,6 +26,7 @@ compute: {mode: zero}
 schemes:
   - {name: mp_dp, preset: paper, label: paper}
   - {name: mp_dp, preset: paper, additive: compact, label: compact}
+  - {name: mp_dp, preset: paper, label: shared, repair: shamir}
   - {name: mp_dp, preset: masked, label: masked}
   - {name: mp_dp, preset: sound, label: sound}
   - {name: mp_cdp, label: central}
@@ -60,7 +61,7 @@ def test_blocks_of_fewer_samples_than_there_are_said_to_be_are_refused() -> None
 
 # --- runs -------------------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("label", ["paper", "compact"])
+@pytest.mark.parametrize("label", ["paper", "compact", "shared"])
 def test_check_12_a_batch_of_8_is_recovered_exactly_with_its_labels(label: str, tmp_path: Path) -> None:
     path = run(label, tmp_path)
     found = attack(path, "clear_blocks")
