@@ -124,4 +124,4 @@ def timed(finished: Finished) -> list[tuple[int, str, float, int]]:
 
 def latencies(network: Network) -> dict[tuple[int, int], int]:
     """(vertex, next vertex) -> ns of every link that was used, for the check of causality."""
-    return {(link.src, link.dst): link.latency_ns for link in network.links()}
+    return network.latencies()

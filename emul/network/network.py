@@ -181,6 +181,10 @@ class Network:
         """The links made so far, ordered by their ends."""
         return [self._links[ends] for ends in sorted(self._links)]
 
+    def latencies(self) -> dict[tuple[int, int], int]:
+        """(vertex, next vertex) -> ns, of the links made so far."""
+        return {(link.src, link.dst): link.latency_ns for link in self._links.values()}
+
     def pairs(self) -> Iterator[tuple[int, int]]:
         """(u, v) of links, at least one of each kind that rules and topology tell apart."""
         some = range(len(self.names))
@@ -197,7 +201,7 @@ class Network:
 
     def unordered(self) -> list[tuple[int, int]]:
         """The (source, destination) of the links made so far on which a message can leave before an earlier one."""
-        return [ends for ends, link in sorted(self._links.items()) if isinstance(link, FlowLink) or link.cut]
+        return sorted(ends for ends, link in self._links.items() if isinstance(link, FlowLink) or link.cut)
 
     @property
     def listed_links(self) -> int:

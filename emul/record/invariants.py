@@ -276,7 +276,8 @@ def _latency_kept(run: _Run) -> Invariant:
     least = _least_latencies(run)
     left = run.exit >= 0
     links, place = np.unique(run.src << 32 | run.dst, return_inverse=True)
-    needed = np.array([least.get((int(k) >> 32, int(k) & 0xFFFFFFFF), 0) for k in links], np.int64)
+    ends = zip((links >> 32).tolist(), (links & 0xFFFFFFFF).tolist(), strict=True)
+    needed = np.array([least.get(pair, 0) for pair in ends], np.int64)
     need = needed[place] if len(links) else np.zeros(len(run.copy), np.int64)
     early = left & (run.exit < run.time + need)
     cases = [f"{run.name(run.key[i])} left {run.link(i)} {int(run.exit[i] - run.time[i])} ns after it was offered, "

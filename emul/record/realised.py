@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from emul.base import rows
 from emul.record.columns import Table
 
@@ -32,12 +34,13 @@ def network_table(drawn: Iterable[LinkRow], c: Computations, table: Table, heade
     schema = pa.schema([("source", pa.string()), ("destination", pa.string()), ("what", pa.string()),
                         *((name, pa.int64()) for name in ("round", "k", "start_ns", "end_ns")),
                         ("value", pa.float64())])
-    found = chain(drawn, fault_rows(table, header["network"]), cost_rows(c, header["names"]))
+    found = chain(drawn, fault_rows(table, header["network"]))
     batches = []
     while batch := list(islice(found, _AT_ONCE)):
         columns = zip(*batch, strict=True)
         batches.append(pa.record_batch([pa.array(column, kind) for column, kind in zip(
             columns, schema.types, strict=True)], schema=schema))
+    batches.append(_costs(c, header["names"], schema))
     return pa.Table.from_batches(batches, schema)
 
 
@@ -52,13 +55,38 @@ def fault_rows(table: Table, names: Sequence[str]) -> Iterator[LinkRow]:
                 yield names[u], names[v], f"fault_{key}", None, None, time, None, number
 
 
-def cost_rows(c: Computations, names: Sequence[str]) -> Iterator[LinkRow]:
+def _costs(c: Computations, names: Sequence[str], schema: pa.Schema) -> pa.RecordBatch:
     """`compute_ns`: node, label, the node's round, which of that name there (from 0), cost."""
-    count: Counter[tuple[int, int]] = Counter()
-    for node, label, round, cost in zip(c.node.tolist(), c.label.tolist(), c.round.tolist(), c.cost_ns.tolist(),
-                                        strict=True):
-        yield names[node], c.labels[label], "compute_ns", round, count[node, label], None, None, float(cost)
-        count[node, label] += 1
+    import pyarrow as pa
+
+    n = len(c.node)
+    nothing = pa.nulls(n, pa.int64())
+    return pa.record_batch([
+        _texts(names, c.node), _texts(c.labels, c.label), _texts(["compute_ns"], np.zeros(n, np.int64)),
+        pa.array(c.round), pa.array(_counted(c.node * max(1, len(c.labels)) + c.label)), nothing, nothing,
+        pa.array(c.cost_ns.astype(np.float64))], schema=schema)
+
+
+def _texts(texts: Sequence[str], places: np.ndarray) -> pa.Array:
+    """(n,) text: those at these places."""
+    import pyarrow as pa
+
+    return pa.array(texts, pa.string()).take(pa.array(places))
+
+
+def _counted(keys: np.ndarray) -> np.ndarray:
+    """(n,) int64: how often each has occurred before.
+
+    >>> _counted(np.array([5, 7, 5, 5, 7])).tolist()
+    [0, 0, 1, 2, 1]
+    """
+    order = np.argsort(keys, kind="stable")
+    found = keys[order]
+    begins = np.flatnonzero(np.concatenate([[True], found[1:] != found[:-1]])) if len(keys) else np.zeros(0, np.int64)
+    since = np.arange(len(keys)) - np.repeat(begins, np.diff([*begins.tolist(), len(keys)]))
+    counts = np.empty(len(keys), np.int64)
+    counts[order] = since
+    return counts
 
 
 def costs_not_held(c: Computations, names: Sequence[str], held: Mapping[tuple[str, str], int]) -> int:
