@@ -266,8 +266,11 @@ class Core:
             self._step(event)
         elif self._job_of[event.node].label == self._setup.fuse and event.node not in self._group_of:
             self._held[event.node] = event
-        else:
+        elif self._setup.trains:
             self._deferred.append(event)
+        else:                                       # nothing that takes long, for which others had better not wait
+            self._run(event.node)
+            self._step(event)
 
     def work(self, held: bool = False) -> bool:
         """Do the most urgent piece of real work. False: there is none.
@@ -473,7 +476,7 @@ class Core:
         else:
             action.cost = self._costs.stretched(node.id, now, action.cost, action.declared)
             job.due = now + action.cost
-            if action.label == self._setup.fuse:    # the kernel will say with whom
+            if action.label == self._setup.fuse or not self._setup.trains:  # the kernel will say with whom; or when
                 return
             self._begun += 1
             if len(self._jobs) > 2 * len(self._job_of) + 100:       # most were done before their turn came

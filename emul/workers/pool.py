@@ -30,6 +30,7 @@ from emul.workers.launcher import Launcher, Local, Started, Told
 from emul.workers.transport import Connection, Context
 
 _BATCH = 48                         # events sent to a worker at once while the kernel goes on,
+_MOST = 512                         # more, a quarter of what it has not answered, where that is much,
 _FIRST = 8                          # and to one that has nothing to do
 _EXPLAINED_S = 3.0                  # for the death that explains a lost connection to become known
 _HOLD_MS = 50                       # payloads that nobody waits for yet are not asked for one by one
@@ -239,7 +240,8 @@ class Workers:
         events.append(event)
         if type(event) not in _WITHOUT_ANSWER:
             self._unanswered[worker] += 1
-        if len(events) >= _FIRST and (len(events) >= _BATCH or len(events) == self._unanswered[worker]):
+        count, unanswered = len(events), self._unanswered[worker]
+        if count >= _FIRST and (count == unanswered or count >= max(_BATCH, min(unanswered // 4, _MOST))):
             self._flush_worker(worker)
 
     def reply(self, node: int, worker: int) -> Reply:

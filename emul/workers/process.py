@@ -362,9 +362,10 @@ class Loop:
         self._io.end()
 
     def _events(self, core: Core, events: list[Event]) -> None:
+        chunk = max(CHUNK, len(events) // 4)
         for event in events:
             core.put(event)
-            if len(core.replies) >= CHUNK:
+            if len(core.replies) >= chunk:
                 self._answer(core)
         self._answer(core)
 
