@@ -55,10 +55,11 @@ def _carry(kernel: Kernel, node: KNode, action: SendEach, ways: list[Way]) -> li
         reason = reasons[place] if reasons else ""
         if full > most and not reason:
             reason = "larger than max_message"
-        payload = Payload(source, seq, home, reason, frames[place] if frames else None)
-        if payload.frames is None:
+        own, payload = frames[place] if frames else None, None
+        if own is None and receiver.worker != home:
+            payload = Payload(source, seq, home)
             payload.expect(receiver.worker)
-        copy = Copy(source, seq, target, kind, full, round_, payload, path)
+        copy = Copy(source, seq, target, kind, full, round_, payload, path, reason, own)
         expect(receiver, copy)
         log((rows.SEND, time, source, seq, target, kind, size, full if pipe.plain else link.wire_bytes(full), round_,
              pipe.src, pipe.dst))
@@ -66,7 +67,7 @@ def _carry(kernel: Kernel, node: KNode, action: SendEach, ways: list[Way]) -> li
             log((rows.DECLARED, time, source, seq, declared[place]))
         due, delivered = link.carry(time, full, round_)
         add(due, (NETWORK, source, seq + FAR, LAND, (copy, delivered, HERE, 0, pipe), pipe.owner))
-        if payload.undecided and not (delivered and len(path) > 2):
+        if payload is not None and not (delivered and len(path) > 2):
             decide(kernel, copy, delivered)
         seq += 1
     return block

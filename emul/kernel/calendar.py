@@ -8,12 +8,13 @@ event, so a thousand timers of one instant cost one event.
 
 from __future__ import annotations
 
+from heapq import heappop, heappush
 from itertools import pairwise
 from operator import itemgetter
 from typing import Any, TypeAlias
 
 from simpy import Environment
-from simpy.events import Event
+from simpy.events import NORMAL, Event
 
 from emul.base.errors import DuplicateKey
 
@@ -34,7 +35,8 @@ class Calendar:
 
     def __init__(self) -> None:
         self._env = Environment(0)
-        self._queue = self._env._queue      # SimPy's heap: whoever wants the earliest time need only look at its head
+        # SimPy's heap: whoever wants the earliest time need only look at its head
+        self.queue: list[tuple[int, int, int, Event]] = self._env._queue        # type: ignore[assignment]
         self._buckets: dict[int, list[Entry]] = {}
         # One triggered event stands for every bucket: what happens at a time is in the bucket, not in the event.
         self._tick = Event(self._env)
@@ -48,20 +50,20 @@ class Calendar:
             bucket.append(entry)
             return
         self._buckets[time] = [entry]
-        env = self._env
-        env.schedule(self._tick, delay=time - env._now)
+        # as `Environment.schedule` does; no two of these events have one time, so they need no number to order them
+        heappush(self.queue, (time, NORMAL, 0, self._tick))
 
     @property
     def next_time(self) -> int | None:
         """The earliest time with an entry, or None."""
-        queue = self._queue
-        return queue[0][0] if queue else None       # type: ignore[return-value]
+        queue = self.queue
+        return queue[0][0] if queue else None
 
     def take_step(self, time: int) -> list[Entry]:
         """Take the next step, at `time` = `next_time`, off the calendar, in its order. Raises DuplicateKey."""
         bucket = self._buckets.pop(time)
-        self._env.step()
-        self._tick.callbacks = []       # SimPy takes an event's callbacks when it happens; this one happens again
+        heappop(self.queue)             # as `Environment.step` does; nobody has called for what happens at the event
+        self._env._now = time
         if len(bucket) == 1:
             return bucket
         kind = min(entry[0] for entry in bucket)

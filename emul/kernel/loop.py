@@ -136,9 +136,10 @@ def _release(kernel: Kernel) -> None:
 def _take_safe_steps(kernel: Kernel) -> None:
     """Take every step that no open activation can still come before; entries of open nodes wait for these."""
     calendar, horizon, limit = kernel.calendar, kernel.horizon, kernel.limit
-    while True:
-        time = calendar.next_time
-        if time is None or time > limit or (horizon and time >= horizon[0][1]):
+    queue = calendar.queue
+    while queue:
+        time = queue[0][0]
+        if time > limit or (horizon and time >= horizon[0][1]):
             return
         step = calendar.take_step(time)
         for entry in step:

@@ -30,8 +30,9 @@ def send(kernel: Kernel, node: KNode, action: Send) -> None:
     reason = action.reason
     if size > kernel.plan.max_message and not reason:
         reason = "larger than max_message"
-    payload = Payload(source, seq, node.worker, reason, action.frames)
-    if action.frames is None:
+    frames, payload = action.frames, None
+    if frames is None and (len(action.to) > 1 or nodes[action.to[0]].worker != node.worker):
+        payload = Payload(source, seq, node.worker)
         for target in action.to:
             payload.expect(nodes[target].worker)
     for target in action.to:
@@ -41,7 +42,7 @@ def send(kernel: Kernel, node: KNode, action: Send) -> None:
                 node.ways = {}
             way = node.ways[target] = way_to(kernel, node, nodes[target])
         path, pipe = way
-        copy = Copy(source, seq, target, kind, size, round_, payload, path)
+        copy = Copy(source, seq, target, kind, size, round_, payload, path, reason, frames)
         expect(nodes[target], copy)
         if pipe is None:                        # to itself
             log((rows.SEND, time, source, seq, target, kind, action.size, 0, round_, -1, -1))
@@ -87,7 +88,8 @@ def _offer(kernel: Kernel, time: int, pipe: Pipe, copy: Copy, tail: Tail = HERE)
         due, delivered = pipe.link.carry(time, copy.size, copy.round)
         kernel.calendar.add(due, (NETWORK, copy.source, copy.seq + FAR, LAND, (copy, delivered, HERE, 0, pipe),
                                   pipe.owner))
-        if copy.payload.undecided and not (delivered and copy.hop < len(copy.path) - 2):
+        payload = copy.payload
+        if payload is not None and payload.undecided and not (delivered and copy.hop < len(copy.path) - 2):
             decide(kernel, copy, delivered)
         return
     if pipe.kind or pipe.cut or tail.end_ns > time:
@@ -101,7 +103,9 @@ def _offer(kernel: Kernel, time: int, pipe: Pipe, copy: Copy, tail: Tail = HERE)
     delivered = pipe.link.offer(time, copy, copy.size, copy.round)
     if pipe.due is None:
         _look_at(kernel, pipe)
-    if copy.payload.undecided and kernel.early and not (delivered and copy.hop < len(copy.path) - 2):
+    payload = copy.payload
+    if (payload is not None and payload.undecided and kernel.early
+            and not (delivered and copy.hop < len(copy.path) - 2)):
         decide(kernel, copy, delivered)
 
 
@@ -153,12 +157,12 @@ def start_flow(kernel: Kernel, time: int, copy: Copy, delivered: bool, ends: lis
 def decide(kernel: Kernel, copy: Copy, delivered: bool) -> None:
     """The frames go to the receiver's worker once it is decided that they arrive, once per worker."""
     payload, worker = copy.payload, kernel.nodes[copy.target].worker
-    if worker == payload.home or copy.decided:
+    if payload is None or worker == payload.home or copy.decided:
         return
     copy.decided = True
     payload.undecided -= 1
     last = not payload.undecided
-    if delivered and not payload.reason and payload.ship(worker):
+    if delivered and not copy.reason and payload.ship(worker):
         kernel.port.ship(payload.source, payload.first, payload.home, worker, last)
     elif last:
         kernel.port.forget(payload.source, payload.first, payload.home)
@@ -235,7 +239,8 @@ def arrive(kernel: Kernel, time: int, copy: Copy, delivered: bool, tail: Tail, r
     else:
         under_way.remove(copy)
     gone = receiver.away or (bool(receiver.dropped) and misses(receiver, copy))
-    if copy.payload.undecided:
+    payload = copy.payload
+    if payload is not None and payload.undecided:
         decide(kernel, copy, delivered and not gone)
     if not delivered or (gone and pipe is not None):
         link = (-1, -1) if pipe is None else (pipe.src, pipe.dst)
@@ -254,7 +259,7 @@ def arrive(kernel: Kernel, time: int, copy: Copy, delivered: bool, tail: Tail, r
         kernel.log((rows.DELIVER, time, copy.source, copy.seq, rows.DELIVERED_LATE))
         _unread(kernel, copy)
         return None
-    reason = copy.payload.reason
+    reason = copy.reason
     if not reason and len(receiver.inbox) >= kernel.plan.max_unread:
         reason = _flooding(kernel, receiver, copy.source)
     if reason:
@@ -292,7 +297,7 @@ def _know_loss(kernel: Kernel, time: int, receiver: KNode, copy: Copy) -> KNode 
     _miss_round(kernel, time, receiver, copy)
     if not receiver.alive or receiver.finished or (copy.round and copy.round <= receiver.left):
         return None
-    if not copy.payload.reason or sum(c.source == copy.source for c in receiver.losses) < _REFUSALS:
+    if not copy.reason or sum(c.source == copy.source for c in receiver.losses) < _REFUSALS:
         receiver.losses = [*receiver.losses, copy]
     patience = receiver.patience
     if patience is None or not matches(receiver, patience, copy):       # it is no news of what is waited for; a flood
@@ -309,7 +314,10 @@ def _miss_round(kernel: Kernel, time: int, follower: KNode, copy: Copy) -> None:
 def _unread(kernel: Kernel, copy: Copy) -> None:
     """This copy will not be read: its worker may drop the frames after the last such copy."""
     payload, worker = copy.payload, kernel.nodes[copy.target].worker
-    if payload.settle(worker) and payload.has(worker):
+    if payload is None:
+        if copy.frames is None:                 # they lie in the sender's worker, which is the receiver's
+            kernel.port.post(worker, Drop(copy.source, copy.seq))
+    elif payload.settle(worker) and payload.has(worker):
         kernel.port.post(worker, Drop(payload.source, payload.first))
 
 

@@ -164,20 +164,15 @@ class Recorder(Protocol):
 
 
 class Payload:
-    """The frames of one message: where they lie and who still needs them."""
+    """The frames of one message that several read, or another worker: where they lie and who still needs them."""
 
-    __slots__ = ("first", "frames", "here", "home", "more", "other", "other_has", "other_left", "reason", "source",
-                 "undecided")
+    __slots__ = ("first", "here", "home", "more", "other", "other_has", "other_left", "source", "undecided")
 
-    def __init__(self, source: int, first: int, home: int, reason: str = "", frames: list[bytes] | None = None):
+    def __init__(self, source: int, first: int, home: int):
         self.source = source
         self.first = first
         self.home = home                        # the worker of the sender
-        self.reason = reason                    # why its copies will be rejected; "": they will not
-        self.frames = frames                    # of a lone copy, which travel with its event: none lie anywhere
         self.undecided = 0                      # copies for other workers whose delivery is not decided
-        if frames is not None:
-            return                              # nothing of the rest is asked for
         self.here = 0                           # copies that may still be read in that worker
         self.other = -1                         # the first other worker that is sent to: most messages have only one
         self.other_left = 0                     # copies that may still be read there
@@ -200,8 +195,6 @@ class Payload:
 
     def settle(self, worker: int) -> bool:
         """A copy has been read in `worker`, or never will be. True: it was the last one there."""
-        if self.frames is not None:
-            return True
         if worker == self.home:
             self.here -= 1
             return not self.here
@@ -226,8 +219,6 @@ class Payload:
 
     def has(self, worker: int) -> bool:
         """Whether the frames lie in `worker`, or are on their way to it."""
-        if self.frames is not None:
-            return False
         if worker == self.home:
             return True
         if worker == self.other:
@@ -238,17 +229,20 @@ class Payload:
 class Copy:
     """One copy of a message under way to one node."""
 
-    __slots__ = ("decided", "hop", "kind", "path", "payload", "round", "seq", "size", "source", "target")
+    __slots__ = ("decided", "frames", "hop", "kind", "path", "payload", "reason", "round", "seq", "size", "source",
+                 "target")
 
-    def __init__(self, source: int, seq: int, target: int, kind: str, size: int, round: int, payload: Payload,
-                 path: Sequence[int]):
+    def __init__(self, source: int, seq: int, target: int, kind: str, size: int, round: int, payload: Payload | None,
+                 path: Sequence[int], reason: str = "", frames: list[bytes] | None = None):
         self.source = source
         self.seq = seq
         self.target = target
         self.kind = kind
         self.size = size                        # bytes of the frames and the envelope
         self.round = round                      # 0: of no round
-        self.payload = payload
+        self.payload = payload                  # None: nobody else reads it, and it needs not be shipped
+        self.reason = reason                    # why it will be rejected; "": it will not
+        self.frames = frames                    # those that travel with its event: then none lie anywhere
         self.path = path                        # vertices, both ends included
         self.hop = 0                            # index of the link of `path` that it is on
         self.decided = False                    # whether the receiver's worker will get the frames

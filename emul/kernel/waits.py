@@ -79,7 +79,10 @@ def resume(kernel: Kernel, time: int, node: KNode, outcome: WaitEnd) -> None:
         payload = copy.payload
         if patience.sources is None and copy.source != node.id:
             node.activations_here -= 1          # whoever reads one by one what others sent is in no endless loop
-        refs.append(Ref(payload.source, payload.first, payload.settle(node.worker), payload.frames))
+        if payload is None:
+            refs.append(Ref(copy.source, copy.seq, True, copy.frames))
+        else:
+            refs.append(Ref(payload.source, payload.first, payload.settle(node.worker)))
     kernel.log((rows.RESUME, time, node.id, int(outcome), len(refs)))
     kernel.open_activation(node, Ready(node.id, time, refs, outcome))
 

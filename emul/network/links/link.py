@@ -160,7 +160,7 @@ class Link:
         if start < now:
             start = now
         lost = self._lost
-        packets = 1 if lost is None else self.packets(size_bytes)
+        packets = 1 if lost is None or self.mtu is None else self.packets(size_bytes)
         if self.overhead_bytes:
             size_bytes = self.wire_bytes(size_bytes)
         end = start
