@@ -69,6 +69,7 @@ def test_check_9_theta_of_a_complete_graph_has_a_closed_form() -> None:
 
 @pytest.mark.parametrize(("eps", "K", "x", "wanted"), [
     (1, 5, 1.01, 10.60), (1, 5, 1.05, 4.83), (1, 5, 1.10, 3.49), (1, 100, 1.01, 2.64), (1, 100, 1.05, 1.22),
+    (1, 100, 1.10, 0.89),
     (3, 5, 1.01, 3.95), (3, 5, 1.05, 1.80), (3, 5, 1.10, 1.30), (3, 100, 1.01, 0.986), (3, 100, 1.05, 0.454),
     (3, 100, 1.10, 0.332)])
 def test_check_9_pairwise_noise_of_a_complete_graph(eps: float, K: int, x: float, wanted: float) -> None:

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from emul.protocols.mp_dp.settings import Settings
 
 Array = np.ndarray
-_WORDS = {32: np.uint32, 64: np.uint64}
 
 KINDS = (("Model", "Update"), ("Model", "Gradient"), ("Disguised", "Blocks"), ("Disguised", "Masked"))
 
@@ -179,8 +178,7 @@ def undisguised(evidence: Evidence, opening: Any, name: str, round_: int) -> Wor
 
 def blocks_of(message: Any, s: Settings, disguise: Disguise, clients: int) -> Array:
     """(S, d) float64 of a `Blocks` or `Masked`: numbers, or what words of the ring would be without their masks."""
-    words = _WORDS[s.ring_bits] if s.masks == "ring" else np.dtype(s.dtype)
-    values = message.values if hasattr(message, "values") else message.y.view(words)
+    values = message.values if hasattr(message, "values") else message.y.view(s.word)
     if values.dtype.kind == "u":
         values = ring.decode(values, s.f(s.cohort(clients)))
     return values.astype(np.float64).reshape(number_of_blocks(s.additive, s.directions, disguise.outputs), -1)

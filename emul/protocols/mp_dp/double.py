@@ -43,13 +43,13 @@ class DoubleNoise:
         x, clipped = encode(values, samples)
         noisy = x.copy()
         noisy[:self.d] += self._pairs(i, seeds) + self._own(b)
-        return noisy.astype(self.s.dtype), clipped
+        return noisy.astype(self.s.word), clipped
 
     def unmasked_sum(self, masked: Mapping[int, Masked], self_seeds: Mapping[int, bytes],
                      dropped: Mapping[int, Mapping[int, bytes]], words: int) -> tuple[np.ndarray, int]:
         """((S d,) float64, the sum over those that were heard; draws of noise). What a dropped client would have added
         cancels what its neighbours have added for it."""
-        total = np.array([m.y.view(self.s.dtype) for m in masked.values()], np.float64).sum(0)
+        total = np.array([m.y.view(self.s.word) for m in masked.values()], np.float64).sum(0)
         for i in sorted(self_seeds):
             total[:self.d] -= self._own(self_seeds[i])
         for j in sorted(dropped):

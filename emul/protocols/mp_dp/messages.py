@@ -15,11 +15,12 @@ G + 2 in the compact variant, n_L + 2 in the full one; D diagonals; a_i = |N_i|:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
 from emul.protocols import channels, pairwise
+from emul.protocols.demands import Demand, demand, shaped
 from emul.roles import Holds, Message, OctetRows, Words
 
 Reals = Annotated[np.ndarray, Holds(ndim=1)]            # float32 or float64, as agreed on
@@ -57,6 +58,14 @@ class Seeds(Message):
 
     ids: Words                      # (m,), ascending
     seeds: OctetRows                # (m, 32)
+
+
+def numbers(size: int, dtype: np.dtype[Any]) -> Demand:
+    """For `accept` of `Blocks`: so many numbers of the agreed type."""
+    def accept(message: Blocks) -> None:
+        shaped(values=(size,))(message)
+        demand(message.values.dtype == dtype, "values: not of the agreed type")
+    return accept
 
 
 MESSAGES = (Disguised, Blocks, Dropped, Seeds, *channels.MESSAGES, *pairwise.MESSAGES)

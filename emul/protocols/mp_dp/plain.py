@@ -14,9 +14,8 @@ import numpy as np
 
 from emul.base.errors import TooFewClients
 from emul.primitives.privacy import ldp
-from emul.protocols.demands import both, demand, shaped
 from emul.protocols.mp_dp.client import join
-from emul.protocols.mp_dp.messages import Blocks, Disguised
+from emul.protocols.mp_dp.messages import Blocks, Disguised, numbers
 from emul.protocols.mp_dp.server import Opened, State, opening
 from emul.protocols.mp_dp.settings import Additive, Loss, Precision, Settings
 from emul.protocols.rounds import finite
@@ -80,8 +79,8 @@ async def serve(node: Node, s: Settings, gradient: Gradient, sigma: float) -> No
                                         node.stream("mask graph"), work=state.model.size)
             node.offer("cohort", U0)
             node.broadcast(U0, opened.message)
-            got = await node.gather(Blocks, U0, timeout_s=s.stage_deadline_s, accept=both(
-                shaped(values=(opened.blocks * node.task.dimension,)), of_type(np.dtype(s.dtype))))
+            got = await node.gather(Blocks, U0, timeout_s=s.stage_deadline_s,
+                                    accept=numbers(opened.blocks * node.task.dimension, s.word))
             if not got:
                 raise TooFewClients("no blocks have come")
             blocks = {k: m.values.reshape(opened.blocks, -1) for k, m in got.items()}
@@ -90,13 +89,6 @@ async def serve(node: Node, s: Settings, gradient: Gradient, sigma: float) -> No
             if sigma:
                 node.report(mu=s.bound / sigma, epsilon=ldp.epsilon(s.delta, s.bound / sigma))
             node.report(parameters=state.model.astype(np.float32), received=len(got), cohort=len(U0))
-
-
-def of_type(dtype: np.dtype[Any]) -> Callable[[Blocks], None]:
-    """For `accept`: blocks of the agreed type."""
-    def accept(message: Blocks) -> None:
-        demand(message.values.dtype == dtype, "values: not of the agreed type")
-    return accept
 
 
 def stepped(model: np.ndarray, blocks: Mapping[int, np.ndarray], gradient: Gradient, opened: Opened, task: NodeTask,

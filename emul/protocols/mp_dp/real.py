@@ -23,14 +23,12 @@ from emul.primitives.dp.graph import Edges, neighbours
 from emul.primitives.dp.pairs import pair_noise
 from emul.protocols.channels import AdvertiseKey, Roster, closed, fresh_key, ids_of
 from emul.protocols.demands import Demand, ascending, demand, key_table, shaped
-from emul.protocols.mp_dp.messages import Blocks, Disguised, Dropped, Seeds
+from emul.protocols.mp_dp.messages import Blocks, Disguised, Dropped, Seeds, numbers
 from emul.protocols.mp_dp.settings import Settings
 from emul.roles import Node
 
 if TYPE_CHECKING:
     from emul.protocols.mp_dp.client import Contribution
-
-_WORDS = {32: np.uint32, 64: np.uint64}
 
 
 # --- a client -------------------------------------------------------------------------------------------------------
@@ -101,13 +99,7 @@ async def gathered(node: Node, s: Settings, U0: list[int], edges: Edges, opening
         keys = [advertised[j].key for j in near]
         rosters[i] = Roster(ids_of(near), np.stack(keys) if keys else np.zeros((0, KEY_BYTES), np.uint8))
     node.send_each(rosters)
-    dtype = _WORDS[s.ring_bits] if s.masks == "ring" else np.dtype(s.dtype)
-
-    def accept(message: Blocks) -> None:
-        shaped(values=(size,))(message)
-        demand(message.values.dtype == dtype, "values: not of the agreed type")
-
-    got = await node.gather(Blocks, U1, timeout_s=s.stage_deadline_s, accept=accept)
+    got = await node.gather(Blocks, U1, timeout_s=s.stage_deadline_s, accept=numbers(size, s.word))
     sets["U3"] = closed("blocks", got, len(U1), 1)
     return got
 

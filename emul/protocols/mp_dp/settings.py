@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -139,12 +139,12 @@ class Settings:
         """Of the pairwise protocol; t: tau = floor(2 deg / 3) + 1 by default, and 2 at least, or one neighbour alone
         would have a client's secrets."""
         t = self.threshold if self.threshold is not None else max(2, 2 * self.degree(K) // 3 + 1)
-        return Rules(t, self.stage_deadline_s, "server", word_bits=self.word_bits)
+        return Rules(t, self.stage_deadline_s, "server", word_bits=8 * self.word.itemsize)
 
     @property
-    def word_bits(self) -> int:
-        """Of a number behind masks."""
-        return self.ring_bits if self.masks == "ring" else 8 * np.dtype(self.dtype).itemsize
+    def word(self) -> np.dtype[Any]:
+        """The type of a number as it travels: a word of the ring, or a real."""
+        return np.dtype(f"u{self.ring_bits // 8}" if self.masks == "ring" else self.dtype)
 
     def f(self, K: int) -> int:
         """Bits after the point in the ring: K (B + 8 sigma_eta) 2^f < 2^(bits - 1)."""
