@@ -36,6 +36,7 @@ PROBES = {
     "all_to_all_1": "from benchmarks.bench_bulk import against_probe; against_probe(1)",
     "all_to_all_2": "from benchmarks.bench_bulk import against_probe; against_probe(2)",
     "round": "from benchmarks.bench_rounds import against_probe; against_probe()",
+    "training": "from benchmarks.bench_overhead import against_probe; against_probe()",
     "memory": "from benchmarks.bench_memory import against_probe; against_probe()",
 }
 

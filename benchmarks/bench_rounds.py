@@ -37,6 +37,7 @@ class Rounds:
     accuracies: list[float]
     cpu_s: float                            # of the process tree, a round after the first
     run: Run
+    computed_s: float = 0.0                 # of emul: CPU of what its roles computed, trainings above all, a round
 
     @property
     def later_s(self) -> float:
@@ -80,7 +81,8 @@ def probe(clients: int, epochs: int, rounds: int, workers: int, sets: Sequence[s
     accuracies = [round(o.values["accuracy"], 4) for o in outcome.observations]
     print(f"EMUL clients={clients} rounds={rounds} first_round_ended={marks[0]:.4f} "
           f"after_last_round={end - marks[-1]:.4f} per_round={[round(s, 4) for s in per]} acc={accuracies} "
-          f"cpu={(used[1] - used[0]) / (rounds - 1):.4f}")
+          f"cpu={(used[1] - used[0]) / (rounds - 1):.4f} "
+          f"computed={sum(one.cpu_ns for one in outcome.timings) / 1e9 / rounds:.4f}")
 
 
 def emul(clients: int, epochs: int, rounds: int, workers: int = 2, *sets: str) -> Rounds:
@@ -113,7 +115,8 @@ def floor(clients: int, epochs: int, rounds: int, interpreter: str = sys.executa
 def parse(done: Run) -> Rounds:
     """Read "... per_round=[...] acc=[...] cpu=..."."""
     per_round, accuracies, (cpu_s,) = (_floats(done.output, name) for name in ("per_round", "acc", "cpu"))
-    return Rounds(per_round, accuracies, cpu_s, done)
+    computed_s = _floats(done.output, "computed")[0] if "computed=" in done.output else 0.0
+    return Rounds(per_round, accuracies, cpu_s, done, computed_s)
 
 
 def _floats(text: str, name: str) -> list[float]:
