@@ -4,7 +4,8 @@
     python -m benchmarks.ebs_cfl docs/reproductions/data/ebs_cfl_runs.csv --into docs/reproductions/ebs_cfl.md
 
 Markdown: for each scenario and value of its grid a row a scheme, a column an attack, the mean over the seeds, for the
-accuracy at the end with half of what the seeds are apart. On a page it stands between <!-- name --> and <!-- end -->,
+accuracy at the end with half of what the seeds are apart; all runs of a table are taken as if they had ended when the
+shortest of them did. On a page it stands between <!-- name --> and <!-- end -->,
 name being that of the scenario with underscores.
 """
 
@@ -21,7 +22,7 @@ import pandas as pd
 
 from benchmarks.document import replaced
 from benchmarks.robustness import called
-from emul.study.impact import Impact, attacked, impacts, mean, until
+from emul.study.impact import Impact, attacked, evened, impacts, mean
 
 Row = Mapping[str, str]
 ORDER = ("no attack", "label_flip", "krum_attack", "trim_attack", "scaling", "adaptive", "sine")    # of columns
@@ -30,7 +31,6 @@ SCHEMES = {"fedavg": "#4c78a8", "median": "#b279a2", "trimmed_mean": "#ff9da6", 
            "ifca": "#e45756", "rfca": "#72b7b2", "rfca_least": "#eeca3b", "rfca_refresh": "#54a24b",
            "ebs_cfl": "#000000"}
 SHORT = {"backdoor": "scaling", "adaptive": "adaptive"}
-ROUNDS = 100                            # of the page
 
 
 def read(file: Path) -> list[dict[str, str]]:
@@ -41,11 +41,18 @@ def read(file: Path) -> list[dict[str, str]]:
 
 def tables(rows: Sequence[Row]) -> dict[str, str]:
     """{scenario: Markdown of its tables}."""
-    groups: dict[str, dict[str, list[tuple[Row, Impact]]]] = {}
-    for row, impact in impacts(rows):
-        groups.setdefault(row["scenario"], {}).setdefault(_title(row), []).append((row, impact))
-    return {scenario: "\n\n".join(f"{title}\n\n{_table(found)}" for title, found in sorted(own.items()))
-            for scenario, own in sorted(groups.items())}
+    found: dict[str, list[str]] = {}
+    for title, own in _by_title(rows).items():
+        even, rounds = evened(own)
+        found.setdefault(own[0]["scenario"], []).append(f"{title}, {rounds} rounds\n\n{_table(impacts(even))}")
+    return {scenario: "\n\n".join(own) for scenario, own in found.items()}
+
+
+def _by_title(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=_title):
+        found.setdefault(_title(row), []).append(row)
+    return found
 
 
 def written(page: str, rows: Sequence[Row]) -> str:
@@ -95,9 +102,10 @@ def _cell(own: Sequence[Impact], attack: bool) -> str:
 
 # --- curves -----------------------------------------------------------------------------------------------------------
 
-def figures(rows: Sequence[Row], rounds: int, folder: Path) -> list[Path]:
+def figures(rows: Sequence[Row], folder: Path) -> list[Path]:
     """One picture a scenario: test accuracy by round, a panel for every attack and value. Returns the files."""
-    table = pd.DataFrame(_points(rows, rounds), columns=["scenario", "values", "attack", "scheme", "round", "accuracy"])
+    even = [row for own in _by_title(rows).values() for row in evened(own)[0]]
+    table = pd.DataFrame(_points(even), columns=["scenario", "values", "attack", "scheme", "round", "accuracy"])
     files = []
     for scenario, own in table.groupby("scenario"):
         files.append(folder / f"{scenario}.png")
@@ -105,13 +113,12 @@ def figures(rows: Sequence[Row], rounds: int, folder: Path) -> list[Path]:
     return files
 
 
-def _points(rows: Sequence[Row], rounds: int) -> Iterator[tuple[str, str, str, str, int, float]]:
+def _points(rows: Sequence[Row]) -> Iterator[tuple[str, str, str, str, int, float]]:
     for row in rows:
         for point in row["curve"].split():
             round_, _, accuracy = point.partition(":")
-            if int(round_) <= rounds:
-                yield (row["scenario"], _title(row).partition(", ")[2], _attack(row), row["scheme"],
-                       int(round_), float(accuracy))
+            yield (row["scenario"], _title(row).partition(", ")[2], _attack(row), row["scheme"], int(round_),
+                   float(accuracy))
 
 
 def _chart(own: pd.DataFrame) -> alt.Chart:
@@ -131,18 +138,16 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("table", type=Path, nargs="+", help="written by emul sweep --done")
-    parser.add_argument("--rounds", type=int, default=ROUNDS,
-                        help="take a run that is longer as if it had ended after so many [%(default)s]")
     parser.add_argument("--into", type=Path, metavar="PAGE", help="write the tables there, in place of printing them")
     parser.add_argument("--figures", type=Path, metavar="DIR", help="write a picture of the curves of each scenario")
     chosen = parser.parse_args()
-    rows = until([row for file in chosen.table for row in read(file)], chosen.rounds)
+    rows = [row for file in chosen.table for row in read(file)]
     if chosen.into is None:
         print("\n\n".join(tables(rows).values()))
     else:
         chosen.into.write_text(written(chosen.into.read_text(encoding="utf-8"), rows), encoding="utf-8")
     if chosen.figures is not None:
-        figures(rows, chosen.rounds, chosen.figures)
+        figures(rows, chosen.figures)
 
 
 if __name__ == "__main__":

@@ -45,15 +45,30 @@ def impacts(rows: Sequence[Mapping[str, str]]) -> list[tuple[Mapping[str, str], 
 
 def until(rows: Sequence[Mapping[str, str]], rounds: int) -> list[Mapping[str, str]]:
     """Rows as if their runs had ended after so many rounds, by their curves, so that runs of different length can stand
-    in one table: the first of each scenario, scheme, seed and values. What is a mean over rounds stays that of all."""
+    in one table: the longest of each scenario, scheme, seed and values. What is a mean over rounds stays that of all.
+    """
     found: dict[tuple[str, ...], Mapping[str, str]] = {}
-    for row in rows:
-        points = [(int(n), a) for n, _, a in (point.partition(":") for point in row["curve"].split())]
-        seen = [accuracy for n, accuracy in points if n <= rounds]
+    for row in sorted(rows, key=length, reverse=True):
+        points = [point for point in row["curve"].split() if int(point.partition(":")[0]) <= rounds]
+        seen = [point.partition(":")[2] for point in points]
         if seen:
-            cut = {**row, "accuracy": seen[-1], "best_accuracy": max(seen, key=float)}
-            found.setdefault((*_place(row), json.dumps(attacked(row))), cut)
+            cut = {**row, "accuracy": seen[-1], "best_accuracy": max(seen, key=float), "curve": " ".join(points)}
+            found.setdefault(_cell(row), cut)
     return list(found.values())
+
+
+def evened(rows: Sequence[Mapping[str, str]]) -> tuple[list[Mapping[str, str]], int]:
+    """(rows as if all of their runs had ended when the shortest did, that round): of each cell the longest run counts."""
+    longest: dict[tuple[str, ...], int] = {}
+    for row in rows:
+        longest[_cell(row)] = max(longest.get(_cell(row), 0), length(row))
+    rounds = min(longest.values(), default=0)
+    return until(rows, rounds), rounds
+
+
+def length(row: Mapping[str, str]) -> int:
+    """Rounds that a run has had, those that failed included."""
+    return int(row["rounds"]) + int(row["rounds_failed"])
 
 
 def attacked(row: Mapping[str, str]) -> list[Any]:
@@ -69,6 +84,10 @@ def _values(row: Mapping[str, str]) -> dict[str, Any]:
 def _place(row: Mapping[str, str]) -> tuple[str, ...]:
     others = {key: value for key, value in _values(row).items() if key != "attacks"}
     return row["scenario"], row["scheme"], row["seed"], json.dumps(others, sort_keys=True)
+
+
+def _cell(row: Mapping[str, str]) -> tuple[str, ...]:
+    return (*_place(row), json.dumps(attacked(row)))
 
 
 def _impact(row: Mapping[str, str], na: float) -> Impact:

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import ebs_cfl, secure_costs
 from benchmarks.common import read_rows
-from emul.study.impact import Impact, impacts, until
+from emul.study.impact import Impact, evened, impacts, until
 
 REPRODUCTIONS = Path(__file__).resolve().parents[2] / "docs" / "reproductions"
 FLIP = [{"nodes": {"fraction": 0.4}, "data": "label_flip"}]
@@ -20,6 +20,7 @@ def row(scheme: str, attacks: list[Any], accuracy: float, best: float, seed: int
         **means: float) -> dict[str, str]:
     return {"scenario": "s", "scheme": scheme, "seed": str(seed), "accuracy": str(accuracy),
             "best_accuracy": str(best), "attack_success": "", "means": json.dumps(means),
+            "rounds": "40", "rounds_failed": "0", "curve": f"20:{best} 40:{accuracy}",
             "values": json.dumps({"task.partition.dirichlet": alpha, "attacks": json.dumps(attacks)})}
 
 
@@ -48,23 +49,34 @@ def test_runs_of_different_length_are_cut_at_one_round_and_counted_once():
     long = row("a", FLIP, 0.3, 0.8) | {"curve": "10:0.5 20:0.8 30:0.7 40:0.3"}
     short = row("a", FLIP, 0.7, 0.8) | {"curve": "10:0.5 20:0.8 30:0.7"}
     other = row("a", [], 0.9, 0.9) | {"curve": "5:0.9"}
-    found = until([long, short, other], 30)
-    assert [(r["accuracy"], r["best_accuracy"]) for r in found] == [("0.7", "0.8"), ("0.9", "0.9")]
+    found = until([short, long, other], 30)
+    assert [(r["accuracy"], r["best_accuracy"], r["curve"]) for r in found] == [
+        ("0.7", "0.8", "10:0.5 20:0.8 30:0.7"), ("0.9", "0.9", "5:0.9")]
     assert until([long], 5) == []
+
+
+def test_all_runs_of_a_table_end_with_the_shortest_and_of_a_cell_the_longest_counts():
+    long = row("a", FLIP, 0.3, 0.8) | {"curve": "10:0.5 20:0.8 30:0.7 40:0.3", "rounds": "40"}
+    again = row("a", FLIP, 0.5, 0.5) | {"curve": "10:0.5", "rounds": "10"}
+    other = row("b", FLIP, 0.7, 0.8) | {"curve": "10:0.4 20:0.6", "rounds": "15", "rounds_failed": "15"}
+    found, rounds = evened([again, long, other])
+    assert rounds == 30
+    assert [(r["scheme"], r["accuracy"]) for r in found] == [("a", "0.7"), ("b", "0.6")]
+    assert evened([]) == ([], 0)
 
 
 def test_the_tables_have_a_row_a_scheme_and_a_column_an_attack():
     rows = [row(s, a, 0.8 - 0.2 * len(a) - 0.1 * seed, 0.85, seed)
             for s in "ab" for a in ([], FLIP) for seed in (0, 1)]
     text = ebs_cfl.tables(rows)["s"]
-    assert text.startswith("s, dirichlet 0.5\n")
+    assert text.startswith("s, dirichlet 0.5, 40 rounds\n")
     assert "| scheme | no attack | label_flip |" in text
     assert "| `b` | 75.0 ± 5.0 / 85.0 (2) | 55.0 ± 5.0 / 85.0 / 100.0 / 6.5 / 5.0 (2) |" in text
 
 
 def test_the_page_says_what_the_files_of_runs_and_costs_say():
     page = (REPRODUCTIONS / "ebs_cfl.md").read_text(encoding="utf-8")
-    rows = until(ebs_cfl.read(REPRODUCTIONS / "data" / "ebs_cfl_runs.csv"), ebs_cfl.ROUNDS)
+    rows = ebs_cfl.read(REPRODUCTIONS / "data" / "ebs_cfl_runs.csv")
     assert ebs_cfl.written(page, rows) == page, "run python -m benchmarks.ebs_cfl with --into"
     costs = read_rows(REPRODUCTIONS / "data" / "ebs_cfl_costs.csv", secure_costs.TEXTS)
     assert secure_costs.written(page, costs) == page, "run python -m benchmarks.secure_costs with --read and --into"
