@@ -58,7 +58,7 @@ def until(rows: Sequence[Mapping[str, str]], rounds: int) -> list[Mapping[str, s
 
 
 def evened(rows: Sequence[Mapping[str, str]]) -> tuple[list[Mapping[str, str]], int]:
-    """(rows as if all of their runs had ended when the shortest did, that round): of each cell the longest run counts."""
+    """(rows as if all runs had ended when the shortest did, that round); of each cell the longest run counts."""
     longest: dict[tuple[str, ...], int] = {}
     for row in rows:
         longest[_cell(row)] = max(longest.get(_cell(row), 0), length(row))
