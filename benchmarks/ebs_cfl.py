@@ -122,15 +122,21 @@ def _points(rows: Sequence[Row]) -> Iterator[tuple[str, str, str, str, int, floa
 
 
 def _chart(own: pd.DataFrame) -> alt.Chart:
-    schemes, order = [one for one in SCHEMES if one in set(own["scheme"])], sorted(set(own["attack"]), key=_place)
+    """A row of panels for each value. Not a grid of rows by columns: where some attacks are missing in a row, Vega puts
+    panels under the wrong headings."""
+    rows = [_row(found, [one for one in SCHEMES if one in set(own["scheme"])]).properties(title=value)
+            for value, found in own.groupby("values")]
+    return alt.vconcat(*rows)
+
+
+def _row(own: pd.DataFrame, schemes: list[str]) -> alt.Chart:
+    order = sorted(set(own["attack"]), key=_place)
     colours = alt.Scale(domain=schemes, range=[SCHEMES[one] for one in schemes])
     lines = alt.Chart(own).mark_line().encode(
         x=alt.X("round:Q", title="round"),
         y=alt.Y("mean(accuracy):Q", title="test accuracy", scale=alt.Scale(domain=[0, 1])),
         color=alt.Color("scheme:N", scale=colours, title=None, legend=alt.Legend(orient="bottom")),
         strokeDash=alt.StrokeDash("scheme:N", sort=schemes, legend=None)).properties(width=230, height=170)
-    if own["values"].nunique() > 1:
-        return lines.facet(column=alt.Column("attack:N", title=None, sort=order), row=alt.Row("values:N", title=None))
     return lines.facet(facet=alt.Facet("attack:N", title=None, sort=order), columns=len(order) if len(order) < 5 else 3)
 
 
