@@ -504,7 +504,7 @@ def test_nodes_live_the_same_with_lookahead_and_for_any_workers(faults: list[Any
                          seed=seed, costs={"server": 0.002, "client": 0.007}, **how)
 
     # collecting all garbage before each of these short runs would take most of the time
-    with mock.patch.object(running, "rare_collections", contextlib.nullcontext):
+    with mock.patch.object(running, "rare_collections", return_value=contextlib.nullcontext()):
         fast, slow, shuffled = run(), run(lookahead=False), run(pool=Shuffled(2, seed))
     for name in fast.header["names"]:
         assert fast.of(name) == slow.of(name)

@@ -309,7 +309,7 @@ def test_an_idle_pool_does_not_block_its_workers_heartbeat(monkeypatch: pytest.M
     from emul.workers import process
 
     class Full:
-        def send(self, data: bytes, flags: int = 0) -> None:
+        def send_multipart(self, parts: list[bytes], flags: int = 0) -> None:
             assert flags & zmq.NOBLOCK
             raise zmq.Again
 
@@ -328,9 +328,9 @@ def test_an_idle_pool_does_not_block_its_workers_heartbeat(monkeypatch: pytest.M
             return []
 
     monkeypatch.setattr(process, "BEAT_S", 0.0)
-    monkeypatch.setattr(process.zmq, "Poller", Poller)
     io = object.__new__(process.IO)
     io._beat, io._index, io._inbox = Full(), 0, None        # type: ignore[assignment]
+    io._poller, io._watched, io._lost = Poller(), [], []    # type: ignore[assignment]
     io._coordinator = Ending(os.getpid())
     io._token = b""
     with pytest.raises(Stop):
