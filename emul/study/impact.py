@@ -45,10 +45,11 @@ def impacts(rows: Sequence[Mapping[str, str]]) -> list[tuple[Mapping[str, str], 
 
 def until(rows: Sequence[Mapping[str, str]], rounds: int) -> list[Mapping[str, str]]:
     """Rows as if their runs had ended after so many rounds, by their curves, so that runs of different length can stand
-    in one table: the longest of each scenario, scheme, seed and values. What is a mean over rounds stays that of all.
+    in one table: the shortest of each scenario, scheme, seed and values that was long enough. What is a mean over
+    rounds stays that of all.
     """
     found: dict[tuple[str, ...], Mapping[str, str]] = {}
-    for row in sorted(rows, key=length, reverse=True):
+    for row in sorted((row for row in rows if length(row) >= rounds), key=length):
         points = [point for point in row["curve"].split() if int(point.partition(":")[0]) <= rounds]
         seen = [point.partition(":")[2] for point in points]
         if seen:
@@ -58,7 +59,7 @@ def until(rows: Sequence[Mapping[str, str]], rounds: int) -> list[Mapping[str, s
 
 
 def evened(rows: Sequence[Mapping[str, str]]) -> tuple[list[Mapping[str, str]], int]:
-    """(rows as if all runs had ended when the shortest did, that round); of each cell the longest run counts."""
+    """(rows as if all cells had ended when the shortest did, that round); a cell is as long as its longest run."""
     longest: dict[tuple[str, ...], int] = {}
     for row in rows:
         longest[_cell(row)] = max(longest.get(_cell(row), 0), length(row))

@@ -47,21 +47,21 @@ def test_a_run_is_held_against_that_without_an_attack_of_the_same_scheme_seed_an
 
 def test_runs_of_different_length_are_cut_at_one_round_and_counted_once():
     long = row("a", FLIP, 0.3, 0.8) | {"curve": "10:0.5 20:0.8 30:0.7 40:0.3"}
-    short = row("a", FLIP, 0.7, 0.8) | {"curve": "10:0.5 20:0.8 30:0.7"}
+    short = row("a", FLIP, 0.7, 0.8) | {"curve": "10:0.5 20:0.8 30:0.6", "rounds": "30"}
     other = row("a", [], 0.9, 0.9) | {"curve": "5:0.9"}
-    found = until([short, long, other], 30)
+    found = until([long, short, other], 30)
     assert [(r["accuracy"], r["best_accuracy"], r["curve"]) for r in found] == [
-        ("0.7", "0.8", "10:0.5 20:0.8 30:0.7"), ("0.9", "0.9", "5:0.9")]
+        ("0.6", "0.8", "10:0.5 20:0.8 30:0.6"), ("0.9", "0.9", "5:0.9")]
     assert until([long], 5) == []
 
 
-def test_all_runs_of_a_table_end_with_the_shortest_and_of_a_cell_the_longest_counts():
+def test_all_cells_of_a_table_end_with_the_shortest():
     long = row("a", FLIP, 0.3, 0.8) | {"curve": "10:0.5 20:0.8 30:0.7 40:0.3", "rounds": "40"}
     again = row("a", FLIP, 0.5, 0.5) | {"curve": "10:0.5", "rounds": "10"}
     other = row("b", FLIP, 0.7, 0.8) | {"curve": "10:0.4 20:0.6", "rounds": "15", "rounds_failed": "15"}
     found, rounds = evened([again, long, other])
     assert rounds == 30
-    assert [(r["scheme"], r["accuracy"]) for r in found] == [("a", "0.7"), ("b", "0.6")]
+    assert [(r["scheme"], r["accuracy"]) for r in found] == [("b", "0.6"), ("a", "0.7")]
     assert evened([]) == ([], 0)
 
 
