@@ -11,12 +11,14 @@ import contextlib
 import multiprocessing
 import multiprocessing.forkserver
 import multiprocessing.resource_tracker
+import multiprocessing.util
 import os
 import signal
 import sys
 from collections.abc import Iterator
 from typing import Any
 
+LEFT = "EMUL_FORK_SERVER"           # tells it the directory that it removes if this process is killed
 _idle = False                       # begun ahead of any worker, and none has come since
 
 
@@ -47,7 +49,9 @@ def starting() -> Iterator[Any]:
         with _interrupts_held():
             if forks():
                 context.set_forkserver_preload(["emul.workers.preload"])
+                os.environ[LEFT] = multiprocessing.util.get_temp_dir()
                 multiprocessing.forkserver.ensure_running()
+                del os.environ[LEFT]
             yield context
     _idle = False
 

@@ -4,8 +4,14 @@ One thread for torch and for BLAS, set before NumPy and torch are imported: resu
 split. No ZeroMQ context is made here and CUDA is not touched: neither survives a fork.
 """
 
+import atexit
 import gc
 import os
+import shutil
+
+# the fork server ends with its coordinator, which removes this directory itself unless it is killed
+if _left := os.environ.pop("EMUL_FORK_SERVER", ""):
+    atexit.register(shutil.rmtree, _left, ignore_errors=True)
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_name] = "1"

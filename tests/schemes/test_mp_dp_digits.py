@@ -58,7 +58,7 @@ def disguised_mean(nodes: list[Any], model: np.ndarray, s: Settings, arm: str, s
     known = drawn_secrets(disguise, s, seed, round_)
     opening = Disguised(disguise.disguised(model, known.secrets), disguise.transitions(known.secrets),
                         np.zeros((0, 0)), s.sigma_eta(K), 0.0)
-    total = sum(clipped_and_noisy(gradients(node, opening, s)[0], node, s, opening.sigma_eta, seed, round_, rng)[0]
+    total = sum(clipped_and_noisy(gradients(node, opening, s)[0], node, s, opening, seed, round_, rng)[0]
                 for node in nodes)
     return recovered(disguise, known, np.reshape(total, (1, -1)) / K)
 
