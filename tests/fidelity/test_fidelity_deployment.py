@@ -210,8 +210,9 @@ def test_a_shaped_deployment_is_no_faster_than_its_emulation_and_leaves_nothing(
     found = compared(case, measured, [BEST])
     assert found.sent[0] == found.sent[1]
     # the kernel lets through what it is told to, but for a burst; how much slower all is depends on the machine
-    assert all(real > 0.95 * emulated for real, emulated in zip(found.rounds["measured"], found.rounds[BEST.name],
-                                                                strict=True))
+    real, emulated = found.rounds["measured"], found.rounds[BEST.name]
+    assert sum(real) > 0.95 * sum(emulated)
+    assert all(one > 0.9 * other for one, other in zip(real, emulated, strict=True))    # a burst of the bucket's counts
     assert found.wire[0] >= found.wire[1]               # acknowledgements, too
     assert left_over() == before
 
