@@ -4,7 +4,6 @@ that all machines of the cluster see under the same name, and so are the files t
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ import msgspec
 
 from emul.base.errors import EmulError
 from emul.study.job import Event, Task, Tell, run_text
+from emul.workers.joining import join
 
 
 class RayMissing(EmulError):
@@ -21,7 +21,8 @@ class RayMissing(EmulError):
 def on_ray(tasks: Sequence[Task], tell: Tell) -> None:
     """Run tasks on the cluster of $RAY_ADDRESS, on one that runs on this machine, or on a new one of this machine.
 
-    A task asks for as many CPUs as it has workers. A machine that is lost costs its cells. Raises RayMissing.
+    A task asks for as many CPUs as it has workers. A machine that is lost costs its cells. Raises RayMissing and
+    NoCluster.
     """
     try:
         import ray
@@ -29,7 +30,7 @@ def on_ray(tasks: Sequence[Task], tell: Tell) -> None:
         raise RayMissing("--engine ray needs Ray: install emul[ray]") from None
     ours = not ray.is_initialized()
     if ours:
-        ray.init(log_to_driver=False, logging_level=logging.WARNING)
+        join(None)
     try:
         place: Any = ray.remote(max_retries=0)(run_text)
         waiting = {place.options(num_cpus=max(1, task.workers)).remote(msgspec.json.encode(task).decode()): task.key

@@ -31,6 +31,7 @@ from emul.base.extras import MissingExtra
 from emul.workers import shipping
 from emul.workers.cluster import Cluster
 from emul.workers.core import Setup
+from emul.workers.joining import NoCluster, join
 from emul.workers.launcher import Told
 from emul.workers.transport import Tcp
 
@@ -41,10 +42,6 @@ _AGAIN_S = 1                        # until an actor is asked again that Ray did
 _UNREACHED = 10                     # and how often, before it counts as lost
 _ANSWER_S = 300                     # for an actor to do what is small, on a machine that is busy
 _BEFORE = ("trainings/**/*", "volatile-*")      # what a run that is gone on with had kept, in its directory
-
-
-class NoCluster(RunError):
-    """There is no cluster at that address, or no room for the workers on it."""
 
 
 class Remote:
@@ -122,11 +119,7 @@ class Actors:
         except ImportError:
             raise MissingExtra("--on ray:... needs Ray, which is not installed: pip install 'emul[ray]'") from None
         if not ray.is_initialized():
-            try:
-                ray.init(self._cluster.address, log_to_driver=False, logging_level=logging.ERROR)
-            except (ConnectionError, OSError, RuntimeError) as e:
-                raise NoCluster(f"no Ray cluster at {self._cluster.address}: {e}; "
-                                "`ray start --head` begins one") from None
+            join(self._cluster.address)
             self._ours = True
         return Tcp.new(self._address())
 

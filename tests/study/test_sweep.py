@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from own_ray import own_ray
 
 import emul
 from emul import engine
@@ -275,7 +276,8 @@ def test_a_sweep_on_a_local_ray_gives_the_same_results(small: Path, picky: str, 
     options = {"seeds": [0, 1], "sets": [f"schemes=[fedavg, secagg, {picky}]"]}
     a = sweep(small, inside(picky), out=Path("a"), **options)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))     # for Ray's processes, which find no plug-in else
-    b = sweep(small, Where(on_ray, 1, (picky,)), out=Path("b"), **options)
+    with own_ray():
+        b = sweep(small, Where(on_ray, 1, (picky,)), out=Path("b"), **options)
     assert len(b.runs) == 5
     assert [(f.cell.scheme, f.cell.seed) for f in b.failed] == [(picky, 1)]
     assert re.search("LookupError: no odd seeds", b.failed[0].error)

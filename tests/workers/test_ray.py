@@ -11,8 +11,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
+from own_ray import own_ray
 
 from emul import engine, schemes
 from emul.base.errors import RunError
@@ -20,8 +22,9 @@ from emul.record.columns import columns
 from emul.record.journal import MemoryJournal
 from emul.record.summary import digest_model
 from emul.scenario import loads
-from emul.workers.actors import Actors, NoCluster
+from emul.workers.actors import Actors
 from emul.workers.cluster import Cluster, cluster
+from emul.workers.joining import NoCluster
 from emul.workers.pool import Workers
 from emul.workers.twin import Twin
 
@@ -59,21 +62,16 @@ def three_nodes() -> Iterator[Any]:
     ray = pytest.importorskip("ray", reason="Ray is not installed: install emul[ray]")
     from ray.cluster_utils import Cluster as Nodes
 
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    nodes = patiently(lambda: Nodes(initialize_head=True, head_node_args={"include_dashboard": False, **NODE}))
-    try:
-        for _ in range(2):
-            patiently(lambda: nodes.add_node(**NODE))
-        ray.init(address=nodes.address, log_to_driver=False, logging_level="ERROR")
-        yield nodes
-    finally:
-        ray.shutdown()
-        nodes.shutdown()
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
+    with own_ray(), mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(path for path in sys.path if path)):
+        nodes = patiently(lambda: Nodes(initialize_head=True, head_node_args={"include_dashboard": False, **NODE}))
+        try:
+            for _ in range(2):
+                patiently(lambda: nodes.add_node(**NODE))
+            ray.init(address=nodes.address, log_to_driver=False, logging_level="ERROR")
+            yield nodes
+        finally:
+            ray.shutdown()
+            nodes.shutdown()
 
 
 @pytest.fixture(scope="module")
