@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.deployment import compare, namespaces, pages
-from benchmarks.deployment.cases import BEST, MODELS, PLUGINS, Case, Net, declared, recorded, scenario
+from benchmarks.deployment.cases import BEST, MODELS, PLUGINS, Case, Model, Net, declared, recorded, scenario
 from benchmarks.deployment.processes import DeploymentFailed, Place, deploy, wired
 from benchmarks.deployment.runs import CASES, Compared, Measured, compared, emulate, measure, on_loopback, write
 from emul.base import rows as R
@@ -184,6 +184,7 @@ def test_rounds_in_step_over_links_without_loss_are_as_near_as_the_page_says() -
 # --- over network namespaces ----------------------------------------------------------------------------------------
 
 SMALL = Net("small", "htb", [20] * 3, [20] * 3)
+WHOLE = Model("fifo", "packetized")
 
 
 @pytest.fixture(scope="module")
@@ -207,12 +208,15 @@ def test_a_shaped_deployment_is_no_faster_than_its_emulation_and_leaves_nothing(
     before = left_over()
     case = Case("fedavg", net, "deadline: 60 s", 3, train_s=0.1, slow={})
     measured = measure(case, 0.0)
-    found = compared(case, measured, [BEST])
+    found = compared(case, measured, [BEST, WHOLE])
     assert found.sent[0] == found.sent[1]
     # the kernel lets through what it is told to, but for a burst; how much slower all is depends on the machine
     real, emulated = found.rounds["measured"], found.rounds[BEST.name]
     assert sum(real) > 0.95 * sum(emulated)
-    assert all(one > 0.9 * other for one, other in zip(real, emulated, strict=True))    # a burst of the bucket's counts
+    # in one queue TCP gives one flow more than the other: the client that has its model first sends while the other
+    # still receives, at best as if messages went one after another
+    least = emulated if net.discipline == "htb" else found.rounds[WHOLE.name]
+    assert all(one > 0.95 * other for one, other in zip(real, least, strict=True))
     assert found.wire[0] >= found.wire[1]               # acknowledgements, too
     assert left_over() == before
 
