@@ -104,6 +104,7 @@ class Disguise:
     row_widths, column_widths: lengths of the secrets. row_alone, column_alone: whether one is the only factor of the
     weights that it multiplies (those of the first and of the last layer). diagonals: how many numbers clients get
     beside the parameters. outputs: n_L. features: n_{L-1}. trained: entries of the vector before running statistics.
+    mixing: layers that make one sample's output depend on others of its batch, or keep statistics of batches.
     Raises CannotBeDisguised, naming the layer, a frozen parameter, or a buffer that is no running statistic.
     """
 
@@ -115,7 +116,7 @@ class Disguise:
         self.row_widths, self.row_alone = follower.groups.widths(), follower.groups.alone()
         self.column_widths, self.column_alone = tuple(follower.column_widths), tuple(follower.column_alone)
         self.diagonals = sum(width for _, width, _ in self._diagonals)
-        self.outputs, self.features = follower.outputs, follower.features
+        self.outputs, self.features, self.mixing = follower.outputs, follower.features, tuple(follower.mixing)
         self._running = _running(model, follower)
         self._names = {name for name, _ in (*self._graph.named_parameters(), *self._graph.named_buffers())}
 
@@ -251,8 +252,9 @@ class BlockScalars:
 
     def __call__(self, given: Outputs, batch: Any, weights: Tensor) -> Tensor:
         y = batch.y
-        target = y if y.is_floating_point() else F.one_hot(y.long(), self.outputs).to(given.logits.dtype)
-        d = given.logits - target
+        if not y.is_floating_point():           # as F.one_hot, which cannot be mapped over samples
+            y = (y[:, None] == torch.arange(self.outputs, device=y.device)).to(given.logits.dtype)
+        d = given.logits - y
         squared = (weights * d.square().sum(1)).sum() / 2
         if not self.additive:
             return squared[None]
@@ -329,11 +331,11 @@ class _Norm(nn.Module):
         self.weight, self.bias = norm.weight, norm.bias
         self.eps: Tensor
         self.register_buffer("eps", torch.full((norm.num_features,), float(norm.eps)))
-        self._each = "Instance" in type(norm).__name__
-        self._tracks = norm.running_mean is not None
+        self.each = "Instance" in type(norm).__name__
+        self.tracks = norm.running_mean is not None
 
     def forward(self, x: Tensor) -> Any:
-        over = [n for n in range(x.ndim) if n != 1 and not (self._each and n == 0)]
+        over = [n for n in range(x.ndim) if n != 1 and not (self.each and n == 0)]
         shape = (1, -1, *[1] * (x.ndim - 2))
         mean = x.mean(over, keepdim=True)
         centred = x - mean
@@ -341,7 +343,7 @@ class _Norm(nn.Module):
         scaled = centred / (variance + self.eps.reshape(shape)).sqrt()
         if self.weight is not None:
             scaled = scaled * self.weight.reshape(shape) + self.bias.reshape(shape)
-        if not self._tracks:
+        if not self.tracks:
             return scaled
         n = x.numel() // mean.numel()
         return scaled, mean.mean(0).flatten(), variance.mean(0).flatten() * (n / max(1, n - 1))
@@ -361,6 +363,7 @@ class _Follower:
         self.before: list[Carried] = []             # what a transitional layer's input carries
         self.scaled: dict[str, _Scaled] = {}
         self.diagonals: list[tuple[str, int, Callable[[Secrets, list[int]], Any]]] = []
+        self.mixing: list[str] = []                 # norms that are no function of one sample
         self.momenta: dict[str, float] = {}         # of the buffers that follow statistics of batches
         self._statistics: dict[str, fx.Node] = {}   # these
         self._carried: dict[fx.Node, Carried] = {}
@@ -459,7 +462,10 @@ class _Follower:
         carried, name = self._of(node), str(node.target)
         for part, power in (("weight", 1), ("bias", 1), ("running_mean", 1), ("running_var", 2)):
             self.scaled[f"{name}.{part}"] = _Scaled(carried, power=power)
-        self.module.set_submodule(name, _Norm(layer))
+        norm = _Norm(layer)
+        self.module.set_submodule(name, norm)
+        if norm.tracks or not norm.each:
+            self.mixing.append(name)
         eps = float(layer.eps)
         self.diagonals.append((f"{name}.eps", int(layer.num_features), lambda secrets, groups: (
             eps * np.square(carried.of(secrets, groups)))))

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
+from torch.func import functional_call, grad, vmap
 
 from emul.learning.dataset import mapped
 from emul.learning.objectives import Batch, Objective, Outputs, equal_weights
@@ -98,9 +98,30 @@ def gradients(model: FlatModule, vector: Tensor, batch: Batch, scalars: Scalars,
     heavy = vector.device.type == "cpu" and model.dimension * len(batch.y) >= _HEAVY
     result = torch.zeros(len(found), model.dimension, dtype=vector.dtype, device=vector.device)
     result[:, :model.trained] = (_one_by_one if heavy or len(found) == 1 else _batched)(found, wanted)
-    places = {name: place for name, place in zip(leaves, (place for _, place in model.places), strict=True)}
+    places = dict(zip(leaves, (place for _, place in model.places), strict=True))
     for name, statistic in (outputs.statistics or {}).items():
         result[0, places[name]] = (leaves[name] - statistic).detach()
+    return result
+
+
+def gradients_of_each(model: FlatModule, vector: Tensor, batch: Batch, scalars: Scalars,
+                      forward: Forward | None = None) -> Tensor:
+    """Gradients (B, d) of the one scalar of each sample alone, as `gradients` has it of a batch of that sample; 0 in
+    buffers. A pass over the batch, mapped: layers that mix samples see one at a time."""
+    batch = Batch(_typed(batch.x, vector), _typed(batch.y, vector))
+    fixed = tensors(model, vector.detach())
+    trained = {name: fixed.pop(name) for name, p in model.module.named_parameters() if p.requires_grad}
+    weight = vector.new_ones(1)
+
+    def one(own: dict[str, Tensor], x: Any, y: Tensor) -> Tensor:
+        alone = Batch(mapped(lambda t: t[None], x), y[None])
+        named = {**own, **fixed}
+        outputs = run(model, named, alone.x, training=True) if forward is None else forward(named, alone.x)
+        return scalars(outputs, alone, weight)[0]
+
+    each = vmap(grad(one), (None, 0, 0), randomness="different")(trained, batch.x, batch.y)
+    result = vector.new_zeros(len(batch.y), model.dimension)
+    result[:, :model.trained] = torch.cat([g.flatten(1) for g in each.values()], dim=1)
     return result
 
 

@@ -340,9 +340,10 @@ class NodeTask:
         return found
 
     def gradients(self, parameters: Vector, scalars: Scalars, *, batch: Batch | None = None,
-                  forward: Forward | None = None) -> tuple[np.ndarray, int]:
+                  forward: Forward | None = None, each: bool = False) -> tuple[np.ndarray, int]:
         """Gradients of several scalars of one forward pass: ((S, d) of the type of `parameters`, 0 in buffers; number
-        of samples). One batched reverse pass, see `emul.learning.functional`.
+        of samples). One batched reverse pass, see `emul.learning.functional`. each: of one scalar of every sample of
+        the batch alone, (B, d).
 
         scalars: (outputs, batch, weights (B,)) -> (S,). batch: by default the next one. forward: in place of the
         model's own pass, ({name: tensor}, inputs) -> outputs. Arrays may be float32 or float64. Kept in the store where
@@ -358,11 +359,12 @@ class NodeTask:
         def compute() -> list[np.ndarray]:
             chosen = samples.take(first_batch(len(samples), solver, stream)[0]) if batch is None else batch
             with drawing(model, len(chosen.y), stream):
-                found = functional.gradients(model, model.device.put(np.array(at)), chosen, scalars, forward)
+                take = functional.gradients_of_each if each else functional.gradients
+                found = take(model, model.device.put(np.array(at)), chosen, scalars, forward)
                 return [model.device.fetch(found).numpy()]
 
         inputs = (at, samples, batch, solver, stream, scalars, code_of(scalars), forward, code_of(forward))
-        return self._task.result("gradients", inputs, compute)[0], len(samples)
+        return self._task.result("gradients of each" if each else "gradients", inputs, compute)[0], len(samples)
 
     def disguise(self) -> Disguise:
         """The disguise of the task's model, made once: see `emul.learning.disguise`. Raises CannotBeDisguised, naming

@@ -58,6 +58,8 @@ class Params:
     budget: Literal["round", "total"] = "round"     # eps is of each round, or of `rounds` together
     rounds: int | None = None               # of the budget, with budget: total
     bound: float = 1.0                      # B, of a client's contribution in the l2 norm
+    records: int | None = None              # b: each sample's gradient is clipped to B, and their sum is over b, the
+    #                                         task's batch: one record is the unit of privacy; None: a client is
     mean_samples: float | None = None       # n / K, known to all: client k counts n_k over it; None: all count alike
     graph: Graph = "n_out"                  # n_out: each client picks n neighbours; complete where K <= n + 1
     n: int = 5
@@ -120,8 +122,21 @@ STATELESS = ("client",)
 def check(params: Params, world: World) -> list[str]:
     """What is wrong with these parameters, if anything."""
     s = settled(params)
-    errors = wrong_settings(s)
+    errors = wrong_settings(s) + wrong_records(s, world)
     return errors or wrong_masks(s, s.cohort(world.clients))
+
+
+def wrong_records(s: Settings, world: World) -> list[str]:
+    """What is wrong with records as the unit of privacy."""
+    if s.records is None:
+        return []
+    errors = []
+    if s.additive != "off":
+        errors.append(f"records = {s.records}: expected additive: off, since Psi and Phi have no noise for a record")
+    solver, = (world.task.get("solver") or {"sgd": {}}).values()
+    if s.records != solver.get("batch"):
+        errors.append(f"records = {s.records}: expected the batch of task.solver, which is {solver.get('batch')}")
+    return errors
 
 
 def wrong_masks(s: Settings, K: int) -> list[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from emul.primitives.privacy import ldp
 from emul.primitives.ring import RingOverflow
 from emul.protocols.mp_dp.account import spent
 from emul.protocols.mp_dp.algebra import Bounds, Law, clipping_factor, drawn, noise, recovered
+from emul.protocols.mp_dp.client import clipped_and_noisy, drawn_secrets
 from emul.roles import Realised
 from emul.schemes import mp_dp
 from emul.schemes.mp_dp import Params, settled
@@ -102,6 +105,23 @@ def test_the_norm_by_public_bounds_is_never_below_that_of_the_true_gradient(addi
     c = clipping_factor(found, 2.0, "bound", own, known=None, bounds=public, directions=known.directions)
     assert np.linalg.norm(recovered(own, known, c * found)) <= 2.0
     assert np.linalg.norm(c * found[0]) <= 2.0 / 5.0 * (1 + 1e-9)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from(["message", "bound", "oracle"]), st.integers(2, 9), st.integers(0, 2**32 - 1), st.floats(-3, 3))
+def test_one_record_less_moves_a_message_by_no_more_than_it_is_accounted_for(clip: str, b: int, seed: int,
+                                                                             size: float) -> None:
+    s = settled(Params(records=b, bound=2.0, clip=clip, eps=None))      # type: ignore[arg-type]
+    own, rng = disguise(), np.random.default_rng(seed)
+    task: Any = SimpleNamespace(disguise=lambda: own)
+    opening: Any = SimpleNamespace(sigma_eta=0.0)
+    each = rng.normal(size=(b, len(own.lacking()))) * np.exp(rng.normal(size=(b, 1)) + size)
+    message, fewer = (clipped_and_noisy(found, task, s, opening, seed, 1, rng)[0] for found in (each, each[1:]))
+    moved = message - fewer
+    if clip == "oracle":                                        # bounds the true gradient, not the message
+        moved = recovered(own, drawn_secrets(own, s, seed, 1), moved[None])
+    assert np.linalg.norm(moved) <= s.sensitivity * (1 + 1e-9)
+    assert s.sensitivity == pytest.approx(2.0 / b / (1.5 if clip == "bound" else 1.0))
 
 
 # --- masks and rings --------------------------------------------------------------------------------------------------

@@ -11,9 +11,10 @@ import pytest
 from torch import nn
 
 from emul.base import rows as R
-from emul.base.errors import ScenarioError
-from emul.learning.disguise import CannotBeDisguised
+from emul.base.errors import RoleFailed, ScenarioError
+from emul.learning.disguise import BlockScalars, CannotBeDisguised
 from emul.learning.node_task import NodeTask
+from emul.learning.objectives import Batch
 from emul.learning.parameters import FlatModule
 from emul.learning.task import Task
 from emul.primitives.dp import complete, theta
@@ -262,6 +263,8 @@ def test_the_warnings_of_paper_and_masked_are_in_the_words_of_the_errata() -> No
 
 
 @pytest.mark.parametrize(("params", "said"), [
+    (Params(records=32, additive="full"), "records = 32: expected additive: off"),
+    (Params(records=8), "records = 8: expected the batch of task.solver, which is 32"), (Params(records=0), "records"),
     (Params(masks="ring", repair="off"), "repair = off"), (Params(masks="real", threshold=1), "threshold = 1"),
     (Params(clip="bound", scales="chi3"), "scale_bound = None: expected a number with clip: bound"),
     (Params(clip="bound", additive="full"), "output_bound = None: expected a number with clip: bound"),
@@ -273,7 +276,7 @@ def test_the_warnings_of_paper_and_masked_are_in_the_words_of_the_errata() -> No
     (Params(preset="masked", loss="task"), "loss = task"), (Params(fraction=0.2), "fraction"),
     (Params(ring_bits=32, bound=1e6), "ring_bits")])
 def test_parameters_that_make_no_sense_are_refused(params: Params, said: str) -> None:
-    setup: Any = type("World", (), {"clients": 5})
+    setup: Any = type("World", (), {"clients": 5, "task": {"solver": {"sgd": {"batch": 32}}}})
     assert any(error.startswith(said) for error in check(params, setup)), check(params, setup)
 
 
@@ -296,6 +299,36 @@ def test_clipping_by_public_bounds_is_for_the_true_gradient_and_accounted_for_th
     assert len(hidden.models) == 1
     narrow = Done("preset: masked, clip: bound, scale_bound: 1, output_bound: 1", rounds=1)
     assert "unbounded: none of 100 draws of secrets" in narrow.world.of("server", R.LEAVE)[0][4]
+
+
+def test_records_are_clipped_one_by_one_and_noise_is_made_for_one_of_a_batch() -> None:
+    """Section 6.4: each sample's gradient is clipped to B, the mean is over b: sensitivity B / b."""
+    bound = 5.0
+    how: dict[str, Any] = {"clients": 3, "rounds": 1, "batch": 16}
+    done = Done(f"records: 16, bound: {bound}, eps: null, dtype: float64, ring_fraction: 40", **how)
+    task = Task(loads(scenario("", **how), "t").task, 3, 7)
+    disguise, opened = task.disguise, done.opened[0]
+    hidden = task.initial_parameters(0) * disguise.multipliers(opened.known.secrets)
+    alone, run = BlockScalars(None, disguise.outputs, False), disguise.forward(opened.message.diagonals)
+    each = []
+    for k in (1, 2, 3):
+        node = NodeTask(task, f"client{k}", k - 1, lambda: 1)
+        batch = node.batch()
+        samples = [Batch(batch.x[i:i + 1], batch.y[i:i + 1]) for i in range(16)]
+        each += [node.gradients(hidden, alone, batch=sample, forward=run)[0][0] for sample in samples]
+    norms = np.linalg.norm(each, axis=1)
+    assert 5 < (norms > bound).sum() < 43
+    expected = np.minimum(1.0, bound / norms) @ each / 48
+    assert np.abs(done.means[0][0] - expected).max() < 1e-9
+    whole, single = (settled(Params(records=records)) for records in (None, 16))
+    assert single.sigma_eta(5) == whole.sigma_eta(5) / 16
+    assert "of one record of a client" in single.guarantee
+    assert Done("records: 16", **how).said("mu") == pytest.approx([single.mu])
+
+
+def test_records_need_a_model_in_which_samples_are_alone() -> None:
+    with pytest.raises(RoleFailed, match=r"CannotBeDisguised: layer .* makes a sample.s gradient depend on others"):
+        Done("records: 6", clients=2, rounds=1, batch=6, model="resnet20_bn")
 
 
 def test_a_32_bit_ring_has_as_many_bits_after_the_point_as_fit() -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from emul.base.errors import ProtocolFailure
-from emul.learning.disguise import BlockScalars, Disguise, Secrets, recovery_weights
+from emul.learning.disguise import BlockScalars, CannotBeDisguised, Disguise, Secrets, recovery_weights
 from emul.learning.functional import Total
 from emul.primitives.dp import laws
 from emul.protocols.mp_dp.settings import Additive, Clip, Loss, Noise, Scales
@@ -136,11 +136,15 @@ def number_of_blocks(additive: Additive, directions: int, outputs: int) -> int:
 # --- the client -------------------------------------------------------------------------------------------------------
 
 def blocks(task: NodeTask, parameters: Vector, diagonals: Vector, directions: Vector | None, additive: bool,
-           loss: Loss) -> tuple[Vector, int]:
-    """((S, d) ghat, Psi_1.., Phi on the next batch, of the type of `parameters`; number of samples)."""
+           loss: Loss, each: bool = False) -> tuple[Vector, int]:
+    """((S, d) ghat, Psi_1.., Phi on the next batch, of the type of `parameters`; number of samples). each: ghat of
+    every sample of the batch, (B, d). Raises CannotBeDisguised if these are not theirs alone."""
     disguise = task.disguise()
+    if each and disguise.mixing:
+        raise CannotBeDisguised(f'layer "{disguise.mixing[0]}" makes a sample\'s gradient depend on others of its '
+                                "batch: expected no statistics of batches with records")
     wanted = BlockScalars(directions, disguise.outputs, additive) if loss == "squared" else Total(task.objective)
-    return task.gradients(parameters, wanted, forward=disguise.forward(diagonals))
+    return task.gradients(parameters, wanted, forward=disguise.forward(diagonals), each=each)
 
 
 def clipping_factor(found: Vector, bound: float, clip: Clip, disguise: Disguise, known: Drawn | None,

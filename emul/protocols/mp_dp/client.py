@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -89,11 +90,11 @@ class Contribution:
 
 
 def gradients(task: NodeTask, opening: Disguised, s: Settings) -> tuple[np.ndarray, int]:
-    """((S, d), number of samples)."""
+    """((S, d), or of each sample of the batch (B, d) where they are clipped one by one; number of samples)."""
     from emul.protocols.mp_dp.algebra import blocks
 
     return blocks(task, opening.parameters, opening.diagonals, public_directions(opening, s), s.additive != "off",
-                  s.loss)
+                  s.loss, each=s.records is not None)
 
 
 def public_directions(opening: Disguised, s: Settings) -> np.ndarray | None:
@@ -103,13 +104,20 @@ def public_directions(opening: Disguised, s: Settings) -> np.ndarray | None:
 
 def clipped_and_noisy(found: np.ndarray, task: NodeTask, s: Settings, opening: Disguised, seed: int, round_: int,
                       rng: np.random.Generator) -> tuple[np.ndarray, float]:
-    """((S d,) float64: c times the blocks, and noise on ghat; c)."""
+    """((S d,) float64: c times the blocks, and noise on ghat; c). With records, ghat = sum_i c_i ghat_i / b over the
+    samples of the batch, and c the mean of the c_i."""
     from emul.protocols.mp_dp.algebra import clipping_factor, noise
 
     disguise, secrets = task.disguise(), law(s)
     known = drawn_secrets(disguise, s, seed, round_) if s.clip == "oracle" else None
-    c = clipping_factor(found, s.bound, s.clip, disguise, known, secrets.bounds, public_directions(opening, s))
-    values = c * found.astype(np.float64)
+    factor = partial(clipping_factor, bound=s.bound, clip=s.clip, disguise=disguise, known=known, bounds=secrets.bounds,
+                     directions=public_directions(opening, s))
+    if s.records is None:
+        c = factor(found)
+        values = c * found.astype(np.float64)
+    else:
+        each = np.array([factor(one[None]) for one in found])
+        c, values = float(each.mean()), (each @ found.astype(np.float64) / s.records)[None]
     if opening.sigma_eta:
         values[0] += noise(s.noise, opening.sigma_eta, disguise, secrets, rng)
     return values.reshape(-1), c

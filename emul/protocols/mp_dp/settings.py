@@ -66,6 +66,7 @@ class Settings:
     stage_deadline_s: float | None
     tied: bool = False                  # R_ij = r_i / r_j, without transitional layers
     own: Own = "share"                  # a client's noise: its share of central noise, as much as that, none
+    records: int | None = None
 
     def cohort(self, clients: int) -> int:
         """K of a round, as `node.sample` draws it."""
@@ -83,9 +84,15 @@ class Settings:
         if self.mu is None or self.own == "none":
             return 0.0
         if self.own == "whole":
-            return self.bound / self.mu
+            return self.unit_bound / self.mu
         inflation = self.inflation if self.masks == "real" else 1.0
-        return inflation * self.bound / self.mu / math.sqrt(K - self.losses)
+        return inflation * self.unit_bound / self.mu / math.sqrt(K - self.losses)
+
+    @property
+    def unit_bound(self) -> float:
+        """What noise is made for: what one unit of privacy adds to a message at most, by clipping in the l2 norm. B of
+        a client's whole contribution, B / b of one record of a batch of b."""
+        return self.bound / (self.records or 1)
 
     @property
     def largest_scale(self) -> float | None:
@@ -96,9 +103,9 @@ class Settings:
 
     @property
     def sensitivity(self) -> float:
-        """What the part of a message that noise is on cannot exceed in the l2 norm: B, or with `clip: bound` B / R_max,
-        since B then bounds R_max times that norm and more."""
-        return self.bound / (self.largest_scale or 1.0)
+        """What one unit of privacy changes in the part of a message that noise is on, at most, in the l2 norm: its
+        bound, or with `clip: bound` that over R_max, since it then bounds R_max times that norm and more."""
+        return self.unit_bound / (self.largest_scale or 1.0)
 
     def edges(self, clients: list[int], rng: np.random.Generator) -> Edges:
         """The mask graph of a round. Raises ValueError if it always falls apart."""
@@ -112,7 +119,7 @@ class Settings:
             return math.inf
         if self.masks == "off" or self.sigma_delta is not None or self.mu is None:
             return self.sigma_delta or 0.0
-        return sigma_pairwise(edges, clients, self.sigma_eta(len(clients)), self.mu, self.bound)
+        return sigma_pairwise(edges, clients, self.sigma_eta(len(clients)), self.mu, self.unit_bound)
 
     def sigma_self(self, sigma_eta: float, sigma_delta: float) -> float:
         """Of a real self mask, with `masks: real` and `repair: shamir`: the least that keeps at mu the message of a
@@ -120,7 +127,7 @@ class Settings:
         sigma_Delta."""
         if self.mu is None:
             return sigma_delta
-        return math.sqrt(max(0.0, (self.bound / self.mu) ** 2 - sigma_eta**2))
+        return math.sqrt(max(0.0, (self.unit_bound / self.mu) ** 2 - sigma_eta**2))
 
     def mu_late(self, K: int) -> float:
         """mu of a message that comes when its sender has been said to have dropped out and the noise of its pairs was
@@ -179,7 +186,8 @@ class Settings:
             return "none: " + "; ".join(flaws)
         against = ("whoever reads its messages" if self.masks == "off" else
                    "a server that follows the protocol and colludes with nobody")
-        return f"(eps, delta)-DP of one client's whole contribution, which is there or zero, against {against}"
+        unit = "one client's whole contribution" if self.records is None else "one record of a client"
+        return f"(eps, delta)-DP of {unit}, which is there or zero, against {against}"
 
 
 def wrong_settings(s: Settings) -> list[str]:
@@ -188,7 +196,7 @@ def wrong_settings(s: Settings) -> list[str]:
                              mean_samples=s.mean_samples)
     errors += checks.times(stage_deadline=s.stage_deadline_s)
     errors += checks.probabilities(delta=s.delta) + checks.fractions(fraction=s.fraction)
-    errors += checks.at_least(1, "1 or more", n=s.n, directions=s.directions, rounds=s.rounds)
+    errors += checks.at_least(1, "1 or more", n=s.n, directions=s.directions, rounds=s.rounds, records=s.records)
     errors += checks.at_least(0, "0 or more", sigma_delta=s.sigma_delta, ring_fraction=s.ring_fraction)
     if not s.kappa > 1:
         errors.append(f"kappa = {s.kappa}: expected a number above 1")
