@@ -290,6 +290,31 @@ def _rows(parts: Sequence[np.ndarray | memoryview], size: int) -> list[memoryvie
     return [view[start:start + size] for start in range(0, len(parts) * room, room)]
 
 
+def padded(parts: Sequence[memoryview]) -> list[bytes | memoryview]:
+    """The parts with what must stand between them, so that each is on a boundary if the first one is."""
+    found: list[bytes | memoryview] = []
+    for part in parts:
+        found.append(part)
+        gap = -part.nbytes % ALIGNMENT
+        if gap:
+            found.append(_GAPS[gap])
+    return found
+
+
+_GAPS = [bytes(n) for n in range(ALIGNMENT)]
+
+
+def unpadded(joined: bytes, sizes: Sequence[int]) -> list[memoryview]:
+    """Aligned copies, read-only for good, of parts of these sizes that `padded` came before. They share one block."""
+    block = aligned(len(joined))
+    block[:] = np.frombuffer(joined, np.uint8)
+    view, place, found = _frozen(block), 0, []
+    for size in sizes:
+        found.append(view[place:place + size])
+        place += size + -size % ALIGNMENT
+    return found
+
+
 def fixed(parts: Sequence[np.ndarray]) -> np.ndarray:
     """(numbers of all parts,) uint8: one after the other, read-only for good. It travels without a copy.
 
@@ -305,6 +330,9 @@ def fixed(parts: Sequence[np.ndarray]) -> np.ndarray:
 
 def _lasting(arrays: Sequence[np.ndarray]) -> list[memoryview]:
     """The bytes of each, aligned, which nobody can change any more: copies, but for what is so already."""
+    if len(arrays) == 1:                        # most messages
+        view = _settled(arrays[0])
+        return _arena(arrays) if view is None else [view]
     found = [_settled(array) for array in arrays]
     fresh = iter(_arena([array for array, view in zip(arrays, found, strict=True) if view is None]))
     return [next(fresh) if view is None else view for view in found]
@@ -352,7 +380,7 @@ def encode(message: Message) -> Encoded:
     alike = _likeness(plan, message) if plan.arrays else None
     header = None if alike is None else _headers.get(alike)
     if header is not None:
-        return Encoded(header, _lasting([getattr(message, name) for name in plan.names]))
+        return Encoded(header, _lasting([getattr(message, name) for name in plan.arrays]))
     try:
         for name in plan.loose:
             _only_known(getattr(message, name))
@@ -363,7 +391,7 @@ def encode(message: Message) -> Encoded:
         raise WireError(f"{cls.__name__} cannot be encoded: {len(header)} bytes beside its arrays, at most "
                         f"{MAX_HEADER_BYTES} are accepted")
     arrays, _encoding.arrays = _encoding.arrays, []
-    if alike is not None:
+    if alike is not None and len(header) <= _SHORT:
         _remember(_headers, alike, header)
     return Encoded(header, _lasting(arrays), _encoding.declared)
 
@@ -384,8 +412,8 @@ def encode_each(messages: Sequence[Message]) -> list[Encoded]:
             continue
         found[id(message)] = _NO_FRAMES
         headers.append((id(message), header))
-        counts.append(len(plan.names))
-        arrays += [getattr(message, name) for name in plan.names]
+        counts.append(len(plan.arrays))
+        arrays += [getattr(message, name) for name in plan.arrays]
     views, place = _lasting(arrays), 0
     for (number, header), count in zip(headers, counts, strict=True):
         found[number] = Encoded(header, views[place:place + count])
@@ -396,28 +424,41 @@ def encode_each(messages: Sequence[Message]) -> list[Encoded]:
 _NO_FRAMES = Encoded(b"", [])       # in the place of frames to come
 
 
-# --- messages of arrays alone: whose headers are equal ----------------------------------------------------------
+# --- messages of arrays and integers: whose headers are equal -----------------------------------------------------
 
 _Shape: typing.TypeAlias = tuple[int, ...]
-_Likeness: typing.TypeAlias = tuple[type[Message], tuple[tuple[np.dtype[Any], _Shape], ...]]
+_Likeness: typing.TypeAlias = tuple[type[Message], tuple[tuple[np.dtype[Any], _Shape] | tuple[type, int], ...]]
 _headers: dict[_Likeness, bytes] = {}
-# header -> name of the type; of each field dtype, shape and bytes
-_described: dict[bytes, tuple[str, list[tuple[np.dtype[Any], _Shape, int]]]] = {}
+_described: dict[bytes, _Described] = {}
 _REMEMBERED = 1000                  # headers, each of
 _SHORT = 256                        # bytes at most
+_COUNTS = (int, bool)               # what beside arrays often is the same
+
+
+class _Described(typing.NamedTuple):
+    """What a header says of a message: its fields, and of each that is an array its place, dtype, shape and bytes."""
+
+    cls: type[Message]
+    fields: list[Any]
+    arrays: list[tuple[int, np.dtype[Any], _Shape, int]]
+
 
 K = typing.TypeVar("K")
 V = typing.TypeVar("V")
 
 
 def _likeness(plan: _Plan, message: Message) -> _Likeness | None:
-    """What the header of a message of arrays alone depends on; None: an array of it does not go as it is."""
-    found = []
+    """What the header of a message of arrays and integers depends on; None: a field of it does not go as it is."""
+    found: list[Any] = []
     for name in plan.names:
-        array = getattr(message, name)
-        if type(array) is not np.ndarray or array.dtype.str not in _DTYPES:
+        value = getattr(message, name)
+        kind = type(value)
+        if kind in _COUNTS:
+            found.append((kind, value))
+        elif kind is np.ndarray and value.dtype.str in _DTYPES:
+            found.append((value.dtype, value.shape))
+        else:
             return None
-        found.append((array.dtype, array.shape))
     return plan.cls, tuple(found)
 
 
@@ -427,28 +468,32 @@ def _remember(memory: dict[K, V], key: K, value: V) -> None:
     memory[key] = value
 
 
+def _describe_fields(cls: type[Message], fields: list[Any]) -> _Described | None:
+    """Of a message that was decoded; None: not all of its fields are arrays and integers."""
+    if not all(type(value) is np.ndarray or type(value) in _COUNTS for value in fields):
+        return None
+    return _Described(cls, [None if type(value) is np.ndarray else value for value in fields],
+                      [(place, value.dtype, value.shape, value.nbytes) for place, value in enumerate(fields)
+                       if type(value) is np.ndarray])
+
+
 def _as_before(encoded: Encoded, types: Mapping[str, type[Message]]) -> Message | None:
-    """The message, if it is of arrays alone and one with this very header was decoded before."""
+    """The message, if one with this very header was decoded before."""
     known = _described.get(encoded.header)
     if known is None:
         return None
-    (name, arrays), buffers = known, encoded.buffers
-    cls = types.get(name)
-    plan = None if cls is None else _plan(cls)
-    if plan is None or not plan.arrays or len(arrays) != len(plan.names) or len(buffers) != len(arrays):
+    cls, fields, arrays = known
+    buffers = encoded.buffers
+    if types.get(cls.__name__) is not cls or len(buffers) != len(arrays):
         return None
+    fields = fields.copy()
+    for (place, dtype, shape, size), buffer in zip(arrays, buffers, strict=True):
+        if buffer.nbytes != size:
+            return None                 # what is wrong is said by who looks closely
+        fields[place] = np.ndarray(shape, dtype, buffer)
     try:
-        if len(arrays) == 1:                    # most of them
-            (dtype, shape, size), buffer = arrays[0], buffers[0]
-            return plan.cls(*[np.ndarray(shape, dtype, buffer)]) if buffer.nbytes == size else None
-    except Exception:               # it refuses its fields
-        return None
-    if [buffer.nbytes for buffer in buffers] != [size for *_, size in arrays]:
-        return None                 # what is wrong is said by who looks closely
-    try:
-        return plan.cls(*[np.ndarray(shape, dtype, buffer)
-                          for (dtype, shape, _), buffer in zip(arrays, buffers, strict=True)])
-    except Exception:               # it refuses its fields
+        return cls(*fields)
+    except Exception:                   # it refuses its fields
         return None
 
 
@@ -458,7 +503,7 @@ class _Plan:
     """What the fields of one message class must be, worked out once."""
 
     __slots__ = ("arrays", "cls", "loose", "names", "types")
-    arrays: bool                        # they are arrays, one or more, and nothing else
+    arrays: list[str]                   # its fields that are arrays, if all others are integers
     cls: type[Message]
     names: list[str]                    # of its fields
     types: list[Any]
@@ -474,7 +519,8 @@ class _Plan:
         self.cls = cls
         self.names = [f.name for f in dataclasses.fields(cls)]
         self.types = [hints[name] for name in self.names]
-        self.arrays = bool(self.types) and all(kind is np.ndarray for kind in self.types)
+        alike = all(kind is np.ndarray or kind in _COUNTS for kind in self.types)
+        self.arrays = [name for name in self.names if alike and hints[name] is np.ndarray]
         self.loose = [name for name in self.names if not _exact(hints[name], set())]
         for name in self.names:
             _try_annotation(hints[name], cls, name)
@@ -604,9 +650,10 @@ def decode(encoded: Encoded, types: Mapping[str, type[Message]]) -> Message:
         message = cls(*fields)
     except Exception as e:          # a message may check itself in __post_init__; what it refuses came from outside
         raise WireError(f"{cls.__name__} refuses its fields: {e}") from None
-    if plan.arrays and len(encoded.header) <= _SHORT and all(type(value) is np.ndarray for value in fields):
-        _remember(_described, encoded.header,
-                  (values[0], [(array.dtype, array.shape, array.nbytes) for array in fields]))
+    if plan.arrays and len(encoded.header) <= _SHORT:
+        described = _describe_fields(cls, fields)
+        if described is not None:
+            _remember(_described, encoded.header, described)
     return message
 
 

@@ -337,6 +337,55 @@ def test_a_header_that_is_remembered_is_the_one_that_would_be_written(arrays: li
         assert all(same(a, one.x) for _, one in found)              # type: ignore[attr-defined]
 
 
+@dataclass(frozen=True)
+class Counted(Message):
+    n: int
+    x: np.ndarray
+    sure: bool
+    y: np.ndarray
+
+
+@given(st.lists(st.tuples(st.integers(-1, 2) | st.integers(2**63, 2**70), st.booleans(), st.integers(0, 2)),
+                max_size=12))
+@settings(max_examples=40, deadline=None)
+def test_headers_of_arrays_and_integers_are_remembered_by_each_value(given: list[tuple[int, bool, int]]) -> None:
+    types: dict[str, type[Message]] = {"Counted": Counted}
+    for _ in range(2):                  # as they are written and read first, and as they are remembered
+        for n, sure, size in given:
+            encoded = encode(Counted(n, np.full(size, 7.0), sure, np.full((size, 2), n % 5, np.uint8)))
+            wire._headers.clear()
+            assert encoded.frames() == encode(Counted(n, np.full(size, 7.0), sure,
+                                                      np.full((size, 2), n % 5, np.uint8))).frames()
+            found: Any = decode(from_frames(encoded.frames()), types)
+            assert (found.n, type(found.n), found.sure) == (n, int, sure)
+            assert found.sure is sure
+            assert same(found.x, np.full(size, 7.0))
+            assert same(found.y, np.full((size, 2), n % 5, np.uint8))
+
+
+def test_a_header_is_not_remembered_for_another_class_of_that_name() -> None:
+    def make() -> type[Message]:
+        @dataclass(frozen=True)
+        class Again(Message):
+            n: int
+            x: np.ndarray
+        return Again
+    one, other = make(), make()
+    frames = encode(one(3, np.zeros(2))).frames()       # type: ignore[call-arg]
+    for kind in (one, other, one):
+        assert type(decode(from_frames(frames), {"Again": kind})) is kind
+
+
+@given(st.lists(st.binary(max_size=200), max_size=8))
+@settings(max_examples=40, deadline=None)
+def test_parts_of_one_frame_come_out_as_they_went_in_each_on_a_boundary(parts: list[bytes]) -> None:
+    joined = b"".join(wire.padded([memoryview(part) for part in parts]))
+    found = wire.unpadded(joined, [len(part) for part in parts])
+    assert [bytes(view) for view in found] == parts
+    assert all(view.readonly for view in found)
+    assert all(np.frombuffer(view, np.uint8).ctypes.data % 64 == 0 for view in found if view.nbytes)
+
+
 def test_a_remembered_header_with_other_frames_is_refused_as_ever() -> None:
     header, buffer = encode(Array(np.zeros(3))).frames()
     for frames, text in (([header, bytes(buffer)[:-8]], r"does not fit a buffer of 16 bytes"),

@@ -9,7 +9,7 @@ death nor keeps others waiting for a payload that lies here. Frames on the socke
               answered by    r ready, at first with the inbox's address | R replies | O observations | D done |
               X failure to begin a run | Z failure that ends the process
     inbox     C commands of the coordinator: [ship (and forget), forget] | E end of a run |
-              P run, payloads of a peer: headers, small arrays one after the other in a frame, and a frame a large one
+              P run, payloads of a peer: headers, small arrays in a frame, and a frame a large one
 
 Whoever speaks knows the pool's token: every message to an inbox begins with it, and on the control socket a worker is
 called by it and its number, as its heartbeat says. What lacks it is passed over: it is some other process's. Behind a
@@ -39,7 +39,7 @@ import zmq
 
 from emul.base.errors import EmulError, NotRecorded
 from emul.roles.events import Event, Observation, Reply
-from emul.wire import Encoded, from_frames
+from emul.wire import Encoded, from_frames, padded, unpadded
 from emul.workers.attacking import Note
 from emul.workers.collections import rare_collections
 from emul.workers.core import Core, Setup, StoreUse, Timing
@@ -51,7 +51,7 @@ from emul.workers.transport import Connection, Context
 BEAT_S = 0.5                        # between two heartbeats
 CHUNK = 64                          # activations answered at once
 SMALL_BYTES = 1 << 16               # arrays up to this share a frame on the way to another worker,
-BUNDLE_BYTES = 1 << 22              # and what has more than this goes
+BUNDLE_BYTES = 1 << 16              # and what has more than this goes: it lies in one block where it arrives
 HOLD_S = 0.05                       # a reply is kept back at most for others that the coordinator waits for as well
 
 Key = tuple[int, int]               # (source, first)
@@ -136,20 +136,21 @@ class Bundle:
             (self.large if size > SMALL_BYTES else self.small).append(buffer)
         self.described.append((source, number, payload.header, sizes))
 
+    def frames(self) -> list[bytes | memoryview]:
+        """What `unbundled` takes after `described`: the small arrays in one frame, and each large one."""
+        return [b"".join(padded(self.small)), *self.large]
+
 
 def unbundled(described: list[Described], small: bytes, large: list[bytes]) -> dict[Key, Encoded]:
-    """What a `Bundle` had. small: its small arrays one after the other."""
+    """What a `Bundle` had. small: its small arrays one after the other, each on a boundary."""
     found: dict[Key, Encoded] = {}
-    joined, place, whole = memoryview(small), 0, iter(large)
+    parts = iter(unpadded(small, [size for *_, sizes in described for size in sizes if size <= SMALL_BYTES]))
+    whole = iter(large)
     for source, number, header, sizes in described:
-        buffers: list[bytes | memoryview] = []
-        for size in sizes:
-            if size > SMALL_BYTES:
-                buffers.append(next(whole))
-            else:
-                buffers.append(joined[place:place + size])
-                place += size
-        came = from_frames([header, *buffers])
+        if max(sizes, default=0) <= SMALL_BYTES:
+            came = Encoded(header, [next(parts) for _ in sizes])
+        else:
+            came = from_frames([header, *[next(parts) if size <= SMALL_BYTES else next(whole) for size in sizes]])
         if number < 0:
             found[source, ~number].aside = came
         else:
@@ -249,7 +250,7 @@ class IO(threading.Thread):
 
     def _ship(self, target: int, bundle: Bundle) -> None:
         self._peer(target).send_multipart([self._token, b"P", encoder.encode((self._run, bundle.described)),
-                                           b"".join(bundle.small), *bundle.large], copy=False)
+                                           *bundle.frames()], copy=False)
 
     def _peer(self, target: int) -> zmq.Socket[bytes]:
         if target not in self._peers:

@@ -30,7 +30,8 @@ def bytes_of(n: int) -> np.ndarray:
 
 
 def carried(bundle: Bundle) -> dict[tuple[int, int], Encoded]:
-    return unbundled(bundle.described, b"".join(bundle.small), [bytes(one) for one in bundle.large])
+    small, *large = (bytes(frame) for frame in bundle.frames())
+    return unbundled(bundle.described, small, large)
 
 
 def test_small_and_large_arrays_come_out_as_they_went_in() -> None:
@@ -48,6 +49,7 @@ def test_small_and_large_arrays_come_out_as_they_went_in() -> None:
         assert np.array_equal(pair.a, bytes_of(a))
         assert np.array_equal(pair.b, bytes_of(b))
         assert pair.a.ctypes.data % 64 == pair.b.ctypes.data % 64 == 0
+        assert not any(part.flags.writeable for part in (pair.a, pair.b))
     assert decode(found[5, 0], TYPES) == Note("nothing but a header")
 
 
