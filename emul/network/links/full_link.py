@@ -52,7 +52,6 @@ class FullLink(Link):
                  profile: Service | None = None, queue: Queue | None = None, switching: Switching | None = None,
                  transport: Arq | TcpCap | None = None, key: int = 0):
         super().__init__(src, dst, 0, bandwidth_bps, None, overhead_bytes, mtu)
-        self._offered = {}
         self._flight: deque[Transit] = deque()         # in the order offered; what has left among them is `gone`
         self._heap: list[tuple[int, int, Transit]] = []        # (due, seq, ...) of all that have not left
         self._seq = 0
@@ -200,10 +199,7 @@ class FullLink(Link):
 
     def _entered(self, now: int, item: Any, size_bytes: int, round: int) -> Transit:
         """The message, counted: as the k-th of its round, whatever becomes of it."""
-        offered = self._offered
-        assert offered is not None
-        k = offered.get(round, 0)
-        offered[round] = k + 1
+        k = self._counted(round)
         e = Transit(item, self._seq, round, k, now, self.wire_bytes(size_bytes), self.packets(size_bytes))
         self._seq += 1
         return e

@@ -55,8 +55,8 @@ class Link:
     half_duplex = False     # whether both directions are this one link
     cut = False             # whether `offer` wants to know `last` and `tail`, and can bring `next_change` forward
 
-    __slots__ = ("_busy_until", "_floor", "_lost", "_offered", "_queue", "_rate", "_refuses", "_work",
-                 "bandwidth_bps", "down", "dst", "latency_ns", "mtu", "overhead_bytes", "src")
+    __slots__ = ("_busy_until", "_count", "_floor", "_lost", "_others", "_queue", "_rate", "_refuses", "_round",
+                 "_work", "bandwidth_bps", "down", "dst", "latency_ns", "mtu", "overhead_bytes", "src")
 
     def __init__(self, src: int, dst: int, latency_ns: int = 0, bandwidth_bps: int | float | None = None,
                  outage: Outage | None = None, overhead_bytes: int = 0, mtu: int | None = None):
@@ -68,7 +68,8 @@ class Link:
         self.down = False                       # it does not transmit: what is offered is lost or, paused, waits
         self._refuses = False                   # down, and what is offered is lost
         self._lost = None if outage is None else outage.lost
-        self._offered: dict[int, int] | None = None     # round -> messages offered in it; kept only with an outage
+        self._round = self._count = 0           # of the last message, and how many of it; kept only with an outage
+        self._others: dict[int, int] | None = None      # round -> messages offered in it, of other rounds
         self._queue: deque[_Entry] | tuple[()] = ()     # made while something is under way: an idle link is small
         self._busy_until = 0
         self._floor = 0                         # nothing offered from now on leaves before this
@@ -80,9 +81,9 @@ class Link:
         other.src, other.dst = src, dst
         other.latency_ns, other.overhead_bytes, other.mtu = self.latency_ns, self.overhead_bytes, self.mtu
         other.down = other._refuses = False
-        other._lost = other._offered = None
+        other._lost = other._others = None
         other._queue = ()
-        other._busy_until = other._floor = 0
+        other._busy_until = other._floor = other._round = other._count = 0
         other.bandwidth_bps, other._rate, other._work = self.bandwidth_bps, self._rate, self._work
         return other
 
@@ -135,11 +136,7 @@ class Link:
         delivered, k = True, 0
         if lost is not None:
             # counted while down, too: the fate of the k-th message does not depend on the faults before it
-            offered = self._offered
-            if offered is None:
-                offered = self._offered = {}
-            k = offered.get(round, 0)
-            offered[round] = k + 1
+            k = self._counted(round)
             if not self._refuses and start < PAUSED:    # of what is paused, drawn when it is known when it starts
                 delivered = not lost(start, end, round, k, packets)
         if self._refuses:
@@ -169,12 +166,19 @@ class Link:
             self._busy_until = end
         if lost is None:
             return end + self.latency_ns, True
-        offered = self._offered
-        if offered is None:
-            offered = self._offered = {}
-        k = offered.get(round, 0)
-        offered[round] = k + 1
-        return end + self.latency_ns, not lost(start, end, round, k, packets)
+        return end + self.latency_ns, not lost(start, end, round, self._counted(round), packets)
+
+    def _counted(self, round: int) -> int:
+        """The number, from 0, that a message offered now has among those of its round."""
+        if round != self._round:
+            if self._count:
+                if self._others is None:
+                    self._others = {}
+                self._others[self._round] = self._count
+            self._round, self._count = round, 0 if self._others is None else self._others.pop(round, 0)
+        k = self._count
+        self._count = k + 1
+        return k
 
     def next_change(self) -> int | None:
         """Time at which the next message leaves, delivered or lost; None while nothing is under way or all is paused.
@@ -203,7 +207,8 @@ class Link:
 
     def offered(self) -> Mapping[int, int]:
         """round -> messages offered in it; kept only where something is drawn for a message."""
-        return self._offered or {}
+        counts = {**(self._others or {}), self._round: self._count}
+        return {round: count for round, count in counts.items() if count}
 
     def in_flight(self) -> list[Any]:
         """All items offered that have not left: waiting, being transmitted, on their way; those to be lost too."""
@@ -261,12 +266,10 @@ class Link:
 
     def _number(self) -> None:
         """Number the messages of each round from those on, that are under way: without an outage nobody counts."""
-        offered = self._offered = {} if self._offered is None else self._offered
         queue = self._queue
         for i, (due, item, delivered, start, end, size, round, k, packets) in enumerate(queue):
             if k != _SETTLED:
-                k = offered.get(round, 0)
-                offered[round] = k + 1
+                k = self._counted(round)
                 if self.mtu is not None:
                     packets = ceil(size / Fraction(self.mtu + self.overhead_bytes)) or 1
                 assert not isinstance(queue, tuple)
