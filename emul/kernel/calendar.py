@@ -37,7 +37,7 @@ class Calendar:
         self._env = Environment(0)
         # SimPy's heap: whoever wants the earliest time need only look at its head
         self.queue: list[tuple[int, int, int, Event]] = self._env._queue        # type: ignore[assignment]
-        self._buckets: dict[int, list[Entry]] = {}
+        self._buckets: dict[int, Entry | list[Entry]] = {}      # most times have one alone
         # One triggered event stands for every bucket: what happens at a time is in the bucket, not in the event.
         self._tick = Event(self._env)
         self._tick._ok = True
@@ -45,11 +45,15 @@ class Calendar:
 
     def add(self, time: int, entry: Entry) -> None:
         """Enter what is to happen at `time` (ns): a step of that time, whose order `take_step` finds."""
-        bucket = self._buckets.get(time)
+        buckets = self._buckets
+        bucket = buckets.get(time)
         if bucket is not None:
-            bucket.append(entry)
+            if isinstance(bucket, list):
+                bucket.append(entry)
+            else:
+                buckets[time] = [bucket, entry]
             return
-        self._buckets[time] = [entry]
+        buckets[time] = entry
         # as `Environment.schedule` does; no two of these events have one time, so they need no number to order them
         heappush(self.queue, (time, NORMAL, 0, self._tick))
 
@@ -64,8 +68,8 @@ class Calendar:
         bucket = self._buckets.pop(time)
         heappop(self.queue)             # as `Environment.step` does; nobody has called for what happens at the event
         self._env._now = time
-        if len(bucket) == 1:
-            return bucket
+        if not isinstance(bucket, list):
+            return [bucket]
         kind = min(entry[0] for entry in bucket)
         step = [entry for entry in bucket if entry[0] == kind]
         if len(step) < len(bucket):
