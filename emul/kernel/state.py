@@ -17,7 +17,7 @@ from emul.kernel.parts import Crash, KNode, Pipe, Plan, Port, Recorder
 from emul.network import Network
 from emul.roles.events import Computed, Fuse, NextRound, RoleEvent
 
-HELD = 4096                         # rows, before the journal gets what is settled of them
+HELD = 512                          # rows, before the journal gets what is settled of them: more leave the caches
 _ACTIVATIONS_AT_ONE_INSTANT = 10_000        # of one node
 
 

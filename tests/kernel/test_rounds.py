@@ -286,13 +286,13 @@ def test_a_run_in_which_no_round_ends_says_so_while_it_goes_on(monkeypatch: pyte
     async def server(node: Node, p: Any) -> None:
         async for round_ in node.rounds():
             with round_:
-                await (node.sleep(0.5) if round_ == 1 else node.recv_any())
+                await (node.sleep(0.05) if round_ == 1 else node.recv_any())
 
     monkeypatch.setattr(engine, "execute", watched)
     run_world({"server": server, "client": sleeping}, stop=Stop(virtual_time_ns=10_000 * MS))
-    assert seen[0] == (1, 500 * MS, True)
+    assert seen[0] == (1, 50 * MS, True)
     assert len(seen) > 3
-    assert set(seen[1:]) == {(2, 500 * MS, False)}
+    assert set(seen[1:]) == {(2, 50 * MS, False)}
 
 
 def test_what_happens_before_the_end_is_in_the_journal() -> None:
