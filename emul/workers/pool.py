@@ -29,7 +29,7 @@ from emul.workers.keeping import Kept
 from emul.workers.launcher import Launcher, Local, Started, Told
 from emul.workers.transport import Connection, Context
 
-_BATCH = 48                         # events sent to a worker at once while the kernel goes on,
+_BATCH = 48                         # events sent to a worker at once while the kernel goes on, if it is the only one,
 _MOST = 512                         # more, a quarter of what it has not answered, where that is much,
 _FIRST = 8                          # and to one that has nothing to do
 _EXPLAINED_S = 3.0                  # for the death that explains a lost connection to become known
@@ -73,6 +73,8 @@ class Workers:
         self._commanded: set[int] = set()   # workers to which ships or forgets are held
         self._targets: set[int] = set()     # workers to which those ships go
         self._held_since = 0.0
+        # of n workers each gets its n-th of the events: batches as large would wait so much longer until they are full
+        self._batch = max(_FIRST, _BATCH // n)
         self._unanswered = [0] * n          # events of roles that have no answer yet
         self._hurried = [False] * n         # answers at once, and not several of them after up to `process.HOLD_S`
         self._runs = 0                      # opened so far
@@ -241,7 +243,7 @@ class Workers:
         if type(event) not in _WITHOUT_ANSWER:
             self._unanswered[worker] += 1
         count, unanswered = len(events), self._unanswered[worker]
-        if count >= _FIRST and (count == unanswered or count >= max(_BATCH, min(unanswered // 4, _MOST))):
+        if count >= _FIRST and (count == unanswered or count >= max(self._batch, min(unanswered // 4, _MOST))):
             self._flush_worker(worker)
 
     def reply(self, node: int, worker: int) -> Reply:
