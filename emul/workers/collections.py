@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 ROLES = 50_000                      # new containers before a collection; Python's own 700 cost lockstep runs a third
 KERNEL = 1_000_000                  # where no roles are: the kernel leaves no cycles, and all that lives is looked at
+_MOST = 1_000_000                   # before one that follows others which have found nothing
 _OLDER = 20, 50                     # collections of the new, and of those that outlived one, before one goes further
 _OF_A_NODE = 64                     # or as many a node, which live as long as the run: to look at them again and again
 #                                     took a quarter of a round of 131,072 clients
 _LARGE = 10_000                     # nodes of a run whose remains are put away, not looked through as it ends
 _modules = 0                        # that were imported when what existed was frozen last
 _put_away = False                   # whether what a large run has left was frozen since
+_least: list[int] = []              # new containers before a collection after one that has found some: of each block
 
 
 @contextlib.contextmanager
@@ -39,18 +42,33 @@ def rare_collections(nodes: int = 0, new: int = ROLES) -> Iterator[None]:
 @contextlib.contextmanager
 def seldom(nodes: int = 0, new: int = ROLES) -> Iterator[None]:
     """Inside the block collections are rare, too, and it begins with none: for what comes before and after events,
-    while all that they have left is still there to be looked at.
+    while all that they have left is still there to be looked at. As long as they find nothing, they become the rarer.
 
     What a large run leaves is put away until the next one begins: looking through it took a tenth of the run, and most
     processes end after it.
     """
     global _put_away
     before = gc.get_threshold()
-    gc.set_threshold(max(new, _OF_A_NODE * nodes), *_OLDER)
+    if not _least:
+        gc.callbacks.append(_collected)
+    _least.append(max(new, _OF_A_NODE * nodes))
+    gc.set_threshold(_least[-1], *_OLDER)
     try:
         yield
     finally:
+        _least.pop()
+        if not _least:
+            gc.callbacks.remove(_collected)
         if nodes >= _LARGE:
             gc.freeze()
             _put_away = True
         gc.set_threshold(*before)
+
+
+def _collected(phase: str, info: Mapping[str, Any]) -> None:
+    """After a collection that has found nothing the next one comes after twice as many new containers, up to `_MOST`:
+    a round of n^2 messages holds a million that live. What outlives one is looked at as often as ever."""
+    if phase == "stop":
+        least = _least[-1]
+        new = least if info["collected"] else max(least, min(2 * gc.get_threshold()[0], _MOST))
+        gc.set_threshold(new, max(1, _OLDER[0] * least // new), _OLDER[1])

@@ -26,6 +26,30 @@ def test_collections_are_the_rarer_the_more_nodes_there_are_and_as_before_after_
     assert gc.get_threshold() == before
 
 
+def test_collections_that_find_nothing_become_rarer_and_one_that_finds_some_makes_them_as_often_as_before() -> None:
+    gc.collect()
+    before = gc.get_threshold()
+    with seldom():
+        often, older, _ = gc.get_threshold()
+        with seldom():                          # as an engine's block in another
+            seen = []
+            for _ in range(10):
+                gc.collect(0)
+                seen.append(gc.get_threshold()[:2])
+            assert [new for new, _ in seen[:3]] == [2 * often, 4 * often, 8 * often]
+            assert seen[-1][0] == collections._MOST
+            # what has outlived a collection is looked at after as many new containers as ever, or sooner
+            assert all(new * again <= often * older or again == 1 for new, again in seen)
+            Node()
+            gc.collect(0)
+            assert gc.get_threshold()[:2] == (often, older)
+            gc.collect(0)
+        assert gc.get_threshold()[0] == often
+    assert gc.get_threshold() == before
+    gc.collect(0)
+    assert gc.get_threshold() == before
+
+
 def test_what_a_large_run_leaves_is_put_away_and_freed_when_the_next_one_begins() -> None:
     with rare_collections():                    # what was imported so far is frozen, and stays so
         pass
