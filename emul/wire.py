@@ -116,16 +116,20 @@ class Declared:
 _EXACT = frozenset({type(None), bool, int, float, str, bytes, np.ndarray, Declared})
 
 
+Buffer: typing.TypeAlias = memoryview | np.ndarray
+
+
 class Encoded:
     """The frames of one message, kept once however many copies travel.
 
-    size: bytes that links count, `declared` of them by `Declared` fields; the others are those of the frames. aside:
-    what goes with it off the wire, and counts nothing.
+    buffers: the arrays' bytes, or arrays that nobody can change, of one dimension. size: bytes that links count,
+    `declared` of them by `Declared` fields; the others are those of the frames. aside: what goes with it off the wire,
+    and counts nothing.
     """
 
     __slots__ = ("aside", "buffers", "declared", "header", "size")
 
-    def __init__(self, header: bytes, buffers: list[memoryview], declared: int = 0):
+    def __init__(self, header: bytes, buffers: Sequence[Buffer], declared: int = 0):
         self.header = header
         self.buffers = buffers
         self.declared = declared
@@ -134,7 +138,7 @@ class Encoded:
         self.aside: Encoded | None = None
 
     def frames(self) -> list[bytes | memoryview]:
-        return [self.header, *self.buffers]
+        return [self.header, *(b if isinstance(b, memoryview) else b.data.cast("B") for b in self.buffers)]
 
 
 # --- encoding ---------------------------------------------------------------------------------------------------
@@ -252,7 +256,7 @@ def aligned(size: int) -> np.ndarray:
     return np.ndarray(size, np.uint8, room, -ctypes.addressof(_byte_at(room)) % ALIGNMENT)
 
 
-def _arena(parts: Sequence[np.ndarray | memoryview]) -> list[memoryview]:
+def _arena(parts: Sequence[Buffer]) -> Sequence[Buffer]:
     """Copy every part into one aligned block; views of the copies, each on a boundary of its own."""
     if not parts:
         return []
@@ -275,7 +279,7 @@ def _arena(parts: Sequence[np.ndarray | memoryview]) -> list[memoryview]:
     return [view[start:start + size] for start, size in zip(starts, sizes, strict=True)]
 
 
-def _rows(parts: Sequence[np.ndarray | memoryview], size: int) -> list[memoryview] | None:
+def _rows(parts: Sequence[Buffer], size: int) -> list[np.ndarray] | None:
     """As `_arena`, of vectors of one dtype and length, copied as rows of one matrix; None: they are not that."""
     first = parts[0]
     if type(first) is not np.ndarray or first.ndim != 1 or not size:
@@ -285,17 +289,19 @@ def _rows(parts: Sequence[np.ndarray | memoryview], size: int) -> list[memoryvie
         return None
     room = -(-size // ALIGNMENT) * ALIGNMENT    # of a row
     block = aligned(len(parts) * room)
-    block.reshape(-1, room)[:, :size] = np.concatenate(parts).view(np.uint8).reshape(-1, size)
-    view = _frozen(block)
-    return [view[start:start + size] for start in range(0, len(parts) * room, room)]
+    rows = np.ndarray((len(parts), *shape), dtype, block, strides=(room, dtype.itemsize))
+    rows[...] = np.concatenate(parts).reshape(rows.shape)
+    _frozen(block)
+    rows.setflags(write=False)
+    return list(rows)
 
 
-def padded(parts: Sequence[memoryview]) -> list[bytes | memoryview]:
+def padded(parts: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
     """The parts with what must stand between them, so that each is on a boundary if the first one is."""
     found: list[bytes | memoryview] = []
     for part in parts:
         found.append(part)
-        gap = -part.nbytes % ALIGNMENT
+        gap = -len(part) % ALIGNMENT
         if gap:
             found.append(_GAPS[gap])
     return found
@@ -328,7 +334,7 @@ def fixed(parts: Sequence[np.ndarray]) -> np.ndarray:
     return np.ndarray(block.size, np.uint8, _frozen(block))
 
 
-def _lasting(arrays: Sequence[np.ndarray]) -> list[memoryview]:
+def _lasting(arrays: Sequence[np.ndarray]) -> Sequence[Buffer]:
     """The bytes of each, aligned, which nobody can change any more: copies, but for what is so already."""
     if len(arrays) == 1:                        # most messages
         view = _settled(arrays[0])
@@ -399,6 +405,9 @@ def encode(message: Message) -> Encoded:
 def encode_each(messages: Sequence[Message]) -> list[Encoded]:
     """The frames of each, as `encode` makes them: those of one message that occurs again once, and the arrays of all in
     one block. Raises WireError."""
+    alone = _alone(messages)
+    if alone is not None:
+        return [Encoded(alone[0], [view]) for view in _lasting(alone[1])]
     found: dict[int, Encoded] = {}
     headers, arrays, counts = [], [], []
     for message in messages:
@@ -422,6 +431,26 @@ def encode_each(messages: Sequence[Message]) -> list[Encoded]:
 
 
 _NO_FRAMES = Encoded(b"", [])       # in the place of frames to come
+
+
+def _alone(messages: Sequence[Message]) -> tuple[bytes, list[np.ndarray]] | None:
+    """The header that all have, and the array of each, of messages of one array alone; None: they are not that alike,
+    or their header is not known yet."""
+    if not messages:
+        return None
+    cls, plan = type(messages[0]), _plan(type(messages[0]))
+    if len(plan.names) != 1 or not plan.arrays:
+        return None
+    alike = _likeness(plan, messages[0])
+    header = None if alike is None else _headers.get(alike)
+    if header is None or len(set(map(id, messages))) < len(messages):
+        return None
+    name = plan.names[0]
+    arrays = [getattr(message, name) for message in messages]
+    dtype, shape = arrays[0].dtype, arrays[0].shape
+    same = all(type(message) is cls and type(array) is np.ndarray and array.dtype is dtype and array.shape == shape
+               for message, array in zip(messages, arrays, strict=True))
+    return (header, arrays) if same else None
 
 
 # --- messages of arrays and integers: whose headers are equal -----------------------------------------------------
@@ -490,7 +519,10 @@ def _as_before(encoded: Encoded, types: Mapping[str, type[Message]]) -> Message 
     for (place, dtype, shape, size), buffer in zip(arrays, buffers, strict=True):
         if buffer.nbytes != size:
             return None                 # what is wrong is said by who looks closely
-        fields[place] = np.ndarray(shape, dtype, buffer)
+        if isinstance(buffer, np.ndarray) and buffer.dtype == dtype and buffer.shape == shape:
+            fields[place] = buffer.view()
+        else:
+            fields[place] = np.ndarray(shape, dtype, buffer)
     try:
         return cls(*fields)
     except Exception:                   # it refuses its fields
@@ -581,7 +613,7 @@ class _Decoding:
     """Reads headers: finds the arrays of one message, and its big integers, while its header is read."""
 
     def __init__(self) -> None:
-        self._buffers: list[memoryview] = []
+        self._buffers: Sequence[Buffer] = []
         self._used: list[int] = []          # 0, 1, 2, ...: arrays come in the order of their buffers
         self._hashes: dict[int, tuple[int, int]] = {}       # of big integers: the first with it, and how many others
         self._decoder = msgspec.msgpack.Decoder(ext_hook=self._hook)
@@ -706,7 +738,7 @@ def _count_values(header: bytes) -> None:
             place += _FIXED.get(code) or _LENGTHS.get(code, 0)
 
 
-def _view(described: memoryview, buffers: list[memoryview], used: list[int]) -> np.ndarray:
+def _view(described: memoryview, buffers: Sequence[Buffer], used: list[int]) -> np.ndarray:
     try:
         code, shape, index = _describe.decode(described)
     except (msgspec.MsgspecError, ValueError) as e:

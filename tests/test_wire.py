@@ -787,10 +787,27 @@ def test_many_at_once_have_the_frames_of_each(drawn: list[tuple[int, str, int]])
             [[bytes(frame) for frame in encode(message).frames()] for message in messages]
         assert [one.size for one in found] == [encode(message).size for message in messages]
         for one, message in zip(found, messages, strict=True):
-            for buffer in one.buffers:
-                assert np.frombuffer(buffer, np.uint8).ctypes.data % wire.ALIGNMENT == 0 or not buffer.nbytes
-                assert buffer.readonly
+            for buffer in one.frames()[1:]:
+                assert np.frombuffer(buffer, np.uint8).ctypes.data % wire.ALIGNMENT == 0 or not len(buffer)
+                assert memoryview(buffer).readonly
             assert type(decode(one, {type(message).__name__: type(message)})) is type(message)
+
+
+@given(st.integers(1, 5), st.integers(0, 40), st.sampled_from("BIf"))
+@settings(max_examples=30, deadline=None)
+def test_vectors_of_one_kind_come_out_as_they_went_in_for_good(many: int, size: int, code: str) -> None:
+    vectors = [np.arange(size).astype(code) + np.array(k).astype(code) for k in range(many)]
+    types: dict[str, type[Message]] = {"Array": Array}
+    for _ in range(2):
+        found = encode_each([Array(vector) for vector in vectors])
+        for encoded, vector in zip(found, vectors, strict=True):
+            assert encoded.frames() == encode(Array(vector)).frames()
+            for again in (encoded, from_frames(encoded.frames())):
+                one, other = (decode(again, types) for _ in range(2))
+                assert same(one.x, vector)                                  # type: ignore[attr-defined]
+                assert one.x is not other.x                                 # type: ignore[attr-defined]
+                with pytest.raises(ValueError, match="cannot set WRITEABLE flag"):
+                    one.x.setflags(write=True)                              # type: ignore[attr-defined]
 
 
 def test_one_message_for_many_is_encoded_once() -> None:

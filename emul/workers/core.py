@@ -551,7 +551,7 @@ class Core:
                 self._store[source, first] = encoded
                 return None
             if carried <= WITH_EVENT_BYTES and encoded.aside is None and encoded.header:
-                return [encoded.header, *map(bytes, encoded.buffers)]
+                return [encoded.header, *(buffer.tobytes() for buffer in encoded.buffers)]
         here = away = False
         for target in to:
             if workers[target] == mine:

@@ -122,15 +122,15 @@ class Bundle:
 
     def __init__(self) -> None:
         self.described: list[Described] = []
-        self.small: list[memoryview] = []
-        self.large: list[memoryview] = []
+        self.small: list[bytes | memoryview] = []
+        self.large: list[bytes | memoryview] = []
         self.size = 0                               # bytes of arrays
 
     def add(self, source: int, number: int, payload: Encoded) -> None:
         """One more. number: of its first copy; ~number: what goes with it off the wire."""
         sizes = []
-        for buffer in payload.buffers:
-            size = buffer.nbytes
+        for buffer in payload.frames()[1:]:
+            size = len(buffer)
             sizes.append(size)
             self.size += size
             (self.large if size > SMALL_BYTES else self.small).append(buffer)
