@@ -11,7 +11,7 @@ import msgspec
 
 from emul.base.errors import EmulError
 from emul.study.job import Event, Task, Tell, run_text
-from emul.workers.joining import join
+from emul.workers.joining import NoCluster, join
 
 
 class RayMissing(EmulError):
@@ -42,6 +42,9 @@ def on_ray(tasks: Sequence[Task], tell: Tell) -> None:
                     tell(msgspec.json.decode(ray.get(ended), type=Event))
                 except ray.exceptions.RayError as e:
                     tell(Event(key, done=True, error=f"{type(e).__name__}: {e}"))
+    except ConnectionError as e:
+        raise NoCluster("the cluster has ended, or Ray's client was cut off from it; the same command goes on with "
+                        f"what is missing: {e}") from None
     finally:
         if ours:
             ray.shutdown()          # ends what still runs, if this is an interrupt

@@ -31,8 +31,8 @@ from emul.base.extras import MissingExtra
 from emul.workers import shipping
 from emul.workers.cluster import Cluster
 from emul.workers.core import Setup
-from emul.workers.joining import NoCluster, join
-from emul.workers.launcher import Told
+from emul.workers.joining import NoCluster, join, outside
+from emul.workers.launcher import Told, unreached
 from emul.workers.transport import Tcp
 
 _log = logging.getLogger(__name__)
@@ -72,6 +72,8 @@ class Remote:
             threading.Timer(_AGAIN_S, self._watch).start()
             return
         self._how = (f"ended with exit code {code.result()}" if lost is None else
+                     "is lost: the cluster has ended, or Ray's client was cut off from it"
+                     if isinstance(lost, ConnectionError) else
                      f"is lost: its actor or its machine has ended ({type(lost).__name__})")
         self._over.set()
         os.write(self._ended, b".")
@@ -85,7 +87,9 @@ class Remote:
     def kill(self) -> None:
         import ray
 
-        ray.kill(self.actor)                # its worker watches it
+        if ray.is_initialized():            # not so where Ray's client was cut off; Ray would begin a cluster for this
+            with _lost_ones_passed_over():
+                ray.kill(self.actor)        # its worker watches it
 
     def join(self, timeout: float) -> None:
         self._over.wait(timeout)
@@ -121,17 +125,7 @@ class Actors:
         if not ray.is_initialized():
             join(self._cluster.address)
             self._ours = True
-        return Tcp.new(self._address())
-
-    def _address(self) -> str:
-        import ray
-
-        if not self._cluster.client:
-            return ray.util.get_node_ip_address()
-        host, _, port = self._cluster.address.removeprefix("ray://").rpartition(":")
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:     # nothing is sent: whence one would send
-            probe.connect((host, int(port)))
-            return str(probe.getsockname()[0])
+        return Tcp.new(_own_address())
 
     def start(self, every: Sequence[Told]) -> list[Remote]:
         import ray
@@ -146,6 +140,7 @@ class Actors:
             self._group, placement_group_bundle_index=index), **asked).remote() for index in range(len(every))]
         about = ray.get([actor.about.remote() for actor in actors])
         _require_alike(about)
+        _require_meeting(actors, [address for address, *_ in about], every[0].control)
         pids = ray.get([actor.start.remote(told.text()) for actor, told in zip(actors, every, strict=True)])
         self._workers = [Remote(actor, address, pid)
                          for actor, (address, *_), pid in zip(actors, about, pids, strict=True)]
@@ -166,14 +161,16 @@ class Actors:
         import ray
 
         workers, self._workers = self._workers, []
-        with _lost_ones_passed_over():
-            ray.wait(ends := [worker.actor.end.remote() for worker in workers], num_returns=len(ends), timeout=5)
+        group, self._group = self._group, None
+        if ray.is_initialized():
+            with _lost_ones_passed_over():
+                ray.wait(ends := [worker.actor.end.remote() for worker in workers], num_returns=len(ends), timeout=5)
         for worker in workers:
-            ray.kill(worker.actor)
+            worker.kill()
             worker.forget()
-        if self._group is not None:
-            ray.util.remove_placement_group(self._group)
-            self._group = None
+        if group is not None and ray.is_initialized():
+            with _lost_ones_passed_over():
+                ray.util.remove_placement_group(group)
         if self._ours:
             ray.shutdown()
             self._ours = False
@@ -245,8 +242,10 @@ class Actors:
 
     def collect(self) -> None:
         """What workers have left in folders of their own comes into the run's directory, as far as they live."""
+        import ray
+
         away, self._away = self._away, {}
-        for index, (name, home) in away.items():
+        for index, (name, home) in away.items() if ray.is_initialized() else ():
             with _lost_ones_passed_over():
                 shipping.unpacked(_answer(self._workers[index], "left", name), home)
 
@@ -258,7 +257,7 @@ class Actors:
         try:
             return ray.get([getattr(worker.actor, method).remote(*shared) for worker in self._workers],
                            timeout=_ANSWER_S)
-        except ray.exceptions.RayError as e:
+        except (ray.exceptions.RayError, ConnectionError) as e:
             raise RunError(f"a worker's actor cannot {method}: {e}") from None
 
 
@@ -272,6 +271,33 @@ def _kept(worker: Remote, files: shipping.Files) -> str:
     """The folder with these files on a worker's machine, which has them from an earlier run or is sent them."""
     key = shipping.key_of(files)
     return _answer(worker, "kept", key) or _answer(worker, "keep", key, files)
+
+
+def _own_address() -> str:
+    """Of this process, as the machines of the cluster reach it."""
+    import ray
+
+    if not outside():
+        return ray.util.get_node_ip_address()
+    machine = next(str(node["NodeManagerAddress"]) for node in ray.nodes() if node["Alive"])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:         # nothing is sent: whence one would send
+        probe.connect((machine, 9))
+        return str(probe.getsockname()[0])
+
+
+def _require_meeting(actors: Sequence[Any], addresses: Sequence[str], control: str) -> None:
+    """Raises NoCluster where a machine and this process do not reach each other, as behind NAT or a firewall: they
+    would wait for ever."""
+    import ray
+
+    met = ray.get([actor.meet.remote(control) for actor in actors])
+    for address, (wrong, port) in zip(addresses, met, strict=True):
+        if wrong:
+            raise NoCluster(f"the machine {address} of the cluster does not reach this process at {control}: {wrong}; "
+                            "workers speak to it straight, so run this on a machine that they reach")
+        if wrong := unreached(address, port):
+            raise NoCluster(f"this process does not reach the machine {address} of the cluster: {wrong}; it speaks to "
+                            "workers straight, on ports that the system picks, so run this where it reaches them")
 
 
 def _require_alike(about: Sequence[tuple[str, str, str]]) -> None:
@@ -291,5 +317,5 @@ def _lost_ones_passed_over() -> Iterator[None]:
     """An actor that has ended answers nothing, and need not."""
     import ray
 
-    with contextlib.suppress(ray.exceptions.RayError):
+    with contextlib.suppress(ray.exceptions.RayError, ConnectionError):         # the latter is of Ray's client
         yield

@@ -6,6 +6,7 @@ import contextlib
 import os
 import platform
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,7 @@ import emul
 from emul.base.machine import chip
 from emul.learning.data import cache_directory
 from emul.workers import shipping
-from emul.workers.launcher import read
+from emul.workers.launcher import read, unreached
 from emul.workers.shipping import Files
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -30,6 +31,7 @@ class Host:
 
         self._address: str = ray.util.get_node_ip_address()         # as the cluster knows this machine
         self._home = Path(tempfile.mkdtemp(prefix="emul-"))
+        self._open: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     def about(self) -> tuple[str, str, str]:
@@ -37,8 +39,17 @@ class Host:
         versions = f"emul {emul.__version__}, Python {platform.python_version()}, torch {version('torch')}"
         return self._address, versions, chip()
 
+    def meet(self, control: str) -> tuple[str, int]:
+        """(what keeps this machine from the coordinator's socket, "" for nothing; a port of this machine that the
+        coordinator should reach until the worker starts)."""
+        host, _, port = control.removeprefix("tcp://").rpartition(":")
+        self._open = socket.create_server((self._address, 0))
+        return unreached(host, int(port)), self._open.getsockname()[1]
+
     def start(self, text: str) -> int:
         """Start the worker with what it is told; its process."""
+        if self._open is not None:
+            self._open.close()
         told = read(text)
         told.transport = told.transport.at(self._address)           # type: ignore[union-attr]
         told.watched, told.leftovers = os.getpid(), [str(self._home)]
@@ -95,6 +106,8 @@ class Host:
 
     def end(self) -> None:
         """The worker has ended: nothing of it stays."""
+        if self._open is not None:
+            self._open.close()
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
         shutil.rmtree(self._home, ignore_errors=True)

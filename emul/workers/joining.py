@@ -8,13 +8,16 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from emul.base.errors import RunError
+from emul.base.extras import MissingExtra
 
 _ANSWER_S = 20                                      # for whoever listens, on a machine that is busy
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])      # of HTTP/2: RFC 9113, 3.4
@@ -55,13 +58,15 @@ class Meant:
                 "RAY_ADDRESS=local is for one of this process alone")
 
 
-def join(asked: str | None) -> Meant | None:
-    """Connect this process, which is connected to no cluster, to the one that is meant, see `meant`; None: Ray has
-    begun one for this process. Raises NoCluster."""
+def join(asked: str | None) -> None:
+    """Connect this process, which is connected to no cluster, to the one that is meant, see `meant`; where there is
+    none, Ray begins one. Raises NoCluster, MissingExtra."""
     import ray
 
     found = meant(asked)
     if found is not None:
+        if found.client and find_spec("grpc") is None:
+            raise MissingExtra("ray://... needs Ray's client, which is not installed: pip install 'emul[ray]'")
         found.require_answer()
     try:
         ray.init("local" if found is None else found.address, log_to_driver=False, logging_level=logging.ERROR)
@@ -71,7 +76,12 @@ def join(asked: str | None) -> Meant | None:
         raise NoCluster(f"cannot join the Ray cluster at {found.address}, which {found.by} names: {e.__cause__ or e}"
                         + ("" if found.client else
                            f"; is this machine part of it? `ray start --address={found.address}`")) from None
-    return found
+
+
+def outside() -> bool:
+    """Whether this process speaks to its cluster by Ray's client, and need not be on one of its machines."""
+    client: Any = sys.modules.get("ray.util.client")        # before it is imported nobody has connected by it
+    return client is not None and client.ray.is_connected()
 
 
 def meant(asked: str | None) -> Meant | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing.util
 import os
+import socket
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -17,6 +18,8 @@ from msgspec import Struct
 from emul.workers import forks
 from emul.workers.core import Setup
 from emul.workers.transport import Ipc, Tcp, Transport
+
+_REACHED_S = 10                     # for a machine of the same cluster to take a connection
 
 
 class Told(Struct):
@@ -38,6 +41,15 @@ class Told(Struct):
 def read(text: str) -> Told:
     """What `Told.text` gave."""
     return msgspec.json.decode(text, type=Told)
+
+
+def unreached(host: str, port: int) -> str:
+    """What keeps this process from whoever listens there, on another machine perhaps; "": nothing."""
+    try:
+        socket.create_connection((host, port), timeout=_REACHED_S).close()
+    except OSError as e:
+        return e.strerror or f"nothing comes back within {_REACHED_S} s"
+    return ""
 
 
 class Started(Protocol):

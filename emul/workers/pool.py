@@ -112,7 +112,8 @@ class Workers:
         self._last_beat = [time.monotonic() + _START_TIMEOUT_S] * self.workers
         self._looked = time.monotonic()
         self._watched: list[tuple[int, Connection]] = []        # to the workers' inboxes
-        self._lost: tuple[float, str] | None = None             # since when it is known, and between whom
+        # since when it is known, between whom, and which of them are workers
+        self._lost: tuple[float, str, set[int]] | None = None
         self._ready = 0
         self._until_ready()
 
@@ -387,7 +388,7 @@ class Workers:
             if now - self._last_beat[index] > self.timeout_s:
                 self._broken = True
                 raise WorkerDied(f"worker {index} ({process.place}) sent no heartbeat for {self.timeout_s:g} s")
-        if self._lost is not None and now - self._lost[0] > _EXPLAINED_S:
+        if self._lost is not None and now - self._lost[0] > _EXPLAINED_S and self._both_live(self._lost):
             self._broken = True
             raise ConnectionLost(f"the connection between {self._lost[1]} was lost, and with it perhaps what was on "
                                  "its way; `emul resume` goes on with the run")
@@ -405,7 +406,14 @@ class Workers:
 
     def _note_loss(self, now: float, other: str, worker: int) -> None:
         if self._lost is None:
-            self._lost = now, f"{other} and worker {worker} ({self._processes[worker].place})"
+            ends = {worker} | {int(number) for number in [other.removeprefix("worker ")] if number.isdigit()}
+            self._lost = now, f"{other} and worker {worker} ({self._processes[worker].place})", ends
+
+    def _both_live(self, lost: tuple[float, str, set[int]]) -> bool:
+        """Whether the workers at a lost connection were heard of since. Else one has died, or its machine has, which a
+        launcher may know only later; at the latest its heartbeat tells."""
+        since, _, ends = lost
+        return all(self._last_beat[worker] > since + _EXPLAINED_S / 2 for worker in ends)
 
 
 def newest_accuracy(observations: dict[tuple[int, int], Observation]) -> float | None:

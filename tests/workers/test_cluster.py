@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import sys
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -11,8 +13,9 @@ import pytest
 from emul.base.errors import ScenarioError
 from emul.base.extras import MissingExtra
 from emul.workers import shipping
-from emul.workers.actors import Actors, Remote
+from emul.workers.actors import Actors, Remote, _require_meeting
 from emul.workers.cluster import Cluster, cluster
+from emul.workers.joining import NoCluster
 from emul.workers.launcher import Told
 from emul.workers.transport import Tcp
 
@@ -108,6 +111,41 @@ def test_an_actor_looks_after_the_files_of_its_worker(tmp_path: Path, monkeypatc
     assert not Path(own).exists()
     one.end()
     other.end()
+
+
+def test_a_machine_and_the_coordinator_find_out_whether_they_reach_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray", reason="Ray is not installed: install emul[ray]")
+    from emul.workers.hosting import Host
+
+    class Asked:
+        """An actor, in this process."""
+
+        def __init__(self, method: Callable[[str], tuple[str, int]]):
+            self.meet, self._method = self, method
+
+        def remote(self, control: str) -> tuple[str, int]:
+            return self._method(control)
+
+    monkeypatch.setattr("ray.util.get_node_ip_address", lambda: "127.0.0.1")
+    monkeypatch.setattr(ray, "get", lambda answers: answers)
+    with socket.create_server(("127.0.0.1", 0)) as coordinator:
+        control = f"tcp://127.0.0.1:{coordinator.getsockname()[1]}"
+        host = Host()
+        _require_meeting([Asked(host.meet)], ["127.0.0.1"], control)
+        host.end()
+        with pytest.raises(NoCluster, match=r"^this process does not reach the machine 127.0.0.1 of the cluster: Conn"):
+            _require_meeting([Asked(lambda control: ("", nobody()))], ["127.0.0.1"], control)
+    host = Host()
+    with pytest.raises(NoCluster, match="^the machine 127.0.0.1 of the cluster does not reach this process at "
+                                        f"{control}: Connection refused; workers speak to it straight, so run this"):
+        _require_meeting([Asked(host.meet)], ["127.0.0.1"], control)
+    host.end()
+
+
+def nobody() -> int:
+    """A port at which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
 
 
 def test_the_process_of_an_actor_ends_with_it_or_with_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from emul.base.extras import MissingExtra
 from emul.study.ray_engine import on_ray
 from emul.workers import joining
 from emul.workers.actors import Actors
@@ -127,3 +129,10 @@ def test_an_address_of_nobody_ends_a_sweep_and_a_pool_at_once(by: str, alone: Pa
         with pytest.raises(NoCluster) as caught:
             on_ray([], lambda event: None)
         assert str(caught.value) == said
+
+
+def test_without_rays_client_its_address_says_what_to_install(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    said = r"^ray://... needs Ray's client, which is not installed: pip install 'emul\[ray\]'$"
+    with pytest.raises(MissingExtra, match=said):
+        Actors(Cluster(2, f"ray://{nobody()}")).transport()

@@ -59,8 +59,10 @@ class Relay:
             end.close()
 
     def close(self) -> None:
-        self.cut()
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)       # else who waits at it takes one more
         self._listener.close()
+        self.cut()
 
 
 class Relayed(Local):
@@ -130,6 +132,28 @@ def test_a_coordinator_that_loses_a_worker_ends_the_run() -> None:
                         broken(pool, detours[0]))
     for relay in detours:
         relay.close()
+
+
+class Remote(Relayed):
+    """Worker 1 reaches the coordinator through relays alone, as from a machine that can be lost."""
+
+    relays: list[Relay]
+
+    def start(self, every: Sequence[Told]) -> list[Child]:
+        one = every[1]
+        self.relays = [Relay(one.control), Relay(one.beat)]
+        one.control, one.beat = (relay.address for relay in self.relays)
+        return Local.start(self, every)
+
+
+def test_a_worker_that_is_heard_of_no_more_is_the_one_that_was_lost_not_its_connection() -> None:
+    launcher = Remote(Tcp.new())
+    with Workers(2, timeout_s=6, launcher=launcher) as pool:
+        digest(pool)
+        for relay in launcher.relays:
+            relay.close()
+        with pytest.raises(WorkerDied, match=r"^worker 1 \(process \d+\) sent no heartbeat for 6 s$"):
+            digest(pool, "stop.rounds=3000", "task.model=digits_cnn")
 
 
 def test_a_connection_that_is_not_made_yet_cannot_be_lost() -> None:

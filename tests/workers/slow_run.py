@@ -1,0 +1,94 @@
+"""A run that lasts some seconds, with a plug-in that lies here, and digests of examples: for workers elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from emul import engine, schemes
+from emul.record.columns import columns
+from emul.record.journal import MemoryJournal
+from emul.record.summary import digest_model
+from emul.scenario import loads
+from emul.workers.actors import Actors
+from emul.workers.cluster import Cluster
+from emul.workers.pool import Workers
+from emul.workers.twin import Twin
+
+SLOW = """
+emul: 1
+name: slow
+seed: 3
+topology: {generator: star_mesh, clients: 5}
+links: [{match: "*", latency: 5 ms, bandwidth: 100 Mbit/s}]
+task: {data: {set: digits}, partition: iid, model: logistic, solver: {sgd: {lr: 0.1, steps: 1, batch: 8}}}
+compute: {mode: zero}
+schemes: [{name: echo_scheme, busy: 100 ms, length: 650}]
+stop: {rounds: 20}
+workers: {timeout: 120 s}               # Ray may need more than 30 s to know that a machine is lost
+"""
+
+
+def digests(name: str, pool: Workers | Twin) -> tuple[str, str]:
+    """(of the journal, of the models) of a scheme's EXAMPLE."""
+    scenario = loads(schemes.find(name).EXAMPLE, name)
+    wiring = engine.wire(scenario, *scenario.schemes[0], pool.workers)
+    header = engine.header(wiring)
+    journal = MemoryJournal(header)
+    engine.execute(wiring, pool, journal)
+    return journal.close(), digest_model(columns(journal.rows)) if header.get("deterministic", True) else ""
+
+
+def slow(out: Path, workers: Cluster | int) -> engine.Result:
+    (result,) = engine.run(loads(SLOW, plugins=["echo_scheme"]), workers=workers, out=out, plugins=["echo_scheme"])
+    return result
+
+
+def once_begun(journal: Path, do: Any) -> threading.Thread:
+    """Do it when the journal has some rows."""
+    def wait() -> None:
+        end = time.monotonic() + 300
+        while not (journal.exists() and journal.stat().st_size > 3000) and time.monotonic() < end:
+            time.sleep(0.05)
+        do()
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread
+
+
+def starts() -> tuple[list[Any], Any]:
+    """(the workers of the first pool that it starts, a replacement of `Actors.start`)."""
+    started: list[Any] = []
+    start = Actors.start
+
+    def noting(launcher: Actors, every: Any) -> Any:
+        now = start(launcher, every)
+        started.extend(() if started else now)
+        return now
+    return started, noting
+
+
+def left_behind(out: Path, launcher: Actors | None = None) -> dict[str, bytes]:
+    """Models and arrays in the directory of a run whose workers are started so; None: in this process."""
+    scenario = loads(SLOW.replace("echo_scheme, busy: 100 ms, length: 650", "keeping_scheme").replace("20}", "3}"),
+                     plugins=["keeping_scheme"])
+    with contextlib.ExitStack() as stack:
+        workers = 0 if launcher is None else stack.enter_context(Workers(3, launcher=launcher))
+        (run,) = engine.run(scenario, workers=workers, out=out, plugins=["keeping_scheme"])
+    assert run.error is None
+    assert run.directory is not None
+    assert not list(run.directory.glob(".place-*"))
+    left = {part: list((run.directory / part).rglob("*.*")) for part in ("models", "artefacts")}
+    assert all(left.values())
+    return {str(path.relative_to(run.directory)): path.read_bytes() for paths in left.values() for path in paths}
+
+
+class Apart(Actors):
+    """As if the second and third worker's machines had none of this one's files."""
+
+    def _all(self, method: str, *given: Any) -> list[Any]:
+        answers = super()._all(method, *given)
+        return [answers[0], None, None] if method == "sizes" else answers

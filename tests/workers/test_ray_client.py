@@ -1,0 +1,136 @@
+"""Workers and sweeps on a Ray cluster from outside, by Ray's client: the same runs as here, and what ends them."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from own_ray import own_ray
+from slow_run import Apart, digests, left_behind, once_begun, slow, starts
+
+from emul import engine
+from emul.study.engines import here
+from emul.study.runs import Where
+from emul.study.sweep import sweep
+from emul.workers.actors import Actors
+from emul.workers.cluster import Cluster, cluster
+from emul.workers.pool import Workers
+from emul.workers.twin import Twin
+
+HERE = Path(__file__).resolve().parent
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@dataclass
+class Elsewhere:
+    """A cluster of two nodes in processes that are not this one's. address: of its server for Ray's client."""
+
+    address: str
+    process: subprocess.Popen[str]
+
+    def kill(self, what: str) -> None:
+        """What `ray_nodes` ends."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{what}\n")
+        self.process.stdin.flush()
+        assert self.process.stdout.readline() == "done\n"
+
+
+@contextmanager
+def clusters(host: str = "", prefix: Sequence[str] = ()) -> Iterator[Elsewhere]:
+    """One; host: the address of its machine, prefix: of the command that begins it."""
+    with socket.create_server(("", 0)) as free:
+        port = str(free.getsockname()[1])
+    with own_ray():
+        process = subprocess.Popen([*prefix, sys.executable, HERE / "ray_nodes.py", port, *([host] if host else [])],
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                   env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)})
+        assert process.stdout is not None
+        try:
+            said = next((line for line in process.stdout if line == "ready\n"), "")
+            if not said:
+                pytest.skip("Ray began no two nodes within its 30 s: this machine is too busy")
+            yield Elsewhere(f"ray://{host or '127.0.0.1'}:{port}", process)
+        finally:
+            process.communicate(timeout=120)
+
+
+@pytest.fixture(scope="module")
+def elsewhere() -> Iterator[Elsewhere]:
+    pytest.importorskip("ray", reason="Ray is not installed: install emul[ray]")
+    pytest.importorskip("grpc", reason="Ray's client is not installed: install emul[ray]")
+    with clusters() as one:
+        yield one
+
+
+def test_schemes_have_the_digests_that_they_have_here(elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", elsewhere.address)
+    with Twin() as twin, Workers(3, launcher=Actors(cluster("ray:auto", 3))) as pool:
+        for name in ("fedavg", "secagg", "fedbuff", "gossip"):
+            assert digests(name, pool) == digests(name, twin)
+
+
+def test_machines_that_share_no_files_are_sent_them_and_send_back_what_was_left(
+        elsewhere: Elsewhere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(HERE.parent))
+    assert left_behind(tmp_path / "there", Apart(Cluster(3, elsewhere.address))) == left_behind(tmp_path / "here")
+
+
+def test_a_sweep_gives_the_results_that_it_gives_here(elsewhere: Elsewhere, small: Path,
+                                                      monkeypatch: pytest.MonkeyPatch) -> None:
+    from emul.study.ray_engine import on_ray
+
+    monkeypatch.setenv("RAY_ADDRESS", elsewhere.address)
+    options = {"seeds": [0, 1], "schemes": ["fedavg"]}
+    a = sweep(small, Where(here, 0), out=Path("a"), **options)
+    b = sweep(small, Where(on_ray, 1), out=Path("b"), **options)
+    assert (len(b.runs), b.failed) == (2, [])
+    assert {cell.key: digest_of(b.path, cell.key) for cell in b.runs} == {
+        cell.key: digest_of(a.path, cell.key) for cell in a.runs}
+
+
+def digest_of(study: Path, key: str) -> str:
+    import emul
+
+    return str(emul.load_run(str(study / "cells" / key)).summary["digest"])
+
+
+@pytest.mark.parametrize(("victim", "how"), [       # the node last: it stays away
+    ("worker", "ended with exit code -9"),
+    ("clients", "(is lost: the cluster has ended, or Ray's client was cut off from it|ended with exit code 1)"),
+    ("node", "(is lost: its actor or its machine has |)ended"),
+])
+def test_a_death_ends_the_run_which_can_be_gone_on_with(victim: str, how: str, elsewhere: Elsewhere, tmp_path: Path,
+                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_CLIENT_RECONNECT_GRACE_PERIOD", "1")        # of 30 s
+    expected = slow(tmp_path / "here", 0).summary
+    assert expected is not None
+    started, noting = starts()
+    monkeypatch.setattr(Actors, "start", noting)
+
+    def kill() -> None:
+        if victim == "worker":
+            os.kill(started[1].pid, signal.SIGKILL)
+        else:
+            elsewhere.kill(victim)
+    thread = once_begun(tmp_path / "there" / "slow-echo_scheme-1" / "journal", kill)
+    there = slow(tmp_path / "there", Cluster(4, elsewhere.address))
+    thread.join(60)
+    assert there.worker_died
+    assert there.error is not None
+    assert re.match(rf"^WorkerDied: worker \d \(process \d+ on [\d.]+\) {how}", there.error)
+    assert there.directory is not None
+    (again,) = engine.resume(there.directory, workers=Cluster(2, elsewhere.address), plugins=["echo_scheme"])
+    assert again.summary is not None, again.error
+    assert again.summary["digest"] == expected["digest"]
+
