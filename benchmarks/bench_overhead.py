@@ -2,29 +2,61 @@
 
 *Pure training* is `benchmarks/direct.py`: the same local updates by the same code, the same mean and the same
 evaluation of every round, in two processes of which each trains half of the clients; it has no kernel, network, journal
-or wire format, and its models must have the accuracies of emul's. The *floor* is that of the peers
-(`benchmarks/peers/inproc_floor.py`): one process, torch's optimiser and oneDNN's convolutions; against its wall time
-emul runs with one worker. Evaluation is within all of them. Rounds after the first; CPU seconds of the process tree.
-The least round of each is the one that other load on the machine has disturbed least.
+or wire format, and its models must have the accuracies of emul's. Both live side by side and take turns, five rounds
+each (`benchmarks/turns.py`); a figure is the median of the ratios of those pairs in which the machine did nothing else
+to speak of: load takes a core now from one and now from the other, and makes each CPU second longer. The *floor* is
+that of the peers (`benchmarks/peers/inproc_floor.py`): one process, torch's optimiser and oneDNN's convolutions;
+against its wall time emul runs with one worker. Evaluation is within all of them. Rounds after the first block; CPU
+seconds of the process tree.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
-from statistics import median
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median, quantiles
 
-from benchmarks.bench_rounds import Rounds, emul, floor, parse
-from benchmarks.common import Figure, Options, main, run
+from benchmarks.bench_rounds import Rounds, command, emul, floor, parse
+from benchmarks.common import Figure, Options, Run, main
+from benchmarks.turns import Block, take_turns
 
 CLIENTS, EPOCHS, ROUNDS = 100, 5, 6
+BLOCK = 5                                   # rounds of a turn
+PAIRS = 12                                  # of turns, with two processes; half as many with one
+ENOUGH = 4                                  # calm pairs, else all count
 TARGET = 6                                  # % of wall and of CPU
 
 
-def direct(processes: int) -> Rounds:
-    return parse(run([sys.executable, "-m", "benchmarks.direct", str(CLIENTS), str(EPOCHS), str(ROUNDS),
-                      "--processes", str(processes)]))
+@dataclass
+class Pairs:
+    """What emul and pure training took in turns, and what they said at their ends."""
+
+    emul: list[Block]
+    direct: list[Block]
+    said: list[Rounds]
+
+    @property
+    def chosen(self) -> tuple[list[tuple[Block, Block]], str]:
+        """Those in which nothing else was about, or all if these are too few; and in words."""
+        both = list(zip(self.emul, self.direct, strict=True))
+        calm = [pair for pair in both if all(block.calm for block in pair)]
+        if len(calm) >= ENOUGH:
+            return calm, f"{len(calm)} calm pairs of {len(both)}"
+        return both, f"all {len(both)} pairs, of which {len(calm)} calm"
+
+    def __add__(self, other: Pairs) -> Pairs:
+        return Pairs(self.emul + other.emul, self.direct + other.direct, self.said + other.said)
+
+
+def pairs(processes: int, count: int) -> Pairs:
+    """emul with so many workers and pure training in so many processes, in turns."""
+    rounds = BLOCK * (count + 1)
+    direct = [sys.executable, "-m", "benchmarks.direct", str(CLIENTS), str(EPOCHS), str(rounds),
+              "--processes", str(processes), "--turns", str(BLOCK)]
+    (ours, theirs), said = take_turns([command(CLIENTS, EPOCHS, rounds, processes, turns=BLOCK), direct], count)
+    return Pairs(ours, theirs, [parse(Run(text, 0.0)) for text in said])
 
 
 def against_probe() -> None:
@@ -35,34 +67,54 @@ def against_probe() -> None:
 
 
 def overhead(options: Options) -> Iterable[Figure]:
-    found: dict[str, list[Rounds]] = {name: [] for name in ("emul", "direct", "emul 1", "direct 1", "floor")}
+    two, one, floors = Pairs([], [], []), Pairs([], [], []), []
     for _ in range(options.repeats):
-        found["emul"].append(emul(CLIENTS, EPOCHS, ROUNDS, 2))
-        found["direct"].append(direct(2))
-        found["emul 1"].append(emul(CLIENTS, EPOCHS, ROUNDS, 1))
-        found["direct 1"].append(direct(1))
-        found["floor"].append(floor(CLIENTS, EPOCHS, ROUNDS))
-    for name, runs in found.items():
-        if name != "floor" and any(run.accuracies != found["emul"][0].accuracies for run in runs):
-            raise RuntimeError(f"{name}: {runs[0].accuracies} are not emul's {found['emul'][0].accuracies}")
-    wall = {name: median(run.later_s for run in runs) for name, runs in found.items()}
-    cpu = {name: median(run.cpu_s for run in runs) for name, runs in found.items()}
-
-    def over(what: str, ours: float, theirs: float, names: tuple[str, str], target: float | None = None) -> Figure:
-        return Figure(what, 100 * (ours / theirs - 1), "%", at_most=target,
-                      note=f"{names[0]} {ours:.3f} s a round, {names[1]} {theirs:.3f} s")
-
+        two += pairs(2, PAIRS)
+        one += pairs(1, PAIRS // 2)
+        floors.append(floor(CLIENTS, EPOCHS, ROUNDS))
+    for found in (two, one):
+        if any(said.accuracies != found.said[0].accuracies for said in found.said):
+            raise RuntimeError("the accuracies of pure training are not emul's: "
+                               f"{[said.accuracies for said in found.said[:2]]}")
     pure = "pure training in 2 processes"
-    yield over(f"wall time over {pure}", wall["emul"], wall["direct"], ("emul, 2 workers", pure), TARGET)
-    yield over(f"CPU seconds over {pure}", cpu["emul"], cpu["direct"], ("emul, 2 workers", pure), TARGET)
-    least = {name: min(s for run in found[name] for s in run.per_round[1:]) for name in ("emul", "direct")}
-    yield over(f"least wall time of a round over that of {pure}", least["emul"], least["direct"],
-               ("emul, 2 workers", pure))
+    yield _wall(f"wall time over {pure}", two, TARGET)
+    yield _cpu(f"CPU seconds over {pure}", two, TARGET)
+    least = [min(s for said in two.said[place::2] for s in said.per_round[1:]) for place in (0, 1)]
+    yield _over(f"least wall time of a round over that of {pure}", least[0] / least[1], *least)
     pure = "pure training in 1 process"
-    yield over(f"wall time over {pure}", wall["emul 1"], wall["direct 1"], ("emul, 1 worker", pure))
-    yield over(f"CPU seconds over {pure}", cpu["emul 1"], cpu["direct 1"], ("emul, 1 worker", pure))
-    yield over("wall time over the floor", wall["emul 1"], wall["floor"], ("emul, 1 worker", "floor"), TARGET)
-    yield over("CPU seconds over the floor", cpu["emul"], cpu["floor"], ("emul, 2 workers", "floor"), TARGET)
+    yield _wall(f"wall time over {pure}", one)
+    yield _cpu(f"CPU seconds over {pure}", one)
+    ours = median(block.wall_s for block in one.emul) / BLOCK
+    theirs = median(run.later_s for run in floors)
+    yield _over("wall time over the floor", ours / theirs, ours, theirs, TARGET, "floor")
+    ours = median(block.cpu_s for block in two.emul) / BLOCK
+    theirs = median(run.cpu_s for run in floors)
+    yield _over("CPU seconds over the floor", ours / theirs, ours, theirs, TARGET, "floor")
+
+
+def _wall(what: str, found: Pairs, target: float | None = None) -> Figure:
+    return _in_turns(what, found, [(ours.wall_s, theirs.wall_s) for ours, theirs in found.chosen[0]], target)
+
+
+def _cpu(what: str, found: Pairs, target: float | None = None) -> Figure:
+    return _in_turns(what, found, [(ours.cpu_s, theirs.cpu_s) for ours, theirs in found.chosen[0]], target)
+
+
+def _in_turns(what: str, found: Pairs, seconds: Sequence[tuple[float, float]], target: float | None) -> Figure:
+    ratios = [ours / theirs for ours, theirs in seconds]
+    ours, theirs = (median(pair[place] for pair in seconds) / BLOCK for place in (0, 1))
+    return _over(what, median(ratios), ours, theirs, target, more=f"; {found.chosen[1]}, {_quartiles(ratios)}")
+
+
+def _quartiles(ratios: Sequence[float]) -> str:
+    low, _, high = quantiles(ratios, n=4)
+    return f"half of them {100 * (low - 1):.1f} to {100 * (high - 1):.1f} %"
+
+
+def _over(what: str, ratio: float, ours: float, theirs: float, target: float | None = None,
+          name: str = "pure training", more: str = "") -> Figure:
+    return Figure(what, 100 * (ratio - 1), "%", at_most=target,
+                  note=f"emul {ours:.3f} s a round, {name} {theirs:.3f} s{more}")
 
 
 if __name__ == "__main__":

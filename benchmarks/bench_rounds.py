@@ -17,8 +17,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import TYPE_CHECKING
 
 from benchmarks.common import ROOT, Figure, Options, Run, cpu_seconds, main, python, run
+from benchmarks.turns import Turn
+
+if TYPE_CHECKING:
+    from emul.kernel.state import Kernel
 
 SCENARIO = Path(__file__).with_name("digits.yaml")
 PEERS = ROOT / "benchmarks" / "peers"
@@ -50,8 +55,8 @@ class Rounds:
         return self.run.wall_s - sum(self.per_round[1:])
 
 
-def probe(clients: int, epochs: int, rounds: int, workers: int, sets: Sequence[str] = ()) -> None:
-    """Run the workload once and print a line as the peers' scripts do."""
+def probe(clients: int, epochs: int, rounds: int, workers: int, sets: Sequence[str] = (), turns: int = 0) -> None:
+    """Run the workload once and print a line as the peers' scripts do. turns: rounds of a block, see `Turn`."""
     from emul.cli import options  # as `emul run` begins
     if hasattr(options, "expect_workers"):                                  # `benchmarks.against` has others, too
         options.expect_workers(None, workers)
@@ -64,11 +69,15 @@ def probe(clients: int, epochs: int, rounds: int, workers: int, sets: Sequence[s
     wired = wire(scenario, *scenario.schemes[0], workers=max(1, workers))
     marks: list[float] = []
     used: list[float] = []
+    turn = Turn(turns)
 
-    def mark(_: object) -> None:
+    def mark(kernel: Kernel) -> None:
         if not marks:                       # before the clock is read: looking takes a while
             used.append(cpu_seconds(os.getpid()))
         marks.append(time.monotonic())
+        if turn.is_over(len(marks)):        # no evaluation is done while others have their turn
+            kernel.port.observation(wired.plan.deciders[0], len(marks))
+        turn.ended(len(marks))
 
     with tempfile.TemporaryDirectory() as folder, pool_of(workers) as pool:
         journal = Journal(Path(folder, "journal"), header(wired))
@@ -86,8 +95,13 @@ def probe(clients: int, epochs: int, rounds: int, workers: int, sets: Sequence[s
 
 
 def emul(clients: int, epochs: int, rounds: int, workers: int = 2, *sets: str) -> Rounds:
-    call = f"probe({clients}, {epochs}, {rounds}, {workers}, {sets!r})"
-    return parse(run(python(f"from benchmarks.bench_rounds import probe; {call}")))
+    return parse(run(command(clients, epochs, rounds, workers, *sets)))
+
+
+def command(clients: int, epochs: int, rounds: int, workers: int, *sets: str, turns: int = 0) -> list[str]:
+    """The command that runs `probe`."""
+    call = f"probe({clients}, {epochs}, {rounds}, {workers}, {sets!r}, {turns})"
+    return python(f"from benchmarks.bench_rounds import probe; {call}")
 
 
 def against_probe(clients: int = 100, rounds: int = 21) -> None:

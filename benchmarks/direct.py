@@ -19,6 +19,7 @@ import numpy as np
 
 from benchmarks.bench_rounds import SCENARIO
 from benchmarks.common import cpu_seconds
+from benchmarks.turns import Turn
 from emul.roles import weighted_mean
 from emul.scenario import Scenario, load
 from emul.schemes.fedavg import Update
@@ -59,6 +60,7 @@ def main() -> None:
     for name in ("clients", "epochs", "rounds"):
         parser.add_argument(name, type=int)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--turns", type=int, default=0, help="rounds of a block, see `benchmarks.turns`")
     chosen = parser.parse_args()
     clients, rounds, processes = chosen.clients, chosen.rounds, chosen.processes
     scenario = load(SCENARIO, sets=[f"topology.clients={clients}", f"task.solver.sgd.epochs={chosen.epochs}"])
@@ -73,7 +75,7 @@ def main() -> None:
         others[-1].start()
     trainer = Trainer(scenario, clients, range(0, clients, processes))
     model = trainer.task.initial_parameters()
-    marks, accuracies, used = [time.monotonic()], [], 0.0
+    marks, accuracies, used, turn = [time.monotonic()], [], 0.0, Turn(chosen.turns)
     for number in range(1, rounds + 1):
         for pipe in pipes:
             pipe.send(model)
@@ -88,6 +90,7 @@ def main() -> None:
         if number == 1:
             used -= cpu_seconds(os.getpid())
         marks.append(time.monotonic())
+        turn.ended(number)
     used += cpu_seconds(os.getpid())
     for pipe, process in zip(pipes, others, strict=True):
         pipe.send(None)

@@ -292,7 +292,7 @@ def _apply_next(kernel: Kernel) -> None:
     node, time = kernel.open.popleft()
     if node.group is not None:
         _fuse_open(kernel, node)
-    reply = kernel.port.reply(node.id, node.worker)
+    reply = kernel.ahead.pop(node.id, None) or kernel.port.reply(node.id, node.worker)
     if time > kernel.limit:                     # the run ended before this
         node.open_index = 0
         return
@@ -309,6 +309,8 @@ def _apply_next(kernel: Kernel) -> None:
         node.uncharged_most = spent
     for action in reply.actions:
         _ACT[type(action)](kernel, node, action)
+    if reply.then is not None:
+        kernel.ahead[node.id] = reply.then
     if reply.error:
         raise RoleFailed(f"{node.name} ({node.role}) failed at {time / 1e9:.9g} s in round {node.round}:\n"
                          f"{reply.error}")

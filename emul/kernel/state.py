@@ -15,7 +15,7 @@ from emul.base.errors import ZeroTimeLoop
 from emul.kernel.calendar import FAR, NETWORK, Calendar
 from emul.kernel.parts import Crash, KNode, Pipe, Plan, Port, Recorder
 from emul.network import Network
-from emul.roles.events import Computed, Fuse, NextRound, RoleEvent
+from emul.roles.events import Computed, Fuse, NextRound, Reply, RoleEvent
 
 HELD = 512                          # rows, before the journal gets what is settled of them: more leave the caches
 _ACTIVATIONS_AT_ONE_INSTANT = 10_000        # of one node
@@ -60,6 +60,9 @@ class Kernel:
         self.horizon: deque[tuple[int, int]] = deque()              # (index, bound), bounds ascending: the least first
         # if only crashes can happen, what a link says of a message is final: its frames can travel while it does
         self.early = not (plan.streams or plan.dropouts) and all(isinstance(f, Crash) for f in plan.faults)
+        # nothing but itself ends a role: what it does with what lies there can be known before its wait has ended
+        self.steady = not (plan.streams or plan.faults or plan.batteries)
+        self.ahead: dict[int, Reply] = {}           # node -> answer to the end of its wait, known already
         self.flows: Pipe | None = None              # of the network's Fluid, once it is used
         self.pulled = 0                             # faults taken from streams since a round was entered
         self.followers: dict[int, set[int]] = {}    # leader -> nodes that follow it, or once did
@@ -98,7 +101,8 @@ class Kernel:
         while horizon and horizon[-1][1] >= bound:
             horizon.pop()
         horizon.append((self.opened, bound))
-        self.port.post(node.worker, event)
+        if node.id not in self.ahead:
+            self.port.post(node.worker, event)
 
     def fuse(self, node: KNode) -> None:
         """Have the computation of `node` done, with those that are due soonest of the others that have begun."""

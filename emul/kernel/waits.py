@@ -9,7 +9,7 @@ from emul.kernel.calendar import DEADLINE, FATE, LOOK, TIMER
 from emul.kernel.fates import departure_known_at, is_coming, round_is_over, settle, still_there, take_from_inbox
 from emul.kernel.parts import KNode, Patience
 from emul.kernel.state import Kernel
-from emul.roles.events import Abstain, Ready, Ref, Reject, Wait, WaitEnd
+from emul.roles.events import Abstain, Drop, Lying, Ready, Ref, Reject, Wait, WaitEnd
 
 _NOBODY: frozenset[int] = frozenset()
 
@@ -82,9 +82,26 @@ def resume(kernel: Kernel, time: int, node: KNode, outcome: WaitEnd) -> None:
         if payload is None:
             refs.append(Ref(copy.source, copy.seq, True, copy.frames))
         else:
-            refs.append(Ref(payload.source, payload.first, payload.settle(node.worker)))
+            last = payload.settle(node.worker)
+            refs.append(Ref(payload.source, payload.first, last))
+            if last and node.id in kernel.ahead:        # it has been read, and nobody knew that it was the last time
+                kernel.port.post(node.worker, Drop(payload.source, payload.first))
     kernel.log((rows.RESUME, time, node.id, int(outcome), len(refs)))
     kernel.open_activation(node, Ready(node.id, time, refs, outcome))
+
+
+def lying(kernel: Kernel, node: KNode) -> Lying | None:
+    """What the node, which enters its round, finds in its inbox, if that is one message of this round and nothing but
+    the node itself can keep it from taking it."""
+    if len(node.inbox) != 1 or not kernel.steady:
+        return None
+    copy, = node.inbox
+    if copy.round and copy.round != node.round:
+        return None
+    payload = copy.payload
+    if payload is None:
+        return Lying(copy.kind, Ref(copy.source, copy.seq, True, copy.frames))
+    return Lying(copy.kind, Ref(payload.source, payload.first, False))     # who reads it last is known at the end only
 
 
 def reject(kernel: Kernel, node: KNode, action: Reject) -> None:

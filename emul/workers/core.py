@@ -42,6 +42,8 @@ from emul.roles.events import (
     Send,
     SendEach,
     Start,
+    Wait,
+    WaitEnd,
 )
 from emul.roles.node import Node, Offered
 from emul.roles.trampoline import Role, RoleFunction
@@ -433,21 +435,28 @@ class Core:
         return reply
 
     def _step(self, event: RoleEvent) -> None:
+        reply = self._answer(event)
+        if type(event) is Entered and event.lying is not None and not reply.error:
+            wait, *more = reply.actions
+            if not more and type(wait) is Wait and event.lying.answers(wait):
+                reply.then = self._answer(Ready(event.node, event.now, [event.lying.ref], WaitEnd.COMPLETE))
+        self.replies.append(reply)
+
+    def _answer(self, event: RoleEvent) -> Reply:
+        """What the role of a node does at an event, with what that asks of this worker begun."""
         if self._delays:
             self._pause()
         before = None
         if self._resting[event.node] is not None:
             error = self._wake(event)
             if error:
-                self.replies.append(Reply(event.node, [], 0, error))
-                return
+                return Reply(event.node, [], 0, error)
         role = self._running[event.node]
         if type(event) is Entered and event.round and event.node in self._setup.behaviours \
                 and self._function(event.node, event.round) is not role.function:
             before = self._change_role(event)
             if before.error:
-                self.replies.append(before)
-                return
+                return before
             role = self._running[event.node]
         reply = role.step(event)
         if before is not None:
@@ -461,7 +470,7 @@ class Core:
                 self._begin(role, last, event.now)
             elif type(last) is NextRound:
                 self._rest(event, last, len(reply.actions) == 1)
-        self.replies.append(reply)
+        return reply
 
     def _begin(self, role: Role, action: Compute, now: int) -> None:
         node, job = role.node, role.desk.job

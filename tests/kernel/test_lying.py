@@ -1,0 +1,168 @@
+"""A node that enters its round and waits for nothing but the message that has brought it there goes on at once: one
+event and one answer in place of two, and the run is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from emul.base import rows as R
+from emul.base.errors import ProtocolViolation
+from emul.kernel import rounds
+from emul.roles import Message, Node
+from emul.roles.events import Drop, Entered, Event, Lying, Ready, Ref, Wait
+from emul.scenario import Crash, Stop
+from emul.testing import MS, Ran, Shuffled, run_world
+
+
+@dataclass(frozen=True)
+class Task(Message):
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Done(Message):
+    number: int
+
+
+@dataclass(frozen=True)
+class Hint(Message):
+    number: int
+
+
+MESSAGES = (Task, Done, Hint)
+ROUNDS, CLIENTS = 3, 4
+
+
+async def server(node: Node, p: Any) -> None:
+    async for round_ in node.rounds():
+        with round_:
+            node.broadcast(node.clients, Task(bytes(2000)))
+            await node.gather(Done, node.clients)
+
+
+async def client(node: Node, p: Any) -> None:
+    async for round_ in node.rounds(of=node.server):
+        with round_:
+            body = (await node.recv(Task, node.server)).body
+            node.send(node.server, Done(await node.compute("count", len, body)))
+
+
+class Posted(Shuffled):
+    """Keeps what the kernel posts."""
+
+    def __init__(self, workers: int) -> None:
+        super().__init__(workers, 1)
+        self.posted: list[Event] = []
+
+    def post(self, worker: int, event: Event) -> None:
+        self.posted.append(event)
+        super().post(worker, event)
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        return [event for event in self.posted if type(event) is kind]
+
+
+def ran(workers: int, client: Any = client, server: Any = server, faults: Sequence[Any] = ()) -> tuple[Ran, Posted]:
+    pool = Posted(workers)
+    world = run_world({"server": server, "client": client}, clients=CLIENTS, pool=pool, stop=Stop(rounds=ROUNDS),
+                      faults=faults)
+    assert world.invariants.violations == []
+    return world, pool
+
+
+def readies_of_clients(pool: Posted) -> int:
+    return sum(event.node != 0 for event in pool.of(Ready))
+
+
+def told_one_by_one(monkeypatch: pytest.MonkeyPatch, **how: Any) -> tuple[Ran, Posted]:
+    """The same run, where nobody is told what lies in its inbox."""
+    with monkeypatch.context() as patch:
+        patch.setattr(rounds, "lying", lambda kernel, node: None)
+        return ran(2, **how)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_one_event_tells_of_the_round_and_of_its_message_and_nothing_else_changes(
+        workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, slow = told_one_by_one(monkeypatch)
+    world, pool = ran(workers)
+    assert world.digest == before.digest
+    assert world.kernel.activations == before.kernel.activations
+    assert readies_of_clients(slow) == ROUNDS * CLIENTS
+    assert readies_of_clients(pool) == 0
+
+
+def test_frames_that_nobody_knew_to_be_read_for_the_last_time_are_dropped() -> None:
+    _, pool = ran(2)
+    assert len(pool.of(Drop)) == ROUNDS * 2             # one payload a round, in two workers
+    assert not any(core._store for core in pool._cores)
+    assert not any(pool._outboxes)
+
+
+def test_what_is_refused_is_waited_for_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(task: Task) -> None:
+        raise ProtocolViolation("no")
+
+    async def refusing(node: Node, p: Any) -> None:
+        async for round_ in node.rounds(of=node.server):
+            with round_:
+                await node.recv(Task, node.server, accept=refuse)
+
+    before, _ = told_one_by_one(monkeypatch, client=refusing)
+    world, _ = ran(2, client=refusing)
+    assert world.digest == before.digest
+    assert len([row for row in world.rows if row[0] == R.REJECT]) == ROUNDS * CLIENTS
+
+
+async def waiting_for_another(node: Node, p: Any) -> None:
+    async for round_ in node.rounds(of=node.server):
+        with round_:
+            await node.gather(Done, [1], timeout_s=0.001)       # nobody sends it
+            node.send(node.server, Done(1))
+
+
+async def sending_first(node: Node, p: Any) -> None:
+    async for round_ in node.rounds(of=node.server):
+        with round_:
+            node.send(node.server, Hint(int(round_)))
+            await node.recv(Task, node.server)
+            node.send(node.server, Done(1))
+
+
+async def waiting_twice(node: Node, p: Any) -> None:
+    async for round_ in node.rounds(of=node.server):
+        with round_:
+            await node.recv(Task, node.server)
+            node.send(node.server, Done(int(round_)))
+            await node.sleep(0.001)
+
+
+@pytest.mark.parametrize("client", [waiting_for_another, sending_first, waiting_twice])
+def test_whatever_a_role_does_first_the_run_is_the_same(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, _ = told_one_by_one(monkeypatch, client=client)
+    world, pool = ran(2, client=client)
+    assert world.digest == before.digest
+    assert any(event.lying for event in pool.of(Entered))
+
+
+def test_nobody_goes_on_at_once_where_a_fault_could_come_between() -> None:
+    _, pool = ran(2, faults=[Crash(at_ns=10 * MS, node="client2", for_ns=25 * MS)])
+    assert not any(event.lying for event in pool.of(Entered))
+    assert readies_of_clients(pool) > 0
+
+
+@pytest.mark.parametrize(("wait", "found"), [
+    (Wait(["Task"], [3], 1, -1, ""), True),
+    (Wait([], [3], 1, -1, ""), True),
+    (Wait(["Hint", "Task"], None, 1, 5, ""), True),
+    (Wait(["Hint"], [3], 1, -1, ""), False),
+    (Wait(["Task"], [2], 1, -1, ""), False),
+    (Wait(["Task"], [2, 3], 2, -1, ""), False),
+    (Wait([], [], 0, 5, ""), False),                    # a sleep takes nothing
+])
+def test_a_wait_is_answered_by_the_only_message_if_that_is_all_it_asks_for(wait: Wait, found: bool) -> None:
+    assert Lying("Task", Ref(3, 0, False)).answers(wait) is found
