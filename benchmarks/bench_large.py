@@ -19,7 +19,7 @@ from statistics import median
 
 import numpy as np
 
-from benchmarks.common import Figure, Options, Sampler, cpu_seconds, main, pss_bytes, python, run
+from benchmarks.common import Figure, Options, Pss, Sampler, cpu_seconds, main, python, run
 
 SCENARIO = Path(__file__).with_name("digits.yaml")
 REGISTERED = (100, 1_000, 10_000, 100_000, 1_000_000)
@@ -55,6 +55,9 @@ def workload(registered: int, rounds: int = ROUNDS) -> list[str]:
 def probe(sets: Sequence[str], workers: int, rounds: int = ROUNDS) -> None:
     """Run `digits.yaml` with these edits once. Print when each round ended (time.monotonic) and, of the process tree,
     CPU seconds at the ends of the first and the last, and the peak of the PSS."""
+    from emul.workers import forks
+
+    forks.begin_ahead()                 # as the command does: torch is imported for the workers beside what follows
     from emul.engine import run
     from emul.scenario import load
 
@@ -66,7 +69,7 @@ def probe(sets: Sequence[str], workers: int, rounds: int = ROUNDS) -> None:
         if len(marks) in (1, rounds):
             cpu.append(cpu_seconds(os.getpid()))
 
-    with Sampler(pss_bytes, os.getpid()) as sampler, tempfile.TemporaryDirectory() as folder:
+    with Sampler(Pss(), os.getpid()) as sampler, tempfile.TemporaryDirectory() as folder:
         result, = run(load(SCENARIO, sets=sets), workers=workers, out=Path(folder), watch=mark)
     if result.error or result.violations:
         raise RuntimeError(result.error or "; ".join(result.violations))

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks import common, document, suite, thresholds
-from benchmarks.common import Figure, Options, Table
+from benchmarks.common import Figure, Options, Table, pss_bytes
 from benchmarks.thresholds import Threshold, ThresholdError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -200,3 +204,34 @@ def test_an_import_that_fails_is_the_failure_of_that_benchmark() -> None:
     common.measure(found, suite.find("none_such"))
     assert found.error is not None
     assert found.error.startswith("ModuleNotFoundError")
+
+
+# --- memory of a process tree -----------------------------------------------------------------------------------------
+
+def test_memory_between_two_readings_is_what_the_resident_sets_have_grown_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    readings: list[float] = []
+
+    def read(pid: int) -> float:
+        readings.append(pss_bytes(pid))
+        return readings[-1]
+
+    monkeypatch.setattr(common, "pss_bytes", read)
+    monkeypatch.setattr(common, "_PAUSE", 1e9)
+    measure = common.Pss()
+    before = measure(os.getpid())
+    assert readings == [before]
+    filled = np.ones(64 << 20, np.uint8)
+    after = measure(os.getpid())
+    assert len(readings) == 1
+    assert after - before == pytest.approx(filled.nbytes, rel=0.1)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        measure(os.getpid())
+        assert len(readings) == 2                   # a process has come
+        child.communicate(b"\n", timeout=30)
+    measure(os.getpid())
+    assert len(readings) == 3                       # and gone
+    monkeypatch.setattr(common, "_PAUSE", -1.0)
+    measure = common.Pss()
+    for count in (4, 5):
+        measure(os.getpid())
+        assert len(readings) == count
