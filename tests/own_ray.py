@@ -1,13 +1,22 @@
-"""A place for the Ray clusters of a test alone, which nobody else on the machine finds, and which finds nobody."""
+"""Ray clusters of a test alone, which nobody else on the machine finds, and which find nobody."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import socket
+import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from unittest import mock
+
+import pytest
+
+NODES = Path(__file__).resolve().parent / "workers" / "ray_nodes.py"
 
 
 @contextmanager
@@ -23,3 +32,40 @@ def own_ray() -> Iterator[None]:
             yield
     finally:
         shutil.rmtree(place, ignore_errors=True)
+
+
+@dataclass
+class Elsewhere:
+    """A cluster of two nodes in processes that are not this one's. address: of its server for Ray's client."""
+
+    address: str
+    process: subprocess.Popen[str]
+
+    def kill(self, what: str) -> None:
+        """What `ray_nodes` ends."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{what}\n")
+        self.process.stdin.flush()
+        assert self.process.stdout.readline() == "done\n"
+
+
+@contextmanager
+def elsewhere_begun(host: str = "", prefix: Sequence[str] = ()) -> Iterator[Elsewhere]:
+    """One; host: the address of its machine, prefix: of the command that begins it. Skips without Ray's client."""
+    pytest.importorskip("ray", reason="Ray is not installed: install emul[ray]")
+    pytest.importorskip("grpc", reason="Ray's client is not installed: install emul[ray]")
+    with socket.create_server(("", 0)) as free:
+        port = str(free.getsockname()[1])
+    with own_ray():
+        process = subprocess.Popen([*prefix, sys.executable, NODES, port, *([host] if host else [])],
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                   env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)})
+        assert process.stdout is not None
+        try:
+            said = next((line for line in process.stdout if line == "ready\n"), "")
+            if not said:
+                pytest.skip("Ray began no two nodes within its 30 s: this machine is too busy")
+            yield Elsewhere(f"ray://{host or '127.0.0.1'}:{port}", process)
+        finally:
+            process.communicate(timeout=120)

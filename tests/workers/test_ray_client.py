@@ -5,16 +5,11 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from own_ray import own_ray
+from own_ray import Elsewhere, elsewhere_begun
 from slow_run import Apart, digests, left_behind, once_begun, slow, starts
 
 from emul import engine
@@ -30,46 +25,9 @@ HERE = Path(__file__).resolve().parent
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-@dataclass
-class Elsewhere:
-    """A cluster of two nodes in processes that are not this one's. address: of its server for Ray's client."""
-
-    address: str
-    process: subprocess.Popen[str]
-
-    def kill(self, what: str) -> None:
-        """What `ray_nodes` ends."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(f"{what}\n")
-        self.process.stdin.flush()
-        assert self.process.stdout.readline() == "done\n"
-
-
-@contextmanager
-def clusters(host: str = "", prefix: Sequence[str] = ()) -> Iterator[Elsewhere]:
-    """One; host: the address of its machine, prefix: of the command that begins it."""
-    with socket.create_server(("", 0)) as free:
-        port = str(free.getsockname()[1])
-    with own_ray():
-        process = subprocess.Popen([*prefix, sys.executable, HERE / "ray_nodes.py", port, *([host] if host else [])],
-                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                   env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)})
-        assert process.stdout is not None
-        try:
-            said = next((line for line in process.stdout if line == "ready\n"), "")
-            if not said:
-                pytest.skip("Ray began no two nodes within its 30 s: this machine is too busy")
-            yield Elsewhere(f"ray://{host or '127.0.0.1'}:{port}", process)
-        finally:
-            process.communicate(timeout=120)
-
-
 @pytest.fixture(scope="module")
 def elsewhere() -> Iterator[Elsewhere]:
-    pytest.importorskip("ray", reason="Ray is not installed: install emul[ray]")
-    pytest.importorskip("grpc", reason="Ray's client is not installed: install emul[ray]")
-    with clusters() as one:
+    with elsewhere_begun() as one:
         yield one
 
 
