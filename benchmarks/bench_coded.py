@@ -19,6 +19,7 @@ from statistics import median
 import numpy as np
 
 from benchmarks.common import ROOT, Figure, Options, cpu_seconds, main, python, run
+from emul.kernel import Kernel
 from emul.primitives.codes.packed import Code, PackedCode
 from emul.primitives.crypto.keys import key_pair
 from emul.primitives.quantise import SumOfUpdates
@@ -60,9 +61,14 @@ def probe(scheme: str) -> None:
     scenario = loads(text, "secagg", plugins=["wide"])
     wired = wire(scenario, *scenario.schemes[0], workers=2, plugins=["wide"])
     used: list[float] = []
+
+    def mark(kernel: Kernel) -> None:
+        if kernel.round_ended:              # it is told of long rounds in between, too
+            used.append(cpu_seconds(os.getpid()))
+
     with tempfile.TemporaryDirectory() as folder, pool_of(2) as pool:
         journal = Journal(Path(folder, "journal"), header(wired))
-        execute(wired, pool, journal, lambda _: used.append(cpu_seconds(os.getpid())))
+        execute(wired, pool, journal, mark)
         journal.close()
         used.append(cpu_seconds(os.getpid()))
     print(f"cpu={(used[-1] - used[0]) / (ROUNDS - 1):.4f}")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
 
@@ -25,7 +25,7 @@ from benchmarks.turns import Block, take_turns
 CLIENTS, EPOCHS, ROUNDS = 100, 5, 6
 BLOCK = 5                                   # rounds of a turn
 PAIRS = 12                                  # of turns, with two processes; half as many with one
-ENOUGH = 4                                  # calm pairs, else all count
+ENOUGH = 4                                  # calm pairs
 TARGET = 6                                  # % of wall and of CPU
 
 
@@ -38,13 +38,13 @@ class Pairs:
     said: list[Rounds]
 
     @property
-    def chosen(self) -> tuple[list[tuple[Block, Block]], str]:
-        """Those in which nothing else was about, or all if these are too few; and in words."""
-        both = list(zip(self.emul, self.direct, strict=True))
-        calm = [pair for pair in both if all(block.calm for block in pair)]
-        if len(calm) >= ENOUGH:
-            return calm, f"{len(calm)} calm pairs of {len(both)}"
-        return both, f"all {len(both)} pairs, of which {len(calm)} calm"
+    def all(self) -> list[tuple[Block, Block]]:
+        return list(zip(self.emul, self.direct, strict=True))
+
+    @property
+    def calm(self) -> list[tuple[Block, Block]]:
+        """Those in which nothing else was about."""
+        return [pair for pair in self.all if all(block.calm for block in pair)]
 
     def __add__(self, other: Pairs) -> Pairs:
         return Pairs(self.emul + other.emul, self.direct + other.direct, self.said + other.said)
@@ -93,17 +93,23 @@ def overhead(options: Options) -> Iterable[Figure]:
 
 
 def _wall(what: str, found: Pairs, target: float | None = None) -> Figure:
-    return _in_turns(what, found, [(ours.wall_s, theirs.wall_s) for ours, theirs in found.chosen[0]], target)
+    return _in_turns(what, found, lambda block: block.wall_s, target)
 
 
 def _cpu(what: str, found: Pairs, target: float | None = None) -> Figure:
-    return _in_turns(what, found, [(ours.cpu_s, theirs.cpu_s) for ours, theirs in found.chosen[0]], target)
+    return _in_turns(what, found, lambda block: block.cpu_s, target)
 
 
-def _in_turns(what: str, found: Pairs, seconds: Sequence[tuple[float, float]], target: float | None) -> Figure:
-    ratios = [ours / theirs for ours, theirs in seconds]
-    ours, theirs = (median(pair[place] for pair in seconds) / BLOCK for place in (0, 1))
-    return _over(what, median(ratios), ours, theirs, target, more=f"; {found.chosen[1]}, {_quartiles(ratios)}")
+def _in_turns(what: str, found: Pairs, seconds: Callable[[Block], float], target: float | None) -> Figure:
+    """By calm pairs. Are these too few all count, and nothing is said of the target."""
+    calm = found.calm
+    if len(calm) >= ENOUGH:
+        chosen, said = calm, f"{len(calm)} calm pairs of {len(found.all)}"
+    else:
+        chosen, said, target = found.all, f"not calm ({len(calm)} of {len(found.all)} pairs were): no verdict", None
+    ratios = [seconds(ours) / seconds(theirs) for ours, theirs in chosen]
+    ours, theirs = (median(seconds(pair[place]) for pair in chosen) / BLOCK for place in (0, 1))
+    return _over(what, median(ratios), ours, theirs, target, more=f"; {said}; {_quartiles(ratios)}")
 
 
 def _quartiles(ratios: Sequence[float]) -> str:

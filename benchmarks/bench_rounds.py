@@ -72,6 +72,8 @@ def probe(clients: int, epochs: int, rounds: int, workers: int, sets: Sequence[s
     turn = Turn(turns)
 
     def mark(kernel: Kernel) -> None:
+        if not kernel.round_ended:          # it is told of long rounds in between, too
+            return
         if not marks:                       # before the clock is read: looking takes a while
             used.append(cpu_seconds(os.getpid()))
         marks.append(time.monotonic())

@@ -14,9 +14,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import common, document, suite, thresholds
+from benchmarks import bench_overhead, bench_rounds, common, document, suite, thresholds
 from benchmarks.common import Figure, Options, Table, pss_bytes
 from benchmarks.thresholds import Threshold, ThresholdError
+from benchmarks.turns import Block, take_turns
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = """# Title
@@ -235,3 +236,41 @@ def test_memory_between_two_readings_is_what_the_resident_sets_have_grown_by(mon
     for count in (4, 5):
         measure(os.getpid())
         assert len(readings) == count
+
+
+# --- turns ------------------------------------------------------------------------------------------------------------
+
+def contender(rounds: int) -> list[str]:
+    """The command of one that does nothing in blocks of two rounds."""
+    return common.python("from benchmarks.turns import Turn\nturn = Turn(2)\n"
+                         f"for number in range(1, {rounds + 1}): turn.ended(number)\nprint('at the end')")
+
+
+def test_contenders_take_turns_block_by_block_until_both_have_ended() -> None:
+    found, said = take_turns([contender(6), contender(6)], 2)
+    assert [len(blocks) for blocks in found] == [2, 2]
+    assert all(block.wall_s > 0 for blocks in found for block in blocks)
+    assert [text.splitlines()[-1] for text in said] == ["at the end"] * 2
+
+
+def test_a_contender_that_ends_before_its_last_block_is_an_error() -> None:
+    with pytest.raises(RuntimeError, match="ended with 0: "):
+        take_turns([contender(2)], 2)
+
+
+@pytest.mark.parametrize(("calm", "percent", "target"), [(4, 10.0, "<= 6.00"), (3, 50.0, "")])
+def test_pairs_count_in_which_nothing_else_was_about_and_without_them_there_is_no_verdict(
+        calm: int, percent: float, target: str) -> None:
+    quiet, loud = Block(1.0, 2.0, 0.0), Block(1.0, 2.0, 0.5)
+    theirs = [quiet] * calm + [loud] * 9
+    found = bench_overhead.Pairs([Block(1.1, 2.0, 0.0)] * calm + [Block(1.5, 2.0, 0.0)] * 9, theirs, [])
+    figure = bench_overhead._wall("wall", found, 6)
+    assert figure.value == pytest.approx(percent)
+    assert figure.target == target
+
+
+def test_a_round_is_one_that_has_ended_however_often_the_kernel_tells_of_progress(
+        capsys: pytest.CaptureFixture[str]) -> None:
+    bench_rounds.probe(100, 0, 2, 0)
+    done = bench_rounds.parse(common.Run(capsys.readouterr().out, 0.0))
+    assert len(done.per_round) == len(done.accuracies) == 2
