@@ -336,7 +336,9 @@ def fixed(parts: Sequence[np.ndarray]) -> np.ndarray:
 
 def _lasting(arrays: Sequence[np.ndarray]) -> Sequence[Buffer]:
     """The bytes of each, aligned, which nobody can change any more: copies, but for what is so already."""
-    if len(arrays) == 1:                        # most messages
+    if not arrays:                              # small ones
+        return []
+    if len(arrays) == 1:                        # most others
         view = _settled(arrays[0])
         return _arena(arrays) if view is None else [view]
     found = [_settled(array) for array in arrays]

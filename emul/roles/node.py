@@ -573,6 +573,8 @@ class Node:
         Raises TimedOut. Never uses fates: a real node cannot know them. accept: as for `gather`; after a message that
         it refuses the next one is taken.
         """
+        if accept is None and timeout_s is None:        # as a rule
+            return self._wait(kinds, None, 1, None, self._one)
         received = self._received if accept is None else Guard(self, accept)
 
         def finish(event: RoleEvent) -> M | Reject:
@@ -664,6 +666,10 @@ class Node:
         if event.outcome == WaitEnd.ROUND_OVER:
             raise RoundOver
         return self._desk.fetch(event)
+
+    def _one(self, event: RoleEvent) -> Any:
+        """Of a wait for one message that does not end without it."""
+        return self._received(event)[0]
 
     def _slept(self, event: RoleEvent) -> None:
         assert isinstance(event, Ready)
