@@ -8,15 +8,13 @@ from typing import Any
 
 import networkx as nx
 import pytest
+from digested import digests
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emul import cli, engine, schemes
 from emul.base.errors import ScenarioError
 from emul.network import LinkRule, RoleRule, TopologySpec, build
-from emul.record.columns import columns
-from emul.record.journal import MemoryJournal
-from emul.record.summary import digest_model
 from emul.roles.places import terms, wrong_place
 from emul.scenario import Scenario, loads
 from emul.scenario.placing import holders, placed_or_wrong
@@ -40,14 +38,6 @@ def on(scenario: Scenario, graph: nx.Graph, **roles: tuple[str, ...]) -> Scenari
     """The scenario on a graph; roles: kind -> names."""
     return replace(scenario, topology=TopologySpec(
         graph=graph, roles={kind: RoleRule("nodes", nodes=names) for kind, names in roles.items()}))
-
-
-def digests(scenario: Scenario, pool: Any = None) -> tuple[str, str]:
-    name, raw = scenario.schemes[0]
-    wiring = engine.wire(scenario, name, raw, 1 if pool is None else pool.workers)
-    journal = MemoryJournal(engine.header(wiring))
-    engine.execute(wiring, pool or Twin(), journal)
-    return journal.close(), digest_model(columns(journal.rows))
 
 
 def tree(count: int) -> nx.Graph:
@@ -126,8 +116,8 @@ def test_fedavg_beside_two_servers_is_fedavg_beside_one_to_the_bit(pools: list[W
     base = loads(TEXT)
     alone = on(base, graph, server=("v0",), client=("v1", "v3", "v5"))
     beside = on(base, graph, server=("v0", "v2"), edge=("v4",), client=("v1", "v3", "v5"))
-    expected = digests(alone)
-    assert [digests(beside, pool) for pool in (None, *pools[:2])] == [expected] * 3
+    expected = digests(alone, Twin())
+    assert [digests(beside, pool) for pool in (Twin(), *pools[:2])] == [expected] * 3
     assert engine.wire(beside, "fedavg", {}).idle == ["v2", "v4"]
 
 
@@ -144,7 +134,7 @@ def test_idle_nodes_of_any_topology_change_nothing(data: Any) -> None:
     alone = on(base, graph, server=(server,), client=clients)
     beside = on(base, graph, server=(server, *idle[:cut]), client=clients,
                 **({"edge": tuple(idle[cut:])} if idle[cut:] else {}))
-    assert digests(beside) == digests(alone)
+    assert digests(beside, Twin()) == digests(alone, Twin())
 
 
 @pytest.mark.parametrize("scheme", ["fedprox", "fedproto", "fesem", "fl_lossy", "fair_seccogc", "dnc_private"])
@@ -185,7 +175,7 @@ def test_a_behaviour_of_another_scheme_of_the_scenario_is_noted_and_ignored(tmp_
     assert fedavg.setups[0].behaviours == {}
     assert fedavg.warnings == ["faults[0].behave: fedavg has no equivocating, client1 follows the protocol"]
     assert fedrfq.setups[0].behaviours == {2: [["equivocating", 1, 0]]}
-    assert digests(scenario) == digests(loads(text))
+    assert digests(scenario, Twin()) == digests(loads(text), Twin())
     result, = engine.run(scenario, scheme="fedavg", workers=0, out=tmp_path)
     assert result.directory is not None
     assert result.summary is not None

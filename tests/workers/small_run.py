@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from emul import engine
-from emul.record.journal import MemoryJournal
+from digested import digests
+
 from emul.scenario import loads
 from emul.workers.pool import Workers
 from emul.workers.twin import Twin
@@ -23,7 +23,4 @@ stop: {rounds: 30}
 
 def digest(pool: Workers | Twin, *sets: str) -> str:
     """Of the run's journal. sets: changes of the scenario, such as "stop.rounds=3"."""
-    wiring = engine.wire(loads(TEXT, sets=sets), "fedavg", {}, pool.workers)
-    journal = MemoryJournal(engine.header(wiring))
-    engine.execute(wiring, pool, journal)
-    return journal.close()
+    return digests(loads(TEXT, sets=sets), pool)[0]

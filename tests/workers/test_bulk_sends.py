@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from emul import engine
-from emul.record.journal import MemoryJournal
+from digested import digests
+
 from emul.scenario import loads
 from emul.workers.pool import Workers
 from emul.workers.twin import Twin
@@ -25,11 +25,7 @@ stop: {rounds: 4}
 
 def digest(pool: Twin | Workers, bulk: bool) -> str:
     scenario = dataclasses.replace(loads(SCENARIO % str(bulk).lower(), plugins=["bulk_scheme"]), task={})
-    name, raw = scenario.schemes[0]
-    wiring = engine.wire(scenario, name, raw, pool.workers, ["bulk_scheme"])
-    journal = MemoryJournal(engine.header(wiring))
-    engine.execute(wiring, pool, journal)
-    return journal.close()
+    return digests(scenario, pool, ["bulk_scheme"])[0]
 
 
 def test_a_run_is_the_same_sent_in_bulk_or_one_by_one_by_any_number_of_workers(pools: list[Workers]) -> None:

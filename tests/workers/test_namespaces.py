@@ -24,12 +24,12 @@ from pathlib import Path
 
 import pytest
 import zmq
+from digested import digests
 from own_ray import elsewhere_begun, own_ray
 from zmq.utils.monitor import recv_monitor_message
 
 from emul import engine
 from emul.base.errors import WorkerDied
-from emul.record.journal import MemoryJournal
 from emul.scenario import load, loads
 from emul.workers.core import Setup
 from emul.workers.launcher import Told
@@ -207,10 +207,7 @@ def pool(net: Net) -> Iterator[Workers]:
 
 def digest(pool: Workers | Twin, length: int = 500, rounds: int = 10) -> str:
     scenario = dataclasses.replace(loads(TEXT % (length, rounds), plugins=PLUGINS), task={})
-    wiring = engine.wire(scenario, *scenario.schemes[0], pool.workers, PLUGINS)
-    journal = MemoryJournal(engine.header(wiring))
-    engine.execute(wiring, pool, journal)
-    return journal.close()
+    return digests(scenario, pool, PLUGINS)[0]
 
 
 def ports(pool: Workers) -> list[str]:

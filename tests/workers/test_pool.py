@@ -14,12 +14,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from digested import digests
 
 from emul import engine
 from emul.base.errors import RoleFailed, WorkerDied
-from emul.record.columns import columns
 from emul.record.journal import MemoryJournal
-from emul.record.summary import digest_model
 from emul.roles.events import Drop
 from emul.scenario import Scenario, load, loads
 from emul.testing import Shuffled
@@ -47,15 +46,6 @@ def echo(*sets: str, **params: Any) -> Scenario:
     """The scenario of `echo_scheme`, without the learning task that this scheme has no use for."""
     text = ECHO % "".join(f", {k}: {v}" for k, v in params.items())
     return dataclasses.replace(loads(text, sets=sets, plugins=PLUGINS), task={})
-
-
-def digests(scenario: Scenario, pool: Any, plugins: list[str]) -> tuple[str, str]:
-    """(of the journal, of the models) of one run on `pool`."""
-    name, raw = scenario.schemes[0]
-    wiring = engine.wire(scenario, name, raw, pool.workers, plugins)
-    journal = MemoryJournal(engine.header(wiring))
-    engine.execute(wiring, pool, journal)
-    return journal.close(), digest_model(columns(journal.rows))
 
 
 def later(seconds: float, do: Callable[[], None]) -> list[float]:
