@@ -73,9 +73,15 @@ def join(asked: str | None) -> None:
     except (ConnectionError, OSError, RuntimeError) as e:
         if found is None:
             raise NoCluster(f"Ray begins no cluster here: {e}") from None
-        raise NoCluster(f"cannot join the Ray cluster at {found.address}, which {found.by} names: {e.__cause__ or e}"
+        raise NoCluster(f"cannot join the Ray cluster at {found.address}, which {found.by} names: {_reason(e)}"
                         + ("" if found.client else
                            f"; is this machine part of it? `ray start --address={found.address}`")) from None
+
+
+def _reason(error: Exception) -> str:
+    """In one line; what Ray passes on of its lower layers is a text with a traceback, which ends with the reason."""
+    lines = str(error.__cause__ or error).strip().splitlines() or [type(error).__name__]
+    return lines[-1] if any(line.startswith("  File ") for line in lines) else lines[0]
 
 
 def outside() -> bool:

@@ -136,3 +136,19 @@ def test_without_rays_client_its_address_says_what_to_install(alone: Path, monke
     said = r"^ray://... needs Ray's client, which is not installed: pip install 'emul\[ray\]'$"
     with pytest.raises(MissingExtra, match=said):
         Actors(Cluster(2, f"ray://{nobody()}")).transport()
+
+
+def test_what_ray_says_of_a_cluster_that_it_cannot_join_is_one_line(alone: Path,
+                                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(address: str, **options: object) -> None:
+        assert address == found
+        text = 'Last connection error: Traceback:\n  File "node.py", line 742, in init\n    Gcs(\nRpcError: 404\n'
+        raise ConnectionError("Failed to connect to Ray cluster") from RuntimeError(text)
+
+    monkeypatch.setattr("ray.init", init)
+    with listening(SETTINGS) as found:
+        monkeypatch.setenv("RAY_ADDRESS", found)
+        with pytest.raises(NoCluster) as caught:
+            on_ray([], lambda event: None)
+    assert str(caught.value) == (f"cannot join the Ray cluster at {found}, which $RAY_ADDRESS names: RpcError: 404; is "
+                                 f"this machine part of it? `ray start --address={found}`")
