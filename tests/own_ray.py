@@ -8,14 +8,17 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
 
+# a client's server may take longer to start than Ray's 30 s, and longer to be spoken to
+PATIENT = {"RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "240", "TIMEOUT_FOR_SPECIFIC_SERVER_S": "240"}
 NODES = Path(__file__).resolve().parent / "workers" / "ray_nodes.py"
 
 
@@ -32,6 +35,17 @@ def own_ray() -> Iterator[None]:
             yield
     finally:
         shutil.rmtree(place, ignore_errors=True)
+
+
+def patiently(begin: Callable[[], Any]) -> Any:
+    """What Ray begins; it gives up after 30 s of its own, which a busy machine takes."""
+    for _ in range(5):
+        try:
+            return begin()
+        except Exception as e:
+            if "timed out during startup" not in str(e):
+                raise
+    pytest.skip("Ray gave up five times to begin a node within its 30 s: this machine is too busy")
 
 
 @dataclass
@@ -60,7 +74,7 @@ def elsewhere_begun(host: str = "", prefix: Sequence[str] = ()) -> Iterator[Else
     with own_ray():
         process = subprocess.Popen([*prefix, sys.executable, NODES, port, *([host] if host else [])],
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                   env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)})
+                                   env={**os.environ, **PATIENT, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)})
         assert process.stdout is not None
         try:
             said = next((line for line in process.stdout if line == "ready\n"), "")

@@ -40,6 +40,7 @@ _log = logging.getLogger(__name__)
 _PLACED_S = 120                     # for the cluster to find room for all workers
 _AGAIN_S = 1                        # until an actor is asked again that Ray did not reach,
 _UNREACHED = 10                     # and how often, before it counts as lost
+_PARTED_S = 60                      # for the cluster to let go of a pool
 _ANSWER_S = 300                     # for an actor to do what is small, on a machine that is busy
 _BEFORE = ("trainings/**/*", "volatile-*")      # what a run that is gone on with had kept, in its directory
 
@@ -53,6 +54,7 @@ class Remote:
         self._over = threading.Event()
         self._how = "has not ended"
         self._unreached = 0
+        self.cut_off = False                # the whole cluster, as far as this process knows
         self._watch()
 
     def _watch(self) -> None:
@@ -71,9 +73,10 @@ class Remote:
             self._unreached += 1                # it may be for a moment, on a machine that is busy
             threading.Timer(_AGAIN_S, self._watch).start()
             return
+        self.cut_off = isinstance(lost, ConnectionError)
         self._how = (f"ended with exit code {code.result()}" if lost is None else
                      "is lost: the cluster has ended, or Ray's client was cut off from it"
-                     if isinstance(lost, ConnectionError) else
+                     if self.cut_off else
                      f"is lost: its actor or its machine has ended ({type(lost).__name__})")
         self._over.set()
         os.write(self._ended, b".")
@@ -87,7 +90,7 @@ class Remote:
     def kill(self) -> None:
         import ray
 
-        if ray.is_initialized():            # not so where Ray's client was cut off; Ray would begin a cluster for this
+        if _reached([self]):
             with _lost_ones_passed_over():
                 ray.kill(self.actor)        # its worker watches it
 
@@ -162,15 +165,12 @@ class Actors:
 
         workers, self._workers = self._workers, []
         group, self._group = self._group, None
-        if ray.is_initialized():
-            with _lost_ones_passed_over():
-                ray.wait(ends := [worker.actor.end.remote() for worker in workers], num_returns=len(ends), timeout=5)
+        # Ray's client may ask for ever where its server is gone, until it is shut down
+        parting = threading.Thread(target=_part, args=(workers, group), daemon=True)
+        parting.start()
+        parting.join(_PARTED_S)
         for worker in workers:
-            worker.kill()
             worker.forget()
-        if group is not None and ray.is_initialized():
-            with _lost_ones_passed_over():
-                ray.util.remove_placement_group(group)
         if self._ours:
             ray.shutdown()
             self._ours = False
@@ -242,10 +242,8 @@ class Actors:
 
     def collect(self) -> None:
         """What workers have left in folders of their own comes into the run's directory, as far as they live."""
-        import ray
-
         away, self._away = self._away, {}
-        for index, (name, home) in away.items() if ray.is_initialized() else ():
+        for index, (name, home) in away.items() if _reached(self._workers) else ():
             with _lost_ones_passed_over():
                 shipping.unpacked(_answer(self._workers[index], "left", name), home)
 
@@ -271,6 +269,27 @@ def _kept(worker: Remote, files: shipping.Files) -> str:
     """The folder with these files on a worker's machine, which has them from an earlier run or is sent them."""
     key = shipping.key_of(files)
     return _answer(worker, "kept", key) or _answer(worker, "keep", key, files)
+
+
+def _part(workers: Sequence[Remote], group: Any) -> None:
+    """Have the actors and their places removed."""
+    import ray
+
+    if workers and _reached(workers):
+        with _lost_ones_passed_over():
+            ray.wait(ends := [worker.actor.end.remote() for worker in workers], num_returns=len(ends), timeout=5)
+    for worker in workers:
+        worker.kill()
+    if group is not None and _reached(workers):
+        with _lost_ones_passed_over():
+            ray.util.remove_placement_group(group)
+
+
+def _reached(workers: Sequence[Remote]) -> bool:
+    """Whether this process is connected to the cluster still. What Ray were asked else would begin another, or wait."""
+    import ray
+
+    return ray.is_initialized() and not any(worker.cut_off for worker in workers)
 
 
 def _own_address() -> str:

@@ -2,15 +2,17 @@
 
     python ray_nodes.py PORT [ADDRESS]
 
-PORT: of the server for Ray's client; ADDRESS: of the machine, for the nodes. Says "ready", ends its second node when it
-reads "node" and the processes that it has for clients when it reads "clients", says "done", and ends with its stdin.
+PORT: of the server for Ray's client; ADDRESS: of the machine, for the nodes. Says "ready", reads what is to end (its
+second "node"; the processes that it has for "clients"; "all"), says "done", and ends with its stdin.
 """
 
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import Any
 
+from own_ray import patiently
 from ray.cluster_utils import Cluster
 
 NODE: dict[str, Any] = {"num_cpus": 4, "object_store_memory": 80 * 2**20}
@@ -19,19 +21,22 @@ NODE: dict[str, Any] = {"num_cpus": 4, "object_store_memory": 80 * 2**20}
 def main(port: int, address: str | None = None) -> None:
     if address is not None:
         NODE["node_ip_address"] = address
-    nodes = Cluster(initialize_head=True, head_node_args={
-        **NODE, "include_dashboard": False, "ray_client_server_port": port})
+    nodes = patiently(lambda: Cluster(initialize_head=True, head_node_args={
+        **NODE, "include_dashboard": False, "ray_client_server_port": port}))
     try:
-        nodes.add_node(**NODE)
+        patiently(lambda: nodes.add_node(**NODE))
         say("ready")
         for line in sys.stdin:
             if line == "node\n":
                 nodes.remove_node(nodes.list_all_nodes()[-1], allow_graceful=False)
             elif line == "clients\n":
                 end_clients()
+            elif line == "all\n":
+                break
             say("done")
     finally:
         nodes.shutdown()
+    say("done")
 
 
 def say(word: str) -> None:
@@ -43,8 +48,11 @@ def end_clients() -> None:
     """Kill what Ray has begun below this process for each of its clients."""
     import psutil  # Ray brings it
 
-    ended = [process for process in psutil.Process().children(recursive=True)
-             if "--mode=specific-server" in process.cmdline()]
+    ended = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):            # of those that have ended meanwhile
+            if "--mode=specific-server" in process.cmdline():
+                ended.append(process)
     assert ended
     for process in ended:
         process.kill()

@@ -6,13 +6,13 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
-from own_ray import own_ray
+from own_ray import own_ray, patiently
 from slow_run import Apart, digests, left_behind, once_begun, slow, starts
 
 from emul import engine, schemes
@@ -27,17 +27,6 @@ from emul.workers.twin import Twin
 HERE = Path(__file__).resolve().parent
 NODE = {"num_cpus": 4, "object_store_memory": 80 * 2**20}         # one that dies leaves room for the pool and a run
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-
-
-def patiently(begin: Callable[[], Any]) -> Any:
-    """What Ray begins; it gives up after 30 s of its own, which a busy machine takes."""
-    for _ in range(5):
-        try:
-            return begin()
-        except Exception as e:
-            if "timed out during startup" not in str(e):
-                raise
-    pytest.skip("Ray gave up five times to begin a node within its 30 s: this machine is too busy")
 
 
 @pytest.fixture(scope="module")
