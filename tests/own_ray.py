@@ -74,7 +74,8 @@ def elsewhere_begun(host: str = "", prefix: Sequence[str] = ()) -> Iterator[Else
     with own_ray():
         process = subprocess.Popen([*prefix, sys.executable, NODES, port, *([host] if host else [])],
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                   env={**os.environ, **PATIENT, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)})
+                                   env={**os.environ, **PATIENT,
+                                        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)})
         assert process.stdout is not None
         try:
             said = next((line for line in process.stdout if line == "ready\n"), "")

@@ -161,19 +161,31 @@ class Actors:
 
     def close(self) -> None:
         """Actors, their places and the connection go."""
+        if not outside():
+            self._part()
+            return
+        # Ray's client may ask for ever where its server is gone
+        parting = threading.Thread(target=self._part, daemon=True)
+        parting.start()
+        parting.join(_PARTED_S)
+
+    def _part(self) -> None:
         import ray
 
         workers, self._workers = self._workers, []
         group, self._group = self._group, None
-        # Ray's client may ask for ever where its server is gone, until it is shut down
-        parting = threading.Thread(target=_part, args=(workers, group), daemon=True)
-        parting.start()
-        parting.join(_PARTED_S)
+        if workers and _reached(workers):
+            with _lost_ones_passed_over():
+                ray.wait(ends := [worker.actor.end.remote() for worker in workers], num_returns=len(ends), timeout=5)
         for worker in workers:
+            worker.kill()
             worker.forget()
+        if group is not None and _reached(workers):
+            with _lost_ones_passed_over():
+                ray.util.remove_placement_group(group)
         if self._ours:
-            ray.shutdown()
             self._ours = False
+            ray.shutdown()
 
     # --- what a run needs, and leaves ------------------------------------------------------------------------------
 
@@ -269,20 +281,6 @@ def _kept(worker: Remote, files: shipping.Files) -> str:
     """The folder with these files on a worker's machine, which has them from an earlier run or is sent them."""
     key = shipping.key_of(files)
     return _answer(worker, "kept", key) or _answer(worker, "keep", key, files)
-
-
-def _part(workers: Sequence[Remote], group: Any) -> None:
-    """Have the actors and their places removed."""
-    import ray
-
-    if workers and _reached(workers):
-        with _lost_ones_passed_over():
-            ray.wait(ends := [worker.actor.end.remote() for worker in workers], num_returns=len(ends), timeout=5)
-    for worker in workers:
-        worker.kill()
-    if group is not None and _reached(workers):
-        with _lost_ones_passed_over():
-            ray.util.remove_placement_group(group)
 
 
 def _reached(workers: Sequence[Remote]) -> bool:

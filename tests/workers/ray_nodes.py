@@ -2,14 +2,13 @@
 
     python ray_nodes.py PORT [ADDRESS]
 
-PORT: of the server for Ray's client; ADDRESS: of the machine, for the nodes. Says "ready", reads what is to end (its
-second "node"; the processes that it has for "clients"; "all"), says "done", and ends with its stdin.
+PORT: of the server for Ray's client; ADDRESS: of the machine, for the nodes. Says "ready", ends its second node
+when it reads "node", says "done", and ends with its stdin.
 """
 
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from typing import Any
 
 from own_ray import patiently
@@ -27,35 +26,16 @@ def main(port: int, address: str | None = None) -> None:
         patiently(lambda: nodes.add_node(**NODE))
         say("ready")
         for line in sys.stdin:
-            if line == "node\n":
-                nodes.remove_node(nodes.list_all_nodes()[-1], allow_graceful=False)
-            elif line == "clients\n":
-                end_clients()
-            elif line == "all\n":
-                break
+            assert line == "node\n"
+            nodes.remove_node(nodes.list_all_nodes()[-1], allow_graceful=False)
             say("done")
     finally:
         nodes.shutdown()
-    say("done")
 
 
 def say(word: str) -> None:
     sys.stdout.write(f"{word}\n")
     sys.stdout.flush()
-
-
-def end_clients() -> None:
-    """Kill what Ray has begun below this process for each of its clients."""
-    import psutil  # Ray brings it
-
-    ended = []
-    for process in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):            # of those that have ended meanwhile
-            if "--mode=specific-server" in process.cmdline():
-                ended.append(process)
-    assert ended
-    for process in ended:
-        process.kill()
 
 
 if __name__ == "__main__":
