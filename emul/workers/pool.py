@@ -406,7 +406,7 @@ class Workers:
 
     def _note_loss(self, now: float, other: str, worker: int) -> None:
         if self._lost is None:
-            ends = {worker} | {int(number) for number in [other.removeprefix("worker ")] if number.isdigit()}
+            ends = {worker, *(index for index in range(self.workers) if other == f"worker {index}")}
             self._lost = now, f"{other} and worker {worker} ({self._processes[worker].place})", ends
 
     def _both_live(self, lost: tuple[float, str, set[int]]) -> bool:
