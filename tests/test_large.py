@@ -17,6 +17,7 @@ from benchmarks.bench_large import PEAK_TARGET_GIB, WHOLE_TARGET_S, measure, wor
 from emul import engine, schemes
 from emul.base import rows as R
 from emul.base.errors import Deadlock, RoleFailed
+from emul.kernel import Kernel
 from emul.kernel.calendar import Calendar
 from emul.learning import partition
 from emul.learning.partition import Bootstrap, Shards
@@ -24,7 +25,7 @@ from emul.learning.task import Task
 from emul.network import LinkRule
 from emul.record.journal import MemoryJournal
 from emul.roles import Message, Node
-from emul.roles.events import Event, Reply
+from emul.roles.events import Event
 from emul.scenario import Crash, Stop, loads
 from emul.testing import MS, NoParams, Ran, check_scheme, run_world
 from emul.workers.core import Setup
@@ -237,8 +238,16 @@ def test_a_role_that_begins_otherwise_the_second_time_fails_the_run() -> None:
 
 # --- between rounds -------------------------------------------------------------------------------------------------
 
+async def lingering(node: Node, p: Any) -> None:
+    async for round_ in node.rounds(of=node.server):
+        with round_:
+            asked = await node.recv(Ask, node.server)
+            await node.sleep(0.001)
+            node.send(node.server, Tell(asked.number))
+
+
 def test_what_a_stateless_role_held_is_let_go_when_its_round_is_over() -> None:
-    _, held = both(plain, "client", rounds=15)
+    _, held = both(lingering, "client", rounds=15)
     assert held.most["memories"] == 31
     assert held.most["roles"] == 1 + 2                  # the server and its two
 
@@ -288,28 +297,22 @@ def test_stateless_names_roles(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -
 
 # --- a round costs what its clients cost ----------------------------------------------------------------------------
 
-class Counting(Twin):
-    def __init__(self) -> None:
-        super().__init__()
-        self.work = Counter[str]()
-
-    def reply(self, node: int, worker: int) -> Reply:
-        self.work["activations"] += 1
-        return super().reply(node, worker)
-
-
 def work_of_rounds(clients: int, monkeypatch: pytest.MonkeyPatch) -> list[Counter[str]]:
     """What the kernel does in each round after the first: activations, entries on the calendar, nodes looked at."""
-    pool, marks = Counting(), []
+    work, marks = Counter[str](), []
     add, latency = Calendar.add, type(NETWORK).latency_ns
 
     def counted_add(calendar: Calendar, time: int, entry: Any) -> None:
-        pool.work["entries"] += 1
+        work["entries"] += 1
         add(calendar, time, entry)
 
     def counted_latency(network: Any, u: int, v: int) -> int:
-        pool.work["latencies"] += 1
+        work["latencies"] += 1
         return latency(network, u, v)
+
+    def told(kernel: Kernel) -> None:
+        if kernel.round_ended:
+            marks.append(Counter(work, activations=kernel.activations))
 
     with monkeypatch.context() as patch, schemes.lend("large", module(plain, "client")):
         patch.setattr(Calendar, "add", counted_add)
@@ -317,7 +320,7 @@ def work_of_rounds(clients: int, monkeypatch: pytest.MonkeyPatch) -> list[Counte
         scenario = loads(SMALL.replace("clients: 2", f"clients: {clients}").replace("task:", "task: ").replace(
             "model:", "partition: {bootstrap: 3}, model:").replace("rounds: 3", "rounds: 6"), check=False)
         wiring = engine.wire(scenario, "large", {})
-        engine.execute(wiring, pool, MemoryJournal({}), lambda kernel: marks.append(pool.work.copy()))
+        engine.execute(wiring, Twin(), MemoryJournal({}), told)
     return [b - a for a, b in itertools.pairwise(marks)]
 
 

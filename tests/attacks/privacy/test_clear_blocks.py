@@ -63,7 +63,7 @@ stop: {{rounds: 1}}
         sent.update({k: message.y for k, message in masked.items()})
         return ring(masked, *rest)
 
-    def batches(task: Any, *rest: Any) -> Any:
+    def batches(task: Any, *rest: Any, **how: Any) -> Any:
         drawn = functional.gradients
 
         def noted(model: Any, vector: Any, of: Any, *more: Any) -> Any:
@@ -72,7 +72,7 @@ stop: {{rounds: 1}}
 
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(functional, "gradients", noted)
-            return blocks(task, *rest)
+            return blocks(task, *rest, **how)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hub, "summed", reals)
