@@ -18,7 +18,7 @@ from unittest import mock
 import pytest
 
 # a client's server may take longer to start than Ray's 30 s, and longer to be spoken to
-PATIENT = {"RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "240", "TIMEOUT_FOR_SPECIFIC_SERVER_S": "240"}
+PATIENT = {"RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "60", "TIMEOUT_FOR_SPECIFIC_SERVER_S": "240"}
 NODES = Path(__file__).resolve().parent / "workers" / "ray_nodes.py"
 
 

@@ -20,6 +20,8 @@ from emul.base.errors import RunError
 from emul.base.extras import MissingExtra
 
 _ANSWER_S = 20                                      # for whoever listens, on a machine that is busy
+_TRIES = 3                                          # to have a process of Ray's for this client,
+NOT_SERVED = "Starting Ray client server failed"    # which does not always start
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])      # of HTTP/2: RFC 9113, 3.4
 _FRAME, _SETTINGS = 9, 4                            # bytes of a frame's header; the kind of the one that answers
 _VARIABLE = "$RAY_ADDRESS"
@@ -61,21 +63,32 @@ class Meant:
 def join(asked: str | None) -> None:
     """Connect this process, which is connected to no cluster, to the one that is meant, see `meant`; where there is
     none, Ray begins one. Raises NoCluster, MissingExtra."""
-    import ray
-
     found = meant(asked)
     if found is not None:
         if found.client and find_spec("grpc") is None:
             raise MissingExtra("ray://... needs Ray's client, which is not installed: pip install 'emul[ray]'")
         found.require_answer()
     try:
-        ray.init("local" if found is None else found.address, log_to_driver=False, logging_level=logging.ERROR)
+        _patiently("local" if found is None else found.address)
     except (ConnectionError, OSError, RuntimeError) as e:
         if found is None:
             raise NoCluster(f"Ray begins no cluster here: {e}") from None
         raise NoCluster(f"cannot join the Ray cluster at {found.address}, which {found.by} names: {_reason(e)}"
                         + ("" if found.client else
                            f"; is this machine part of it? `ray start --address={found.address}`")) from None
+
+
+def _patiently(address: str) -> None:
+    """`ray.init`, again where the process that a cluster begins for each client has not started in time."""
+    import ray
+
+    for attempt in range(_TRIES):
+        try:
+            ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
+            return
+        except RuntimeError as e:
+            if attempt == _TRIES - 1 or NOT_SERVED not in str(e):
+                raise
 
 
 def _reason(error: Exception) -> str:

