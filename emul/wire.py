@@ -463,7 +463,7 @@ _headers: dict[_Likeness, bytes] = {}
 _described: dict[bytes, _Described] = {}
 _REMEMBERED = 1000                  # headers, each of
 _SHORT = 256                        # bytes at most
-_COUNTS = (int, bool)               # what beside arrays often is the same
+_INTEGERS = (int, bool)               # what beside arrays often is the same
 
 
 class _Described(typing.NamedTuple):
@@ -484,7 +484,7 @@ def _likeness(plan: _Plan, message: Message) -> _Likeness | None:
     for name in plan.names:
         value = getattr(message, name)
         kind = type(value)
-        if kind in _COUNTS:
+        if kind in _INTEGERS:
             found.append((kind, value))
         elif kind is np.ndarray and value.dtype.str in _DTYPES:
             found.append((value.dtype, value.shape))
@@ -501,7 +501,7 @@ def _remember(memory: dict[K, V], key: K, value: V) -> None:
 
 def _describe_fields(cls: type[Message], fields: list[Any]) -> _Described | None:
     """Of a message that was decoded; None: not all of its fields are arrays and integers."""
-    if not all(type(value) is np.ndarray or type(value) in _COUNTS for value in fields):
+    if not all(type(value) is np.ndarray or type(value) in _INTEGERS for value in fields):
         return None
     return _Described(cls, [None if type(value) is np.ndarray else value for value in fields],
                       [(place, value.dtype, value.shape, value.nbytes) for place, value in enumerate(fields)
@@ -553,7 +553,7 @@ class _Plan:
         self.cls = cls
         self.names = [f.name for f in dataclasses.fields(cls)]
         self.types = [hints[name] for name in self.names]
-        alike = all(kind is np.ndarray or kind in _COUNTS for kind in self.types)
+        alike = all(kind is np.ndarray or kind in _INTEGERS for kind in self.types)
         self.arrays = [name for name in self.names if alike and hints[name] is np.ndarray]
         self.loose = [name for name in self.names if not _exact(hints[name], set())]
         for name in self.names:

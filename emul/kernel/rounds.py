@@ -8,7 +8,7 @@ from emul.kernel.fates import all_ended_known_at, newest_reached, skip_lost_roun
 from emul.kernel.messages import discard_late, empty_inbox
 from emul.kernel.parts import KNode
 from emul.kernel.state import Kernel
-from emul.kernel.waits import depart, lying, tell_watchers
+from emul.kernel.waits import depart, only_unread, tell_watchers
 from emul.roles.events import Entered, Finish, LeaveRound, NextRound, Report
 
 
@@ -70,7 +70,7 @@ def try_next_round(kernel: Kernel, time: int, node: KNode) -> None:
             kernel.entered = number
             kernel.pulled = 0
     kernel.log((rows.ENTER, time, node.id, number))
-    kernel.open_activation(node, Entered(node.id, time, number, lying(kernel, node) if number else None))
+    kernel.open_activation(node, Entered(node.id, time, number, only_unread(kernel, node) if number else None))
     if number > 1 and node.watchers:
         tell_watchers(kernel, time, node)
 

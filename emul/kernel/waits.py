@@ -9,7 +9,7 @@ from emul.kernel.calendar import DEADLINE, FATE, LOOK, TIMER
 from emul.kernel.fates import departure_known_at, is_coming, round_is_over, settle, still_there, take_from_inbox
 from emul.kernel.parts import KNode, Patience
 from emul.kernel.state import Kernel
-from emul.roles.events import Abstain, Drop, Lying, Ready, Ref, Reject, Wait, WaitEnd
+from emul.roles.events import Abstain, Drop, Ready, Ref, Reject, Unread, Wait, WaitEnd
 
 _NOBODY: frozenset[int] = frozenset()
 
@@ -90,7 +90,7 @@ def resume(kernel: Kernel, time: int, node: KNode, outcome: WaitEnd) -> None:
     kernel.open_activation(node, Ready(node.id, time, refs, outcome))
 
 
-def lying(kernel: Kernel, node: KNode) -> Lying | None:
+def only_unread(kernel: Kernel, node: KNode) -> Unread | None:
     """What the node, which enters its round, finds in its inbox, if that is one message of this round and nothing but
     the node itself can keep it from taking it."""
     if len(node.inbox) != 1 or not kernel.steady:
@@ -100,8 +100,8 @@ def lying(kernel: Kernel, node: KNode) -> Lying | None:
         return None
     payload = copy.payload
     if payload is None:
-        return Lying(copy.kind, Ref(copy.source, copy.seq, True, copy.frames))
-    return Lying(copy.kind, Ref(payload.source, payload.first, False))     # who reads it last is known at the end only
+        return Unread(copy.kind, Ref(copy.source, copy.seq, True, copy.frames))
+    return Unread(copy.kind, Ref(payload.source, payload.first, False))     # who reads it last is known at the end only
 
 
 def reject(kernel: Kernel, node: KNode, action: Reject) -> None:

@@ -51,7 +51,7 @@ class Ready(Struct, array_like=True, tag=1, gc=False):
     outcome: int
 
 
-class Lying(Struct, array_like=True, gc=False):
+class Unread(Struct, array_like=True, gc=False):
     """The one message that lies unread in the inbox of a node that enters its round."""
 
     kind: str
@@ -66,14 +66,14 @@ class Lying(Struct, array_like=True, gc=False):
 class Entered(Struct, array_like=True, tag=2, gc=False):
     """The node is in `round` now; 0: there are no more rounds.
 
-    lying: if the role does nothing but wait for this message, it gets it at once: it goes on as at `Ready`, and what it
-    does then is `Reply.then`.
+    unread: if the role does nothing but wait for this message, it gets it at once: it goes on as at `Ready`, and what
+    it does then is `Reply.then`.
     """
 
     node: int
     now: int
     round: int
-    lying: Lying | None = None
+    unread: Unread | None = None
 
 
 class Computed(Struct, array_like=True, tag=3, gc=False):
@@ -226,7 +226,7 @@ class Reply(Struct, array_like=True, gc=False):
     actions: list[Action]
     uncharged: int = 0              # CPU ns of role code outside `compute`
     error: str = ""                 # traceback of an exception that is no outcome of the protocol
-    then: Reply | None = None       # to the `Ready` that comes next, for a wait that `Entered.lying` has ended
+    then: Reply | None = None       # to the `Ready` that comes next, for a wait that `Entered.unread` has ended
 
 
 class Observation(Struct, array_like=True, gc=False):

@@ -284,7 +284,7 @@ def _kept(worker: Remote, files: shipping.Files) -> str:
 
 
 def _reached(workers: Sequence[Remote]) -> bool:
-    """Whether this process is connected to the cluster still. What Ray were asked else would begin another, or wait."""
+    """Whether this process is connected to the cluster still. Asked without one, Ray begins another, or waits."""
     import ray
 
     return ray.is_initialized() and not any(worker.cut_off for worker in workers)

@@ -436,10 +436,10 @@ class Core:
 
     def _step(self, event: RoleEvent) -> None:
         reply = self._answer(event)
-        if type(event) is Entered and event.lying is not None and not reply.error:
+        if type(event) is Entered and event.unread is not None and not reply.error:
             wait, *more = reply.actions
-            if not more and type(wait) is Wait and event.lying.answers(wait):
-                reply.then = self._answer(Ready(event.node, event.now, [event.lying.ref], WaitEnd.COMPLETE))
+            if not more and type(wait) is Wait and event.unread.answers(wait):
+                reply.then = self._answer(Ready(event.node, event.now, [event.unread.ref], WaitEnd.COMPLETE))
         self.replies.append(reply)
 
     def _answer(self, event: RoleEvent) -> Reply:

@@ -13,7 +13,7 @@ from emul.base import rows as R
 from emul.base.errors import ProtocolViolation
 from emul.kernel import rounds
 from emul.roles import Message, Node
-from emul.roles.events import Drop, Entered, Event, Lying, Ready, Ref, Wait
+from emul.roles.events import Drop, Entered, Event, Ready, Ref, Unread, Wait
 from emul.scenario import Crash, Stop
 from emul.testing import MS, Ran, Shuffled, run_world
 
@@ -81,7 +81,7 @@ def readies_of_clients(pool: Posted) -> int:
 def told_one_by_one(monkeypatch: pytest.MonkeyPatch, **how: Any) -> tuple[Ran, Posted]:
     """The same run, where nobody is told what lies in its inbox."""
     with monkeypatch.context() as patch:
-        patch.setattr(rounds, "lying", lambda kernel, node: None)
+        patch.setattr(rounds, "only_unread", lambda kernel, node: None)
         return ran(2, **how)
 
 
@@ -146,12 +146,12 @@ def test_whatever_a_role_does_first_the_run_is_the_same(client: Any, monkeypatch
     before, _ = told_one_by_one(monkeypatch, client=client)
     world, pool = ran(2, client=client)
     assert world.digest == before.digest
-    assert any(event.lying for event in pool.of(Entered))
+    assert any(event.unread for event in pool.of(Entered))
 
 
 def test_nobody_goes_on_at_once_where_a_fault_could_come_between() -> None:
     _, pool = ran(2, faults=[Crash(at_ns=10 * MS, node="client2", for_ns=25 * MS)])
-    assert not any(event.lying for event in pool.of(Entered))
+    assert not any(event.unread for event in pool.of(Entered))
     assert readies_of_clients(pool) > 0
 
 
@@ -165,4 +165,4 @@ def test_nobody_goes_on_at_once_where_a_fault_could_come_between() -> None:
     (Wait([], [], 0, 5, ""), False),                    # a sleep takes nothing
 ])
 def test_a_wait_is_answered_by_the_only_message_if_that_is_all_it_asks_for(wait: Wait, found: bool) -> None:
-    assert Lying("Task", Ref(3, 0, False)).answers(wait) is found
+    assert Unread("Task", Ref(3, 0, False)).answers(wait) is found
