@@ -14,8 +14,9 @@ from emul.workers.twin import Twin
 
 
 def digests(scenario: Scenario, pool: Workers | Twin, plugins: Sequence[str] = ()) -> tuple[str, str]:
-    """(of the journal, of the models)."""
+    """(of the journal, of the models; of these "" where the scheme cannot repeat them)."""
     wiring = engine.wire(scenario, *scenario.schemes[0], pool.workers, plugins)
-    journal = MemoryJournal(engine.header(wiring))
+    header = engine.header(wiring)
+    journal = MemoryJournal(header)
     engine.execute(wiring, pool, journal)
-    return journal.close(), digest_model(columns(journal.rows))
+    return journal.close(), digest_model(columns(journal.rows)) if header.get("deterministic", True) else ""

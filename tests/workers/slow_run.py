@@ -1,22 +1,24 @@
-"""A run that lasts some seconds, with a plug-in that lies here, and digests of examples: for workers elsewhere."""
+"""A run that lasts some seconds, with a plug-in that lies here, and what becomes of it: for workers elsewhere."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import re
+import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from emul import engine, schemes
-from emul.record.columns import columns
-from emul.record.journal import MemoryJournal
-from emul.record.summary import digest_model
-from emul.scenario import loads
+from emul.scenario import Scenario, loads
 from emul.workers.actors import Actors
 from emul.workers.cluster import Cluster
 from emul.workers.pool import Workers
-from emul.workers.twin import Twin
 
 SLOW = """
 emul: 1
@@ -32,14 +34,9 @@ workers: {timeout: 120 s}               # Ray may need more than 30 s to know th
 """
 
 
-def digests(name: str, pool: Workers | Twin) -> tuple[str, str]:
-    """(of the journal, of the models) of a scheme's EXAMPLE."""
-    scenario = loads(schemes.find(name).EXAMPLE, name)
-    wiring = engine.wire(scenario, *scenario.schemes[0], pool.workers)
-    header = engine.header(wiring)
-    journal = MemoryJournal(header)
-    engine.execute(wiring, pool, journal)
-    return journal.close(), digest_model(columns(journal.rows)) if header.get("deterministic", True) else ""
+def example(name: str) -> Scenario:
+    """A scheme's EXAMPLE."""
+    return loads(schemes.find(name).EXAMPLE, name)
 
 
 def slow(out: Path, workers: Cluster | int) -> engine.Result:
@@ -69,6 +66,29 @@ def starts() -> tuple[list[Any], Any]:
         started.extend(() if started else now)
         return now
     return started, noting
+
+
+def dies_and_is_gone_on_with(out: Path, workers: Cluster, again: Cluster, lose_node: Callable[[], None] | None = None,
+                             ) -> None:
+    """A worker is killed while a run lasts, or `lose_node` called: the run ends and says so, and `resume` comes to the
+    digest that it has here."""
+    expected = slow(out / "here", 0).summary
+    assert expected is not None
+    with pytest.MonkeyPatch.context() as patch:
+        started, noting = starts()
+        patch.setattr(Actors, "start", noting)
+        thread = once_begun(out / "there" / "slow-echo_scheme-1" / "journal",
+                            lose_node or (lambda: os.kill(started[1].pid, signal.SIGKILL)))
+        there = slow(out / "there", workers)
+        thread.join(60)
+    assert there.worker_died
+    assert there.error is not None
+    how = "(is lost: its actor or its machine has |)ended" if lose_node else "ended with exit code -9"
+    assert re.match(rf"^WorkerDied: worker \d \(process \d+ on [\d.]+\) {how}", there.error)
+    assert there.directory is not None
+    (found,) = engine.resume(there.directory, workers=again, plugins=["echo_scheme"])
+    assert found.summary is not None, found.error
+    assert found.summary["digest"] == expected["digest"]
 
 
 def left_behind(out: Path, launcher: Actors | None = None) -> dict[str, bytes]:

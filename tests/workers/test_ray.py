@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
-import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,12 +10,12 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from digested import digests
 from own_ray import own_ray, patiently
-from slow_run import Apart, digests, left_behind, once_begun, slow, starts
+from slow_run import Apart, dies_and_is_gone_on_with, example, left_behind
 
 from emul import engine, schemes
 from emul.base.errors import RunError
-from emul.scenario import loads
 from emul.workers.actors import Actors
 from emul.workers.cluster import Cluster, cluster
 from emul.workers.joining import NoCluster
@@ -56,8 +54,8 @@ def pool(three_nodes: Any) -> Iterator[Workers]:
 @pytest.mark.parametrize("name", schemes.known())
 def test_a_scheme_has_the_digests_that_it_has_here(name: str, pool: Workers) -> None:
     with Twin() as twin:
-        expected = digests(name, twin)
-    assert digests(name, pool) == expected
+        expected = digests(example(name), twin)
+    assert digests(example(name), pool) == expected
 
 
 def test_workers_are_spread_over_the_nodes(pool: Workers) -> None:
@@ -75,13 +73,13 @@ def test_machines_that_share_no_files_are_sent_them_and_send_back_what_was_left(
 
 
 def test_gpus_have_to_be_asked_for(pool: Workers) -> None:
-    scenario = loads(schemes.find("fedavg").EXAMPLE, "fedavg")
+    scenario = example("fedavg")
     wiring = engine.wire(scenario, *scenario.schemes[0], 3)
     for setup in wiring.setups:
         setup.device = "cuda:0"
     with pytest.raises(RunError, match=r'^compute.device is cuda:0, but no worker has a GPU: --on "ray:auto\?gpus=1"'):
         pool.open(wiring.setups)
-    assert digests("fedavg", pool)[0]                   # and the pool can be used
+    assert digests(scenario, pool)[0]                   # and the pool can be used
 
 
 def test_a_cluster_without_room_says_so(three_nodes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,27 +88,11 @@ def test_a_cluster_without_room_says_so(three_nodes: Any, monkeypatch: pytest.Mo
         Workers(2, launcher=Actors(cluster("ray:auto?gpus=1", 2)))
 
 
-@pytest.mark.parametrize("victim", ["worker", "node"])      # the node last: it stays away
-def test_a_worker_or_a_node_that_dies_ends_the_run_which_can_be_gone_on_with(
-        victim: str, three_nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = slow(tmp_path / "here", 0).summary
-    assert expected is not None
-    started, noting = starts()
-    monkeypatch.setattr(Actors, "start", noting)
+def test_a_worker_that_dies_ends_the_run_which_can_be_gone_on_with(three_nodes: Any, tmp_path: Path) -> None:
+    dies_and_is_gone_on_with(tmp_path, Cluster(3), Cluster(2))
 
-    def kill() -> None:
-        if victim == "worker":
-            os.kill(started[1].pid, signal.SIGKILL)
-        else:
-            three_nodes.remove_node(three_nodes.list_all_nodes()[-1], allow_graceful=False)
-    thread = once_begun(tmp_path / "there" / "slow-echo_scheme-1" / "journal", kill)
-    there = slow(tmp_path / "there", Cluster(3))
-    thread.join(60)
-    assert there.worker_died
-    assert there.error is not None
-    how = {"worker": "ended with exit code -9", "node": "(is lost: its actor or its machine has |)ended"}[victim]
-    assert re.match(rf"^WorkerDied: worker \d \(process \d+ on [\d.]+\) {how}", there.error)
-    assert there.directory is not None
-    (again,) = engine.resume(there.directory, workers=Cluster(2), plugins=["echo_scheme"])
-    assert again.summary is not None, again.error
-    assert again.summary["digest"] == expected["digest"]
+
+def test_a_node_that_dies_ends_the_run_which_can_be_gone_on_with(three_nodes: Any, tmp_path: Path) -> None:
+    """The last test: the node stays away."""
+    dies_and_is_gone_on_with(tmp_path, Cluster(3), Cluster(2), lambda: three_nodes.remove_node(
+        three_nodes.list_all_nodes()[-1], allow_graceful=False))

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import re
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from digested import digests
 from own_ray import Elsewhere, elsewhere_begun
-from slow_run import Apart, digests, left_behind, once_begun, slow, starts
+from slow_run import Apart, dies_and_is_gone_on_with, example, left_behind
 
-from emul import engine
 from emul.study.engines import here
 from emul.study.runs import Where
 from emul.study.sweep import sweep
@@ -51,7 +48,7 @@ def test_schemes_have_the_digests_that_they_have_here(elsewhere: Elsewhere, monk
     monkeypatch.setenv("RAY_ADDRESS", elsewhere.address)
     with Twin() as twin, Workers(3, launcher=Actors(cluster("ray:auto", 3))) as pool:
         for name in ("fedavg", "secagg", "fedbuff", "gossip"):
-            assert digests(name, pool) == digests(name, twin)
+            assert digests(example(name), pool) == digests(example(name), twin)
 
 
 def test_machines_that_share_no_files_are_sent_them_and_send_back_what_was_left(
@@ -79,30 +76,11 @@ def digest_of(study: Path, key: str) -> str:
     return str(emul.load_run(str(study / "cells" / key)).summary["digest"])
 
 
-@pytest.mark.parametrize(("victim", "how"), [       # the node last: it stays away
-    ("worker", "ended with exit code -9"),
-    ("node", "(is lost: its actor or its machine has |)ended"),
-])
-def test_a_death_ends_the_run_which_can_be_gone_on_with(victim: str, how: str, elsewhere: Elsewhere, tmp_path: Path,
-                                                        monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = slow(tmp_path / "here", 0).summary
-    assert expected is not None
-    started, noting = starts()
-    monkeypatch.setattr(Actors, "start", noting)
+def test_a_worker_that_dies_ends_the_run_which_can_be_gone_on_with(elsewhere: Elsewhere, tmp_path: Path) -> None:
+    dies_and_is_gone_on_with(tmp_path, Cluster(4, elsewhere.address), Cluster(2, elsewhere.address))
 
-    def kill() -> None:
-        if victim == "worker":
-            os.kill(started[1].pid, signal.SIGKILL)
-        else:
-            elsewhere.kill(victim)
-    thread = once_begun(tmp_path / "there" / "slow-echo_scheme-1" / "journal", kill)
-    there = slow(tmp_path / "there", Cluster(4, elsewhere.address))
-    thread.join(60)
-    assert there.worker_died
-    assert there.error is not None
-    assert re.match(rf"^WorkerDied: worker \d \(process \d+ on [\d.]+\) {how}", there.error)
-    assert there.directory is not None
-    (again,) = engine.resume(there.directory, workers=Cluster(2, elsewhere.address), plugins=["echo_scheme"])
-    assert again.summary is not None, again.error
-    assert again.summary["digest"] == expected["digest"]
 
+def test_a_node_that_dies_ends_the_run_which_can_be_gone_on_with(elsewhere: Elsewhere, tmp_path: Path) -> None:
+    """The last test: the node stays away."""
+    dies_and_is_gone_on_with(tmp_path, Cluster(4, elsewhere.address), Cluster(2, elsewhere.address),
+                             lambda: elsewhere.kill("node"))
