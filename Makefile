@@ -3,18 +3,22 @@
 #
 #   PIP_ARGS   handed to pip, e.g. PIP_ARGS="--index-url https://download.pytorch.org/whl/cpu --extra-index-url https://pypi.org/simple"
 #   PYTHON     the interpreter to make the environment with
-#   JOBS       processes that `make test` runs tests in, beside each other
+#   JOBS       processes that `make test` runs tests in, beside each other: one more than two cores, since tests wait for
+#              processes and browsers; `make test-slow` runs its own in two, since some of them measure memory
 #   REPEATS    of each measurement of `make bench` and `make bench-peers`
 
 PYTHON ?= python3
 PIP_ARGS ?=
-JOBS ?= 2
+JOBS ?= 3
 REPEATS ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/stamp-$(shell cat pyproject.toml constraints.txt | cksum | tr ' ' '-')
 PEERS := .venv-peers
 PEERS_STAMP := $(PEERS)/stamp-$(shell cksum < benchmarks/peers/requirements.txt | tr ' ' '-')
+
+# what a test starts in a process of its own reads what others compiled, also where the environment forbids to write it
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-slow lint docs bench bench-peers setup clean
 
@@ -24,8 +28,6 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "emul needs Python 3.11 or newer")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt $(PIP_ARGS) --editable '.[test]'
-# its command line wants older versions of typer, rich and packaging than we test with; what apps import does not
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt $(PIP_ARGS) --no-deps flwr || echo "no Flower: its tests will skip"
 	rm -f $(VENV)/stamp-*
 	touch $@
 
@@ -36,7 +38,8 @@ test: $(STAMP)
 	$(BIN)/python -m pytest -m 'not slow' -n $(JOBS) --dist worksteal
 
 test-slow: $(STAMP)
-	$(BIN)/python -m pytest -m slow
+# those of a group, which share a Ray or look at the network namespaces of the machine, run one after the other
+	$(BIN)/python -m pytest -m slow -n 2 --dist loadgroup
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -45,6 +48,7 @@ lint: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going -b html docs docs/_build/html
+	$(BIN)/python docs/sheets.py docs/_build/html/sheets
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks --repeats $(REPEATS) --write

@@ -17,15 +17,15 @@ def main() -> int:
     known = suite.names()
     parser.add_argument("--only", nargs="+", choices=known, metavar="NAME", default=known,
                         help=f"of {', '.join(known)}")
-    parser.add_argument("--write", action="store_true", help=f"rewrite the tables of {document.DOCUMENT.name}")
+    parser.add_argument("--write", action="store_true", help=f"rewrite the tables of {document.PAGES.tables.name}")
     arguments(parser)
     chosen = parser.parse_args()
     if chosen.write:
-        absent = set(chosen.only) - set(document.blocks(document.DOCUMENT.read_text(encoding="utf-8")))
+        absent = set(chosen.only) - set(document.blocks(document.PAGES.tables.read_text(encoding="utf-8")))
         if absent:                      # said now, not after an hour
-            parser.error(f"{document.DOCUMENT.name} has no place for {', '.join(sorted(absent))}")
+            parser.error(f"{document.PAGES.tables.name} has no place for {', '.join(sorted(absent))}")
     return suite.run({name: suite.find(name) for name in known if name in chosen.only}, chosen.repeats, chosen.json,
-                     document.DOCUMENT if chosen.write else None)
+                     document.PAGES if chosen.write else None)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 """This tree against a revision: `python -m benchmarks.against REVISION`, the same probes on both, in turn.
 
-Both run the benchmarks of this tree; of the revision only the package `emul` is taken. A ratio above 1 says that this
-tree is faster (or takes less memory). Runs are interleaved, so that a change of the machine's load meets both.
+Both run the benchmarks of this tree; of the revision only the package `emul` is taken. With `--own` the revision runs
+its own benchmarks: those of this tree may use what the revision does not have, such as `emul.roles.Scheme`. A ratio
+above 1 says that this tree is faster (or takes less memory). Runs are interleaved, so that a change of the machine's
+load meets both.
 """
 
 from __future__ import annotations
@@ -22,6 +24,15 @@ from statistics import median
 
 from benchmarks.common import ROOT, Figure, row
 
+# rounds over links that share their bandwidth, written out for revisions whose benchmarks have no such probe
+SHARED = """
+import json
+from benchmarks.bench_rounds import emul
+links = "links=[{match: '*', latency: 20 ms, bandwidth: 20 Mbit/s, sharing: connections}]"
+done = emul(100, 0, 21, 2, links)
+print(json.dumps({"no-op round, s": done.later_s, "no-op round, CPU of all, s": done.cpu_s}))
+"""
+
 # name -> what is run in a fresh interpreter; it prints {figure: value}, smaller is better
 PROBES = {
     "parts": "from benchmarks.bench_kernel import parts_probe; parts_probe(1_000)",
@@ -36,22 +47,24 @@ PROBES = {
     "all_to_all_1": "from benchmarks.bench_bulk import against_probe; against_probe(1)",
     "all_to_all_2": "from benchmarks.bench_bulk import against_probe; against_probe(2)",
     "round": "from benchmarks.bench_rounds import against_probe; against_probe()",
+    "round_shared": SHARED,
     "training": "from benchmarks.bench_overhead import against_probe; against_probe()",
     "memory": "from benchmarks.bench_memory import against_probe; against_probe()",
 }
 
 
 @contextmanager
-def trees(revision: str) -> Iterator[tuple[Path, Path]]:
-    """(the revision's `emul` beside the benchmarks of this tree, a copy of this tree): both as they are now."""
-    packed = subprocess.check_output(["git", "archive", revision, "emul"], cwd=ROOT)
+def trees(revision: str, own: bool = False) -> Iterator[tuple[Path, Path]]:
+    """(the revision's `emul` beside the benchmarks of this tree, or its `own`; a copy of this tree as it is now)."""
+    packed = subprocess.check_output(["git", "archive", revision, "emul", *(["benchmarks"] if own else [])], cwd=ROOT)
     with tempfile.TemporaryDirectory() as folder:
         before, now = Path(folder, "before"), Path(folder, "now")
         with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
             tar.extractall(before, filter="data")
         shutil.copytree(ROOT / "emul", now / "emul", ignore=shutil.ignore_patterns("__pycache__"))
         for tree in (before, now):
-            shutil.copytree(ROOT / "benchmarks", tree / "benchmarks", ignore=shutil.ignore_patterns("__pycache__"))
+            if not (tree / "benchmarks").exists():
+                shutil.copytree(ROOT / "benchmarks", tree / "benchmarks", ignore=shutil.ignore_patterns("__pycache__"))
             (tree / "pyproject.toml").write_text("")
         yield before, now
 
@@ -63,8 +76,8 @@ def probe(tree: Path, name: str) -> dict[str, float]:
     return found
 
 
-def compare(revision: str, names: Sequence[str], pairs: int) -> Iterator[Figure]:
-    with trees(revision) as (before, now):
+def compare(revision: str, names: Sequence[str], pairs: int, own: bool = False) -> Iterator[Figure]:
+    with trees(revision, own) as (before, now):
         for name in names:
             ratios: dict[str, list[float]] = {}
             values: dict[str, list[tuple[float, float]]] = {}
@@ -87,8 +100,9 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=list(PROBES), default=list(PROBES), metavar="NAME",
                         help=f"of {', '.join(PROBES)}")
     parser.add_argument("--pairs", type=int, default=5, help="of runs, each figure's median is said [%(default)s]")
+    parser.add_argument("--own", action="store_true", help="the revision runs its own benchmarks")
     chosen = parser.parse_args()
-    for figure in compare(chosen.revision, chosen.only, chosen.pairs):
+    for figure in compare(chosen.revision, chosen.only, chosen.pairs, chosen.own):
         print(row(figure), flush=True)
 
 

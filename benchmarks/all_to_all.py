@@ -6,15 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emul.roles import Message, Node, Octets
+from emul.roles import Message, Node, Octets, Scheme
 
 
 @dataclass(frozen=True)
 class Box(Message):
     sealed: Octets
-
-
-MESSAGES = (Box,)
 
 
 @dataclass(frozen=True)
@@ -38,4 +35,4 @@ async def peer(node: Node, p: Params) -> None:
             node.report(boxes=len(got))
 
 
-ROLES = {"peer": peer}
+SCHEME = Scheme(params=Params, roles={"peer": peer}, messages=(Box,))

@@ -17,8 +17,9 @@ from benchmarks.common import Figure, Options, main
 from emul.engine import Wiring, pool_of
 from emul.kernel import Plan, StopRule
 from emul.network import LinkRule, OutageSpec, TopologySpec, build
+from emul.registry import schemes
 from emul.roles import Node
-from emul.workers.core import Setup
+from emul.workers.setup import Setup
 
 NODES, ROUNDS = 300, 4
 
@@ -34,9 +35,10 @@ def wiring(nodes: int, rounds: int, workers: int, bulk: bool = True) -> Wiring:
     params = all_to_all.Params(bulk=bulk)
     setups = [Setup(worker=w, scheme="all_to_all", plugins=[all_to_all.__name__], params=asdict(params),
                     seed=SEED, names=names, roles={"peer": list(range(nodes))}, speeds=[1.0] * nodes,
-                    workers=worker_of, behaviours={}, task=None, cost_mode="zero", profile={}, recorded={})
+                    worker_of=worker_of, behaviours={}, task=None, cost_mode="zero", profile={}, recorded={})
               for w in range(max(1, workers))]
-    return Wiring("all_to_all", "all_to_all", (), all_to_all, params, network, plan, setups, [])
+    scheme = schemes.find(setups[0].scheme, setups[0].plugins)
+    return Wiring(scheme, scheme.name, (), params, network, plan, setups, [])
 
 
 def against_probe(workers: int) -> None:

@@ -1,4 +1,4 @@
-"""What a round of secure aggregation costs beyond its arithmetic: 100 clients, 99,985 parameters, no losses, 2 workers.
+"""Costs of a round of secure aggregation beyond its arithmetic: 100 clients, 99,985 parameters, no losses, 2 workers.
 
 *Bare* is the same arithmetic in one process without a framework: keys, agreements, masks, codes, sealed shares, sums,
 decoding, by the functions that the roles call, with nothing sent and nothing written. Clients do not train, in both:
@@ -24,14 +24,14 @@ from emul.primitives.codes.packed import Code, PackedCode
 from emul.primitives.crypto.keys import key_pair
 from emul.primitives.quantise import SumOfUpdates
 from emul.protocols.channels import Channels
-from emul.protocols.coded_input import client as seats
-from emul.protocols.coded_input.messages import Running, Share
-from emul.protocols.coded_input.seats import seat
-from emul.protocols.coded_input.server import decoded
 from emul.protocols.coded_mask import client as holders
 from emul.protocols.coded_mask.messages import Masked
 from emul.protocols.coded_mask.server import unmasked_sum
 from emul.schemes import fastsecagg, lightsecagg, swiftagg_plus
+from emul.schemes.swiftagg_plus import client_role as seats
+from emul.schemes.swiftagg_plus.messages import Running, Share
+from emul.schemes.swiftagg_plus.seats import seat
+from emul.schemes.swiftagg_plus.server_role import decoded
 
 CLIENTS, DIMENSION, ROUNDS, TARGET = 100, 99_985, 4, 1.3
 SCENARIO = """

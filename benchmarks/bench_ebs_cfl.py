@@ -20,12 +20,12 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.common import ROOT, Figure, Options, main
 from emul.base.streams import generator
-from emul.primitives.masking import alpha, rounds
-from emul.primitives.masking.keys import draw_keys, server_keys, verification_keys
-from emul.primitives.masking.shape import Shape
-from emul.protocols.ebs_cfl import pad as padded
-from emul.protocols.ebs_cfl.design import Masking
-from emul.protocols.ebs_cfl.server import Collected, aggregate, verify
+from emul.schemes.ebs_cfl import pad as padded
+from emul.schemes.ebs_cfl.design import Masking
+from emul.schemes.ebs_cfl.masking import alpha, rounds
+from emul.schemes.ebs_cfl.masking.keys import draw_keys, server_keys, verification_keys
+from emul.schemes.ebs_cfl.masking.shape import Shape
+from emul.schemes.ebs_cfl.server_role import Collected, aggregate, verify
 
 LENGTH = 199_210                        # of 784-200-200-10, and of `wide`
 R = TypeVar("R")
@@ -64,8 +64,7 @@ def timed(function: Callable[..., R], *args: Any) -> tuple[float, R]:
 def one_round(n: int, m: int, t: int) -> dict[str, float]:
     """CPU seconds of each computation of a round."""
     shape, rng = Shape(n, m, LENGTH, t), generator(1, "bench/ebs_cfl", n, m)
-    design = Masking(m, "joint", t, 1, "compact", "traceless", "off", 1.0, "per_segment", "reassociated", "correction",
-                     0, 3, None, 1.0, None, None)
+    design = Masking(clusters=m, t=t)
     spent: dict[str, float] = {}
     spent["dealer, keys once"], keys = timed(draw_keys, shape, 1)
     spent["server's keys once"], server = timed(server_keys, keys)
@@ -117,6 +116,7 @@ def one_padded_round(n: int, m: int) -> dict[str, float]:
 def peak_bytes(n: int, m: int, profile: str) -> tuple[int, float]:
     """(largest resident size, CPU seconds) of one round of the scheme, in a process of its own."""
     code = ("import json, resource, sys\n"
+            "from pathlib import Path\n"
             "from emul import engine\nfrom emul.record.journal import MemoryJournal\nfrom emul.scenario import loads\n"
             "from emul.workers.twin import Twin\n"
             "plugins = ['benchmarks.bench_ebs_cfl']\n"
@@ -125,7 +125,9 @@ def peak_bytes(n: int, m: int, profile: str) -> tuple[int, float]:
             "wiring = engine.wire(scenario, name, raw, plugins=plugins)\n"
             "finished = engine.execute(wiring, Twin(), MemoryJournal(engine.header(wiring)))\n"
             "use = resource.getrusage(resource.RUSAGE_SELF)\n"
-            "print(json.dumps([use.ru_maxrss * 1024, use.ru_utime + use.ru_stime]))\n")
+            # ru_maxrss would begin with what this process holds.
+            "peak, = (line for line in Path('/proc/self/status').read_text().splitlines() if 'VmHWM' in line)\n"
+            "print(json.dumps([int(peak.split()[1]) * 1024, use.ru_utime + use.ru_stime]))\n")
     text = SCENARIO.format(n=n, m=m, angles=[90 * c for c in range(m)], profile=profile)
     done = subprocess.run([sys.executable, "-c", code], input=text, capture_output=True, text=True, check=False,
                           cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "2"})

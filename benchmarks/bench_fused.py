@@ -32,7 +32,7 @@ def probe(model: str, clients: int, samples: int, batch: int, length: dict[str, 
     from emul.learning import data, models
     from emul.learning.data import DataSet
     from emul.learning.fused import train_fused
-    from emul.learning.local import Local, train_alone
+    from emul.learning.local import LocalTraining, train_alone
     from emul.learning.parameters import FlatModule
     from emul.learning.solver import Sgd
     from emul.learning.training import Samples, Stream
@@ -49,8 +49,8 @@ def probe(model: str, clients: int, samples: int, batch: int, length: dict[str, 
         source = DataSet("made", x, y, x[:0], y[:0], 10, 255.0, 0.1307, 0.3081)
     flat = FlatModule(models.create(model, source.input_shape, source.classes, 1))
     before = flat.read()
-    locals_ = [Local(before, Samples(source, np.arange(i * samples, (i + 1) * samples)),
-                     Sgd(lr=0.1, batch=batch, **length), Stream(1, f"client{i}", 1, 0)) for i in range(clients)]
+    locals_ = [LocalTraining(before, Samples(source, np.arange(i * samples, (i + 1) * samples)),
+                             Sgd(lr=0.1, batch=batch, **length), Stream(1, f"client{i}", 1, 0)) for i in range(clients)]
 
     def alone() -> list[np.ndarray]:
         found = []

@@ -30,8 +30,9 @@ from emul.network import LinkRule, OutageSpec, RoleRule, TopologySpec, build
 from emul.record.columns import columns
 from emul.record.journal import Journal, read
 from emul.record.tables import messages_of, messages_table
+from emul.registry import schemes
 from emul.workers import collections
-from emul.workers.core import Setup
+from emul.workers.setup import Setup
 
 REACH = 8                                   # links out of a node
 SEED = 1
@@ -93,9 +94,10 @@ def wiring(module: Any, params: dict[str, Any], nodes: int, workers: int, virtua
     plan = Plan(names, ["peer"] * nodes, vertices, worker_of, list(range(nodes)), StopRule(virtual_ns=virtual_ns))
     setups = [Setup(worker=w, scheme=module.__name__.rpartition(".")[2], plugins=[module.__name__], params=params,
                     seed=SEED, names=names, roles={"peer": list(range(nodes))}, speeds=[1.0] * nodes,
-                    workers=worker_of, behaviours={}, task=None, cost_mode="zero", profile={}, recorded={})
+                    worker_of=worker_of, behaviours={}, task=None, cost_mode="zero", profile={}, recorded={})
               for w in range(workers)]
-    return Wiring(setups[0].scheme, setups[0].scheme, (), module, module.Params(**params), network, plan, setups, [])
+    scheme = schemes.find(setups[0].scheme, setups[0].plugins)
+    return Wiring(scheme, scheme.name, (), scheme.params(**params), network, plan, setups, [])
 
 
 def measure(wired: Wiring, pool: Any, table: bool = True) -> Measured:
@@ -154,9 +156,9 @@ def placed(nodes: int, workers: int, placement: str, activations: int = ACTIVATI
     module, params, virtual_ns = phold_for(nodes)
     wired = wiring(module, params, nodes, workers, virtual_ns * activations // ACTIVATIONS)
     if placement == "half":             # shifts are odd, and of either parity halved
-        wired.plan.workers[:] = [node // 2 % workers for node in range(nodes)]      # type: ignore[index]
+        wired.plan.worker_of[:] = [node // 2 % workers for node in range(nodes)]    # type: ignore[index]
         for setup in wired.setups:
-            setup.workers = list(wired.plan.workers)
+            setup.worker_of = list(wired.plan.worker_of)
     return wired
 
 

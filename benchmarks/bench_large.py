@@ -120,7 +120,7 @@ def large(options: Options) -> Iterable[Figure]:
 
 
 def _growth(values: dict[int, float]) -> str:
-    """How much more the most registered clients take than the fewest."""
+    """The growth from the fewest registered clients to the most."""
     few, most = REGISTERED[0], REGISTERED[-1]
     return f"x {values[most] / values[few]:.2f} from {few:,} to {most:,}"
 

@@ -21,7 +21,7 @@ from emul.learning.disguise import BlockScalars, Disguise
 from emul.learning.objectives import Batch
 from emul.learning.parameters import FlatModule
 from emul.learning.residual import resnet20
-from emul.protocols.mp_dp.algebra import Law, drawn
+from emul.protocols.mp_dp.algebra import SecretsLaw, drawn
 
 SHAPE, CLASSES, BATCH = (3, 32, 32), 10, 64
 
@@ -44,7 +44,7 @@ def mp_dp(options: Options) -> Iterable[Figure]:
     batch = Batch(torch.from_numpy(rng.standard_normal((BATCH, *SHAPE), dtype=np.float32)),
                   torch.from_numpy(rng.integers(0, CLASSES, BATCH)))
     true = model.read()
-    known = drawn(disguise, Law("chi3", 1.5, "compact", 1), rng)
+    known = drawn(disguise, SecretsLaw("chi3", 1.5, "compact", 1), rng)
     hidden = torch.from_numpy(disguise.disguised(true, known.secrets).astype(np.float32))
     run = disguise.forward(disguise.transitions(known.secrets).astype(np.float32))
 

@@ -1,4 +1,4 @@
-"""What a round costs beyond its training: FedAvg, 100 clients, five epochs, nothing fused, against training alone.
+"""The costs of a round beyond its training: FedAvg, 100 clients, five epochs, nothing fused, against training alone.
 
 *Pure training* is `benchmarks/direct.py`: the same local updates by the same code, the same mean and the same
 evaluation of every round, in two processes of which each trains half of the clients; it has no kernel, network, journal
@@ -31,7 +31,7 @@ TARGET = 6                                  # % of wall and of CPU
 
 @dataclass
 class Pairs:
-    """What emul and pure training took in turns, and what they said at their ends."""
+    """The times of emul and of pure training in turns, and their reports at their ends."""
 
     emul: list[Block]
     direct: list[Block]

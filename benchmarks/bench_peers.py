@@ -85,7 +85,7 @@ def _all(found: Found, what: str) -> Iterable[Figure]:
 
 
 def _lead(found: Found, epochs: int) -> Iterable[Figure]:
-    """How many times faster emul is; in the note the same of CPU seconds, and of the slowest and fastest repeat."""
+    """The factor by which emul is faster; in the note that of CPU seconds, and of the slowest and fastest repeat."""
     def times(ours: str, theirs: str, at_least: float | None = None) -> Figure:
         ratios = sorted(b.later_s / a.later_s for a, b in zip(found[ours], found[theirs], strict=True))
         what = "no-op round" if not epochs else f"one epoch{' fused' if ours == FUSED else ''}"
@@ -124,14 +124,14 @@ def main() -> int:
     parser.add_argument("python", metavar="PEER_PYTHON")
     parser.add_argument("--clients", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--write", action="store_true", help="rewrite the table of docs/benchmarks.md")
+    parser.add_argument("--write", action="store_true", help="rewrite the table of docs/benchmark-tables.md")
     arguments(parser)
     chosen = parser.parse_args()
     python = str(Path(chosen.python).absolute())        # the scripts run in their own folder; a venv's link stays one
     versions = subprocess.check_output([python, "-c", _VERSIONS], text=True).strip()
     print(f"peers: {versions}")
     return suite.run({suite.APART: peers(python, chosen.clients, chosen.rounds)}, chosen.repeats, chosen.json,
-                     document.DOCUMENT if chosen.write else None, {"peers' environment": versions})
+                     document.PAGES if chosen.write else None, {"peers' environment": versions})
 
 
 if __name__ == "__main__":

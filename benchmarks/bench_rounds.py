@@ -36,7 +36,7 @@ _EPOCHS_ROUNDS = {0: 21, 1: 9}
 
 @dataclass(frozen=True)
 class Rounds:
-    """What a contender says of its rounds: seconds of each, accuracy after each, and how it was run."""
+    """The report of a contender on its rounds: seconds of each, accuracy after each, and how it was run."""
 
     per_round: list[float]
     accuracies: list[float]
@@ -113,7 +113,7 @@ def against_probe(clients: int = 100, rounds: int = 21) -> None:
 
 
 def can_fuse() -> bool:
-    """Whether scenarios have that key yet."""
+    """True if scenarios have that key yet."""
     from emul.base.errors import ScenarioError
     from emul.scenario import load
 

@@ -21,13 +21,14 @@ from benchmarks.common import Figure, Options, cpu_seconds, main, python, run
 from emul.base.streams import generator
 from emul.learning import Task
 from emul.primitives.crypto.graphs import Closed, complete, degree_and_threshold, published_density, random, ring
-from emul.primitives.crypto.groups import draw_groups, group_seed, joined
 from emul.primitives.quantise import Quantiser
-from emul.protocols.pairwise import hand, split, split_client
+from emul.protocols.pairwise import hand
 from emul.protocols.pairwise import server as hub
 from emul.protocols.pairwise.messages import AdvertiseKeys, Masked, Reveal, Shares, Unmask, id_array
 from emul.protocols.sums import codec
 from emul.schemes import safelearning
+from emul.schemes.safelearning import split, split_client
+from emul.schemes.safelearning.groups import draw_groups, group_seed, joined
 from emul.schemes.secagg import Params
 
 CLIENTS, ROUNDS = 100, 2
@@ -118,9 +119,9 @@ def _round(A: Closed, t: int, nodes: dict[int, Any], model: np.ndarray, round_: 
     return coding.add_mean(model, total, len(U))
 
 
-def _shared(A: Closed, t: int, own: dict[int, hand.Secrets], rngs: dict[int, np.random.Generator],
-            round_: int) -> dict[int, hand.Hand]:
-    """What each client has once it has shared its secrets with its neighbours."""
+def _shared(A: Closed, t: int, own: dict[int, hand.RoundSecrets], rngs: dict[int, np.random.Generator],
+            round_: int) -> dict[int, hand.SharedSecrets]:
+    """The state of each client once it has shared its secrets with its neighbours."""
     advertised = {i: AdvertiseKeys(secrets.public) for i, secrets in own.items()}
     hands = {}
     for i in own:

@@ -1,4 +1,4 @@
-"""What the store of trainings saves and costs: a sweep over networks, a resumed run, storing where nothing is found.
+"""Savings and costs of the store of trainings: a sweep over networks, a resumed run, storing where nothing is found.
 
 The sweep is `store.yaml` (MNIST, from $EMUL_DATA): 5 latencies x 2 bandwidths x 3 seeds, one training of each seed.
 Resumed rounds are those of a run that finds all its trainings; beside them stands the same run with zero epochs, whose
@@ -93,7 +93,7 @@ def resumed(folder: Path, repeats: int) -> Iterable[Figure]:
 
 
 def storing(folder: Path, repeats: int) -> Iterable[Figure]:
-    """What keeping every training costs where none is found, in turn."""
+    """The cost of keeping every training where none is found, in turn."""
     for name, sets in (("3,658 parameters, 100 clients", ()), ("1.2 M parameters, 20 clients", LARGE)):
         pairs = []
         for number in range(repeats):

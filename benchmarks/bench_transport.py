@@ -1,7 +1,7 @@
 """TCP under CURVE against Unix sockets: PHOLD of 1,000 nodes on two workers of this machine, and frames of 4 MB.
 
-Runs are interleaved; CPU seconds are those of coordinator and workers. What a network between machines adds is not in
-it.
+Runs are interleaved; CPU seconds are those of coordinator and workers. The delay of a network between machines
+is not in it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import zmq
 
 from benchmarks.bench_kernel import _spread, measure, phold_for, wiring
 from benchmarks.common import Figure, Options, cpu_seconds, main
-from emul.workers.launcher import Local
+from emul.workers.launcher import LocalLauncher
 from emul.workers.pool import Workers
 from emul.workers.transport import Ipc, Tcp, Transport
 
@@ -30,7 +30,7 @@ def transport(options: Options) -> Iterable[Figure]:
     digests = set()
     for _ in range(options.repeats):
         for kind, make in KINDS.items():
-            with Workers(2, launcher=Local(make())) as pool:
+            with Workers(2, launcher=LocalLauncher(make())) as pool:
                 measure(wiring(*_spread(phold_for, 100, 2)), pool, table=False)         # the first run imports
                 before = cpu_seconds(os.getpid())
                 run = measure(wiring(*_spread(phold_for, NODES, 2)), pool, table=False)

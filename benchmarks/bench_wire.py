@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.common import Figure, Options, main
 from emul.base.streams import generator
 from emul.schemes import fedavg
-from emul.wire import ENVELOPE_BYTES, decode, encode, from_frames, message_types
+from emul.wire import ENVELOPE_BYTES, decode, encode, from_frames
 
 SIZES = {3_658: 1_000, 1_000_000: 20}       # parameters -> calls of a batch
 _BATCHES = 7
@@ -35,7 +35,7 @@ def seconds(call: Callable[[], Any], calls: int, repeats: int) -> float:
 
 
 def wire(options: Options) -> Iterable[Figure]:
-    types = message_types(fedavg)
+    types = fedavg.SCHEME.types
     for parameters, calls in SIZES.items():
         vector = generator(1, "bench/wire").standard_normal(parameters, dtype=np.float32)
         message = fedavg.Model(vector)

@@ -1,4 +1,4 @@
-"""What the benchmarks share: figures and tables of them, the command line, memory and CPU time of a process tree."""
+"""Code that the benchmarks share: figures and tables, the command line, memory and CPU time of a process tree."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 class Figure:
     """One measured number, with what it should reach, if anything.
 
-    minor: a variant whose target need not stand in the overview of docs/benchmarks.md, too.
+    minor: a variant whose target need not stand in the headlines of docs/benchmarks.md, too.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Figure:
 
     @property
     def headline(self) -> bool:
-        """Whether it stands in the overview."""
+        """True if it stands on the front page."""
         return bool(self.target) and not self.minor
 
     @property
@@ -83,7 +83,7 @@ def shown(value: float) -> str:
 
 @dataclass
 class Table:
-    """What one benchmark found, and how it was run."""
+    """The result of one benchmark, and the way in which it was run."""
 
     name: str
     repeats: int
@@ -196,7 +196,7 @@ def versions(packages: Sequence[str] = _PACKAGES) -> dict[str, str]:
 
 @dataclass
 class Run:
-    """What a command did: its standard output, wall and CPU seconds of its whole tree, peak of the summed PSS."""
+    """The outcome of a command: its standard output, wall and CPU seconds of its whole tree, peak of the summed PSS."""
 
     output: str
     wall_s: float

@@ -2,8 +2,8 @@
 
     python -m benchmarks.damage --directories 500 --disk 30 --kills 80 --seed 0
 
-Nothing may come out as a Python traceback, be told as a success where it is none, or be left behind. What is done to
-directories stands here, to disks in `benchmarks.disks`, to processes in `benchmarks.stops`.
+Nothing may come out as a Python traceback, be told as a success where it is none, or be left behind. The damage to
+directories stands here, that to disks in `benchmarks.disks`, that to processes in `benchmarks.stops`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.kills import DONE, cases
-from emul import cli, engine, load_run, schemes
+from emul import cli, engine, load_run
 from emul.base.errors import EmulError
 from emul.record import rundir, salvage
-from emul.record.tables import IncompleteRun
+from emul.record.load import IncompleteRun
+from emul.registry import schemes
 from emul.scenario import loads
 
 LONGEST_S = 60                      # of one command, before it counts as hanging
@@ -49,7 +50,7 @@ def originals(home: Path, names: Sequence[str]) -> list[Original]:
     """Runs that ended, were interrupted, failed, or were salvaged, of each scheme, with all that a run may leave."""
     found = []
     for name in names:
-        scenario = loads(schemes.find(name).EXAMPLE + _RECORD, name)
+        scenario = loads(schemes.find(name).example + _RECORD, name)
         (whole,) = engine.run(scenario, workers=0, out=home / "whole", keeping=engine.Keeping(keep=True))
         assert whole.directory is not None
         assert whole.summary is not None
@@ -159,7 +160,7 @@ def spoilt(run: Path, draw: random.Random) -> list[str]:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command gave: its exit code, or the traceback that came out of it."""
+    """The outcome of a command: its exit code, or the traceback that came out of it."""
 
     code: int
     said: str
@@ -236,7 +237,7 @@ def asked(run: Path, whole: Path, folder: Path, draw: random.Random) -> Iterator
 
 
 def wrong_with(original: Original, run: Path, whole: Path, folder: Path, draw: random.Random) -> Iterator[str]:
-    """What the commands do wrong with a damaged copy of `original`."""
+    """The mistakes of the commands with a damaged copy of `original`."""
     changed = _changed(original.path, run)
     ended = not (original.path / rundir.INCOMPLETE).exists()
     scenario_kept = rundir.SCENARIO not in changed

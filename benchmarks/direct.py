@@ -20,9 +20,9 @@ import numpy as np
 from benchmarks.bench_rounds import SCENARIO
 from benchmarks.common import cpu_seconds
 from benchmarks.turns import Turn
+from emul.protocols.updates import Update
 from emul.roles import weighted_mean
 from emul.scenario import Scenario, load
-from emul.schemes.fedavg import Update
 
 
 class Trainer:

@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.kills import DONE, MARK, cases, command, processes, until_begun
-from emul import engine, schemes
+from emul import engine
 from emul.base.errors import EmulError
 from emul.record import rundir, salvage
+from emul.registry import schemes
 from emul.scenario import Scenario, loads
 
 _END_S = 300.0
@@ -30,7 +31,7 @@ _END_S = 300.0
 
 @dataclass(frozen=True)
 class Place:
-    """Where one case happens: its own folder, the scenario as a file and read, and what a whole run leaves."""
+    """The place of one case: its own folder, the scenario as a file and read, and what a whole run leaves."""
 
     folder: Path
     file: Path
@@ -197,7 +198,7 @@ def mounted(path: Path, size: int) -> Iterator[bool]:
 # --- what is looked at afterwards -------------------------------------------------------------------------------------
 
 def left_wrong(place: Place) -> Iterator[str]:
-    """What a case left that it should not have."""
+    """Things that a case left and should not have left."""
     yield from (f"process {pid} was left" for pid, _ in processes(place.mark))
     yield from (f"{path} was left" for path in (place.folder / "tmp").rglob("*"))
     for run in sorted((place.folder / "out").glob("*")):
@@ -227,7 +228,7 @@ def hunt(count: int, seed: int) -> tuple[Counter[str], list[str]]:
     with tempfile.TemporaryDirectory(prefix="emul-disks-") as name:
         home = Path(name)
         file = home / "fedavg.yaml"
-        file.write_text(schemes.find("fedavg").EXAMPLE + "record: {models: 1, payloads: [Update]}\n")
+        file.write_text(schemes.find("fedavg").example + "record: {models: 1, payloads: [Update]}\n")
         scenario = loads(file.read_text(), "fedavg")
         (whole,) = engine.run(scenario, workers=0, out=home / "whole")
         assert whole.directory is not None

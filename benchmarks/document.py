@@ -1,21 +1,39 @@
-"""docs/benchmarks.md, rewritten in place: what stands between `<!-- name -->` and `<!-- end -->` is generated.
+"""Two pages, rewritten in place: what stands between `<!-- name -->` and `<!-- end -->` is generated.
 
-The rest is written by hand and is kept. The block `overview` is made of the headlines of all other blocks, which are
-the rows whose names are bold: so it always says what the tables below it say.
+`docs/benchmark-tables.md` has a block for each benchmark. `docs/benchmarks.md` is made of these: the blocks `fast` and
+`large_runs` hold the headlines, which are the rows whose names are bold, and `sure` how each benchmark was run. So the
+front page always says what the tables say. The rest of both pages is written by hand and is kept.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.common import BAR, HEAD, ROOT, Table, row
+from benchmarks.thresholds import Threshold
 
-DOCUMENT = ROOT / "docs" / "benchmarks.md"
 END = "<!-- end -->"
-OVERVIEW, ENVIRONMENT = "overview", "environment"
+FAST, LARGE, SURE, ENVIRONMENT = "fast", "large_runs", "sure", "environment"
+SIZES = {"kB", "MB", "GiB"}             # a headline in one of these says how large something is
+POPULATIONS = {"large", "untrained"}    # and so do all of these benchmarks
+BUSY = 0.5                              # load before a benchmark, above which its wall times say little
 _CELLS = re.compile(r"(?<!\\)\|")
+_HOW = re.compile(r"^(\d+) repeats?, ([\d-]+), load ([\d.]+) before; ", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Pages:
+    """The places of the headlines, and of the tables."""
+
+    front: Path
+    tables: Path
+
+
+PAGES = Pages(ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "benchmark-tables.md")
 
 
 class DocumentError(Exception):
@@ -57,7 +75,7 @@ def replaced(text: str, name: str, content: str) -> str:
 
 
 def generated(table: Table, machine: str) -> str:
-    """What stands between the marks of a benchmark."""
+    """The text between the marks of a benchmark."""
     how = f"{table.repeats} repeat{'s' * (table.repeats > 1)}, {table.date}, load {table.load:.2f} before; {machine}."
     return "\n".join([HEAD, *map(row, table.figures), "", how])
 
@@ -70,15 +88,29 @@ def cells(line: str) -> list[str]:
     return [cell.strip().replace(BAR, "|") for cell in _CELLS.split(line.strip())[1:-1]]
 
 
-def overview(text: str) -> str:
-    """A table of the headlines of all blocks: benchmark, what, measured, target, whether it is met."""
+def headlines(tables: str, large: bool) -> str:
+    """A table of the headlines of all blocks, of speed or of size: benchmark, what, measured, target, is it met."""
     lines = ["| benchmark | what | measured | target | |", "|---|---|---|---|---|"]
-    for name, content in blocks(text).items():
+    for name, content in blocks(tables).items():
         for found in map(cells, content.splitlines()):
-            if name not in (OVERVIEW, ENVIRONMENT) and len(found) == 6 and re.fullmatch(r"\*\*.+\*\*", found[0]):
-                what, value, unit, target, verdict, _ = (cell.replace("|", BAR) for cell in found)
+            if len(found) != 6 or not re.fullmatch(r"\*\*.+\*\*", found[0]):
+                continue
+            what, value, unit, target, verdict, _ = (cell.replace("|", BAR) for cell in found)
+            if (name in POPULATIONS or unit in SIZES) == large:
                 lines.append(f"| `{name}` | {what.strip('*')} | {f'{value} {unit}'.strip()} | {target} "
                              f"| {f'**{verdict}**' if verdict == 'missed' else verdict} |")
+    return "\n".join(lines)
+
+
+def sureness(tables: str, limits: Sequence[Threshold]) -> str:
+    """A table of how each benchmark was run, and of how many ratios of it must not fall."""
+    held = Counter(limit.benchmark for limit in limits)
+    lines = ["| benchmark | measured on | repeats | load before | | ratios held |", "|---|---|---|---|---|---|"]
+    for name, content in blocks(tables).items():
+        how = _HOW.search(content)
+        repeats, date, load = how.groups() if how else ("", "", "")
+        busy = "*busy*" if load and float(load) > BUSY else ""
+        lines.append(f"| `{name}` | {date} | {repeats} | {load} | {busy} | {held[name] or ''} |")
     return "\n".join(lines)
 
 
@@ -89,11 +121,22 @@ def environment(text: str, rows: Mapping[str, str]) -> str:
     return "\n".join(["| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in {**known, **rows}.items())])
 
 
-def write(tables: list[Table], machine: str, rows: Mapping[str, str], path: Path) -> None:
-    """Put tables in their places, those that ended with an error left out, and make the overview anew."""
-    text = path.read_text(encoding="utf-8")         # read now: somebody may have edited it since the run began
+def front(text: str, tables: str, limits: Sequence[Threshold]) -> str:
+    """The front page with its headlines made anew of the tables."""
+    for name, content in ((FAST, headlines(tables, large=False)), (LARGE, headlines(tables, large=True)),
+                          (SURE, sureness(tables, limits))):
+        text = replaced(text, name, content)
+    return text
+
+
+def write(tables: list[Table], machine: str, rows: Mapping[str, str], pages: Pages,
+          limits: Sequence[Threshold]) -> None:
+    """Put tables in their places, those that ended with an error left out, and make the front page anew."""
+    text = pages.tables.read_text(encoding="utf-8")     # read now: somebody may have edited it since the run began
     for table in tables:
         if table.error is None and table.figures:
             text = replaced(text, table.name, generated(table, machine))
-    text = replaced(text, ENVIRONMENT, environment(text, rows))
-    path.write_text(replaced(text, OVERVIEW, overview(text)), encoding="utf-8")
+    head = pages.front.read_text(encoding="utf-8")
+    head = replaced(head, ENVIRONMENT, environment(head, rows))
+    pages.tables.write_text(text, encoding="utf-8")
+    pages.front.write_text(front(head, text, limits), encoding="utf-8")

@@ -94,7 +94,7 @@ def _cell(own: Sequence[Impact], attack: bool) -> str:
     if attack:
         parts += [mean(own, lambda i: i.asr), mean(own, lambda i: i.air), mean(own, lambda i: i.drop)]
     ends = [i.fa for i in own]
-    shown = [f"{100 * value:.1f}" for value in parts]
+    shown = [f"{100 * value:z.1f}" for value in parts]
     shown[0] += f" ± {50 * (max(ends) - min(ends)):.1f}" if len(own) > 1 else ""
     doors = [i.backdoor for i in own if i.backdoor is not None]
     return " / ".join(shown) + (f"; {100 * sum(doors) / len(doors):.1f}" if doors else "") + f" ({len(own)})"

@@ -1,10 +1,10 @@
 """The models against a Linux kernel: `python -m benchmarks.fidelity_kernel`, as root, about five minutes.
 
 Three network namespaces in a row (source, router, sink) joined by veth, offloads off; shaping by tbf and htb on the
-router, losses by iptables, a delay line of 20 ms each way over two TUN devices. What each experiment is compared with
-is what emul's own models say of the same sizes, times and probabilities. Names begin with "emulfid" and all is taken
-away at the end. Without CAP_NET_ADMIN, or where a tool or a feature of the kernel is missing, it says so and ends.
-Every socket sets its congestion control.
+router, losses by iptables, a delay line of 20 ms each way over two TUN devices. Each experiment is compared
+with the results of emul's own models for the same sizes, times and probabilities. Names begin with "emulfid" and
+all is taken away at the end. Without CAP_NET_ADMIN, or where a tool or a feature of the kernel is missing, it says so
+and ends. Every socket sets its congestion control.
 """
 
 from __future__ import annotations
@@ -282,7 +282,7 @@ def goodput(cc: str, p: float, seconds: float, run: int) -> tuple[float, float]:
 # --- and all --------------------------------------------------------------------------------------------------------
 
 def missing() -> str | None:
-    """Why none of it can be done here, if so."""
+    """The reason why none of it can be done here, if so."""
     for tool in ("ip", "tc", "iptables", "ethtool"):
         if shutil.which(tool) is None:
             return f"there is no {tool}; Debian: apt-get install iproute2 iptables ethtool"

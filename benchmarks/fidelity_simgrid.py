@@ -120,7 +120,7 @@ def simgrid(options: Options) -> Iterable[Figure]:
 
 
 def missing() -> str | None:
-    """Why SimGrid cannot be asked, if so."""
+    """The reason why SimGrid cannot be asked, if so."""
     try:
         done = subprocess.run([PYTHON, "-c", "import simgrid"], capture_output=True, text=True, timeout=60)
     except OSError as error:

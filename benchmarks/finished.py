@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+from emul.study.done import AGAIN
 
 Row = Mapping[str, str]
 Setting = tuple[str, Mapping[str, Any]]      # scenario, values of its grid
@@ -20,6 +24,21 @@ def setting_of(row: Row) -> Setting:
     return row["scenario"], json.loads(row["values"] or "{}")
 
 
+def again(tables: Iterable[Path]) -> dict[str, dict[str, str]]:
+    """Digest -> what makes this run again (`emul.study.done.AGAIN`), of tables of `emul sweep --done`: for rows with
+    other columns."""
+    found = {}
+    for table in tables:
+        with table.open(newline="", encoding="utf-8") as lines:
+            found |= {row["digest"]: {name: row[name] for name in AGAIN} for row in csv.DictReader(lines)}
+    return found
+
+
+def curve(rounds: Iterable[int], accuracies: Iterable[float]) -> str:
+    """As the rows of `emul sweep --done` have it."""
+    return " ".join(f"{round_}:{accuracy:.5g}" for round_, accuracy in zip(rounds, accuracies, strict=True))
+
+
 def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     """A table."""
     shown = [f"| {' | '.join(line)} |" for line in lines]
@@ -27,7 +46,7 @@ def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 
 def run(rows: Sequence[Row]) -> str:
-    """Which cells there are."""
+    """The cells that there are."""
     seeds: dict[tuple[str, str], dict[str, list[str]]] = {}
     for row in rows:
         scenario, values = setting_of(row)

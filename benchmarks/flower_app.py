@@ -72,7 +72,7 @@ def flower(interpreter: str) -> Contender:
 
 
 def compared(ours: list[Rounds], theirs: list[Rounds], epochs: int) -> Iterable[Figure]:
-    """How many times faster emul is a round, and its start-up as a part of Flower's; in the notes the same of CPU."""
+    """The factor by which emul is faster a round, and its start-up in parts of Flower's; in the notes those of CPU."""
     what = "no-op round" if not epochs else "one epoch"
     ratios = sorted(b.later_s / a.later_s for a, b in zip(ours, theirs, strict=True))
     cpu = median(r.cpu_s for r in theirs) / median(r.cpu_s for r in ours)

@@ -1,4 +1,4 @@
-"""What emul takes on disk, by extras, without torch and what torch alone brings: `python -m benchmarks.install_size`.
+"""The size of emul on disk, by extras, without torch and what torch alone brings: `python -m benchmarks.install_size`.
 
 Sizes are those of the files that the installed packages list; nothing is installed for it.
 """
@@ -18,7 +18,7 @@ _SHOWN = ((), ("stats",), ("report",), ("privacy",), ("stats", "report", "privac
 
 
 def extras_of(*extras: str) -> list[str]:
-    """What emul asks for with these extras."""
+    """The packages that emul asks for with these extras."""
     wanted = list(_PROJECT["dependencies"])
     for extra in extras:
         for text in _PROJECT["optional-dependencies"][extra]:

@@ -2,7 +2,7 @@
 
 A run is taped once in process: what the kernel posted to each worker, and what was answered. The kernel then runs
 against the tape (its workers are stubs that answer at once), and a worker is fed with its events, encoded and decoded
-as on a socket. What processes and sockets cost comes on top of both and is in neither.
+as on a socket. The costs of processes and sockets come on top of both and are in neither.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from emul.kernel import Kernel, run_to_end
 from emul.roles.events import Event, Observation, Reply
 from emul.wire import Encoded, from_frames
 from emul.workers.collections import rare_collections
-from emul.workers.core import Core, Setup
+from emul.workers.core import Core
 from emul.workers.process import encoder, events_decoder
+from emul.workers.setup import Setup
 
 _BATCH = 48                         # events and answers that cross a socket together
 _Key = tuple[int, int]
@@ -48,7 +49,7 @@ class Discarded:
 
 @dataclass
 class Tape:
-    """What passed between the kernel and its workers."""
+    """The traffic between the kernel and its workers."""
 
     wired: Wiring
     events: list[list[Event]]                               # worker -> what it was told

@@ -25,9 +25,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from emul import engine, schemes
+from emul import engine
 from emul.record import rundir
 from emul.record.journal import read
+from emul.registry import schemes
 from emul.workers.pool import Workers
 
 VICTIMS = ("worker", "coordinator", "both")
@@ -59,7 +60,7 @@ class Kill:
 
 def written(scheme: str, mode: str, folder: Path, more: str = "") -> Path:
     """The scheme's example with more training, so that there is something to cut. more: sections that it lacks."""
-    text = schemes.find(scheme).EXAMPLE.replace("steps: 1", "epochs: 8").replace("mode: zero", f"mode: {mode}") + more
+    text = schemes.find(scheme).example.replace("steps: 1", "epochs: 8").replace("mode: zero", f"mode: {mode}") + more
     path = folder / f"{scheme}-{mode}.yaml"
     path.write_text(text)
     return path
@@ -113,7 +114,7 @@ def left_processes(mark: str, patience_s: float) -> list[int]:
 
 
 def cut_off(kill: Kill, ref: Reference, folder: Path, mark: str) -> list[str]:
-    """Run and kill. What is wrong with what is left, if anything."""
+    """Run and kill. Returns the mistakes in the files that are left."""
     sockets = folder / "tmp"
     sockets.mkdir()
     run = subprocess.Popen(command(ref.scenario, folder / "runs"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -150,7 +151,7 @@ def left(folder: Path) -> Iterator[Path]:
 
 
 def gone_on_with(run: Path, kill: Kill, ref: Reference, pool: Workers) -> list[str]:
-    """Resume. What is wrong with the run that comes out, if anything."""
+    """Resume. Returns the mistakes in the run that comes out."""
     before = [list(row) for row in read(run / rundir.JOURNAL)]
     (result,) = engine.resume(run, workers=pool)
     if result.error is not None or result.violations:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from emul.roles import Node
+from emul.roles import Node, Scheme
 
 
 @dataclass(frozen=True)
@@ -17,4 +17,4 @@ async def peer(node: Node, p: Params) -> None:
         await node.sleep(p.period_s)
 
 
-ROLES = {"peer": peer}
+SCHEME = Scheme(params=Params, roles={"peer": peer})

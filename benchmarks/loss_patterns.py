@@ -24,8 +24,8 @@ import numpy as np
 
 from emul.base import rows
 from emul.base.streams import generator
-from emul.primitives.robust.groupwise import DETECTORS
-from emul.testing.summing import Summed, sums
+from emul.schemes.safelearning.groupwise import DETECTORS
+from emul.testing.summing import SumOutcome, sums
 
 Parameters = dict[str, Any]
 BAD = ("wrong", "exposed", "other")
@@ -113,7 +113,7 @@ DRAWN: dict[str, Callable[[int, np.random.Generator], Parameters]] = {
 
 @dataclass(frozen=True)
 class Pattern:
-    """What one round is run with."""
+    """The settings of one round."""
 
     n: int
     params: Parameters
@@ -139,7 +139,7 @@ def pattern(scheme: str, seed: int, number: int) -> Pattern:
     return Pattern(n, params, drops, float(rng.choice([0.0, 0.0, 0.005, 0.02])))
 
 
-def run(scheme: str, seed: int, number: int) -> tuple[Pattern, Summed]:
+def run(scheme: str, seed: int, number: int) -> tuple[Pattern, SumOutcome]:
     """One round under the pattern of this number."""
     chosen = pattern(scheme, seed, number)
     rng = generator(seed, "lost copies", scheme, number)

@@ -4,8 +4,8 @@
     python -m benchmarks.mp_dp
 
 Rewrites what stands between the marks of that page, and draws its figure anew. A cell that has not been run is a dash;
-of several seeds the mean and the standard deviation are shown, and how many there are. What a round takes is
-measured by `benchmarks.mp_dp_costs`.
+of several seeds the mean and the standard deviation are shown, and how many there are. `benchmarks.mp_dp_costs`
+measures the time of a round.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ SCHEMES = {                             # of the first two tables: label -> what
     "mp_cdp": "noise of a trusted server", "mp_dp": "`sound`", "mp_dp_paper": "`paper`",
     "tp_smc": "all clients honest: noise as of `mp_cdp`",
     "tp_smc_alone": "noise of each client alone, t = 1", "local_noise": "the same without encryption",
+    "hybrid_alpha": "as `tp_smc`, under functional encryption",
+    "hybrid_alpha_alone": "as `tp_smc_alone`, under functional encryption",
     "naive_chi3": "noise as of `mp_cdp`, chi_3 scales, transitional layers",
     "naive_share": "noise as of `mp_cdp`, the published law of r", "mp_dp_naive": "as published"}
 EPS = ("0.5", "1", "2", "3", "5", "8")

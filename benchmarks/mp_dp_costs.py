@@ -2,8 +2,8 @@
 
     python -m benchmarks.mp_dp_costs
 
-What is heavy is what schemes declare: measured costs of one core in `emul.primitives.he`. What is light (a plain
-gradient, one of a disguised model, masks, sums, recovery) is measured here: CPU seconds of one thread, batch of 64.
+Heavy computations cost as schemes declare: measured costs of one core in `emul.primitives.he`. Light ones (a plain
+gradient, one of a disguised model, masks, sums, recovery) are measured here: CPU seconds of one thread, batch of 64.
 Clients work beside each other, so a round is one client and the server. Half of the clients are honest: tbar = K / 2.
 """
 
@@ -23,9 +23,10 @@ from emul.learning.parameters import FlatModule
 from emul.learning.residual import resnet20
 from emul.primitives import ring
 from emul.primitives.crypto.masks import mask_input, sum_ring
-from emul.primitives.he import mife, paillier, threshold
-from emul.protocols.mp_dp.algebra import Law, drawn, recovered
+from emul.primitives.he import paillier, threshold
+from emul.protocols.mp_dp.algebra import SecretsLaw, drawn, recovered
 from emul.schemes import hybrid_alpha, pile, tp_smc
+from emul.schemes.hybrid_alpha import mife
 
 BITS = 2048
 
@@ -58,7 +59,7 @@ def measured(clients: int) -> dict[str, tuple[float, float]]:
     disguise, true = Disguise(model, SHAPE), model.read()
     batch = Batch(torch.from_numpy(rng.standard_normal((BATCH, *SHAPE), dtype=np.float32)),
                   torch.from_numpy(rng.integers(0, CLASSES, BATCH)))
-    known = drawn(disguise, Law("log_uniform", 1.5, "off", 1), rng)
+    known = drawn(disguise, SecretsLaw("log_uniform", 1.5, "off", 1), rng)
     hidden = torch.from_numpy(disguise.disguised(true, known.secrets).astype(np.float32))
     run = disguise.forward(disguise.transitions(known.secrets).astype(np.float32))
     one, d = BlockScalars(None, CLASSES, False), model.dimension

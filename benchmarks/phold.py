@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from emul.roles import Message, Node
+from emul.roles import Message, Node, Scheme
 
 
 @dataclass(frozen=True)
 class Token(Message, unscoped=True):
     hops: int
-
-
-MESSAGES = (Token,)
 
 
 @dataclass(frozen=True)
@@ -38,4 +35,4 @@ async def peer(node: Node, p: Params) -> None:
         node.send(targets[draw[place]], Token(token.hops + 1))
 
 
-ROLES = {"peer": peer}
+SCHEME = Scheme(params=Params, roles={"peer": peer}, messages=(Token,))

@@ -1,22 +1,25 @@
 """The curves, tables and figures of docs/reproductions, from the directories of their sweeps.
 
-    python -m benchmarks.reproductions seccogc RUNS/seccogc-mnist-symmetric-sweep ... --out docs/reproductions
-    python -m benchmarks.reproductions fedrfq RUNS/fedrfq-mnist-sweep ... --out docs/reproductions
+    emul sweep scenarios/paper/fedrfq_mnist.yaml --done RUNS/fedrfq.csv
+    python -m benchmarks.reproductions fedrfq RUNS/fedrfq-mnist-sweep ... --done RUNS/fedrfq.csv
 
-Reads the runs that are complete, so a sweep that is under way shows what it has. Prints the tables as Markdown.
+Reads the runs that are complete, so a sweep that is under way shows what it has. Prints the tables as Markdown. The
+table of `--done` says what makes each run again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import altair as alt
 import pandas as pd
 from ruamel.yaml import YAML
+
+from benchmarks.finished import again, curve
 
 ORDER = ["fl_ideal", "fair_seccogc", "fl_lossy", "dnc_private", "fl_private"]
 
@@ -39,17 +42,19 @@ def _partition(said: Any) -> dict[str, Any]:
     return {"avg": said["class_space"]["avg"]}
 
 
-def seccogc(studies: list[Path], out: Path) -> None:
+def seccogc(studies: list[Path], done: Mapping[str, Mapping[str, str]], out: Path) -> None:
     found = list(runs(studies))
-    curves = pd.concat([
-        table[table["accuracy"].notna()].assign(
-            scenario=said["scenario"], batch=said["batch"], gamma=said["gamma"], scheme=said["name"],
-            key_std=said.get("lambda"), seed=said["seed"], digest=summary["digest"][:32])
-        for said, summary, table, _ in found])
-    columns = ["scenario", "batch", "gamma", "scheme", "key_std", "seed", "round", "accuracy", "completed", "digest"]
-    curves = curves[columns].rename(columns={"key_std": "lambda"})
-    curves = curves.sort_values([*columns[:2], "gamma", "scheme", "lambda", "seed", "round"])
-    curves.round(4).to_csv(out / "data" / "seccogc_mnist_curves.csv", index=False)
+    rows, parts = [], []
+    for said, summary, table, _ in found:
+        seen = table[table["accuracy"].notna()].groupby("round", as_index=False)["accuracy"].mean()
+        own = {**{name: said[name] for name in ("scenario", "batch", "gamma")}, "lambda": said.get("lambda")}
+        rows.append({**done[summary["digest"]], **own, "accuracy": round(seen["accuracy"].iloc[-1], 4),
+                     "best_accuracy": round(seen["accuracy"].max(), 4),
+                     "curve": curve(seen["round"], seen["accuracy"])})
+        parts.append(seen.assign(**own, scheme=said["name"], seed=said["seed"], digest=summary["digest"]))
+    order = ["scenario", "batch", "gamma", "scheme", "lambda", "seed"]
+    pd.DataFrame(rows).sort_values(order).to_csv(out / "data" / "seccogc_mnist_runs.csv", index=False)
+    curves = pd.concat(parts).sort_values([*order, "round"])
 
     last = curves[curves["round"] == curves.groupby("digest")["round"].transform("max")]
     for (scenario, batch), rows in last.groupby(["scenario", "batch"]):
@@ -84,23 +89,24 @@ def _figure(curves: pd.DataFrame) -> alt.Chart:
         column=alt.Column("key:N", title="lambda"), row=alt.Row("gamma:N", title="Gamma"))
 
 
-def fedrfq(studies: list[Path], out: Path) -> None:
+def fedrfq(studies: list[Path], done: Mapping[str, Mapping[str, str]], out: Path) -> None:
     rows, curves = [], []
     for said, summary, table, directory in runs(studies):
         key = {"scenario": said["scenario"], "avg": said["avg"], "scheme": said["name"], "pool": said.get("pool"),
                "psi": said.get("psi"), "seed": said["seed"]}
         own = summary["accuracy_of_clients"]
         last = table[table["round"] == table["round"].max()].iloc[0]
-        rows.append({**key, "best_five": own["best_five"], "std": own["std"], "converged": own["rounds_to_converge"],
+        seen = table[table["accuracy"].notna()].groupby("round", as_index=False)["accuracy"].mean()   # of all deciders
+        rows.append({**done[summary["digest"]], **key, "best_five": own["best_five"], "std": own["std"],
+                     "converged": own["rounds_to_converge"],
                      "uploaded": table["uploaded"].mean() if "uploaded" in table else 0.0, **_bytes(directory),
                      "silhouette": last.get("silhouette"), "failure_rate": last.get("failure_rate"),
-                     **_hits(table, summary["poisoned"], said.get("psi")), "digest": summary["digest"][:32]})
-        seen = table[table["accuracy"].notna()].groupby("round", as_index=False)["accuracy"].mean()   # of all deciders
+                     **_hits(table, summary["poisoned"], said.get("psi")),
+                     "curve": curve(seen["round"], seen["accuracy"])})
         curves.append(seen.assign(**key))
     found = pd.DataFrame(rows).sort_values(["scenario", "avg", "scheme", "pool", "psi", "seed"])
     found.round(5).to_csv(out / "data" / "fedrfq_runs.csv", index=False)
     drawn = pd.concat(curves).sort_values(["scenario", "avg", "scheme", "pool", "psi", "seed", "round"])
-    drawn.round(4).to_csv(out / "data" / "fedrfq_curves.csv", index=False)
 
     numbers = ["best_five", "std", "converged", "uploaded", "up_kB", "down_kB", "servers_kB", "silhouette",
                "failure_rate", "hits", "places"]
@@ -126,7 +132,7 @@ def _bytes(directory: Path) -> dict[str, float]:
 
 
 def _hits(table: pd.DataFrame, poisoned: list[str], psi: int | None) -> dict[str, float]:
-    """How many of the clients that the filter left out were poisoned, and how many it had to leave out, by rounds."""
+    """The numbers of poisoned clients among those the filter left out, and of those it had to leave out, by rounds."""
     if not poisoned or not psi or "excluded" not in table:
         return {"hits": float("nan"), "places": float("nan")}
     left_out = table.drop_duplicates("round")["excluded"].str.split()
@@ -147,11 +153,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paper", choices=["seccogc", "fedrfq"])
     parser.add_argument("studies", nargs="+", type=Path)
+    parser.add_argument("--done", nargs="+", type=Path, required=True, help="tables of these sweeps")
     parser.add_argument("--out", type=Path, default=Path("docs/reproductions"))
     given = parser.parse_args()
     for folder in ("data", "figures"):
         (given.out / folder).mkdir(parents=True, exist_ok=True)
-    {"seccogc": seccogc, "fedrfq": fedrfq}[given.paper](given.studies, given.out)
+    {"seccogc": seccogc, "fedrfq": fedrfq}[given.paper](given.studies, again(given.done), given.out)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""The runs and the tables of docs/robustness.md, from the directory of its sweep.
+r"""The runs and the tables of docs/robustness.md, from the directory of its sweep.
 
-    emul sweep scenarios/robustness.yaml
-    python -m benchmarks.robustness runs/robustness-sweep --out docs/reproductions/data/robustness_runs.csv
+    emul sweep scenarios/robustness.yaml --done runs/robustness.csv
+    python -m benchmarks.robustness runs/robustness-sweep --done runs/robustness.csv \
+        --out docs/reproductions/data/robustness_runs.csv
 
-Prints the tables as Markdown: a row an attack, a column a rule, mean and (least to largest) over the seeds.
+Prints the tables as Markdown: a row an attack, a column a rule, mean and (least to largest) over the seeds. The table
+of `--done` says what makes each run again.
 """
 
 from __future__ import annotations
@@ -15,11 +17,13 @@ from typing import Any
 
 import pandas as pd
 
-COLUMNS = ["attack", "rule", "seed", "accuracy", "attack_success", "attackers_kept", "rounds", "digest"]
+from benchmarks.finished import again
+
+COLUMNS = ["attack", "accuracy", "attack_success", "attackers_kept", "rounds"]
 
 
 def called(attacks: list[dict[str, Any]]) -> str:
-    """What a table calls an attack: `backdoor + scale`, `ipm, epsilon 3`.
+    """The name of an attack in a table: `backdoor + scale`, `ipm, epsilon 3`.
 
     >>> called([{"nodes": {"fraction": 0.4}, "data": "label_flip"}])
     'label_flip'
@@ -34,15 +38,15 @@ def _named(written: str | dict[str, Any]) -> str:
     return " ".join([written["name"], *(f"{key} {value}" for key, value in written.items() if key != "name")])
 
 
-def runs(study: Path) -> pd.DataFrame:
-    """One row a run, `COLUMNS`. attackers_kept: the share of the attackers' updates that the rule kept something of,
-    over all rounds; of a mean, nothing."""
+def runs(study: Path, done: Path) -> pd.DataFrame:
+    """One row a run: what makes it again, then `COLUMNS`. attackers_kept: the share of the attackers' updates that the
+    rule kept something of, over all rounds; of a mean, nothing."""
     found = pd.read_csv(study / "results.csv")
     found["attack"] = [called(json.loads(said)) for said in found["attacks"]]
-    found["rule"] = found["scheme"]
     found["attackers_kept"] = [_kept(study / directory) for directory in found["directory"]]
-    found["digest"] = found["digest"].str[:32]
-    return found[COLUMNS].round(4)
+    known = again([done])
+    made = pd.DataFrame([known[digest] for digest in found["digest"]], index=found.index)
+    return pd.concat([made, found[COLUMNS].round(4)], axis=1)
 
 
 def _kept(run: Path) -> float | None:
@@ -54,10 +58,10 @@ def _kept(run: Path) -> float | None:
 
 def table(found: pd.DataFrame, value: str) -> str:
     """Markdown; attacks without such a value are left out."""
-    rules = list(dict.fromkeys(found["rule"]))
+    rules = list(dict.fromkeys(found["scheme"]))
     lines = [f"| attack | {' | '.join(rules)} |", "|---" * (len(rules) + 1) + "|"]
     for attack, rows in found.groupby("attack", sort=False):
-        each = [rows[rows["rule"] == rule][value].dropna() for rule in rules]
+        each = [rows[rows["scheme"] == rule][value].dropna() for rule in rules]
         if any(len(v) for v in each):
             lines.append(f"| {attack} | {' | '.join(_cell(v) for v in each)} |")
     return "\n".join(lines)
@@ -72,9 +76,10 @@ def _cell(values: pd.Series[float]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("study", type=Path, help="directory of the sweep")
+    parser.add_argument("--done", type=Path, required=True, help="table of this sweep")
     parser.add_argument("--out", type=Path, help="CSV file of the runs")
     said = parser.parse_args()
-    found = runs(said.study)
+    found = runs(said.study, said.done)
     if said.out is not None:
         found.to_csv(said.out, index=False)
     for value in ("accuracy", "attack_success", "attackers_kept"):

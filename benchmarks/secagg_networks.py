@@ -6,13 +6,14 @@
 The scenarios are those of `scenarios/secure_aggregation`: a data centre, homes, phones; 20 clients and 10,000
 parameters where nothing else is said. Computations take no time. A cell is one run in this process: one round, six
 where copies are lost; its time is the mean over its rounds, those that were given up included. A cell that is in the
-file already is not run again.
+file already is not run again. Its row says what makes it again (`emul verify`).
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,11 @@ import pandas as pd
 import vl_convert
 
 from benchmarks.common import ROOT, read_rows, write_rows
-from emul import engine
-from emul.record.columns import columns
-from emul.record.journal import MemoryJournal
+from emul.base.errors import RunError
 from emul.record.report import palette
-from emul.record.tables import derive
-from emul.scenario import load
-from emul.workers.twin import Twin
+from emul.study.cells import cells as cells_of
+from emul.study.done import AGAIN, again, numbers
+from emul.study.job import CELLS, CellJob, PoolOnDemand, run_cell
 
 FOLDER, PLUGIN = ROOT / "scenarios" / "secure_aggregation", "wide"
 NETWORKS = {"centre": "data centre", "home": "homes", "mobile": "phones"}
@@ -38,7 +37,9 @@ GRID: dict[str, tuple[float, ...]] = {"n": (10, 20, 40, 80), "d": (1_000, 10_000
 MODELS = {1_000: "d3", 10_000: "d4", 100_000: "d5"}
 TITLES = {"n": "clients n", "d": "parameters d", "loss": "loss of a copy on a link"}
 KEYS, VALUES = ("network", "scheme", "n", "d", "loss"), ("time_s", "mb", "summed")
-TEXTS = KEYS[:2]
+RUN = ("rounds", "rounds_failed", "virtual_s", "bytes")     # of the whole run, as the rows of a sweep have them
+COLUMNS = (*AGAIN, *(key for key in KEYS if key != "scheme"), *VALUES, *RUN)
+TEXTS = (*AGAIN, "network", *RUN)
 LOSSY_ROUNDS = 6
 
 
@@ -57,24 +58,27 @@ def cells() -> list[dict[str, Any]]:
     return sorted(found, key=lambda cell: cell["n"] * cell["d"])
 
 
-def played(cell: Mapping[str, Any]) -> dict[str, Any]:
-    """The row of one run: seconds and MB of a round, and the share of its rounds that gave a sum.
+def played(cell: Mapping[str, Any], table: Path) -> dict[str, Any]:
+    """The row of one run, for `table`: seconds and MB of a round, and the share of its rounds that gave a sum.
 
     A message that is sent counts once, however many links it takes.
     """
     rounds = LOSSY_ROUNDS if cell["loss"] else 1
     sets = [f"topology.clients={cell['n']:.0f}", f"task.model={MODELS[int(cell['d'])]}",
-            f"links[1].outage.p={cell['loss']}", f"stop.rounds={rounds}", "evaluation.every=1000"]
-    scenario = load(FOLDER / f"{cell['network']}.yaml", sets, plugins=[PLUGIN])
-    entry = next(one for one in scenario.schemes if one[0] == cell["scheme"])
-    wiring = engine.wire(scenario, *entry, 1, [PLUGIN])
-    journal = MemoryJournal(engine.header(wiring))
-    engine.execute(wiring, Twin(), journal)
-    found = derive(columns(journal.rows), journal.header)
-    took = sum(one["left_ns"] - one["entered_ns"] for one in found.rounds) / 1e9
-    sent = found.messages
-    return {**cell, "time_s": took / rounds, "mb": float(sent.payload_bytes[sent.hops > 0].sum()) / 1e6 / rounds,
-            "summed": sum(bool(one["completed"]) for one in found.rounds) / rounds}
+            f"links[1].outage.p={cell['loss']:g}", f"stop.rounds={rounds}", "evaluation.every=1000"]
+    one, = cells_of(FOLDER / f"{cell['network']}.yaml", {}, None, [cell["scheme"]], sets, [PLUGIN])
+    with tempfile.TemporaryDirectory() as folder, PoolOnDemand(0) as pool:
+        task = CellJob(one.key, one.scenario.resolved(), folder, [PLUGIN], 0, store="none")
+        event = run_cell(task, pool, lambda _: None)
+        if event.error is not None:
+            raise RunError(event.error)
+        study, run = Path(folder), Path(folder) / CELLS / one.key
+        found, sent = (pd.read_parquet(run / f"{name}.parquet") for name in ("rounds", "messages"))
+        came = numbers(study, one)
+        return {**again(table, study, one, [PLUGIN]), **cell,
+                "time_s": float((found["left_ns"] - found["entered_ns"]).sum()) / 1e9 / rounds,
+                "mb": float(sent["payload_bytes"][sent["hops"] > 0].sum()) / 1e6 / rounds,
+                "summed": float(found["completed"].sum()) / rounds, **{name: came[name] for name in RUN}}
 
 
 def run(file: Path) -> list[dict[str, Any]]:
@@ -84,7 +88,7 @@ def run(file: Path) -> list[dict[str, Any]]:
     done = [{key: row[key] for key in KEYS} for row in rows]
     for cell in cells():
         if cell not in done:
-            rows.append(played(cell))
+            rows.append(played(cell, file))
             write(file, rows)
     return rows
 
@@ -94,7 +98,7 @@ def write(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     places = [list(NETWORKS), list(SCHEMES)]
     ordered = sorted(rows, key=lambda row: (places[0].index(row["network"]), places[1].index(row["scheme"]), row["n"],
                                             row["d"], row["loss"]))
-    write_rows(file, (*KEYS, *VALUES), ordered, TEXTS)
+    write_rows(file, COLUMNS, ordered, TEXTS)
 
 
 # --- figures ----------------------------------------------------------------------------------------------------------

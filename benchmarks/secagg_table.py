@@ -1,4 +1,4 @@
-"""What a round of secure aggregation costs, by scheme, clients n and model size l: measured, next to formulas.
+"""The costs of a round of secure aggregation, by scheme, clients n and model size l: measured, next to formulas.
 
     python -m benchmarks.secagg_table --clients 10 30 100 --sizes 1000 10000 100000 --out FILE.csv
     python -m benchmarks.secagg_table --read docs/reproductions/data/secagg_costs.csv
@@ -27,7 +27,7 @@ import numpy as np
 
 from benchmarks.common import read_rows, write_rows
 from benchmarks.secure_costs import Sizes
-from emul import engine, schemes
+from emul import engine
 from emul.primitives.crypto import shamir
 from emul.primitives.crypto.keys import agree, channel_key, key_pair, seal
 from emul.primitives.crypto.prg import prg_add
@@ -37,6 +37,7 @@ from emul.primitives.he.paillier import seconds as paillier_seconds
 from emul.record.columns import columns
 from emul.record.journal import MemoryJournal
 from emul.record.tables import Derived, derive
+from emul.registry import schemes
 from emul.scenario import loads
 from emul.schemes import ccesa, fastsecagg, lightsecagg, pefl, safelearning, secagg, secagg_plus, swiftagg_plus
 from emul.workers.twin import Twin
@@ -204,7 +205,7 @@ def by_formulas(scheme: str, n: int, d: int, cost: Mapping[str, float]) -> dict[
 
 def cell(scheme: str, n: int, d: int, row: dict[str, Any]) -> dict[str, Any]:
     """The row of one run, with what its formulas say. Where its round failed: `row`, of formulas alone."""
-    more = ", route: server" if hasattr(schemes.find(scheme).Params(), "route") else MORE.get(scheme, "")
+    more = ", route: server" if hasattr(schemes.find(scheme).params(), "route") else MORE.get(scheme, "")
     text = TEXT.format(n=n, d=d, scheme=scheme, more=more, latency=LATENCY_S, servers=3 if scheme == "pefl" else 1,
                        solver=SOLVER.get(scheme, "{lr: 0.1, epochs: 0}"))
     scenario = loads(text, "costs", plugins=[__name__])

@@ -1,4 +1,4 @@
-"""What secure aggregation costs a round, by clients n, clusters m and model size l, next to the formulas of a paper.
+"""Costs of secure aggregation in a round, by clients n, clusters m and model size l, next to a paper's formulas.
 
     python -m benchmarks.secure_costs --clients 10 20 50 --sizes 1000 10000 --out FILE.csv
     python -m benchmarks.secure_costs --read docs/reproductions/data/ebs_cfl_costs.csv --into PAGE.md
@@ -24,11 +24,12 @@ from torch import nn, ones
 
 from benchmarks.common import read_rows, write_rows
 from benchmarks.document import replaced
-from emul import engine, schemes
+from emul import engine
 from emul.base.errors import EmulError
 from emul.record.columns import columns
 from emul.record.journal import MemoryJournal
 from emul.record.tables import Derived, derive
+from emul.registry import schemes
 from emul.scenario import loads
 from emul.workers.twin import Twin
 
@@ -208,7 +209,7 @@ def tables(rows: Sequence[Mapping[str, Any]], shown: Callable[[Mapping[str, Any]
 
 
 def of_page(row: Mapping[str, Any]) -> bool:
-    """Whether docs/reproductions/ebs_cfl.md shows the cell: all sizes for 20 clients, and one size for all clients."""
+    """True if docs/reproductions/ebs_cfl.md shows the cell: all sizes for 20 clients, and one size for all clients."""
     return bool(row["n"] == 20 or (row["l"] == 10_000 and row["m"] == (2 if row["scheme"] in CLUSTERED else 1)))
 
 
@@ -225,7 +226,7 @@ def _formula(scheme: str, cost: str, rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _said(exponents: Mapping[str, float]) -> str:
-    return " ".join(f"{key}^{value:.2f}" for key, value in exponents.items()) or "-"
+    return " ".join(f"{key}^{value:z.2f}" for key, value in exponents.items()) or "-"
 
 
 def main() -> None:

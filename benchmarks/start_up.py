@@ -1,4 +1,4 @@
-"""What commands take to start, CPU seconds, the best of several: `python -m benchmarks.start_up`."""
+"""The start-up of commands, CPU seconds, the best of several: `python -m benchmarks.start_up`."""
 
 from __future__ import annotations
 

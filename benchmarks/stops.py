@@ -1,7 +1,7 @@
 """Runs that get a signal while they go on: killed, terminated, interrupted, or stopped for a while; see
 `benchmarks.damage`.
 
-Whatever comes, the command ends, leaves no process, socket or folder, and says why; what was computed until then is
+In every case the command ends, leaves no process, socket or folder, and says why; what was computed until then is
 read. A worker that is stopped for longer than `workers.timeout` is given up, and a run that was stopped as a whole and
 goes on is the run that it would have been.
 """
@@ -33,7 +33,7 @@ _END_S = 60.0
 
 @dataclass(frozen=True)
 class Stop:
-    """What is done to whom, and the exit codes that are right for a run that had not ended."""
+    """The signal, its receiver, and the exit codes that are right for a run that had not ended."""
 
     name: str
     act: Callable[[subprocess.Popen[str], list[int]], None]     # (the command, its other processes)
@@ -134,7 +134,7 @@ def ended(stop: Stop, ref: Reference, folder: Path, mark: str, after_s: float) -
 
 
 def left_wrong(stop: Stop, code: int, ref: Reference, folder: Path) -> Iterator[str]:
-    """What is wrong with the run directory: it had ended, or it is read and says why it did not."""
+    """The mistake in the run directory: it had ended, or it is read and says why it did not."""
     if not (folder / "runs").is_dir():
         if code not in stop.codes:
             yield f"exit code {code}"

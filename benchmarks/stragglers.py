@@ -2,7 +2,7 @@
 
     for name in home mobile silo codecs; do
         emul sweep scenarios/stragglers/$name.yaml --out runs/$name --done runs/$name.csv
-        python -m benchmarks.stragglers runs/$name
+        python -m benchmarks.stragglers runs/$name --done runs/$name.csv
     done
 
 Each call puts the runs of a sweep into docs/studies/data/stragglers.csv in place of those of the same network, and
@@ -22,24 +22,28 @@ import pandas as pd
 
 from benchmarks.common import ROOT
 from benchmarks.document import replaced
+from benchmarks.finished import again
 from emul.record.rundir import read_json
 from emul.study import stats
+from emul.study.done import AGAIN
 
 HOME = ROOT / "docs" / "studies"
 DATA, FIGURES = HOME / "data" / "stragglers.csv", HOME / "figures"
 NETWORKS, CODECS = ("home", "mobile", "silo"), "codecs"
 TARGET, BASE = 0.94, "fedavg"
-COLUMNS = ["network", "scheme", "seed", "accuracy", "rounds", "rounds_failed", "virtual_s", "mb", "joules",
-           "idle_joules", "trainings", "wasted", "oracle_waits", "digest"]
+COLUMNS = [*AGAIN, "network", "accuracy", "rounds", "rounds_failed", "virtual_s", "mb", "joules",
+           "idle_joules", "trainings", "wasted", "oracle_waits"]
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------
 
-def runs(study: Path) -> pd.DataFrame:
-    """One row a run of a sweep, `COLUMNS`. joules: of the clients, computing, sending and receiving; idle_joules:
-    theirs besides. trainings: how many were begun; wasted: the share of the clients' computing that came to nothing."""
-    found = pd.read_csv(study / "results.csv")
-    return pd.DataFrame([_row(read_json(study / "study.json")["scenario"], one, study / one["directory"])
+def runs(study: Path, done: Path) -> pd.DataFrame:
+    """One row a run of a sweep, `COLUMNS`. done: its table, which says what makes a run again. joules: of the clients,
+    computing, sending and receiving; idle_joules: theirs besides. trainings: how many were begun; wasted: the share of
+    the clients' computing that came to nothing."""
+    found, known = pd.read_csv(study / "results.csv"), again([done])
+    name = read_json(study / "study.json")["scenario"]
+    return pd.DataFrame([known[one["digest"]] | _row(name, one, study / one["directory"])
                          for one in found.to_dict("records")], columns=COLUMNS)
 
 
@@ -49,13 +53,12 @@ def _row(network: str, result: dict[str, Any], run: Path) -> dict[str, Any]:
     energy = pd.read_parquet(run / "energy.parquet")
     of_clients = energy[energy["role"] == "client"]
     opened = data.open_run(run)
-    return {"network": network, "scheme": result["scheme"], "seed": result["seed"], "accuracy": result["accuracy"],
+    return {"network": network, "accuracy": result["accuracy"],
             "rounds": result["rounds"], "rounds_failed": result["rounds_failed"], "virtual_s": result["virtual_s"],
             "mb": result["bytes"] / 1e6, "joules": of_clients[["compute_j", "send_j", "receive_j"]].sum().sum(),
             "idle_joules": of_clients["idle_j"].sum(),
             "trainings": sum(opened.computations.labels[label] == "train" for label in opened.computations.label),
-            "wasted": stragglers.wasted(stragglers.work(opened)), "oracle_waits": result["oracle_waits"],
-            "digest": result["digest"][:32]}
+            "wasted": stragglers.wasted(stragglers.work(opened)), "oracle_waits": result["oracle_waits"]}
 
 
 def kept(file: Path, found: pd.DataFrame) -> pd.DataFrame:
@@ -237,9 +240,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("study", type=Path, nargs="*", help="directories of sweeps")
+    parser.add_argument("--done", type=Path, nargs="*", default=[], help="their tables, in the same order")
     said = parser.parse_args(arguments)
-    for study in said.study:
-        kept(DATA, runs(study))
+    for study, done in zip(said.study, said.done, strict=True):
+        kept(DATA, runs(study, done))
     found = pd.read_csv(DATA)
     for page in sorted(HOME.glob("*.md")):
         page.write_text(filled(page.read_text(encoding="utf-8"), found), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Benchmarks in turn: tables, JSON, docs/benchmarks.md and thresholds. One that fails does not stop the others."""
+"""Benchmarks in turn: tables, JSON, the two pages of docs/ and thresholds. One that fails does not stop the others."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from benchmarks import document, thresholds
 from benchmarks.common import Benchmark, Figure, Options, Table, keep, listed, machine_facts, measure, said, versions
 
 APART = "peers"                         # needs an environment of its own
+ELSEWHERE = "gpu"                       # needs a GPU, and has a command line of its own
 
 
 def names() -> list[str]:
     """Of all `bench_<name>.py` but the peers', in the order of the document, then of the alphabet."""
     found = sorted(path.stem.removeprefix("bench_") for path in Path(__file__).parent.glob("bench_*.py"))
-    order = list(document.blocks(document.DOCUMENT.read_text(encoding="utf-8")))
-    return sorted((name for name in found if name != APART),
+    order = list(document.blocks(document.PAGES.tables.read_text(encoding="utf-8")))
+    return sorted((name for name in found if name not in (APART, ELSEWHERE)),
                   key=lambda name: order.index(name) if name in order else len(order))
 
 
@@ -30,11 +31,12 @@ def find(name: str) -> Benchmark:
     return benchmark
 
 
-def run(benchmarks: Mapping[str, Benchmark], repeats: int, json: Path | None = None, write: Path | None = None,
-        environments: Mapping[str, str] | None = None, limits: Sequence[thresholds.Threshold] | None = None) -> int:
+def run(benchmarks: Mapping[str, Benchmark], repeats: int, json: Path | None = None,
+        write: document.Pages | None = None, environments: Mapping[str, str] | None = None,
+        limits: Sequence[thresholds.Threshold] | None = None) -> int:
     """Run all, print what was found; 1 if a benchmark failed or a ratio fell, else 0.
 
-    write: a document to put each table into as soon as it is there. environments: further rows of its block.
+    write: the pages to put each table into as soon as it is there. environments: further rows of that block.
     """
     limits = thresholds.load() if limits is None else limits
     load, machine = os.getloadavg()[0], machine_facts()
@@ -46,7 +48,7 @@ def run(benchmarks: Mapping[str, Benchmark], repeats: int, json: Path | None = N
         tables.append(table)
         measure(table, benchmark, lambda: keep(tables, json))
         if write is not None:
-            document.write([table], f"{machine['cores']} cores, {machine['cpu']}", rows, write)
+            document.write([table], f"{machine['cores']} cores, {machine['cpu']}", rows, write, limits)
     held, fell = thresholds.check(limits, tables)
     failed = [f"{table.name}: {table.error}" for table in tables if table.error is not None]
     print(f"\n{said(machine, load)}; {listed(versions())}")

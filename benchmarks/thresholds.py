@@ -88,7 +88,7 @@ def _checked(number: int, entry: Mapping[str, object]) -> Threshold:
 
 
 def ratio(threshold: Threshold, table: Table) -> float:
-    """What the table says. Raises ThresholdError where it has no such figure, or no ratio comes out."""
+    """The figure in the table. Raises ThresholdError where it has no such figure, or no ratio comes out."""
     figure = _figure(threshold, table, threshold.figure)
     if threshold.per is not None:
         return figure.value / table.yardstick

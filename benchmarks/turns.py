@@ -30,7 +30,7 @@ class Block:
 
     @property
     def calm(self) -> bool:
-        """Whether nothing else was about, to speak of."""
+        """True if nothing else was about, to speak of."""
         return self.others_s <= CALM * self.wall_s
 
 
@@ -43,7 +43,7 @@ class Turn:
     _used: tuple[float, float] = field(default_factory=lambda: (0.0, busy_seconds()))
 
     def is_over(self, number: int) -> bool:
-        """Whether a block ends with this round, from 1."""
+        """True if a block ends with this round, from 1."""
         return self.rounds > 0 and number % self.rounds == 0
 
     def ended(self, number: int) -> None:
@@ -102,8 +102,8 @@ class Contender:
 
 
 def take_turns(commands: Sequence[Sequence[str]], blocks: int) -> tuple[list[list[Block]], list[str]]:
-    """(blocks of each command after its first, its output). Each has to end one block more than `blocks`. Who begins
-    changes from pair to pair, so that what drifts meets both alike."""
+    """(blocks of each command after its first, its output). Each has to end one block more than `blocks`. The one
+    that begins changes from pair to pair, so that a drift meets both alike."""
     contenders = [Contender(command) for command in commands]
     for contender in contenders:
         contender.block()

@@ -20,6 +20,8 @@ exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = "emul"
 html_show_copyright = False
+html_static_path = ["static"]
+html_js_files = ["sorted.js"]               # tables of the atlas, sorted and searched
 html_theme_options = {"source_directory": "docs/"}
 
 myst_heading_anchors = 4                    # links go to headings, as they do on a forge

@@ -6,17 +6,18 @@ these runs out.
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import emul
-from emul import schemes
+from emul.registry import schemes
+from emul.roles import Scheme
 from emul.scenario import loads
 from emul.scenario.schema import parameters, schema
 
@@ -26,8 +27,8 @@ SCHEME_PAGES = HERE / "schemes"
 
 # what users import; everything else is the project's own
 PUBLIC = ("emul.api", "emul.roles", "emul.testing", "emul.learning", "emul.learning.node_task", "emul.scenario",
-          "emul.network", "emul.primitives.masking", "emul.primitives.compress", "emul.primitives.dp",
-          "emul.primitives.he", "emul.primitives.robust", "emul.record.tables")
+          "emul.network", "emul.schemes.ebs_cfl.masking", "emul.primitives.compress", "emul.primitives.dp",
+          "emul.primitives.he", "emul.primitives.robust", "emul.record.load")
 
 
 def write(app: object) -> None:
@@ -35,13 +36,25 @@ def write(app: object) -> None:
     MADE.mkdir(exist_ok=True)
     names = schemes.known()
     drawn = os.environ.get("EMUL_DOCS_FIGURES") != "none"
-    figures = _figures(names, MADE) if drawn else {}
+    key, code = MADE / "figures.key", _code()
+    anew = not key.exists() or key.read_text(encoding="utf-8") != code
+    figures = _figures(names, MADE, anew) if drawn else {}
     for name in names:
         _save(f"scheme-{name}.md", _scheme(name, figures.get(name, ())))
     _save("schemes.md", _index(names))
-    _save("gallery.md", _gallery(figures, _shown(MADE) if drawn else {}))
+    _save("gallery.md", _gallery(figures, _shown(MADE, anew) if drawn else {}))
     _save("keys.md", "\n".join(_keys(schema())))
     _save("api.md", _api())
+    if drawn:
+        key.write_text(code, encoding="utf-8")
+
+
+def _code() -> str:
+    """A digest of all that the pictures are made by: they are drawn again where it changes."""
+    found = hashlib.blake2b(digest_size=16)
+    for file in (*sorted((HERE.parent / "emul").rglob("*.py")), HERE / "made.py"):
+        found.update(file.read_bytes())
+    return found.hexdigest()
 
 
 def _save(name: str, text: str) -> None:
@@ -54,37 +67,36 @@ def _save(name: str, text: str) -> None:
 # --- schemes --------------------------------------------------------------------------------------------------------
 
 def _scheme(name: str, figures: Sequence[str]) -> str:
-    module = schemes.find(name)
-    title, _, body = inspect.cleandoc(module.__doc__ or name).partition("\n")
+    scheme = schemes.find(name)
+    title, _, body = inspect.cleandoc(scheme.doc or name).partition("\n")
     lines = [f"# {name}", "", _marked(title), "", *_paragraphs(body.strip())]
     if further := _mentioned(name):
         lines += ["", "More: " + ", ".join(f"[{page}](../{page}.md)" for page in further) + "."]
     if figures:
         lines += ["", "## A round", "", "From a run of the example below: `emul run FILE`, then `emul report RUN`.", "",
                   *(f"![A round of {name}]({figure})\n" for figure in figures)]
-    lines += ["", "## Parameters", "", *_table(("key", "default", "what it is"), _parameters(module))]
+    lines += ["", "## Parameters", "", *_table(("key", "default", "what it is"), _parameters(scheme))]
     lines += ["", "## Roles and messages", "",
-              *_table(("role", "placed at"), [(role, f"`{place}`") for role, place in _places(module)]), "",
-              *_table(("message", "fields", "what it is"), _messages(module))]
-    lines += ["", "## Example", "", "```yaml", module.EXAMPLE.strip(), "```", ""]
+              *_table(("role", "placed at"), [(role, f"`{place}`") for role, place in _places(scheme)]), "",
+              *_table(("message", "fields", "what it is"), _messages(scheme))]
+    lines += ["", "## Example", "", "```yaml", scheme.example.strip(), "```", ""]
     return "\n".join(lines)
 
 
-def _parameters(module: ModuleType) -> Iterator[tuple[str, ...]]:
-    for key, one in parameters(module.Params).items():
+def _parameters(scheme: Scheme[Any]) -> Iterator[tuple[str, ...]]:
+    for key, one in parameters(scheme.params).items():
         default = f"`{one['default']}`" if "default" in one else ""
         kinds = " or ".join(f"`{value}`" for value in one["enum"]) if "enum" in one else ""
         yield f"`{key}`", default, ": ".join(filter(None, (kinds, _marked(one.get("description", "")))))
 
 
-def _places(module: ModuleType) -> Iterator[tuple[str, str]]:
-    said = getattr(module, "PLACES", {})
-    for role in module.ROLES:
-        yield role, str(said.get(role, role))
+def _places(scheme: Scheme[Any]) -> Iterator[tuple[str, str]]:
+    for role in scheme.roles:
+        yield role, scheme.places.get(role, role)
 
 
-def _messages(module: ModuleType) -> Iterator[tuple[str, ...]]:
-    for kind in getattr(module, "MESSAGES", ()):
+def _messages(scheme: Scheme[Any]) -> Iterator[tuple[str, ...]]:
+    for kind in scheme.messages:
         fields = ", ".join(f"`{field}`" for field in kind.__dataclass_fields__)
         yield f"`{kind.__name__}`", fields, _marked((inspect.getdoc(kind) or "").split("\n\n")[0].replace("\n", " "))
 
@@ -92,6 +104,7 @@ def _messages(module: ModuleType) -> Iterator[tuple[str, ...]]:
 def _mentioned(name: str) -> list[str]:
     """Pages written by hand that are about this scheme."""
     pages = [*sorted(SCHEME_PAGES.glob("*.md")), *sorted((HERE / "reproductions").glob("*.md"))]
+    pages = [page for page in pages if page.stem != "README"]         # it names all of them
     return [page.relative_to(HERE).with_suffix("").as_posix() for page in pages
             if page.stem == name or f"`{name}`" in page.read_text(encoding="utf-8")]
 
@@ -134,28 +147,32 @@ PICTURES = (
 CALLS = ("accuracy()", 'bytes(by="phase")', "network()", "losses()", "waiting()", "stragglers()")
 
 
-def _figures(names: list[str], folder: Path) -> dict[str, list[str]]:
-    """Scheme -> files of the pictures of the second round of its example: messages in order, space and time."""
-    found = {}
+def _figures(names: list[str], folder: Path, anew: bool) -> dict[str, list[str]]:
+    """Scheme -> files of the pictures of the second round of its example: messages in order, space and time. anew: they
+    are drawn, else only those that are not there."""
+    from sphinx.util.display import status_iterator
+
+    found = {name: [f"sequence-{name}.svg", f"round-{name}.svg"] for name in names}
+    wanted = [name for name in names if anew or not all((folder / file).exists() for file in found[name])]
     with tempfile.TemporaryDirectory() as out:
-        for name in names:
-            (run,) = emul.run(loads(schemes.find(name).EXAMPLE, name), workers=0, out=out, quiet=True)
+        for name in status_iterator(wanted, "drawing a round of every scheme... ", length=len(wanted)):
+            (run,) = emul.run(loads(schemes.find(name).example, name), workers=0, out=out, quiet=True)
             number = min(2, int(run.rounds["round"].max()))
-            found[name] = [f"sequence-{name}.svg", f"round-{name}.svg"]
             for file, picture in zip(found[name], (run.plot.sequence(number), run.plot.round(number)), strict=True):
                 picture.save(str(folder / file))
     return found
 
 
-def _shown(folder: Path) -> dict[str, str]:
-    """Call of `run.plot` -> file of its picture, of one run."""
-    found = {}
+def _shown(folder: Path, anew: bool) -> dict[str, str]:
+    """Call of `run.plot` -> file of its picture, of one run. anew: as of `_figures`."""
+    found = {call: f"gallery-{call.partition('(')[0]}.svg" for call in CALLS}
+    if not anew and all((folder / file).exists() for file in found.values()):
+        return found
     with tempfile.TemporaryDirectory() as out:
-        (run,) = emul.run(loads(schemes.find("fair_seccogc").EXAMPLE, "gallery"), workers=0, out=out, quiet=True)
+        (run,) = emul.run(loads(schemes.find("fair_seccogc").example, "gallery"), workers=0, out=out, quiet=True)
         drawn = (run.plot.accuracy(), run.plot.bytes(by="phase"), run.plot.network(), run.plot.losses(),
                  run.plot.waiting(), run.plot.stragglers())
         for call, picture in zip(CALLS, drawn, strict=True):
-            found[call] = f"gallery-{call.partition('(')[0]}.svg"
             picture.save(str(folder / found[call]))
     return found
 

@@ -6,10 +6,11 @@ that it is lost; every byte is counted.
     emul.run(scenario)        run the schemes of a scenario: a path, a mapping or a Scenario
     emul.compare(scenario)    the same on several seeds, and what differs between the schemes
     emul.sweep(scenario)      the same for every combination of values
+    emul.suite(schemes)       schemes over the networks of the suite, and who is best where
     emul.check, emul.explain  what is wrong with a scenario, and what it amounts to
     emul.check_device("cuda") whether a GPU computes what the CPU does
-    emul.load_run(path)       the tables of a run directory, as pandas frames: see `emul.record.tables`
-    emul.load_study(path)     the tables of a sweep or a comparison: see `emul.study.load`
+    emul.load_run(path)       the tables of a run directory, as pandas frames: see `emul.record.load`
+    emul.load_study(path)     the tables of a sweep, a comparison or a suite: see `emul.study.load`
 
 docs/python.md explains all of it; `__init__.pyi` has the types.
 """
@@ -22,11 +23,11 @@ from typing import Any
 __version__ = "0.1.0"
 
 _API = ("Checked", "Explained", "Run", "RunFailed", "Runs", "Scenario", "Study", "StudyFailed", "check",
-        "check_device", "compare", "explain", "load_run", "load_scenario", "load_study", "run", "sweep")
+        "check_device", "compare", "explain", "load_run", "load_scenario", "load_study", "run", "suite", "sweep")
 
 
 def __getattr__(name: str) -> Any:
-    """What is public, imported when first asked for: `import emul` costs nothing, and no layer may come with it."""
+    """The public names, imported when first asked for: `import emul` costs nothing, and no layer may come with it."""
     if name in _API:
         return getattr(import_module("emul.api"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

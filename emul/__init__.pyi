@@ -16,6 +16,7 @@ from emul.api import load_run as load_run
 from emul.api import load_scenario as load_scenario
 from emul.api import load_study as load_study
 from emul.api import run as run
+from emul.api import suite as suite
 from emul.api import sweep as sweep
 
 __version__: str

@@ -1,16 +1,20 @@
 """`python -m emul`, and the console script `emul`."""
 
+import signal
 import sys
 
 
 def main() -> None:
-    """Entry point: the commands, of which already the import may be interrupted."""
+    """Entry point: the commands, of which already the import may be interrupted, and the end once more."""
     try:
         from emul.cli import main as commands
+
+        commands()
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)       # noqa: T201
         sys.exit(130)
-    commands()
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)    # the process ends: an impatient Ctrl-C has nothing to end
 
 
 if __name__ == "__main__":

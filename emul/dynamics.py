@@ -1,4 +1,4 @@
-"""What happens to links and nodes during a run: a scenario's faults as changes that the kernel takes.
+"""Changes of links and nodes during a run: a scenario's faults as changes that the kernel takes.
 
 Faults of links are laid over each other before the run. A link is down while any fault has it down; of several
 latencies (bandwidths, outages) that are set at one time the one set last holds, and where none is, the link has its
@@ -17,18 +17,16 @@ from fractions import Fraction
 from typing import Any
 
 from emul.base.errors import Problem, ScenarioError
-from emul.kernel import Crash, LinkChange
-from emul.kernel import DropOut as Drop
-from emul.kernel.parts import Fault, Leave
+from emul.kernel import LinkChange, NodeCrash, NodeDropOut
+from emul.kernel.parts import Fault, NodeLeave
 from emul.network import Network
 from emul.network.models import churn, loss, outages
 from emul.network.models.latency import latency, least_ns
 from emul.network.models.traces import TraceSpec, digest
-from emul.scenario import Behaviour, DropOut, LinkDown, Scenario
-from emul.scenario import Crash as NodeCrash
-from emul.scenario.churn import Absence, Availability, Churn, Days, Group, Kind
-from emul.scenario.faults import Leave as NodeLeave
-from emul.scenario.faults import LinkSet, LinkUp, Partition, Slow, is_pattern, matches
+from emul.network.rules import MARK
+from emul.scenario import Behaviour, Crash, DropOut, LinkDown, Scenario
+from emul.scenario.churn import Absence, Availability, Churn, Days, Kind, ShockGroup
+from emul.scenario.faults import Leave, LinkSet, LinkUp, NetworkPartition, Slow, is_pattern
 from emul.scenario.outages import outage_document
 
 _NEVER = 1 << 62
@@ -46,7 +44,7 @@ class Dynamics:
     faults: list[Fault] = field(default_factory=list)
     streams: list[Iterator[Fault]] = field(default_factory=list)
     slowdowns: dict[int, list[list[int]]] = field(default_factory=dict)
-    dropouts: dict[int, list[Drop]] = field(default_factory=dict)
+    dropouts: dict[int, list[NodeDropOut]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     ignored: list[tuple[str, str]] = field(default_factory=list)    # (place in the scenario, idle node or pattern)
 
@@ -61,6 +59,9 @@ def dynamics(scenario: Scenario, network: Network, names: Sequence[str], idle: S
     maker = _Maker(scenario, network, names, idle, lossless)
     for place, fault in enumerate(scenario.faults):
         maker.add(place, fault)
+    for number, group in enumerate(scenario.groups):
+        if group.absence is not None:
+            maker.add_absence(f"groups[{number}]", group.absence)
     if maker.problems:
         raise ScenarioError(str(scenario.path or scenario.name), maker.problems)
     placed = sorted([*maker.placed, *maker.link_changes()], key=_place)
@@ -74,7 +75,7 @@ def _place(placed: tuple[int, Fault]) -> int:
 
 @dataclass(frozen=True)
 class _Window:
-    """What one fault has a link be from `begin` to `end`."""
+    """The change that one fault makes of a link from `begin` to `end`."""
 
     begin: int
     end: int
@@ -102,7 +103,7 @@ class _Maker:
         self._windows: dict[tuple[int, int], list[_Window]] = {}
         self._ups: dict[tuple[int, int], list[tuple[int, int]]] = {}        # (time, place) of what ends every "down"
         self._slow: dict[int, list[tuple[int, int, Fraction]]] = {}
-        self.dropouts: dict[int, list[Drop]] = {}
+        self.dropouts: dict[int, list[NodeDropOut]] = {}
         self._absences: dict[int, tuple[churn.Absences, Kind]] = {}         # of each node those of the last rule
         self._groups: list[tuple[int, churn.Absences, Kind]] = []
         self._labels: dict[str, int] = {}
@@ -112,11 +113,11 @@ class _Maker:
         if isinstance(fault, LinkDown | LinkUp | LinkSet):
             for link in self._links(where, fault.source, fault.destination):
                 self._add_to_link(link, place, fault)
-        elif isinstance(fault, Partition):
+        elif isinstance(fault, NetworkPartition):
             for link in self._crossing(where, fault.groups):
                 self._window(link, place, fault, "down", fault.inflight)
         elif isinstance(fault, Absence):
-            self._add_absence(place, fault)
+            self.add_absence(where, fault)
         elif isinstance(fault, Behaviour):
             if fault.node in self._idle:
                 self.ignored.append((f"{where}.node", fault.node))
@@ -128,18 +129,18 @@ class _Maker:
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 
-    def _add_to_node(self, node: int, place: int, fault: NodeCrash | NodeLeave | Slow | DropOut) -> None:
+    def _add_to_node(self, node: int, place: int, fault: Crash | Leave | Slow | DropOut) -> None:
         if isinstance(fault, DropOut):
-            self.dropouts.setdefault(node, []).append(Drop(fault.stage, fault.first or 1, fault.last))
+            self.dropouts.setdefault(node, []).append(NodeDropOut(fault.stage, fault.first or 1, fault.last))
             return
         until = None if fault.for_ns is None else fault.at_ns + fault.for_ns
         if isinstance(fault, Slow):
             factor = Fraction(str(fault.factor))
             self._slow.setdefault(node, []).append((fault.at_ns, _NEVER if until is None else until, factor))
-        elif isinstance(fault, NodeLeave):
-            self.placed.append((place, Leave(fault.at_ns, node, until)))
+        elif isinstance(fault, Leave):
+            self.placed.append((place, NodeLeave(fault.at_ns, node, until)))
         else:
-            self.placed.append((place, Crash(fault.at_ns, node, until, fault.wipe)))
+            self.placed.append((place, NodeCrash(fault.at_ns, node, until, fault.wipe)))
 
     def slowdowns(self) -> dict[int, list[list[int]]]:
         """Of every node the product of the factors that hold, from change to change."""
@@ -155,9 +156,9 @@ class _Maker:
             found[node] = pieces
         return found
 
-    def _add_absence(self, place: int, fault: Absence) -> None:
-        where = f"faults[{place}]"
-        if isinstance(fault, Group):
+    def add_absence(self, where: str, fault: Absence) -> None:
+        """where: the place of what says it: of a fault, or of a group."""
+        if isinstance(fault, ShockGroup):
             self._add_group(where, fault)
         elif isinstance(fault, Availability):
             self._add_availability(f"{where}.availability", fault)
@@ -196,7 +197,7 @@ class _Maker:
         for name, schedule in chosen.items():
             self._absences[self._nodes[name]] = schedule.absences(), fault.kind
 
-    def _add_group(self, where: str, fault: Group) -> None:
+    def _add_group(self, where: str, fault: ShockGroup) -> None:
         again = self._labels[fault.label] = self._labels.get(fault.label, 0) + 1
         label = fault.label if again == 1 else f"{fault.label} #{again}"    # else the two would always fail together
         names = ([name for pattern in fault.nodes for name in self._matching(f"{where}.group.nodes", pattern)]
@@ -212,9 +213,11 @@ class _Maker:
         """The names of the nodes that match, in the order of the nodes."""
         if pattern in self._nodes:
             return [pattern]
-        found = [name for name in self._nodes if matches(name, pattern)]
-        if not found and any(matches(name, pattern) for name in self._idle):
+        found = [name for name in self._nodes if self._network.fits(self._vertices[name], pattern)]
+        if not found and any(self._network.fits(self._vertices[name], pattern) for name in self._idle):
             self.ignored.append((where, pattern))
+        elif not found and pattern.startswith(MARK):
+            self.warnings.append(f"{where}: {pattern} has no member")
         elif not found:
             self._problem(where, pattern, "expected a pattern that a node's name matches" if is_pattern(pattern) else
                           "expected a vertex that hosts a node")
@@ -237,14 +240,18 @@ class _Maker:
                 found = [(u, v) for u in sources for v in targets if u != v and linked.linked(u, v)]
             else:
                 found = [(u, v) for u in sources for v in linked.neighbours(u) if v in targets]
-        if not found:
+        empty = [pattern for pattern in (source, destination) if pattern.startswith(MARK)
+                 and not self._vertices_of(pattern)]
+        if empty:
+            self.warnings.append(f"{where}.link: {empty[0]} has no member")
+        elif not found:
             self._problem(f"{where}.link", f"{source}->{destination}", f"there is no link {source} -> {destination}")
         return found
 
     def _vertices_of(self, pattern: str) -> dict[int, None]:
         if pattern in self._vertices:
             return {self._vertices[pattern]: None}
-        return {v: None for name, v in self._vertices.items() if matches(name, pattern)}
+        return {v: None for v in self._vertices.values() if self._network.fits(v, pattern)}
 
     def _crossing(self, where: str, groups: Sequence[Sequence[str]]) -> list[tuple[int, int]]:
         """The links between two groups; a vertex is of the first that it matches."""
@@ -252,7 +259,9 @@ class _Maker:
         for number, group in enumerate(groups):
             for j, pattern in enumerate(group):
                 members = self._vertices_of(pattern)
-                if not members:
+                if not members and pattern.startswith(MARK):
+                    self.warnings.append(f"{where}.partition[{number}][{j}]: {pattern} has no member")
+                elif not members:
                     self._problem(f"{where}.partition[{number}][{j}]", pattern, "matches no vertex of the network")
                 for v in members:
                     side.setdefault(v, number)
@@ -281,8 +290,8 @@ class _Maker:
                 model = None if fault.outage == "none" else loss.outage(fault.outage, self._seed, *ends)
                 self._window(link, place, fault, "outage", model or "none", outage_document(fault.outage))
 
-    def _window(self, link: tuple[int, int], place: int, fault: LinkDown | LinkSet | Partition, what: str, value: Any,
-                told: Any = None) -> None:
+    def _window(self, link: tuple[int, int], place: int, fault: LinkDown | LinkSet | NetworkPartition, what: str,
+                value: object, told: object = None) -> None:
         end = _NEVER if fault.for_ns is None else fault.at_ns + fault.for_ns
         self._windows.setdefault(self._medium(link), []).append(_Window(fault.at_ns, end, place, what, value, told))
 
@@ -323,15 +332,17 @@ class _Maker:
         return tuple(found)
 
     def _own(self, u: int, v: int) -> dict[str, tuple[Any, Any]]:
-        """What the link is without faults: (value for `Link.change`, as the journal tells it)."""
+        """The state of the link without faults: (value for `Link.change`, as the journal tells it)."""
         p = self._network.parameters(u, v)
         names = self._network.names[u], self._network.names[v]
+        contacts = self._network.contacts(u, v)
         rate: Any = "infinite" if p.bandwidth_bps is None else p.bandwidth_bps
-        if isinstance(rate, TraceSpec):
+        if isinstance(rate, TraceSpec) or contacts is not None:
             rate = "profile"
         model = loss.outage(p.outage, self._seed, *names)
         return {"bandwidth_bps": (rate, rate),
-                "latency_ns": (latency(p.latency_ns, self._seed, *names), least_ns(p.latency_ns)),
+                "latency_ns": (latency(p.latency_ns, self._seed, *names), least_ns(p.latency_ns)) if contacts is None
+                else (contacts, contacts.least_ns),
                 "outage": ("none" if model is None else model, outage_document(p.outage or "none"))}
 
     # --- mistakes -------------------------------------------------------------------------------------------------
@@ -344,14 +355,14 @@ class _Maker:
 _Change = tuple[int, int, dict[str, Any], dict[str, Any]]
 
 
-def _changes(windows: Sequence[_Window], own: Mapping[str, tuple[Any, Any]]) -> Iterator[_Change]:
-    """What changes on a link that `own` values belong to, in the order of time."""
+def _changes(windows: Sequence[_Window], own: Mapping[str, tuple[object, object]]) -> Iterator[_Change]:
+    """The changes of a link that `own` values belong to, in the order of time."""
     down = False
     holds: dict[str, _Window | None] = dict.fromkeys(_VALUES)
     times = sorted({t for w in windows for t in (w.begin, w.end) if t < _NEVER})
     for time in times:
-        changes: dict[str, Any] = {}
-        told: dict[str, Any] = {}
+        changes: dict[str, object] = {}
+        told: dict[str, object] = {}
         active = [w for w in windows if w.begin <= time < w.end]
         downs = [w for w in active if w.what == "down"]
         if bool(downs) is not down:
@@ -372,4 +383,4 @@ def _changes(windows: Sequence[_Window], own: Mapping[str, tuple[Any, Any]]) -> 
 
 def _faults_of(node: int, absences: churn.Absences, kind: Kind) -> Iterator[Fault]:
     for begin, end in absences:
-        yield Leave(begin, node, end) if kind == "leave" else Crash(begin, node, end)
+        yield NodeLeave(begin, node, end) if kind == "leave" else NodeCrash(begin, node, end)

@@ -1,6 +1,6 @@
-"""How much memory a run will take, estimated before it: `emul explain`.
+"""An estimate of the memory that a run will take, made before it: `emul explain`.
 
-What a round needs is seen in one that is run without training (`Weighing`): bytes that are encoded, nodes that take
+The needs of a round are seen in one that is run without training (`Weighing`): bytes that are encoded, nodes that take
 part, links that are used, what roles keep. The rest is arithmetic on it, with the sizes of emul's own objects as they
 were measured (`benchmarks/bench_large.py`, Linux, Python 3.11). Everything is bytes.
 """
@@ -22,13 +22,14 @@ from emul.network import Network
 from emul.record.journal import encode
 from emul.roles.events import Observation
 from emul.scenario import Scenario
-from emul.workers.core import Core, Timing
+from emul.workers.core import Core
+from emul.workers.jobs import Timing
 from emul.workers.twin import Twin
 
 _MB = 10**6
 # proportional set sizes without any nodes
 _COORDINATOR = 210 * _MB                    # with the fork server, which holds torch
-_WORKER = 63 * _MB                          # what a worker does not share with it
+_WORKER = 63 * _MB                          # the memory that a worker does not share with it
 _ALONE = 225 * _MB                          # everything in one process
 _WRITING = 65 * _MB                         # pandas and pyarrow, once tables are written
 _NODE, _NODE_IN_WORKER = 1_400, 250         # a registered node: in the coordinator, in every worker
@@ -40,8 +41,8 @@ _EVALUATED = 250                            # test samples at once
 
 
 @dataclass
-class Seen:
-    """What one round of a scheme has shown. Roles: name -> of its nodes."""
+class RoundFootprint:
+    """The needs that one round of a scheme has shown. Roles: name -> of its nodes."""
 
     encoded: int = 0                        # frames of all messages, a broadcast once
     messages: int = 0
@@ -50,6 +51,7 @@ class Seen:
     links: int = 0                          # used
     active: Counter[str] = field(default_factory=Counter)       # nodes that took part
     kept: Counter[str] = field(default_factory=Counter)         # bytes in `node.state` of those
+    learning: Counter[str] = field(default_factory=Counter)     # nodes that have trained
     running: int = 0                        # roles that hold a coroutine at the end
     dimension: int = 0                      # d, of the model
     data: int = 0
@@ -62,7 +64,7 @@ class Weighing(Twin):
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen = Seen()
+        self.seen = RoundFootprint()
 
     def finish(self) -> tuple[list[Observation], list[Timing]]:
         self._look(self.core)
@@ -70,11 +72,12 @@ class Weighing(Twin):
 
     def _look(self, core: Core) -> None:
         seen, task = self.seen, core.task
-        counted: set[int] = set()           # what several hold, such as the first model, counts once
+        counted: set[int] = set()           # an object that several hold, such as the first model, counts once
         for node, role, memory in core.memories():
             if memory.round or memory.sent or memory.computed:
                 seen.active[role] += 1
-                seen.kept[role] += held(memory.state, counted) + core.kept_bytes(node)
+                seen.learning[role] += core.has_trained(node)
+                seen.kept[role] += state_bytes(memory.state, counted) + core.kept_bytes(node)
         seen.encoded, seen.running = seen.encoded + core.encoded, core.running
         if task is not None:
             arrays = [array for x in (task.data.train_x, task.data.test_x)
@@ -87,7 +90,7 @@ class Weighing(Twin):
                                            min(task.solver.batch or samples, samples))
 
 
-def _mapped(array: Any) -> bool:
+def _mapped(array: object) -> bool:
     while isinstance(array, np.ndarray):
         if isinstance(array, np.memmap):
             return True
@@ -95,24 +98,24 @@ def _mapped(array: Any) -> bool:
     return False
 
 
-def held(value: Any, counted: set[int]) -> int:
+def state_bytes(value: object, counted: set[int]) -> int:
     """Bytes of the arrays and byte strings in a state: in dataclasses, mappings, lists, tuples and sets.
 
-    What has been counted before, by its identity, is not counted again.
+    An array that has been counted before, by its identity, is not counted again.
     """
     if isinstance(value, np.ndarray) and isinstance(value.base, np.ndarray):
-        return held(value.base, counted)
+        return state_bytes(value.base, counted)
     if id(value) in counted:
         return 0
     if isinstance(value, np.ndarray | bytes | bytearray):
         counted.add(id(value))
         return len(value) if isinstance(value, bytes | bytearray) else value.nbytes
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return sum(held(getattr(value, f.name), counted) for f in dataclasses.fields(value))
+        return sum(state_bytes(getattr(value, f.name), counted) for f in dataclasses.fields(value))
     if isinstance(value, Mapping):
-        return sum(held(k, counted) + held(v, counted) for k, v in value.items())
+        return sum(state_bytes(k, counted) + state_bytes(v, counted) for k, v in value.items())
     if isinstance(value, list | tuple | set | frozenset):
-        return sum(held(item, counted) for item in value)
+        return sum(state_bytes(item, counted) for item in value)
     return 0
 
 
@@ -123,7 +126,7 @@ def activations(module: Any, x: Any, batch: int) -> int:
 
     outputs: list[int] = []
 
-    def note(module: torch.nn.Module, args: Any, output: Any) -> None:
+    def note(module: torch.nn.Module, args: object, output: object) -> None:
         if isinstance(output, torch.Tensor):
             outputs.append(output.numel() * output.element_size())
 
@@ -136,7 +139,7 @@ def activations(module: Any, x: Any, batch: int) -> int:
     return max(2 * sum(outputs) * batch, 2 * max(outputs, default=0) * _EVALUATED)
 
 
-def journal_bytes(header: Mapping[str, Any], found: Sequence[Row]) -> tuple[int, int]:
+def journal_bytes(header: Mapping[str, object], found: Sequence[Row]) -> tuple[int, int]:
     """On disk: of the header and the nodes' beginnings, and of all other rows; by a sample, since rows are alike."""
     begins = [row for row in found if row[0] == rows.START]
     others = [row for row in found if row[0] != rows.START]
@@ -145,8 +148,8 @@ def journal_bytes(header: Mapping[str, Any], found: Sequence[Row]) -> tuple[int,
     return round(len(encode(header)) + first), round(second)
 
 
-def estimate(scenario: Scenario, network: Network, roles: Mapping[str, int], seen: Seen, workers: int,
-             ) -> dict[str, Any]:
+def estimate(scenario: Scenario, network: Network, roles: Mapping[str, int], seen: RoundFootprint, workers: int,
+             ) -> dict[str, object]:
     """The memory of a run: bytes by part and in total, of all its processes at their peak; the journal is on disk.
 
     roles: how many nodes have each. workers: processes, 0: none. Without a limit of rounds every node is taken to take
@@ -159,7 +162,9 @@ def estimate(scenario: Scenario, network: Network, roles: Mapping[str, int], see
     growth = {role: joined[role] / seen.active[role] for role in joined if seen.active[role]}
     most = max(growth.values(), default=1.0)
     (_, solver), = scenario.task["solver"].items()
-    per_model = 12 + 8 * ("adam" in scenario.task["solver"]) + 4 * bool(solver.get("momentum"))
+    of_moments = 8 * bool({"adam", "adamw"} & set(scenario.task["solver"])) + 4 * bool(solver.get("momentum"))
+    per_model = 12 + of_moments
+    learners = sum(seen.learning[role] * by for role, by in growth.items()) if solver.get("keep") else 0
     together = 1 if scenario.fuse is None else scenario.fuse.clients
     crews = max(1, workers)
     parts = {
@@ -167,7 +172,8 @@ def estimate(scenario: Scenario, network: Network, roles: Mapping[str, int], see
         "nodes": nodes * (_NODE + workers * _NODE_IN_WORKER) + seen.running * _ROLE
         + round(sum(joined.values())) * _ACTIVE,
         "links": round(seen.links * most) * _LINK + network.listed_links * _LISTED,
-        "roles": round(sum(seen.kept[role] * by for role, by in growth.items())),
+        "roles": round(sum(seen.kept[role] * by for role, by in growth.items())
+                       + learners * of_moments * seen.dimension),
         "messages": 2 * seen.encoded,       # the frames, or what was read of them; and what their senders still hold
         "models": crews * (per_model * seen.dimension + seen.activations * together) + 24 * seen.dimension,
         "data": seen.data * (1 if seen.data_mapped else crews),
@@ -178,7 +184,7 @@ def estimate(scenario: Scenario, network: Network, roles: Mapping[str, int], see
 
 
 def _ever(active: int, nodes: int, rounds: int | None) -> float:
-    """How many of `nodes` take part some time, if `active` of them drawn anew do in a round."""
+    """The expected number of `nodes` that take part at least once, if each round draws `active` of them anew."""
     if not active or rounds is None:
         return float(nodes if active else 0)
     return nodes * (1 - (1 - active / nodes) ** rounds)

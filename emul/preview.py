@@ -1,4 +1,4 @@
-"""What a scenario amounts to before it is run: routes, bottlenecks, losses; traffic of a round and memory by scheme.
+"""A preview of a scenario before it is run: routes, bottlenecks, losses; traffic of a round and memory by scheme.
 
     explained = explain(load("scenarios/quickstart.yaml"), size_bytes=10**6)
 
@@ -11,24 +11,28 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
-from typing import Any
 
 import numpy as np
 
 from emul import engine, footprint
 from emul.base.errors import NetworkError, RunError
 from emul.base.machine import cores
+from emul.base.plain import PlainDict
 from emul.base.streams import generator
 from emul.base.units import format_bandwidth
+from emul.engine.costs import Charge
+from emul.engine.findings import charges
 from emul.network import LinkRule, Network, build
-from emul.network.outlook import Hop, Outlook, Route
+from emul.network.models.profiles import NEVER as NEVER_NS
+from emul.network.outlook import Hop, Outlook, Route, unverified
 from emul.record.columns import columns
 from emul.record.journal import MemoryJournal
 from emul.record.progress import rounded_size
 from emul.record.tables import derive
-from emul.scenario import NEVER, Compute, Evaluation, Scenario, Stop, chosen
+from emul.registry import schemes as registry
+from emul.scenario import NEVER, ComputeTime, Evaluation, Scenario, Stop, chosen
 from emul.scenario.network import NetworkUse
 from emul.workers.twin import Twin
 
@@ -60,7 +64,7 @@ def _sampled(network: Network, nodes: Sequence[int], seed: int) -> list[int]:
     return sorted(chosen + rest[:_SAMPLE - len(chosen)])
 
 
-def routes(network: Network, rules: Sequence[LinkRule], size_bytes: int, seed: int) -> list[dict[str, Any]]:
+def routes(network: Network, rules: Sequence[LinkRule], size_bytes: int, seed: int) -> list[PlainDict]:
     """For every pair of roles that exists: least, median and largest of what the routes are like."""
     outlook = Outlook(network, rules, seed, size_bytes)
     found = []
@@ -73,7 +77,7 @@ def routes(network: Network, rules: Sequence[LinkRule], size_bytes: int, seed: i
     return found
 
 
-def _of_pairs(network: Network, outlook: Outlook, pairs: Iterable[tuple[int, int]]) -> dict[str, Any]:
+def _of_pairs(network: Network, outlook: Outlook, pairs: Iterable[tuple[int, int]]) -> PlainDict:
     there: list[Route] = []
     unreachable = 0
     for u, v in pairs:
@@ -85,17 +89,43 @@ def _of_pairs(network: Network, outlook: Outlook, pairs: Iterable[tuple[int, int
         return {"unreachable": unreachable}
     narrow = Counter(_ends(network, hop) for route in there for hop in [route.bottleneck] if hop.bandwidth_bps < inf)
     slowest = max(there, key=lambda route: (_seconds(route), -route.source, -route.destination))
+    reused = [route.used_ns / 1e9 for route in there if route.used_ns is not None]
+    used = _spread(reused) if reused else None
     return {
         "unreachable": unreachable,
         "hops": _spread([len(route.hops) for route in there]),
         "rtt_ms": _spread([route.rtt_ns / 1e6 for route in there]),
         "bottleneck_bps": _spread([route.bottleneck.bandwidth_bps for route in there]),
         "seconds": _spread([_seconds(route) for route in there]),
+        **({} if used is None else {"seconds_used": used}),
+        **_beside_traffic(network, there),
         "loss": _spread([route.loss for route in there]),
         "retransmissions": _spread([route.retransmissions for route in there]),
         "bottlenecks": dict(sorted(narrow.items(), key=lambda item: (-item[1], item[0]))[:_EXAMPLES]),
         "slowest": [network.names[slowest.source], *(network.names[hop.destination] for hop in slowest.hops)],
     }
+
+
+def _beside_traffic(network: Network, routes: Sequence[Route]) -> PlainDict:
+    """The load of the fullest links, and the times at the mean rate that is left; nothing without background traffic.
+    """
+    if network.background is None:
+        return {}
+    return {"load": _spread([route.load for route in routes]),
+            "seconds_loaded": _spread([inf if route.loaded_ns is None else route.loaded_ns / 1e9 for route in routes])}
+
+
+def _contacts(network: Network) -> PlainDict:
+    """The contacts of the first links that a plan names, times in seconds; nothing without a plan."""
+    links = network.planned.links
+    if not links:
+        return {}
+    told = [{"link": f"{network.names[u]}->{network.names[v]}", "contacts": len(one),
+             "first_s": one.begins[0] / 1e9, "last_s": None if one.ends[-1] == NEVER_NS else one.ends[-1] / 1e9,
+             "up_s": None if one.ends[-1] == NEVER_NS else one.up_ns / 1e9, "mean_bps": one.mean_bps,
+             "latency_ms": one.typical_ns / 1e6}
+            for (u, v), one in sorted(links.items())[:_EXAMPLES]]
+    return {"contacts": {"links": len(links), "contacts": sum(map(len, links.values())), "first_links": told}}
 
 
 def _seconds(route: Route) -> float:
@@ -115,21 +145,24 @@ def _spread(values: Sequence[float]) -> dict[str, float | None]:
 
 # ---- traffic ----
 
-def dry(scenario: Scenario) -> Scenario:
-    """One round without losses, faults, attacks, training, evaluation and virtual compute time."""
+def dry(scenario: Scenario, steps: int = 0) -> Scenario:
+    """One round without losses, contacts, faults, attacks, training, evaluation and virtual compute time. steps: of a
+    local training."""
     (solver, options), = scenario.task["solver"].items()
-    still = {key: value for key, value in options.items() if key not in ("steps", "epochs")} | {"steps": 0}
+    still = {key: value for key, value in options.items() if key not in ("steps", "epochs")} | {"steps": steps}
     return dataclasses.replace(
-        scenario, faults=[], attacks=[], network=NetworkUse(record=False), compute=Compute("zero"), stop=Stop(rounds=1),
+        scenario, faults=[], traffic=[], contacts=None, attacks=[], network=NetworkUse(record=False),
+        compute=ComputeTime("zero"), stop=Stop(rounds=1),
         link_rules=[*scenario.link_rules, LinkRule("*", outage="none", queue="unlimited")],
         evaluation=Evaluation(every=NEVER), task={**scenario.task, "solver": {solver: still}})
 
 
-def traffic(scenario: Scenario, scheme: str, raw: dict[str, Any], plugins: Sequence[str] = (),
-            workers: int = 1) -> dict[str, Any]:
+def traffic(scenario: Scenario, scheme: str, raw: dict[str, object], plugins: Sequence[str] = (),
+            workers: int = 1) -> PlainDict:
     """Messages and bytes of the first round of one scheme; those of round 0, outside rounds, are its set-up. And what
     memory the run will take in so many worker processes."""
-    wiring = engine.wire(dry(scenario), scheme, raw, 1, plugins)
+    by_batch = registry.find(scheme, plugins).batches
+    wiring = engine.wire(dry(scenario, int(by_batch)), scheme, raw, 1, plugins)
     journal = MemoryJournal(engine.header(wiring))
     twin = footprint.Weighing()
     try:
@@ -152,22 +185,24 @@ def traffic(scenario: Scenario, scheme: str, raw: dict[str, Any], plugins: Seque
     seen = twin.seen
     seen.messages, seen.links = len(messages.source), len(wiring.network.links())
     seen.journal_head, seen.journal = footprint.journal_bytes(journal.header, journal.rows)
-    return {"scheme": wiring.label, "seconds": finished.kernel.end_ns / 1e9,
+    return {"scheme": wiring.label, "batches": by_batch, "seconds": finished.kernel.end_ns / 1e9,
             "set_up": _sum(rows, in_round=False), "round": _sum(rows, in_round=True),
             "memory": footprint.estimate(scenario, wiring.network, Counter(wiring.plan.roles), seen, workers)}
 
 
-def computations(scenario: Scenario, scheme: str, raw: dict[str, Any], plugins: Sequence[str] = ()) -> list[str]:
-    """"scheme/role/label" of every computation of a scheme's first round, as a profile calls them; [] if it fails."""
-    wiring = engine.wire(dry(scenario), scheme, raw, 1, plugins)
+def computations(scenario: Scenario, scheme: str, raw: dict[str, object], plugins: Sequence[str] = ()) -> list[Charge]:
+    """("scheme/role/label", what is computed, work) of every computation of a scheme's first round, as a profile is
+    asked for its cost; [] if it fails."""
+    wiring = engine.wire(dry(scenario, int(registry.find(scheme, plugins).batches)), scheme, raw, 1, plugins)
+    wiring.setups[0].named = True
     try:
         finished = engine.execute(wiring, Twin(computes=False), MemoryJournal(engine.header(wiring)))
     except RunError:
         return []
-    return sorted({f"{scheme}/{wiring.plan.roles[timing.node]}/{timing.label}" for timing in finished.timings})
+    return sorted(charges(wiring, finished.timings))
 
 
-def _sum(rows: dict[tuple[bool, str, str, str], list[int]], in_round: bool) -> dict[str, Any]:
+def _sum(rows: dict[tuple[bool, str, str, str], list[int]], in_round: bool) -> PlainDict:
     by_type = [{"type": kind, "from": a, "to": b, "messages": row[0], "payload_bytes": row[1], "wire_bytes": row[2]}
                for (inside, kind, a, b), row in rows.items() if inside == in_round]
     return {key: sum(entry[key] for entry in by_type)       # type: ignore[misc]
@@ -177,25 +212,27 @@ def _sum(rows: dict[tuple[bool, str, str, str], list[int]], in_round: bool) -> d
 # ---- all of it ----
 
 def explain(scenario: Scenario, size_bytes: int = 10**6, scheme: str | None = None,
-            plugins: Sequence[str] = (), workers: int | None = None) -> dict[str, Any]:
+            plugins: Sequence[str] = (), workers: int | None = None) -> PlainDict:
     """Everything, as plain values. workers: processes that the memory is for; None: one a core, as in a run.
 
     Raises ScenarioError for a scheme that the scenario does not have.
     """
     crew = cores() if workers is None else workers
     entries = chosen(scenario.schemes, scheme, str(scenario.path or scenario.name))
-    network = build(scenario.topology, scenario.link_rules, scenario.seed, joined=scenario.devices)
+    network = build(scenario.topology, scenario.link_rules, scenario.seed, joined=scenario.equipment,
+                    traffic=scenario.traffic, contacts=scenario.contacts)
     return {
         "scenario": scenario.name,
         "size_bytes": size_bytes,
         "vertices": len(network.names),
         "roles": {role: len(nodes) for role, nodes in network.roles.items()},
+        **_contacts(network),
         "routes": routes(network, scenario.link_rules, size_bytes, scenario.seed),
         "schemes": [traffic(scenario, name, raw, plugins, crew) for name, raw in entries],
         "unused_attributes": [{"of": kind, "attribute": name, "count": count}
                               for (kind, name), count in sorted(network.unused_attributes().items())],
         "unmatched_rules": [rule.match for rule in network.unmatched_rules()],
-        "warnings": [*network.warnings(), *scenario.warnings],
+        "warnings": [*network.warnings(), *unverified(network, scenario.seed), *scenario.warnings],
     }
 
 
@@ -204,7 +241,7 @@ def explain(scenario: Scenario, size_bytes: int = 10**6, scheme: str | None = No
 Cells = list[list[str]]
 
 
-def tables(explained: dict[str, Any]) -> list[tuple[str, Cells]]:
+def tables(explained: PlainDict) -> list[tuple[str, Cells]]:
     """(title, rows, the first of them the head) of the tables that show it."""
     found = [(f"Routes, and a message of {rounded_size(explained['size_bytes'])} (least / median / largest)",
               [["from", "to", "routes", "hops", "RTT", "bottleneck", "time", "lost", "sent again"],
@@ -213,7 +250,8 @@ def tables(explained: dict[str, Any]) -> list[tuple[str, Cells]]:
                   [["scheme", "messages", "payload", "on the links", "virtual time", "before the first round"],
                    *(_scheme_row(row) for row in explained["schemes"])]))
     for row in explained["schemes"]:
-        for part, title in (("set_up", "before the first round"), ("round", "in the first round")):
+        in_round = "in a round of one batch" if row.get("batches") else "in the first round"
+        for part, title in (("set_up", "before the first round"), ("round", in_round)):
             entries = row.get(part, {}).get("by_type", [])
             if entries:
                 found.append((f"{row['scheme']}, {title}", [
@@ -226,7 +264,7 @@ def tables(explained: dict[str, Any]) -> list[tuple[str, Cells]]:
 _PARTS = ("processes", "nodes", "links", "roles", "messages", "models", "data", "tables")
 
 
-def _memory(schemes: Sequence[dict[str, Any]]) -> list[tuple[str, Cells]]:
+def _memory(schemes: Sequence[PlainDict]) -> list[tuple[str, Cells]]:
     told = [(row["scheme"], row["memory"]) for row in schemes if "memory" in row]
     if not told:
         return []
@@ -238,7 +276,7 @@ def _memory(schemes: Sequence[dict[str, Any]]) -> list[tuple[str, Cells]]:
           for scheme, memory in told)])]
 
 
-def _route_row(row: dict[str, Any]) -> list[str]:
+def _route_row(row: PlainDict) -> list[str]:
     looked = "" if row["looked_at"] == row["pairs"] else f" ({row['looked_at']:,} looked at)"
     lost = f", {row['unreachable']:,} unreachable" if row["unreachable"] else ""
     head = [row["from"], row["to"], f"{row['pairs']:,}{looked}{lost}"]
@@ -254,13 +292,13 @@ def _time(s: float) -> str:
     return f"{s:,.4g} s" if s >= 1 else f"{s * 1e3:.4g} ms"
 
 
-def _three(spread: dict[str, Any], show: Any) -> str:
+def _three(spread: PlainDict, show: Callable[[float], str]) -> str:
     """"1 / 2 / 3", or "1" where all are the same."""
     shown = ["infinite" if value is None else show(value) for value in spread.values()]
     return shown[0] if len(set(shown)) == 1 else " / ".join(shown)
 
 
-def _scheme_row(row: dict[str, Any]) -> list[str]:
+def _scheme_row(row: PlainDict) -> list[str]:
     if "error" in row:
         return [row["scheme"], f"failed: {row['error']}", "", "", "", ""]
     part, before = row["round"], row["set_up"]
@@ -269,13 +307,33 @@ def _scheme_row(row: dict[str, Any]) -> list[str]:
             rounded_size(part["wire_bytes"]), _time(row["seconds"]), first]
 
 
-def notes(explained: dict[str, Any]) -> list[str]:
-    """What is not in the tables: bottlenecks, slowest routes, what has no effect."""
-    found = []
+def _contact_notes(contacts: PlainDict) -> list[str]:
+    found = [f"contacts: {contacts['contacts']:,} on {contacts['links']:,} links; times of routes: of a message sent "
+             "at 0 s; the first round is shown without them"]
+    for row in contacts["first_links"]:
+        end = "the end of time" if row["last_s"] is None else (
+            f"{row['last_s']:,.6g} s, {row['up_s']:,.6g} s of it in contacts")
+        found.append(f"{row['link']}: {row['contacts']:,} contacts from {row['first_s']:,.6g} s to {end}; mean rate "
+                     f"{format_bandwidth(row['mean_bps'])}, median latency {row['latency_ms']:.4g} ms")
+    return found
+
+
+def notes(explained: PlainDict) -> list[str]:
+    """Notes beside the tables: bottlenecks, slowest routes, what has no effect."""
+    found = _contact_notes(explained["contacts"]) if "contacts" in explained else []
     for row in explained["routes"]:
         if row.get("bottlenecks") and (row["hops"]["max"] > 1 or row["seconds"]["min"] != row["seconds"]["max"]):
             links = ", ".join(f"{link} ({count:,})" for link, count in row["bottlenecks"].items())
             found.append(f"bottlenecks {row['from']} to {row['to']}: {links}; slowest: {' -> '.join(row['slowest'])}")
+        if "load" in row:
+            load, alone, beside = _three(row["load"], "{:.3g}".format), *(
+                _three(row[key], _time) for key in ("seconds", "seconds_loaded"))
+            found.append(f"{row['from']} to {row['to']}: background traffic takes {load} of the fullest link in the "
+                         f"mean; {alone} alone, {beside} at the mean rate that is left")
+        if "seconds_used" in row:
+            new, used = (_three(row[key], _time) for key in ("seconds", "seconds_used"))
+            found.append(f"{row['from']} to {row['to']}: {new} on a new connection, {used} on one that has just "
+                         "carried such a message")
     unused = Counter({(row["of"], row["attribute"]): row["count"] for row in explained["unused_attributes"]})
     for kind in ("edges", "vertices"):
         names = ", ".join(f"{name} ({count:,})" for (of, name), count in sorted(unused.items()) if of == kind)

@@ -1,5 +1,5 @@
-"""What `emul new-scheme NAME` and `new-task NAME` write: a module that runs, a scenario for it, and its test; the
-package of `emul new-plugin NAME`; and the files that `emul init DIR` puts there."""
+"""The files that `emul new-scheme NAME` and `new-task NAME` write: a module that runs, a scenario for it, and its test;
+the package of `emul new-plugin NAME`; and the files that `emul init DIR` puts there."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from emul import schemes
 from emul.base.errors import EmulError
 from emul.base.shipped import shipped
+from emul.registry import schemes
 
 _SCHEME = '''\
 """NAME: federated averaging, to be changed into a scheme of your own. McMahan et al. 2017, Algorithm 1.
@@ -21,7 +21,7 @@ Run it with `emul run NAME.yaml --plugin NAME`.
 
 from dataclasses import dataclass
 
-from emul.roles import Message, Node, Vector, World, weighted_mean
+from emul.roles import Message, Node, Scheme, Vector, World, weighted_mean
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Params:                       # a field is a key of the scenario: deadline
 
 
 @dataclass
-class State:                        # what outlives a round, and a crash
+class State:                        # values that outlive a round, and a crash
     model: Vector
 
 
@@ -65,15 +65,15 @@ async def client(node: Node, p: Params) -> None:
             node.send(node.server, Update(delta, samples))
 
 
-MESSAGES = (Model, Update)
-ROLES = {"server": server, "client": client}
-
-
 def check(params: Params, world: World) -> list[str]:
-    """What is wrong with these parameters, if anything; said before a run begins."""
+    """The mistakes in these parameters; none if they are sound. Shown before a run begins."""
     if not 0 < params.fraction <= 1:
         return [f"fraction = {params.fraction}: expected a number in (0, 1]"]
     return []
+
+
+SCHEME = Scheme(params=Params, roles={"server": server, "client": client}, messages=(Model, Update), check=check,
+                timeouts=("deadline_s",), oblivious=True, stateless=("client",))
 '''
 
 _SCENARIO = '''\

@@ -1,4 +1,5 @@
-"""Whether a message is what its annotations say: judged when it is encoded, so that the verdict travels with it.
+"""Verdicts on messages: a message is checked against its annotations when it is encoded, and the verdict travels with
+it.
 
 Types, number and kinds of fields, dtype and number of dimensions of arrays, and that numbers are finite. A receiver
 would find the same; but a verdict made by the sender's worker costs no decoding at each receiver, and is made before
@@ -27,7 +28,7 @@ _PLAIN = (bool, int, str, bytes)
 
 
 class Verdict(NamedTuple):
-    """Why a message is refused. diverged: only because a number in it is not finite."""
+    """The reason why a message is refused. diverged: only because a number in it is not finite."""
 
     reason: str
     diverged: bool = False
@@ -37,7 +38,7 @@ NOT_FINITE = "not finite"
 
 
 def judge(message: Message, encoded: Encoded, types: Mapping[str, type[Message]] | None = None) -> Verdict | None:
-    """What is wrong with a message, whose frames are `encoded`; None: nothing.
+    """The mistake in a message, whose frames are `encoded`; None: nothing.
 
     types: name -> class of every message that its receivers know; None: this one.
     """
@@ -80,7 +81,7 @@ def _glances(cls: type[Message]) -> list[tuple[str, Glance | None]]:
     return found
 
 
-def _glance(kind: Any) -> Glance | None:
+def _glance(kind: object) -> Glance | None:
     kind, holds = _held(kind)
     if kind in _PLAIN:
         return lambda value: type(value) is kind
@@ -177,6 +178,6 @@ def _held(kind: Any) -> tuple[Any, Holds]:
     return kind.__origin__, next((part for part in kind.__metadata__ if isinstance(part, Holds)), _ANY)
 
 
-def _annotations(cls: type) -> list[tuple[str, Any]]:
+def _annotations(cls: type) -> list[tuple[str, object]]:
     hints = typing.get_type_hints(cls, include_extras=True)
     return [(f.name, hints[f.name]) for f in dataclasses.fields(cls)]

@@ -6,7 +6,7 @@ A message is a frozen dataclass. Its *frames* are
     buffer*   the arrays' bytes, C order, little-endian, in the order of their indices
 
 and its size is the sum of their lengths: that, and nothing estimated, is what a link counts. The one exception is a
-field that says how large something is that is not carried (`Declared`); it is counted apart. What is decoded is
+field that says how large something is that is not carried (`Declared`); it is counted apart. A decoded message is
 checked against the annotations of the message's fields; whatever does not fit raises `WireError`, and nothing that is
 read is ever executed. Decoded arrays are read-only and start on a 64-byte boundary, because matrix products differ in
 the last bits by address and a result must not depend on where ZeroMQ put a frame.
@@ -23,7 +23,6 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType
 from typing import Any, ClassVar
 
 import msgspec
@@ -43,14 +42,14 @@ _EXT_ARRAY, _EXT_TENSOR, _EXT_INT = 1, 2, 3
 # plain numbers and nothing else, by the name that stands in a header: little-endian
 _DTYPES = {d.str: d for d in (np.dtype(c).newbyteorder("<") for c in "?bhilqBHILQefdgFDG")}
 _MAX_DIMENSIONS = 32
-# what a field whose annotation says little (Any, list, an Enum) may hold: msgspec knows more, such as dates and sets,
+# values of a field whose annotation says little (Any, list, an Enum): msgspec knows more, such as dates and sets,
 # but a set has no order that all processes agree on
 _LEAVES = (type(None), bool, int, float, str, bytes, bytearray, memoryview, np.ndarray, np.number, np.bool_, enum.Enum)
 _SCALARS = (bool, int, float, str, bytes)      # not what an extended float or a date would turn into
 
 @dataclasses.dataclass(frozen=True)
 class Holds:
-    """What the numbers of a field are, beside its type: `Annotated[np.ndarray, Holds("uint32", 1)]`.
+    """The kind of the numbers of a field, beside its type: `Annotated[np.ndarray, Holds("uint32", 1)]`.
 
     dtype, ndim: of an array; None: any. finite: neither NaN nor infinite, as a field without `Holds` is, too;
     `Annotated[float, Holds(finite=False)]` may be. `emul.verdicts` judges by it when a message is sent.
@@ -76,10 +75,10 @@ class Message:
     """
 
     unscoped: ClassVar[bool] = False
-    counted_as: ClassVar[str] = ""  # what tables call it, in place of its type; then only a wait for any type gets it
+    counted_as: ClassVar[str] = ""  # its name in tables, in place of its type; then only a wait for any type gets it
     sender: int                     # set on receipt; not a field, so it costs no bytes
 
-    def __init_subclass__(cls, unscoped: bool = False, **rest: Any) -> None:
+    def __init_subclass__(cls, unscoped: bool = False, **rest: object) -> None:
         super().__init_subclass__(**rest)
         cls.unscoped = unscoped
 
@@ -88,9 +87,10 @@ class Declared:
     """A field that travels as a number and counts as `nbytes` bytes: what is too heavy to be made for real.
 
     A message with `Declared(n)` in it is as large as one with `bytes` of length n in its place (a byte less below 128).
-    What travels in place of the real thing counts too, so subtract it: `Declared(CIPHERTEXT - values.nbytes)`. Links,
-    tables and the summary count these bytes like others, and say how many of them were declared. The annotation of the
-    field says Declared, or a list, tuple, dictionary or dataclass of it. Raises ValueError below 0 or beyond 2^53.
+    The value that travels in place of the real one counts too, so subtract it: `Declared(CIPHERTEXT - values.nbytes)`.
+    Links, tables and the summary count these bytes like others, and say how many of them were declared. The annotation
+    of the field says Declared, or a list, tuple, dictionary or dataclass of it. Raises ValueError below 0 or beyond
+    2^53.
     """
 
     __slots__ = ("nbytes",)
@@ -160,7 +160,7 @@ class _Encoding:
             self.arrays, self.declared = [], 0
             return self._encoder.encode(_plain(values))
 
-    def _hook(self, value: Any) -> Any:
+    def _hook(self, value: Any) -> object:
         if isinstance(value, np.ndarray):
             return self._array(_EXT_ARRAY, value)
         if isinstance(value, np.generic) and type(value.item()) in _SCALARS:
@@ -199,17 +199,17 @@ class _Big:
         return msgspec.msgpack.Ext(_EXT_INT, self.value.to_bytes(length, "little", signed=True))
 
 
-def _is_tensor(value: Any) -> bool:
+def _is_tensor(value: object) -> bool:
     torch = sys.modules.get("torch")            # never imported for a message that holds no tensor
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def _cannot_hold(value: Any) -> str:
+def _cannot_hold(value: object) -> str:
     return (f"a message cannot hold {type(value).__name__}: use numbers, text, bytes, arrays, "
             "lists, dictionaries or frozen dataclasses of these")
 
 
-def _only_known(value: Any) -> None:
+def _only_known(value: object) -> None:
     """Raise TypeError if anything in the tree is not what a message may hold."""
     if isinstance(value, (list, tuple)):
         for v in value:
@@ -225,7 +225,7 @@ def _only_known(value: Any) -> None:
         raise TypeError(_cannot_hold(value))
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """The same tree with big integers as extensions and NumPy numbers as Python's."""
     if isinstance(value, np.generic):
         value = value.item()
@@ -247,7 +247,7 @@ _byte_at: Callable[[Any], ctypes.c_char] = ctypes.c_char.from_buffer       # fou
 
 
 class _Room(np.ndarray):
-    """What `aligned` has cut from: by its type an array is known to lie in a block of ours."""
+    """A block that `aligned` has cut arrays from: by its type an array is known to lie in a block of ours."""
 
 
 def aligned(size: int) -> np.ndarray:
@@ -438,6 +438,8 @@ _NO_FRAMES = Encoded(b"", [])       # in the place of frames to come
 def _alone(messages: Sequence[Message]) -> tuple[bytes, list[np.ndarray]] | None:
     """The header that all have, and the array of each, of messages of one array alone; None: they are not that alike,
     or their header is not known yet."""
+    # Without this way of its own such a message costs 1 us more of 18 (all to all of 60 nodes, least of six pairs; the
+    # median of the pairs is 8 %): the likeness of the first stands for that of all.
     if not messages:
         return None
     cls, plan = type(messages[0]), _plan(type(messages[0]))
@@ -456,22 +458,27 @@ def _alone(messages: Sequence[Message]) -> tuple[bytes, list[np.ndarray]] | None
 
 
 # --- messages of arrays and integers: whose headers are equal -----------------------------------------------------
+#
+# Shares of secrets are n^2 messages a round whose headers say the same: one type, one dtype, one shape. Such a header
+# is encoded once and read once, and many such messages share one block of memory (`encode_each`). With the plain way, a
+# header written and read anew for each message, a run in which 60 nodes send to each other takes 32 us of CPU a message
+# in place of 18 (in process, least of six interleaved pairs). Rounds of FedAvg with 100 clients do not show it.
 
 _Shape: typing.TypeAlias = tuple[int, ...]
-_Likeness: typing.TypeAlias = tuple[type[Message], tuple[tuple[np.dtype[Any], _Shape] | tuple[type, int], ...]]
+_Likeness: typing.TypeAlias = tuple[type[Message], tuple[tuple[np.dtype, _Shape] | tuple[type, int], ...]]
 _headers: dict[_Likeness, bytes] = {}
 _described: dict[bytes, _Described] = {}
 _REMEMBERED = 1000                  # headers, each of
 _SHORT = 256                        # bytes at most
-_INTEGERS = (int, bool)               # what beside arrays often is the same
+_INTEGERS = (int, bool)               # types that beside arrays often have the same value
 
 
 class _Described(typing.NamedTuple):
-    """What a header says of a message: its fields, and of each that is an array its place, dtype, shape and bytes."""
+    """The header's description of a message: its fields, and of each array its place, dtype, shape and bytes."""
 
     cls: type[Message]
     fields: list[Any]
-    arrays: list[tuple[int, np.dtype[Any], _Shape, int]]
+    arrays: list[tuple[int, np.dtype, _Shape, int]]
 
 
 K = typing.TypeVar("K")
@@ -479,7 +486,8 @@ V = typing.TypeVar("V")
 
 
 def _likeness(plan: _Plan, message: Message) -> _Likeness | None:
-    """What the header of a message of arrays and integers depends on; None: a field of it does not go as it is."""
+    """The key on which the header of a message of arrays and integers depends; None: a field of it does not go as it
+    is."""
     found: list[Any] = []
     for name in plan.names:
         value = getattr(message, name)
@@ -499,7 +507,7 @@ def _remember(memory: dict[K, V], key: K, value: V) -> None:
     memory[key] = value
 
 
-def _describe_fields(cls: type[Message], fields: list[Any]) -> _Described | None:
+def _describe_fields(cls: type[Message], fields: list[object]) -> _Described | None:
     """Of a message that was decoded; None: not all of its fields are arrays and integers."""
     if not all(type(value) is np.ndarray or type(value) in _INTEGERS for value in fields):
         return None
@@ -520,7 +528,7 @@ def _as_before(encoded: Encoded, types: Mapping[str, type[Message]]) -> Message 
     fields = fields.copy()
     for (place, dtype, shape, size), buffer in zip(arrays, buffers, strict=True):
         if buffer.nbytes != size:
-            return None                 # what is wrong is said by who looks closely
+            return None                 # the slow way says what is wrong
         if isinstance(buffer, np.ndarray) and buffer.dtype == dtype and buffer.shape == shape:
             fields[place] = buffer.view()
         else:
@@ -534,7 +542,7 @@ def _as_before(encoded: Encoded, types: Mapping[str, type[Message]]) -> Message 
 # --- decoding ---------------------------------------------------------------------------------------------------
 
 class _Plan:
-    """What the fields of one message class must be, worked out once."""
+    """The expected fields of one message class, worked out once."""
 
     __slots__ = ("arrays", "cls", "loose", "names", "types")
     arrays: list[str]                   # its fields that are arrays, if all others are integers
@@ -560,8 +568,8 @@ class _Plan:
             _try_annotation(hints[name], cls, name)
 
 
-def _exact(kind: Any, seen: set[type]) -> bool:
-    """Whether what fits this annotation can be nothing but what a message may hold."""
+def _exact(kind: object, seen: set[type]) -> bool:
+    """True if every value that fits this annotation is one that a message may hold."""
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin in (list, tuple, dict, typing.Union, types.UnionType):
         return bool(args) and all(arg is Ellipsis or _exact(arg, seen) for arg in args)
@@ -573,7 +581,7 @@ def _exact(kind: Any, seen: set[type]) -> bool:
     return (origin or kind) in _EXACT
 
 
-def _try_annotation(kind: Any, cls: type, name: str) -> None:
+def _try_annotation(kind: object, cls: type, name: str) -> None:
     try:
         msgspec.convert(None, kind, dec_hook=_no_conversion)
     except msgspec.MsgspecError:
@@ -590,11 +598,6 @@ def _plan(cls: type[Message]) -> _Plan:
     if plan is None:
         plan = _plans[cls] = _Plan(cls)
     return plan
-
-
-def message_types(module: ModuleType) -> dict[str, type[Message]]:
-    """Name -> class of every message that a scheme's module lists in `MESSAGES`; none are listed: no message."""
-    return {kind.__name__: kind for kind in sorted(getattr(module, "MESSAGES", ()), key=lambda kind: kind.__name__)}
 
 
 def from_frames(frames: Sequence[bytes | memoryview]) -> Encoded:
@@ -621,7 +624,7 @@ class _Decoding:
         self._decoder = msgspec.msgpack.Decoder(ext_hook=self._hook)
 
     def values(self, encoded: Encoded) -> tuple[Any, int]:
-        """What the header holds, and how many buffers it uses."""
+        """The values in the header, and the number of buffers that they use."""
         self._buffers = encoded.buffers
         if self._used:
             self._used = []
@@ -632,7 +635,7 @@ class _Decoding:
         finally:
             self._buffers = []              # a message must not be kept by its last reader
 
-    def _hook(self, code: int, data: memoryview) -> Any:
+    def _hook(self, code: int, data: memoryview) -> object:
         if code == _EXT_INT:
             number = int.from_bytes(data, "little", signed=True)
             twin, collisions = self._hashes.setdefault(hash(number), (number, 0))
@@ -765,7 +768,7 @@ def _view(described: memoryview, buffers: Sequence[Buffer], used: list[int]) -> 
 _describe = msgspec.msgpack.Decoder(tuple[str, tuple[int, ...], int])
 
 
-def _check_loose(plan: _Plan, fields: list[Any]) -> None:
+def _check_loose(plan: _Plan, fields: list[object]) -> None:
     for name, value in zip(plan.names, fields, strict=True):
         if name in plan.loose:
             try:
@@ -774,7 +777,7 @@ def _check_loose(plan: _Plan, fields: list[Any]) -> None:
                 raise WireError(f"{plan.cls.__name__}.{name}: {e}") from None
 
 
-def _fit(value: Any, kind: Any, cls: type, name: str) -> Any:
+def _fit(value: object, kind: object, cls: type, name: str) -> object:
     try:
         return msgspec.convert(value, kind, builtin_types=_AS_THEY_ARE, dec_hook=_no_conversion)
     except Exception as e:          # a nested dataclass may check itself too, with an exception of its own
@@ -784,7 +787,7 @@ def _fit(value: Any, kind: Any, cls: type, name: str) -> Any:
 _AS_THEY_ARE = (bytes,)             # else text would be read as base64
 
 
-def _no_conversion(kind: Any, value: Any) -> Any:
+def _no_conversion(kind: Any, value: Any) -> object:
     kind = typing.get_origin(kind) or kind              # NDArray[float32] is an ndarray
     if isinstance(value, kind):
         return value

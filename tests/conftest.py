@@ -4,6 +4,8 @@ flag that rewrites golden logs."""
 from __future__ import annotations
 
 import contextlib
+import gc
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +14,6 @@ import pytest
 from hypothesis import settings
 from small_scenario import SMALL
 
-from emul.flower import apps
 from emul.workers.pool import Workers
 
 # the same examples on every machine, however slow it is; a hunt for others is `settings(derandomize=False)`
@@ -21,7 +22,8 @@ settings.load_profile("emul")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--golden-rewrite", action="store_true", help="write tests/golden/*.log anew instead of comparing")
+    parser.addoption("--golden-rewrite", action="store_true",
+                     help="write tests/golden and tests/scenario/frozen anew instead of comparing")
 
 
 @pytest.fixture(scope="session")
@@ -41,8 +43,34 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+def pytest_configure() -> None:
+    """Where SIGINT is ignored, as of what a shell has put into the background, commands that tests start ignore it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Every run begins with a full collection (`emul.workers.collections`); what tests and pytest keep to the end is
+    put out of its sight. A test that leaves SIGINT ignored is wrong: all commands that later tests start ignore it."""
+    yield
+    assert signal.getsignal(signal.SIGINT) is not signal.SIG_IGN, item.nodeid
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    """A process that ends would look through all that its tests have left, several times."""
+    gc.freeze()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What runs a Flower app is skipped where there is no Flower."""
+    try:
+        from emul.schemes.flower import apps
+    except ModuleNotFoundError:                 # the core alone: see test_core_alone.py
+        return
     if apps.installed():
         return
     for item in items:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emul.roles import Message, Node, Vector
+from emul.roles import Message, Node, Scheme, Vector
 
 
 @dataclass(frozen=True)
@@ -42,5 +42,4 @@ async def client(node: Node, p: Params) -> None:
             node.send(node.server, Done())
 
 
-ROLES = {"server": server, "client": client}
-MESSAGES = (Go, Done)
+SCHEME = Scheme(params=Params, roles={"server": server, "client": client}, messages=(Go, Done))

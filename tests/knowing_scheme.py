@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from emul.roles import Message, Node
+from emul.roles import Message, Node, Scheme
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,6 @@ async def follower(node: Node, p: Params) -> None:
             node.send(node.server, known(node))
 
 
-ROLES = {"server": server, "edge": follower, "client": follower}
-MESSAGES = (Known,)
-KNOWS_TOPOLOGY = True
+SCHEME = Scheme(
+    params=Params, roles={"server": server, "edge": follower, "client": follower}, messages=(Known,),
+    knows_topology=True)

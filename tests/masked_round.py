@@ -6,18 +6,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emul.primitives.masking import alpha, rounds
-from emul.primitives.masking.aggregate import Order, Trust, directions_of, group_sums, trust
-from emul.primitives.masking.keys import Keys, ServerKeys, SktMask, Zeta, draw_keys, server_keys, verification_keys
-from emul.primitives.masking.shape import Shape
 from emul.primitives.robust.rfca import Clustered, Weighting, rfca
+from emul.schemes.ebs_cfl.masking import alpha, rounds
+from emul.schemes.ebs_cfl.masking.aggregate import Order, Trust, directions_of, group_sums, trust
+from emul.schemes.ebs_cfl.masking.keys import (
+    DealerKeys,
+    ServerKeys,
+    SktMask,
+    Zeta,
+    draw_keys,
+    server_keys,
+    verification_keys,
+)
+from emul.schemes.ebs_cfl.masking.shape import Shape
 
 
 @dataclass
 class Masked:
     """A round: participants S, of whom those in `uploads` have answered."""
 
-    keys: Keys
+    keys: DealerKeys
     seed: int
     references: np.ndarray                  # (m, l)
     clusters: dict[int, int]                # S -> its choice
@@ -78,9 +86,10 @@ class Masked:
         return rounds.wrong(delta, vk, e, sigma, self.shape.d, how)  # type: ignore[arg-type]
 
 
-def masked_round(n: int, m: int, l: int, t: int, q: int = 1, *, seed: int = 1, participants: list[int] | None = None,  # noqa: E741
+def masked_round(n: int, m: int, l: int, t: int, q: int = 1, *, seed: int = 1,          # noqa: E741
+                 participants: list[int] | None = None,
                  missing: tuple[int, ...] = (), zeta: Zeta = "traceless", skt_mask: SktMask = "off", sigma: float = 1.0,
-                 pull: float = 0.5, laplace: bool = False, verify: str = "per_segment", keys: Keys | None = None,
+                 pull: float = 0.5, laplace: bool = False, verify: str = "per_segment", keys: DealerKeys | None = None,
                  number: int = 1) -> Masked:
     """Updates are `pull` times the reference of a random cluster plus noise."""
     rng = np.random.Generator(np.random.Philox(key=seed * 1000 + number))

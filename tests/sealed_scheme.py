@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from emul.roles import Declared, Message, Node, Vector
+from emul.roles import Declared, Message, Node, Scheme, Vector
 
 SEALED = 1_000                      # bytes of a sealed vector
 SEAL_S, OPEN_S = 0.25, 0.5          # seconds at speed 1: of one vector
@@ -38,7 +38,7 @@ class Params:
     logged: bool = True                                         # noisy: with volatile results
 
 
-def DETERMINISTIC(p: Params) -> bool:
+def repeats(p: Params) -> bool:
     return p.seal != "noisy"
 
 
@@ -86,5 +86,5 @@ async def client(node: Node, p: Params) -> None:
                 node.send(node.server, Stated(values, Declared(SEALED - values.nbytes)))
 
 
-MESSAGES = (Model, Sealed, Stated)
-ROLES = {"server": server, "client": client}
+SCHEME = Scheme(params=Params, roles={"server": server, "client": client}, messages=(Model, Sealed, Stated),
+                deterministic=repeats)

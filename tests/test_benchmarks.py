@@ -14,16 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import bench_overhead, bench_rounds, common, document, suite, thresholds
+from benchmarks import bench_bulk, bench_kernel, bench_overhead, bench_rounds, common, document, suite, thresholds
 from benchmarks.common import Figure, Options, Table, pss_bytes
 from benchmarks.thresholds import Threshold, ThresholdError
 from benchmarks.turns import Block, take_turns
 
 ROOT = Path(__file__).resolve().parents[1]
-TEXT = """# Title
-
-<!-- overview -->
-<!-- end -->
+FRONT = """# Title
+By hand.
 
 <!-- environment -->
 | | |
@@ -31,6 +29,14 @@ TEXT = """# Title
 | machine | an old one |
 | peers' environment | flwr 1 |
 <!-- end -->
+<!-- fast -->
+<!-- end -->
+<!-- large_runs -->
+<!-- end -->
+<!-- sure -->
+<!-- end -->
+"""
+TEXT = """# Title
 
 ## One
 Above it.
@@ -45,6 +51,7 @@ Below it, by hand: | no table |, <b>bold</b> and a backslash \\1.
 | figure | value | unit | target | | note |
 |---|---|---|---|---|---|
 | **old** | 7 | s | <= 8 | met | |
+| **size** | 9 | GiB | <= 8 | missed | |
 <!-- end -->
 """
 FIGURES = [Figure("fast", 123.4, "x", at_least=200.0, note="a | b"), Figure("plain", 2.0, "s"),
@@ -75,31 +82,45 @@ def test_replacing_twice_gives_what_replacing_once_gives() -> None:
 
 @pytest.mark.parametrize(("text", "message"), [
     (TEXT.replace("<!-- one -->", "<!-- eins -->"), "expected <!-- one --> and <!-- end --> on lines of their own"),
-    (TEXT.replace("<!-- one -->", "<!-- two -->"), "line 22: <!-- two --> a second time"),
-    (TEXT.replace("Not measured yet.\n<!-- end -->", ""), "line 21: <!-- two --> before the end of one"),
-    (TEXT + "<!-- end -->\n", "line 27: <!-- end --> without a beginning"),
+    (TEXT.replace("<!-- one -->", "<!-- two -->"), "line 12: <!-- two --> a second time"),
+    (TEXT.replace("Not measured yet.\n<!-- end -->", ""), "line 11: <!-- two --> before the end of one"),
+    (TEXT + "<!-- end -->\n", "line 18: <!-- end --> without a beginning"),
     (TEXT.rstrip().removesuffix("<!-- end -->"), "two has no end: expected <!-- end -->")])
 def test_marks_that_do_not_fit_are_refused(text: str, message: str) -> None:
     with pytest.raises(document.DocumentError, match=f"^{re.escape(message)}$"):
         document.replaced(text, "one", "new")
 
 
-def test_the_overview_has_the_headlines_of_all_tables_old_and_new(tmp_path: Path) -> None:
-    path = tmp_path / "document.md"
-    path.write_text(TEXT)
-    document.write([table(), table("two", error="it broke")], "2 cores", {"machine": "a new one"}, path)
-    found = document.blocks(path.read_text())
-    assert found["overview"].splitlines()[2:] == [
+def pages(folder: Path) -> document.Pages:
+    found = document.Pages(folder / "front.md", folder / "tables.md")
+    found.front.write_text(FRONT)
+    found.tables.write_text(TEXT)
+    return found
+
+
+def test_the_front_page_has_the_headlines_of_all_tables_old_and_new(tmp_path: Path) -> None:
+    here = pages(tmp_path)
+    limits = [Threshold("one", name, 0.0, "because", at_least=3) for name in ("fast", "plain")]
+    document.write([table(), table("two", error="it broke")], "2 cores", {"machine": "a new one"}, here, limits)
+    found = document.blocks(here.front.read_text())
+    assert found["fast"].splitlines()[2:] == [
         "| `one` | fast | 123 x | >= 200 | **missed** |", "| `two` | old | 7 s | <= 8 | met |"]
-    assert found["two"] == document.blocks(TEXT)["two"]            # what failed keeps its old table
+    assert found["large_runs"].splitlines()[2:] == ["| `two` | size | 9 GiB | <= 8 | **missed** |"]
+    assert found["sure"].splitlines()[2:] == ["| `one` | 2026-01-02 | 3 | 0.50 |  | 2 |", "| `two` |  |  |  |  |  |"]
     assert found["environment"].splitlines()[2:] == ["| machine | a new one |", "| peers' environment | flwr 1 |"]
+    assert here.front.read_text().startswith("# Title\nBy hand.\n")
+    assert document.blocks(here.tables.read_text())["two"] == document.blocks(TEXT)["two"]     # it failed: the old one
 
 
-def test_the_document_has_a_place_for_every_benchmark_and_its_overview_is_that_of_its_tables() -> None:
-    text = document.DOCUMENT.read_text()
-    found = document.blocks(text)
-    assert {*suite.names(), suite.APART, document.OVERVIEW, document.ENVIRONMENT} == set(found)
-    assert found[document.OVERVIEW] == document.overview(text)
+def test_a_load_above_half_a_core_is_called_busy() -> None:
+    text = document.replaced(TEXT, "one", document.generated(Table("one", 1, 0.51, "2026-01-02", FIGURES), "2 cores"))
+    assert document.sureness(text, []).splitlines()[2] == "| `one` | 2026-01-02 | 1 | 0.51 | *busy* |  |"
+
+
+def test_the_pages_have_a_place_for_every_benchmark_and_the_front_is_made_of_the_tables() -> None:
+    text, tables = (path.read_text() for path in (document.PAGES.front, document.PAGES.tables))
+    assert {*suite.names(), suite.APART} == set(document.blocks(tables))
+    assert text == document.front(text, tables, thresholds.load())
 
 
 def test_every_benchmark_is_found_by_its_name() -> None:
@@ -179,13 +200,13 @@ def bad(options: Options) -> Iterator[Figure]:
 
 
 def test_a_benchmark_that_fails_loses_nothing_of_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path, file = tmp_path / "document.md", tmp_path / "figures.json"
-    path.write_text(TEXT)
-    status = suite.run({"two": bad, "one": good}, 5, file, path, limits=[])
+    here, file = pages(tmp_path), tmp_path / "figures.json"
+    status = suite.run({"two": bad, "one": good}, 5, file, here, limits=[])
     assert status == 1
-    assert document.blocks(path.read_text())["one"].splitlines()[2] == "| **repeats** | 5.00 | x | >= 1.00 | met |  |"
-    assert document.blocks(path.read_text())["two"] == document.blocks(TEXT)["two"]
-    kept = {found["name"]: found for found in json.loads(file.read_text())["tables"]}
+    found = document.blocks(here.tables.read_text())
+    assert found["one"].splitlines()[2] == "| **repeats** | 5.00 | x | >= 1.00 | met |  |"
+    assert found["two"] == document.blocks(TEXT)["two"]
+    kept = {one["name"]: one for one in json.loads(file.read_text())["tables"]}
     assert [figure["value"] for figure in kept["two"]["figures"]] == [1.0]
     assert (kept["two"]["error"], kept["one"]["error"]) == ("ValueError: no more", None)
     assert kept["one"]["yardstick"] > 1000
@@ -274,3 +295,12 @@ def test_a_round_is_one_that_has_ended_however_often_the_kernel_tells_of_progres
     bench_rounds.probe(100, 0, 2, 0)
     done = bench_rounds.parse(common.Run(capsys.readouterr().out, 0.0))
     assert len(done.per_round) == len(done.accuracies) == 2
+
+
+def test_the_runs_that_benchmarks_wire_themselves_can_be_made(capsys: pytest.CaptureFixture[str]) -> None:
+    with bench_kernel.pool_of(0) as pool:
+        assert bench_kernel.measure(bench_kernel.placed(100, 1, "half", 2000), pool).activations >= 1000
+        bench_bulk.measure(bench_bulk.wiring(5, 1, 1), pool)
+    for probe in (bench_kernel.parts_probe, bench_kernel.table_probe):
+        probe(100, 5000)
+        assert json.loads(capsys.readouterr().out)

@@ -35,7 +35,7 @@ FAILING = '''\
 
 from dataclasses import dataclass
 
-from emul.roles import Node
+from emul.roles import Node, Scheme
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,11 @@ async def client(node: Node, p: Params) -> None:
     pass
 
 
-ROLES = {"server": server, "client": client}
-
-
 def check(params, world):
     return ["grumble: is not wanted"] if params.grumble else []
+
+
+SCHEME = Scheme(params=Params, roles={"server": server, "client": client}, check=check)
 '''
 
 
@@ -67,7 +67,7 @@ class Said:
 
 
 class Shell:
-    """Runs commands in this process, in a folder that holds `small.yaml` and the plug-in `failing`."""
+    """Runs commands in this process, in a folder that holds `small.yaml` and the plug-ins `failing` and `broken`."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
         self.folder, self._monkeypatch, self._capsys = folder, monkeypatch, capsys
@@ -75,6 +75,7 @@ class Shell:
         monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
         (folder / "small.yaml").write_text(SMALL)
         (folder / "failing.py").write_text(FAILING)
+        (folder / "broken.py").write_text("1 / 0")
 
     def __call__(self, *args: str) -> Said:
         self._monkeypatch.setattr(sys, "argv", ["emul", *args])
@@ -108,6 +109,18 @@ def test_a_run_that_ends_well_prints_its_table_and_directory_and_exits_0(emul: S
     assert row.split()[:3] == ["fedavg", "2", "0"]
     assert where == "fedavg: runs/small-fedavg-1"
     assert not (emul.folder / "runs/small-fedavg-1/INCOMPLETE").exists()
+
+
+def test_where_all_rounds_fail_the_first_reason_is_the_last_line(emul: Shell) -> None:
+    """A scheme that raises a failure of its protocol in each round, as Flower does where every client app raises."""
+    (emul.folder / "hapless.py").write_text(FAILING.replace('raise LookupError("a bug of this role")', (
+        'async for round_ in node.rounds():\n        with round_:\n'
+        '            raise TooFewClients(f"nobody, in round {round_}")')).replace(
+        "from emul.roles", "from emul.base.errors import TooFewClients\nfrom emul.roles"))
+    said = emul.run("--plugin", "hapless", "--set", "schemes=[hapless]")
+    assert said.code == 0
+    assert said.err.splitlines()[-1] == (
+        "hapless: all rounds failed; the first: round 1 at server: TooFewClients: nobody, in round 1")
 
 
 def test_a_scheme_with_a_bug_exits_1_says_where_and_keeps_its_directory(emul: Shell) -> None:
@@ -150,6 +163,8 @@ def test_a_bad_file_exits_2_with_all_its_errors_in_the_house_form(emul: Shell) -
     (["run", "small.yaml", "--set", "schemes=[failing]"], "; failing.py lies here: give --plugin failing"),
     (["run", "small.yaml", "--plugin", "no_such_module", "--set", "schemes=[no_such_module]"], "cannot be imported"),
     (["run", "small.yaml", "--plugin", "no_such_module", "--set", "schemes=[no_such_module]"], "; a plug-in lies in /"),
+    (["check", "small.yaml", "--plugin", "no_such_module"], '"no_such_module" cannot be imported: No module named'),
+    (["check", "small.yaml", "--plugin", "broken"], 'plug-in "broken" cannot be imported: ZeroDivisionError: division'),
     (["schemes", "--plugin", "failing.py"], "--plugin failing.py: expected the name of a module, such as failing, and"),
     (["check", "small.yaml", "--plugin", "./failing.py"], "expected the name of a module, such as failing, "),
     (["replay", "nowhere"], "nowhere: no directory of a run that ended"),
@@ -174,12 +189,15 @@ def test_check_finds_what_a_profile_lacks(emul: Shell) -> None:
     assert "compute.file  fedavg/server/aggregate  is not in the profile" in said.err
 
 
+_VARIANT = 'from emul.roles import Variant\n\nSCHEME = Variant(of="{}")\n'
+
+
 def test_a_variant_may_fix_nothing_and_names_a_scheme_that_there_is(emul: Shell) -> None:
-    (emul.folder / "bold.py").write_text('"""FedAvg by another name."""\n\nVARIANT_OF = "fedavg"\n')
+    (emul.folder / "bold.py").write_text('"""FedAvg by another name."""\n\n' + _VARIANT.format("fedavg"))
     assert emul.run("--plugin", "bold", "--set", "schemes=[bold]").code == 0
-    for other, said in (("fedavgg", 'VARIANT_OF: unknown scheme "fedavgg"; did you mean "fedavg"?'),
-                        ("wrong", 'VARIANT_OF = "wrong": expected another scheme')):
-        (emul.folder / f"wrong{other}.py").write_text(f'VARIANT_OF = "{other}"\n'.replace('"wrong"', '"wrongwrong"'))
+    for other, said in (("fedavgg", 'of: unknown scheme "fedavgg"; did you mean "fedavg"?'),
+                        ("wrong", 'of = "wrong": expected another scheme')):
+        (emul.folder / f"wrong{other}.py").write_text(_VARIANT.format(other.replace("wrong", "wrongwrong")))
         name = f"wrong{other}"
         assert said.replace('"wrong"', '"wrongwrong"') in emul(
             "run", "small.yaml", "--plugin", name, "--set", f"schemes=[{name}]").err
@@ -206,7 +224,8 @@ def test_an_interrupt_exits_130(emul: Shell, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_run_says_what_was_rejected_and_of_whom(emul: Shell) -> None:
     said = emul.run("--set", "limits={max_message: 100 B}", "--set", "stop={rounds: 1}")
-    assert (said.code, said.err) == (0, "")
+    assert (said.code, said.err) == (0, "warning: fedavg: in 1 of 1 completed rounds no message reached a node whose "
+                                     "rounds count: the model is what it was before\n")
     assert said.out.splitlines()[-2:] == ["fedavg: runs/small-fedavg-1",
                                           "fedavg: 3 messages of server were rejected (Model: larger than max_message)"]
 
@@ -291,6 +310,15 @@ def test_profile_writes_what_a_scenario_can_use(emul: Shell) -> None:
     virtual = emul.summary("runs/small-fedavg-1")["virtual_seconds"]
     assert emul.run().code == 0
     assert virtual > emul.summary("runs/small-fedavg-2")["virtual_seconds"]        # type: ignore[operator]
+
+
+@pytest.mark.parametrize("said", ["mode: profile, file: not-made-yet.json", "mode: zero"])
+def test_profile_measures_on_the_device_of_the_scenario(emul: Shell, said: str,
+                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(engine, "profile", lambda plan, *_, **__: asked.append(plan.compute) or {})     # type: ignore
+    assert emul("profile", "small.yaml", "-o", "small.json", "--set", f"compute={{{said}, device: cuda}}").code == 0
+    assert [(one.mode, one.device, one.file) for one in asked] == [("measured", "cuda", None)]
 
 
 def test_a_profile_that_lacks_a_computation_fails_the_run_and_names_the_command(emul: Shell) -> None:

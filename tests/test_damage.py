@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks import damage, disks, stops
-from emul import engine, schemes
+from emul import engine
 from emul.record import rundir, salvage
+from emul.registry import schemes
 from emul.scenario import loads
 
 
@@ -20,7 +21,7 @@ def test_whatever_happens_to_a_run_directory_every_command_says_what_is_wrong() 
 
 
 def test_a_disk_that_gets_full_ends_a_run_in_one_line_and_takes_nothing_from_it(tmp_path: Path) -> None:
-    scenario = loads(schemes.find("fedavg").EXAMPLE + "record: {models: 1, payloads: [Update]}\n", "fedavg")
+    scenario = loads(schemes.find("fedavg").example + "record: {models: 1, payloads: [Update]}\n", "fedavg")
     (whole,) = engine.run(scenario, workers=0, out=tmp_path / "whole")
     assert whole.summary is not None
     sizes = sorted({path.stat().st_size for path in whole.directory.rglob("*") if path.is_file()})      # type: ignore

@@ -18,8 +18,8 @@ from emul.record.columns import columns
 from emul.record.golden import golden_text
 from emul.record.invariants import check_columns
 from emul.record.journal import MemoryJournal
+from emul.record.load import load_run
 from emul.record.report.build import write
-from emul.record.tables import load_run
 from emul.roles import Declared, Node
 from emul.scenario import Stop, loads
 from emul.scenario.faults import NodeSpeed, Slow

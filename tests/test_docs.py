@@ -5,34 +5,44 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import pkgutil
 import re
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
-from emul import attacks, engine
+import emul.protocols
+from emul import engine
 from emul.base import rows
 from emul.base.errors import ScenarioError
+from emul.cli import main, options  # noqa: F401  (`main` brings all commands)
+from emul.cli.options import app
 from emul.learning import data, models, partition, solver
 from emul.primitives import robust
 from emul.record.journal import MemoryJournal
 from emul.record.summary import Facts, summarise
 from emul.record.tables import COLUMNS, columns, derive
+from emul.registry import attacks, schemes
 from emul.roles import Node
 from emul.scenario import attacks as scenario_attacks
-from emul.scenario import churn, devices, faults, links, load, loads, topology
+from emul.scenario import churn, devices, faults, groups, links, load, loads, outages, topology, traffic
 from emul.scenario import models as scenario_models
 from emul.scenario.schema import SECTIONS
 from emul.scenario.sections import Section
+from emul.study import done
 from emul.study import tables as study_tables
 from emul.study.compare import METRICS
 from emul.testing import Shuffled
 
 ROOT = Path(__file__).resolve().parents[1]
 README = "README.md"
-DOCUMENTS = [README, *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
-REFERENCE = re.compile(r"`(emul/[\w/]+\.py)(?::\s+([\w.]+))?`")
+DOCUMENTS = [README, *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
+             *sorted(f"docs/{folder}/{path.name}" for folder in ("decisions", "schemes", "studies", "reproductions")
+                     for path in (ROOT / "docs" / folder).glob("*.md"))]
+REFERENCE = re.compile(r"`((?:emul|tests)/[\w/]+\.py)(?::\s+([\w.]+))?`")
+DECISIONS = [name for name in DOCUMENTS if name.startswith("docs/decisions/") and not name.endswith("README.md")]
 
 
 def text(name: str) -> str:
@@ -65,13 +75,15 @@ def scenarios(name: str) -> list[str]:
 
 def test_every_folder_of_emul_has_a_sentence_in_the_architecture() -> None:
     folders = {str(path.parent.relative_to(ROOT)) for path in (ROOT / "emul").rglob("*.py")} - {"emul"}
+    folders = {folder for folder in folders if not folder.startswith("emul/schemes/")}      # each says it at its head
     table = sections("docs/architecture.md")["Folders"]
     said = dict(re.findall(r"^\| `(emul/[\w/]+)` \| (\S.*\.) \|$", table, re.MULTILINE))
     assert set(said) == folders
 
 
 def test_every_name_of_code_in_the_documents_exists() -> None:
-    found = [(name, *match) for name in DOCUMENTS for match in REFERENCE.findall(text(name))]
+    found = [(name, *match) for name in DOCUMENTS      # the table of files that moved names those of before
+             for match in REFERENCE.findall(text(name).partition("\n### Files that moved")[0])]
     missing = [f"{name}: {path}: {place}" for name, path, place in found
                if not (ROOT / path).is_file() or (place and not _defines(ROOT / path, place.split(".")))]
     assert missing == []
@@ -81,18 +93,57 @@ def test_every_name_of_code_in_the_documents_exists() -> None:
 def _defines(path: Path, names: list[str]) -> bool:
     body: list[ast.stmt] = ast.parse(path.read_text()).body
     for name in names:
-        found = next((n for n in body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-                      and n.name == name), None)
+        found = next((n for n in body if name in _names(n)), None)
         if found is None:
             return False
-        body = found.body
+        body = getattr(found, "body", [])
     return True
+
+
+def _names(statement: ast.stmt) -> set[str]:
+    """What a statement at the top of a module or class gives a name to."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return {statement.name}
+    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+    return {target.id for target in targets if isinstance(target, ast.Name)}
+
+
+def test_the_architecture_fits_into_half_an_hour_of_reading() -> None:
+    assert len(text("docs/architecture.md").split()) <= 2500
+
+
+@pytest.mark.parametrize("name", DECISIONS)
+def test_a_decision_says_what_why_what_else_at_which_price_and_which_tests_hold_it(name: str) -> None:
+    found = sections(name)
+    assert list(found)[1:] == ["Decision", "Reasons", "Alternatives", "Price", "Tests"]
+    assert all(found[heading].strip() for heading in list(found)[1:])
+    held = [line for line in found["Tests"].splitlines() if line]
+    assert all(REFERENCE.fullmatch(line.removeprefix("- ")) and "`tests/" in line for line in held)
+
+
+def test_every_decision_is_in_the_index_under_its_title() -> None:
+    index = dict(re.findall(r"^- \[(.+)\]\(([\w-]+\.md)\)$", text("docs/decisions/README.md"), re.MULTILINE))
+    titles = {text(name).partition("\n")[0].removeprefix("# "): Path(name).name for name in DECISIONS}
+    assert index == titles
 
 
 def test_links_between_documents_lead_somewhere() -> None:
     dead = [f"{name}: {link}" for name in DOCUMENTS for link in re.findall(r"\]\(([^)#:]+)\)", text(name))
             if not (ROOT / name).parent.joinpath(link).is_file()]
     assert dead == []
+
+
+# --- sentences --------------------------------------------------------------------------------------------------------
+
+SENTENCE = re.compile(r"(?:^|(?<=[.!?:|] )|(?<=- ))(?:What|Who|Whoever|Whom|Whatever|Where) [^.?|]*[.?|]", re.MULTILINE)
+AS_THEY_ARE = re.compile(r"docs/(fidelity|flower|reproductions/\w+)\.md")
+
+
+@pytest.mark.parametrize("name", [name for name in DOCUMENTS if not AS_THEY_ARE.fullmatch(name)])
+def test_no_sentence_has_a_clause_as_its_subject(name: str) -> None:
+    """"What is lost is lost": readers whose first language is not English look for the noun. Questions are none."""
+    bare = re.sub(r"^```.*?^```$|^#[^\n]*$", "", text(name), flags=re.MULTILINE | re.DOTALL)
+    assert [" ".join(found.split()) for found in SENTENCE.findall(bare) if not found.endswith(("?", "|"))] == []
 
 
 # --- scenario.md ----------------------------------------------------------------------------------------------------
@@ -106,7 +157,9 @@ def test_whole_scenarios_in_the_documents_load(name: str) -> None:
         assert loads(block).warnings == []
 
 
-MODELS = {name: value for module in (scenario_models, scenario_attacks, topology, links, faults, churn, devices)
+MODELS = {name: value
+          for module in (scenario_models, scenario_attacks, topology, links, outages, faults, churn, devices, groups,
+                        traffic)
           for name, value in vars(module).items()
           if inspect.isclass(value) and issubclass(value, Section) and value is not Section}
 
@@ -126,8 +179,8 @@ def test_a_section_explains_exactly_the_keys_of_its_models(heading: str) -> None
 
 def test_every_attack_is_explained_with_its_parameters() -> None:
     section = text("docs/scenario.md").partition("\n## attacks\n")[2].partition("\n## compute\n")[0]
-    for kind, known in attacks.KINDS.items():
-        for name, attack in known.items():
+    for kind in attacks.KINDS:
+        for name, attack in attacks.known(kind).items():
             row = next((line for line in section.splitlines() if line.startswith(f"| `{name}` |")), "")
             assert row, f"{kind} {name}"
             fields = {f.name for f in dataclasses.fields(attacks.parameters(attack))}
@@ -193,7 +246,8 @@ def test_every_row_of_a_journal_is_explained_with_its_fields() -> None:
 
 
 def test_every_key_of_a_summary_is_explained() -> None:
-    header = {"names": ["server"], "roles": ["server"], "vertices": [0], "network": ["server"], "deciders": [0]}
+    header = {"names": ["server"], "roles": ["server"], "vertices": [0], "network": ["server"], "deciders": [0],
+              "groups": {"slow": []}}
     summary = summarise(derive(columns([]), header), Facts("fedavg", 0, 0.0, "00" * 16))
     assert first_cells(sections("docs/run-directory.md")["summary.json"]) == set(summary)
 
@@ -203,6 +257,10 @@ def test_every_key_of_a_summary_is_explained() -> None:
 @pytest.mark.parametrize("table", study_tables.COLUMNS)
 def test_every_column_of_a_study_is_explained(table: str) -> None:
     assert first_cells(sections("docs/studies.md")[table]) == set(study_tables.COLUMNS[table])
+
+
+def test_every_column_of_a_table_of_finished_cells_is_explained() -> None:
+    assert first_cells(sections("docs/studies.md")["done"]) - {"+", "~"} == set(done.COLUMNS)
 
 
 def test_the_metrics_of_a_comparison_are_explained() -> None:
@@ -222,6 +280,11 @@ def test_a_call_of_a_node_is_written_with_its_own_arguments() -> None:
         name, _, arguments = call.partition("(")
         known = inspect.signature(getattr(Node, name)).parameters if arguments else {}
         assert set(re.findall(r"(\w+)=", arguments)) <= set(known)
+
+
+def test_every_protocol_has_a_line() -> None:
+    table, = (text for text in sections("docs/writing-a-scheme.md").values() if "| protocol |" in text)
+    assert first_cells(table) == {module.name for module in pkgutil.iter_modules(emul.protocols.__path__)}
 
 
 def test_the_scheme_of_the_readme_has_at_most_20_lines() -> None:
@@ -308,6 +371,63 @@ def test_the_test_of_the_documents_passes(tmp_path: Path, monkeypatch: pytest.Mo
     tests[0]()      # type: ignore[operator]
 
 
+# --- commands.md, schemes/README.md --------------------------------------------------------------------------------
+
+def test_every_command_has_a_line() -> None:
+    known = set()
+    for name, command in get_command(app).commands.items():         # type: ignore[attr-defined]
+        known |= {f"{name} {sub}" for sub in command.commands} if hasattr(command, "commands") else {name}
+    cells = {cell for section in sections("docs/commands.md").values() for cell in first_cells(section)}
+    said = [re.match(r"emul ([a-z -]*[a-z])(?= |$)", cell) for cell in cells]
+    assert {found[1].partition(" -")[0] for found in said if found} == known
+
+
+def test_every_exit_code_is_told() -> None:
+    cells = re.findall(r"^\| ([\d, ]+) \|", sections("docs/commands.md")["Exit codes"], re.MULTILINE)
+    told = {int(code) for cell in cells for code in cell.split(",")}
+    assert told == {options.OK, options.FAILED, options.BAD_INPUT, options.VIOLATED, options.INTERRUPTED,
+                    options.TERMINATED}
+
+
+def test_every_scheme_has_its_place_on_the_page_of_schemes() -> None:
+    named = set(re.findall(r"`([a-z_]+)`", text("docs/schemes/README.md")))
+    assert set(schemes.known()) - named == set()
+
+
+# --- docstrings -------------------------------------------------------------------------------------------------------
+
+RIDDLE = re.compile(r"(What|Who|Whom|Whose|Where|Which|Whether|How|When|Why|Whatever|Whoever|Wherever|Whenever)\b")
+SUBJECT = re.compile(r"(What|Who|Whom|Whatever|Whoever)\b")
+
+
+def riddles(doc: str) -> list[str]:
+    """Sentences that name their subject by a clause: the first, if it begins with one, and any other whose subject is
+    one. "When ..., the kernel sends ..." is a sentence only inside a text: at its head stands the thing itself."""
+    first, *others = re.split(r"(?<=[.?!])\s+(?=[A-Z`])", " ".join(doc.split()))
+    return [sentence for sentence, begin in [(first, RIDDLE), *((one, SUBJECT) for one in others)]
+            if begin.match(sentence) and not sentence.endswith("?")]
+
+
+@pytest.mark.parametrize(("doc", "found"), [
+    ("What a client holds.", 1), ("Whether it ends.", 1), ("The inbox. What lies in it goes\n    first.", 1),
+    ("When a node enters a round, it reads.", 1), ("Read it. When a node enters a round, it reads.", 0),
+    ("The messages that a client holds.", 0), ("Which of both is shorter? The first.", 0), ("Whatsoever", 0)])
+def test_a_riddle_is_known_by_its_first_word(doc: str, found: int) -> None:
+    assert len(riddles(doc)) == found
+
+
+def test_no_docstring_is_a_riddle() -> None:
+    """Every string that stands as a statement: docstrings, and the texts below the fields of a class."""
+    texts = [(path, node.lineno, node.value.value) for folder in ("emul", "benchmarks")
+             for path in sorted((ROOT / folder).rglob("*.py"))
+             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+             and isinstance(node.value.value, str)]
+    assert len(texts) > 3000
+    found = [f"{path.relative_to(ROOT)}:{line}: {one}" for path, line, text_ in texts for one in riddles(text_)]
+    assert found == [], "say what the thing is: `The messages that a client holds`, not `What a client holds`"
+
+
 # --- the README -----------------------------------------------------------------------------------------------------
 
 def test_the_readme_has_exactly_two_set_up_commands_and_they_are_targets() -> None:
@@ -315,6 +435,12 @@ def test_the_readme_has_exactly_two_set_up_commands_and_they_are_targets() -> No
     commands = re.findall(r"^    (.+)$", below, re.MULTILINE)
     assert commands == ["make demo", "make test"]
     assert all(re.search(rf"^{c.removeprefix('make ')}:", text("Makefile"), re.MULTILINE) for c in commands)
+
+
+def test_the_readme_is_short_and_leads_to_the_reference() -> None:
+    assert len(text(README).split()) < 900
+    assert all(f"](docs/{page})" in text(README) for page in (
+        "commands.md", "schemes/README.md", "scenario.md", "architecture.md", "decisions/README.md"))
 
 
 def test_the_readme_keeps_a_place_for_the_table_of_a_real_run() -> None:

@@ -16,7 +16,7 @@ PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rgl
                if not {"_build", "made"} & set(path.parts))
 COMMANDS = set(get_command(app).commands)           # type: ignore[attr-defined]
 
-MADE_BY = re.compile(r"\bemul (run|sweep|compare|attack|recovery|explain|profile|tune)\b"
+MADE_BY = re.compile(r"\bemul (run|sweep|compare|suite|attack|recovery|explain|profile|tune)\b"
                      r"|\bpython -m (benchmarks|pytest)\b|\bmake \w+")
 MEASURED = re.compile(r"^\|(?=(?:[^|]*\|)*[^|`]*\b\d+\.\d+\b[^|`]*\|[^|`]*\b\d+\.\d+\b).*\|$", re.MULTILINE)
 

@@ -18,7 +18,7 @@ from emul import engine
 from emul.base import rows as R
 from emul.base.errors import NothingToReceive, ScenarioError, TimedOut
 from emul.dynamics import dynamics
-from emul.engine import running
+from emul.engine import session
 from emul.network import LinkRule, OutageSpec, TopologySpec, build
 from emul.network.models.churn import Diurnal, Exponential, Fixed, Shocks, alternating
 from emul.network.models.traces import TraceSpec
@@ -26,17 +26,17 @@ from emul.roles import Message, Node
 from emul.scenario import (
     Availability,
     Churn,
-    Compute,
+    ComputeTime,
     Crash,
     Days,
     DropOut,
-    Group,
     Leave,
     LinkDown,
     LinkSet,
     LinkUp,
-    Partition,
+    NetworkPartition,
     Scenario,
+    ShockGroup,
     Slow,
     Stop,
     loads,
@@ -146,7 +146,7 @@ def test_faults_that_overlap_end_with_the_later_one_and_up_ends_them_all() -> No
     assert changes(LinkDown(10, "server", "client1"), LinkUp(25, "*", "client1"),
                    LinkDown(30, "server", "client1")) == [(10, True), (25, False), (30, True)]
     assert changes(LinkUp(25, "server", "client1")) == []
-    assert changes(Partition(5, (("server",), ("client*",)), 10), LinkDown(8, "server", "client1", 2)) == [
+    assert changes(NetworkPartition(5, (("server",), ("client*",)), 10), LinkDown(8, "server", "client1", 2)) == [
         (5, True), (15, False), (5, True), (15, False), (5, True), (15, False), (5, True), (15, False)]
 
 
@@ -175,7 +175,7 @@ def test_of_values_set_at_one_time_the_latest_holds(windows: list[tuple[int, int
 
 
 def test_a_partition_cuts_every_link_that_crosses_and_heals() -> None:
-    cut_off = Partition(50 * MS, (("server", "client1"), ("*",)), 150 * MS)
+    cut_off = NetworkPartition(50 * MS, (("server", "client1"), ("*",)), 150 * MS)
     log, world = deliveries(send_at(0, 100, 300), [cut_off], clients=3)
     assert [name for name, ns in log if 100 * MS < ns < 250 * MS] == ["client1"]
     assert len(log) == 3 + 1 + 3
@@ -296,7 +296,7 @@ def test_a_computation_takes_the_integral_of_its_nodes_speed(faults: list[Any], 
 def world_of(faults: list[Any], clients: int = 2) -> Scenario:
     return Scenario(name="test", seed=7, topology=TopologySpec(generator="star", clients=clients),
                     link_rules=list(LINK), node_speeds=[], faults=faults, task={}, attacks=[],
-                    compute=Compute("zero"), schemes=[("x", {})], stop=Stop(rounds=1))
+                    compute=ComputeTime("zero"), schemes=[("x", {})], stop=Stop(rounds=1))
 
 
 def test_churn_takes_the_nodes_away_when_its_stream_says_so() -> None:
@@ -319,14 +319,14 @@ def test_the_share_of_messages_that_reach_nodes_that_come_and_go_is_their_availa
 
 def test_a_later_rule_of_churn_wins_and_groups_come_on_top() -> None:
     network = build(TopologySpec(generator="star", clients=3), LINK, 7)
-    group = Group(Shocks(Fixed(5 * S), Fixed(1)), match="client*")
+    group = ShockGroup(Shocks(Fixed(5 * S), Fixed(1)), match="client*")
     faults = [Churn("client*", Fixed(S), Fixed(S), "leave", False),
               Churn("client2", Fixed(3 * S), Fixed(S), "crash", False), group, group]
     found = dynamics(world_of(faults, 3), network, network.names[:4])
     first = [next(stream) for stream in found.streams]
     assert [(type(f).__name__, f.at_ns, f.node) for f in first] == [
-        ("Leave", S, 1), ("Crash", 3 * S, 2), ("Leave", S, 3),
-        *[("Crash", 5 * S, node) for node in (1, 2, 3)] * 2]
+        ("NodeLeave", S, 1), ("NodeCrash", 3 * S, 2), ("NodeLeave", S, 3),
+        *[("NodeCrash", 5 * S, node) for node in (1, 2, 3)] * 2]
 
 
 def test_availability_is_taken_by_name_or_in_turn(tmp_path: Path) -> None:
@@ -350,8 +350,8 @@ def test_availability_is_taken_by_name_or_in_turn(tmp_path: Path) -> None:
 
 def test_what_faults_name_and_the_network_has_not_is_told_at_once() -> None:
     faults = [LinkDown(0, "client1", "client2"), Crash(0, "nobody"), Slow(0, "x*", 2.0),
-              Partition(0, (("client1",), ("y",))), Partition(0, (("client1",), ("client2",))),
-              Churn("z", Fixed(1), Fixed(1)), Group(Shocks(Fixed(1), Fixed(1)), nodes=("client1", "w")),
+              NetworkPartition(0, (("client1",), ("y",))), NetworkPartition(0, (("client1",), ("client2",))),
+              Churn("z", Fixed(1), Fixed(1)), ShockGroup(Shocks(Fixed(1), Fixed(1)), nodes=("client1", "w")),
               LinkSet(0, "a*", "server", latency_ns=1)]
     network = build(TopologySpec(generator="star", clients=2), LINK, 7)
     with pytest.raises(ScenarioError) as caught:
@@ -483,13 +483,14 @@ any_fault = st.one_of(
     st.builds(LinkSet, moments, st.just("*"), clients, st.none() | st.integers(1, 9).map(lambda ms: ms * MS),
               st.sampled_from([100_000, "infinite"]), st.sampled_from([None, "none", OutageSpec(0.5, "round")]),
               lengths),
-    st.builds(Partition, moments, st.just((("server", "client1"), ("*",))), lengths, flights),
+    st.builds(NetworkPartition, moments, st.just((("server", "client1"), ("*",))), lengths, flights),
     st.builds(Crash, moments, clients, st.integers(1, 60).map(lambda ms: ms * MS), st.booleans()),
     st.builds(Leave, moments, clients, lengths),
     st.builds(DropOut, clients, st.just("Blob"), st.none() | st.integers(1, 3)),
     st.builds(Slow, moments, clients, st.sampled_from([0.5, 3.0]), lengths),
     st.builds(Churn, clients, laws, laws, kinds, st.booleans()),
-    st.builds(Group, st.builds(Shocks, laws, laws, st.just(0.5), st.just(0.5)), clients, st.just(()), st.none(), kinds))
+    st.builds(ShockGroup, st.builds(Shocks, laws, laws, st.just(0.5), st.just(0.5)), clients, st.just(()), st.none(),
+              kinds))
 
 
 # a flow that goes on when its link comes up has paid its latency: it may end at once
@@ -504,7 +505,7 @@ def test_nodes_live_the_same_with_lookahead_and_for_any_workers(faults: list[Any
                          seed=seed, costs={"server": 0.002, "client": 0.007}, **how)
 
     # collecting all garbage before each of these short runs would take most of the time
-    with mock.patch.object(running, "rare_collections", return_value=contextlib.nullcontext()):
+    with mock.patch.object(session, "rare_collections", return_value=contextlib.nullcontext()):
         fast, slow, shuffled = run(), run(lookahead=False), run(pool=Shuffled(2, seed))
     for name in fast.header["names"]:
         assert fast.of(name) == slow.of(name)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from emul import engine
-from emul.record.tables import load_run
+from emul.record.load import load_run
 from emul.scenario import Stop, load, loads
 from emul.workers.pool import Workers
 

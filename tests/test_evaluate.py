@@ -83,6 +83,17 @@ def test_a_run_that_evaluates_seldom_has_its_last_model_evaluated(tmp_path: Path
     assert (kept.round, kept.accuracy, kept.expected) == (2, summary["accuracy"], summary["accuracy"])
 
 
+def test_a_run_that_a_gpu_made_is_evaluated_without_one_and_that_is_said(tmp_path: Path,
+                                                                        caplog: pytest.LogCaptureFixture) -> None:
+    path, summary = run("fedavg", tmp_path)
+    scenario = path / "scenario.resolved.yaml"
+    scenario.write_text(scenario.read_text().replace("mode: zero", "mode: zero, device: cuda"))
+    assert "device: cuda" in scenario.read_text()
+    assert evaluate(path).accuracy == summary["accuracy"]
+    assert [record.message for record in caplog.records if "GPU" in record.message] == [
+        f"{path}: was made on a GPU, and torch finds none here: computed on the CPU, which rounds otherwise"]
+
+
 def test_other_data_give_other_values_or_say_why_they_cannot(made: tuple[Path, dict[str, Any]]) -> None:
     path, summary = made
     found = evaluate(path, "{set: digits, normalise: {mean: 0.5, std: 0.1}}")

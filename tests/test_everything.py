@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from emul import engine, schemes
+from emul import engine
+from emul.registry import schemes
 from emul.scenario import loads
 from emul.workers.pool import Workers
 
@@ -68,16 +69,18 @@ def written(scheme: str, network: str) -> str:
     """The scheme's EXAMPLE on another network: its entry, model, root data, clusters and number of servers. The mesh
     has no edges: a client is one, for a scheme with that role. Three rounds of an asynchronous scheme are three
     updates, over before anything is lost: it gets more."""
-    module = schemes.find(scheme)
-    example = loads(module.EXAMPLE, scheme)
+    found = schemes.find(scheme)
+    example = loads(found.example, scheme)
     servers = example.topology.servers or 1
     entry = example.document()["schemes"][0]
-    if "edge" in module.ROLES:
+    if "edge" in found.roles:
         entry["places"] = {"edge": "client5", "client": [f"client{number}" for number in range(1, 5)]}
     text = HEAD.format(servers=servers, links=NETWORKS[network], faults=FAULTS, scheme=json.dumps(entry),
                        rounds=40 if scheme in ASYNCHRONOUS else 3)
     needed = "".join(f"{key}: {json.dumps(example.task[key])}, " for key in ("root", "clusters") if key in example.task)
     text = text.replace("model: logistic", f"{needed}model: {example.task['model']}")
+    if scheme.startswith("vertical"):   # each client has columns of its own
+        text = text.replace("partition: iid", "partition: {columns: {groups: 5, common: 0.8}}")
     return text if servers > 1 else text.replace("server1", "server")
 
 
@@ -91,6 +94,6 @@ def test_a_run_with_everything_in_use_is_replayed_to_the_bit(scheme: str, networ
     assert result.violations == ()
     assert result.directory is not None
     assert result.summary is not None
-    ideal = getattr(schemes.find(scheme), "LINKS", None) == "ideal"         # links that lose nothing, for this one
+    ideal = schemes.find(scheme).ideal_links        # links that lose nothing, for this one
     assert ideal or scheme == "local" or result.summary["messages_lost"] > 0
     assert engine.replay(result.directory, workers=pools[1]) == result.summary["digest"]

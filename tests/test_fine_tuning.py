@@ -17,7 +17,7 @@ import emul
 from emul import cli, engine
 from emul.learning import Task
 from emul.learning.adapters import merge
-from emul.scenario import Fuse, Scenario, load
+from emul.scenario import FusedTraining, Scenario, load
 from emul.store import Store
 from emul.testing import Ran
 from emul.testing.world import run_wiring
@@ -72,13 +72,14 @@ def test_any_scheme_that_sends_updates_sends_what_is_tuned(scheme: int, least: f
 
 
 def test_results_are_the_same_for_any_number_of_workers(pools: list[Workers]) -> None:
-    plan = replace(scenario(*SHORT), fuse=Fuse(3, 2))
+    plan = replace(scenario(*SHORT), fuse=FusedTraining(3, 2))
     assert len({ran(plan, pool=pool).digest for pool in (Twin(), *pools)}) == 1
 
 
 def test_cohorts_are_trained_as_one_but_for_rounding(caplog: pytest.LogCaptureFixture) -> None:
     plan = scenario(*SHORT, "task.solver={sgd: {lr: 0.2, steps: 4, batch: 8}}")
-    alone, fused = (ran(replace(plan, fuse=fuse)).finished.observations[-1].values for fuse in (None, Fuse(6, 1)))
+    alone, fused = (ran(replace(plan, fuse=fuse)).finished.observations[-1].values
+                    for fuse in (None, FusedTraining(6, 1)))
     assert caplog.records == []                             # nothing was trained one after the other
     assert fused["loss"] == pytest.approx(alone["loss"], rel=1e-3)
 

@@ -13,7 +13,7 @@ import torch
 
 from benchmarks.common import python, run
 from emul import engine
-from emul.footprint import Seen, Weighing, activations, estimate, held, journal_bytes
+from emul.footprint import RoundFootprint, Weighing, activations, estimate, journal_bytes, state_bytes
 from emul.learning import models
 from emul.preview import explain, tables
 from emul.record.journal import MemoryJournal
@@ -55,9 +55,9 @@ def test_a_state_weighs_what_its_arrays_do_and_what_is_shared_weighs_once() -> N
     model = np.zeros(100, np.float32)
     state = State(model, {1: model[10:20], 2: [np.ones(5), b"abcd"], 3: (bytearray(7), {2.0})})
     counted: set[int] = set()
-    assert held(state, counted) == 400 + 40 + 4 + 7
-    assert held(State(model, {}), counted) == 0
-    assert held(None, counted) == 0
+    assert state_bytes(state, counted) == 400 + 40 + 4 + 7
+    assert state_bytes(State(model, {}), counted) == 0
+    assert state_bytes(None, counted) == 0
 
 
 def test_activations_are_those_of_the_layers_on_a_batch() -> None:
@@ -76,7 +76,7 @@ def test_a_journal_is_its_header_and_its_rows() -> None:
 
 def test_what_took_part_in_a_round_grows_with_the_rounds_up_to_all_of_them() -> None:
     few = memory(1_000, 0.05)
-    seen = Seen(links=100, active=Counter(server=1, client=50), kept=Counter(client=50 * 1_000, server=7))
+    seen = RoundFootprint(links=100, active=Counter(server=1, client=50), kept=Counter(client=50 * 1_000, server=7))
     built = scenario(1_000, 0.05)
     network = engine.wire(built, *built.schemes[0]).network
     roles = {"server": 1, "client": 1_000}
@@ -90,6 +90,18 @@ def test_what_took_part_in_a_round_grows_with_the_rounds_up_to_all_of_them() -> 
     assert endless["rounds"] is None
 
 
+def test_moments_that_are_kept_count_for_each_node_that_has_trained() -> None:
+    seen = RoundFootprint(active=Counter(server=1, client=50), learning=Counter(client=50), dimension=650)
+    built = scenario(1_000, 0.05)
+    network = engine.wire(built, *built.schemes[0]).network
+    roles = {"server": 1, "client": 1_000}
+    for solver, wanted in (("{sgd: {lr: 0.1, steps: 1, momentum: 0.9}}", 0),
+                           ("{sgd: {lr: 0.1, steps: 1, momentum: 0.9, keep: true}}", 4 * 650 * 1_000 * (1 - 0.95**10)),
+                           ("{adamw: {lr: 0.1, steps: 1, keep: true}}", 8 * 650 * 1_000 * (1 - 0.95**10))):
+        found = scenario(1_000, 0.05, "logistic", "stop.rounds=10", f"task.solver={solver}")
+        assert estimate(found, network, roles, seen, 2)["roles"] == pytest.approx(wanted, abs=1)
+
+
 def test_a_round_is_weighed_as_it_is_sent_and_kept() -> None:
     built = scenario(20, 0.5)
     wiring = engine.wire(built, *built.schemes[0])
@@ -100,6 +112,7 @@ def test_a_round_is_weighed_as_it_is_sent_and_kept() -> None:
     assert 3 * 11 * size < seen.encoded < 3 * 11 * (size + 100)         # one model for all, ten updates
     assert seen.active["server"] == 1
     assert 10 <= seen.active["client"] <= 20
+    assert seen.learning == Counter(client=seen.active["client"], server=0)
     assert seen.kept == Counter(server=2 * size, client=0)              # in its state, and as what it reported last
     assert seen.running == 0                                            # the server's has ended, the clients' rest
     assert seen.data == 1_797 * 64

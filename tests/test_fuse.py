@@ -10,7 +10,7 @@ import pytest
 from emul import engine
 from emul.base.errors import ScenarioError
 from emul.record.journal import MemoryJournal
-from emul.scenario import Fuse, loads
+from emul.scenario import FusedTraining, loads
 from emul.testing import Shuffled
 from emul.workers.pool import Workers
 from emul.workers.twin import Twin
@@ -39,7 +39,7 @@ def test_a_fused_run_is_the_same_but_for_rounding(scheme: str) -> None:
     scenario = loads(TEXT.replace("SCHEME", scheme))
     (name, raw), = scenario.schemes
     alone, fused = (engine.execute(engine.wire(s, name, raw), Twin(), MemoryJournal({}))
-                    for s in (scenario, dataclasses.replace(scenario, fuse=Fuse(5, 2))))
+                    for s in (scenario, dataclasses.replace(scenario, fuse=FusedTraining(5, 2))))
     assert fused.kernel.end_ns == alone.kernel.end_ns
     assert [(o.node, o.round) for o in fused.observations] == [(o.node, o.round) for o in alone.observations]
     for one, other in zip(alone.observations, fused.observations, strict=True):
@@ -87,5 +87,5 @@ def test_it_is_off_unless_asked_for(off: str) -> None:
     assert loads(TEXT.replace("SCHEME", "fedavg") + f"fuse: {off}\n").fuse is None
     assert loads(TEXT.replace("SCHEME", "fedavg")).fuse is None
     said = loads(TEXT.replace("SCHEME", "fedavg") + "fuse: 8\n")
-    assert said.fuse == Fuse(8, 4)
+    assert said.fuse == FusedTraining(8, 4)
     assert loads(said.resolved()) == said

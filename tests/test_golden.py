@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 
-from emul import engine, schemes
+from emul import engine
 from emul.base.machine import processor
 from emul.record.columns import columns
 from emul.record.golden import golden_text
 from emul.record.journal import MemoryJournal
 from emul.record.summary import digest_model
+from emul.registry import schemes
 from emul.scenario import loads
 from emul.workers.twin import Twin
 
@@ -54,7 +55,7 @@ SCENARIOS: dict[str, tuple[str, list[str]]] = {
                             "  - {at: 200 ms, node: client2, crash: true}\n"
                             "  - {at: 30 ms, link: client4->server, down: true, for: 90 ms}\n", []),
     "secagg_outage": (HEAD + "schemes: [{name: secagg, threshold: 3}]\n", [OUTAGE, "stop.rounds=2"]),
-    **{name: (schemes.find(name).EXAMPLE, []) for name in schemes.known()},
+    **{name: (schemes.find(name).example, []) for name in schemes.known()},
 }
 FUSED = [name for name in SCENARIOS if name in schemes.known()]
 

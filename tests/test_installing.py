@@ -17,6 +17,7 @@ import pytest
 
 from benchmarks.install_size import closure, extras_of, megabytes, places
 from emul import __version__
+from emul.schemes import flower
 
 ROOT = Path(__file__).resolve().parents[1]
 PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
@@ -145,6 +146,18 @@ def test_a_plugin_with_a_wrong_call_fails_under_mypy(place: Place, wheel: Path) 
     found = complaints()
     assert found
     assert 'Unexpected keyword argument "timeout"' in found[0]
+
+
+def test_flower_apps_run_with_the_extra(place: Place, wheel: Path) -> None:
+    """The one line of docs/install.md: nothing else of this environment is there."""
+    place.link()
+    place.install(str(wheel))
+    (place.here / "app.yaml").write_text(flower.EXAMPLE, encoding="utf-8")
+    assert "Flower is not installed  pip install 'emul[flower]'" in place.run("emul check app.yaml", code=2)
+    place.link("flower")
+    place.install(f"{wheel}[flower]")
+    place.run("emul check app.yaml")
+    assert re.search(r"^flower +3 +0 ", place.run("emul run app.yaml --quiet --workers 1"), re.MULTILINE)
 
 
 def test_a_plain_install_is_below_three_fifths_of_what_it_was() -> None:

@@ -20,7 +20,7 @@ from emul import engine
 from emul.base import kept
 from emul.base.errors import ReplayMismatch, RoleFailed
 from emul.base.files import as_file_name, from_file_name
-from emul.base.kept import KeptError, Model, digest_of
+from emul.base.kept import KeptError, KeptModel, digest_of
 from emul.footprint import Weighing
 from emul.learning import models
 from emul.record.journal import MemoryJournal
@@ -229,7 +229,7 @@ def test_an_array_comes_back_as_it_was(tmp_path_factory: pytest.TempPathFactory,
 def model(tmp_path: Path) -> Path:
     tensors = {"b.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "a": np.float32([0.5])}
     vector = np.concatenate([t.reshape(-1) for t in tensors.values()])
-    kept.write_model(tmp_path, Model("no/de", 4, digest_of(vector), tensors))
+    kept.write_model(tmp_path, KeptModel("no/de", 4, digest_of(vector), tensors))
     return tmp_path / "models" / "no%2Fde.safetensors"
 
 

@@ -7,28 +7,29 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
 from benchmarks.bench_large import PEAK_TARGET_GIB, WHOLE_TARGET_S, measure, workload
-from emul import engine, schemes
+from emul import engine
 from emul.base import rows as R
 from emul.base.errors import Deadlock, RoleFailed
 from emul.kernel import Kernel
 from emul.kernel.calendar import Calendar
 from emul.learning import partition
-from emul.learning.partition import Bootstrap, Shards
+from emul.learning.partition import Bootstrap
+from emul.learning.shards import Shards
 from emul.learning.task import Task
 from emul.network import LinkRule
 from emul.record.journal import MemoryJournal
-from emul.roles import Message, Node
+from emul.registry import schemes
+from emul.roles import Message, Node, Scheme
 from emul.roles.events import Event
 from emul.scenario import Crash, Stop, loads
 from emul.testing import MS, NoParams, Ran, check_scheme, run_world
-from emul.workers.core import Setup
+from emul.workers.setup import Setup
 from emul.workers.twin import Twin
 
 
@@ -82,22 +83,21 @@ class Watching(Twin):
         held: list[tuple[str, Any]] = [("roles", core._running), ("memories", core._memories), ("tasks", core._tasks)]
         for name, those in held:
             self.most[name] = max(self.most[name], len(those))
-        self.most["jobs"] = max(self.most["jobs"], len(core._jobs))
-        self.most["results"] = max(self.most["results"], sum(job.result is not None for *_, job in core._jobs))
+        self.most["jobs"] = max(self.most["jobs"], len(core._jobs.waiting))
+        waiting = core._jobs.waiting
+        self.most["results"] = max(self.most["results"], sum(job.result is not None for *_, job in waiting))
 
 
-def module(client: Callable[..., Any], *stateless: str) -> ModuleType:
-    made = ModuleType("large")
-    vars(made).update(MESSAGES=MESSAGES, ROLES={"server": server, "client": client}, Params=NoParams,
-                      STATELESS=stateless)
-    return made
+def scheme(client: Callable[..., Any], *stateless: str) -> Scheme[Any]:
+    return Scheme(name="large", params=NoParams, roles={"server": server, "client": client}, messages=MESSAGES,
+                  stateless=stateless)
 
 
 def both(client: Callable[..., Any], *stateless: str, clients: int = 40, rounds: int = 3,
          **how: Any) -> tuple[Ran, Watching]:
     """The run, and what it held; the same run with every role kept is the same."""
     resting, keeping = Watching(), Watching(keep=True)
-    found, kept = (run_world(module(client, *stateless), clients=clients, stop=Stop(rounds=rounds), pool=pool, **how)
+    found, kept = (run_world(scheme(client, *stateless), clients=clients, stop=Stop(rounds=rounds), pool=pool, **how)
                    for pool in (resting, keeping))
     assert keeping.most["roles"] == clients + 1
     assert found.digest == kept.digest
@@ -139,7 +139,7 @@ def test_computations_that_are_done_leave_the_queue_of_a_worker_that_is_never_id
             await node.compute("work", float, 1)
 
     held = Watching()
-    run_world(module(busy), clients=1, pool=held)
+    run_world(scheme(busy), clients=1, pool=held)
     assert 100 < held.most["jobs"] <= 103
 
 
@@ -200,7 +200,7 @@ def test_clients_that_crash_before_their_first_round_and_return() -> None:
               Crash(25 * MS, "client5", 500 * MS)]
     world, held = both(plain, faults=faults, rounds=4)
     assert held.most["roles"] < 20
-    assert world.digest == run_world(module(plain), clients=40, stop=Stop(rounds=4), faults=faults,
+    assert world.digest == run_world(scheme(plain), clients=40, stop=Stop(rounds=4), faults=faults,
                                      lookahead=False).digest
 
 
@@ -233,7 +233,7 @@ def test_a_role_that_begins_otherwise_the_second_time_fails_the_run() -> None:
     begun.clear()
     with pytest.raises(RoleFailed, match="client1: its role was ended while it waited for a round, begun anew, and did "
                                          "otherwise than before: it depends on more than its node and parameters"):
-        run_world(module(forgetful), clients=5)
+        run_world(scheme(forgetful), clients=5)
 
 
 # --- between rounds -------------------------------------------------------------------------------------------------
@@ -268,7 +268,7 @@ async def counting(node: Node, p: Any) -> None:
 
 
 def test_a_role_that_is_called_stateless_and_is_not_is_found_out() -> None:
-    wrong = module(counting, "client")
+    wrong = scheme(counting, "client")
     with schemes.lend("large", wrong), pytest.raises(AssertionError, match="with every role kept between its rounds"):
         check_scheme("large", SMALL, pools=[])
 
@@ -289,9 +289,10 @@ stop: {rounds: 3}
 def test_stateless_names_roles(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "wrongly_stateless.py").write_text(
         "from dataclasses import dataclass\n\n@dataclass(frozen=True)\nclass Params:\n    pass\n\n"
-        "async def server(node, p):\n    pass\n\nROLES = {'server': server}\nSTATELESS = ('clients',)\n")
+        "async def server(node, p):\n    pass\n\nfrom emul.roles import Scheme\n"
+        "SCHEME = Scheme(params=Params, roles={'server': server}, stateless=('clients',))\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(schemes.NotAScheme, match="has no role clients, which STATELESS names"):
+    with pytest.raises(schemes.NotAScheme, match="has no role clients, which stateless names"):
         schemes.find("wrongly_stateless", ["wrongly_stateless"])
 
 
@@ -314,7 +315,7 @@ def work_of_rounds(clients: int, monkeypatch: pytest.MonkeyPatch) -> list[Counte
         if kernel.round_ended:
             marks.append(Counter(work, activations=kernel.activations))
 
-    with monkeypatch.context() as patch, schemes.lend("large", module(plain, "client")):
+    with monkeypatch.context() as patch, schemes.lend("large", scheme(plain, "client")):
         patch.setattr(Calendar, "add", counted_add)
         patch.setattr(type(NETWORK), "latency_ns", counted_latency)
         scenario = loads(SMALL.replace("clients: 2", f"clients: {clients}").replace("task:", "task: ").replace(

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import fields
 
 import pytest
 
 from benchmarks.loss_patterns import BAD, pattern, run, verdicts
-from emul import schemes
-from emul.protocols.audit import reason
+from emul.record.audit import reason
+from emul.registry import schemes
 
-FAMILY = [name for name in schemes.known() if "audit" in {f.name for f in fields(schemes.find(name).Params)}]
+FAMILY = [name for name in schemes.known() if schemes.find(name).audits]
 
 
 def test_the_family_is_found() -> None:

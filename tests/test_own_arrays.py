@@ -84,3 +84,29 @@ def test_mistakes_are_found_before_anything_runs(arrays: dict[str, np.ndarray]) 
     np.savez("mine.npz", **arrays)
     with pytest.raises(ScenarioError, match="size"):
         scenario("mine.npz", partition={"by": "size"})
+
+
+@pytest.mark.parametrize(("scheme", "servers"), [({"name": "vertical", "embedding": 4}, 1),
+                                                 ({"name": "vertical_logistic_he", "real_up_to": 0}, 2)])
+def test_columns_of_own_arrays_are_learned_from_together(scheme: dict[str, Any], servers: int, tmp_path: Path) -> None:
+    """The class is a sum of a number of each party: who sees one of the two is right in three of four cases at most."""
+    rng = np.random.default_rng(5)
+    x = rng.normal(0, 1, (600, 3)).astype(np.float32)
+    y = (x[:, 0] + x[:, 2] > 0).astype(np.int64)
+    np.savez(tmp_path / "mine.npz", train_x=x[200:], train_y=y[200:], test_x=x[:200], test_y=y[:200])
+
+    def of(groups: list[list[int]]) -> Scenario:
+        return load_scenario({
+            "emul": 1, "name": "own", "seed": 1, "schemes": [scheme], "compute": {"mode": "zero"},
+            "topology": {"generator": "star_mesh", "clients": 2, "servers": servers},
+            "links": [{"match": "*", "latency": "1 ms"}], "stop": {"rounds": 4},
+            "task": {"data": {"set": "arrays", "directory": str(tmp_path / "mine.npz")}, "model": "logistic",
+                     "partition": {"columns": {"groups": groups, "common": 0.8}},
+                     "solver": {"sgd": {"lr": 0.5, "epochs": 2, "batch": 16}}}})
+
+    result, = engine.run(of([[0, 1], [2]]), workers=0, out=tmp_path / "runs")
+    assert result.error is None
+    assert result.summary is not None
+    assert result.summary["accuracy"] > 0.93
+    with pytest.raises(ScenarioError, match=r"samples have the columns 0\.\.2, groups are \[\[0, 1\], \[3\]\]"):
+        of([[0, 1], [3]])

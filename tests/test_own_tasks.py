@@ -12,7 +12,7 @@ import pytest
 
 from emul import engine
 from emul.record.journal import MemoryJournal
-from emul.scenario import Fuse, Scenario, load
+from emul.scenario import FusedTraining, Scenario, load
 from emul.workers.pool import Workers
 from emul.workers.twin import Twin
 
@@ -82,7 +82,7 @@ def test_an_objective_of_the_user_is_minimised_and_told() -> None:
 def test_fused_training_is_the_same_but_for_rounding(name: str, sets: tuple[str, ...]) -> None:
     scenario = example(name, *SHORT, *sets)
     _, alone = run(scenario, name)
-    _, fused = run(replace(scenario, fuse=Fuse(4, 1)), name)
+    _, fused = run(replace(scenario, fuse=FusedTraining(4, 1)), name)
     for one, other in zip(alone, fused, strict=True):
         assert other == pytest.approx(one, rel=1e-3)
 
@@ -90,7 +90,7 @@ def test_fused_training_is_the_same_but_for_rounding(name: str, sets: tuple[str,
 def test_what_cannot_be_fused_is_trained_alone_and_that_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     scenario = example("characters", *SHORT)
     _, alone = run(scenario, "characters")
-    _, fused = run(replace(scenario, fuse=Fuse(4, 1)), "characters")
+    _, fused = run(replace(scenario, fuse=FusedTraining(4, 1)), "characters")
     assert fused == alone
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 1

@@ -11,7 +11,7 @@ import pytest
 from benchmarks import ppfpl as page
 from benchmarks.ebs_cfl import read
 from emul import engine
-from emul.record.tables import load_run
+from emul.record.load import load_run
 from emul.scenario import Stop, load
 from emul.study.cells import asked, cells
 from emul.study.done import Done

@@ -11,6 +11,7 @@ import pytest
 from emul import engine, load_run
 from emul.base.errors import ScenarioError
 from emul.cli import main
+from emul.registry import schemes
 from emul.scenario import loads
 from emul.workers.twin import Twin
 
@@ -119,7 +120,15 @@ def test_two_schemes_on_one_seed_draw_the_same_and_each_repeats_itself_on_its_re
      "links[0].latency={distribution: lognormal, median: 20 ms, sigma: 0.5}"],
     ["links[0].outage={model: on_off, up: 90 ms, down: 30 ms, span: pause}",
      "faults=[{at: 50 ms, link: client1->server, down: true, for: 100 ms}, {at: 60 ms, node: client2, crash: true}]"],
-], ids=["trace", "reliable", "stop and wait", "reliable on_off", "half duplex", "sharing", "faults"])
+    ["links[0].bandwidth={trace: rate.csv, loop: true}", "links[0].outage={model: bernoulli, p: 0.05, per: packet}",
+     "links[0].sharing=tcp_fifo", "links[0].transport={tcp: {buffer: 15 kB}}"],
+    ["links[0].sharing=connections", "links[0].outage={model: on_off, up: 90 ms, down: 30 ms}",
+     "links[0].transport={tcp: {}}", "links[0].duplex=half"],
+    ["links[0].sharing=connections", "links[0].outage={model: gemodel, p: 0.05, r: 0.5, per: packet}",
+     "links[0].transport={tcp: {}}", "faults=[{at: 50 ms, link: client1->server, down: true, for: 100 ms, "
+     "inflight: pause}, {at: 60 ms, node: client2, crash: true}]"],
+], ids=["trace", "reliable", "stop and wait", "reliable on_off", "half duplex", "sharing", "faults", "tcp trace",
+        "tcp half duplex", "tcp faults"])
 def test_a_run_with_other_features_repeats_itself_on_its_record(folder, twin, sets):
     first = go(folder, twin, "fedavg", *sets)
     again = go(folder, twin, "fedavg", *sets, f"network={{replay: '{first.directory}', beyond: error}}")
@@ -136,11 +145,30 @@ def test_a_run_with_other_features_repeats_itself_on_its_record(folder, twin, se
             ("client1", 50 * 10**6, 1), ("client1", 150 * 10**6, 0)]
 
 
-@pytest.mark.parametrize("scheme", ["secagg", "fair_seccogc"])
-def test_another_scheme_meets_the_recorded_fates(folder, twin, scheme):
+SHAPES = ("heavy_hitters", "histogram", "split", "splitfed", "u_split", "vertical", "vertical_logistic_he")
+
+
+@pytest.mark.parametrize("scheme", SHAPES)
+def test_a_scheme_of_another_shape_repeats_itself_on_its_record(scheme, twin, tmp_path):
+    text = schemes.find(scheme).example
+    first, = engine.run(loads(text, scheme), workers=twin, out=tmp_path)
+    sets = [f"network={{replay: '{first.directory}', beyond: error}}"]
+    again, = engine.run(loads(text, scheme, sets), workers=twin, out=tmp_path)
+    assert first.summary["rounds"] > 0
+    assert again.summary["digest"] == first.summary["digest"]
+    assert set(again.summary["network_beyond"].values()) == {0}
+
+
+OTHER_SHAPES = ["task.model=digits_mlp", "schemes=[{name: fedavg, deadline: 2 s}, {name: histogram, threshold: 3}, "
+                "{name: splitfed, cut: 2, deadline: 2 s}]"]
+
+
+@pytest.mark.parametrize(("scheme", "entries"), [
+    ("secagg", []), ("fair_seccogc", []), ("splitfed", OTHER_SHAPES), ("histogram", OTHER_SHAPES)])
+def test_another_scheme_meets_the_recorded_fates(folder, twin, scheme, entries):
     """On another seed, so that nothing but the record can make them equal."""
     sets = ["links[0].outage={model: bernoulli, p: 0.15, per: round}",
-            "links[0].latency={distribution: lognormal, median: 20 ms, sigma: 0.4, min: 4 ms}"]
+            "links[0].latency={distribution: lognormal, median: 20 ms, sigma: 0.4, min: 4 ms}", *entries]
     record = go(folder, twin, "fedavg", *sets)
     other = go(folder, twin, scheme, *sets, "seed=8", f"network={{replay: '{record.directory}'}}")
     both = common(drawn(record), drawn(other))
@@ -267,3 +295,27 @@ def test_the_use_of_a_record_comes_back_from_yaml(folder):
         found = scenario(folder, f"network={text}")
         assert loads(found.resolved()) == found
     assert found.network.replay == Path(folder / "some.csv")
+
+
+@pytest.mark.parametrize("loss", ["packet", "gilbert packet"])
+@pytest.mark.parametrize("sharing", ["connections", "tcp_fifo"])
+def test_connections_lose_the_same_packets_for_two_schemes_and_on_the_record(folder, twin, loss, sharing):
+    sets = [f"links[0].outage={LOSSES[loss]}", f"links[0].sharing={sharing}", "links[0].transport={tcp: {}}",
+            "stop.rounds=3"]
+    first, second = go(folder, twin, "fedavg", *sets), go(folder, twin, "secagg", *sets)
+    lost = []
+    for result in (first, second):
+        rows = load_run(result.directory).network.query("what == 'lost_packet'")
+        keys = ["source", "destination", "sender", "receiver", "round", "k"]
+        lost.append({key: some.value.dropna().tolist() for key, some in rows.groupby(keys)})
+    common = lost[0].keys() & lost[1].keys()
+    assert sum(bool(lost[0][key]) and bool(lost[1][key]) for key in common) >= 3
+    for key in common:                      # of fewer transmissions fewer are lost
+        shorter, longer = sorted((lost[0][key], lost[1][key]), key=len)
+        assert longer[:len(shorter)] == shorter
+    again = go(folder, twin, "fedavg", *sets, f"network={{replay: '{first.directory}', beyond: error}}")
+    assert again.summary["digest"] == first.summary["digest"]
+    assert set(again.summary["network_beyond"].values()) == {0}
+    other = go(folder, twin, "fedavg", *sets, "seed=8", f"network={{replay: '{first.directory}', beyond: stream}}")
+    rows = load_run(other.directory).network.query("what == 'lost_packet'")
+    assert {key: some.value.dropna().tolist() for key, some in rows.groupby(keys)} == lost[0]

@@ -18,7 +18,7 @@ from emul.base.errors import ReplayMismatch, ScenarioError
 from emul.base.kept import KeptError
 from emul.engine.evaluating import evaluate
 from emul.record.journal import RecordError
-from emul.record.tables import IncompleteRun
+from emul.record.load import IncompleteRun
 from emul.scenario import Scenario, loads
 from emul.scenario.record import Recorded
 

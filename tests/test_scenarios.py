@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from emul import engine
-from emul.record.tables import load_run
+from emul.record.load import load_run
 from emul.scenario import load
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -27,9 +27,11 @@ def test_a_cell_that_is_run_again_has_the_values_of_its_row(scheme: str, monkeyp
     monkeypatch.syspath_prepend(str(secagg_networks.FOLDER))
     cell = {"network": "mobile", "scheme": scheme, "n": 10.0, "d": 10_000.0, "loss": 0.0}
     row, = [row for row in read_rows(TABLE, TEXTS) if all(row[key] == value for key, value in cell.items())]
-    again = played(cell)
+    again = played(cell, TABLE)
     assert {name: again[name] for name in ("time_s", "mb", "summed")} == pytest.approx(
         {name: row[name] for name in ("time_s", "mb", "summed")}, rel=1e-5)
+    assert {name: again[name] for name in ("key", "file", "sets", "plugins")} == {
+        name: row[name] for name in ("key", "file", "sets", "plugins")}
 
 
 def test_every_figure_is_drawn_with_every_scheme_in_it(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from emul import engine
 from emul.record.journal import MemoryJournal
-from emul.record.tables import load_run
+from emul.record.load import load_run
 from emul.scenario import Scenario, load, loads
 from emul.workers.twin import Twin
 

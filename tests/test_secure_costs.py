@@ -34,6 +34,13 @@ def test_fedavg_sends_a_model_down_and_an_update_up(tmp_path: Path, capsys: pyte
     assert "| `fedavg` | server_bytes | n^1.00 l^1.0" in text or "| `fedavg` | server_bytes | n^1.00 l^0.99" in text
 
 
+def test_an_exponent_of_nothing_has_no_sign_whatever_its_last_bit_is(monkeypatch: pytest.MonkeyPatch):
+    row = {"scheme": "x", "n": 10, "m": 1, "l": 100, **dict.fromkeys(secure_costs.COSTS, 1.0)}
+    for rest in (0.0, -0.0, 1e-17, -1e-17, -0.004):
+        monkeypatch.setattr(secure_costs, "fitted", lambda rows, cost, rest=rest: {"n": rest, "l": 1.0})
+        assert "| `x` | server_bytes | n^0.00 l^1.00 |" in secure_costs.tables([row]), rest
+
+
 def test_the_formulas_are_those_of_the_table():
     n, m, d = 50.0, 2.0, 1000.0
     values = {cost: formula(n, m, d) for cost, (_, formula) in secure_costs.FORMULAS["ebs_cfl"].items()}

@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 from site_source import load_made
 
-from emul import schemes
+from emul.registry import schemes
 
 pytest.importorskip("sphinx", reason="the extra `docs` brings Sphinx")
 
@@ -48,10 +48,10 @@ def test_docstrings_are_plain_text(made: ModuleType) -> None:
 
 def test_a_page_of_a_scheme_has_its_equations_parameters_messages_and_example(made: ModuleType) -> None:
     page = made._scheme("fair_seccogc", ())
-    module = schemes.find("fair_seccogc")
-    assert all(f"| `{key}` |" in page for key in made.parameters(module.Params))
-    assert all(f"| `{kind.__name__}` |" in page for kind in module.MESSAGES)
-    assert module.EXAMPLE.strip() in page
+    scheme = schemes.find("fair_seccogc")
+    assert all(f"| `{key}` |" in page for key in made.parameters(scheme.params))
+    assert all(f"| `{kind.__name__}` |" in page for kind in scheme.messages)
+    assert scheme.example.strip() in page
     assert "../schemes/seccogc.md" in page
 
 

@@ -102,3 +102,33 @@ def test_a_wheel_works_in_a_folder_without_a_checkout(tmp_path: Path) -> None:
     where = subprocess.run([sys.executable, "-c", "import emul; print(emul.__file__)"], cwd=tmp_path, env=environment,
                            text=True, capture_output=True, check=True, timeout=60).stdout
     assert where.startswith(str(tmp_path / "there"))
+
+
+AT_THE_END = """
+import os, signal
+from emul.workers import forks
+forks.begin_ahead()
+wait = os.waitpid
+def interrupted(*given):
+    os.kill(os.getpid(), signal.SIGINT)
+    return wait(*given)
+os.waitpid = interrupted
+"""
+WHILE_IT_ENDS = """
+import atexit, os, signal, sys
+import emul.__main__
+from emul import cli
+def flushed(code):
+    os.kill(os.getpid(), signal.SIGINT)
+    return code
+cli._flushed = flushed
+atexit.register(os.kill, os.getpid(), signal.SIGINT)
+sys.argv = ["emul", "--version"]
+emul.__main__.main()
+"""
+
+
+@pytest.mark.parametrize(("code", "left"), [(AT_THE_END, (0, "")), (WHILE_IT_ENDS, (130, "interrupted\n"))])
+def test_a_second_interrupt_while_a_process_ends_prints_no_traceback(code: str, left: tuple[int, str]) -> None:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == left

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +172,7 @@ def test_conformance_finds_randomness_that_is_not_kept() -> None:
 
 
 def test_conformance_finds_randomness_that_is_not_declared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sealed_scheme, "DETERMINISTIC", True)
+    monkeypatch.setattr(sealed_scheme, "SCHEME", replace(sealed_scheme.SCHEME, deterministic=True))
     with pytest.raises(AssertionError, match="in a second run the run is another one"):
         check_scheme("sealed_scheme", SCENARIO, PLUGINS, params={"seal": "noisy", "logged": False}, pools=[])
 

@@ -1,4 +1,4 @@
-"""What a deployment and its emulation say of the same scenario: rounds, nodes, bytes, and which case is the fastest.
+"""A deployment and its emulation of the same scenario compared: rounds, nodes, bytes, and the fastest case.
 
 Both are rows of a journal; nothing here knows which is which. Times are seconds.
 """
@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from emul.base import rows as R
+from emul.base.extras import optional
 from emul.base.rows import Row
 from emul.wire import ENVELOPE_BYTES
 
@@ -72,9 +73,43 @@ def swapped(a: Mapping[str, float], b: Mapping[str, float]) -> list[tuple[str, s
 
 
 def kendall(a: Mapping[str, float], b: Mapping[str, float]) -> float:
-    """Kendall's tau of two measurements of the same cases, without ties: 1 where they agree on the order of every pair.
+    """Kendall's tau of two measurements of the same cases, without ties: 1 where they agree on the order of every pair,
+    nan where there is no pair.
 
     >>> kendall({"x": 1, "y": 2, "z": 3}, {"x": 1, "y": 3, "z": 2})
     0.3333333333333333
     """
-    return 1 - 4 * len(swapped(a, b)) / (len(b) * (len(b) - 1))
+    return 1 - 4 * len(swapped(a, b)) / (len(b) * (len(b) - 1)) if len(b) > 1 else float("nan")
+
+
+def law(times: Sequence[float]) -> list[float]:
+    """Quartiles and the 90th percentile."""
+    return np.quantile(times, [0.25, 0.5, 0.75, 0.9]).tolist()
+
+
+def distance(a: Sequence[float], b: Sequence[float]) -> float:
+    """Kolmogorov and Smirnov's of two samples: the largest difference of their distribution functions.
+
+    >>> distance([1, 2, 3, 4], [3, 4, 5, 6])
+    0.5
+    """
+    with optional("laws of rounds need", "stats"):
+        from scipy.stats import ks_2samp
+    return float(ks_2samp(a, b).statistic)
+
+
+def alike(a: Sequence[float], b: Sequence[float]) -> float:
+    """Kolmogorov and Smirnov's p: how likely two samples of one law are that far apart, if rounds were independent.
+
+    >>> alike([1, 2, 3, 4], [1, 2, 3, 4])
+    1.0
+    """
+    with optional("laws of rounds need", "stats"):
+        from scipy.stats import ks_2samp
+    return float(ks_2samp(a, b).pvalue)
+
+
+def distances(each: Sequence[Sequence[float]], truth: Sequence[Sequence[float]]) -> list[float]:
+    """Of every sample, the distance from all of `truth` but the one at its own place."""
+    return [distance(one, [x for j, other in enumerate(truth) if j != i for x in other])
+            for i, one in enumerate(each)]

@@ -1,14 +1,14 @@
 """A real node: one process that runs the scheme's role behind TCP, with the clock of the machine.
 
 The role, its `Node`, the trampoline, training, encoding and decoding are those of an emulated run, to the line: `Core`.
-The rules by which messages meet waits and rounds are the kernel's own (`emul.kernel.fates`). What is new is what an
+The rules by which messages meet waits and rounds are the kernel's own (`emul.kernel.fates`). New are the parts that an
 emulator has to imagine: sockets, real time, other processes. On the wire a copy of a message is
 
     16 bytes    bytes of the header, bytes of the buffers, round, sequence number
     header      as `emul.wire` encodes it
     buffers     the same
 
-so that it has as many bytes as the emulator counts. What this node did is left as rows of a journal, whose times are
+so that it has as many bytes as the emulator counts. The node leaves its acts as rows of a journal, whose times are
 nanoseconds since the common start.
 """
 
@@ -49,7 +49,7 @@ from emul.roles.events import (
     Wait,
     WaitEnd,
 )
-from emul.wire import ENVELOPE_BYTES, Encoded, announced, from_frames, message_types
+from emul.wire import ENVELOPE_BYTES, Encoded, announced, from_frames
 from emul.workers.core import Core
 
 ENVELOPE = struct.Struct("<IIII")
@@ -70,7 +70,7 @@ class RealNode:
         self._me, self._addresses, self._congestion = me, addresses, congestion
         self._deciders, self._last = set(wiring.plan.deciders), wiring.plan.stop.rounds
         self._speed = wiring.setups[me].speeds[me]
-        self._types = message_types(wiring.module)
+        self._types = wiring.scheme.types
         self._frames: dict[tuple[int, int], Encoded] = {}       # what came, undecoded
         self._outbox: dict[tuple[int, int], Encoded] = {}
         self._core = Core(wiring.setups[me], self._outbox, self._frames.pop)
@@ -120,7 +120,10 @@ class RealNode:
         return s
 
     def _socket(self) -> socket.socket:
-        s = socket.socket()
+        # asyncio sets TCP_NODELAY only where the protocol is named, and what is accepted inherits both: with Nagle's
+        # algorithm a message that follows another one at once waits until that one is acknowledged
+        s = socket.socket(proto=socket.IPPROTO_TCP)
+        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         s.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, self._congestion.encode())
         s.setblocking(False)
         return s
@@ -154,12 +157,11 @@ class RealNode:
     # --- sockets --------------------------------------------------------------------------------------------------
 
     async def _write(self, queue: asyncio.Queue[list[bytes | memoryview]], writer: asyncio.StreamWriter) -> None:
-        """What is sent to one of the others, in its order; of one that has ended, nothing more."""
+        """Send messages to one of the others, in their order; to one that has ended, nothing more."""
         while True:
             frames = await queue.get()
             with contextlib.suppress(ConnectionError):
-                for frame in frames:
-                    writer.write(frame)
+                writer.writelines(frames)       # one write: without Nagle's algorithm each is a packet of its own
                 await writer.drain()
             queue.task_done()
 

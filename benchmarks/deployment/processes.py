@@ -37,7 +37,7 @@ class DeploymentFailed(Exception):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a node runs: its address, and its network namespace ("": this one)."""
+    """The place where a node runs: its address, and its network namespace ("": this one)."""
 
     address: Address
     namespace: str = ""
@@ -45,7 +45,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Deployed:
-    """What a deployment left behind: rows as of a journal, and what each node has written into its sockets."""
+    """The files of a deployment: rows as of a journal, and what each node has written into its sockets."""
 
     rows: list[Row]
     bytes_written: list[int]
@@ -58,7 +58,7 @@ def deploy(text: str, places: Sequence[Place], *, plugins: Sequence[str] = (), t
     timeout_s: real seconds, connecting included; whatever still runs then is killed.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["emul.workers.preload"])    # torch is loaded once
+    context.set_forkserver_preload(["emul.workers.preload", __name__, *plugins])        # torch is loaded once
     barrier, origin = context.Barrier(len(places) + 1), context.Value("q", 0)
     with tempfile.TemporaryDirectory(prefix="emul-deployment-") as folder:
         job = json.dumps({"text": text, "plugins": list(plugins), "places": [asdict(place) for place in places],

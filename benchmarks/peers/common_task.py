@@ -107,7 +107,7 @@ class Clock:
 
 
 def line(who: str, clients: int, clock: Clock, accuracies: list[float], net: nn.Module) -> str:
-    """What a contender prints."""
+    """The output of a contender."""
     digest = hashlib.sha256()
     for _, value in sorted(net.state_dict().items()):
         digest.update(value.detach().numpy().tobytes())

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from emul.api.calls import Checked, Explained, check, explain, load_scenario, run
     from emul.api.devices import check_device
     from emul.api.runs import Run, RunFailed, Runs, load_run
-    from emul.api.studies import Study, StudyFailed, compare, load_study, sweep
+    from emul.api.studies import Study, StudyFailed, compare, load_study, suite, sweep
 else:
     __getattr__ = lazily(__name__, {
         "calls": ("Checked", "Explained", "check", "explain", "load_scenario", "run"),
         "devices": ("check_device",),
         "runs": ("Run", "RunFailed", "Runs", "load_run"),
-        "studies": ("Study", "StudyFailed", "compare", "load_study", "sweep")})
+        "studies": ("Study", "StudyFailed", "compare", "load_study", "suite", "sweep")})
 
 __all__ = ["Checked", "Explained", "Run", "RunFailed", "Runs", "Scenario", "Study", "StudyFailed", "check",
-           "check_device", "compare", "explain", "load_run", "load_scenario", "load_study", "run", "sweep"]
+           "check_device", "compare", "explain", "load_run", "load_scenario", "load_study", "run", "suite", "sweep"]

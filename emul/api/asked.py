@@ -1,4 +1,4 @@
-"""What a call asks for, in the form that the layers below take: edits as text, schemes as entries, plug-ins anew."""
+"""The request of a call, in the form that the layers below take: edits as text, schemes as entries, plug-ins anew."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ from typing import Any
 from emul import scenario as scenarios
 from emul.base.errors import Problem, ScenarioError
 from emul.scenario import Given, Scenario
-from emul.scenario.source import of_values, scenario_error, shown
+from emul.scenario.source import of_values
 from emul.scenario.sweep import seeds_of as each_once
+from emul.scenario.wording import scenario_error, shown
 from emul.study.cells import check_grid
 
 Names = str | Sequence[str]
 
 
-def loaded(given: Given, set: Mapping[str, Any], seed: int | None, plugins: Names) -> Scenario:
+def loaded(given: Given, set: Mapping[str, object], seed: int | None, plugins: Names) -> Scenario:
     """The checked scenario. Raises ScenarioError."""
     own = listed(plugins)
     refresh(own)
     return scenarios.load(given, edits(set), seed, plugins=own)
 
 
-def edits(set: Mapping[str, Any]) -> list[str]:
+def edits(set: Mapping[str, object]) -> list[str]:
     """`{"stop.rounds": 5}` as the command line says it. Raises ScenarioError for values that no file can hold.
 
     >>> edits({"stop.rounds": 5, "task.partition": {"dirichlet": 0.2}})
@@ -68,7 +69,7 @@ def seeds_of(seeds: Sequence[int] | None) -> tuple[int, ...] | None:
         raise ScenarioError("seeds", [Problem("", shown(said), str(e))]) from None
 
 
-def grid_of(grid: Mapping[str, Sequence[Any]] | None) -> dict[str, list[Any]] | None:
+def grid_of(grid: Mapping[str, Sequence[object]] | None) -> dict[str, list[Any]] | None:
     """Lists of plain values by path; None: the scenario's. Raises ScenarioError."""
     if grid is None:
         return None

@@ -16,6 +16,8 @@ from emul.api.asked import Names, listed, loaded, only
 from emul.base.errors import Problem, ScenarioError
 from emul.base.units import size_bytes
 from emul.scenario import Given, Scenario, label_of
+from emul.scenario.faults import DropOut
+from emul.scenario.wording import nearest
 from emul.workers.cluster import cluster
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from emul.api.runs import Runs
 
 
-def load_scenario(scenario: Given, *, set: Mapping[str, Any] = {}, seed: int | None = None,
+def load_scenario(scenario: Given, *, set: Mapping[str, object] = {}, seed: int | None = None,
                   plugins: Names = ()) -> Scenario:
     """A checked scenario from a file, a mapping or another scenario, with changes. Raises ScenarioError."""
     require(scenario=scenario, set=set, plugins=plugins)
@@ -50,8 +52,8 @@ def run(scenario: Given, *, schemes: Names | None = None, workers: int | None = 
             keep_trainings=keep_trainings, quiet=quiet, on=on)
     plan = only(loaded(scenario, set, seed, plugins), schemes)
     keeping = engine.Keeping.chosen(None if store is None else Path(store), keep_trainings)
-    places = plain(workers) if on is None else cluster(on, plain(workers))
-    results = engine.run(plan, workers=places, out=Path(out or "runs"), plugins=listed(plugins), quiet=quiet,
+    pool = plain(workers) if on is None else cluster(on, plain(workers))
+    results = engine.run(plan, workers=pool, out=Path(out or "runs"), plugins=listed(plugins), quiet=quiet,
                          keeping=keeping)
     return runs_of(results)
 
@@ -85,22 +87,28 @@ def check(scenario: Given, *, set: Mapping[str, Any] = {}, seed: int | None = No
 
 
 def checked(plan: Scenario, name: str, plugins: Sequence[str] = ()) -> Checked:
-    """What `check` says of a loaded scenario: that profiles have all costs, and schemes can be wired. name: as it is
-    to be called."""
-    lacking = costs.missing(plan, plugins)
+    """The findings of `check` on a loaded scenario: that profiles have all costs, and schemes can be wired. name: as it
+    is to be called."""
+    lacking, uneven = costs.looked_at(plan, plugins)
     if lacking:
         raise ScenarioError(name, [
             Problem("compute.file", key, "is not in the profile; make one with `emul profile SCENARIO -o FILE`")
             for key in lacking])
     wirings = [engine.wire(plan, name, raw, plugins=plugins) for name, raw in plan.schemes]
+    sent = sorted({kind for wiring in wirings for kind in wiring.scheme.sends(wiring.params)})
+    unsent = [Problem(f"faults[{i}].stage", f'"{fault.stage}"', "no scheme of this scenario sends it with its "
+                      "parameters" + nearest(fault.stage, sent)) for i, fault in enumerate(plan.faults)
+              if isinstance(fault, DropOut) and fault.stage not in sent]
+    if unsent:
+        raise ScenarioError(name, unsent)
     return Checked(plan, name, [label_of(*entry) for entry in plan.schemes],
-                   sorted({warning for wiring in wirings for warning in wiring.warnings}),
+                   sorted({*uneven, *(warning for wiring in wirings for warning in wiring.warnings)}),
                    list(dict.fromkeys(note for wiring in wirings for note in wiring.notes)))
 
 
 @dataclass(frozen=True, repr=False)
 class Explained:
-    """What a scenario amounts to: `document` has everything as plain values, `frames` the tables as the command
+    """The extent of a scenario: `document` has everything as plain values, `frames` the tables as the command
     prints them."""
 
     document: dict[str, Any]
@@ -127,7 +135,7 @@ class Explained:
 
 
 def explain(scenario: Given, *, scheme: str | None = None, size: str = "1 MB", workers: int | None = None,
-            set: Mapping[str, Any] = {}, seed: int | None = None, plugins: Names = ()) -> Explained:
+            set: Mapping[str, object] = {}, seed: int | None = None, plugins: Names = ()) -> Explained:
     """Routes, bottlenecks, losses, the traffic of a round and the memory of each scheme, without running it.
 
     size: of the message whose time is told. workers: processes that the memory is for. Raises ScenarioError, and

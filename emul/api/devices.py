@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from emul import engine
 from emul.api.arguments import require
@@ -13,7 +12,7 @@ from emul.learning.smoke import Smoke, smoke
 from emul.scenario import Given, Scenario
 
 
-def check_device(device: str = "cuda", scenario: Given | None = None, *, set: Mapping[str, Any] = {},
+def check_device(device: str = "cuda", scenario: Given | None = None, *, set: Mapping[str, object] = {},
                  seed: int | None = None, plugins: Names = ()) -> Smoke:
     """Train, train clients as one, and evaluate, on the CPU and on a device, as `emul check --device` does.
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import altair as alt
 import pandas as pd
 
 from emul.record.report import data, figures
 from emul.record.report.curves import learning
-from emul.record.report.data import Run, Waits
+from emul.record.report.data import RunData, Waits
 from emul.record.report.drawing import Figure
 from emul.record.report.files import vega_lite
 from emul.record.report.grid import sweep_figures, sweep_key
 from emul.record.report.phases import bytes_by_phase, phases, side_by_side
 from emul.record.report.sequence import message_sequence, sequences
 from emul.record.report.spacetime import one_round
-from emul.record.report.study import Study, marked, of_runs, open_study
+from emul.record.report.study import StudyRuns, marked, of_runs, open_study
 from emul.record.report.topology import network_map
 
 Against = Literal["time", "bytes", "rounds"]
@@ -32,7 +32,8 @@ class NothingToPlot(ValueError):
 
 def chart(figure: Figure) -> alt.TopLevelMixin:
     """A figure of the report as a chart that stands alone, in light colours."""
-    found: alt.TopLevelMixin = alt.Chart.from_dict(vega_lite(figure))
+    # of the kind that it was: to have Altair find that out by its schema takes 1.5 s, and it was made by Altair
+    found: alt.TopLevelMixin = type(figure.chart).from_dict(vega_lite(figure), validate=False)     # type: ignore[attr-defined]
     return found
 
 
@@ -61,7 +62,7 @@ class RunPlots(_Learning):
         self._path = path
 
     @cached_property
-    def _run(self) -> Run:
+    def _run(self) -> RunData:
         return data.open_run(self._path)
 
     @cached_property
@@ -70,7 +71,7 @@ class RunPlots(_Learning):
 
     @property
     def curves(self) -> pd.DataFrame:
-        """What the curves are drawn from."""
+        """The table that the curves are drawn from."""
         return data.curve(self._run).assign(series=self._run.label, seed=self._run.summary.get("seed"))
 
     def bytes(self, by: Literal["type", "link", "phase"] = "type") -> alt.TopLevelMixin:
@@ -101,11 +102,11 @@ class RunPlots(_Learning):
         return chart(message_sequence(found))
 
     def waiting(self) -> alt.TopLevelMixin:
-        """Where the time of each node went."""
+        """The times of each node, by activity."""
         return chart(figures.waiting(data.states(self._run, self._waits)))
 
     def stragglers(self) -> alt.TopLevelMixin:
-        """Who ended the longest wait of each round. Raises NothingToPlot."""
+        """The nodes that ended the longest wait of each round. Raises NothingToPlot."""
         return chart(figures.delays(_some(data.delays(self._run, self._waits), "nobody waited")))
 
     def computing(self) -> alt.TopLevelMixin:
@@ -121,7 +122,7 @@ class RunsPlots(_Learning):
 
     @property
     def curves(self) -> pd.DataFrame:
-        """What the curves are drawn from."""
+        """The table that the curves are drawn from."""
         return _curves(self._study)
 
     def bytes(self, by: Literal["run", "phase"] = "run") -> alt.TopLevelMixin:
@@ -146,7 +147,7 @@ class StudyPlots(_Learning):
 
     @property
     def curves(self) -> pd.DataFrame:
-        """What the curves are drawn from; a combination of a grid's values is a series of its own."""
+        """The table that the curves are drawn from; a combination of a grid's values is a series of its own."""
         if self._study.curves is not None:
             return self._study.curves.rename(columns={"scheme": "series"})
         return _curves(self._study)
@@ -167,8 +168,8 @@ class StudyPlots(_Learning):
         return chart(_the(sweep_figures(self._study), key))
 
 
-def _curves(study: Study) -> pd.DataFrame:
-    def series(name: str, values: dict[str, Any]) -> str:
+def _curves(study: StudyRuns) -> pd.DataFrame:
+    def series(name: str, values: dict[str, object]) -> str:
         return " ".join([name, *(f"{path}={value}" for path, value in values.items())])
 
     return pd.concat([data.curve(data.open_run(m.path)).assign(series=series(m.series, m.values), seed=m.seed)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from emul import scenario as scenarios
 from emul.api import html
@@ -15,12 +15,11 @@ from emul.api.asked import Names, listed
 from emul.base.errors import EmulError
 from emul.base.extras import optional
 from emul.engine import Result
-from emul.record import salvage
-from emul.record import tables as recorded
+from emul.record import load as recorded
 from emul.record.journal import RecordError
+from emul.record.load import OpenedRun, RunTables, opened
 from emul.record.progress import table
 from emul.record.rundir import SCENARIO
-from emul.record.tables import RunTables, read_table
 from emul.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ class Run(RunTables):
 
     @cached_property
     def scenario(self) -> Scenario:
-        """What it ran, resolved; the plug-ins are not asked. Raises ScenarioError."""
+        """The scenario that it ran, resolved; the plug-ins are not asked. Raises ScenarioError."""
         return scenarios.load(self.path / SCENARIO, check=False)
 
     def module(self, node: str | None = None, round_: int | None = None, plugins: Names = ()) -> nn.Module:
@@ -148,7 +147,7 @@ def load_run(path: str | os.PathLike[str]) -> Run:
 
 
 def runs_of(results: Sequence[Result]) -> Runs:
-    """What a call has run. Raises RunFailed."""
+    """The runs of one call. Raises RunFailed."""
     runs = Runs(Run(_tables(result), result.error, result.violations, result.warnings) for result in results
                 if result.directory is not None)
     said = [f"{r.scheme} failed: {r.error}" for r in results if r.error is not None]
@@ -162,14 +161,11 @@ def _tables(result: Result) -> RunTables:
     """Those of a run that has just ended; of one that failed, what its journal says."""
     assert result.directory is not None
     path = result.directory
-    if result.summary is not None:
-        return RunTables(path, result.summary, lambda name: read_table(path / f"{name}.parquet"))
     try:
-        found = salvage.unfinished(path)
+        record = opened(path, ()) if result.summary is None else OpenedRun(path, result.summary, None)
     except RecordError:                     # its journal holds nothing
-        return RunTables(path, {"label": result.scheme, "accuracy": None}, lambda name: read_table(path / name))
-    derived: dict[str, Any] = dict(recorded.tables_of(found.derived))
-    return RunTables(path, found.summary, derived.__getitem__)
+        record = OpenedRun(path, {"label": result.scheme, "accuracy": None}, None)
+    return RunTables(path, record.summary, record.table)
 
 
 def _shown(runs: Sequence[Run]) -> str:

@@ -1,4 +1,4 @@
-"""`emul.sweep` and `emul.compare`: many runs of one scenario, and what they say."""
+"""`emul.sweep`, `emul.compare` and `emul.suite`: many runs, and what they say."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from emul.api import html
 from emul.api.arguments import plain, require
@@ -18,13 +18,15 @@ from emul.base.errors import EmulError
 from emul.base.extras import optional
 from emul.scenario import Given
 from emul.study import load as studies
-from emul.study import text
+from emul.study import suite_text, text
 from emul.study.compare import Comparison
 from emul.study.compare import compare as run_compare
 from emul.study.load import StudyTables
 from emul.study.placing import crowded, placed
-from emul.study.runs import Study as Ended
+from emul.study.runs import StudyOutcome as Ended
 from emul.study.runs import Where
+from emul.study.suite import SuiteOutcome
+from emul.study.suite import suite as run_suite
 from emul.study.sweep import sweep as run_sweep
 
 if TYPE_CHECKING:
@@ -35,9 +37,9 @@ Engine = Literal["local", "ray"]
 
 @dataclass(frozen=True, repr=False)
 class Study(StudyTables):
-    """A sweep or a comparison: its tables as frames, its runs, figures.
+    """A sweep, a comparison or a suite: its tables as frames, its runs, figures.
 
-    said: of a comparison made in this process, what the command prints.
+    said: of a comparison or a suite made in this process, what the command prints.
     """
 
     said: str = ""
@@ -80,14 +82,14 @@ class StudyFailed(EmulError):
 
 
 def load_study(path: str | os.PathLike[str]) -> Study:
-    """Read the directory of a sweep or a comparison. Raises StudyError."""
+    """Read the directory of a sweep, a comparison or a suite. Raises StudyError."""
     require(path=path)
     return Study(**vars(studies.load_study(path)))
 
 
-def sweep(scenario: Given, grid: Mapping[str, Sequence[Any]] | None = None, *, seeds: Sequence[int] | None = None,
+def sweep(scenario: Given, grid: Mapping[str, Sequence[object]] | None = None, *, seeds: Sequence[int] | None = None,
           schemes: Names | None = None, jobs: int = 1, workers: int | None = None, engine: Engine = "local",
-          set: Mapping[str, Any] = {}, out: str | os.PathLike[str] | None = None,
+          set: Mapping[str, object] = {}, out: str | os.PathLike[str] | None = None,
           done: str | os.PathLike[str] | None = None, plugins: Names = (), quiet: bool = False) -> Study:
     """Run a scenario for every combination of values, seeds and schemes, as `emul sweep` does.
 
@@ -104,7 +106,7 @@ def sweep(scenario: Given, grid: Mapping[str, Sequence[Any]] | None = None, *, s
 
 def compare(scenario: Given, *, schemes: Names | None = None, seeds: Sequence[int] | None = None,
             target: float | None = None, jobs: int = 1, workers: int | None = None, engine: Engine = "local",
-            set: Mapping[str, Any] = {}, out: str | os.PathLike[str] | None = None,
+            set: Mapping[str, object] = {}, out: str | os.PathLike[str] | None = None,
             plugins: Names = (), quiet: bool = False) -> Study:
     """Run every scheme of a scenario on the same realisations, as `emul compare` does, and say what differs.
 
@@ -115,6 +117,25 @@ def compare(scenario: Given, *, schemes: Names | None = None, seeds: Sequence[in
             out=out, plugins=plugins, quiet=quiet)
     found = run_compare(scenario, _where(engine, jobs, workers, plugins, quiet), schemes=listed(schemes),
                         seeds=seeds_of(seeds), target=target, sets=edits(set), out=_path(out))
+    return _study(found.study, found)
+
+
+def suite(schemes: Names | None = None, *, networks: Names | None = None, task: str | os.PathLike[str] = "digits",
+          seeds: Sequence[int] | None = None, baseline: str | None = None, target: float | None = None, jobs: int = 1,
+          workers: int | None = None, engine: Engine = "local", set: Mapping[str, object] = {},
+          out: str | os.PathLike[str] | None = None, done: str | os.PathLike[str] | None = None, plugins: Names = (),
+          quiet: bool = False) -> Study:
+    """Run schemes over the networks of the suite, as `emul suite` does, and say who is best where.
+
+    schemes: labels of the suite's schemes, names of others, or scenario files, whose schemes are taken; None: all of
+    the suite. task: one of the suite, or a scenario file. `study.suite` has a row for each network and scheme,
+    `study.differences` what differs from the baseline; `print(study)` says what the command says. Raises as `sweep`.
+    """
+    require(schemes=schemes, networks=networks, task=task, baseline=baseline, target=target, jobs=jobs, workers=workers,
+            engine=engine, set=set, out=out, done=done, plugins=plugins, quiet=quiet)
+    found = run_suite(_where(engine, jobs, workers, plugins, quiet), schemes=listed(schemes), networks=listed(networks),
+                      task=os.fspath(task), seeds=seeds_of(seeds), baseline=baseline, target=target, sets=edits(set),
+                      out=_path(out), done=_path(done))
     return _study(found.study, found)
 
 
@@ -130,10 +151,11 @@ def _path(path: str | os.PathLike[str] | None) -> Path | None:
     return None if path is None else Path(path)
 
 
-def _study(ended: Ended, comparison: Comparison | None = None) -> Study:
+def _study(ended: Ended, found: Comparison | SuiteOutcome | None = None) -> Study:
     for warning in ended.warnings:
         warnings.warn(warning, stacklevel=3)
-    said = "" if comparison is None else text.comparison(comparison)
+    said = ("" if found is None else suite_text.printed(found.results, found.badge) if isinstance(found, SuiteOutcome)
+            else text.comparison(found))
     study = Study(**vars(studies.load_study(ended.path)), said=said)
     wrong = [f"{failure.cell.text} failed: {failure.error.strip().splitlines()[-1]}" for failure in ended.failed]
     wrong += [f"{cell.text}: invariant violated: {text}" for cell, text in ended.violated]

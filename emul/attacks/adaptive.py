@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from emul.attacks.fang import trim_range
-from emul.attacks.updates import Known, Vector
+from emul.attacks.updates import Vector
+from emul.roles.attackers import Known
 
 if TYPE_CHECKING:
     import torch
@@ -51,7 +52,7 @@ class Adaptive:
         return said[int(knows.attackers[:knows.row].sum())]
 
     def crafted(self, knows: Known) -> np.ndarray:
-        """What the attackers say, (f, d) float32, in their order, each of the length of g_0."""
+        """The vectors that the attackers send, (f, d) float32, in their order, each of the length of g_0."""
         import torch  # here: who only looks at a scenario loads the names of attacks, and not torch
 
         reference = knows.honest.mean(axis=0) if knows.reference is None else knows.reference

@@ -13,9 +13,10 @@ from typing import ClassVar
 import numpy as np
 
 from emul.attacks.ranges import at_least
-from emul.attacks.updates import Known, Vector
+from emul.attacks.updates import Vector
 from emul.primitives.robust.distances import squared_distances
 from emul.primitives.robust.krum import krum_scores
+from emul.roles.attackers import Known
 
 _LEAST = 1e-5                           # lambda below which the paper gives up
 
@@ -39,7 +40,7 @@ class KrumAttack:
         return said[int(knows.attackers[:knows.row].sum())]
 
     def crafted(self, knows: Known) -> np.ndarray:
-        """What the attackers say, (f, d) float32, in their order."""
+        """The vectors that the attackers send, (f, d) float32, in their order."""
         f, honest, dimension = int(knows.attackers.sum()), knows.honest, knows.updates.shape[1]
         every = knows.updates.astype(np.float64)
         direction = np.where(every[_chosen(every, f)] < 0, -1.0, 1.0)

@@ -1,6 +1,6 @@
 """Attacks on class prototypes: `({class: (n,) float32}, rng) -> {class: (n,) float32}`.
 
-What a node says its prototypes are; `rng` is the node's stream of that round.
+The prototypes that a node claims; `rng` is the node's stream of that round.
 """
 
 from __future__ import annotations

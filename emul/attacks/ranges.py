@@ -1,4 +1,5 @@
-"""What parameters of attacks may be. For `__post_init__`: a scenario shows the ValueError where the value stands."""
+"""The values that parameters of attacks may have. For `__post_init__`: a scenario shows the ValueError where the value
+stands."""
 
 from __future__ import annotations
 

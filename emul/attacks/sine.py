@@ -12,7 +12,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from emul.attacks.updates import Known, Vector
+from emul.attacks.updates import Vector
+from emul.roles.attackers import Known
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Sine:
         base = knows.once("proxy", knows.proxy) if self.base == "proxy" and knows.proxy else \
             knows.reference if self.base == "server" else None
         if base is None:
-            raise ValueError("sine: the scheme says no HONEST that a proxy could be made with" if self.base == "proxy"
+            raise ValueError("sine: the scheme has no `honest` to make a proxy with" if self.base == "proxy"
                              else "sine: base: server needs knows: all, and a scheme whose server offers a reference")
         kappa = self.kappa + self.growth * (knows.round - 1)
         return bent(c.astype(np.float64), np.asarray(base, np.float64), kappa, self.share, self.rho).astype(np.float32)

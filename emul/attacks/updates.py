@@ -2,81 +2,27 @@
 
 own (d,) float32 is what the node's local training gave, the difference of parameters or a gradient; what is returned
 takes its place before the scheme masks, codes or encrypts it. `rng` is the node's stream of that round; `knows` is what
-it knows of the others (`Known`). An attack with parameters is a frozen dataclass that is called so; `NEEDS` is the
-least that it has to know: own (where nothing is said), colluders or all.
+it knows of the others (`emul.roles.attackers.Known`). An attack with parameters is a frozen dataclass that is called
+so; `NEEDS` is the least that it has to know: own (where nothing is said), colluders or all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from emul.attacks.ranges import above_zero
+from emul.roles.attackers import Known
 
 Vector = np.ndarray                     # (d,) float32
+Direction = Literal["std", "unit", "sign"]
 
 # The share of honest nodes that z_max leaves on the other side, where attackers are the majority and any share would do
 _LARGEST_SHARE = 0.999
-
-
-@dataclass(frozen=True)
-class Known:
-    """What an attacker knows of a round.
-
-    updates: (m, d) float32, what each node that it knows of would send if it were honest, an attacker from its own
-    samples as poisoned; ascending by node, its own among them. attackers: (m,) bool, which of those are attackers.
-    population, corrupted: how many nodes take part, and how many of them are attackers: every attacker knows that.
-    Where clients choose among models of clusters, all of these are of those that have chosen the attacker's `group`;
-    one that does not know all does not know how many others have, and counts everybody.
-    offered: what the scheme's nodes have made known off the clock (`node.offer`), such as a server's "reference"; where
-    that has a row for each cluster, the group's is `reference`. row: its own place in `updates`. round: of the run.
-    seed: of a stream that all attackers of the group share in this round. proxy: the update that one of them would make
-    on the clean samples of all those of them whom it knows; None: it knows its own alone and has no `PROXY = True`.
-    scratch: what attackers of one worker that know the same in this round keep of what they compute.
-    """
-
-    updates: np.ndarray
-    attackers: np.ndarray
-    population: int
-    corrupted: int
-    offered: Mapping[str, Any] = field(default_factory=dict)
-    group: int | None = None
-    row: int = 0
-    round: int = 1
-    seed: int = 0
-    proxy: Callable[[], Vector] | None = None
-    scratch: dict[Any, Any] = field(default_factory=dict)
-
-    @property
-    def reference(self) -> np.ndarray | None:
-        """(d,) float64: what the server judges updates of this group by; None: nobody has offered it."""
-        found = self.offered.get("reference")
-        if found is None:
-            return None
-        vector = np.asarray(found, dtype=np.float64)
-        return vector[self.group or 0] if vector.ndim == 2 else vector
-
-    @property
-    def common(self) -> np.random.Generator:
-        """A stream that every attacker of the group begins anew, so that they agree on what they draw."""
-        return np.random.default_rng(self.seed)
-
-    def once(self, key: Hashable, compute: Callable[[], Any]) -> Any:
-        """compute(), by the first attacker that asks: it must depend on what all of them know alone."""
-        if key not in self.scratch:
-            self.scratch[key] = compute()
-        return self.scratch[key]
-
-    @property
-    def honest(self) -> np.ndarray:
-        """(h, d) float64: those that an attack goes by. Of the nodes that are no attackers, where it knows of any;
-        else of the attackers before they attack, which are draws from the same distribution."""
-        rows = self.updates if self.attackers.all() else self.updates[~self.attackers]
-        return rows.astype(np.float64)
 
 
 Attack = Callable[[Vector, np.random.Generator, Known], Vector]
@@ -139,7 +85,7 @@ class Alie:
 
 
 def z_max(n: int, m: int) -> float:
-    """Of `Alie`, for m attackers among n nodes; 0 or above. Where they are the majority any z would do: about 3.1.
+    """Of `Alie`, for m attackers among n nodes; 0 or above. If they are the majority any z would do: about 3.1.
 
     >>> round(z_max(50, 24), 2)         # s = 2: Phi(z) < 24 / 26
     1.43
@@ -177,14 +123,42 @@ class MinMax:
     """
 
     NEEDS: ClassVar[str] = "colluders"
-    direction: Literal["std", "unit", "sign"] = "std"
+    direction: Direction = "std"
 
     def __call__(self, own: Vector, rng: np.random.Generator, knows: Known) -> Vector:
         honest = knows.honest
         mean = honest.mean(0)
-        p = {"std": lambda: -honest.std(0), "unit": lambda: -mean / max(float(np.linalg.norm(mean)), 1e-12),
-             "sign": lambda: -np.sign(mean)}[self.direction]()
+        p = away_from(honest, mean, self.direction)
         return (mean + largest_gamma(honest, mean, p) * p).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class MinSum:
+    """mean + gamma * p, with the largest gamma that leaves its squared distances to the honest updates together no more
+    than those of some honest update: sum_i |mean + gamma p - g_i|^2 <= max_i sum_j |g_i - g_j|^2. Shejwalkar and
+    Houmansadr, NDSS 2021, section IV-B: it is as far from the mean as the honest update that is furthest from it.
+
+    direction: as of `MinMax`. Deviation: gamma in closed form, max_i |g_i - mean| / |p|, since both sums of n squared
+    distances are sum_j |g_j - mean|^2 and n times the square of the own distance to the mean.
+    """
+
+    NEEDS: ClassVar[str] = "colluders"
+    direction: Direction = "std"
+
+    def __call__(self, own: Vector, rng: np.random.Generator, knows: Known) -> Vector:
+        honest = knows.honest
+        mean = honest.mean(0)
+        p = away_from(honest, mean, self.direction)
+        length = float(np.linalg.norm(p))
+        gamma = float(np.linalg.norm(honest - mean, axis=1).max()) / length if length else 0.0
+        return (mean + gamma * p).astype(np.float32)
+
+
+def away_from(honest: np.ndarray, mean: np.ndarray, direction: Direction) -> np.ndarray:
+    """p, (d,) float64, of `MinMax` and `MinSum`."""
+    if direction == "std":
+        return -honest.std(0)
+    return -np.sign(mean) if direction == "sign" else -mean / max(float(np.linalg.norm(mean)), 1e-12)
 
 
 def largest_gamma(honest: np.ndarray, mean: np.ndarray, p: np.ndarray) -> float:
@@ -202,5 +176,5 @@ def largest_gamma(honest: np.ndarray, mean: np.ndarray, p: np.ndarray) -> float:
     return float(((-b + np.sqrt(np.maximum(b * b - a * c, 0.0))) / a).min().clip(0.0))
 
 
-UPDATES: dict[str, Any] = {"alie": Alie, "gaussian": Gaussian, "ipm": Ipm, "min_max": MinMax, "scale": Scale,
-                           "sign_flip": SignFlip}
+UPDATES: dict[str, Any] = {"alie": Alie, "gaussian": Gaussian, "ipm": Ipm, "min_max": MinMax, "min_sum": MinSum,
+                           "scale": Scale, "sign_flip": SignFlip}

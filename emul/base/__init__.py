@@ -1,1 +1,1 @@
-"""What every layer may use: errors, units, keyed streams of randomness."""
+"""Tools that every layer may use: errors, units, keyed streams of randomness."""

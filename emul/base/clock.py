@@ -16,7 +16,7 @@ def cpu_ns() -> int:
 
 @contextlib.contextmanager
 def off_the_clock() -> Iterator[None]:
-    """What is computed inside does not count; may be nested."""
+    """Computations inside do not count; may be nested."""
     global _off_ns
     counted = cpu_ns()
     try:

@@ -10,7 +10,7 @@ EmulError
         ProtocolViolation    a peer sent what the protocol forbids
         RoleError            a role broke the rules of the trampoline
     RunError             the run ends
-        Deadlock, ZeroTimeLoop, DuplicateKey, WorkerDied, ConnectionLost, RoleFailed, NotRecorded
+        Deadlock, ZeroTimeLoop, EndOfTime, DuplicateKey, WorkerDied, ConnectionLost, RoleFailed, NotRecorded
     ReplayMismatch       a recomputed run differs from its record
 """
 
@@ -29,7 +29,7 @@ class Problem:
 
     place: str          # path inside the file, e.g. "links[0].outage.p"
     found: str          # the value as written
-    expected: str       # what is accepted there, with the nearest valid thing where there is one
+    expected: str       # the values accepted there, with the nearest valid one if there is any
     line: int | None = None
     file: str = ""      # the file that the line is of, where it is another than that of the error
 
@@ -80,7 +80,7 @@ class TooFewClients(ProtocolFailure):
 
 
 class NotDecodable(ProtocolFailure):
-    """What arrived does not determine the aggregate."""
+    """The messages that arrived do not determine the aggregate."""
 
 
 class NothingToReceive(ProtocolFailure):
@@ -115,6 +115,10 @@ class ZeroTimeLoop(RunError):
     """Too many steps at one virtual instant in which no decider entered a round."""
 
 
+class EndOfTime(RunError):
+    """The next event would come after the last instant that a run can hold; the text names node, time and limit."""
+
+
 class DuplicateKey(RunError):
     """Two events with one key: a bug of emul, since their order would be undefined."""
 
@@ -132,7 +136,7 @@ class RoleFailed(RunError):
 
 
 class NotRecorded(RunError):
-    """What the run leaves cannot be written: the disk is full, read-only or gone. The text names the file and why."""
+    """The files of the run cannot be written: the disk is full, read-only or gone. The text names the file and why."""
 
 
 class ReplayMismatch(EmulError):

@@ -1,9 +1,11 @@
-"""What a plain install leaves out: the packages of each extra, imported late, with an error that names the extra.
+"""Packages that a plain install leaves out: the packages of each extra, imported late, with an error that names the
+extra.
 
     with optional("confidence intervals need", "stats"):
         from scipy.stats import bootstrap
 
-Extras are those of pyproject.toml: `stats` (SciPy), `report` (Altair, vl-convert), `privacy` (scikit-learn and SciPy).
+Extras are those of pyproject.toml: `stats` (SciPy), `report` (Altair, vl-convert), `privacy` (scikit-learn,
+SciPy, dp-accounting).
 """
 
 from __future__ import annotations
@@ -13,11 +15,12 @@ from contextlib import contextmanager
 
 from emul.base.errors import EmulError
 
-_NAMES = {"scipy": "SciPy", "sklearn": "scikit-learn", "altair": "Altair", "vl_convert": "vl-convert"}
+_NAMES = {"scipy": "SciPy", "sklearn": "scikit-learn", "altair": "Altair", "vl_convert": "vl-convert",
+          "dp_accounting": "dp-accounting"}
 
 
 class MissingExtra(EmulError, ImportError):
-    """What was asked for needs a package that a plain install lacks; the text has the command that installs it."""
+    """The request needs a package that a plain install lacks; the text has the command that installs it."""
 
 
 @contextmanager

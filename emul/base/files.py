@@ -43,7 +43,7 @@ def recorded(home: Path) -> Iterator[None]:
 
 
 def strerror(error: OSError) -> str:
-    """What the system says of it, in the words of `errno` also where a library has wrapped it.
+    """The system's message, in the words of `errno` also where a library has wrapped it.
 
     >>> strerror(OSError(28, "[Errno 28] Error writing bytes to file. Detail: [errno 28] No space left on device"))
     'No space left on device'
@@ -62,7 +62,7 @@ def as_file_name(name: str) -> str:
 
 
 def from_file_name(text: str) -> str:
-    """What `as_file_name` was given.
+    """The name that `as_file_name` was given.
 
     >>> from_file_name("%2E.%2Fa%20b")
     '../a b'

@@ -1,4 +1,4 @@
-"""What a run leaves beside its record: arrays that nodes keep, and their last models.
+"""Files that a run leaves beside its record: arrays that nodes keep, and their last models.
 
     artefacts/<node>/<name>.npy         NumPy's format, without pickle
     models/<node>.safetensors           float32 tensors by their names in the model; one key of metadata
@@ -16,7 +16,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -33,14 +32,14 @@ class KeptError(EmulError):
 
 
 @dataclass(frozen=True)
-class Model:
+class KeptModel:
     """The last parameters that a node reported. `tensors` in the order of the vector that it reported."""
 
     node: str
     round: int
     digest: str                         # of the vector, as in the journal's `report` row
     tensors: Mapping[str, np.ndarray]
-    by: str = ""                        # how the run evaluated it: `emul.workers.evaluations.how`
+    by: str = ""                        # its evaluation in the run: `emul.workers.evaluations.how`
 
     def vector(self) -> np.ndarray:
         """(d,) float32, as it was reported."""
@@ -48,7 +47,7 @@ class Model:
         return np.concatenate(parts) if parts else np.zeros(0, np.float32)
 
 
-def array_bytes(array: Any) -> bytes:
+def array_bytes(array: object) -> bytes:
     """An array as NumPy's file. Raises KeptError for what is none of plain numbers or text of fixed length."""
     found = np.asarray(array)
     if found.dtype.hasobject:
@@ -67,7 +66,7 @@ def write_array(directory: Path, node: str, name: str, content: bytes) -> None:
 
 
 def array_file(directory: Path, node: str, name: str) -> Path:
-    """Where an array lies that `node` kept."""
+    """The file of an array that `node` kept."""
     return directory / ARTEFACTS / as_file_name(node) / f"{as_file_name(name)}.npy"
 
 
@@ -88,12 +87,12 @@ def read_array(directory: Path, node: str, name: str) -> np.ndarray:
 
 
 def model_file(directory: Path, node: str, round_: int | None = None) -> Path:
-    """Where the model of a node stands: the last one, or that of a round."""
+    """The file of a node's model: the last one, or that of a round."""
     folder = directory / MODELS if round_ is None else directory / MODELS / f"{_ROUND}{round_}"
     return folder / f"{as_file_name(node)}.safetensors"
 
 
-def write_model(directory: Path, model: Model, round_: int | None = None) -> None:
+def write_model(directory: Path, model: KeptModel, round_: int | None = None) -> None:
     """Leave a node's model, whole or not at all: its last, or that of a round."""
     from safetensors.numpy import save
 
@@ -105,7 +104,7 @@ def write_model(directory: Path, model: Model, round_: int | None = None) -> Non
         path.write_bytes(content)
 
 
-def read_model(directory: Path, node: str, round_: int | None = None) -> Model:
+def read_model(directory: Path, node: str, round_: int | None = None) -> KeptModel:
     """The model that `node` left: its last, or that of a round. Raises KeptError: there is none, its file is damaged,
     or is another vector's."""
     from safetensors import SafetensorError, safe_open
@@ -118,8 +117,8 @@ def read_model(directory: Path, node: str, round_: int | None = None) -> Model:
     try:
         with safe_open(path, "numpy") as file:
             told = json.loads((file.metadata() or {})[_METADATA])
-            found = Model(node, int(told["round"]), str(told["digest"]),
-                          {name: file.get_tensor(name) for name in told["order"]}, str(told.get("by", "")))
+            found = KeptModel(node, int(told["round"]), str(told["digest"]),
+                              {name: file.get_tensor(name) for name in told["order"]}, str(told.get("by", "")))
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as e:
         raise KeptError(f"{path}: no model of emul: {' '.join(str(e).split())[:200]}") from None
     if digest_of(found.vector()) != found.digest:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def cores() -> int:
-    """How many cores this process may use; where the system cannot say, how many there are."""
+    """The number of cores that this process may use, or of all cores where the system cannot say."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

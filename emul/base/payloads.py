@@ -21,8 +21,8 @@ PAYLOADS = "payloads"
 
 
 class Head(Struct, array_like=True, gc=False):
-    """What is known of a message without reading it. Its copies are numbered first, first + 1, ... in the order of
-    `to`."""
+    """The facts about a message that are known without reading it. Its copies are numbered first, first + 1, ... in the
+    order of `to`."""
 
     source: int
     first: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-CARRIED = _PACKAGE / "shipped"          # where a wheel has them; see setup.py
+CARRIED = _PACKAGE / "shipped"          # the folder of a wheel that has them; see setup.py
 NAMES = {"scenarios": "scenarios", "topologies": "topologies",
          "scenario.md": "docs/scenario.md", "emul.schema.json": "emul.schema.json"}   # name -> where a checkout has it
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pint
 
-LARGEST = 2**63 - 1     # what fits a 64-bit column of a table; 292 years in ns
+LARGEST = 2**63 - 1     # the largest value of a 64-bit column of a table
+END_OF_TIME = 2**62     # ns, 146 years: no run goes on for longer, and the sum of two such times fits a column
 
 _QUANTITY = re.compile(r"([+-]?)(\d{1,30}(?:\.\d{1,30})?|\.\d{1,30})(?:[eE]([+-]?\d{1,2}))?\s*(.*)",
                        re.ASCII | re.DOTALL)
@@ -60,8 +61,9 @@ def _factor(unit: str) -> tuple[Fraction, tuple[tuple[str, int], ...]] | None:
         return None
 
 
-def _exact(value: object, wanted: tuple[tuple[str, int], ...], scale: Fraction, expected: str, whole: str) -> int:
-    """The integer number of base units in `value`; `scale` = base units in one root unit."""
+def _exact(value: object, wanted: tuple[tuple[str, int], ...], scale: Fraction, expected: str, whole: str,
+           bits: int = 63) -> int:
+    """The integer number of base units in `value`, below 2^bits; `scale` = base units in one root unit."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         if value == 0:
             return 0
@@ -86,13 +88,13 @@ def _exact(value: object, wanted: tuple[tuple[str, int], ...], scale: Fraction, 
     result = number * factor[0] * scale
     if result.denominator != 1:
         raise ValueError(f"expected {expected}, in whole {whole}")
-    if result > LARGEST:
-        raise ValueError(f"expected {expected}, below 2^63 {whole}")
+    if result >= 1 << bits:
+        raise ValueError(f"expected {expected}, below 2^{bits} {whole}" + " (146 years)" * (bits == 62))
     return int(result)
 
 
 def _hint(unit: str, wanted: tuple[tuple[str, int], ...]) -> str:
-    """What the writer of a wrong unit probably meant: of some usual slips, those that fit."""
+    """The unit that the writer of a wrong one probably meant: of some usual slips, those that fit."""
     slips = ["k" + unit[1:] if unit.startswith("K") else unit, re.sub(r"b(?=/|ps$|$)", "bit", unit),
              re.sub(r"b(?=/|$)", "B", unit), re.sub(r"Bps$", "B/s", unit), re.sub(r"bps$", "bit/s", unit)]
     if unit == "m":
@@ -102,12 +104,13 @@ def _hint(unit: str, wanted: tuple[tuple[str, int], ...]) -> str:
 
 
 def duration_ns(value: object) -> int:
-    """Nanoseconds in a duration. Raises ValueError (what is expected) for anything else, bare numbers but 0 included.
+    """Nanoseconds in a duration. Raises ValueError (what is expected) for anything else, bare numbers but 0 included,
+    and for what is no shorter than a run can be (END_OF_TIME).
 
     >>> duration_ns("20 ms"), duration_ns("1.5 h"), duration_ns(0)
     (20000000, 5400000000000, 0)
     """
-    return _exact(value, _TIME, Fraction(10**9), _DURATION, "nanoseconds")
+    return _exact(value, _TIME, Fraction(10**9), _DURATION, "nanoseconds", 62)
 
 
 def bandwidth_bps(value: object) -> int:

@@ -1,7 +1,7 @@
 """The commands, a file for each group of them; importing one registers its commands.
 
-Exit codes: 0 ok, 1 a run failed or a replay differs, 2 bad input, 3 an invariant is violated, 130 interrupted, 143
-terminated.
+Exit codes: 0 ok, 1 a run failed, a replay or a verified row differs, 2 bad input, 3 an invariant is violated, 130
+interrupted, 143 terminated.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import errno
 import os
 import signal
 import sys
+import traceback
 import warnings
 from types import FrameType
 from typing import Annotated
@@ -18,6 +19,7 @@ import typer
 
 from emul import __version__
 from emul.base.errors import EmulError, ScenarioError
+from emul.base.tracebacks import WHOLE, whole
 from emul.cli import (  # noqa: F401
     attack,
     evaluate,
@@ -31,35 +33,42 @@ from emul.cli import (  # noqa: F401
     starting,
     store,
     study,
+    suite,
     traces,
     tune,
+    verify,
     watch,
 )
 from emul.cli.options import BAD_INPUT, FAILED, INTERRUPTED, OK, TERMINATED, app
 
+_TRACEBACK = "--traceback"
+
 
 @app.callback(invoke_without_command=True)
-def _root(version: Annotated[bool, typer.Option("--version", help="print the version and exit")] = False) -> None:
+def _root(version: Annotated[bool, typer.Option("--version", help="print the version and exit")] = False,
+          traceback: Annotated[bool, typer.Option(_TRACEBACK, help=(
+              "show errors with emul's own lines, too; may stand behind the command"))] = False) -> None:
     if version:
         print(f"emul {__version__}")
         raise typer.Exit
 
 
 def _about_input(error: EmulError) -> bool:
-    """Whether it says that something does not exist, or cannot be used, that the command line names."""
-    from emul.attacks.privacy import NotKept
+    """True if the error is about a thing that the command line names, which does not exist or cannot be used."""
     from emul.base.extras import MissingExtra
     from emul.base.kept import KeptError
+    from emul.learning.names import PluginError
     from emul.record.export import ExportError
     from emul.record.journal import RecordError
-    from emul.schemes import NotAScheme, UnknownScheme
+    from emul.registry.schemes import NotAScheme, UnknownScheme
+    from emul.roles.evidence import NotKept
     from emul.store import StoreError
     from emul.study.directory import StudyError
     from emul.study.ray_engine import RayMissing
     from emul.templates import TemplateError
 
-    return isinstance(error, (ExportError, KeptError, MissingExtra, NotAScheme, NotKept, RecordError, RayMissing,
-                              StoreError, StudyError, TemplateError, UnknownScheme))
+    return isinstance(error, (ExportError, KeptError, MissingExtra, NotAScheme, NotKept, PluginError, RecordError,
+                              RayMissing, StoreError, StudyError, TemplateError, UnknownScheme))
 
 
 _terminated = False
@@ -76,10 +85,13 @@ def main() -> None:
     """Entry point of the console script: errors that a user can mend are printed, never their traceback."""
     sys.path.insert(0, "")          # plug-ins lie where the user is
     signal.signal(signal.SIGTERM, _terminate)
+    if _TRACEBACK in sys.argv:      # anywhere: one repeats a command that has failed, with it at the end
+        sys.argv.remove(_TRACEBACK)
+        os.environ[WHOLE] = "1"
     warnings.filterwarnings("ignore", r".*: INCOMPLETE: ")      # the commands say so themselves
     code = _run_command()
     code = _flushed(code)
-    if _terminated:                 # whatever it made of what runs, such as workers that were told to end, too
+    if _terminated:                 # any error of the interrupted run, such as of workers that were told to end, too
         print("terminated", file=sys.stderr)
         sys.exit(TERMINATED)
     if code == INTERRUPTED:         # newer versions of typer return it instead of raising
@@ -106,10 +118,10 @@ def _run_command() -> int | None:
     except (typer.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except ScenarioError as e:
-        print(e, file=sys.stderr)
+        _print(e)
         return BAD_INPUT
     except EmulError as e:
-        print(e, file=sys.stderr)
+        _print(e)
         return BAD_INPUT if _about_input(e) else FAILED
     except OSError as e:            # a disk that is full, a place that cannot be written, a directory that has gone
         print(f"{e.filename or 'output'}: {e.strerror or e}", file=sys.stderr)
@@ -119,3 +131,11 @@ def _run_command() -> int | None:
             raise
         e.show()
         return BAD_INPUT
+
+
+def _print(error: EmulError) -> None:
+    """The text of an error; with `--traceback` also the place where it was raised, and its cause."""
+    if whole():
+        traceback.print_exception(error)
+    else:
+        print(error, file=sys.stderr)

@@ -43,12 +43,12 @@ def attack(directory: Annotated[Path, typer.Argument(metavar="RUN", help="a run 
 
 def _listed(plugins: Sequence[str]) -> str:
     """The attacks that there are, with their parameters."""
-    from emul import attacks
     from emul.engine.observing import headline
+    from emul.registry import attacks
     from emul.scenario.params import scenario_keys
 
     def entry(name: str, made: Any) -> str:
         keys = ", ".join(scenario_keys(attacks.parameters(made)))
         return f"{name}: {headline(made)}\n    parameters: {keys or 'none'}"
 
-    return "\n".join(entry(name, made) for name, made in attacks.known("privacy", plugins).items())
+    return "\n".join(entry(name, made) for name, made in attacks.known(attacks.PRIVACY, plugins).items())

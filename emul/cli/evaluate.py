@@ -12,7 +12,7 @@ import typer
 from emul.cli.options import FAILED, Json, Plugins, app
 
 if TYPE_CHECKING:
-    from emul.engine.evaluating import Evaluation
+    from emul.engine.evaluating import RoundModels
 
 
 @app.command()
@@ -34,7 +34,7 @@ def evaluate(directory: Annotated[Path, typer.Argument(metavar="RUN", help="a ru
         raise typer.Exit(FAILED)
 
 
-def _print(found: Evaluation) -> None:
+def _print(found: RoundModels) -> None:
     for one in found.models:
         said = "evaluated by its scheme with more than its model: not again" if one.values is None else "  ".join(
             f"{name} {value:.6g}" for name, value in one.values.items())

@@ -20,6 +20,8 @@ def export(directory: Annotated[Path, typer.Argument(metavar="RUN", help="a run 
                "event files below DIR (needs emul[tensorboard])"))] = None,
            mlflow: Annotated[str | None, typer.Option(metavar="URI", help=(
                "an MLflow store (needs emul[mlflow])"))] = None,
+           wandb: Annotated[Path | None, typer.Option(metavar="DIR", help=(
+               "an offline run of Weights & Biases below DIR (needs emul[wandb])"))] = None,
            model: Annotated[Path | None, typer.Option(metavar="FILE", help=(
                "the whole model, with what was frozen (safetensors)"))] = None,
            node: Annotated[str | None, typer.Option(help=(
@@ -30,9 +32,9 @@ def export(directory: Annotated[Path, typer.Argument(metavar="RUN", help="a run 
     from emul.record.marks import incomplete
     from emul.record.salvage import is_unfinished, unfinished
 
-    if perfetto is None and tensorboard is None and mlflow is None and model is None:
+    if perfetto is None and tensorboard is None and mlflow is None and wandb is None and model is None:
         raise ScenarioError("command line", [Problem(
-            "", "", "expected --perfetto, --tensorboard or --mlflow, or --model")])
+            "", "", "expected --perfetto, --tensorboard, --mlflow, --wandb or --model")])
     if is_unfinished(directory):
         print(f"{directory}: {incomplete(unfinished(directory).summary)}", file=sys.stderr)
     if perfetto is not None:
@@ -41,6 +43,9 @@ def export(directory: Annotated[Path, typer.Argument(metavar="RUN", help="a run 
         print(f"{formats.tensorboard(directory, tensorboard)}: look at it with `tensorboard --logdir {tensorboard}`")
     if mlflow is not None:
         print(f"{mlflow}: run {formats.mlflow(directory, mlflow)}")
+    if wandb is not None:
+        place = formats.wandb(directory, wandb)
+        print(f"{place}: `wandb sync {place}` sends it")
     if model is not None:
         from emul.engine.whole import save, whole
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -26,13 +26,19 @@ def flower_scheme(app: str | None, server: str | None, client: str | None, confi
     >>> flower_scheme(None, "mine:server", "mine:client", ["rounds=3"])
     ['schemes=[{"name": "flower", "server": "mine:server", "client": "mine:client", "config": {"rounds": 3}}]']
     """
+    entry = flower_entry(app, server, client, config)
+    return [] if entry is None else [f"schemes={json.dumps([entry])}"]
+
+
+def flower_entry(app: str | None, server: str | None, client: str | None, config: list[str] | None,
+                 ) -> dict[str, object] | None:
+    """The entry of `schemes` for a Flower app; None without an app."""
     given = {"app": _absolute(app), "server": server, "client": client, "config": parsed(config or ())}
     if app is None and server is None and client is None:
         if config:
             raise typer.BadParameter("is used only with --flower, or --server and --client", param_hint="--run-config")
-        return []
-    entry = {"name": "flower", **{key: value for key, value in given.items() if value}}
-    return [f"schemes={json.dumps([entry])}"]
+        return None
+    return {"name": "flower", **{key: value for key, value in given.items() if value}}
 
 
 def _absolute(app: str | None) -> str | None:
@@ -40,13 +46,13 @@ def _absolute(app: str | None) -> str | None:
     return str(Path(app).resolve()) if app is not None and Path(app).is_dir() else app
 
 
-def parsed(config: list[str] | tuple[str, ...]) -> dict[str, Any]:
+def parsed(config: list[str] | tuple[str, ...]) -> dict[str, object]:
     """Values of a run config, written as TOML: `key=value`, several with spaces between them.
 
     >>> parsed(["rounds=3 name='a b'", "lr=0.1"])
     {'rounds': 3, 'name': 'a b', 'lr': 0.1}
     """
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for text in config:
         for pair in _split(text):
             try:

@@ -42,7 +42,7 @@ def expect_workers(on: str | None, workers: int | None) -> None:
 
 
 def placed(on: str | None, workers: int | None) -> int | Cluster | None:
-    """Where workers are to be. Raises ScenarioError."""
+    """The machines of the workers. Raises ScenarioError."""
     if on is None:
         return workers
     from emul.workers.cluster import cluster
@@ -51,5 +51,5 @@ def placed(on: str | None, workers: int | None) -> int | Cluster | None:
 
 
 def edits(sets: list[str] | None, files: list[Path] | None) -> list[str | Path]:
-    """What is changed of a scenario, in this order: files first, so that --set has the last word."""
+    """Changes of a scenario, in this order: files first, so that --set has the last word."""
     return [*(files or ()), *(sets or ())]

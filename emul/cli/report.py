@@ -8,11 +8,12 @@ from typing import Annotated
 
 import typer
 
+from emul.base.extras import optional
 from emul.cli.options import app
 
 
-class Size(StrEnum):
-    """How wide figures are that are written as files."""
+class FigureWidth(StrEnum):
+    """The width of figures that are written as files."""
 
     page = "page"
     column = "column"
@@ -20,18 +21,29 @@ class Size(StrEnum):
 
 @app.command()
 def report(paths: Annotated[list[Path], typer.Argument(
-               metavar="RUN|STUDY...", help="a run directory, a directory of runs, that of a comparison or sweep; or "
-                                            "several run directories, which are put side by side")],
+               metavar="RUN|STUDY...", help="a run directory, a directory of runs, that of a comparison, a sweep or a "
+                                            "suite; or several run directories, which are put side by side")],
            out: Annotated[Path | None, typer.Option(
                "--out", "-o", help="file to write [default: report.html in the directory]")] = None,
            figures: Annotated[Path | None, typer.Option(
                help="directory for every figure as PNG, SVG, PDF and CSV")] = None,
-           size: Annotated[Size, typer.Option(
-               help="of those files: as wide as a page, or as a column of two, with text of 7 and 8 pt")] = Size.page,
-           font: Annotated[str, typer.Option(help="of those files [default: that of the page]")] = "") -> None:
-    """Write a report, one HTML file that needs no network, of a run, several runs, a comparison or a sweep."""
-    from emul.record.report import write
+           size: Annotated[FigureWidth, typer.Option(
+               help="of those files: as wide as a page, or as a column of two, with text of 7 and 8 pt",
+           )] = FigureWidth.page,
+           font: Annotated[str, typer.Option(
+               help="of those files: a font of this system [default: that of the page]")] = "") -> None:
+    """Write a report, one HTML file that needs no network, of a run, several runs, a comparison, a sweep or a suite."""
+    from emul.record.progress import StepProgress
+    from emul.record.report import fonts, write
 
-    print(f"written: {write(paths[0] if len(paths) == 1 else paths, out, figures, size, font)}")
+    if font:
+        with optional("figures need", "report"):
+            try:
+                fonts.require(font)
+            except ValueError as e:
+                raise typer.BadParameter(str(e), param_hint="--font") from None
+    with StepProgress() as steps:
+        file = write(paths[0] if len(paths) == 1 else paths, out, figures, size, font, steps.tell)
+    print(f"written: {file}")
     if figures is not None:
         print(f"figures: {figures}")

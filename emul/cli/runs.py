@@ -7,10 +7,11 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from emul.base.plain import PlainDict
 from emul.cli.flower import ClientApp, FlowerApp, RunConfig, ServerApp, flower_scheme
 from emul.cli.options import (
     BAD_INPUT,
@@ -32,7 +33,7 @@ from emul.cli.options import (
 
 if TYPE_CHECKING:
     from emul.engine import Result
-    from emul.engine.running import Beside
+    from emul.engine.session import Beside
     from emul.scenario import Scenario
 
 
@@ -56,8 +57,8 @@ def run(scenario: ScenarioFile,
         what_if: Annotated[Path | None, typer.Option(
             metavar="RUN", help="take the trainings of that run where they are the same; say how many were")] = None,
         log: Annotated[list[str] | None, typer.Option(
-            metavar="tensorboard|mlflow[=PLACE]", help="log curves while it runs: below a directory [default: "
-            "runs/tensorboard], or in an MLflow store; may be repeated")] = None,
+            metavar="tensorboard|mlflow|wandb[=PLACE]", help="log curves while it runs: below a directory [default: "
+            "runs/tensorboard, runs/wandb], or in an MLflow store; may be repeated")] = None,
         no_training: Annotated[bool, typer.Option("--no-training", help="times and bytes alone: every message is sent, "
                                                   "nothing is learned (training: skip)")] = False,
         flower: FlowerApp = None, server_app: ServerApp = None, client_app: ClientApp = None,
@@ -99,8 +100,10 @@ def run(scenario: ScenarioFile,
                 print(f"{result.scheme}: {_share_found(result.summary['real_store'])}")
             if network is not None and result.summary is not None:
                 print(f"{result.scheme}: {_not_held(result.summary['network_beyond'])}")
+        if result.summary is not None and result.summary["first_failure"] and not result.summary["rounds"]:
+            print(f"{result.scheme}: all rounds failed; the first: {result.summary['first_failure']}", file=sys.stderr)
         if result.error is not None:
-            print(f"{result.scheme} failed: {result.error}", file=sys.stderr)
+            print(f"{result.scheme} failed: {result.error.rstrip()}", file=sys.stderr)
         for violation in result.violations:
             print(f"{result.scheme}: invariant violated: {violation}", file=sys.stderr)
     if any(r.violations for r in results):
@@ -110,7 +113,7 @@ def run(scenario: ScenarioFile,
 
 
 def _loggers(said: Sequence[str]) -> list[Beside]:
-    """What `--log` asks for; nothing of it is imported unless it does."""
+    """The loggers that `--log` asks for; nothing of it is imported unless it does."""
     if not said:
         return []
     from emul.record.live.loggers import logger
@@ -118,8 +121,8 @@ def _loggers(said: Sequence[str]) -> list[Beside]:
     return [logger(one) for one in said]
 
 
-def _share_found(use: dict[str, Any]) -> str:
-    """What a run on another network has found of the trainings of an earlier one."""
+def _share_found(use: PlainDict) -> str:
+    """The share of trainings that a run on another network has found of an earlier one."""
     asked = use["found"] + use["missed"]
     if asked and not use["missed"]:
         return f"all {asked:,} trainings and evaluations were found: the curve over rounds is identical"
@@ -127,7 +130,7 @@ def _share_found(use: dict[str, Any]) -> str:
 
 
 def _not_held(beyond: dict[str, int]) -> str:
-    """What the record of a network did not hold.
+    """The draws that the record of a network did not hold.
 
     >>> _not_held({"lost": 3358, "up": 0}), _not_held({"lost": 0})
     ('not in the record: 3,358 lost', 'everything was in the record')
@@ -136,7 +139,7 @@ def _not_held(beyond: dict[str, int]) -> str:
     return f"not in the record: {found}" if found else "everything was in the record"
 
 
-def _document(result: Result) -> dict[str, Any]:
+def _document(result: Result) -> PlainDict:
     """One scheme's run for `--json`: its summary; of one that failed why, and the summary of what there is of it."""
     from emul.base.errors import EmulError
     from emul.record import salvage
@@ -188,16 +191,24 @@ def _try(device: str, plan: Scenario | None, plugins: Sequence[str]) -> None:
 def profile(scenario: ScenarioFile,
             out: Annotated[Path, typer.Option("--out", "-o", help="profile to write (JSON)")],
             sets: Sets = None, set_file: SetFiles = None, seed: Seed = None, plugin: Plugins = None,
-            repeat: Annotated[int, typer.Option(min=1, help="runs to measure; the quietest measurements count")] = 3,
+            repeat: Annotated[int, typer.Option(min=1, help="runs of each scheme; medians count")
+                              ] = 3,
             ) -> None:
     """Measure what each computation costs on this machine, for `compute: {mode: profile}`."""
     from emul import engine
     from emul import scenario as scenarios
+    from emul.record.progress import StepProgress
 
-    plan = scenarios.load(scenario, sets=[*edits(sets, set_file), "compute={mode: measured}"], seed=seed,
-                          plugins=plugin or ())
-    for key, (a, b) in engine.profile(plan, out, plugins=plugin or (), repeat=repeat).items():
-        print(f"{key:40} {a * 1e3:12.4f} ms" + (f" + {b * 1e9:.3f} ns x work" if b else ""))
+    # the rest of `compute`, such as the device, is measured as it is; a file of costs may be the one to be written
+    measured_here = [f"compute.{key}={value}" for key, value in (
+        ("mode", "measured"), ("file", "null"), ("trace", "null"), ("take", "null"))]
+    plan = scenarios.load(scenario, sets=[*edits(sets, set_file), *measured_here], seed=seed, plugins=plugin or ())
+    with StepProgress() as steps:
+        measured = engine.profile(plan, out, plugins=plugin or (), repeat=repeat, tell=steps.tell)
+    for key, found in measured.items():
+        cost = f"{found.a * 1e3:12.4f} ms" + (f" + {found.b * 1e9:.3f} ns x work" if found.b else "")
+        alike = f", one cost with {', '.join(found.alike)}" if found.alike else ""
+        print(f"{key:40} {cost}  (quartiles x {found.spread[0]:.2f} to x {found.spread[1]:.2f}{alike})")
     print(f"written: {out}")
 
 

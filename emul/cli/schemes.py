@@ -4,35 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from emul.base.errors import EmulError
 from emul.cli.options import Plugins, app
 
+if TYPE_CHECKING:
+    from emul.roles import Scheme
+
 
 @app.command(name="schemes")
 def list_schemes(plugin: Plugins = None) -> None:
     """List the schemes, ours and installed ones, with their parameters."""
-    from emul import schemes
+    from emul.registry import schemes
     from emul.scenario.params import scenario_keys
 
     for name in schemes.known(plugin or ()):
         try:
-            module = schemes.find(name, plugin or ())
+            scheme = schemes.find(name, plugin or ())
         except EmulError as e:
             print(f"{name}: {_offers(name, plugin or ()) or e}")
             continue
-        head = (module.__doc__ or "").strip().splitlines()
-        print(f"{name}: {head[0] if head else ''}")
-        parameters = ", ".join(scenario_keys(module.Params))
-        print(f"    roles: {_places(module)}; parameters: {parameters or 'none'}")
+        print(f"{name}: {scheme.headline}")
+        parameters = ", ".join(scenario_keys(scheme.params))
+        print(f"    roles: {_places(scheme)}; parameters: {parameters or 'none'}")
 
 
 def _offers(name: str, plugins: Sequence[str]) -> str:
-    """What a plug-in of that name, which is no scheme, has for learning tasks: "model net, objective huber"."""
+    """The parts for learning tasks of a plug-in of that name, which is no scheme: "model net, objective huber"."""
     from emul.learning import names
 
     module = next((plugin for plugin in plugins if plugin.rpartition(".")[2] == name), None)
@@ -44,12 +45,10 @@ def _offers(name: str, plugins: Sequence[str]) -> str:
     return f"for tasks: {', '.join(found)}" if found else ""
 
 
-def _places(module: ModuleType) -> str:
+def _places(scheme: Scheme[object]) -> str:
     """Its roles and where they are: "server at server[0], client"."""
-    from emul import schemes
-
     return ", ".join(role if where == role else f"{role} at {where}"
-                     for role, where in schemes.all_places(module).items())
+                     for role, where in scheme.all_places().items())
 
 
 @app.command(name="new-scheme")

@@ -6,16 +6,17 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from emul.base.errors import Problem, ScenarioError
 from emul.base.extras import optional
+from emul.base.plain import PlainDict
 from emul.cli.options import FAILED, VIOLATED, Json, Plugins, ScenarioFile, SetFiles, Sets, app, edits
 
 if TYPE_CHECKING:
-    from emul.study.runs import Study, Where
+    from emul.study.runs import StudyOutcome, Where
     from emul.study.shards import Shard
 
 Seeds = Annotated[str | None, typer.Option(metavar="SEEDS", help="0:5 is 0..4; or 1,2,7 [default: the scenario's]")]
@@ -50,18 +51,19 @@ def sweep(scenario: ScenarioFile,
     from emul.study.cells import parse_grid
     from emul.study.sweep import sweep as run_sweep
 
-    where = _where(engine, jobs, workers, plugin, quiet)
-    study = run_sweep(scenario, where, grid=parse_grid(grid) if grid else None, seeds=_seeds(seeds),
-                      schemes=_names(schemes), sets=edits(sets, set_file), out=out, done=done,
-                      shard=_shard(shard), collected=collect or ())
+    where = where_of(engine, jobs, workers, plugin, quiet)
+    study = run_sweep(scenario, where, grid=parse_grid(grid) if grid else None, seeds=seeds_of(seeds),
+                      schemes=names_of(schemes), sets=edits(sets, set_file), out=out, done=done,
+                      shard=shard_of(shard), collected=collect or ())
     if as_json:
-        print(json.dumps({"kind": "sweep", **_document(study)}, indent=2))
+        print(json.dumps({"kind": "sweep", **document_of(study)}, indent=2))
     else:
         print(f"{len(study.runs)} runs" + (f", {study.found} of them there before" if study.found else "")
-              + (f", {study.known} more known from {done}" if study.known else "") + f": {study.path}{_known(study)}")
+              + (f", {study.known} more known from {done}" if study.known else "")
+              + f": {study.path}{known_share(study)}")
         if study.knowing:
             print(f"{', '.join(label + MARK for label in study.knowing)}: {NOTE}")
-    _end(study)
+    end_study(study)
 
 
 @app.command()
@@ -79,9 +81,9 @@ def compare(scenario: ScenarioFile, schemes: Schemes = None, seeds: Seeds = None
     from emul.study.compare import compare as run_compare
     from emul.study.compare import document
 
-    _require(report)
-    where = _where(engine, jobs, workers, plugin, quiet)
-    found = run_compare(scenario, where, schemes=_names(schemes), seeds=_seeds(seeds), target=target,
+    require(report)
+    where = where_of(engine, jobs, workers, plugin, quiet)
+    found = run_compare(scenario, where, schemes=names_of(schemes), seeds=seeds_of(seeds), target=target,
                         sets=edits(sets, set_file), out=out)
     written = None
     if report and found.study.runs:
@@ -89,16 +91,16 @@ def compare(scenario: ScenarioFile, schemes: Schemes = None, seeds: Seeds = None
 
         written = write(found.study.path)
     if as_json:
-        print(json.dumps({"kind": "compare", **_document(found.study), **document(found),
+        print(json.dumps({"kind": "compare", **document_of(found.study), **document(found),
                           "report": None if written is None else str(written)}, indent=2))
     else:
         print(text.comparison(found))
         print(f"\n{found.study.path}" + ("" if written is None else f"\n{written}"))
-    _end(found.study)
+    end_study(found.study)
 
 
-def _require(report: bool) -> None:
-    """What a comparison needs once all has been run. Raises MissingExtra, before anything is."""
+def require(report: bool) -> None:
+    """The tables that a comparison needs once all has been run. Raises MissingExtra, before anything is."""
     with optional("confidence intervals need", "stats"):
         import scipy.stats  # noqa: F401
     if report:
@@ -107,14 +109,14 @@ def _require(report: bool) -> None:
             import vl_convert  # noqa: F401
 
 
-def _known(study: Study) -> str:
-    """How much of what was trained had been trained for another cell."""
+def known_share(study: StudyOutcome) -> str:
+    """A line that says how many trainings were reused from another cell."""
     return "" if study.from_store is None else (
         f"; {study.from_store:.0%} of trainings and evaluations were taken from the study's store")
 
 
-def _where(engine: str, jobs: int, workers: int | None, plugin: Sequence[str] | None, quiet: bool) -> Where:
-    """Where runs are placed. Warns if they would want more cores than there are."""
+def where_of(engine: str, jobs: int, workers: int | None, plugin: Sequence[str] | None, quiet: bool) -> Where:
+    """The place of the runs: engine, processes, workers of each. Warns if they would want more cores than there are."""
     from emul.study.placing import crowded, placed
 
     if engine not in ("local", "ray"):
@@ -124,7 +126,7 @@ def _where(engine: str, jobs: int, workers: int | None, plugin: Sequence[str] | 
     return placed(engine, jobs, workers, plugin or (), quiet)
 
 
-def _seeds(text: str | None) -> tuple[int, ...] | None:
+def seeds_of(text: str | None) -> tuple[int, ...] | None:
     from emul.scenario import parse_seeds
 
     try:
@@ -133,7 +135,7 @@ def _seeds(text: str | None) -> tuple[int, ...] | None:
         raise ScenarioError("command line", [Problem("--seeds", f'"{text}"', str(e))]) from None
 
 
-def _shard(text: str | None) -> Shard | None:
+def shard_of(text: str | None) -> Shard | None:
     from emul.study.shards import shard
 
     try:
@@ -142,12 +144,12 @@ def _shard(text: str | None) -> Shard | None:
         raise ScenarioError("command line", [Problem("--shard", f'"{text}"', str(e))]) from None
 
 
-def _names(text: str | None) -> tuple[str, ...]:
+def names_of(text: str | None) -> tuple[str, ...]:
     return tuple(name.strip() for name in (text or "").split(",") if name.strip())
 
 
-def _document(study: Study) -> dict[str, Any]:
-    """What `--json` says of any study."""
+def document_of(study: StudyOutcome) -> PlainDict:
+    """The fields that `--json` has for any study."""
     from emul.study.directory import entry
     from emul.study.runs import summary_of
 
@@ -159,7 +161,7 @@ def _document(study: Study) -> dict[str, Any]:
             "violated": [{**entry(cell), "invariant": said} for cell, said in study.violated]}
 
 
-def _end(study: Study) -> None:
+def end_study(study: StudyOutcome) -> None:
     """Name what went wrong, on stderr, and leave with the exit code for it."""
     for warning in study.warnings:
         print(f"warning: {warning}", file=sys.stderr)

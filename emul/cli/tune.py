@@ -31,13 +31,13 @@ def tune(scenario: ScenarioFile,
     loaded = load(scenario, sets=edits(sets, set_file), plugins=plugin or ())
     cores = machine.cores()
     numbers = _numbers("--workers", workers, 0) if workers else sorted({1, max(1, cores // 2), cores})
-    roles = build(loaded.topology, loaded.link_rules, loaded.seed, joined=loaded.devices).roles
+    roles = build(loaded.topology, loaded.link_rules, loaded.seed, joined=loaded.equipment).roles
     clients = len(roles.get("client", ())) or sum(map(len, roles.values()))
     tried = tuning.settings(clients, numbers, _numbers("--sizes", sizes, 2))
     if not as_json:
         print(f"{'workers':>7}  {'fuse':<26} {'s a round':>10}")
 
-    def show(measured: tuning.Measured) -> None:
+    def show(measured: tuning.RoundSeconds) -> None:
         if not as_json:
             setting = measured.setting
             print(f"{setting.workers:>7}  {_written(setting):<26} {measured.seconds:>10.4f}", flush=True)

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from emul.engine.profiling import fit, profile
     from emul.engine.replaying import replay
     from emul.engine.resuming import ResumeMismatch, resume
-    from emul.engine.running import Finished, Result, Watch, execute, pool_of, run
+    from emul.engine.running import pool_of, run
+    from emul.engine.session import Finished, Result, Session, Watch, execute
     from emul.engine.theory import analysis
     from emul.engine.wiring import Wiring, wire
 else:
@@ -24,9 +25,9 @@ else:
         "findings": ("drawn", "facts", "header", "latencies", "observed", "timed"),
         "keeping": ("Keeping",), "profiling": ("fit", "profile"), "replaying": ("replay",),
         "resuming": ("ResumeMismatch", "resume"),
-        "running": ("Finished", "Result", "Watch", "execute", "pool_of", "run"),
+        "running": ("pool_of", "run"), "session": ("Finished", "Result", "Session", "Watch", "execute"),
         "theory": ("analysis",), "wiring": ("Wiring", "wire")})
 
-__all__ = ["CostSource", "Finished", "Keeping", "Result", "ResumeMismatch", "Watch", "Wiring", "analysis", "drawn",
-           "execute", "facts", "fit", "header", "latencies", "load_costs", "observed", "pool_of", "profile",
+__all__ = ["CostSource", "Finished", "Keeping", "Result", "ResumeMismatch", "Session", "Watch", "Wiring", "analysis",
+           "drawn", "execute", "facts", "fit", "header", "latencies", "load_costs", "observed", "pool_of", "profile",
            "read_profile", "replay", "resume", "run", "timed", "wire"]

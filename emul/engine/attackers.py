@@ -1,15 +1,16 @@
-"""Which nodes an attack of the scenario is put into, and what it came to."""
+"""The nodes that the attacks of a scenario are put into, and the results of these attacks."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from emul import attacks
-from emul.attacks import Planned
+from emul.base.plain import PlainDict
 from emul.base.streams import generator
-from emul.scenario import Attack, Scenario, build_params
+from emul.network.rules import MARK
+from emul.registry import attacks
+from emul.registry.attacks import Planned
+from emul.scenario import AttackSpec, Scenario, build_params
 from emul.scenario.placing import Placed
 from emul.workers.attacking import Note
 
@@ -32,7 +33,7 @@ def idle_attackers(scenario: Scenario, placed: Placed) -> list[str]:
     return [name for attack in scenario.attacks for name in attack.nodes if name in idle]
 
 
-def _plans(attack: Attack, plugins: Sequence[str]) -> list[Planned]:
+def _plans(attack: AttackSpec, plugins: Sequence[str]) -> list[Planned]:
     plans = []
     for kind, chosen in attack.chosen().items():
         entry = attacks.known(kind, plugins)[chosen.name]
@@ -42,18 +43,19 @@ def _plans(attack: Attack, plugins: Sequence[str]) -> list[Planned]:
     return plans
 
 
-def _attackers(seed: int, number: int, attack: Attack, placed: Placed, numbers: Mapping[str, int]) -> Sequence[int]:
+def _attackers(seed: int, number: int, attack: AttackSpec, placed: Placed, numbers: Mapping[str, int]) -> Sequence[int]:
     """The nodes. A fraction is drawn from those of the topology that hold data, whoever has a role."""
     if attack.fraction is None:
-        return [numbers[name] for name in attack.nodes if name in numbers]
+        return list(dict.fromkeys(node for name in attack.nodes for node in (
+            placed.marked(name[len(MARK):]) if name.startswith(MARK) else [numbers[name]] if name in numbers else [])))
     pool, node_at = placed.holders, {vertex: node for node, vertex in enumerate(placed.vertices)}
     count = round(attack.fraction * len(pool))
     drawn = generator(seed, "attack", number).choice(len(pool), count, replace=False)
     return [node_at[pool[i]] for i in sorted(drawn) if pool[i] in node_at]
 
 
-def knowledge(notes: Sequence[Note], end_ns: int) -> dict[str, Any] | None:
-    """What attackers knew of others, for the summary; None: nothing was computed again.
+def knowledge(notes: Sequence[Note], end_ns: int) -> PlainDict | None:
+    """The knowledge that attackers had of others, for the summary; None: nothing was computed again.
 
     population: "cohort" where the scheme named one, else "clients". computed_again: updates of one node in one round
     that an attacker computed again; equal: those that are, to the bit, what the node's own training gave. Computations

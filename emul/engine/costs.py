@@ -1,12 +1,13 @@
-"""Where the virtual time of computations comes from: the file of a profile, or the record of a run."""
+"""Sources of the virtual time of computations: the file of a profile, or the record of a run."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 from emul.base.errors import Problem, ScenarioError
 from emul.record.journal import RecordError
@@ -41,6 +42,10 @@ def _of_mode(scenario: Scenario) -> CostSource:
     mode, path = scenario.compute.mode, scenario.compute.file
     if mode == "profile":
         assert path is not None
+        if not path.exists():
+            name = str(scenario.path or scenario.name)
+            raise ScenarioError(name, [Problem("compute.file", str(path), "there is no such file; this writes it: "
+                                               f"emul profile {name} -o {path}", scenario.compute.line)])
         return CostSource(mode, profile=read_profile(path))
     if mode == "recorded":
         assert path is not None
@@ -48,7 +53,8 @@ def _of_mode(scenario: Scenario) -> CostSource:
             return CostSource(mode, recorded=recorded_costs(path))
         except (OSError, RecordError) as e:
             raise ScenarioError(str(scenario.path or scenario.name), [Problem(
-                "compute.file", str(path), f"expected a run directory or its journal: {e}")]) from None
+                "compute.file", str(path), f"expected a run directory or its journal: {e}",
+                scenario.compute.line)]) from None
     return CostSource(mode)
 
 
@@ -71,7 +77,30 @@ def read_profile(path: Path) -> dict[str, list[float]]:
     return costs
 
 
-def _read_json(path: Path) -> Any:
+Charge = tuple[str, str, float]         # entry of a profile, what is computed (`Timing.same`), work
+
+
+def unequal(profile: Mapping[str, Sequence[float]], charges: Iterable[Charge]) -> list[str]:
+    """Warnings of one computation that costs more under one scheme than under another, by more than a tenth."""
+    seconds: dict[str, dict[str, float]] = {}
+    for key, same, work in charges:
+        if same and key in profile:
+            a, b = profile[key]
+            seconds.setdefault(same, {}).setdefault(key, a + b * work)
+    found = []
+    for same, each in sorted(seconds.items()):
+        (least, low), (most, high) = (pick(each.items(), key=itemgetter(1)) for pick in (min, max))
+        if high > _ALIKE * low:
+            found.append(f"compute.file: one computation, {same}, is charged {low * 1e3:.4g} ms as {least} and "
+                         f"{high * 1e3:.4g} ms as {most}: a comparison of these schemes depends on it; `emul profile` "
+                         "measures one cost for all, or write the same")
+    return found
+
+
+_ALIKE = 1.1                            # below, two measurements of one computation on one machine differ as well
+
+
+def _read_json(path: Path) -> object:
     try:
         return json.loads(path.read_text())
     except OSError as e:
@@ -80,11 +109,11 @@ def _read_json(path: Path) -> Any:
         raise _wrong(path, "", str(e), "expected JSON as `emul profile` writes it") from None
 
 
-def _is_line(value: Any) -> bool:
+def _is_line(value: object) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(_is_cost(v) for v in value)
 
 
-def _is_cost(value: Any) -> bool:
+def _is_cost(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
 
 

@@ -1,4 +1,4 @@
-"""What a run's kept models are worth, computed again: as the run evaluated them, or on other data."""
+"""The scores of a run's kept models, computed again: as the run evaluated them, or on other data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from emul.base.kept import Model
+from emul.base.kept import KeptModel
 from emul.engine.reopening import Reopened, reopen
 from emul.record.journal import RecordError
 from emul.record.summary import final_mean
@@ -24,7 +24,7 @@ class Evaluated:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class RoundModels:
     """The models of one round. accuracy: their mean, as the summary has it; None: none of them has one.
 
     expected: the summary's own, where it is of these models on these data.
@@ -37,7 +37,7 @@ class Evaluation:
 
 
 def evaluate(directory: Path, data: str | None = None, round_: int | None = None,
-             plugins: Sequence[str] | None = None) -> Evaluation:
+             plugins: Sequence[str] | None = None) -> RoundModels:
     """Evaluate the models that the run in `directory` kept of a round; by default of the last that it evaluated, or, if
     none was kept of it, of the last one.
 
@@ -56,7 +56,7 @@ def evaluate(directory: Path, data: str | None = None, round_: int | None = None
     names = opened.wiring.setups[0].names
     accuracy = final_mean([(names.index(one.node), one.round, one.values) for one in found if one.values], "accuracy")
     same = data is None and models[0].round == last and all(one.values is not None for one in found)
-    return Evaluation(models[0].round, found, accuracy, opened.run.summary["accuracy"] if same else None)
+    return RoundModels(models[0].round, found, accuracy, opened.run.summary["accuracy"] if same else None)
 
 
 def _data(text: str) -> str:
@@ -74,7 +74,7 @@ def _last_kept(opened: Reopened) -> int | None:
     return max((opened.run.model(node).round for node in opened.run.models), default=None)
 
 
-def _models_of(opened: Reopened, round_: int | None) -> list[Model]:
+def _models_of(opened: Reopened, round_: int | None) -> list[KeptModel]:
     """The models of a round, in the order of the nodes."""
     run, found = opened.run, []
     for node in sorted(run.models, key=opened.wiring.setups[0].names.index):
@@ -86,7 +86,7 @@ def _models_of(opened: Reopened, round_: int | None) -> list[Model]:
     return found
 
 
-def _values(opened: Reopened, model: Model) -> Mapping[str, float] | None:
+def _values(opened: Reopened, model: KeptModel) -> Mapping[str, float] | None:
     """As the run evaluated it: of a poisoned node that asked for it itself, nothing was."""
     setup, shard = opened.wiring.setups[0], opened.shards.get(model.node)
     if model.by != BY_SCENARIO and model.node in opened.run.summary["poisoned"]:

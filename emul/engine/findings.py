@@ -1,48 +1,68 @@
-"""What a run found, in the forms that the record takes: header, facts, observations, timings, latencies, draws."""
+"""The remains of an ended run, and the forms that the record takes it in: header, facts, observations, draws."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from emul import schemes
 from emul.base.kept import model_file
+from emul.base.plain import PlainDict
 from emul.engine.attackers import knowledge
+from emul.engine.costs import Charge
 from emul.engine.theory import analysis
+from emul.engine.wiring import Wiring
+from emul.kernel import Kernel
 from emul.network import Network
-from emul.network.linkrecord import Row
+from emul.network.linkrecord import PacketRow, Row
+from emul.network.network import TrafficRow
 from emul.record import payloads
-from emul.record.energy import Drawn, Power
+from emul.record.energy import Power, PowerDraw
 from emul.record.summary import Facts
+from emul.roles.events import Observation
+from emul.workers.attacking import Note
+from emul.workers.core import FittedGroups, StoreUse
+from emul.workers.jobs import Timing
+from emul.workers.keeping import KeptValue
 
-if TYPE_CHECKING:
-    from emul.engine.running import Finished
-    from emul.engine.wiring import Wiring
-    from emul.workers.core import StoreUse
+
+@dataclass(frozen=True)
+class Finished:
+    """The remains of a run that has ended, before they are written anywhere."""
+
+    kernel: Kernel
+    observations: list[Observation]
+    timings: list[Timing]
+    notes: list[Note]
+    kept: list[KeptValue]
+    real_seconds: float
+    store: StoreUse | None                  # the use of a store of trainings; None: there was none
+    fitted: FittedGroups                    # the limits of memory on groups that were trained as one
+    wiring: Wiring = field(repr=False)
 
 
-def header(wiring: Wiring) -> dict[str, Any]:
-    """What stands at the head of a journal."""
+def header(wiring: Wiring) -> PlainDict:
+    """The head of a journal."""
     plan, setup = wiring.plan, wiring.setups[0]
     told = {"parameters": setup.params, "parameters_given": wiring.given, "poisoned": _poisoned_names(wiring),
             "idle": wiring.idle}        # of a run that is cut off the summary says them, too
-    return {"scheme": wiring.scheme, "label": wiring.label, "seed": setup.seed, "names": list(plan.names),
+    return {"scheme": wiring.scheme.name, "label": wiring.label, "seed": setup.seed, "names": list(plan.names),
             "roles": list(plan.roles), "vertices": list(plan.vertices), "deciders": list(plan.deciders),
             "network": list(wiring.network.names), **msgspec.msgpack.decode(msgspec.msgpack.encode(told)),
-            **({} if schemes.deterministic(wiring.module, wiring.params) else {"deterministic": False})}
+            **({"groups": wiring.groups} if wiring.groups else {}),
+            **({} if wiring.scheme.repeats(wiring.params) else {"deterministic": False})}
 
 
 def facts(finished: Finished, digest_journal: str, directory: Path | None = None) -> Facts:
-    """What the summary says that is not in the journal. directory: where the run has left what it keeps."""
+    """Facts of the summary that are not in the journal. directory: where the run has left what it keeps."""
     kernel, wiring = finished.kernel, finished.wiring
-    return Facts(scheme=wiring.scheme, label=wiring.label, parameters=wiring.setups[0].params,
+    return Facts(scheme=wiring.scheme.name, label=wiring.label, parameters=wiring.setups[0].params,
                  given=wiring.given, virtual_ns=kernel.end_ns, real_seconds=finished.real_seconds,
-                 store=_stored(finished.store),
+                 store=_stored(finished.store), fitted=_fitted(finished.fitted),
                  digest_journal=digest_journal, activations=kernel.activations, oracle_waits=kernel.oracle_waits,
                  rounds_missed=kernel.rounds_missed, uncharged=kernel.uncharged, **_beyond(finished),
                  poisoned=_poisoned_names(wiring), idle=wiring.idle, energy=_energy(wiring, kernel.end_ns),
@@ -51,8 +71,8 @@ def facts(finished: Finished, digest_journal: str, directory: Path | None = None
                  analysis=partial(analysis, wiring, kernel.entered), **_kept(finished))
 
 
-def _energy(wiring: Wiring, end_ns: int) -> Drawn | None:
-    """What the nodes' devices draw; None: the scenario has no devices."""
+def _energy(wiring: Wiring, end_ns: int) -> PowerDraw | None:
+    """The power that the nodes' devices draw; None: the scenario has no devices."""
     if wiring.devices is None:
         return None
     batteries = wiring.plan.batteries
@@ -64,11 +84,11 @@ def _energy(wiring: Wiring, end_ns: int) -> Drawn | None:
         found = wiring.network.bandwidth(u, v)
         return math.inf if found is None else float(found)      # of a trace the mean
 
-    return Drawn(powers, rate, end_ns)
+    return PowerDraw(powers, rate, end_ns)
 
 
-def _kept(finished: Finished) -> dict[str, Any]:
-    """What nodes left in the run directory, by their names."""
+def _kept(finished: Finished) -> PlainDict:
+    """The arrays that nodes left in the run directory, by their names."""
     models: dict[str, int] = {}
     artefacts: dict[str, dict[str, str]] = {}
     for one in finished.kept:
@@ -87,9 +107,13 @@ def drop_later(finished: Finished, directory: Path) -> None:
             model_file(directory, finished.wiring.plan.names[one.node], one.round).unlink(missing_ok=True)
 
 
-def _stored(use: StoreUse | None) -> dict[str, Any] | None:
+def _stored(use: StoreUse | None) -> PlainDict | None:
     return None if use is None else {"found": use.found, "missed": use.missed, "stored": use.stored,
                                      "saved_s": use.saved_ns / 1e9, "failure": use.failure or None}
+
+
+def _fitted(found: FittedGroups) -> dict[str, int] | None:
+    return {"most": found.most, "halved": found.halved} if found.most else None
 
 
 def _poisoned_names(wiring: Wiring) -> list[str]:
@@ -97,18 +121,23 @@ def _poisoned_names(wiring: Wiring) -> list[str]:
     return [setup.names[n] for n in sorted(setup.attacks)]
 
 
-def _beyond(finished: Finished) -> dict[str, Any]:
+def _beyond(finished: Finished) -> PlainDict:
     """Of a run on a recorded network: what the record did not hold of the links' draws, and the costs that it holds."""
-    record = finished.wiring.record
-    if record is None:
+    realisation = finished.wiring.realisation
+    if realisation is None:
         return {}
-    return {"network_beyond": record.beyond_counts(drawn(finished)),
-            "computations_held": {key: len(costs) for key, costs in record.computations.items()}}
+    return {"network_beyond": realisation.beyond_counts(drawn(finished)),
+            "computations_held": {key: len(costs) for key, costs in realisation.computations.items()}}
 
 
-def drawn(finished: Finished) -> Iterator[Row]:
+def drawn(finished: Finished) -> Iterator[Row | PacketRow]:
     """Everything that the links drew in a run, as rows of its table `network`."""
     return finished.wiring.network.realised(max(finished.kernel.end_ns, finished.kernel.now))
+
+
+def background(finished: Finished) -> Iterator[TrafficRow]:
+    """The bytes of the background traffic on the links that the run used, as rows of its table `traffic`."""
+    return finished.wiring.network.traffic(max(finished.kernel.end_ns, finished.kernel.now))
 
 
 def observed(finished: Finished) -> list[tuple[int, int, dict[str, float]]]:
@@ -120,6 +149,11 @@ def observed(finished: Finished) -> list[tuple[int, int, dict[str, float]]]:
 def timed(finished: Finished) -> list[tuple[int, str, float, int]]:
     """(node, label, work, CPU time in ns) of every computation."""
     return [(t.node, t.label, t.work, t.cpu_ns) for t in finished.timings]
+
+
+def charges(wiring: Wiring, timings: Iterable[Timing]) -> set[Charge]:
+    """The entries that a profile needs: (entry, label of the computation, work) of each computation."""
+    return {(f"{wiring.scheme.name}/{wiring.plan.roles[t.node]}/{t.label}", t.same, t.work) for t in timings}
 
 
 def latencies(network: Network) -> dict[tuple[int, int], int]:

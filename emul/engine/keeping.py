@@ -1,4 +1,4 @@
-"""Where a run keeps its trainings, and what else it leaves behind so that it can be gone on with."""
+"""The trainings that a run keeps, and the other files with which it can be gone on with."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NONE = Path("none")
 
 
 def trainings_of(run: Path) -> Path:
-    """Where a run has its trainings. Raises RecordError: it has not kept them."""
+    """The folder of a run's trainings. Raises RecordError: it has not kept them."""
     for place in (run / TRAININGS, *([Path(command.store)] if (command := _known(run)) and command.store else [])):
         if place.is_dir():
             return place
@@ -39,7 +39,7 @@ def _known(run: Path) -> Command | None:
 
 @dataclass(frozen=True)
 class Keeping:
-    """Where trainings are kept, and where those of earlier runs are looked for.
+    """The store of trainings, and the stores in which earlier ones are looked for.
 
     store: a folder that runs share; None: each keeps its own, in its directory, until it is complete. keep: for longer.
     what_if: folders of stores that are only read. on: False keeps nothing and looks for nothing.
@@ -77,7 +77,7 @@ class Keeping:
 
 @dataclass(frozen=True)
 class Command:
-    """What was asked for: several schemes, of which this run is one; stands beside the scenario of each run."""
+    """The command: several schemes, of which this run is one; stands beside the scenario of each run."""
 
     scenario: str                   # resolved, with all schemes that were to run
     place: int = 0                  # of this run's scheme among them
@@ -96,7 +96,7 @@ class Command:
 
 
 def read_command(directory: Path) -> Command:
-    """What the run in `directory` was part of. Raises RecordError."""
+    """The command that the run in `directory` was part of. Raises RecordError."""
     path = directory / COMMAND
     try:
         return msgspec.json.decode(path.read_bytes(), type=Command)

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from emul import attacks
-from emul.attacks.privacy import Evidence, Findings, Needs
 from emul.base.errors import Problem, ScenarioError
+from emul.base.plain import PlainMapping
 from emul.engine.reopening import reopen
 from emul.record.attacks import Attacked, read_attack, write_attack
 from emul.record.pictures import side_by_side
+from emul.registry import attacks
+from emul.roles.evidence import Evidence, Findings, Needs
 from emul.scenario import build_params
-from emul.scenario.values import nearest
+from emul.scenario.wording import nearest
 from emul.workers.twin import one_thread
 
 
-def attack(directory: Path, name: str, given: Mapping[str, Any] | None = None, plugins: Sequence[str] | None = None,
+def attack(directory: Path, name: str, given: PlainMapping | None = None, plugins: Sequence[str] | None = None,
            label: str | None = None) -> Attacked:
     """Attack the run in `directory`, and leave what was found in it, under `label` (by default `name`).
 
@@ -28,13 +28,13 @@ def attack(directory: Path, name: str, given: Mapping[str, Any] | None = None, p
     """
     opened = reopen(directory, plugins)
     modules = opened.wiring.setups[0].plugins
-    known = attacks.known("privacy", modules)
+    known = attacks.known(attacks.PRIVACY, modules)
     if name not in known:
         raise ScenarioError("command line", [Problem("--by", name, "unknown attack" + nearest(name, known))])
     made = build_params(attacks.parameters(known[name]), dict(given or {}), f"parameters of the attack {name}")
     run = made if isinstance(known[name], type) else known[name]
     setup = opened.wiring.setups[0]
-    evidence = Evidence(opened.run, opened.task, opened.wiring.module, opened.wiring.params, setup.names, setup.roles,
+    evidence = Evidence(opened.run, opened.task, opened.wiring.scheme, opened.wiring.params, setup.names, setup.roles,
                         opened.shards, setup.seed)
     evidence.require(getattr(known[name], "NEEDS", Needs()))
     with one_thread():
@@ -47,6 +47,6 @@ def attack(directory: Path, name: str, given: Mapping[str, Any] | None = None, p
     return read_attack(directory, label or name)
 
 
-def headline(made: Any) -> str:
+def headline(made: object) -> str:
     """The first paragraph of an attack's text, on one line."""
     return " ".join((inspect.getdoc(made) or "").partition("\n\n")[0].split())

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from types import ModuleType
 from typing import Any, cast
 
-from emul import schemes
+from emul.base.plain import PlainDict
 from emul.dynamics import Dynamics, dynamics
 from emul.engine.costs import CostSource, load_costs
 from emul.network import LinkRule, Network, build, realisation
 from emul.network.recorded import Realisation
+from emul.registry import schemes
+from emul.roles.scheme import AnyScheme
 from emul.scenario import NEVER, Scenario, build_params, label_of
 from emul.scenario.labels import parameters
 from emul.scenario.params import scenario_keys
@@ -24,12 +25,11 @@ class Parts:
     """Each part is what one layer makes of the scenario."""
 
     scenario: Scenario
-    scheme: str
-    entry: dict[str, Any]               # what the scenario says of the scheme: parameters, label, places
+    scheme: AnyScheme
+    entry: PlainDict                    # the scenario's entry of the scheme: parameters, label, places
     plugins: Sequence[str]
-    module: ModuleType
     params: Any
-    record: Realisation | None          # what the links drew in another run, and draw again
+    realisation: Realisation | None     # of another run: the links draw the same again
     network: Network
     placed: Placed
     change: Dynamics
@@ -37,28 +37,27 @@ class Parts:
 
     @property
     def label(self) -> str:
-        """What the entry is called."""
-        return label_of(self.scheme, self.entry)
+        """The label of the entry."""
+        return label_of(self.scheme.name, self.entry)
 
     @property
     def given(self) -> tuple[str, ...]:
         """The fields of `params` that the entry gives."""
-        return tuple(field.name for key, field in scenario_keys(self.module.Params).items() if key in self.entry)
+        return tuple(field.name for key, field in scenario_keys(self.scheme.params).items() if key in self.entry)
 
 
-def parts_of(scenario: Scenario, scheme: str, entry: dict[str, Any], plugins: Sequence[str],
+def parts_of(scenario: Scenario, name: str, entry: dict[str, object], plugins: Sequence[str],
              costs: CostSource | None) -> Parts:
     """The parts; costs: in place of those that the scenario names. Raises ScenarioError."""
     if scenario.training == SKIP:           # nothing to compute as one, nothing to evaluate
         scenario = replace(scenario, fuse=None, evaluation=replace(scenario.evaluation, every=NEVER))
-    module = schemes.find(scheme, plugins)
-    params = build_params(module.Params, parameters(entry), f"parameters of scheme {scheme}")
-    ideal = getattr(module, "LINKS", None) == "ideal"
-    record = _recorded(scenario)
-    network = _network(scenario, record, ideal)
-    placed = place(scheme, module, params, entry, network)
-    change = dynamics(scenario, network, placed.names, placed.idle, lossless=ideal)
-    return Parts(scenario, scheme, entry, plugins, module, params, record, network, placed, change,
+    scheme = schemes.find(name, plugins)
+    params = build_params(scheme.params, parameters(entry), f"parameters of scheme {name}")
+    realisation = _recorded(scenario)
+    network = _network(scenario, realisation, scheme.ideal_links)
+    placed = place(scheme, params, entry, network)
+    change = dynamics(scenario, network, placed.names, placed.idle, lossless=scheme.ideal_links)
+    return Parts(scenario, scheme, entry, plugins, params, realisation, network, placed, change,
                  costs or load_costs(scenario))
 
 
@@ -68,9 +67,11 @@ def _recorded(scenario: Scenario) -> Realisation | None:
     return None if use.replay is None else realisation.read(use.replay, cast(Any, use.beyond))
 
 
-def _network(scenario: Scenario, record: Realisation | None, ideal: bool) -> Network:
+def _network(scenario: Scenario, realisation: Realisation | None, ideal: bool) -> Network:
     """ideal: no link loses anything, neither by its model nor by the record."""
     if not ideal:
-        return build(scenario.topology, scenario.link_rules, scenario.seed, record, scenario.devices)
+        return build(scenario.topology, scenario.link_rules, scenario.seed, realisation, scenario.equipment,
+                     scenario.traffic, scenario.contacts)
     return build(scenario.topology, [*scenario.link_rules, LinkRule("*", outage="none")], scenario.seed,
-                 None if record is None else record.without_losses(), scenario.devices)
+                 None if realisation is None else realisation.without_losses(), scenario.equipment,
+                 scenario.traffic, scenario.contacts)

@@ -2,42 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from emul.engine.costs import PROFILE_VERSION, CostSource
 from emul.engine.findings import header
-from emul.engine.running import execute
+from emul.engine.session import execute
 from emul.engine.wiring import wire
+from emul.kernel import Kernel
 from emul.record import rundir
 from emul.record.journal import MemoryJournal
 from emul.record.summary import versions
 from emul.scenario import Scenario
 from emul.workers.pool import Workers
 
+Points = dict[float, list[float]]           # work -> seconds that were measured
+
+
+class MeasuredCost(NamedTuple):
+    """Cost = a + b * work seconds. spread: the quartiles of what was measured over that. alike: the other entries that
+    are of the same computation and cost the same."""
+
+    a: float
+    b: float
+    spread: tuple[float, float]
+    alike: tuple[str, ...] = ()
+
 
 def profile(scenario: Scenario, path: Path, *, plugins: Sequence[str] = (), repeat: int = 3,
-            ) -> dict[str, tuple[float, float]]:
+            tell: Callable[[str], None] = lambda step: None) -> dict[str, MeasuredCost]:
     """Measure every computation of every scheme of a scenario, one after the other, and write a profile.
 
     Cost = a + b * work seconds, a least-squares line through the median measurement of each size of work; b = 0
-    where the work does not vary or is not said. Raises RunError.
+    where the work does not vary or is not said. Requests that schemes make to the learning task in the same way, such
+    as a local training, is one computation: all its measurements together make one cost, or the state of the machine
+    while a scheme was measured would decide a comparison. tell: is told how far it has come. Raises RunError.
     """
-    measured: dict[str, dict[float, list[float]]] = {}
+    points: dict[str, Points] = defaultdict(lambda: defaultdict(list))
+    same: dict[str, set[str]] = defaultdict(set)
     with Workers(1, scenario.workers.timeout_s) as pool:
-        for name, raw in scenario.schemes:
-            for _ in range(repeat):
+        for number in range(1, repeat + 1):         # in turn: what the machine does meanwhile meets all of them
+            for name, raw in scenario.schemes:
                 wiring = wire(scenario, name, raw, 1, plugins, CostSource("measured"))
-                finished = execute(wiring, pool, MemoryJournal(header(wiring)))
+                step = f"{wiring.label}, run {number} of {repeat}"
+                tell(step)
+                finished = execute(wiring, pool, MemoryJournal(header(wiring)),
+                                   partial(_round_of, tell, step, scenario.stop.rounds))
                 for timing in finished.timings:
                     key = f"{name}/{wiring.plan.roles[timing.node]}/{timing.label}"
-                    measured.setdefault(key, {}).setdefault(timing.work, []).append(timing.cpu_ns / 1e9)
-    costs = {key: fit(points) for key, points in sorted(measured.items())}
-    rundir.write_json(path, {"emul_profile": PROFILE_VERSION, "costs": {k: list(v) for k, v in costs.items()},
-                             "machine": versions()})
+                    points[key][timing.work].append(timing.cpu_ns / 1e9)
+                    same[key].add(timing.same)
+    costs = pooled(points, same)
+    rundir.write_json(path, {
+        "emul_profile": PROFILE_VERSION, "costs": {key: [found.a, found.b] for key, found in costs.items()},
+        "spread": {key: list(found.spread) for key, found in costs.items()},
+        "alike": [[key, *found.alike] for key, found in costs.items() if found.alike and key < found.alike[0]],
+        "machine": versions()})
     return costs
+
+
+def _round_of(tell: Callable[[str], None], step: str, rounds: int | None, kernel: Kernel) -> None:
+    tell(f"{step}: round {kernel.entered}" + (f" of {rounds}" if rounds else ""))
+
+
+def pooled(points: Mapping[str, Points], same: Mapping[str, set[str]]) -> dict[str, MeasuredCost]:
+    """The costs of entries by what was measured of each. same: what each computes; entries that compute one thing and
+    nothing else, and that has a name, get one cost."""
+    groups: dict[str, list[str]] = defaultdict(list)
+    for key in sorted(points):
+        what = min(same[key])
+        groups[what if what and len(same[key]) == 1 else f"entry {key}"].append(key)
+    costs: dict[str, MeasuredCost] = {}
+    for keys in groups.values():
+        together: Points = defaultdict(list)
+        for key in keys:
+            for work, seconds in points[key].items():
+                together[work] += seconds
+        a, b = fit(together)
+        for key in keys:
+            costs[key] = MeasuredCost(a, b, _spread(together, a, b), tuple(other for other in keys if other != key))
+    return dict(sorted(costs.items()))
+
+
+def _spread(points: Points, a: float, b: float) -> tuple[float, float]:
+    """Quartiles of what was measured over what it is charged; of what is charged nothing (1, 1)."""
+    over = [second / (a + b * work) for work, seconds in points.items() for second in seconds if a + b * work > 0]
+    low, high = np.quantile(over or [1.0], [0.25, 0.75])
+    return round(float(low), 4), round(float(high), 4)
 
 
 def fit(points: dict[float, list[float]]) -> tuple[float, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,11 +10,13 @@ from pathlib import Path
 
 from emul.engine.keeping import COMMAND, read_command
 from emul.engine.wiring import Wiring, wire
-from emul.learning import Task
+from emul.learning import Task, gpus
 from emul.record import rundir
 from emul.record.journal import RecordError
-from emul.record.tables import RunTables, load_run
+from emul.record.load import RunTables, load_run
 from emul.scenario import load
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,12 @@ class Reopened:
         setup = self.wiring.setups[0]
         if setup.task is None:
             raise RecordError(f"{self.run.path}: this run has no learning task")
-        return Task(setup.task, setup.holders, setup.seed, setup.device, None, setup.plugins)
+        device = setup.device
+        if device != "cpu" and not gpus():
+            _log.warning("%s: was made on a GPU, and torch finds none here: computed on the CPU, which rounds "
+                         "otherwise", self.run.path)
+            device = "cpu"
+        return Task(setup.task, setup.holders, setup.seed, device, None, setup.plugins)
 
     @cached_property
     def shards(self) -> dict[str, int]:

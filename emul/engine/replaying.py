@@ -7,7 +7,8 @@ from pathlib import Path
 
 from emul.engine.costs import CostSource
 from emul.engine.findings import drawn, facts, header, latencies, observed
-from emul.engine.running import Places, execute, number_of_workers, pool_of
+from emul.engine.running import AnyPool, number_of_workers, pool_of
+from emul.engine.session import execute
 from emul.engine.wiring import wire
 from emul.record import rundir, verify
 from emul.record.journal import MemoryJournal
@@ -15,7 +16,7 @@ from emul.record.tables import recorded_costs
 from emul.scenario import load
 
 
-def replay(directory: Path, workers: Places = None, plugins: Sequence[str] = (),
+def replay(directory: Path, workers: AnyPool = None, plugins: Sequence[str] = (),
            tell: Callable[[str], None] | None = None) -> str:
     """Read the record in `directory` whole and compute the run again; its digest.
 
@@ -27,7 +28,7 @@ def replay(directory: Path, workers: Places = None, plugins: Sequence[str] = (),
     scenario = load(directory / rundir.SCENARIO, plugins=plugins)
     name, raw = scenario.schemes[0]
     costs = None
-    if scenario.compute.mode == "measured":         # what was measured then is what it costs now
+    if scenario.compute.mode == "measured":         # the costs measured then are charged now
         costs = CostSource("recorded", recorded=recorded_costs(directory))
     count, size = number_of_workers(workers)
     wiring = wire(scenario, name, raw, size, plugins, costs)

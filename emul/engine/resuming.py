@@ -19,7 +19,8 @@ from emul.base.rows import Row
 from emul.engine.costs import load_costs
 from emul.engine.findings import header
 from emul.engine.keeping import begun, read_command
-from emul.engine.running import Places, Result, Watch, number_of_workers, pool_of, run, run_into
+from emul.engine.running import AnyPool, number_of_workers, pool_of, run
+from emul.engine.session import Result, Session, Watch
 from emul.engine.wiring import wire
 from emul.record import rundir
 from emul.record.compare import first_difference
@@ -32,7 +33,7 @@ class ResumeMismatch(EmulError):
     """A run did otherwise when it was gone on with: the code, the data or the machine is another one."""
 
 
-def resume(directory: Path, workers: Places = None, plugins: Sequence[str] | None = None,
+def resume(directory: Path, workers: AnyPool = None, plugins: Sequence[str] | None = None,
            quiet: bool = True, watch: Watch | None = None) -> list[Result]:
     """Go on with the run in `directory`, then with the schemes that its command had not begun.
 
@@ -53,16 +54,16 @@ def resume(directory: Path, workers: Places = None, plugins: Sequence[str] | Non
     rest = loads(command.scenario, str(directory / "command.json"), plugins=modules)
     for place in sorted({*range(command.place, len(rest.schemes))} - begun(directory.parent, command)):
         results += run(rest, workers=workers, out=directory.parent, plugins=modules, quiet=quiet, watch=watch,
-                       command=command, places=[place])
+                       command=command, which=[place])
     return results
 
 
-def _go_on(there: rundir.RunDirectory, workers: Places, plugins: Sequence[str], quiet: bool,
+def _go_on(there: rundir.RunDirectory, workers: AnyPool, plugins: Sequence[str], quiet: bool,
            watch: Watch | None) -> Result:
     scenario = load(there.path / rundir.SCENARIO, plugins=plugins)
     name, raw = scenario.schemes[0]
     costs = None
-    if scenario.compute.mode == "measured":         # what had been measured, then what is measured now
+    if scenario.compute.mode == "measured":         # the costs measured before, then those of now
         costs = replace(load_costs(scenario), recorded=recorded_costs(there.path))
     count, size = number_of_workers(workers)
     wiring = wire(scenario, name, raw, size, plugins, costs)
@@ -76,8 +77,8 @@ def _go_on(there: rundir.RunDirectory, workers: Places, plugins: Sequence[str], 
         os.replace(path, there.journal)
 
     with pool_of(count, scenario.workers.timeout_s) as pool:
-        return run_into(there, scenario, wiring, pool, Journal(path, header(wiring)), read_command(there.path).keeping,
-                        quiet, watch, ended, there.path)
+        session = Session(scenario, wiring, pool, read_command(there.path).keeping, quiet, watch)
+        return session.run_in(there, Journal(path, header(wiring)), ended, there.path)
 
 
 def _require_survived(old: Path, new: Path) -> None:
@@ -96,7 +97,7 @@ def _require_survived(old: Path, new: Path) -> None:
             rest = [*([] if other is None else [other]), *fresh]
             break
     end = max((row[1] for row in rest), default=0)
-    missing = _encoded(row for row in ahead if row[1] <= end)       # what came after the end belongs to no run
+    missing = _encoded(row for row in ahead if row[1] <= end)       # rows after the end belong to no run
     missing.subtract(_encoded(rest))
     if any(count > 0 for count in missing.values()):
         again = read(old)

@@ -1,4 +1,4 @@
-"""What workers are told of a run: one set-up each, of plain values."""
+"""The set-ups of the workers of a run: one each, of plain values."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from emul.base.plain import PlainDict
 from emul.engine.attackers import planned
 from emul.engine.parts import Parts
 from emul.learning import gpus
@@ -19,7 +20,7 @@ from emul.scenario import Behaviour
 from emul.scenario.labels import COMPRESS
 from emul.scenario.placing import chart_for, devices_of, node_speeds
 from emul.scenario.untrained import SKIP
-from emul.workers.core import NO_LAST, Setup
+from emul.workers.setup import NO_LAST, Setup
 
 FUSED = "train"                     # the label of computations that `fuse` does together
 
@@ -28,35 +29,39 @@ def setups(parts: Parts, worker_of: Sequence[int], workers: int, delays: Sequenc
     """A set-up for each worker; they differ by number and device alone."""
     scenario, placed, costs = parts.scenario, parts.placed, parts.costs
     traces, trace_of = ([], []) if costs.trace is None else costs.trace.of(
-        placed.names, devices_of(scenario.devices, scenario.seed, placed))
+        placed.names, devices_of(scenario.equipment, scenario.seed, placed))
     common = Setup(
-        worker=0, scheme=parts.scheme, plugins=list(parts.plugins), params=_given(parts.params), seed=scenario.seed,
-        names=placed.names, roles=placed.roles,
-        speeds=node_speeds(scenario.node_speeds, scenario.seed, placed, parts.network, scenario.devices),
-        workers=list(worker_of), behaviours=behaviours(parts), compress=parts.entry.get(COMPRESS, {}),
-        chart=chart_for(parts.module, parts.network, placed),
+        worker=0, scheme=parts.scheme.name, plugins=list(parts.plugins), params=_given(parts.params),
+        seed=scenario.seed, names=placed.names, roles=placed.roles,
+        speeds=node_speeds(scenario.node_speeds, scenario.seed, placed, parts.network, scenario.equipment,
+                           scenario.groups),
+        worker_of=list(worker_of), behaviours=behaviours(parts), compress=parts.entry.get(COMPRESS, {}),
+        chart=chart_for(parts.scheme, parts.network, placed),
         shards=placed.shards, holders=len(placed.holders), attacks=planned(scenario, placed, parts.plugins),
         slowdowns=parts.change.slowdowns, task=_located(scenario.task),
-        trains=scenario.training != SKIP, cost_mode=costs.mode, profile=costs.profile,
+        trains=scenario.training != SKIP, named=costs.mode in ("measured", "profile"),
+        cost_mode=costs.mode, profile=costs.profile,
         recorded=costs.recorded, traces=traces, trace_of=trace_of,
-        trace_drawn=scenario.compute.take == "drawn", held=_held(parts.record, placed.names),
-        held_beyond=scenario.network.beyond,
+        trace_drawn=scenario.compute.take == "drawn", network_costs=_network_costs(parts.realisation, placed.names),
+        costs_beyond=scenario.network.beyond,
         evaluate_every=scenario.evaluation.every, evaluate_scope=scenario.evaluation.scope,
-        fuse="" if scenario.fuse is None else FUSED,
+        memory=scenario.compute.memory or 0, fuse="" if scenario.fuse is None else FUSED,
         fuse_clients=1 if scenario.fuse is None else scenario.fuse.clients, delays=list(delays),
         models_every=scenario.record.models or 0, payloads=list(scenario.record.payloads),
         payload_rounds=(scenario.record.first, scenario.record.last or NO_LAST),
         payload_room=scenario.record.limit_bytes // max(1, len(placed.names)))
-    return [msgspec.structs.replace(common, worker=w, device=_device(scenario.compute.device, w))
-            for w in range(workers)]
+    devices = [_device(scenario.compute.device, w) for w in range(workers)]
+    visible = None if scenario.compute.device == "cpu" else os.environ.get("CUDA_VISIBLE_DEVICES")
+    return [msgspec.structs.replace(common, worker=w, device=device, sharing=devices.count(device), visible=visible)
+            for w, device in enumerate(devices)]
 
 
 def behaviours(parts: Parts) -> dict[int, list[list[Any]]]:
     """node -> (faulty variant of its role, from round, to; 0: for good), in the order of the file.
 
-    Those that the scheme has: another one of the scenario may have the others.
+    Those that the scheme has of the node's role: another one of the scenario may have the others.
     """
-    found: dict[int, list[list[Any]]] = {}
+    found: dict[int, list[list[object]]] = {}
     for fault in parts.scenario.faults:
         if isinstance(fault, Behaviour) and fault.node not in parts.placed.idle and offered(parts, fault):
             node = parts.placed.names.index(fault.node)
@@ -65,17 +70,19 @@ def behaviours(parts: Parts) -> dict[int, list[list[Any]]]:
 
 
 def offered(parts: Parts, fault: Behaviour) -> bool:
-    """Whether the scheme has this faulty variant."""
-    return fault.behave in getattr(parts.module, "BEHAVIOURS", {})
+    """True if the scheme has this faulty variant of the node's role."""
+    node = parts.placed.names.index(fault.node)
+    return any(fault.behave in parts.scheme.behaviours.get(role, ())
+               for role, nodes in parts.placed.roles.items() if node in nodes)
 
 
-def _given(params: Any) -> dict[str, Any]:
+def _given(params: Any) -> PlainDict:
     """The parameters that `Params` takes, as plain values; a variant's fixed ones are not among them."""
     values = dataclasses.asdict(params)
     return {f.name: values[f.name] for f in dataclasses.fields(params) if f.init}
 
 
-def _located(task: dict[str, Any]) -> dict[str, Any] | None:
+def _located(task: PlainDict) -> PlainDict | None:
     """The task with $EMUL_DATA of this process written in: workers may have been started under another one."""
     directory = os.environ.get(DIRECTORY)
     if not task:
@@ -85,18 +92,18 @@ def _located(task: dict[str, Any]) -> dict[str, Any] | None:
     return task
 
 
-def _held(record: Realisation | None, names: Sequence[str]) -> dict[int, dict[str, list[int]]]:
-    """node -> label -> costs, of the nodes that are in the record."""
+def _network_costs(realisation: Realisation | None, names: Sequence[str]) -> dict[int, dict[str, list[int]]]:
+    """node -> label -> costs, of the nodes that have some in the realisation."""
     found: dict[int, dict[str, list[int]]] = {}
-    if record is None or not record.computations:
+    if realisation is None or not realisation.computations:
         return found
     number = {name: node for node, name in enumerate(names)}
-    for (name, label), costs in record.computations.items():
+    for (name, label), costs in realisation.computations.items():
         if name in number:
             found.setdefault(number[name], {})[label] = costs
     return found
 
 
 def _device(kind: str, worker: int) -> str:
-    """Where a worker computes; workers share the GPUs, each with a context and a stream of its own."""
+    """The device of a worker; workers share the GPUs, each with a context and a stream of its own."""
     return kind if kind == "cpu" else f"{kind}:{worker % max(1, gpus())}"

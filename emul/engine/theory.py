@@ -1,12 +1,13 @@
-"""What a scheme's theory says of a run: its `analysis` with the facts of this network."""
+"""The predictions of a scheme's theory for a run: its `analysis` with the facts of this network."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from emul.base.plain import PlainDict
 from emul.network.models.outages import GilbertSpec, OutageSpec
 from emul.roles.analysis import NoAnalysis, Realised, Setting
 
@@ -14,17 +15,17 @@ if TYPE_CHECKING:
     from emul.engine.wiring import Wiring
 
 
-def analysis(wiring: Wiring, rounds: int, run: Realised | None = None) -> dict[str, Any]:
-    """What the scheme's theory says of a run of so many rounds; {} if it has none, or none for these links.
+def analysis(wiring: Wiring, rounds: int, run: Realised | None = None) -> PlainDict:
+    """The predictions of the scheme's theory for a run of so many rounds; {} if it has none, or none for these links.
 
     run: what really happened; None: nothing has yet.
     """
-    theory = getattr(wiring.module, "analysis", None)
+    theory = wiring.scheme.analysis
     if theory is None or not rounds:
         return {}
     setup = wiring.setups[0]
     roles = {role: tuple(setup.names[n] for n in nodes) for role, nodes in setup.roles.items()}
-    solver: dict[str, Any] = next(iter((setup.task or {}).get("solver", {}).values()), {})
+    solver: PlainDict = next(iter((setup.task or {}).get("solver", {}).values()), {})
     try:
         return dict(theory(wiring.params, Setting(roles, _outages(wiring), setup.seed, rounds, solver.get("steps")),
                            run or Realised()))
@@ -49,7 +50,7 @@ def _outages(wiring: Wiring) -> Callable[[str, str], float]:
     return outage
 
 
-def _outage_probability(spec: Any) -> float:
+def _outage_probability(spec: object) -> float:
     """That one message is lost, at any time of the run. Raises NoAnalysis where that depends on more than the model."""
     if spec is None:
         return 0.0

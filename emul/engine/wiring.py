@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import Any
 
-from emul import schemes
+from emul.base.plain import PlainDict
 from emul.engine.attackers import idle_attackers
 from emul.engine.costs import CostSource
 from emul.engine.parts import Parts, parts_of
@@ -16,10 +15,11 @@ from emul.kernel import Fusing, Plan, StopRule
 from emul.kernel.parts import Battery
 from emul.network import Network
 from emul.network.recorded import Realisation
+from emul.roles.scheme import AnyScheme
 from emul.scenario import Behaviour, DropOut, Scenario
-from emul.scenario.devices import Device
+from emul.scenario.devices import DeviceClass
 from emul.scenario.placing import devices_of
-from emul.workers.core import Setup
+from emul.workers.setup import Setup
 
 _SHOWN = 10                         # idle nodes that are named
 
@@ -28,51 +28,62 @@ _SHOWN = 10                         # idle nodes that are named
 class Wiring:
     """One scheme of a scenario, ready to run: what every layer needs to know of it."""
 
-    scheme: str
-    label: str                              # what its entry is called
+    scheme: AnyScheme
+    label: str                              # the label of its entry
     given: tuple[str, ...]                  # fields of `params` that the entry gives
-    module: ModuleType
     params: Any
     network: Network
     plan: Plan
     setups: list[Setup]
     warnings: list[str]
-    record: Realisation | None = None       # what its links drew in another run, and draw again
+    realisation: Realisation | None = None  # of another run: its links draw the same again
     idle: list[str] = field(default_factory=list)       # nodes of the topology that have no role
-    devices: list[Device | None] | None = None          # node -> its device; None: the scenario has none
+    devices: list[DeviceClass | None] | None = None     # node -> its device; None: the scenario has none
+    groups: dict[str, list[int]] = field(default_factory=dict)      # group of the scenario -> its nodes
 
     @property
     def notes(self) -> list[str]:
-        """What is worth knowing before the run, and no mistake."""
-        if not self.idle:
-            return []
-        more = f" and {len(self.idle) - _SHOWN} more" if len(self.idle) > _SHOWN else ""
-        return [f"{self.label}: idle, no part of the run: {', '.join(self.idle[:_SHOWN])}{more}"]
+        """Warnings before the run; none is a mistake."""
+        told = [f"{self.label}: idle, no part of the run: {_listed(self.idle)}"] if self.idle else []
+        return told + [f"{self.label}: {name}: {_listed([self.plan.names[node] for node in nodes])}"
+                       for name, nodes in self.groups.items()]
 
 
-def wire(scenario: Scenario, scheme: str, raw: dict[str, Any], workers: int = 1, plugins: Sequence[str] = (),
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more or "nobody"
+
+
+def wire(scenario: Scenario, name: str, raw: PlainDict, workers: int = 1, plugins: Sequence[str] = (),
          costs: CostSource | None = None, delays: Sequence[float] = ()) -> Wiring:
     """Build everything for one scheme. Raises ScenarioError for what is wrong with the scenario's files.
 
     raw: what its entry says: parameters, label, places. costs: in place of those that the scenario names. delays: for
     tests.
     """
-    parts = parts_of(scenario, scheme, raw, plugins, costs)
+    parts = parts_of(scenario, name, raw, plugins, costs)
     lanes = _lanes(scenario, len(parts.placed.names))
     worker_of = [lane % workers for lane in lanes]
-    return Wiring(scheme, parts.label, parts.given, parts.module, parts.params, parts.network,
+    return Wiring(parts.scheme, parts.label, parts.given, parts.params, parts.network,
                   _plan(parts, worker_of, lanes), setups(parts, worker_of, workers, delays),
-                  sorted(set(_warnings(parts, workers))), parts.record, parts.placed.idle,
-                  None if scenario.devices is None else devices_of(scenario.devices, scenario.seed, parts.placed))
+                  sorted(set(_warnings(parts, workers))), parts.realisation, parts.placed.idle,
+                  _devices(parts), {group.name: parts.placed.marked(group.name) for group in scenario.groups})
+
+
+def _devices(parts: Parts) -> list[DeviceClass | None] | None:
+    """node -> its device; None: neither `devices` nor a group gives any node something."""
+    found = parts.scenario.equipment
+    return None if found is None or not found.rules else devices_of(found, parts.scenario.seed, parts.placed)
 
 
 def _batteries(parts: Parts) -> dict[int, Battery]:
     """node -> its battery, of those that have one."""
-    devices, placed = parts.scenario.devices, parts.placed
+    devices, placed = parts.scenario.equipment, parts.placed
     if devices is None:
         return {}
     return {node: Battery(joules, one.idle_w, one.compute_w, one.send_w, one.receive_w) for node, (joules, one) in
-            enumerate(zip(devices.batteries(placed.names), devices.of(placed.names, parts.scenario.seed), strict=True))
+            enumerate(zip(devices.batteries(placed.names, placed.groups),
+                          devices_of(devices, parts.scenario.seed, placed), strict=True))
             if joules is not None and one is not None}
 
 
@@ -86,44 +97,51 @@ def _plan(parts: Parts, worker_of: Sequence[int], lanes: Sequence[int]) -> Plan:
     scenario, placed, change = parts.scenario, parts.placed, parts.change
     fuse, stop, faulty = scenario.fuse, scenario.stop, behaviours(parts)
     return Plan(
-        names=placed.names, roles=placed.role_of, vertices=placed.vertices, workers=worker_of,
-        deciders=[node for node in schemes.deciders(parts.module, placed.roles) if node not in faulty],
-        stop=StopRule(stop.rounds, stop.accuracy, stop.virtual_time_ns),
+        names=placed.names, roles=placed.role_of, vertices=placed.vertices, worker_of=worker_of,
+        deciders=_deciders(parts, faulty),
+        stop=StopRule(stop.rounds, stop.accuracy, stop.virtual_time_ns, stop.loss),
         faults=change.faults, streams=change.streams, dropouts=change.dropouts,
         batteries=_batteries(parts),
         evaluate_every=scenario.evaluation.every, fuse=None if fuse is None else Fusing(FUSED, fuse.clients, lanes),
         max_message=scenario.limits.max_message, max_unread=scenario.limits.max_unread)
 
 
+def _deciders(parts: Parts, faulty: Container[int]) -> list[int]:
+    """The nodes whose rounds are the run's: those that are never faulty, or all of them where each is faulty at times:
+    somebody has to count the rounds, or `stop: {rounds: ...}` never holds."""
+    chosen = parts.scheme.deciders(parts.placed.roles)
+    return [node for node in chosen if node not in faulty] or chosen
+
+
 # --- warnings -------------------------------------------------------------------------------------------------------
 
 def _warnings(parts: Parts, workers: int) -> list[str]:
     return [*parts.scenario.warnings, *parts.network.warnings(), *parts.change.warnings, *_unmatched(parts.network),
-            *_strangers(parts.record, parts.network), *_too_few_lanes(parts.scenario, workers), *_ignored(parts)]
+            *_strangers(parts.realisation, parts.network), *_too_few_lanes(parts.scenario, workers), *_ignored(parts)]
 
 
 def _ignored(parts: Parts) -> list[str]:
-    """What the scenario does to nodes that have no role in this scheme, and what a node of it cannot do."""
+    """Warnings: the scenario changes nodes that have no role in this scheme, or a node cannot do its part."""
     label, attackers = parts.label, idle_attackers(parts.scenario, parts.placed)
     return [*(f"{place}: {name} is idle in {label}, nothing happens to it" for place, name in parts.change.ignored),
             *(f"attacks: {name} is idle in {label}, it attacks nobody" for name in attackers),
-            *(f"faults[{i}].behave: {label} has no {fault.behave}, {fault.node} follows the protocol"
+            *(f"faults[{i}].behave: {label} has no {fault.behave} for {fault.node}, which follows the protocol"
               for i, fault in enumerate(parts.scenario.faults)
-              if isinstance(fault, Behaviour) and not offered(parts, fault) and fault.node not in parts.placed.idle),
-            *(f"faults[{i}].stage: {label} has no message {fault.stage}, {fault.node} does not drop out"
+              if isinstance(fault, Behaviour) and fault.node not in parts.placed.idle and not offered(parts, fault)),
+            *(f"faults[{i}].stage: {label} sends no {fault.stage}, {fault.node} does not drop out"
               for i, fault in enumerate(parts.scenario.faults)
-              if isinstance(fault, DropOut) and fault.stage not in schemes.message_names(parts.module))]
+              if isinstance(fault, DropOut) and fault.stage not in parts.scheme.sends(parts.params))]
 
 
 def _unmatched(network: Network) -> list[str]:
     return [f'links: the rule "{rule.match}" matches no link' for rule in network.unmatched_rules()]
 
 
-def _strangers(record: Realisation | None, network: Network) -> list[str]:
-    if record is None:
+def _strangers(realisation: Realisation | None, network: Network) -> list[str]:
+    if realisation is None:
         return []
     known = set(network.names)
-    strange = [f"{u} -> {v}" for u, v in record.links if u not in known or v not in known]
+    strange = [f"{u} -> {v}" for u, v in realisation.links if u not in known or v not in known]
     return [f"network.replay: {len(strange)} links of the record are not in this network, such as {strange[0]}"
             ] if strange else []
 

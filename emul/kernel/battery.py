@@ -1,8 +1,8 @@
 """Batteries: what is left in them while nodes compute, send and receive. One that runs out is a crash for good.
 
 A node draws `idle_w`, or `compute_w` while it computes, and for every message that its link carries `send_w` or
-`receive_w` for bytes over rate. When that will have emptied the battery is an entry of the calendar, which is made anew
-whenever it changes; an entry of an older reckoning counts for nothing.
+`receive_w` for bytes over rate. The time when that will have emptied the battery is an entry of the calendar, which is
+made anew whenever it changes; an entry of an older reckoning counts for nothing.
 """
 
 from __future__ import annotations

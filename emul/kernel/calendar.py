@@ -8,15 +8,16 @@ event, so a thousand timers of one instant cost one event.
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
 from itertools import pairwise
+from math import inf
 from operator import itemgetter
 from typing import Any, TypeAlias
 
 from simpy import Environment
-from simpy.events import NORMAL, Event
+from simpy.events import Event
 
 from emul.base.errors import DuplicateKey
+from emul.base.units import END_OF_TIME
 
 # kinds, in the order in which they happen at one instant: a reply that arrives at the deadline counts
 NETWORK, TIMER, FAULT = 0, 1, 2
@@ -25,7 +26,7 @@ NETWORK, TIMER, FAULT = 0, 1, 2
 (ADVANCE, LOCAL, LAND, COMPUTED, LOOK, FATE, OFFER, FLOW_ON, FLOW_IN, DEADLINE, FAILURE, RETURN, BACK,
  STOP, EMPTY) = range(15)
 
-FAR = 1 << 62                       # beyond all times, and all sequence numbers of a node's own
+FAR = END_OF_TIME                   # beyond all times, and all sequence numbers of a node's own
 
 Entry: TypeAlias = tuple[int, int, int, int, Any, Any]     # kind, node, seq; tag, what, whose: the kernel's own
 
@@ -35,10 +36,9 @@ class Calendar:
 
     def __init__(self) -> None:
         self._env = Environment(0)
-        # SimPy's heap: whoever wants the earliest time need only look at its head
-        self.queue: list[tuple[int, int, int, Event]] = self._env._queue        # type: ignore[assignment]
         self._buckets: dict[int, Entry | list[Entry]] = {}      # most times have one alone
-        # One triggered event stands for every bucket: what happens at a time is in the bucket, not in the event.
+        # One triggered event stands for every bucket: what happens at a time is in the bucket, not in the event. SimPy
+        # has no public way to make an event that is triggered and not scheduled; these two private names do it.
         self._tick = Event(self._env)
         self._tick._ok = True
         self._tick._value = None
@@ -54,20 +54,27 @@ class Calendar:
                 buckets[time] = [bucket, entry]
             return
         buckets[time] = entry
-        # as `Environment.schedule` does; no two of these events have one time, so they need no number to order them
-        heappush(self.queue, (time, NORMAL, 0, self._tick))
+        # The kernel lets nodes run ahead of each other, so `time` may lie before SimPy's clock, which is at the last
+        # step. SimPy takes a delay below 0; `test_times_before_simpys_clock_are_taken` would say if it did not.
+        self._env.schedule(self._tick, delay=time - self._env.now)
 
     @property
     def next_time(self) -> int | None:
         """The earliest time with an entry, or None."""
-        queue = self.queue
-        return queue[0][0] if queue else None
+        time = self._env.peek()
+        return None if time == inf else int(time)
+
+    def waiting(self, time: int) -> list[Entry]:
+        """The entries of `time`, in no order; they stay."""
+        bucket = self._buckets.get(time, [])
+        return bucket if isinstance(bucket, list) else [bucket]
 
     def take_step(self, time: int) -> list[Entry]:
         """Take the next step, at `time` = `next_time`, off the calendar, in its order. Raises DuplicateKey."""
         bucket = self._buckets.pop(time)
-        heappop(self.queue)             # as `Environment.step` does; nobody has called for what happens at the event
-        self._env._now = time
+        self._env.step()
+        self._tick.callbacks = []       # SimPy takes them from an event that has happened; this one will happen again
+        # Most times have one entry alone. The lines below take 0.77 us for such an entry, this way out 0.09.
         if not isinstance(bucket, list):
             return [bucket]
         kind = min(entry[0] for entry in bucket)

@@ -1,10 +1,11 @@
-"""Who waits for what, since when, at which line of its role: what a deadlock, or a run without progress, is told by."""
+"""The waits of all nodes, since when and at which line of their roles: by these a deadlock, a run that reaches the end
+of virtual time, or one without progress, is told by."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
+from emul.kernel.calendar import COMPUTED, DEADLINE, FAR, LAND, Entry
 from emul.kernel.parts import KNode
 
 _EACH = 50                          # nodes of which a report tells each one's story
@@ -16,11 +17,24 @@ def deadlock_report(nodes: Sequence[KNode], now: int) -> str:
             + who_waits(nodes))
 
 
+def end_of_time_report(nodes: Sequence[KNode], time: int, entries: Sequence[Entry]) -> str:
+    """That the next event, at `time` (ns), is after the end of virtual time; who waits for what."""
+    _, number, _, tag, what, owner = min(entries, key=lambda entry: entry[:3])
+    node = owner if owner is not None else nodes[number] if 0 <= number < len(nodes) else None
+    if tag == LAND:
+        said = f"a message of {nodes[what[0].source].name} to {nodes[what[0].target].name}"
+    else:
+        said = {COMPUTED: "the end of a computation", DEADLINE: "a deadline"}.get(tag, "an event")
+        said += f" of {node.name} ({node.role})" if node is not None else " of the network"
+    return (f"virtual time ends at {FAR / 1e9:.9g} s (2^62 ns, 146 years): the next event, {said}, would come at "
+            f"{time / 1e9:.9g} s\n{who_waits(nodes)}")
+
+
 def who_waits(nodes: Sequence[KNode]) -> str:
     """A line for each node: what it waits for. Of many nodes those with one story share a line."""
     lines = []
-    alike: dict[tuple[Any, ...], list[KNode]] = {}
-    for node in sorted(nodes, key=lambda node: not node.alive or node.finished):        # who waits, then who ended
+    alike: dict[tuple[object, ...], list[KNode]] = {}
+    for node in sorted(nodes, key=lambda node: not node.alive or node.finished):        # waiting ones, then ended ones
         own = (node.id,) if len(nodes) <= _EACH else ()
         alike.setdefault((node.role, _story(nodes, node), *own), []).append(node)
     for (role, told, *_), members in alike.items():

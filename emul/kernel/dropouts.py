@@ -12,7 +12,7 @@ from emul.kernel.state import Kernel
 
 
 def drops_out(kernel: Kernel, node: KNode, kind: str) -> bool:
-    """Whether nobody hears what the node sends now: it has dropped out of its round, or does so by this message."""
+    """True if nobody hears what the node sends now: it has dropped out of its round, or does so by this message."""
     round_ = node.round
     if round_ and round_ != node.dropped and any(
             drop.kind == kind and drop.first <= round_ and (drop.last is None or round_ <= drop.last)
@@ -23,6 +23,6 @@ def drops_out(kernel: Kernel, node: KNode, kind: str) -> bool:
 
 
 def misses(receiver: KNode, copy: Copy) -> bool:
-    """Whether the copy arrives at a node that has dropped out of its round. One of no round: until the node enters
+    """True if the copy arrives at a node that has dropped out of its round. One of no round: until the node enters
     another one."""
     return (copy.round or receiver.round) == receiver.dropped

@@ -1,4 +1,5 @@
-"""What a wait may know: matching, fates, and rounds that a quorum has reached. Nothing here changes the calendar.
+"""The facts that a wait may know: matching, fates, and rounds that a quorum has reached. Nothing here changes the
+calendar.
 
 The *fate* of a source, for a wait without a timeout, is one of
 
@@ -19,7 +20,7 @@ from emul.network import Network
 
 
 def matches(node: KNode, patience: Patience, copy: Copy) -> bool:
-    """Whether `copy` is one that the node waits for now. Of no round, or outside rounds: any round will do."""
+    """True if `copy` is one that the node waits for now. Of no round, or outside rounds: any round will do."""
     if patience.sources is not None and copy.source not in patience.sources:
         return False
     if patience.kinds and copy.kind not in patience.kinds:
@@ -33,9 +34,9 @@ def take_from_inbox(node: KNode, patience: Patience) -> bool:
     """Move what the wait asks for out of the inbox, in order of arrival. True: it is all there."""
     rest = []
     for copy in node.inbox:
-        if len(patience.got) < patience.need and copy.source not in patience.got and matches(node, patience, copy):
-            patience.got[copy.source] = copy
-            patience.open.discard(copy.source)
+        if (len(patience.got) < patience.need and (patience.sources is None or copy.source not in patience.got)
+                and matches(node, patience, copy)):
+            patience.take(copy)
         else:
             rest.append(copy)
     node.inbox, node.unread = rest, None
@@ -43,7 +44,7 @@ def take_from_inbox(node: KNode, patience: Patience) -> bool:
 
 
 def is_coming(node: KNode, patience: Patience, source: int) -> bool:
-    """Whether a copy that the wait asks for is under way from `source`: its arrival or loss will tell."""
+    """True if a copy that the wait asks for is under way from `source`: its arrival or loss will tell."""
     return any(matches(node, patience, copy) for copy in node.coming.get(source, ()))
 
 
@@ -67,14 +68,14 @@ def settle(nodes: Sequence[KNode], network: Network, node: KNode, source: int, t
 
 
 def still_there(source: KNode, round_: int) -> bool:
-    """Whether nothing that `source` has done can have settled a fate of a round; 0: outside rounds. Nearly always."""
+    """True if nothing that `source` has done can have settled a fate of a round; 0: outside rounds. Nearly always."""
     return (source.finished_at is None and not source.downs and not source.abstained
             and (not round_ or (source.left < round_ and not source.implied
                                 and (source.round >= round_ or not source.leaders))))
 
 
 def departure_known_at(nodes: Sequence[KNode], network: Network, node: KNode, source_id: int) -> int | None:
-    """When `node` knows that what it waits for will never be sent by `source`; None: it may yet be.
+    """The time when `node` knows that `source` will never send the message it waits for; None: it may yet come.
 
     Reads the source's past only, with its times: the source may have been run ahead of the node, or the node of it.
     """
@@ -144,20 +145,20 @@ def skip_lost_rounds(follower: KNode, lost: Copy, time: int) -> bool:
 
 def newest_reached(node: KNode, group: Sequence[int], quorum: int) -> int:
     """The newest round that `quorum` of `group` have reached, as far as messages to this node have shown."""
-    if len(group) == 1:                         # nearly always: one leader
+    if len(group) == 1:                         # nearly always: 0.14 us in place of 0.87
         return node.reached.get(group[0], 0)
     reached = sorted((node.reached.get(n, 0) for n in group), reverse=True)
     return reached[quorum - 1]
 
 
 def round_is_over(node: KNode) -> bool:
-    """Whether a quorum of the node's leaders has reached a round later than its own."""
+    """True if a quorum of the node's leaders has reached a round later than its own."""
     return (bool(node.leaders) and node.in_round
             and newest_reached(node, node.leaders, node.quorum) > node.round)
 
 
 def all_ended_known_at(nodes: Sequence[KNode], network: Network, node: KNode, leaders: Iterable[int]) -> int | None:
-    """When the node knows that all leaders have ended for good; None: they have not."""
+    """The time when the node knows that all leaders have ended for good; None: they have not."""
     known = 0
     for leader in leaders:
         source = nodes[leader]

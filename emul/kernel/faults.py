@@ -8,7 +8,7 @@ from emul.kernel.battery import begin, draw
 from emul.kernel.calendar import BACK, FAILURE, FAULT, RETURN
 from emul.kernel.deadlock import deadlock_report
 from emul.kernel.messages import empty_inbox, find_pipe, look_again
-from emul.kernel.parts import FLOW, Crash, Fault, KNode, Leave, LinkChange, Pipe
+from emul.kernel.parts import FLOW, Fault, KNode, LinkChange, NodeCrash, NodeLeave, Pipe
 from emul.kernel.rounds import decider_ended
 from emul.kernel.state import Kernel
 from emul.kernel.waits import depart
@@ -71,13 +71,13 @@ def fail(kernel: Kernel, time: int, fault: Fault, seq: int, stream: int) -> None
         _pull(kernel, stream, seq + 2)
     if isinstance(fault, LinkChange):
         _change_link(kernel, time, find_pipe(kernel, fault.src, fault.dst), fault)
-    elif isinstance(fault, Leave):
+    elif isinstance(fault, NodeLeave):
         _go_away(kernel, time, kernel.nodes[fault.node], fault, seq + 1)
     else:
         _crash(kernel, time, kernel.nodes[fault.node], fault, seq + 1)
 
 
-def _go_away(kernel: Kernel, time: int, node: KNode, fault: Leave, seq: int) -> None:
+def _go_away(kernel: Kernel, time: int, node: KNode, fault: NodeLeave, seq: int) -> None:
     """Its role goes on and keeps its memory; what it sends or gets from now on is lost."""
     if node.away or node.finished:
         return
@@ -87,13 +87,13 @@ def _go_away(kernel: Kernel, time: int, node: KNode, fault: Leave, seq: int) -> 
         kernel.calendar.add(fault.until_ns, (FAULT, node.id, seq, BACK, (node, fault), node))
 
 
-def come_back(kernel: Kernel, time: int, node: KNode, fault: Leave) -> None:
+def come_back(kernel: Kernel, time: int, node: KNode, fault: NodeLeave) -> None:
     """A node that was away is heard again."""
     node.away = False
     kernel.log((rows.BACK, time, node.id))
 
 
-def _crash(kernel: Kernel, time: int, node: KNode, fault: Crash, seq: int) -> None:
+def _crash(kernel: Kernel, time: int, node: KNode, fault: NodeCrash, seq: int) -> None:
     if not node.alive or node.finished:
         return
     if fault.until_ns is not None:
@@ -113,6 +113,8 @@ def _crash(kernel: Kernel, time: int, node: KNode, fault: Crash, seq: int) -> No
         node.left = node.round
         node.depart(node.round, time)
     kernel.log((rows.CRASH, time, node.id))
+    if kernel.flows is not None:
+        kernel.network.flows.forget(node.vertex)
     empty_inbox(kernel, node)
     if node.group is not None:
         kernel.fuse(node)
@@ -125,10 +127,10 @@ def _crash(kernel: Kernel, time: int, node: KNode, fault: Crash, seq: int) -> No
 def run_out(kernel: Kernel, time: int, node: KNode, version: int) -> None:
     """A battery is empty, if nothing has changed since that was reckoned."""
     if node.charge is not None and node.charge.version == version:
-        _crash(kernel, time, node, Crash(time, node.id), 0)
+        _crash(kernel, time, node, NodeCrash(time, node.id), 0)
 
 
-def return_(kernel: Kernel, time: int, node: KNode, fault: Crash) -> None:
+def return_(kernel: Kernel, time: int, node: KNode, fault: NodeCrash) -> None:
     """A crashed node starts its role anew."""
     node.alive = True
     node.reached = {}

@@ -20,7 +20,7 @@ from operator import itemgetter
 from typing import Any
 
 from emul.base import rows
-from emul.base.errors import Deadlock, RoleFailed, RunError
+from emul.base.errors import Deadlock, EndOfTime, RoleFailed, RunError
 from emul.kernel.battery import computes
 from emul.kernel.bulk import send_each
 from emul.kernel.calendar import (
@@ -42,13 +42,13 @@ from emul.kernel.calendar import (
     STOP,
     Entry,
 )
-from emul.kernel.deadlock import deadlock_report
+from emul.kernel.deadlock import deadlock_report, end_of_time_report
 from emul.kernel.fates import departure_known_at, round_is_over, settle
 from emul.kernel.faults import come_back, fail, plan_faults, return_, run_out
 from emul.kernel.messages import arrive, enter_next, leave_link, offer_to, send, start_flow
 from emul.kernel.parts import Copy, KNode, Patience, Pipe
 from emul.kernel.rounds import finish, leave_round, next_round, plan_stop, report, stop_now, try_next_round
-from emul.kernel.state import HELD, Kernel
+from emul.kernel.state import UNWRITTEN, Kernel
 from emul.kernel.waits import abstain, close_round, reject, resume, wait
 from emul.network import Tail
 from emul.roles.events import (
@@ -82,9 +82,11 @@ def run_to_end(kernel: Kernel) -> None:
     try:
         _loop(kernel)
     except RunError:
+        # As if it had ended at the end of time with nothing open, so that `_release` holds no row back: the journal of
+        # a run that failed has all that is known (`test_the_journal_of_a_run_that_failed_can_be_read_up_to_there`).
         kernel.limit, kernel.deciding = FAR - 1, set()
         kernel.open.clear()
-        _release(kernel)                        # all that is known of a run that failed
+        _release(kernel)
         raise
     except BaseException:                       # an interrupt: what is settled by now
         _release(kernel)
@@ -97,7 +99,7 @@ def _loop(kernel: Kernel) -> None:
         _take_safe_steps(kernel)
         if kernel.round_ended:
             _release(kernel)
-        elif len(kernel.held) >= kernel.full:
+        elif len(kernel.unwritten) >= kernel.full:
             _release(kernel)
             if kernel.progress is not None:     # a person wants to hear of it even if no round ends
                 kernel.progress(kernel)
@@ -105,29 +107,33 @@ def _loop(kernel: Kernel) -> None:
             _apply_next(kernel)
         elif not kernel.deciding:
             break
-        elif kernel.calendar.next_time is None:
-            raise Deadlock(deadlock_report(kernel.nodes, kernel.now))
+        else:                                   # nothing is open, and yet no step was taken: none is left, or too late
+            following = kernel.calendar.next_time
+            if following is None:
+                raise Deadlock(deadlock_report(kernel.nodes, kernel.now))
+            raise EndOfTime(end_of_time_report(kernel.nodes, following, kernel.calendar.waiting(following)))
 
 
 def _release(kernel: Kernel) -> None:
     """Write the rows before which nothing can come any more, by time; at the end all rows up to it."""
-    held = kernel.held
+    unwritten = kernel.unwritten
     bound = min([time for _, time in kernel.open], default=FAR)
     following = kernel.calendar.next_time
     if following is not None:
         bound = min(bound, following)
     if bound > kernel.limit or not (kernel.deciding or kernel.open):
         bound = kernel.limit + 1                # nothing after the end belongs to the run
-    if bound != kernel.settled:                 # else nothing that is held is before it: all such went the last time
+    if bound != kernel.settled:                 # else no unwritten row is before it: all such went the last time
         kernel.settled = bound
-        held.sort(key=_time)                    # stable: rows of one time stay in the order of their steps
-        count = bisect_left(held, bound, key=_time)
-        settled = held[:count]
-        del held[:count]                        # first: an interrupt must not write a row twice
+        unwritten.sort(key=_time)               # stable: rows of one time stay in the order of their steps
+        count = bisect_left(unwritten, bound, key=_time)
+        settled = unwritten[:count]
+        del unwritten[:count]                   # first: an interrupt must not write a row twice
         append = kernel.journal.append
         for row in settled:
             append(row)
-    kernel.full = 2 * len(held) + HELD          # what many nodes do at one instant is not sorted again and again
+    # so that the rows of one instant at which many nodes do something are not sorted again and again
+    kernel.full = 2 * len(unwritten) + UNWRITTEN
     if kernel.round_ended:
         kernel.round_ended = False
         kernel.journal.round_ended()
@@ -136,16 +142,14 @@ def _release(kernel: Kernel) -> None:
 def _take_safe_steps(kernel: Kernel) -> None:
     """Take every step that no open activation can still come before; entries of open nodes wait for these."""
     calendar, horizon, limit = kernel.calendar, kernel.horizon, kernel.limit
-    queue = calendar.queue
-    while queue:
-        time = queue[0][0]
+    while (time := calendar.next_time) is not None:
         if time > limit or (horizon and time >= horizon[0][1]):
             return
         step = calendar.take_step(time)
         for entry in step:
             owner = entry[5]
             if owner is None:
-                if entry[3] == STOP and kernel.open:        # what is open may enter a round before it
+                if entry[3] == STOP and kernel.open:        # an open activation may enter a round before it
                     for waiting in step:
                         calendar.add(time, waiting)
                     return
@@ -160,6 +164,8 @@ def _take_safe_steps(kernel: Kernel) -> None:
 
 def _park(kernel: Kernel, time: int, step: list[Entry]) -> list[Entry]:
     """Set aside the entries of nodes that are open, until they answer: what they do now comes before. The rest."""
+    # To stop at the first of them would be simpler, and one busy server would stop everybody. `tests/kernel/
+    # test_lookahead.py` holds the run against a kernel that takes one event at a time.
     free = []
     for entry in step:
         owner = entry[5]
@@ -289,6 +295,8 @@ def _look(kernel: Kernel, time: int, node: KNode) -> None:
 
 def _apply_next(kernel: Kernel) -> None:
     """Wait for the answer of the oldest open activation and apply its actions."""
+    # Answers of others may be here already. An answer changes which events are safe, so to take what comes first would
+    # let real time decide, and no sort at the end could undo it. `tests/kernel/test_lookahead.py` answers in any order.
     node, time = kernel.open.popleft()
     if node.group is not None:
         _fuse_open(kernel, node)

@@ -84,7 +84,7 @@ def way_to(kernel: Kernel, node: KNode, target: KNode) -> tuple[tuple[int, ...],
 
 def _offer(kernel: Kernel, time: int, pipe: Pipe, copy: Copy, tail: Tail = HERE) -> None:
     """The copy's next link. `tail`: when the rest of it will be here; it is, if that has passed."""
-    if pipe.direct and tail.end_ns <= time:     # most links of most runs
+    if pipe.direct and tail.end_ns <= time:     # most links of most runs: `Link.carry` says what that saves
         due, delivered = pipe.link.carry(time, copy.size, copy.round)
         kernel.calendar.add(due, (NETWORK, copy.source, copy.seq + FAR, LAND, (copy, delivered, HERE, 0, pipe),
                                   pipe.owner))
@@ -145,9 +145,9 @@ def start_flow(kernel: Kernel, time: int, copy: Copy, delivered: bool, ends: lis
     flows = kernel.flows
     if flows is None:
         flows = kernel.flows = Pipe(kernel.network.flows, None, -1, 0, FLOW)
+    source, target = kernel.nodes[copy.source], kernel.nodes[copy.target]
     again = kernel.network.flows.start(time, copy, copy.size, delivered, [pipe.link for pipe, _ in ends],
-                                     kernel.latency(kernel.nodes[copy.source], kernel.nodes[copy.target]),
-                                     (copy.source, copy.target))
+                                     kernel.latency(source, target), (source.vertex, target.vertex), copy.round)
     if again:
         for pipe, _ in ends:
             kernel.log((rows.RESENT, time, copy.source, copy.seq, again, pipe.src, pipe.dst))
@@ -201,7 +201,7 @@ def look_again(kernel: Kernel, pipe: Pipe) -> None:
 
 
 def leave_link(kernel: Kernel, time: int, pipe: Pipe) -> list[tuple[Copy, bool, Tail, int]]:
-    """What leaves the link now; and the calendar is told when to look at it next."""
+    """The copies that leave the link now; and the calendar is told when to look at it next."""
     if pipe.due != time:                        # the link has changed since, and was scheduled anew
         if pipe.stale:
             pipe.stale.discard(time)
@@ -213,6 +213,11 @@ def leave_link(kernel: Kernel, time: int, pipe: Pipe) -> list[tuple[Copy, bool, 
     # it has many ends: what arrives does so in an entry of the node where it does, which may have to wait for it
     for copy, delivered, tail, resent in left:
         end = find_pipe(kernel, copy.path[copy.hop], copy.path[copy.hop + 1])
+        if resent and pipe.kind == FLOW:            # over all links of its row; `arrive` tells of the last one
+            hop = copy.hop - 1
+            while hop >= 0 and (before := find_pipe(kernel, copy.path[hop], copy.path[hop + 1])).kind == FLOW:
+                kernel.log((rows.RESENT, time, copy.source, copy.seq, resent, before.src, before.dst))
+                hop -= 1
         kernel.calendar.add(time, (NETWORK, copy.source, copy.seq + FAR, LAND,
                                   (copy, delivered, tail, resent, end), end.owner))
     return []
@@ -272,10 +277,10 @@ def arrive(kernel: Kernel, time: int, copy: Copy, delivered: bool, tail: Tail, r
             receiver.reached = {}
         receiver.reached[copy.source] = copy.round
     patience = receiver.patience
-    if (patience is not None and len(patience.got) < patience.need and copy.source not in patience.got
+    if (patience is not None and len(patience.got) < patience.need
+            and (patience.sources is None or copy.source not in patience.got)
             and matches(receiver, patience, copy)):
-        patience.got[copy.source] = copy
-        patience.open.discard(copy.source)
+        patience.take(copy)
     elif receiver.inbox:
         receiver.inbox.append(copy)
         if receiver.unread is not None:
@@ -286,7 +291,8 @@ def arrive(kernel: Kernel, time: int, copy: Copy, delivered: bool, tail: Tail, r
 
 
 def _flooding(kernel: Kernel, receiver: KNode, source: int) -> str:
-    """Why nothing more of `source` is taken; "": it is. Counted where an inbox is large only, and then kept."""
+    """The reason why no more messages of `source` are taken; "": they are. Counted where an inbox is large only, and
+    then kept."""
     counts = receiver.unread
     if counts is None:
         counts = receiver.unread = Counter(copy.source for copy in receiver.inbox)

@@ -1,17 +1,19 @@
-"""What the kernel keeps: nodes, copies of messages, payloads, pipes; and what it is given."""
+"""The parts of the kernel's state: nodes, copies of messages, payloads, pipes; and the plan that it is given."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Protocol, TypeAlias
 
+from emul.base.plain import PlainMapping
 from emul.base.rows import Row
 from emul.roles.events import NEVER, Event, NextRound, Observation, Reply, Wait
 
 
 @dataclass(frozen=True)
-class Crash:
+class NodeCrash:
     """Node `node` loses its role at `at_ns`; with `until_ns` it returns then, with its state unless `wipe`."""
 
     at_ns: int
@@ -21,7 +23,7 @@ class Crash:
 
 
 @dataclass(frozen=True)
-class Leave:
+class NodeLeave:
     """Node `node` goes away at `at_ns`, until `until_ns`: its role goes on, but what it sends and gets is lost."""
 
     at_ns: int
@@ -40,11 +42,11 @@ class LinkChange:
     src: int
     dst: int
     changes: Mapping[str, Any]
-    told: Mapping[str, Any] | None = None
+    told: PlainMapping | None = None
 
 
 @dataclass(frozen=True)
-class DropOut:
+class NodeDropOut:
     """A node drops out of each of the rounds `first` .. `last` (None: for good) just before it would send its first
     message of type `kind` in it: what it sends from then on in that round, and what arrives for it, is lost."""
 
@@ -55,7 +57,8 @@ class DropOut:
 
 @dataclass(frozen=True)
 class Battery:
-    """What a node has at the start, and what it draws: idle or computing, on top while its links carry something."""
+    """The energy of a node at the start, and the power that it draws: idle or computing, on top while its links carry
+    something."""
 
     joules: float
     idle_w: float
@@ -66,11 +69,11 @@ class Battery:
 
 @dataclass(slots=True)
 class Charge:
-    """What is left of a battery."""
+    """The energy that is left in a battery."""
 
     battery: Battery
     left_j: float
-    since_ns: int = 0                                   # when that was so
+    since_ns: int = 0                                   # the time of that charge
     watts: float = 0.0                                  # drawn since
     version: int = 0                                    # of the reckoning of when it will be empty
 
@@ -78,16 +81,27 @@ class Charge:
 MAX_MESSAGE = 1 << 30
 MAX_UNREAD = 1000
 
-Fault: TypeAlias = Crash | Leave | LinkChange
+Fault: TypeAlias = NodeCrash | NodeLeave | LinkChange
 
 
 @dataclass(frozen=True)
 class StopRule:
-    """When the run ends; whatever comes first. At least one is given."""
+    """The limits that end a run: the one reached first. At least one is given."""
 
     rounds: int | None = None
     accuracy: float | None = None
     virtual_ns: int | None = None
+    loss: float | None = None
+
+    @property
+    def observes(self) -> bool:
+        """True if what is observed of a model may end the run."""
+        return self.accuracy is not None or self.loss is not None
+
+    def reached(self, seen: Mapping[str, float]) -> bool:
+        """True if an observation has the accuracy, or the loss, that ends the run."""
+        return (self.accuracy is not None and seen.get("accuracy", 0.0) >= self.accuracy) or (
+            self.loss is not None and seen.get("loss", inf) <= self.loss)
 
 
 @dataclass(frozen=True)
@@ -109,12 +123,12 @@ class Plan:
     names: Sequence[str]                                # node -> name
     roles: Sequence[str]                                # node -> role
     vertices: Sequence[int]                             # node -> vertex of the network
-    workers: Sequence[int]                              # node -> worker
+    worker_of: Sequence[int]                            # node -> worker
     deciders: Sequence[int]                             # nodes whose rounds are the run's
     stop: StopRule
     faults: Sequence[Fault] = field(default_factory=tuple)
     streams: Sequence[Iterator[Fault]] = field(default_factory=tuple)    # each in the order of time, maybe endless
-    dropouts: Mapping[int, Sequence[DropOut]] = field(default_factory=dict)     # node -> at what it drops out
+    dropouts: Mapping[int, Sequence[NodeDropOut]] = field(default_factory=dict)     # node -> at what it drops out
     evaluate_every: int = 1                             # rounds between two evaluations, for a stop on accuracy
     fuse: Fusing | None = None
     batteries: Mapping[int, Battery] = field(default_factory=dict)      # node -> its battery
@@ -143,12 +157,12 @@ class Port(Protocol):
         ...
 
     def observation(self, node: int, round: int) -> Observation:
-        """What was observed of a node in a round; blocks until it is there."""
+        """The observations of a node in a round; blocks until they are there."""
         ...
 
 
 class Recorder(Protocol):
-    """What takes the rows of a run, in their order."""
+    """A receiver of the rows of a run, in their order."""
 
     def append(self, row: Row) -> None:
         """Take the next row."""
@@ -166,6 +180,8 @@ class Recorder(Protocol):
 class Payload:
     """The frames of one message that several read, or another worker: where they lie and who still needs them."""
 
+    # A dictionary worker -> [copies left, frames there] would be simpler. Most messages have one other worker, and then
+    # that costs 1.0 us and 376 bytes a message from its sending to its freeing, these fields 0.5 us and 112 bytes.
     __slots__ = ("first", "here", "home", "more", "other", "other_has", "other_left", "source", "undecided")
 
     def __init__(self, source: int, first: int, home: int):
@@ -176,7 +192,7 @@ class Payload:
         self.here = 0                           # copies that may still be read in that worker
         self.other = -1                         # the first other worker that is sent to: most messages have only one
         self.other_left = 0                     # copies that may still be read there
-        self.other_has = False                  # whether the frames are there, or on their way
+        self.other_has = False                  # true if the frames are there, or on their way
         self.more: dict[int, list[int]] | None = None       # further workers: [copies left, frames there]
 
     def expect(self, worker: int) -> None:
@@ -218,7 +234,7 @@ class Payload:
         return True
 
     def has(self, worker: int) -> bool:
-        """Whether the frames lie in `worker`, or are on their way to it."""
+        """True if the frames lie in `worker`, or are on their way to it."""
         if worker == self.home:
             return True
         if worker == self.other:
@@ -241,11 +257,11 @@ class Copy:
         self.size = size                        # bytes of the frames and the envelope
         self.round = round                      # 0: of no round
         self.payload = payload                  # None: nobody else reads it, and it needs not be shipped
-        self.reason = reason                    # why it will be rejected; "": it will not
+        self.reason = reason                    # the reason why it will be rejected; "": it will not
         self.frames = frames                    # those that travel with its event: then none lie anywhere
         self.path = path                        # vertices, both ends included
         self.hop = 0                            # index of the link of `path` that it is on
-        self.decided = False                    # whether the receiver's worker will get the frames
+        self.decided = False                    # true if it is settled that the receiver's worker gets the frames
 
 
 OWN, SHARED, FLOW = range(3)        # kinds of pipes
@@ -275,7 +291,10 @@ class Pipe:
         self.cut = link.cut                     # a message may leave it before its tail is through, or overtake
 
 
-# What most nodes have nothing in, shared by all of them and never written to: a node that nobody talks to costs little
+# Containers that are empty at most nodes, shared by all of them and never written to. A node with its own empty ones
+# takes 1,064 bytes in place of 424, and 3.9 us to make in place of 0.9: of a million registered clients 0.6 GiB of the
+# 2.1 GiB that such a run takes, and 3 of the 23 s until its first round has ended. The price: code that adds to one
+# makes it first, where it is empty (`if not node.ways: node.ways = {}`).
 _NONE: set[int] = set()
 _NOTHING: dict[Any, Any] = {}
 _EMPTY: list[Any] = []
@@ -300,9 +319,14 @@ class Patience:
         self.handed: Container[int] = ()        # sources whose copies the role has, from before it refused others
         self.open: set[int] = set(sources) if self.fates and sources else _NONE
 
+    def take(self, copy: Copy) -> None:
+        """It has come, and is what the wait asks for. Of anybody there may be several of one source."""
+        source = copy.source
+        self.got[source if source not in self.got else ~len(self.got)] = copy
+        self.open.discard(source)
 
     def unread(self) -> list[Copy]:
-        """What it has got and the role has not."""
+        """The messages that it has got and the role has not."""
         return [copy for source, copy in self.got.items() if source not in self.handed]
 
 
@@ -334,11 +358,11 @@ class KNode:
         self.group: dict[int, int] | None = None    # with whom its computation may be done: node -> due, itself too
         self.patience: Patience | None = None
         self.next: NextRound | None = None
-        self.following: NextRound | None = None     # how it last asked for a round
+        self.following: NextRound | None = None     # its last request for a round
         self.round = 0
         self.in_round = False
         self.left = 0                           # every round up to this one is left
-        self.leaders: tuple[int, ...] = ()      # whom it follows,
+        self.leaders: tuple[int, ...] = ()      # the nodes it follows,
         self.followed_at = 0                    # since when
         self.activations_here = 0               # of its own at this instant,
         self.entered_here = 0                   # with so many rounds entered by deciders

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from emul.base import rows
-from emul.kernel.calendar import LOOK, STOP, TIMER
+from emul.kernel.calendar import FAR, LOOK, STOP, TIMER
 from emul.kernel.fates import all_ended_known_at, newest_reached, skip_lost_rounds
 from emul.kernel.messages import discard_late, empty_inbox
 from emul.kernel.parts import KNode
@@ -96,12 +96,12 @@ def leave_round(kernel: Kernel, node: KNode, action: LeaveRound) -> None:
 
 
 def _must_stop(kernel: Kernel, node: KNode, number: int) -> bool:
-    target = kernel.plan.stop.accuracy
-    if target is not None and not kernel.stopped:
+    stop = kernel.plan.stop
+    if stop.observes and not kernel.stopped:
         for round_ in kernel.reports.pop(node.id, ()):
-            seen = kernel.port.observation(node.id, round_).values.get("accuracy", 0.0)
-            kernel.accuracy[round_] = seen
-            if seen >= target:
+            seen = kernel.port.observation(node.id, round_).values
+            kernel.accuracy[round_] = seen.get("accuracy", 0.0)
+            if stop.reached(seen):
                 kernel.stopped = True
                 kernel.stop_round = min(kernel.stop_round, kernel.entered)
     return number > kernel.stop_round
@@ -121,16 +121,16 @@ def stop_now(kernel: Kernel, time: int, last: bool) -> None:
     kernel.stopped = True
     kernel.stop_round = min(kernel.stop_round, kernel.entered)
     if not last and kernel.entered:
-        plan_stop(kernel, 2 * time, last=True)
+        plan_stop(kernel, min(2 * time, FAR), last=True)
         return
     kernel.end_ns = kernel.limit = time
     kernel.deciding.clear()
 
 
 def report(kernel: Kernel, node: KNode, action: Report) -> None:
-    """Note the values; a stop on accuracy will ask for what they are worth."""
+    """Note the values; a stop on accuracy or loss will ask for what they are worth."""
     kernel.log((rows.REPORT, node.time, node.id, action.round, action.values, action.digest))
-    if (kernel.plan.stop.accuracy is not None and action.digest and node.id in kernel.deciders
+    if (kernel.plan.stop.observes and action.digest and node.id in kernel.deciders
             and action.round % kernel.plan.evaluate_every == 0):
         kernel.reports.setdefault(node.id, []).append(action.round)
 

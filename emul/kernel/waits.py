@@ -78,7 +78,7 @@ def resume(kernel: Kernel, time: int, node: KNode, outcome: WaitEnd) -> None:
     for copy in got:
         payload = copy.payload
         if patience.sources is None and copy.source != node.id:
-            node.activations_here -= 1          # whoever reads one by one what others sent is in no endless loop
+            node.activations_here -= 1          # a node that reads others' messages one by one is in no endless loop
         if payload is None:
             refs.append(Ref(copy.source, copy.seq, True, copy.frames))
         else:
@@ -91,7 +91,7 @@ def resume(kernel: Kernel, time: int, node: KNode, outcome: WaitEnd) -> None:
 
 
 def only_unread(kernel: Kernel, node: KNode) -> Unread | None:
-    """What the node, which enters its round, finds in its inbox, if that is one message of this round and nothing but
+    """The content of the inbox of a node that enters its round, if that is one message of this round and nothing but
     the node itself can keep it from taking it."""
     if len(node.inbox) != 1 or not kernel.steady:
         return None
@@ -101,7 +101,7 @@ def only_unread(kernel: Kernel, node: KNode) -> Unread | None:
     payload = copy.payload
     if payload is None:
         return Unread(copy.kind, Ref(copy.source, copy.seq, True, copy.frames))
-    return Unread(copy.kind, Ref(payload.source, payload.first, False))     # who reads it last is known at the end only
+    return Unread(copy.kind, Ref(payload.source, payload.first, False))     # the last reader is known at the end only
 
 
 def reject(kernel: Kernel, node: KNode, action: Reject) -> None:

@@ -1,4 +1,4 @@
-"""What nodes learn: data, their partition, models, local training, evaluation.
+"""The learning of nodes: data, their partition, models, local training, evaluation.
 
 Names here are loaded on first use, so that a process which only checks a scenario imports neither torch nor sklearn.
 """
@@ -19,7 +19,7 @@ _HOME = {"NodeTask": "node_task", "Task": "task", "TaskError": "node_task", "Unt
 
 
 def gpus() -> int:
-    """How many GPUs torch can use. Imports torch."""
+    """The number of GPUs that torch can use. Imports torch."""
     import torch
 
     return int(torch.cuda.device_count())

@@ -1,4 +1,4 @@
-"""Where a node's learning can be attacked: its samples, what its training makes of them, its prototypes.
+"""The points at which a node's learning can be attacked: its samples, its update, its prototypes.
 
 `Attack` attacks nothing; who attacks overrides. Nothing here knows what attacks there are.
 """
@@ -20,17 +20,17 @@ Tamper = Callable[[dict[int, np.ndarray], np.random.Generator], dict[int, np.nda
 
 
 class Attack:
-    """What one node does with what it learns."""
+    """The way in which one malicious node learns."""
 
     def poison(self, round_: int) -> tuple[int, Transform] | None:
         """(number, how) of what it does to its samples in a round; equal numbers: the same samples. None: nothing."""
         return None
 
     def tamper(self, round_: int) -> Tamper | None:
-        """What it does to its prototypes in a round. None: nothing."""
+        """The change that it makes to its prototypes in a round. None: nothing."""
         return None
 
     def update(self, own: Vector, stream: Stream) -> Vector:
-        """What it says that a training gave, whose streams are `stream`, in place of `own`, which is only read: the
-        difference of parameters, or a gradient. `own` itself: the truth."""
+        """The result that it claims for a training, whose streams are `stream`, in place of `own`, which is only read:
+        the difference of parameters, or a gradient. `own` itself: the truth."""
         return own

@@ -12,22 +12,23 @@ cluster.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
+from emul.base.plain import PlainMapping
 from emul.base.streams import generator, key64
 from emul.learning.dataset import Column, DataError, DataSet, mapped
-from emul.learning.partition import Columns, Partition
+from emul.learning.partition import Partition
+from emul.learning.shards import Columns
 
 KINDS = ("rotate", "relabel")
 COLUMN = "cluster"                      # of the data: which cluster a sample belongs to
 
 
-def count(spec: Mapping[str, Any]) -> int:
-    """How many clusters there are, m.
+def count(spec: PlainMapping) -> int:
+    """The number m of clusters.
 
     >>> count({"rotate": [0, 90, 180]}), count({"relabel": 2})
     (3, 2)
@@ -36,7 +37,7 @@ def count(spec: Mapping[str, Any]) -> int:
     return len(value) if isinstance(value, list) else int(value)
 
 
-def clustered(data: DataSet, spec: Mapping[str, Any], seed: int) -> DataSet:
+def clustered(data: DataSet, spec: PlainMapping, seed: int) -> DataSet:
     """The data with each sample as its cluster has it, and a column `cluster`. Raises DataError."""
     m = count(spec)
     of_train = generator(seed, "clusters", "samples").permutation(np.arange(len(data.train_y)) % m)
@@ -81,7 +82,7 @@ def _kept(array: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Clustered:
+class ClusteredPartition:
     """A partition within each cluster: client k is the (k // m)-th of cluster k mod m."""
 
     pools: Sequence[np.ndarray]             # cluster -> its samples, indices into what is divided
@@ -112,8 +113,9 @@ class Clustered:
 
 
 def divided(of: np.ndarray, clients: int, m: int, seed: int, make: Callable[[np.ndarray, int, int], Partition],
-            ) -> Clustered:
+            ) -> ClusteredPartition:
     """Samples of the clusters `of` (n,) divided among the clients: make(indices, clients, seed) in each of the m."""
     pools = [np.flatnonzero(of == c) for c in range(m)]
-    return Clustered(pools, [make(pool, len(range(c, clients, m)), key64(seed, "clusters", "partition", c) >> 1)
-                             for c, pool in enumerate(pools)])
+    within = [make(pool, len(range(c, clients, m)), key64(seed, "clusters", "partition", c) >> 1)
+              for c, pool in enumerate(pools)]
+    return ClusteredPartition(pools, within)

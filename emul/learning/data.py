@@ -24,8 +24,9 @@ from typing import IO, Any
 
 import numpy as np
 
+from emul.base.plain import PlainDict
 from emul.base.streams import generator
-from emul.learning import images, libraries, own_data
+from emul.learning import csv_data, images, libraries, own_data, text
 from emul.learning.dataset import PARTS, DataError, DataSet, Level, levels_of, mapped, views
 from emul.learning.names import DATA, unknown
 from emul.learning.names import names as names_of
@@ -38,12 +39,12 @@ _UNSIGNED_BYTE = 8                  # the type code of an IDX file
 
 Arrays = dict[str, np.ndarray]
 
-__all__ = ["BUILT_IN", "DataError", "DataSet", "Known", "load", "mapped", "missing", "names"]
+__all__ = ["BUILT_IN", "BuiltInData", "DataError", "DataSet", "load", "mapped", "missing", "names"]
 
 
 @dataclass(frozen=True)
-class Known:
-    """What is known of a built-in data set before it is loaded."""
+class BuiltInData:
+    """The facts about a built-in data set that are known before it is loaded."""
 
     input_shape: tuple[int, ...]
     classes: int
@@ -53,14 +54,14 @@ class Known:
     std: Level                      # images, as is usual for these sets; `normalise` in a scenario says otherwise
 
 
-BUILT_IN = {"digits": Known((1, 8, 8), 10, _DIGITS_TRAIN, 16.0, 0.3053, 0.3763),
-            "mnist": Known((1, 28, 28), 10, 60_000, 255.0, 0.1307, 0.3081),
-            "fashion-mnist": Known((1, 28, 28), 10, 60_000, 255.0, 0.2860, 0.3530),
-            "cifar10": Known((3, 32, 32), 10, 50_000, 255.0, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
-            "cinic10": Known((3, 32, 32), 10, 90_000, 255.0, (0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587))}
+BUILT_IN = {"digits": BuiltInData((1, 8, 8), 10, _DIGITS_TRAIN, 16.0, 0.3053, 0.3763),
+            "mnist": BuiltInData((1, 28, 28), 10, 60_000, 255.0, 0.1307, 0.3081),
+            "fashion-mnist": BuiltInData((1, 28, 28), 10, 60_000, 255.0, 0.2860, 0.3530),
+            "cifar10": BuiltInData((3, 32, 32), 10, 50_000, 255.0, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+            "cinic10": BuiltInData((3, 32, 32), 10, 90_000, 255.0, (0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587))}
 FOLDER = "images"                   # any image folder: shape and classes are known once it is read
 ARRAYS = "arrays"                   # arrays in files of NumPy
-BY_KIND = (FOLDER, ARRAYS, *libraries.KEYS)     # sets of users that need no code: what they hold is in files
+BY_KIND = (FOLDER, ARRAYS, csv_data.CSV, text.TEXT, *libraries.KEYS)    # sets of users that need no code, but files
 
 DIRECTORY = "EMUL_DATA"             # environment variable: where the files are, if the task does not say
 NEED_FILES = ("mnist", "fashion-mnist", "cifar10", "cinic10", FOLDER)
@@ -74,11 +75,11 @@ def names(plugins: Sequence[str] = ()) -> list[str]:
     return names_of(DATA, (*BUILT_IN, *BY_KIND), plugins)
 
 
-def load(spec: dict[str, Any], plugins: Sequence[str] = ()) -> DataSet:
+def load(spec: PlainDict, plugins: Sequence[str] = ()) -> DataSet:
     """The data set of `spec`: {"set": name, "directory": path or None, "normalise": {"mean": m, "std": s} or None}.
 
     Its inputs are (stored value / scale - mean) / std. Without `normalise`, mean and std are those of the training
-    images for a built-in set (`Known`), 0 and 1 for others; {"mean": 0, "std": 1} gives pixels in [0, 1], a list
+    images for a built-in set (`BuiltInData`), 0 and 1 for others; {"mean": 0, "std": 1} gives pixels in [0, 1], a list
     has one number for each channel. Raises DataError if it is unknown, missing or garbled.
     """
     name = spec["set"]
@@ -86,20 +87,25 @@ def load(spec: dict[str, Any], plugins: Sequence[str] = ()) -> DataSet:
         return own_data.made(name, spec, own_data.read_arrays(spec.get("directory")))
     if name in libraries.KEYS:
         return own_data.made(name, spec, libraries.read(spec))
+    if name == csv_data.CSV:
+        return own_data.made(name, spec, csv_data.read(spec))
+    if name == text.TEXT:
+        return text.load(spec)
     if name != FOLDER and name not in BUILT_IN:
         found = own_data.load(name, spec, plugins)
         if found is None:
             raise DataError(unknown("data set", names(plugins), name))
         return found
     arrays = _cached(name, *_source(name, spec.get("directory")))
-    known = BUILT_IN.get(name) or Known((), int(arrays["train_y"].max()) + 1, len(arrays["train_y"]), 255.0, 0.0, 1.0)
+    known = BUILT_IN.get(name) or BuiltInData((), int(arrays["train_y"].max()) + 1, len(arrays["train_y"]), 255.0, 0.0,
+                                              1.0)
     _check(name, arrays, known.classes)
     mean, std = levels_of(name, spec, arrays, known.mean, known.std)
     return DataSet(name, **views(arrays), classes=known.classes, scale=known.scale, mean=mean, std=std)
 
 
-def missing(spec: dict[str, Any]) -> str | None:
-    """Why the files of a data set cannot be found, or None; reads no file."""
+def missing(spec: PlainDict) -> str | None:
+    """The reason why the files of a data set cannot be found, or None; reads no file."""
     name, directory = spec["set"], spec.get("directory")
     try:
         if name in ("mnist", "fashion-mnist"):
@@ -112,13 +118,15 @@ def missing(spec: dict[str, Any]) -> str | None:
             own_data.array_files(directory)
         elif name in libraries.KEYS:
             return libraries.missing(spec)
+        elif name == csv_data.CSV:
+            return csv_data.missing(spec)
     except DataError as error:
         return str(error)
     return None
 
 
 def _source(name: str, directory: str | None) -> tuple[str, Callable[[], Arrays]]:
-    """What the decoded arrays depend on, as a text, and the function that decodes them."""
+    """The inputs of the decoded arrays, as a text, and the function that decodes them."""
     if name == "digits":
         return f"as shipped, numpy {np.__version__}", _digits      # NumPy draws the order
     if name == "cifar10":
@@ -140,7 +148,7 @@ def _stats(paths: list[Path]) -> str:
 
 
 def _folder(name: str, directory: str | None) -> Path:
-    """Where the files of a set are: `directory` or $EMUL_DATA, or its folder `name`. Raises DataError."""
+    """The folder of a set's files: `directory` or $EMUL_DATA, or its folder `name`. Raises DataError."""
     given = directory or os.environ.get(DIRECTORY)
     if not given:
         raise DataError(f'data set "{name}": expected a directory with its files, in the task or in $EMUL_DATA')
@@ -257,7 +265,7 @@ def _read_at_most(file: IO[bytes] | gzip.GzipFile, size: int) -> bytes:
 # --- cache -------------------------------------------------------------------------------------------------------
 
 def cache_directory() -> Path:
-    """Where decoded arrays are kept: `$XDG_CACHE_HOME/emul/data`, else `~/.cache/emul/data`."""
+    """The folder of decoded arrays: `$XDG_CACHE_HOME/emul/data`, else `~/.cache/emul/data`."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "emul" / "data"
 

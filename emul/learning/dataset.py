@@ -1,4 +1,4 @@
-"""What a data set is once it is loaded: read-only arrays, and how to make network inputs of them."""
+"""A data set that is loaded: read-only arrays, and how to make network inputs of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from emul.base.errors import EmulError
-from emul.store import Keys
+from emul.store import KeyMaker
 
 PARTS = ("train_x", "train_y", "test_x", "test_y")
 IGNORED = -100                      # a target that counts for nothing, such as what is behind the end of a short text
@@ -41,12 +41,12 @@ class DataSet:
     scale: float = 1.0              # stored byte / scale is in [0, 1] where the set has pixels
     mean: Level = 0.0               # normalisation, after the scaling
     std: Level = 1.0
-    columns: dict[str, Column] = field(default_factory=dict)    # what else is known of each sample, such as its writer
+    columns: dict[str, Column] = field(default_factory=dict)    # other values of each sample, such as its writer
 
     @cached_property
     def content_key(self) -> bytes:
         """In keys of results: a hash of all that a result may depend on, made once. Columns only say who holds what."""
-        return Keys().key([getattr(self, f.name) for f in fields(self) if f.name != "columns"])
+        return KeyMaker().key([getattr(self, f.name) for f in fields(self) if f.name != "columns"])
 
     @property
     def input_shape(self) -> Any:
@@ -55,12 +55,12 @@ class DataSet:
 
     @property
     def labelled(self) -> bool:
-        """Whether a target is the label of a class."""
+        """True if a target is the label of a class."""
         return self.classes > 0 and self.train_y.ndim == 1
 
     @property
     def outputs(self) -> int:
-        """How many numbers a model gives: a class each, or one for each number of a target."""
+        """The number of outputs of a model: one for each class, or one for each number of a target."""
         return self.classes or prod(self.train_y.shape[1:])
 
     def inputs(self, raw: Any) -> Any:
@@ -74,10 +74,17 @@ class DataSet:
         if self.scale != 1.0 and raw.dtype == np.uint8:
             x /= np.float32(self.scale)
         if self.mean != 0.0:
-            x -= _over_channels(self.mean)
+            x -= self.over_channels(self.mean)
         if self.std != 1.0:
-            x /= _over_channels(self.std)
+            x /= self.over_channels(self.std)
         return x
+
+    def over_channels(self, level: Level) -> np.ndarray:
+        """As float32, to be broadcast over samples: a scalar, or a number a channel, the first dimension of a sample:
+        (channels, 1, 1) for images, (channels,) for rows of numbers."""
+        value = np.asarray(level, dtype=np.float32)
+        others = 0 if isinstance(self.train_x, dict) else max(0, self.train_x.ndim - 2)
+        return value.reshape(-1, *[1] * others) if value.ndim else value
 
     def targets(self, raw: np.ndarray) -> np.ndarray:
         """Targets as losses take them, fresh: int64 or float32."""
@@ -100,7 +107,7 @@ class Column:
 
 
 def is_token(kind: np.dtype) -> bool:
-    """Whether stored inputs of this dtype are integers that a model embeds."""
+    """True if stored inputs of this dtype are integers that a model embeds."""
     return kind.kind in "iu" and kind != np.uint8
 
 
@@ -109,15 +116,9 @@ def mapped(function: Callable[[Any], Any], value: Any) -> Any:
     return {name: function(each) for name, each in value.items()} if isinstance(value, dict) else function(value)
 
 
-def _over_channels(level: Level) -> np.ndarray:
-    """As float32: a scalar, or (channels, 1, 1)."""
-    value = np.asarray(level, dtype=np.float32)
-    return value.reshape(-1, 1, 1) if value.ndim else value
-
-
-def views(arrays: Mapping[str, Any]) -> dict[str, Any]:
+def views(arrays: Mapping[str, object]) -> dict[str, Any]:
     """The four parts, read-only."""
-    def view(array: Any) -> np.ndarray:
+    def view(array: object) -> np.ndarray:
         found = np.asarray(array).view()        # asarray: np.memmap indexes far slower
         found.flags.writeable = False
         return found

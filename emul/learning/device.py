@@ -1,4 +1,4 @@
-"""Where a task computes: the CPU, or a GPU with a stream of its own, pinned buffers and the data kept there.
+"""The device of a task: the CPU, or a GPU with a stream of its own, pinned buffers and the data kept there.
 
 On a GPU the same streams decide as on a CPU; results differ by the rounding of other kernels, and are the same from run
 to run as far as torch knows deterministic ones.
@@ -8,17 +8,40 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from emul.base.errors import EmulError
-from emul.learning.dataset import DataSet, Level, is_token
+from emul.learning.dataset import DataSet, is_token
+from emul.learning.fitting import met_no_memory, peak_bytes
 
 
 class DeviceError(EmulError):
     """There is no such device here."""
+
+
+def failed(error: BaseException) -> bool:
+    """True if no code of a model or an objective is to blame for an error: no memory, or a device that fails. Places
+    that catch errors of users' code let these through."""
+    return isinstance(error, torch.AcceleratorError) or met_no_memory(error)
+
+
+# A worker that trains nothing holds: Python, torch and this package, about 400 MB of them with torch 2.13. A
+# constant, since what is planned with it decides the sizes of groups, and these the bits of models.
+RESIDENT = 450 * 2**20
+_SPARE = 0.9                        # of a GPU's free memory is planned with: its allocator leaves gaps
+
+
+class _Stored(NamedTuple):
+    """A data set on a GPU: its training samples as they are stored, and the levels that they are standardised by."""
+
+    data: DataSet                   # held, since it is found by its identity
+    values: torch.Tensor
+    mean: torch.Tensor
+    std: torch.Tensor
 
 
 class Device:
@@ -28,13 +51,18 @@ class Device:
     def __init__(self, name: str = "cpu"):
         self.kind = torch.device(name)
         self.busy_ns = 0                                    # of a GPU, between the ends of `timed` blocks; a CPU's: 0
-        self._raw: dict[int, tuple[DataSet, torch.Tensor]] = {}
+        self._raw: dict[int, _Stored] = {}
         self._model: tuple[np.ndarray, torch.Tensor] | None = None      # the last that `model` was asked for
+        self._begin(name)
+
+    def _begin(self, name: str) -> None:
+        """Find the GPU and set it up. Raises DeviceError."""
         if self.on_cpu:
             return
         if self.kind.type != "cuda" or (self.kind.index or 0) >= torch.cuda.device_count():
             raise DeviceError(f'device "{name}": expected cpu, or a GPU that torch can use: '
                               f"it finds {torch.cuda.device_count()}")
+        self.kind = torch.device("cuda", self.kind.index or 0)            # as torch names it wherever it asks for one
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")     # without it, its sums depend on the moment
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = False     # type: ignore[attr-defined]
@@ -78,8 +106,9 @@ class Device:
         done.synchronize()
         return staged
 
-    def inputs(self, data: DataSet, rows: np.ndarray) -> torch.Tensor:
+    def inputs(self, data: DataSet, rows: np.ndarray | torch.Tensor) -> torch.Tensor:
         """Inputs of these training samples, (*rows.shape, *input_shape): those of `DataSet.inputs`, of one tensor.
+        rows: of a GPU, may be there already.
 
         A GPU keeps the stored values of all samples, from when it is first asked.
         """
@@ -87,22 +116,42 @@ class Device:
         if self.on_cpu:
             return torch.from_numpy(data.inputs(data.train_x[rows]))
         if id(data) not in self._raw:
-            self._raw[id(data)] = data, self.put(data.train_x)
-        stored = self._raw[id(data)][1][self.put(rows)]
+            levels = (self.put(np.atleast_1d(data.over_channels(level))) for level in (data.mean, data.std))
+            self._raw[id(data)] = _Stored(data, self.put(data.train_x), *levels)
+        _, values, mean, std = self._raw[id(data)]
+        stored = values[self.put(rows) if isinstance(rows, np.ndarray) else rows]
         if is_token(data.train_x.dtype):
             return stored.to(torch.int64)
         x = stored.to(torch.float32)
         if data.scale != 1.0 and stored.dtype == torch.uint8:
             x /= data.scale
         if data.mean != 0.0:
-            x -= self._over_channels(data.mean)
+            x -= mean
         if data.std != 1.0:
-            x /= self._over_channels(data.std)
+            x /= std
         return x
 
-    def _over_channels(self, level: Level) -> torch.Tensor:
-        value = self.put(np.asarray(level, np.float32).reshape(-1))
-        return value.view(-1, 1, 1) if isinstance(level, tuple) else value
+    def room(self, limit: int, held: int, sharing: int) -> int | None:
+        """Bytes that a training may take; None: there is no limit. limit: of what a process on a CPU may hold, 0: none;
+        held: by its data. sharing: workers that are on this GPU."""
+        if self.on_cpu:
+            return limit - RESIDENT - held if limit else None
+        free, _ = torch.cuda.mem_get_info(self.kind)
+        return int(_SPARE * free) // sharing
+
+    def peak(self, work: Callable[[], object]) -> int:
+        """The most bytes that tensors hold there while `work` runs, beside those that there were."""
+        if self.on_cpu:
+            return peak_bytes(work)
+        torch.cuda.reset_peak_memory_stats(self.kind)
+        before = torch.cuda.memory_allocated(self.kind)
+        work()
+        return int(torch.cuda.max_memory_allocated(self.kind)) - before
+
+    def let_go(self) -> None:
+        """Give back what the allocator of a GPU keeps for later, which is of sizes that no longer come."""
+        if not self.on_cpu:
+            torch.cuda.empty_cache()
 
     @contextlib.contextmanager
     def timed(self) -> Iterator[None]:

@@ -7,7 +7,8 @@ next layer are multiplied by s, so that
     R_ij = r_i s_j,     t_i = 1 / (r_i s_i),     y^(x) = y(x) + alpha(x) r,     alpha(x) = sum of h^(x)
 
 with h^ what feeds the last layer and r an additive secret of the outputs. Positive scales commute with what is
-positively homogeneous: ReLU, pooling, dropout. What is not is refused with its name (sigmoid, layer norm).
+positively homogeneous: ReLU, pooling, dropout. Others are refused by name (sigmoid, layer norm), and so are
+weights that a pass uses twice: each place would need scales of its own, and weights have one.
 
 A value of the disguised model is the true one times a scale for each channel, its *carried* scale. A `Disguise`, when
 it is made, follows these through the graph of the module once; a round only draws secrets.
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,9 +30,10 @@ from torch.func import functional_call
 from torch.fx.passes.shape_prop import ShapeProp
 
 from emul.base.errors import EmulError
+from emul.base.streams import torch_stream
 from emul.learning.dropout import Dropout
 from emul.learning.objectives import Outputs
-from emul.store import Keys
+from emul.store import KeyMaker
 
 if TYPE_CHECKING:
     from emul.learning.parameters import FlatModule
@@ -54,7 +57,7 @@ class CannotBeDisguised(EmulError):
 
 @dataclass(frozen=True)
 class Secrets:
-    """What the server draws for a round, and keeps.
+    """The secrets that the server draws for a round, and keeps.
 
     rows: r of each group of weight layers that end in one sum; columns: s of each transitional layer, all positive.
     output: the additive direction r, (n_L,); zeros: none.
@@ -85,13 +88,13 @@ class Carried:
             scales = np.repeat(scales, how[0]) if name == "repeat" else np.pad(scales, how, constant_values=1.0)
         return scales
 
-    def and_then(self, *operation: Any) -> Carried:
+    def and_then(self, *operation: object) -> Carried:
         return Carried(self.what, self.number, (*self.then, operation)) if self.what else self
 
 
 @dataclass(frozen=True)
 class _Scaled:
-    """How a parameter or buffer is multiplied: rows / columns, each to its power."""
+    """The factors of a parameter or buffer: rows / columns, each to its power."""
 
     rows: Carried = Carried()
     columns: Carried = Carried()
@@ -220,9 +223,9 @@ class DisguisedPass:
     @property
     def content_key(self) -> bytes:
         """The diagonals alone: the disguise is that of the task's model."""
-        return Keys().key(self.diagonals)
+        return KeyMaker().key(self.diagonals)
 
-    def __call__(self, named: Mapping[str, Tensor], x: Any) -> Outputs:
+    def __call__(self, named: Mapping[str, Tensor], x: object) -> Outputs:
         return self.disguise.run(self.diagonals, named, x)
 
 
@@ -315,7 +318,7 @@ class _Tracer(fx.Tracer):
 class _Values(ShapeProp):
     """Notes the shape of every tensor, and the value of what is none: numbers that a shape gives."""
 
-    def run_node(self, n: fx.Node) -> Any:
+    def run_node(self, n: fx.Node) -> object:
         found = super().run_node(n)
         if not isinstance(found, Tensor):
             n.meta["number"] = found
@@ -328,9 +331,10 @@ class _Norm(nn.Module):
 
     def __init__(self, norm: Any):
         super().__init__()
-        self.weight, self.bias = norm.weight, norm.bias
+        self.kind, self.weight, self.bias = type(norm).__name__, norm.weight, norm.bias
         self.eps: Tensor
-        self.register_buffer("eps", torch.full((norm.num_features,), float(norm.eps)))
+        at = next((t.device for t in (*norm.parameters(), *norm.buffers())), None)
+        self.register_buffer("eps", torch.full((norm.num_features,), float(norm.eps), device=at))
         self.each = "Instance" in type(norm).__name__
         self.tracks = norm.running_mean is not None
 
@@ -353,21 +357,25 @@ class _Follower:
     """Walks the graph of a module in its order, notes what each value carries, and puts diagonals in."""
 
     def __init__(self, module: nn.Module, input_shape: tuple[int, ...]):
+        _refuse_tied(module)
         graph = _traced(module)
         self.module = fx.GraphModule(module, graph)
         was = module.training
-        _Values(self.module.eval()).propagate(torch.zeros(2, *input_shape))
+        at = next((t.device for t in (*module.parameters(), *module.buffers())), None)
+        _Values(self.module.eval()).propagate(torch.zeros(2, *input_shape, device=at))
         module.train(was)
         self.module.train()
         self.groups, self.column_widths, self.column_alone = _Groups(), list[int](), list[bool]()
-        self.before: list[Carried] = []             # what a transitional layer's input carries
+        self.before: list[Carried] = []             # the disguise of a transitional layer's input
         self.scaled: dict[str, _Scaled] = {}
         self.diagonals: list[tuple[str, int, Callable[[Secrets, list[int]], Any]]] = []
         self.mixing: list[str] = []                 # norms that are no function of one sample
         self.momenta: dict[str, float] = {}         # of the buffers that follow statistics of batches
         self._statistics: dict[str, fx.Node] = {}   # these
         self._carried: dict[fx.Node, Carried] = {}
+        self._used: set[str] = set()                # layers with weights that the pass has come to
         self._last = self._output_layer(graph)
+        _expect_the_same(module, self.module, input_shape)
         for node in list(graph.nodes):
             self._follow(node)
         self.last = f"{self._last.target}.weight"
@@ -387,7 +395,7 @@ class _Follower:
         if node.op == "placeholder":
             self._carried[node] = Carried()
         elif "number" in node.meta and node.op != "output":
-            pass                                            # what a shape gives, the same in disguise
+            pass                                            # from a shape, the same in disguise
         elif node.op == "output":
             node.args = ((self._last, self._last.args[0], self._statistics),)
         elif node.op == "call_module":
@@ -396,6 +404,8 @@ class _Follower:
             self._follow_call(node)
 
     def _follow_module(self, node: fx.Node, layer: nn.Module) -> None:
+        if isinstance(layer, (*_WEIGHTED, *_NORMS, _Norm)):
+            self._once(node, layer)
         if isinstance(layer, _WEIGHTED):
             self._weights(node, layer)
         elif isinstance(layer, _NORMS):
@@ -425,6 +435,16 @@ class _Follower:
         else:
             raise self._refused(node, getattr(node.target, "__name__", str(node.target)))
 
+    def _once(self, node: fx.Node, layer: nn.Module) -> None:
+        """Refuse a layer that was used before, or that makes its weights of others (weight_norm)."""
+        kind = layer.kind if isinstance(layer, _Norm) else type(layer).__name__
+        if str(node.target) in self._used:
+            raise self._refused(node, str(kind), "it is used more than once in a pass, and its weights have one scale")
+        self._used.add(str(node.target))
+        strange = sorted({name for name, _ in layer.named_parameters()} - {"weight", "bias"})
+        if strange:
+            raise self._refused(node, str(kind), f"its weights are made of {', '.join(strange)}")
+
     def _refused(self, node: fx.Node, what: str, why: str = "it does not commute with positive scales") -> EmulError:
         place = str(node.target) if node.op == "call_module" else node.name
         return CannotBeDisguised(f'layer "{place}" ({what}) cannot be disguised: {why}')
@@ -442,6 +462,8 @@ class _Follower:
             raise self._refused(node, type(layer).__name__, "its channels are in groups")
         source, before = node.args[0], self._of(node)
         assert isinstance(source, fx.Node)
+        if isinstance(layer, nn.Linear) and len(source.meta["tensor_meta"].shape) != 2:
+            raise self._refused(node, type(layer).__name__, "expected one number a channel: flatten what comes before")
         if before.what == "r" and not before.then:          # no activation since the last weights
             before = self._put_transition(source, before, only=node)
         width = int(layer.weight.shape[0])
@@ -505,7 +527,7 @@ class _Follower:
         self._carried[put] = s
         return s
 
-    def _put_diagonal(self, node: fx.Node, width: int, value: Callable[[Secrets, list[int]], Any],
+    def _put_diagonal(self, node: fx.Node, width: int, value: Callable[[Secrets, list[int]], object],
                       only: fx.Node | None = None) -> fx.Node:
         """Multiply the channels of what a node gives, for all who use it, or for one of them."""
         name = f"diagonal_{len(self.diagonals)}"
@@ -528,6 +550,10 @@ class _Follower:
         a, b = node.args[:2]
         if not isinstance(a, fx.Node) or not isinstance(b, fx.Node):
             raise self._refused(node, "add", "a constant is added")
+        shapes = [n.meta["tensor_meta"].shape for n in (a, b)]
+        if len(shapes[0]) != len(shapes[1]) or shapes[0][:2] != shapes[1][:2]:
+            raise self._refused(node, "add", f"the summands have {shapes[0][1:]} and {shapes[1][1:]}, expected as many "
+                                "channels")
         one, other = self._carried[a], self._carried[b]
         if one.what == other.what == "r" and not one.then and not other.then:
             self.groups.join(one.number, other.number)
@@ -574,14 +600,40 @@ def _running(model: FlatModule, follower: _Follower) -> list[tuple[Vector, float
         if not parameter.requires_grad:
             raise CannotBeDisguised(f'parameter "{name}" is frozen: expected a model that is trained as a whole')
     found = []
-    for name, places in model.named(np.arange(model.dimension)).items():
-        if places.size and places.flat[0] < model.trained:
+    for name, coordinates in model.named(np.arange(model.dimension)).items():
+        if coordinates.size and coordinates.flat[0] < model.trained:
             continue
         if name not in follower.momenta and not name.endswith("num_batches_tracked"):
             raise CannotBeDisguised(f'buffer "{name}": expected none but running statistics of normalisations')
-        found.append((places.reshape(-1), follower.momenta.get(name, 0.0),
+        found.append((coordinates.reshape(-1), follower.momenta.get(name, 0.0),
                       0.0 if name.endswith("running_var") else -np.inf))
     return found
+
+
+def _refuse_tied(module: nn.Module) -> None:
+    """Raises CannotBeDisguised if two layers have one parameter or buffer. A layer may have two names."""
+    name_of: dict[int, str] = {}
+    for prefix, layer in module.named_modules():
+        for name, tensor in (*layer._parameters.items(), *layer._buffers.items()):
+            if tensor is None:
+                continue
+            full = f"{prefix}.{name}" if prefix else name
+            if id(tensor) in name_of:
+                raise CannotBeDisguised(f'parameters "{name_of[id(tensor)]}" and "{full}" are one (tied weights), and '
+                                        "cannot be disguised: they have one scale")
+            name_of[id(tensor)] = full
+
+
+def _expect_the_same(module: nn.Module, followed: nn.Module, input_shape: tuple[int, ...]) -> None:
+    """Raises CannotBeDisguised if a module and what was followed of it differ on a batch: a graph knows no memory, so
+    `z = x; z += y` leaves x in it as it was, and it has no hooks."""
+    found = []
+    for one in (module, followed):
+        with torch_stream(0, "disguise"), torch.no_grad():          # the stream of the CPU, on which both draw
+            found.append(deepcopy(one).cpu().train()(torch.randn(2, *input_shape)))
+    if not torch.allclose(found[0], found[1], rtol=1e-3, atol=1e-5, equal_nan=True):
+        raise CannotBeDisguised("the model's graph cannot be followed: it gives other outputs than the model, expected "
+                                "one that changes no value in place that it uses again")
 
 
 def _traced(module: nn.Module) -> fx.Graph:

@@ -37,7 +37,7 @@ class Dropout(nn.Module):
 
     @property
     def draws(self) -> bool:
-        """Whether it takes a random number at all: not where p rounds to 0."""
+        """True if it takes a random number at all: not where p rounds to 0."""
         return self.kept < _ONE
 
     @property
@@ -46,7 +46,7 @@ class Dropout(nn.Module):
         return _ONE / self.kept
 
     def chosen(self, count: int, generator: torch.Generator | None = None) -> np.ndarray:
-        """Which of `count` values are kept, (count,) bool: one draw of the generator, torch's own by default."""
+        """A mask of the values that are kept, (count,) bool: one draw of the generator, torch's own by default."""
         seed = int(torch.randint(1 << 62, (), generator=generator))
         return np.random.SFC64(seed).random_raw(-(-count // 4)).view(np.uint16)[:count] < self.kept
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
-from emul.base.streams import torch_stream
+from emul.base.streams import key64, torch_stream
 from emul.learning.dataset import DataSet, mapped
 from emul.learning.objectives import CROSS_ENTROPY, Batch, Objective, Outputs, equal_weights
 from emul.learning.parameters import FlatModule
@@ -29,7 +30,7 @@ class Scores:
     """Sums over the test samples of each class, (C,) float64; where targets are no labels, all are of one class."""
 
     count: np.ndarray
-    sums: dict[str, np.ndarray]             # what is measured -> (C,): "loss", and "accuracy" where there is one
+    sums: dict[str, np.ndarray]             # measure -> (C,): "loss", and "accuracy" where there is one
 
     def overall(self) -> dict[str, float]:
         """Mean over all test samples; nan without any."""
@@ -86,18 +87,26 @@ def passes(model: FlatModule, vector: np.ndarray, samples: Samples, on_features:
             with torch.no_grad():
                 outputs = _forward(model, forward, batch.x, len(batch.y), start)
                 found = Outputs(fetch(outputs.logits), None if outputs.features is None else fetch(outputs.features),
-                                outputs.forward)
+                                partial(_again, model, forward))
                 yield found, batch
     finally:
         model.module.train(was_training)
 
 
-def _forward(model: FlatModule, forward: Callable[[Any], Outputs], x: Any, n: int, start: int) -> Outputs:
+def _forward(model: FlatModule, forward: Callable[[object], Outputs], x: Any, n: int, start: int) -> Outputs:
     x = mapped(lambda part: part.to(model.device.kind), laid_out(x, n))
     if not model.draws:
         return forward(x)
-    with torch_stream(0, "evaluate", start):            # layers of users may draw even here: never from a node's stream
+    # layers of users may draw even here: never from a node's stream, nor from what a GPU drew last
+    with torch_stream(0, "evaluate", start), model.device.seeded(key64(0, "evaluate", start)):
         return forward(x)
+
+
+def _again(model: FlatModule, forward: Callable[[Any], Outputs], x: Any) -> Outputs:
+    """Another pass of the same model, for objectives with `alone`: from the CPU to the CPU, differentiable."""
+    outputs = forward(mapped(lambda part: part.to(model.device.kind), x))
+    return Outputs(outputs.logits.cpu(), None if outputs.features is None else outputs.features.cpu(),
+                   partial(_again, model, forward))
 
 
 def label_distribution(labels: np.ndarray, classes: int) -> np.ndarray:

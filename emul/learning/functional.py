@@ -38,10 +38,10 @@ class Total:
 def tensors(model: FlatModule, vector: Tensor) -> dict[str, Tensor]:
     """The parameters and buffers of the model as (d,) has them, by name; differentiable by the vector."""
     names = {id(t): name for name, t in (*model.module.named_parameters(), *model.module.named_buffers())}
-    return {names[id(t)]: _as(t, vector[place].reshape(t.shape)) for t, place in model.places}
+    return {names[id(t)]: _as(t, vector[place].reshape(t.shape)) for t, place in model.slices}
 
 
-def forward(model: FlatModule, vector: Tensor, x: Any, training: bool = False) -> Outputs:
+def forward(model: FlatModule, vector: Tensor, x: object, training: bool = False) -> Outputs:
     """One forward pass at `vector` (d,), differentiable as often as the module is. training: with dropout, drawn from
     torch's generator, and with the statistics of the batch."""
     return run(model, tensors(model, vector), x, training)
@@ -54,16 +54,27 @@ def run(model: FlatModule, named: Mapping[str, Tensor], x: Any, training: bool =
     module.train(training)
     try:
         if getattr(module, "features_at", None) is None:
-            return Outputs(functional_call(module, dict(named), (x,)))
+            return Outputs(_called(module, named, x))
         representation, decision = parts(module)            # their layers are called as in the module
-        c = functional_call(representation, _own(representation, named), (x,))
-        return Outputs(functional_call(decision, _own(decision, named), (c,)), c)
+        c = _called(representation, _own(representation, named), x)
+        return Outputs(_called(decision, _own(decision, named), c), c)
     finally:
         module.train(was)
 
 
-def penultimate(model: FlatModule, vector: Tensor, x: Any) -> Tensor | None:
-    """What feeds the last linear layer of the module, (B, n), as `forward` has it; None: it has no such layer."""
+def _called(module: nn.Module, named: Mapping[str, Tensor], x: object) -> Any:
+    """The output of the module with these tensors. Each tensor of each layer is put in once: of a layer that a module
+    has under two names, functional_call would put tensors in twice and take them out once."""
+    name_of = {id(t): name for name, t in (*module.named_parameters(), *module.named_buffers())}
+    tensors = {f"{prefix}.{name}" if prefix else name: named[name_of[id(t)]]
+               for prefix, layer in module.named_modules()
+               for name, t in (*layer._parameters.items(), *layer._buffers.items())
+               if t is not None and name_of[id(t)] in named}
+    return functional_call(module, tensors, (x,), tie_weights=False)
+
+
+def penultimate(model: FlatModule, vector: Tensor, x: object) -> Tensor | None:
+    """The inputs of the module's last linear layer, (B, n), as `forward` has it; None: it has no such layer."""
     linear = [layer for layer in model.module.modules() if isinstance(layer, nn.Linear)]
     if not linear:
         return None
@@ -98,9 +109,9 @@ def gradients(model: FlatModule, vector: Tensor, batch: Batch, scalars: Scalars,
     heavy = vector.device.type == "cpu" and model.dimension * len(batch.y) >= _HEAVY
     result = torch.zeros(len(found), model.dimension, dtype=vector.dtype, device=vector.device)
     result[:, :model.trained] = (_one_by_one if heavy or len(found) == 1 else _batched)(found, wanted)
-    places = dict(zip(leaves, (place for _, place in model.places), strict=True))
+    slices = dict(zip(leaves, (place for _, place in model.slices), strict=True))
     for name, statistic in (outputs.statistics or {}).items():
-        result[0, places[name]] = (leaves[name] - statistic).detach()
+        result[0, slices[name]] = (leaves[name] - statistic).detach()
     return result
 
 

@@ -1,10 +1,9 @@
 """Local trainings of many clients on one model as one stacked computation.
 
-What comes after equals what `local.train_alone` gives, client by client, but for the rounding of float32: batches,
-dropout masks, losses and steps are the same, sums are made in another order. Small models and batches gain, where
-calls cost more than what they compute. Clients are ordered by their number of steps, so that those who are done are
-cut off at the end; batches of one step may differ in size, too: the shorter ones are filled up with their first
-sample at weight 0.
+The result equals that of `local.train_alone`, client by client, but for the rounding of float32: batches, dropout
+masks, losses and steps are the same, sums are made in another order. Small models and batches gain, where calls cost
+more than what they compute. Clients are ordered by their number of steps, so that those who are done are cut off at the
+end; batches of one step may differ in size, too: the shorter ones are filled up with their first sample at weight 0.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from emul.base.streams import generator, key64
-from emul.learning.device import Device
+from emul.learning.device import Device, failed
 from emul.learning.dropout import Dropout
-from emul.learning.local import Local
+from emul.learning.local import LocalTraining
 from emul.learning.objectives import Batch, Objective, Outputs, Penalty, Proximal, split
 from emul.learning.parameters import FlatModule
 from emul.learning.solver import Adam, Sgd, Solver
@@ -33,15 +32,15 @@ from emul.learning.training import Samples, aligned, batches, channels_last
 __all__ = ["FuseError", "key", "refusal", "train_fused"]
 
 
-def key(local: Local) -> Hashable:
-    """What must be equal of trainings that are fused; samples, numbers of steps, arrays of an objective may differ."""
+def key(local: LocalTraining) -> Hashable:
+    """The properties that fused trainings must share; samples, numbers of steps, arrays of an objective may differ."""
     return (replace(local.solver, steps=None, epochs=None), local.objective.settings,
             None if local.only is None else blake2b(local.only.data, digest_size=16).digest())
 
 
 def refusal(module: nn.Module, x: Tensor) -> str | None:
-    """Why trainings of the module cannot be fused; None if they can. Parts that are not known are tried on a copy, with
-    the inputs x of three samples, (3, *input_shape)."""
+    """The reason why trainings of the module cannot be fused; None if they can. Parts that are not known are tried on a
+    copy, with the inputs x of three samples, (3, *input_shape)."""
     try:
         stack = Stack(module)
     except FuseError as error:
@@ -49,7 +48,7 @@ def refusal(module: nn.Module, x: Tensor) -> str | None:
     return trial(module, x) if stack.unknown else None
 
 
-def train_fused(model: FlatModule, asked: Sequence[Local]) -> list[np.ndarray]:
+def train_fused(model: FlatModule, asked: Sequence[LocalTraining]) -> list[np.ndarray]:
     """The state after each training, (d,) float32: fresh arrays on 64-byte boundaries. `model` keeps its own state.
 
     The result depends on the arguments and their order alone; on the order but for rounding. Raises FuseError if
@@ -58,6 +57,8 @@ def train_fused(model: FlatModule, asked: Sequence[Local]) -> list[np.ndarray]:
     """
     if len({key(local) for local in asked}) > 1:
         raise FuseError("trainings that are fused: expected one solver, mask and objective for all of them")
+    if not all(local.solver.stacks for local in asked):
+        raise FuseError("the solver: expected sgd or adam without clip, schedule, accumulate and keep")
     plans = [_plan(local) for local in asked]
     order = sorted((i for i, plan in enumerate(plans) if plan), key=lambda i: -len(plans[i]))   # of equals the first
     for local in asked:
@@ -74,7 +75,7 @@ Plan = list[np.ndarray]
 Tensors: TypeAlias = list[Tensor] | tuple[Tensor, ...]      # one a parameter, (g, *shape)
 
 
-def _plan(local: Local) -> Plan:
+def _plan(local: LocalTraining) -> Plan:
     """Positions of the samples of each step: those that the client has when it trains alone."""
     n, s = len(local.samples), local.stream
     return list(batches(n, local.solver, generator(s.seed, "batches", s.node, s.round, s.call))) if n else []
@@ -83,7 +84,7 @@ def _plan(local: Local) -> Plan:
 class _Fused:
     """The training of G clients, all with a step to do, those with the most first."""
 
-    def __init__(self, model: FlatModule, locals_: list[Local], plans: list[Plan]):
+    def __init__(self, model: FlatModule, locals_: list[LocalTraining], plans: list[Plan]):
         self._model = model
         self._stack = Stack(model.module)
         self._before = [local.before for local in locals_]
@@ -96,12 +97,12 @@ class _Fused:
         self._head = _Head([local.objective for local in locals_], model.device)
 
     def train(self) -> list[np.ndarray]:
-        places, only, device = self._model.places, self._only, self._model.device
+        slices, only, device = self._model.slices, self._only, self._model.device
         state = device.models(self._before)                                                         # (G, d)
-        stacked = {id(t): state[:, place].reshape(len(state), *t.shape).to(t.dtype, copy=True) for t, place in places}
+        stacked = {id(t): state[:, place].reshape(len(state), *t.shape).to(t.dtype, copy=True) for t, place in slices}
         frozen = {id(p): p.detach().expand(len(state), *p.shape)
                   for p in self._model.module.parameters() if not p.requires_grad}
-        trained = [(t, place) for t, place in places if t.requires_grad and (only is None or only[place].any())]
+        trained = [(t, place) for t, place in slices if t.requires_grad and (only is None or only[place].any())]
         weights = [stacked[id(t)] for t, _ in trained]
         masks = None if only is None else [device.put(only[place].reshape(t.shape)) for t, place in trained]
         step = _Stepper(self._solver, weights, masks, self._head.penalties([place for _, place in trained], weights))
@@ -163,7 +164,7 @@ class _Head:
         alone, g = len(self._loss.terms) == 1, len(logits)
         arrays = {name if alone else name.partition(".")[2]: value[:g] for name, value in self._arrays.items()
                   if alone or name.partition(".")[0] == str(i)}
-        of: dict[str, Any] = {"logits": logits, "x": step.x.as_rows().value, "y": step.y, "weights": step.share,
+        of: dict[str, object] = {"logits": logits, "x": step.x.as_rows().value, "y": step.y, "weights": step.share,
                               "arrays": arrays}
         if self._on_features:
             of["features"] = features
@@ -174,16 +175,18 @@ class _Head:
 
         try:
             return total(of) if term.stacks else vmap(total)(of).sum()
-        except Exception as error:                          # whatever the objective's own code and vmap may raise
+        except Exception as error:                          # the objective's own code and vmap may raise anything
+            if failed(error):
+                raise
             raise FuseError(f"objective {term}: cannot be mapped over clients: "
                             f"{str(error).strip().partition(chr(10))[0]}") from error
 
-    def penalties(self, places: list[slice], weights: list[Tensor]) -> list[_Pulled]:
+    def penalties(self, slices: list[slice], weights: list[Tensor]) -> list[_Pulled]:
         """The terms of the parameters alone, with the parts of their arrays that belong to each trained tensor."""
         found = []
         for penalty, arrays in zip(self._penalties, self._of_penalties, strict=True):
             parts = [{name: value[:, place].reshape(weight.shape) for name, value in arrays.items()}
-                     for place, weight in zip(places, weights, strict=True)]
+                     for place, weight in zip(slices, weights, strict=True)]
             found.append(_Pulled(penalty, parts))
         return found
 
@@ -237,22 +240,46 @@ class _Batches:
         for i, own in enumerate(samples):
             whose.setdefault(id(own.data), []).append(i)
         self._data = [(samples[members[0]].data, np.array(members)) for members in whose.values()]
+        self._there = None if device.on_cpu or len(self._data) > 1 else self._uploaded()
 
     def active(self, step: int) -> int:
-        """How many clients have that step: the first ones."""
+        """The number of clients that have that step: they are the first ones."""
         return int(self._active[step])
 
     def __getitem__(self, step: int) -> _Step:
+        sizes = self._sizes[:self.active(step), step]
+        if self._there is not None:
+            rows, y, share = self._there[step]
+            return _Step(self._laid_out(self._device.inputs(self._data[0][0], rows)), y, share, sizes)
+        places, shares = self._plan(step)
+        x, labels = self._take(places)
+        return _Step(self._laid_out(x), self._device.put(labels), self._device.put(shares), sizes)
+
+    def _plan(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        """Of one step: which samples, rows of the data (g, B), and their shares in the means (g, B) float32."""
         g = self.active(step)
         sizes = self._sizes[:g, step]
         place = np.arange(sizes.max())
         real = place < sizes[:, None]                                                               # (g, B)
         rows = self._rows[np.arange(g)[:, None], self._starts[:g, step, None] + np.where(real, place, 0)]
-        x, labels = self._take(rows)
-        share = real / sizes[:, None].astype(np.float32)
-        return _Step(x, self._device.put(labels), self._device.put(share), sizes)
+        return rows, real / sizes[:, None].astype(np.float32)
 
-    def _take(self, rows: np.ndarray) -> tuple[Hidden, np.ndarray]:
+    def _uploaded(self) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Rows, labels and shares of every step, (g, B) each, on the device: in three copies, where three a step would
+        keep the GPU waiting for the CPU."""
+        plans = [self._plan(step) for step in range(self.steps)]
+        data, shapes = self._data[0][0], [rows.shape for rows, _ in plans]
+        rows = np.concatenate([rows.reshape(-1) for rows, _ in plans])
+        found = [self._device.put(array).split([g * b for g, b in shapes]) for array in (
+            rows, data.targets(data.train_y[rows]), np.concatenate([share.reshape(-1) for _, share in plans]))]
+        return [(rows.view(shape), y.view(*shape, *y.shape[1:]), share.view(shape))
+                for shape, rows, y, share in zip(shapes, *found, strict=True)]
+
+    def _laid_out(self, x: Tensor) -> Hidden:
+        """Inputs (g, B, *shape) as the first layer takes them, aligned."""
+        return Hidden.rows(x).as_maps() if self._on_maps else Hidden.rows(x.clone())
+
+    def _take(self, rows: np.ndarray) -> tuple[Tensor, np.ndarray]:
         """Inputs and labels of these samples, rows (g, B), each client's from its own data."""
         if len(self._data) == 1:
             data, _ = self._data[0]
@@ -266,7 +293,7 @@ class _Batches:
                 own = members[members < len(rows)]
                 x[self._device.put(own)] = self._device.inputs(data, rows[own])
                 y[own] = data.targets(data.train_y[rows[own]])
-        return Hidden.rows(x).as_maps() if self._on_maps else Hidden.rows(x.clone()), y         # aligned, both
+        return x, y
 
 
 # --- dropout ------------------------------------------------------------------------------------------------------
@@ -274,7 +301,7 @@ class _Batches:
 class _Masks:
     """Factors for dropout, drawn as each client's own training draws them: from its stream, layer by layer."""
 
-    def __init__(self, locals_: list[Local], plans: list[Plan], device: Device):
+    def __init__(self, locals_: list[LocalTraining], plans: list[Plan], device: Device):
         self._device = device
         self._streams = [local.stream for local in locals_]
         self._generators: list[torch.Generator] = []
@@ -331,7 +358,7 @@ class _Stepper:
 
     @property
     def multiplies(self) -> bool:
-        """Whether gradients may come as their factors: nothing but -lr times them is added to the weights."""
+        """True if gradients may come as their factors: nothing but -lr times them is added to the weights."""
         return len(self._all) == 1 and self._masks is None and isinstance(self._solver, Sgd) \
             and not self._solver.weight_decay
 

@@ -21,7 +21,7 @@ from emul.learning.dataset import DataError
 
 HUGGINGFACE, TORCHVISION = "huggingface", "torchvision"
 KEYS = {HUGGINGFACE: ("x", "y", "columns", "train", "test"), TORCHVISION: ("name", "options", "train", "test")}
-_SPLITS = "dataset_dict.json"           # what makes a folder a DatasetDict
+_SPLITS = "dataset_dict.json"           # a folder with this file is a DatasetDict
 
 Arrays = dict[str, Any]
 
@@ -33,8 +33,9 @@ def read(spec: Mapping[str, Any]) -> Arrays:
     return _READERS[spec["set"]](spec)
 
 
-def missing(spec: Mapping[str, Any]) -> str | None:
-    """Why such a set cannot be read, as far as its description and the names of files tell; None: nothing is wrong."""
+def missing(spec: Mapping[str, object]) -> str | None:
+    """The reason why such a set cannot be read, as far as its description and file names tell; None: nothing is
+    wrong."""
     name, directory = spec["set"], spec.get("directory")
     if not isinstance(directory, str) or not directory:
         return f'data set "{name}": expected the directory that it is in'
@@ -89,7 +90,7 @@ def _column(split: Any, column: str, folder: Path) -> np.ndarray:
     return _channels_first(array) if type(split.features[column]).__name__ == "Image" else array
 
 
-def _list(value: Any, key: str) -> list[str]:
+def _list(value: object, key: str) -> list[str]:
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names) or (
             key == "x" and not names):
@@ -116,7 +117,7 @@ def _torchvision(spec: Mapping[str, Any]) -> Arrays:
         value = part == "train" if key == "train" else str(spec.get(part) or part)
         try:
             found = made(str(Path(spec["directory"]).expanduser()), **options, **{key: value})
-        except Exception as error:                  # whatever the class makes of files and options
+        except Exception as error:                  # any error of the class at files and options
             raise DataError(f"{spec['directory']}: torchvision reads no {spec['name']} ({key}={value!r}) there: "
                             f"{_line(error)}; with download=True torchvision fetches it, once") from error
         arrays[f"{part}_x"], arrays[f"{part}_y"] = _samples(found, f"{spec['name']} in {spec['directory']}")
@@ -124,7 +125,7 @@ def _torchvision(spec: Mapping[str, Any]) -> Arrays:
 
 
 def _part_key(made: Any, options: Mapping[str, Any]) -> str:
-    """How a class is told which part it is to be: by `train`, or by `split`."""
+    """The argument that tells a class which part to load: `train` or `split`."""
     takes = inspect.signature(made).parameters
     if "train" in takes or "split" in options:          # EMNIST has both, and says `train` in **kwargs
         return "train"

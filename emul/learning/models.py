@@ -1,4 +1,5 @@
-"""Models by name. Each is a function (input_shape, outputs) -> torch.nn.Module, which imports torch when called.
+"""Models by name. Each is a function (input_shape, outputs) -> torch.nn.Module, which imports torch when called. Some
+take options: `model: {transformer: {blocks: 5}}` is called with (input_shape, outputs, blocks=5).
 
 The MNIST nets are those of the Fair-SecCoGC experiments: `mnist_printed` as the paper prints it (no activation, no
 pooling: a linear map), `mnist_pooled` with ReLU and pooling added, `mnist_classic` the widely used net of 5 x 5
@@ -12,12 +13,13 @@ module: `features` (the length of C), `features_at`, `convolutions_at`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from emul.base.errors import EmulError
+from emul.base.plain import PlainMapping
 from emul.base.streams import torch_stream
 from emul.learning.names import MODEL, find, unknown
 from emul.learning.names import names as names_of
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 Shape = tuple[int, ...]
-Build = Callable[[Any, int], "nn.Module"]
+Build = Callable[..., "nn.Module"]      # (input_shape, outputs, **options)
 
 
 class ModelError(EmulError):
@@ -34,15 +36,17 @@ class ModelError(EmulError):
 
 
 @dataclass(frozen=True)
-class Model:
-    """How to build a model, and the one input shape that it accepts (None: any)."""
+class ModelBuilder:
+    """A function that builds a model, and the one input shape that the model accepts (None: any)."""
 
     build: Build
     input_shape: Shape | None = None
     features: int | None = None         # length n of C; None: the model is not cut
     features_at: int | None = None      # modules before the cut
     convolutions_at: int | None = None  # modules at the front up to the last convolution
-    relu: bool = True                   # whether the representation ends with a ReLU
+    relu: bool = True                   # true if the representation ends with a ReLU
+    tokens: bool = False                # true if samples are rows of tokens
+    options: Mapping[str, int] = field(default_factory=dict)    # each with its default; all are 1 or more
 
 
 def digits_cnn(input_shape: Shape, classes: int) -> nn.Module:
@@ -75,6 +79,17 @@ def logistic(input_shape: Shape, classes: int) -> nn.Module:
     from torch import nn
 
     return nn.Sequential(nn.Flatten(), nn.Linear(prod(input_shape), classes))
+
+
+def characters_mlp(input_shape: Shape, classes: int) -> nn.Module:
+    """The next token of the t before it: embeddings of 8 numbers, one hidden layer of 50. Bengio et al., JMLR 2003.
+
+    For t = 8 and 29 characters 232 + 64-50-29: 4,961 parameters. Tokens are those of the classes.
+    """
+    from torch import nn
+
+    return nn.Sequential(nn.Embedding(classes, 8), nn.Flatten(), nn.Linear(8 * prod(input_shape), 50), nn.ReLU(),
+                         nn.Linear(50, classes))
 
 
 def mnist_printed(input_shape: Shape, classes: int) -> nn.Module:
@@ -152,7 +167,7 @@ def _block(inside: int, outside: int, stride: int) -> nn.Module:
     import torch
     from torch import nn
 
-    class Block(nn.Module):
+    class ProjectedBlock(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.f = nn.Sequential(nn.Conv2d(inside, outside, 3, stride, 1, bias=False), nn.BatchNorm2d(outside),
@@ -164,7 +179,7 @@ def _block(inside: int, outside: int, stride: int) -> nn.Module:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.relu(self.f(x) + self.g(x))
 
-    return Block()
+    return ProjectedBlock()
 
 
 def cinic_cnn(input_shape: Shape, classes: int) -> nn.Module:
@@ -193,18 +208,27 @@ def _residual(name: str) -> Build:
     return build
 
 
+def transformer(input_shape: Shape, classes: int, **options: int) -> nn.Module:
+    """The language model of `emul.learning.transformer`, which imports torch when it is built."""
+    from emul.learning import transformer as made
+
+    return made.transformer(input_shape, classes, **options)
+
+
 _DIGITS, _MNIST, _CIFAR, _FEMNIST = (1, 8, 8), (1, 28, 28), (3, 32, 32), (1, 128, 128)
 BUILT_IN = {
-    "digits_cnn": Model(digits_cnn, _DIGITS), "digits_mlp": Model(digits_mlp), "logistic": Model(logistic),
-    "mnist_printed": Model(mnist_printed, _MNIST), "mnist_pooled": Model(mnist_pooled, _MNIST),
-    "mnist_2nn": Model(mnist_2nn, _MNIST), "mnist_classic": Model(mnist_classic, _MNIST, 50, 10, 7),
-    "cinic_cnn": Model(cinic_cnn, _CIFAR),
-    "digits_classic": Model(digits_classic, _DIGITS, 50, 9, 6),
-    "femnist_classic": Model(femnist_classic, _FEMNIST, 50, 10, 7),
-    "resnet18": Model(resnet18, None, 512, 10, 8, relu=False),
-    "digits_residual": Model(_residual("digits_residual"), _DIGITS),
-    "mnist_residual": Model(_residual("mnist_residual"), _MNIST),
-    **{name: Model(_residual(name)) for name in ("resnet20", "resnet20_bn", "resnet56", "resnet56_bn")},
+    "digits_cnn": ModelBuilder(digits_cnn, _DIGITS), "digits_mlp": ModelBuilder(digits_mlp),
+    "logistic": ModelBuilder(logistic), "characters_mlp": ModelBuilder(characters_mlp),
+    "mnist_printed": ModelBuilder(mnist_printed, _MNIST), "mnist_pooled": ModelBuilder(mnist_pooled, _MNIST),
+    "mnist_2nn": ModelBuilder(mnist_2nn, _MNIST), "mnist_classic": ModelBuilder(mnist_classic, _MNIST, 50, 10, 7),
+    "cinic_cnn": ModelBuilder(cinic_cnn, _CIFAR),
+    "digits_classic": ModelBuilder(digits_classic, _DIGITS, 50, 9, 6),
+    "femnist_classic": ModelBuilder(femnist_classic, _FEMNIST, 50, 10, 7),
+    "transformer": ModelBuilder(transformer, tokens=True, options={"blocks": 5, "width": 128, "heads": 4}),
+    "resnet18": ModelBuilder(resnet18, None, 512, 10, 8, relu=False),
+    "digits_residual": ModelBuilder(_residual("digits_residual"), _DIGITS),
+    "mnist_residual": ModelBuilder(_residual("mnist_residual"), _MNIST),
+    **{name: ModelBuilder(_residual(name)) for name in ("resnet20", "resnet20_bn", "resnet56", "resnet56_bn")},
 }
 
 
@@ -213,30 +237,78 @@ def names(plugins: Sequence[str] = ()) -> list[str]:
     return names_of(MODEL, BUILT_IN, plugins)
 
 
-def misfit(name: str, input_shape: Any) -> str | None:
-    """What a built-in model expects if it cannot take samples of that shape; None if it can, or nobody knows."""
+def parse(spec: object) -> tuple[str, dict[str, int]]:
+    """Name and options of a model as a scenario writes it. Raises ModelError.
+
+    >>> parse("logistic"), parse({"transformer": {"blocks": 5}})
+    (('logistic', {}), ('transformer', {'blocks': 5}))
+    """
+    if isinstance(spec, str):
+        return spec, {}
+    if isinstance(spec, Mapping) and len(spec) == 1:
+        (name, options), = spec.items()
+        if isinstance(name, str) and isinstance(options, Mapping | None):
+            return name, dict(options or {})
+    raise ModelError("expected the name of a model, or one with options such as {transformer: {blocks: 5}}")
+
+
+def name_of(spec: object) -> str:
+    """The name of the model of a task as written; "" where it names none."""
+    try:
+        return parse(spec)[0]
+    except ModelError:
+        return ""
+
+
+def wrong_options(name: str, options: PlainMapping) -> Iterator[tuple[str, object, str]]:
+    """(option, found, expected) of the mistakes in the options of a built-in model; those of others are their
+    author's."""
+    if name not in BUILT_IN:
+        return
+    known = BUILT_IN[name].options
+    for key, value in options.items():
+        if key not in known:
+            yield key, value, unknown("option", known, key, show_name=False) if known else f"{name} has no options"
+        elif not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            yield key, value, "expected an integer >= 1"
+        elif key == "heads" and _is_width(width := options.get("width", known["width"])) and width % value:
+            yield key, value, f"expected a number that divides the width {width}"
+
+
+def _is_width(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def misfit(name: str, input_shape: object) -> str | None:
+    """The shape that a built-in model expects if it cannot take this one; None if it can, or nobody knows."""
+    if name in BUILT_IN and BUILT_IN[name].tokens and not (isinstance(input_shape, tuple) and len(input_shape) == 1):
+        return f"{name} takes rows of tokens, such as those of the set text, the data have {input_shape}"
     wanted = BUILT_IN[name].input_shape if name in BUILT_IN else None
     if wanted is None or wanted == input_shape:
         return None
     return f"{name} takes samples of shape {wanted}, the data have {input_shape}"
 
 
-def create(name: str, input_shape: Any, outputs: int, seed: int, plugins: Sequence[str] = ()) -> nn.Module:
+def create(spec: object, input_shape: Any, outputs: int, seed: int, plugins: Sequence[str] = (),
+           ) -> nn.Module:
     """Build the model with its first weights: equal for everybody who gives the same arguments.
 
-    input_shape: of a sample; {name: shape} where it has several tensors. outputs: the number of classes, or of what is
-    predicted. Weights come from the stream (seed, "init", name). Raises ModelError if the name is unknown or the shape
-    wrong.
+    spec: its name, or {name: options}. input_shape: of a sample; {name: shape} where it has several tensors. outputs:
+    the number of classes, or of what is predicted. Weights come from the stream (seed, "init", name). Raises ModelError
+    if the name is unknown, an option or the shape wrong.
     """
+    name, options = parse(spec)
     build = BUILT_IN[name].build if name in BUILT_IN else find(MODEL, name, plugins)
     if build is None:
         raise ModelError(unknown("model", names(plugins), name))
+    for key, found, expected in wrong_options(name, options):
+        raise ModelError(f"model {name}: {key}: {expected}, found {found!r}")
     reason = misfit(name, input_shape)
     if reason:
         raise ModelError(reason)
-    with torch_stream(seed, "init", name):
-        module = build(input_shape, outputs)
     cut = BUILT_IN.get(name)
+    with torch_stream(seed, "init", name):
+        module = build(input_shape, outputs, **{**(cut.options if cut is not None else {}), **options})
     for said in ("features", "features_at", "convolutions_at") if cut is not None and cut.features_at else ():
         setattr(module, said, getattr(cut, said))
     return module

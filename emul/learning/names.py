@@ -23,6 +23,7 @@ from types import ModuleType
 from typing import Any
 
 from emul.base.errors import EmulError
+from emul.base.tracebacks import said
 
 
 class PluginError(EmulError):
@@ -68,7 +69,7 @@ def names(kind: Kind, built_in: Iterable[str], plugins: Sequence[str] = ()) -> l
 
 
 def find(kind: Kind, name: str, plugins: Sequence[str] = ()) -> Callable[..., Any] | None:
-    """What a plug-in or else an installed package offers as `name`; None: nobody does. Raises PluginError."""
+    """The thing that a plug-in or else an installed package offers as `name`; None: nobody does. Raises PluginError."""
     for module in plugins:
         if name in (own := offered(kind, module)):
             return own[name]
@@ -77,7 +78,7 @@ def find(kind: Kind, name: str, plugins: Sequence[str] = ()) -> Callable[..., An
 
 
 def offered(kind: Kind, module: str) -> dict[str, Callable[..., Any]]:
-    """What a module given with `--plugin` offers of a kind: {name: function}. Raises PluginError."""
+    """The things of a kind that a module given with `--plugin` offers: {name: function}. Raises PluginError."""
     own = getattr(imported(module), kind.attribute, {})
     if not isinstance(own, dict) or not all(isinstance(name, str) and callable(made) for name, made in own.items()):
         raise PluginError(f'plug-in "{module}": expected {kind.attribute} = {{"name": function}}, found '
@@ -91,13 +92,20 @@ def imported(module: str) -> ModuleType:
         raise PluginError(wrong)
     try:
         return importlib.import_module(module)
-    except ImportError as error:
-        raise PluginError(f'plug-in "{module}" cannot be imported: {error}; it is looked for in the folder that emul '
-                          "is started in, and among installed packages") from error
+    except (Exception, SystemExit) as error:    # a user's module may raise anything, or end, while it is imported
+        if is_missing(module, error):
+            raise PluginError(f'plug-in "{module}" cannot be imported: {error}; it is looked for in the folder that '
+                              "emul is started in, and among installed packages") from error
+        raise PluginError(f'plug-in "{module}" cannot be imported: {said(error)}') from error
+
+
+def is_missing(module: str, error: BaseException) -> bool:
+    """True if the import of `module` failed because there is no such module, and not in a line of the module."""
+    return isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
 
 
 def no_module(plugin: str) -> str:
-    """What is wrong with a plug-in that is the name of a file; "" if it may be that of a module.
+    """The mistake in a plug-in that is the name of a file; "" if it may be that of a module.
 
     >>> no_module("./mine.py"), no_module("package.mine")
     ('--plugin ./mine.py: expected the name of a module, such as mine, and no file', '')

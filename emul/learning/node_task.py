@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
@@ -19,12 +20,13 @@ if TYPE_CHECKING:
     from emul.learning.attack import Attack
     from emul.learning.disguise import Disguise
     from emul.learning.functional import Forward, Scalars
-    from emul.learning.local import Local
+    from emul.learning.local import KeptMoments, LocalTraining
     from emul.learning.objectives import Batch, Objective, Outputs
     from emul.learning.parameters import FlatModule
-    from emul.learning.pooling import Pool
+    from emul.learning.pieces import Piece, PieceLayout
+    from emul.learning.pooling import Pooling
     from emul.learning.solver import Solver
-    from emul.learning.task import Task
+    from emul.learning.task import Task  # a circle: a Task gives each node its view, and the view asks it back
     from emul.learning.training import Samples, Stream
 
 Vector = np.ndarray                                     # (d,) float32
@@ -32,6 +34,15 @@ Vector = np.ndarray                                     # (d,) float32
 
 class TaskError(EmulError):
     """A task is not what it should be, or a node asks for what it has not got."""
+
+
+@dataclass(frozen=True)
+class Targets:
+    """The targets of a sample, as they travel."""
+
+    shape: tuple[int, ...]              # () for a label
+    dtype: np.dtype                     # int32 or float32
+    classes: int                        # 0: they are no labels
 
 
 class NodeTask:
@@ -46,10 +57,11 @@ class NodeTask:
         self._task, self._name, self._client, self._round_of = task, name, client, round_of
         self._attack = attack
         self._round, self._calls = -1, 0
+        self._kept: dict[bytes, KeptMoments] = {}       # of a solver with `keep`, by the part that it trains
 
     @property
     def untouched(self) -> bool:
-        """Whether it has drawn nothing and keeps nothing yet, so that another object would do as well."""
+        """True if it has drawn nothing and keeps nothing yet, so that another object would do as well."""
         return self._round < 0
 
     @property
@@ -71,7 +83,7 @@ class NodeTask:
         return self._task.initial_parameters(c)
 
     def samples(self) -> int:
-        """How many training samples this node holds: a client's share, or what is held out for the others."""
+        """The number of training samples of this node: of a client's share, or of those held out for the others."""
         if self._client is None:
             return len(self._task.held_out())
         return self._task.samples(self._client)
@@ -82,12 +94,18 @@ class NodeTask:
         return self._task.objective
 
     @property
+    def targets(self) -> Targets:
+        """Shape, type and number of classes of the target of one sample."""
+        y = self._task.data.train_y
+        return Targets(y.shape[1:], np.dtype(np.int32 if y.dtype.kind in "iu" else np.float32), self._task.data.classes)
+
+    @property
     def solver(self) -> Solver:
         """The local solver: what `local_update` descends with."""
         return self._task.solver
 
     def local_steps(self) -> int:
-        """How many steps a `local_update` of this node takes."""
+        """The number of steps of a `local_update` of this node."""
         from emul.learning.solver import steps_of
 
         return steps_of(self._task.solver, len(self._samples()))
@@ -108,6 +126,9 @@ class NodeTask:
 
         if self._task.skips:
             return self._untrained(parameters, objective, share, root)
+        if self._task.solver.keep and share is not None:
+            raise TaskError("solver: keep: expected a scheme whose clients train on samples of their own: all who "
+                            "train on a share must get the same update, and kept moments differ")
         samples = self._samples(share, root)
         stream = self._stream() if share is None else Stream(self._task.seed, f"share {share}", self._round_of(), 0)
         solver = self._task.solver.with_steps(steps)
@@ -123,6 +144,11 @@ class NodeTask:
         """`minimise` with the task's own objective."""
         return self.minimise(parameters, None, steps=steps, epochs=epochs, share=share, only=only, root=root)
 
+    def charged_alike(self, method: str) -> str:
+        """The name of a method of this node's task where its costs are compared: the same for all clients, another
+        for a node without a shard, which works on the root data."""
+        return f"task.{method}" if self._client is not None else f"task.{method} of root data"
+
     def _untrained(self, parameters: Vector, objective: Objective | None, share: int | None,
                    root: tuple[int, int] | None) -> tuple[Vector, int]:
         """As `minimise` under `training: skip`: an update of zeros, and how many samples it would have seen."""
@@ -135,21 +161,25 @@ class NodeTask:
         return np.zeros(np.shape(parameters), np.float32), count
 
     def _local(self, before: Vector, samples: Samples, solver: Solver, stream: Stream, objective: Objective | None,
-               only: str | None = None) -> Local:
-        from emul.learning.local import Local
+               only: str | None = None) -> LocalTraining:
+        from emul.learning.local import LocalTraining
 
         objective = objective or self.objective
         if objective.on_features:
             self._cut()
-        return Local(before, samples, solver, stream, objective, self._mask(only))
+        return LocalTraining(before, samples, solver, stream, objective, self._mask(only))
 
-    def _train(self, local: Local) -> Vector:
-        """What this node's local training makes of `local.before`, (d,) float32, a fresh array.
+    def _train(self, local: LocalTraining) -> Vector:
+        """The result of this node's local training for `local.before`, (d,) float32, a fresh array.
 
         Every training of a node ends here, whatever its loss, samples and part: who changes what a node learns, before
         its scheme masks, codes or encrypts it, changes the result of this function.
         """
-        after = self._task.train(local)
+        if local.solver.keep:
+            part = b"" if local.only is None else local.only.tobytes()
+            after, self._kept[part] = self._task.train_keeping(replace(local, kept=self._kept.get(part)))
+        else:
+            after = self._task.train(local)
         if self._attack is None:
             return after
         own = after - local.before
@@ -173,9 +203,9 @@ class NodeTask:
     def part(self, name: str) -> np.ndarray:
         """Places in a parameter vector, (p,) int64 ascending: of "all", the "representation", the "decision" on it, the
         "convolutions" at its front; of a model that is cut (`emul.learning.models`), else TaskError."""
-        from emul.learning.prototypes import places
+        from emul.learning.prototypes import coordinates
 
-        return np.arange(self.dimension) if name == "all" else places(self._cut(), name)
+        return np.arange(self.dimension) if name == "all" else coordinates(self._cut(), name)
 
     @property
     def feature_size(self) -> int:
@@ -191,7 +221,24 @@ class NodeTask:
         """Classes of this node's samples as it was given them, ascending."""
         return np.unique(self._task.data.train_y[self._task.indices(self._client or 0)]).tolist()
 
-    def train_prototypes(self, parameters: Vector, objective: Objective | None, pool: Pool, *, linear: bool = False,
+    def values(self, of: str = "labels", client: int | None = None) -> np.ndarray:
+        """Whole numbers that go with this node's samples, (n,) int64: their labels, or a column of the data by its
+        name. client: those of client number `client`, for observers: no honest role knows them. Raises TaskError."""
+        data = self._task.data
+        samples = self._samples() if client is None else None
+        own = samples.data if samples is not None else data
+        rows = samples.indices if samples is not None else self._task.indices(client or 0)
+        if of != "labels":
+            if of not in data.columns or data.columns[of].train.dtype.kind not in "iu":
+                raise TaskError(f'"{of}": expected labels, or a column of whole numbers; the data have '
+                                f"{', '.join(data.columns) or 'no columns'}")
+            rows = self._task.indices(self._client or 0) if client is None else rows
+            return data.columns[of].train[rows].astype(np.int64)
+        if not own.labelled:
+            raise TaskError("labels: the data have none; expected a column of whole numbers")
+        return own.train_y[rows].astype(np.int64)
+
+    def train_prototypes(self, parameters: Vector, objective: Objective | None, pool: Pooling, *, linear: bool = False,
                          unit: bool = False) -> tuple[Vector, dict[int, Vector], dict[int, int]]:
         """Train from `parameters` as `minimise` does, then make the own prototypes of what comes after: (after (d,),
         {class: mean pooled feature (n',) over all local samples}, {class: samples}).
@@ -213,7 +260,7 @@ class NodeTask:
             own = tamper(own, generator(self._task.seed, "tamper", self._name, self._round_of()))
         return after, own, counts
 
-    def _prototypes(self, parameters: Vector, samples: Samples, pool: Pool, linear: bool,
+    def _prototypes(self, parameters: Vector, samples: Samples, pool: Pooling, linear: bool,
                     ) -> tuple[dict[int, Vector], dict[int, int]]:
         """{class: mean pooled feature (n',) of a model over the samples}, {class: samples}."""
         from emul.learning import prototypes
@@ -235,7 +282,7 @@ class NodeTask:
             return self._task.evaluate(parameters)
         return self._task.evaluate_own(self._client, parameters)
 
-    def evaluate_nearest(self, parameters: Vector, means: dict[int, Vector], pool: Pool) -> dict[str, float]:
+    def evaluate_nearest(self, parameters: Vector, means: dict[int, Vector], pool: Pooling) -> dict[str, float]:
         """{"accuracy"} on this client's own test samples of the nearest of `means` to a sample's pooled features."""
         from emul.learning import prototypes
 
@@ -304,7 +351,73 @@ class NodeTask:
         seen = np.unique(np.concatenate(plan)) if plan else np.zeros(0, np.int64)
         return samples.take(seen), [np.searchsorted(seen, step) for step in plan]
 
-    def forward(self, parameters: Vector | Tensor, x: Any, training: bool = False,
+    def piece(self, after: str | None = None, last: str | None = None) -> Piece:
+        """The layers behind `after` up to `last`, with the model's first parameters and an optimiser of their own; see
+        `emul.learning.pieces`. None: from the first layer, to the last. Keep it in `node.state`. Raises PieceError for
+        a cut that the model has not."""
+        layout = self._task.layout(after, last)
+        return self._held(layout, f"{after or ''}..{last or ''}", self._task.initial_parameters()[layout.places])
+
+    def tower(self, width: int) -> Piece:
+        """At a client that has columns: the task's model for them, with `width` outputs. Raises TaskError."""
+        from emul.learning.pieces import PieceLayout
+
+        layout = PieceLayout.of_tower(self._task, self._party, width)
+        return self._held(layout, "tower", layout.initial)
+
+    def top(self, width: int) -> Piece:
+        """The layers after the outputs of all towers, one behind the other: ReLU and a linear layer."""
+        from emul.learning.pieces import PieceLayout
+
+        layout = PieceLayout.of_top(self._task, width)
+        return self._held(layout, "top", layout.initial)
+
+    def ids(self) -> np.ndarray:
+        """The ids of this node's samples, ascending, (n,) int64; of a node that is no client those of all clients."""
+        return self._task._pools[1] if self._client is None else self._task.indices(self._client)
+
+    def own_columns(self, ids: np.ndarray, test: bool = False) -> np.ndarray:
+        """A client's columns of samples, (n, ...) float32; test: of test samples, which all parties have."""
+        return self.columns_of(self._party, ids, test)
+
+    def columns_of(self, party: int, ids: np.ndarray, test: bool = False) -> np.ndarray:
+        """The same of client number `party`. For observers: no honest role sees another's."""
+        return self._task.columns.take(self._task.data, ids, party, test)
+
+    def party_columns(self) -> list[int]:
+        """The number of columns of each client, of a sample as a flat vector: everybody knows it."""
+        columns = self._task.columns
+        return [math.prod(columns.shape_of(party)) for party in range(len(columns))]
+
+    def labels_of(self, ids: np.ndarray, test: bool = False) -> np.ndarray:
+        """At the node that has the labels: those of samples, as losses take them."""
+        data = self._task.data
+        return data.targets((data.test_y if test else data.train_y)[ids])
+
+    def plan(self, n: int, seed: int) -> list[np.ndarray]:
+        """The samples, of n, that each step of a training takes, by a seed that several nodes have."""
+        from emul.learning.training import batches
+
+        return list(batches(n, self._task.solver, generator(seed, "plan")))
+
+    @property
+    def test_samples(self) -> int:
+        """The number of test samples."""
+        return len(self._task.data.test_y)
+
+    @property
+    def _party(self) -> int:
+        if self._client is None:
+            raise TaskError(f'node "{self._name}" is no client and has no columns')
+        return self._client
+
+    def _held(self, layout: PieceLayout, what: str, vector: np.ndarray) -> Piece:
+        from emul.learning.pieces import Piece
+
+        return Piece(layout, self._task.solver, self.objective, self._task.seed, f"{self._name} {what}", vector,
+                     not self._task.skips)
+
+    def forward(self, parameters: Vector | Tensor, x: object, training: bool = False,
                 through: Forward | None = None) -> Outputs:
         """The model as a function of (d,) parameters and inputs (B, *input_shape): outputs that are differentiable by
         both. training: with dropout, from torch's generator, and with the statistics of the batch. through: in place
@@ -321,13 +434,13 @@ class NodeTask:
 
     @property
     def drops(self) -> bool:
-        """Whether the model has layers that draw when it is trained, such as dropout."""
+        """True if the model has layers that draw when it is trained, such as dropout."""
         from emul.learning.parameters import is_random
 
         return any(is_random(layer) for layer in self._task._model.module.modules())
 
-    def penultimate(self, parameters: Vector | Tensor, x: Any) -> Tensor:
-        """What feeds the last linear layer, (B, n), dropout off, of models that are not cut, too. CPU only. Raises
+    def penultimate(self, parameters: Vector | Tensor, x: object) -> Tensor:
+        """The inputs of the last linear layer, (B, n), dropout off, of models that are not cut, too. CPU only. Raises
         TaskError if there is no such layer."""
         import torch
 
@@ -375,6 +488,8 @@ class NodeTask:
         """Gradient of the objective at `parameters` on one batch: ((d,) float32, 0 in buffers; number of samples)."""
         from emul.learning.training import mean_gradient
 
+        if self._task.skips:                    # as updates are
+            return self._untrained(parameters, objective, None, None)
         samples, model, solver, stream = self._samples(), self._task._model, self._task.solver, self._stream()
         at, chosen = np.asarray(parameters, dtype=np.float32), objective or self.objective
 
@@ -384,6 +499,18 @@ class NodeTask:
 
         own = self._task.result("gradient", (at, samples, solver, stream, chosen), compute)[0]
         return own if self._attack is None else self._attack.update(own, stream), len(samples)
+
+    def descend(self, parameters: Vector, gradient: Vector) -> Vector:
+        """One step of the solver along a gradient (d,) that this node was given, such as the mean of several nodes':
+        the parameters after it, (d,) float32, a fresh array. Its moments begin anew, unless `keep`."""
+        at = np.asarray(parameters, dtype=np.float32)
+        if self._task.skips:
+            return at.copy()
+        keep = self._task.solver.keep
+        after, kept = self._task.descend(at, np.asarray(gradient, np.float32), self._kept.get(b"") if keep else None)
+        if keep:
+            self._kept[b""] = kept
+        return after
 
     def evaluate_best(self, models: Vector) -> dict[str, float]:
         """{"accuracy", "loss"} of several models, (m * d,) or (m, d): each of the task's clusters, or each client where
@@ -461,12 +588,12 @@ class NodeTask:
             x, y = transform(task.data.inputs(raw), task.data.targets(task.data.train_y[indices]),
                              generator(task.seed, "poison", self._name))
             own = replace(task.data, train_x=mapped(_as_inputs, x), train_y=np.asarray(y), columns={},
-                          scale=1.0, mean=0.0, std=1.0)     # what it was given were network inputs already
+                          scale=1.0, mean=0.0, std=1.0)     # it was given network inputs already
             task.poisoned[key] = Samples(own, np.arange(len(own.train_y)))
         return task.poisoned[key]
 
 
-def _as_inputs(x: Any) -> np.ndarray:
-    """What a transform gave as inputs that are stored: floats as float32, tokens as int64."""
+def _as_inputs(x: object) -> np.ndarray:
+    """The output of a transform as inputs that are stored: floats as float32, tokens as int64."""
     found = np.asarray(x)
     return found.astype(np.int64 if found.dtype.kind in "iu" else np.float32)

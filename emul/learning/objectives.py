@@ -1,4 +1,5 @@
-"""What local training minimises, said as a value: an `Objective` is a frozen dataclass that is called on a batch.
+"""The loss that local training minimises, said as a value: an `Objective` is a frozen dataclass that is called on a
+batch.
 
     losses = objective(outputs, batch, weights)     (B,): one for each sample
     total  = objective.total(outputs, batch, weights) = sum_i weights_i losses_i, unless it says otherwise
@@ -9,7 +10,8 @@ Fields that are NumPy arrays are data of the one client that trains (a prototype
 model's device when the objective is called. All other fields are settings: who trains as one has the same.
 
 Many clients are trained as one by mapping `total` over them (`torch.func.vmap`): no branch on a tensor's values, no
-shape that depends on them. What cannot be mapped is trained alone. Objectives add up: `CROSS_ENTROPY + Proximal(0.1)`.
+shape that depends on them. An objective that cannot be mapped is trained alone. Objectives add up: `CROSS_ENTROPY +
+Proximal(0.1)`.
 """
 
 from __future__ import annotations
@@ -24,9 +26,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from emul.base.errors import EmulError
+from emul.base.plain import PlainMapping
 from emul.learning.names import OBJECTIVE, find, unknown
 from emul.learning.names import names as names_of
-from emul.learning.pooling import Pool
+from emul.learning.pooling import Pooling
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,11 +37,11 @@ if TYPE_CHECKING:
 _EPS = 1e-12                                # keeps the gradient of a distance finite at 0
 _COSINE_EPS = 1e-8
 
-WHOLE = Pool("none")                        # features as they are
+WHOLE = Pooling("none")                     # features as they are
 
 
 class Outputs(NamedTuple):
-    """What one forward pass gives of B samples."""
+    """The outputs of one forward pass for B samples."""
 
     logits: Tensor                          # (B, ...): what the model's last layer gives; predictions in a regression
     features: Tensor | None = None          # (B, n): C of a model that is cut, for objectives with `on_features`
@@ -57,17 +60,17 @@ class Batch(NamedTuple):
 class Objective(ABC):
     """A loss. Subclasses are frozen dataclasses (eq=False) that define `__call__`."""
 
-    on_features: ClassVar[bool] = False     # whether it reads outputs.features
+    on_features: ClassVar[bool] = False     # true if it reads outputs.features
     linear: ClassVar[bool] = False          # ... as they are before the activation that ends the representation
-    stacks: ClassVar[bool] = False          # whether `total` also takes G clients, (G, B, ...): it is the sum of theirs
-    alone: ClassVar[bool] = False           # whether it needs outputs.forward: such clients are not trained as one
+    stacks: ClassVar[bool] = False          # true if `total` also takes G clients, (G, B, ...), and sums theirs
+    alone: ClassVar[bool] = False           # true if it needs outputs.forward: such clients are not trained as one
 
     @abstractmethod
     def __call__(self, outputs: Outputs, batch: Batch, weights: Tensor) -> Tensor:
         """(B,) losses; of samples with weight 0 they may be anything finite."""
 
     def total(self, outputs: Outputs, batch: Batch, weights: Tensor) -> Tensor:
-        """What is minimised: a scalar. For losses of a batch that are not the mean of those of its samples."""
+        """The loss: a scalar. For losses of a batch that are not the mean of those of its samples."""
         return (self(outputs, batch, weights) * weights).sum()
 
     def of_all(self, outputs: Outputs, batch: Batch) -> Tensor:
@@ -79,19 +82,20 @@ class Objective(ABC):
         return None
 
     def metrics(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
-        """What an evaluation tells beside the loss, {name: (B,)}: the share of right classes where targets are such."""
+        """The scores of an evaluation beside the loss, {name: (B,)}: the share of right classes where targets are
+        such."""
         if batch.y.is_floating_point() or outputs.logits.shape[:-1] != batch.y.shape:
             return {}
         return {"accuracy": (outputs.logits.argmax(-1) == batch.y).double().reshape(len(batch.y), -1).mean(1)}
 
     @property
     def terms(self) -> tuple[Objective, ...]:
-        """What it is the sum of."""
+        """Its summands."""
         return (self,)
 
     @property
     def idle(self) -> bool:
-        """Whether it is 0 whatever the model: a sum leaves such terms out."""
+        """True if it is 0 whatever the model: a sum leaves such terms out."""
         return False
 
     def __add__(self, other: Objective) -> Objective:
@@ -106,7 +110,7 @@ class Objective(ABC):
 
     @property
     def settings(self) -> Hashable:
-        """What must be equal of clients that are trained as one: all but the values of arrays."""
+        """The properties that clients trained as one must share: all but the values of arrays."""
         kind = type(self)
         return (kind.__module__, kind.__qualname__, *((f.name, _setting(getattr(self, f.name))) for f in fields(self)))
 
@@ -269,7 +273,7 @@ class Proximal(Penalty):
 
     @property
     def idle(self) -> bool:
-        """Whether mu is 0."""
+        """True if mu is 0."""
         return not self.mu
 
     def gradient(self, weights: Tensor, before: Tensor) -> Tensor:
@@ -314,10 +318,11 @@ class PrototypePull(Objective):
     known: np.ndarray                       # (J,) bool: which of them there are
     weight: float = 1.0
     kind: Kind = "mse"
-    pool: Pool = WHOLE
+    pool: Pooling = WHOLE
 
     @classmethod
-    def to(cls, means: Mapping[int, np.ndarray], classes: int, weight: float, kind: Kind, pool: Pool) -> PrototypePull:
+    def to(cls, means: Mapping[int, np.ndarray], classes: int, weight: float, kind: Kind,
+           pool: Pooling) -> PrototypePull:
         """The pull to prototypes {class: (n',)}, of `classes` classes."""
         return cls(*_table(means, classes), weight, kind, pool)
 
@@ -423,7 +428,7 @@ def _table(means: Mapping[int, np.ndarray], classes: int) -> tuple[np.ndarray, n
 
 # --- by name ------------------------------------------------------------------------------------------------------
 
-# what a scenario may ask for; the others need what only a scheme knows
+# objectives for scenarios; the others need values that only a scheme knows
 BUILT_IN: dict[str, Callable[..., Objective]] = {"cross_entropy": CrossEntropy, "squared_error": SquaredError}
 
 
@@ -436,7 +441,7 @@ def names(plugins: Sequence[str] = ()) -> list[str]:
     return names_of(OBJECTIVE, BUILT_IN, plugins)
 
 
-def parse(spec: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def parse(spec: str | PlainMapping) -> tuple[str, dict[str, object]]:
     """Name and options of an objective as a scenario writes it. Raises ObjectiveError.
 
     >>> parse("cross_entropy"), parse({"squared_error": {"factor": 0.5}})
@@ -451,7 +456,7 @@ def parse(spec: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     raise ObjectiveError("expected one objective such as squared_error or {squared_error: {factor: 0.5}}")
 
 
-def make(spec: str | Mapping[str, Any], plugins: Sequence[str] = ()) -> Objective:
+def make(spec: str | PlainMapping, plugins: Sequence[str] = ()) -> Objective:
     """The objective of `spec`: a name, or {name: options}. Raises ObjectiveError."""
     name, options = parse(spec)
     build = BUILT_IN.get(name) or find(OBJECTIVE, name, plugins)
@@ -481,11 +486,11 @@ def _shown(value: Any) -> str:
     return f"<{'x'.join(map(str, value.shape))}>" if hasattr(value, "shape") else str(value)
 
 
-def _same(value: Any, default: Any) -> bool:
+def _same(value: object, default: object) -> bool:
     return not hasattr(value, "shape") and value == default
 
 
-def _setting(value: Any) -> Hashable:
+def _setting(value: object) -> Hashable:
     if isinstance(value, np.ndarray):
         return value.shape, str(value.dtype)
     if isinstance(value, tuple):

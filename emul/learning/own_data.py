@@ -14,6 +14,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from emul.base.plain import PlainMapping
 from emul.learning.dataset import (
     IGNORED,
     PARTS,
@@ -28,7 +29,7 @@ from emul.learning.dataset import (
 from emul.learning.names import DATA, find
 
 
-def load(name: str, spec: Mapping[str, Any], plugins: Sequence[str] = ()) -> DataSet | None:
+def load(name: str, spec: PlainMapping, plugins: Sequence[str] = ()) -> DataSet | None:
     """The data set that somebody offers under this name; None: nobody does. Raises DataError."""
     make = find(DATA, name, plugins)
     if make is None:
@@ -36,7 +37,7 @@ def load(name: str, spec: Mapping[str, Any], plugins: Sequence[str] = ()) -> Dat
     return made(name, spec, make(spec))
 
 
-def made(name: str, spec: Mapping[str, Any], given: Any) -> DataSet:
+def made(name: str, spec: PlainMapping, given: Any) -> DataSet:
     """The data set of arrays by name, checked. Raises DataError."""
     if not isinstance(given, Mapping):
         raise DataError(f'data set "{name}": expected a dict with {", ".join(PARTS)}, found {type(given).__name__}')
@@ -53,7 +54,7 @@ def made(name: str, spec: Mapping[str, Any], given: Any) -> DataSet:
 
 
 def array_files(directory: str | None) -> dict[str, Path]:
-    """Where the arrays of a set that is kept as files are: name -> file; of an archive each name -> the archive.
+    """The files of the arrays of a set that is kept as files: name -> file; of an archive each name -> the archive.
 
     directory: an .npz, or a folder with train_x.npy and others. Raises DataError.
     """
@@ -88,7 +89,7 @@ def read_arrays(directory: str | None) -> dict[str, np.ndarray]:
     return found
 
 
-def _plain(array: Any) -> np.ndarray:
+def _plain(array: object) -> np.ndarray:
     """As it is stored: floats as float32, integers as they are."""
     found = np.asarray(array)
     return found.astype(np.float32) if found.dtype.kind == "f" and found.dtype != np.float32 else found
@@ -107,7 +108,7 @@ def _classes(name: str, arrays: Mapping[str, Any]) -> int:
 
 
 def _columns(name: str, given: Mapping[str, Any]) -> dict[str, Column]:
-    """What is given beside the four parts, by name."""
+    """The arrays that are given beside the four parts, by name."""
     found = {}
     for key in given:
         kind, _, column = key.partition("_")

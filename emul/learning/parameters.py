@@ -7,6 +7,7 @@ views on a second one, so that a step of SGD is one operation whatever the numbe
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ class FlatModule:
     def __init__(self, module: nn.Module, device: Device | None = None):
         self.device = device or Device()
         self.module = module.to(self.device.kind)
-        self.draws = _draws(module)                                  # whether a forward pass may draw at random
+        self.draws = _draws(module)                                  # true if a forward pass may draw at random
         trained = [p for p in module.parameters() if p.requires_grad]
         self._integers: list[tuple[slice, torch.Tensor]] = []        # (place in vector, buffer)
         rest = list(_persistent_buffers(module))
@@ -42,12 +43,21 @@ class FlatModule:
         self.vector = torch.empty(self.dimension, device=self.device.kind)
         self.weights = self.vector[: self.trained]                   # view
         self.gradient = torch.zeros(self.trained, device=self.device.kind)
-        self.places: list[tuple[torch.Tensor, slice]] = []           # where each tensor of the module lies in `vector`
+        self.slices: list[tuple[torch.Tensor, slice]] = []           # of each tensor of the module, in `vector`
         place = 0
         for tensor in (*trained, *rest):
-            self.places.append((tensor, slice(place, place + tensor.numel())))
+            self.slices.append((tensor, slice(place, place + tensor.numel())))
             place = self._take_over(tensor, place)
         self._read_integers()
+
+    @cached_property
+    def matrices(self) -> torch.Tensor:
+        """(trained,) float32: 1 where an entry is of a parameter of two dimensions or more, else 0."""
+        found = torch.zeros(self.trained, device=self.device.kind)
+        for tensor, place in self.slices:
+            if place.stop <= self.trained and tensor.ndim > 1:
+                found[place] = 1
+        return found
 
     def _take_over(self, tensor: torch.Tensor, start: int) -> int:
         """Move the tensor's values into the vector from `start` and make it a view; return where it ends."""
@@ -68,8 +78,9 @@ class FlatModule:
             self.vector[place] = buffer.reshape(-1).to(torch.float32)
 
     def frozen(self) -> list[np.ndarray]:
-        """What the model computes with besides the vector: frozen parameters, and buffers that are not persistent."""
-        held = {id(tensor) for tensor, _ in self.places}
+        """The tensors that the model computes with besides the vector: frozen parameters, and buffers that are not
+        persistent."""
+        held = {id(tensor) for tensor, _ in self.slices}
         return [t.detach().cpu().numpy() for t in (*self.module.parameters(), *self.module.buffers())
                 if id(t) not in held]
 
@@ -83,7 +94,7 @@ class FlatModule:
         of the vector; integer buffers as floats, too. Raises ParameterError if its shape is another."""
         self.require(vector)
         name_of = {id(t): name for name, t in (*self.module.named_parameters(), *self.module.named_buffers())}
-        return {name_of[id(tensor)]: vector[place].reshape(tuple(tensor.shape)) for tensor, place in self.places}
+        return {name_of[id(tensor)]: vector[place].reshape(tuple(tensor.shape)) for tensor, place in self.slices}
 
     def load(self, vector: np.ndarray) -> None:
         """Make the module's state equal to `vector`, (d,). Raises ParameterError if its shape is another."""
@@ -124,10 +135,10 @@ _RANDOM_LAYERS = (Dropout, nn.modules.dropout._DropoutNd, nn.RReLU, nn.Fractiona
 
 
 def is_random(layer: nn.Module) -> bool:
-    """Whether it is a layer that is known to draw random numbers."""
+    """True if it is a layer that is known to draw random numbers."""
     return isinstance(layer, _RANDOM_LAYERS) or bool(getattr(layer, "dropout", 0))
 
 
 def _draws(module: nn.Module) -> bool:
-    """Whether the module may draw random numbers: by a layer known to, or in code of a class outside torch.nn."""
+    """True if the module may draw random numbers: by a layer known to, or in code of a class outside torch.nn."""
     return any(is_random(layer) or not type(layer).__module__.startswith("torch.nn.") for layer in module.modules())

@@ -1,11 +1,14 @@
-"""Who holds which training samples: one array of indices per client, from the labels and keyed streams.
+"""The division of training samples among clients: one array of indices per client, from the labels and keyed streams.
 
 `iid`           every sample to one client, sizes equal (they differ by one where the clients do not divide n)
+`sizes: law`    as `iid` with unequal sizes: `linear`, `square`, `exponential` or `{lognormal: sigma}`
+`shards: k`     the samples, sorted by label, in shards of equal size; every client gets k of them, by chance
 `dirichlet: a`  label skew with equal sizes n // K; class proportions of each client ~ Dir(a 1_C)
 `class_space: {avg: a, std: s, shots: n, test_shots: m}`   n samples of each of max(2, a - s) .. a + s classes
 `classes: c`    every client holds c classes; a class is shared equally by those that hold it
 `degree: q`     a group of clients for each class; a class goes to its own group with probability q, else to another
 `bootstrap: n`  n samples with replacement, from the client's own stream: no memory per client, any number of them
+`columns: ...`  by columns in place of samples (`emul.learning.columns`)
 `by: column`    natural: all samples with the same value of a column, such as their writer, are with one client
 
 Those of users (`emul.learning.names`) are functions (targets, columns, clients, value, rng) -> a list with an array of
@@ -14,29 +17,25 @@ indices for each client.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
-from emul.base.errors import EmulError
+from emul.base.plain import PlainDict
 from emul.base.streams import generator
+from emul.learning import columns as by_columns
 from emul.learning.names import PARTITION, find, unknown
 from emul.learning.names import names as names_of
-
-Columns = Mapping[str, np.ndarray]          # what else is known of each sample: {name: (n,)}
-
-
-class PartitionError(EmulError):
-    """A data set cannot be divided among so many clients in this way."""
+from emul.learning.shards import Columns, PartitionError, Shards
 
 
 class Partition(Protocol):
-    """Which samples each client holds. Clients are numbered from 0."""
+    """The samples of each client. Clients are numbered from 0."""
 
     def size(self, client: int) -> int:
-        """How many samples the client holds."""
+        """The number of samples of the client."""
 
     def indices(self, client: int) -> np.ndarray:
         """Indices of the client's samples, (size,) int64."""
@@ -44,35 +43,6 @@ class Partition(Protocol):
     def test_indices(self, client: int, targets: np.ndarray, columns: Columns) -> np.ndarray | None:
         """Indices of the client's own test samples, from targets and columns of the test set; None: it has none of its
         own, and is evaluated by its labels."""
-
-
-@dataclass(frozen=True)
-class Shards:
-    """Index arrays that are made at once, one after the other in one array: a client's is a view, made when asked for.
-
-    Client k holds order[bounds[k]:bounds[k + 1]].
-    """
-
-    order: np.ndarray
-    bounds: np.ndarray
-
-    @classmethod
-    def of(cls, shards: Sequence[np.ndarray]) -> Shards:
-        """The clients' arrays in their order, copied into one that cannot be written."""
-        order = np.concatenate([np.empty(0, np.int64), *shards])
-        order.flags.writeable = False
-        return cls(order, np.cumsum([0, *(len(shard) for shard in shards)]))
-
-    def size(self, client: int) -> int:
-        return int(self.bounds[client + 1] - self.bounds[client])
-
-    def indices(self, client: int) -> np.ndarray:
-        """A view of `order`, (size,) int64."""
-        return self.order[self.bounds[client]:self.bounds[client + 1]]
-
-    def test_indices(self, client: int, targets: np.ndarray, columns: Columns) -> np.ndarray | None:
-        """None, always: clients are evaluated by their labels."""
-        return None
 
 
 @dataclass(frozen=True)
@@ -95,7 +65,7 @@ class Bootstrap:
         return None
 
 
-def make(spec: str | dict[str, Any], targets: np.ndarray, clients: int, seed: int, columns: Columns | None = None,
+def make(spec: str | PlainDict, targets: np.ndarray, clients: int, seed: int, columns: Columns | None = None,
          plugins: Sequence[str] = ()) -> Partition:
     """The partition of `spec`: "iid", {"dirichlet": alpha}, {"classes": c}, {"by": column} and so on.
 
@@ -106,6 +76,8 @@ def make(spec: str | dict[str, Any], targets: np.ndarray, clients: int, seed: in
     columns = columns or {}
     if name == "by":
         return by(columns, clients, str(value), seed)
+    if name == "columns":
+        return by_columns.divided(targets, clients, value, seed)
     if name not in RULES:
         return _of_user(name, value, targets, columns, clients, seed, plugins)
     if name != "bootstrap" and clients > len(targets):
@@ -118,10 +90,10 @@ def make(spec: str | dict[str, Any], targets: np.ndarray, clients: int, seed: in
 
 def names(plugins: Sequence[str] = ()) -> list[str]:
     """Every partition that can be asked for."""
-    return names_of(PARTITION, (*RULES, "by"), plugins)
+    return names_of(PARTITION, (*RULES, "by", "columns"), plugins)
 
 
-def parse(spec: str | dict[str, Any]) -> tuple[str, Any]:
+def parse(spec: str | PlainDict) -> tuple[str, Any]:
     """Name and value of a partition as written in a scenario.
 
     >>> parse("iid"), parse({"dirichlet": 0.2})
@@ -136,7 +108,7 @@ def parse(spec: str | dict[str, Any]) -> tuple[str, Any]:
 
 
 def too_many(name: str, clients: int, samples: int) -> str:
-    """What an error says where samples do not suffice for one a client."""
+    """The text of an error where samples do not suffice for one a client."""
     return f"{name}: {clients} clients cannot share {samples} samples without repetition; use bootstrap"
 
 
@@ -144,6 +116,45 @@ def iid(n: int, clients: int, seed: int) -> list[np.ndarray]:
     """A random order cut into `clients` parts; the first n mod clients of them hold one sample more."""
     order = generator(seed, "partition", "iid").permutation(n)
     return np.array_split(order, clients)
+
+
+SIZE_LAWS = ("linear", "square", "exponential")         # by the client's number; and {lognormal: sigma}
+
+
+def sizes(n: int, clients: int, law: str | dict[str, float], seed: int) -> list[np.ndarray]:
+    """Size skew: a random order cut into parts whose sizes follow a law, one sample each at least.
+
+    Client k = 1 .. K holds a share in proportion to k (`linear`), k^2 (`square`) or e^k (`exponential`), as the
+    partitioners of flwr-datasets; or to exp(sigma z_k), z_k standard normal from the client's own stream.
+    """
+    k = np.arange(1, clients + 1, dtype=float)
+    if isinstance(law, dict):
+        sigma = float(law["lognormal"])
+        weights = np.exp([sigma * generator(seed, "partition", "sizes", client).standard_normal()
+                          for client in range(clients)])
+    else:
+        weights = {"linear": k, "square": k**2, "exponential": np.exp(k - clients)}[law]
+    exact = (n - clients) * weights / weights.sum()
+    counts = np.floor(exact).astype(np.int64)
+    most_left = np.argsort(counts - exact, kind="stable")[:n - clients - int(counts.sum())]
+    counts[most_left] += 1
+    order = generator(seed, "partition", "sizes").permutation(n)
+    return np.split(order, np.cumsum(1 + counts)[:-1])
+
+
+def shards(labels: np.ndarray, clients: int, per_client: int, seed: int) -> list[np.ndarray]:
+    """Samples sorted by label are cut into clients * per_client shards, of which every client gets `per_client` by
+    chance: most hold so many classes. McMahan et al., AISTATS 2017, section 3 (200 shards of MNIST, 2 a client).
+
+    The sizes of shards differ by one at most. Raises PartitionError where there are more shards than samples.
+    """
+    count = clients * per_client
+    if count > len(labels):
+        raise PartitionError(f"shards: {clients} clients with {per_client} shards each need {count} samples, "
+                             f"there are {len(labels)}")
+    cut = np.array_split(np.concatenate(_shuffled_classes(labels, seed, "shards")), count)
+    dealt = generator(seed, "partition", "shards", "dealt").permutation(count).reshape(clients, per_client)
+    return [np.concatenate([cut[i] for i in np.sort(own)]) for own in dealt]
 
 
 def dirichlet(labels: np.ndarray, clients: int, alpha: float, seed: int) -> list[np.ndarray]:
@@ -165,7 +176,8 @@ def dirichlet(labels: np.ndarray, clients: int, alpha: float, seed: int) -> list
 
 
 def _counts_within(rng: np.random.Generator, q: np.ndarray, stock: np.ndarray, size: int) -> np.ndarray:
-    """How many samples of each class: multinomial by q, what exceeds the stock drawn again from the other classes."""
+    """The numbers of samples by class: multinomial by q; the excess over the stock is drawn again from other
+    classes."""
     counts = np.zeros(len(q), dtype=np.int64)
     while (open_ := size - counts.sum()) > 0:           # each turn ends the loop or exhausts a class
         left = stock - counts
@@ -326,7 +338,7 @@ def by(columns: Columns, clients: int, column: str, seed: int) -> Groups:
     return Groups(Shards.of([np.flatnonzero(np.isin(columns[column], own)) for own in held]), column, held)
 
 
-def _of_user(name: str, value: Any, targets: np.ndarray, columns: Columns, clients: int, seed: int,
+def _of_user(name: str, value: object, targets: np.ndarray, columns: Columns, clients: int, seed: int,
              plugins: Sequence[str]) -> Partition:
     rule = find(PARTITION, name, plugins)
     if rule is None:
@@ -346,9 +358,11 @@ def _of_user(name: str, value: Any, targets: np.ndarray, columns: Columns, clien
 
 # --- by name ------------------------------------------------------------------------------------------------------
 
-BY_LABELS = ("dirichlet", "classes", "class_space", "degree")
+BY_LABELS = ("shards", "dirichlet", "classes", "class_space", "degree")
 RULES: dict[str, Callable[[np.ndarray, int, Any, int], Partition]] = {
     "iid": lambda labels, clients, _, seed: Shards.of(iid(len(labels), clients, seed)),
+    "sizes": lambda labels, clients, law, seed: Shards.of(sizes(len(labels), clients, law, seed)),
+    "shards": lambda labels, clients, k, seed: Shards.of(shards(labels, clients, int(k), seed)),
     "dirichlet": lambda labels, clients, alpha, seed: Shards.of(dirichlet(labels, clients, float(alpha), seed)),
     "class_space": class_space,
     "classes": lambda labels, clients, c, seed: Shards.of(classes(labels, clients, int(c), seed)),

@@ -26,8 +26,8 @@ class PoolError(EmulError):
 
 
 @dataclass(frozen=True)
-class Pool:
-    """How features are pooled."""
+class Pooling:
+    """The way in which features are pooled."""
 
     kind: Kind = "soft"
     height: int = 5
@@ -51,7 +51,7 @@ class Pool:
     def length(self, n: int) -> int:
         """n', the number of values that n features become. Raises PoolError.
 
-        >>> Pool("soft", 5, 10, 3, 1).length(50), Pool("soft", 2, 256, 2, 1).length(512)
+        >>> Pooling("soft", 5, 10, 3, 1).length(50), Pooling("soft", 2, 256, 2, 1).length(512)
         (24, 255)
         """
         rows, columns = self.output(n)

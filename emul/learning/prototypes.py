@@ -14,23 +14,24 @@ import torch
 
 from emul.learning.dataset import DataSet, mapped
 from emul.learning.parameters import FlatModule, parts
-from emul.learning.pooling import Pool
+from emul.learning.pooling import Pooling
 from emul.learning.training import Samples, laid_out
 
 _CHUNK = 500
 
 
-def places(model: FlatModule, name: str) -> np.ndarray:
-    """Where "representation", "decision" or "convolutions" lie in the vector: (p,) int64, ascending; buffers, too."""
+def coordinates(model: FlatModule, name: str) -> np.ndarray:
+    """Coordinates of "representation", "decision" or "convolutions" in the vector: (p,) int64, ascending; with
+    buffers."""
     module: Any = model.module
     cut = module.features_at if name in ("representation", "decision") else module.convolutions_at
     front = {id(t) for part in module[:cut] for t in (*part.parameters(), *part.buffers())}
-    chosen = [np.arange(place.start, place.stop) for tensor, place in model.places
+    chosen = [np.arange(place.start, place.stop) for tensor, place in model.slices
               if (id(tensor) in front) != (name == "decision")]
     return np.concatenate([np.empty(0, np.int64), *chosen])
 
 
-def _pooled(model: FlatModule, samples: Samples, pool: Pool, linear: bool = False) -> np.ndarray:
+def _pooled(model: FlatModule, samples: Samples, pool: Pooling, linear: bool = False) -> np.ndarray:
     """Pooled features of samples, (n, n') float32, dropout off. linear: before the last activation."""
     representation, _ = parts(model.module, linear)
     was_training = model.module.training
@@ -47,7 +48,7 @@ def _pooled(model: FlatModule, samples: Samples, pool: Pool, linear: bool = Fals
     return np.concatenate(found)
 
 
-def of_samples(model: FlatModule, samples: Samples, pool: Pool, linear: bool = False,
+def of_samples(model: FlatModule, samples: Samples, pool: Pooling, linear: bool = False,
                ) -> tuple[dict[int, np.ndarray], dict[int, int]]:
     """({class: P (n',) float32}, {class: samples}) over all samples of a node; ({}, {}) without any. linear: of
     features before the last activation."""
@@ -71,7 +72,7 @@ def directions(means: Mapping[int, np.ndarray], least: float = 1e-6) -> dict[int
     return found
 
 
-def nearest(model: FlatModule, data: DataSet, means: Mapping[int, np.ndarray], pool: Pool,
+def nearest(model: FlatModule, data: DataSet, means: Mapping[int, np.ndarray], pool: Pooling,
             among: set[int]) -> dict[str, float]:
     """{"accuracy"} on the test samples of `data` whose class is in `among`, by the nearest of their prototypes.
 

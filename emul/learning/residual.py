@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 
-class Block(nn.Module):
+class PaddedBlock(nn.Module):
     """relu(f(x) + x): f two 3 x 3 convolutions. Of fewer channels or a stride x is sampled and padded with zeros."""
 
     def __init__(self, inside: int, outside: int, stride: int, norm: bool):
@@ -46,7 +46,7 @@ def net(input_shape: Sequence[int], classes: int, widths: Sequence[int], blocks:
     inside = widths[0]
     for place, width in enumerate(widths):
         for number in range(blocks):
-            layers.append(Block(inside, width, 2 if place and not number else 1, norm))
+            layers.append(PaddedBlock(inside, width, 2 if place and not number else 1, norm))
             inside = width
     built = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(pool), nn.Flatten(),
                           nn.Linear(inside * pool**2, classes))
@@ -59,7 +59,7 @@ def _initialise(built: nn.Sequential, branches: int, norm: bool) -> None:
         if isinstance(layer, nn.Conv2d):
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
     with torch.no_grad():
-        for block in (layer for layer in built if isinstance(layer, Block) and not norm):
+        for block in (layer for layer in built if isinstance(layer, PaddedBlock) and not norm):
             first, last = (layer for layer in block.f if isinstance(layer, nn.Conv2d))
             first.weight.mul_(branches**-0.5)
             last.weight.zero_()

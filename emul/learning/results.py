@@ -21,7 +21,7 @@ import numpy as np
 
 from emul.base import clock, streams
 from emul.base.machine import processor
-from emul.store import Keys, Store, Unkeyable
+from emul.store import KeyMaker, Store, Unkeyable
 
 Arrays = list[np.ndarray]
 
@@ -34,10 +34,10 @@ class Results:
 
     def __init__(self, store: Store | None = None, place: object = None):
         self.saved_ns = 0           # CPU time that computing the results found had taken
-        self._store, self._keys = store, Keys()
+        self._store, self._keys = store, KeyMaker()
         self._place = self._keys.key(place)
 
-    def of(self, what: str, inputs: Any, compute: Callable[[], Arrays], busy_ns: Callable[[], int] = int) -> Arrays:
+    def of(self, what: str, inputs: object, compute: Callable[[], Arrays], busy_ns: Callable[[], int] = int) -> Arrays:
         """Fresh arrays. what: names the function. busy_ns: what a GPU has computed so far.
 
         Inputs of which no key can be made (a user's own, with a function in it) are computed always.
@@ -66,7 +66,7 @@ class Results:
 
     @property
     def failure(self) -> str:
-        """Why nothing more is stored; "" while all is well."""
+        """The reason why nothing more is stored; "" while all is well."""
         return "" if self._store is None else self._store.failure
 
     def close(self) -> None:
@@ -109,10 +109,11 @@ _decoder = msgspec.msgpack.Decoder(list[tuple[str, tuple[int, ...]]])
 _SMALL_BYTES = 64 * 1024            # below, one call that copies takes less than those that make a view
 
 
-def place_of(model: str, shape: Any, outputs: int, seed: int, device: str, modules: Sequence[str],
-             frozen: Sequence[np.ndarray] = ()) -> tuple[Any, ...]:
-    """What every result depends on besides its inputs: the code that computes it, that of the user's `modules`, the
-    libraries, the processor, and the model with what no vector holds: its `frozen` parameters, what comes from `seed`.
+def place_of(model: object, shape: Any, outputs: int, seed: int, device: str, modules: Sequence[str],
+             frozen: Sequence[np.ndarray] = ()) -> tuple[object, ...]:
+    """The things that every result depends on besides its inputs: the code that computes it, that of the user's
+    `modules`, the libraries, the processor, and the model with what no vector holds: its `frozen` parameters, what
+    comes from `seed`.
     """
     import torch
 
@@ -145,6 +146,6 @@ def _code(module: str) -> bytes:
     return source_of(module)
 
 
-def code_of(value: Any) -> bytes:
+def code_of(value: object) -> bytes:
     """The code of a value that computes when it is called; b"": it has no fields, so no key can be made of it."""
     return _code(type(value).__module__) if dataclasses.is_dataclass(value) else b""

@@ -11,13 +11,13 @@ own, here clients do not have them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from emul.base.errors import EmulError
+from emul.base.plain import PlainMapping
 from emul.base.streams import generator
 
 KEYS = ("samples", "bias", "class", "parts")
@@ -37,13 +37,13 @@ class Root:
     parts: Literal["random", "labels"] = "random"
 
 
-def parse(spec: Mapping[str, Any]) -> Root:
+def parse(spec: PlainMapping) -> Root:
     """`root` as a scenario writes it and `emul.scenario.task` has found it sound."""
     return Root(spec["samples"], spec.get("bias"), spec.get("class") or 0, spec.get("parts") or "random")
 
 
 def draw(root: Root, labels: np.ndarray, clusters: np.ndarray | None, seed: int) -> np.ndarray:
-    """Which training samples are root data, ascending indices (samples,) int64.
+    """The training samples that are root data: ascending indices (samples,) int64.
 
     labels: targets of the training set, (n, ...). clusters: (n,), or None. Raises RootError if there are too few.
     """

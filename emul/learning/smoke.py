@@ -1,4 +1,4 @@
-"""Whether a device can do what emul asks of it: train, train many as one, evaluate, and the same again.
+"""A test of a device for everything that emul asks of it: train, train many as one, evaluate, and repeat it exactly.
 
 Everything is computed on the CPU and on the device, from the same streams, and compared. Without a task of the user it
 is a small convolutional net with dropout on stripes that are made here.
@@ -36,12 +36,12 @@ class Compared:
     cpu_s: float
     device_s: float
     difference: float           # the largest, of numbers that should be equal but for rounding
-    close: bool                 # whether all are within RTOL and ATOL
+    close: bool                 # true if all are within RTOL and ATOL
 
 
 @dataclass(frozen=True)
 class Smoke:
-    """What was found of a device. first_s: until it had done something at all; repeats: the same again, to the bit."""
+    """The findings on a device. first_s: until it had done something at all; repeats: the same again, to the bit."""
 
     device: str
     about: dict[str, str]
@@ -51,7 +51,7 @@ class Smoke:
 
     @property
     def ok(self) -> bool:
-        """Whether it computes what the CPU does, and the same each time."""
+        """True if it computes what the CPU does, and the same each time."""
         return self.repeats and all(one.close for one in self.compared)
 
     def __str__(self) -> str:
@@ -64,7 +64,7 @@ class Smoke:
         return "\n".join([*lines, again, f"{self.device}: {verdict} (tolerance {RTOL:g} relative, {ATOL:g} absolute)"])
 
 
-def smoke(device: str, spec: Mapping[str, Any] | None = None, clients: int = CLIENTS, seed: int = 1,
+def smoke(device: str, spec: Mapping[str, object] | None = None, clients: int = CLIENTS, seed: int = 1,
           plugins: Sequence[str] = ()) -> Smoke:
     """Try a device out. spec, clients, seed, plugins: of a task, as `Task` takes them; None: one that is made here.
 
@@ -109,13 +109,13 @@ def _timed(work: Callable[[Task], np.ndarray], task: Task) -> tuple[np.ndarray, 
 
 
 def _trained(task: Task, client: int) -> np.ndarray:
-    """What a client learns, (d,)."""
+    """The model that a client learns, (d,)."""
     node = task.for_node(f"client{client + 1}", client, lambda: 1)
     return node.local_update(task.initial_parameters(), steps=STEPS)[0]
 
 
 def _fused(task: Task) -> np.ndarray:
-    """What clients learn that are trained as one, (clients, d)."""
+    """The models of clients that are trained as one, (clients, d)."""
     found: dict[int, np.ndarray] = {}
     few = range(min(CLIENTS, task.clients))
     task.together.run([lambda k=k: found.update({k: _trained(task, k)}) for k in few])      # type: ignore[misc]
@@ -130,7 +130,7 @@ def _evaluated(task: Task) -> np.ndarray:
 
 
 def absent(device: str) -> str | None:
-    """Why there is no such device here, and what to do about it; None: there is one."""
+    """The reason why there is no such device here, and a remedy; None: there is one."""
     import torch
 
     kind, _, index = device.partition(":")
@@ -161,7 +161,7 @@ def _why(torch: Any, found: int) -> str:
 
 
 def _about(kind: torch.device) -> dict[str, str]:
-    """What a device is, as a user would look it up."""
+    """The name of a device, as a user would look it up."""
     import torch
 
     if kind.type == "cpu":
@@ -175,7 +175,7 @@ def _about(kind: torch.device) -> dict[str, str]:
 
 # --- what it is tried with ------------------------------------------------------------------------------------------
 
-def stripes(spec: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def stripes(spec: Mapping[str, object]) -> dict[str, np.ndarray]:
     """Images of stripes in four directions under noise, (n, 1, 12, 12) uint8."""
     rng = np.random.default_rng(1)
     label = rng.integers(0, _CLASSES, 400)
@@ -186,7 +186,7 @@ def stripes(spec: Mapping[str, Any]) -> dict[str, np.ndarray]:
     return {"train_x": x[100:], "train_y": label[100:], "test_x": x[:100], "test_y": label[:100]}
 
 
-def net(input_shape: Any, outputs: int) -> nn.Module:
+def net(input_shape: object, outputs: int) -> nn.Module:
     """Convolution, pooling, dropout, two linear layers."""
     from torch import nn
 

@@ -1,7 +1,7 @@
 """A module on many clients at once, each with parameters of its own: stacked, (G, *shape) for G clients.
 
 Of an nn.Sequential, layers that are known work on all clients together: linear ones as batched matrix products,
-convolutions as one convolution in groups. Whatever else there is, is mapped over the clients by torch.func.vmap.
+convolutions as one convolution in groups. Torch maps all other layers over the clients.func.vmap.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -68,9 +68,8 @@ class Values(dict[int, Tensor]):
 
 
 Mask = Callable[[nn.Module, tuple[int, ...]], Tensor]       # (dropout, (G, B, *shape)) -> factors of its values
-Step: TypeAlias = "Callable[[Hidden, Values, Mask], Hidden]"
 
-# What they do to a value, or to the map of a channel, depends on nothing else.
+# Their effect on a value, or on the map of a channel, depends on nothing else.
 _ON_VALUES = (nn.ReLU, nn.Identity, nn.Tanh, nn.Sigmoid, nn.GELU, nn.SiLU, nn.ELU, nn.LeakyReLU, nn.Softplus,
               nn.Hardtanh, nn.ReLU6)
 _ON_MAPS = (nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d)
@@ -104,7 +103,7 @@ class Stack:
 
     @property
     def on_maps(self) -> bool:
-        """Whether the first layer that is not the same for any layout works on maps."""
+        """True if the first layer that is not the same for any layout works on maps."""
         kinds = (_kind(layer) for layer in self._layers)
         return next((kind for kind in kinds if kind not in (*_ON_VALUES, *_DROPOUTS)), None) in (nn.Conv2d, *_ON_MAPS)
 
@@ -120,18 +119,18 @@ class Stack:
 
 
 def trial(module: nn.Module, x: Tensor) -> str | None:
-    """What is wrong with a module of which parts are not known: tried on a copy, for three samples and two clients."""
+    """The mistake in a module of which parts are not known: tried on a copy, for three samples and two clients."""
     copy = deepcopy(module).cpu().train()
     for layer in _flat(copy):
         if _kind(layer) in _DROPOUTS:
-            layer.eval()                                        # whose masks are not the question
+            layer.eval()                                        # its masks are not the question
     buffers = {name: buffer.clone() for name, buffer in copy.named_buffers()}
     values = Values((id(t), torch.stack([t.detach()] * 2)) for t in (*copy.parameters(), *copy.buffers()))
     try:
         with torch.no_grad():
             _, (fused, _) = Stack(copy)(Hidden.rows(torch.stack([x, x])), values, lambda _, shape: torch.ones(shape))
             first, whole = copy(x[:2]), copy(x)
-    except Exception as error:                                  # whatever the module's own code and vmap may raise
+    except Exception as error:                                  # the module's own code and vmap may raise anything
         return f"its forward pass cannot be mapped over clients: {str(error).strip().partition(chr(10))[0]}"
     if any(not torch.equal(buffer, buffers[name]) for name, buffer in copy.named_buffers()):
         return "its forward pass changes buffers"
@@ -157,7 +156,7 @@ def probe(input_shape: tuple[int, ...]) -> Tensor:
 
 
 def _cut(module: Any) -> int | None:
-    """How many layers are before the features; None where the module is not cut."""
+    """The number of layers before the features; None where the module is not cut."""
     at = getattr(module, "features_at", None)
     return None if at is None or not _is_sequence(module) else sum(len(_flat(part)) for part in module[:at])
 

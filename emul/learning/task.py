@@ -9,13 +9,14 @@ import contextlib
 import logging
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from emul.base.clock import off_the_clock
+from emul.base.plain import PlainDict
 from emul.base.streams import generator, key64
 from emul.learning import clusters, models, partition, root, solver
 from emul.learning import data as data_sets
@@ -28,12 +29,15 @@ if TYPE_CHECKING:
     from torch import nn
 
     from emul.learning.attack import Attack
+    from emul.learning.columns import ColumnGroups
     from emul.learning.device import Device
     from emul.learning.disguise import Disguise
     from emul.learning.evaluation import Scores
-    from emul.learning.local import Local
+    from emul.learning.fitting import Fitting
+    from emul.learning.local import KeptMoments, LocalTraining
     from emul.learning.objectives import Batch, Objective
     from emul.learning.parameters import FlatModule
+    from emul.learning.pieces import PieceLayout
     from emul.learning.results import Results
     from emul.learning.together import Together
     from emul.learning.training import Samples
@@ -44,13 +48,15 @@ class Task:
     """Data, partition, model and solver of a run, the same for everybody who gives the same arguments.
 
     spec: {"data": {"set": name, "directory": path, "normalise": {"mean": m, "std": s}, "held_out": n},
-           "partition": "iid", "model": name, "solver": {"sgd": {"lr": 0.1, "steps": 5, "batch": 32}},
-           "objective": name or {name: options}, "root": {"samples": n}, "clusters": {"rotate": [0, 90]}};
+           "partition": "iid", "model": name or {name: options},
+           "solver": {"sgd": {"lr": 0.1, "steps": 5, "batch": 32}}, "objective": name or {name: options},
+           "root": {"samples": n}, "clusters": {"rotate": [0, 90]}};
     all of `data` but `set` is optional; `partition` is `iid` by default, `objective` the cross entropy where targets
     are integers, else the squared error. Inputs of a built-in set are standardised by the mean and std of its training
     images; `normalise` gives others, on pixels in [0, 1]. `held_out` training samples are kept from the clients, for
     nodes that are none (the root data of a server); `root` says the same with more (`emul.learning.root`). `clusters`:
     see `emul.learning.clusters`. device: where it trains and evaluates, "cpu", "cuda" or "cuda:1".
+    memory: the most that a process on a CPU may hold, bytes; 0: no limit. sharing: workers that are on this GPU.
     plugins: modules of users that offer data sets, partitions, models or objectives. One model is reused by all calls:
     not for several threads. A spec that `emul.scenario.task` has found sound is expected; makers of its parts raise
     errors of their own on first use.
@@ -58,14 +64,16 @@ class Task:
 
     skips = False                       # `training: skip`: local trainings leave every model as it is
 
-    def __init__(self, spec: dict[str, Any], clients: int, seed: int, device: str = "cpu",
-                 store: Store | None = None, plugins: Sequence[str] = ()):
+    def __init__(self, spec: PlainDict, clients: int, seed: int, device: str = "cpu",
+                 store: Store | None = None, plugins: Sequence[str] = (), memory: int = 0, sharing: int = 1):
         self.spec, self.clients, self.seed, self._device = spec, clients, seed, device
         self._store, self._plugins = store, tuple(plugins)
         self.solver = solver.make(spec["solver"])
         self.poisoned: dict[tuple[str, int | None, int], Samples] = {}  # by node, whose samples, number of the attack
         self._last_scores: tuple[bytes, Scores] | None = None
+        self._layouts: dict[tuple[str | None, str | None], PieceLayout] = {}
         self._alone: set[Hashable] = set()              # settings of objectives that cannot be fused
+        self._memory, self._sharing = memory, sharing
 
     @cached_property
     def data(self) -> data_sets.DataSet:
@@ -76,14 +84,15 @@ class Task:
 
     @cached_property
     def device(self) -> Device:
-        """Where it computes; `device.busy_ns` counts a GPU's time. Raises DeviceError if there is no such device."""
+        """The device on which it computes; `device.busy_ns` counts a GPU's time. Raises DeviceError if there is no such
+        device."""
         from emul.learning.device import Device
 
         return Device(self._device)
 
     @cached_property
     def objective(self) -> Objective:
-        """What clients minimise unless their scheme says otherwise, and what evaluations tell as the loss."""
+        """The loss that clients minimise unless their scheme says otherwise, and that evaluations tell."""
         from emul.learning import objectives
 
         by_default = "cross_entropy" if self.data.classes else "squared_error"
@@ -98,7 +107,7 @@ class Task:
 
     @cached_property
     def results(self) -> Results:
-        """What was computed before, if there is a store; `results.credit_ns` counts the CPU time that it saved."""
+        """The results computed before, if there is a store; `results.credit_ns` counts the CPU time that it saved."""
         from emul.learning.results import Results, place_of
 
         place = None if self._store is None else place_of(
@@ -108,12 +117,12 @@ class Task:
 
     def _homes(self) -> list[str]:
         """The modules that a user's model and objective come from."""
-        found = (find(MODEL, self.spec["model"], self._plugins), type(self.objective))
+        found = (find(MODEL, models.parse(self.spec["model"])[0], self._plugins), type(self.objective))
         return sorted({made.__module__ for made in found if made is not None and made.__module__ is not None})
 
-    def result(self, what: str, inputs: Any, compute: Callable[[], list[np.ndarray]], *,
+    def result(self, what: str, inputs: object, compute: Callable[[], list[np.ndarray]], *,
                on_clock: bool = True) -> list[np.ndarray]:
-        """What `compute` gives, which depends on the model and `inputs` alone; see `Results.of`."""
+        """The result of `compute`, which depends on the model and `inputs` alone; see `Results.of`."""
         def timed() -> list[np.ndarray]:
             with self.device.timed() if on_clock else contextlib.nullcontext():
                 return compute()
@@ -161,6 +170,29 @@ class Task:
 
         return FlatModule(self.module(), self.device)
 
+    def layout(self, after: str | None, last: str | None) -> PieceLayout:
+        """Of a piece of the model (`NodeTask.piece`), made once. Raises PieceError."""
+        from emul.learning.pieces import PieceLayout
+
+        if (after, last) not in self._layouts:
+            self._layouts[after, last] = PieceLayout.of_run(self, after, last)
+        return self._layouts[after, last]
+
+    @cached_property
+    def columns(self) -> ColumnGroups:
+        """The columns of the samples that each client has. Raises TaskError where the partition is none by columns."""
+        from emul.learning.columns import NAME, ColumnGroups
+
+        name, value = partition.parse(self.spec.get("partition") or "iid")
+        if name != NAME:
+            raise TaskError(f"partition: expected one by columns, such as {{columns: {{groups: 2}}}}, found {name}")
+        return ColumnGroups.of(value, self.data.input_shape)
+
+    def tower(self, party: int, width: int) -> nn.Module:
+        """The model for the columns of a party, with `width` outputs, made anew with first weights of its own."""
+        return models.create(self.spec["model"], self.columns.shape_of(party), width,
+                             key64(self.seed, "tower", party) >> 1, self._plugins)
+
     def examples(self, n: int) -> Batch:
         """The first n training samples, as the model takes them; repeated where there are fewer."""
         from emul.learning.training import Samples
@@ -201,6 +233,43 @@ class Task:
     def prepare(self) -> None:
         """Load the data and build the model now: neither is to fall into what a role does first."""
         _ = self._initial, self._model
+        self._plan_memory()
+
+    def _plan_memory(self) -> None:
+        """Plan how many clients are trained as one, from a step of one and one of two. Raises TaskError if not one
+        fits."""
+        from emul.learning.fitting import met_no_memory
+        from emul.learning.fused import train_fused
+        from emul.learning.local import LocalTraining, train_alone
+        from emul.learning.training import Samples, Stream
+
+        held = sum(array.nbytes for x in (self.data.train_x, self.data.test_x)
+                   for array in (x.values() if isinstance(x, dict) else (x,)))
+        room = None if self.skips or not self.clients else self.device.room(self._memory, held, self._sharing)
+        if room is None:
+            return
+        largest = max(range(self.clients), key=self.samples)            # its batches are
+        local = LocalTraining(self._initial, Samples(self.data, self.indices(largest)), self.solver.with_steps(1),
+                              Stream(self.seed, "memory", 0, 0), self.objective)
+
+        def train(clients: int) -> None:
+            if self._refusal is None and local.solver.stacks:
+                train_fused(self._model, [local] * clients)
+            else:
+                train_alone(self._model, local)
+
+        try:
+            one, two = (self.device.peak(partial(train, clients)) for clients in (1, 2))
+        except Exception as error:
+            if not met_no_memory(error):
+                raise
+            one, two = room + 1, room + 1
+        self.device.let_go()
+        if one > room:
+            raise TaskError(f'model "{self.spec["model"]}": a step of one client takes {one / 2**20:,.0f} MiB and '
+                            f"more, expected at most {max(0, room) / 2**20:,.0f} MiB, which {self.device.kind} has for "
+                            "it")
+        self.fitting.plan(room, one, two, 4 * self.dimension if self.device.on_cpu else 0)
 
     def initial_parameters(self, c: int = 0) -> Vector:
         """The first global model, (d,) float32, read-only, equal for everybody. c: another one, drawn by a seed of its
@@ -214,17 +283,17 @@ class Task:
                                         self._plugins)).read()
 
     def samples(self, client: int) -> int:
-        """How many training samples the client (0 <= client < clients) holds."""
+        """The number of training samples of the client (0 <= client < clients)."""
         self._require(client)
         return self._partition.size(client)
 
     def indices(self, client: int) -> np.ndarray:
-        """Which training samples the client holds, (samples,) int64 into the training set."""
+        """The training samples of the client: indices (samples,) int64 into the training set."""
         self._require(client)
         return self._pools[1][self._partition.indices(client)]
 
     def held_out(self) -> np.ndarray:
-        """Which training samples are kept from the clients, (held_out,) int64 into the training set."""
+        """The training samples that no client gets: indices (held_out,) int64 into the training set."""
         return self._pools[0]
 
     def root_part(self, c: int, m: int) -> np.ndarray:
@@ -268,7 +337,7 @@ class Task:
         return {key: spread(np.array([value[key] for value in each])) for key in ("accuracy", "loss")}
 
     def evaluate_each(self, vector: Vector) -> list[dict[str, float]]:
-        """What `evaluate_client` gives, of every client."""
+        """The result of `evaluate_client` for every client."""
         scores = self._scores(vector)
         return [scores.under(p) for p in self._distributions]
 
@@ -327,27 +396,64 @@ class Task:
                        test_y=self.data.test_y[chosen], columns={})
 
     @cached_property
-    def together(self) -> Together[Local, Vector]:
-        """What lets computations that train run side by side, and trains for them as one."""
+    def together(self) -> Together[LocalTraining, Vector]:
+        """The object that runs training computations side by side and trains for them as one."""
         from emul.learning import fused
         from emul.learning.together import Together
 
-        return Together(fused.key, self._train_fused)
+        return Together(fused.key, self._train_fused, lambda: self.device.busy_ns)
 
-    def train(self, local: Local) -> Vector:
+    def train(self, local: LocalTraining) -> Vector:
         """The model's state after a local training, (d,) float32, a fresh array: as one with others' where computations
         run together. It depends on `local` alone (and, where it is one with others', on theirs by rounding)."""
-        if self.together.running:
+        if self.together.running and local.solver.stacks:
             return self.together.ask(local)
-        if self._masks_on_cpu:
+        if self._masks_on_cpu and local.solver.stacks:
             return self._train_fused([local])[0]
         from emul.learning.local import train_alone
 
         return self.result("train", local, lambda: [train_alone(self._model, local)])[0]
 
-    def _train_fused(self, locals_: Sequence[Local]) -> list[Vector]:
+    def train_keeping(self, local: LocalTraining) -> tuple[Vector, KeptMoments]:
+        """As `train`, alone, with a solver that goes on from `local.kept`: (the state after, what the solver has)."""
+        from emul.learning.local import KeptMoments, train_keeping
+
+        def compute() -> list[np.ndarray]:
+            after, kept = train_keeping(self._model, local)
+            return [after, np.array([kept.taken]), *kept.moments]
+
+        after, taken, *moments = self.result("train keeping", local, compute)
+        return after, KeptMoments(int(taken[0]), tuple(moments))
+
+    def descend(self, before: Vector, gradient: Vector, kept: KeptMoments | None) -> tuple[Vector, KeptMoments]:
+        """One step of the solver along a gradient: (the state after, what the solver has)."""
+        from emul.learning.local import KeptMoments, descend
+
+        def compute() -> list[np.ndarray]:
+            after, moments = descend(self._model, before, gradient, self.solver, kept)
+            return [after, np.array([moments.taken]), *moments.moments]
+
+        after, taken, *moments = self.result("descend", (before, gradient, self.solver, kept), compute)
+        return after, KeptMoments(int(taken[0]), tuple(moments))
+
+    def _train_fused(self, locals_: Sequence[LocalTraining]) -> list[Vector]:
+        """The state after each of them, in groups that memory holds. Raises DeviceError: it does not hold one."""
+        found: list[Vector] = []
+        for group in self.fitting.groups(locals_):
+            after = self._train_group(group)
+            if after is None:
+                self.fitting.halve(len(group))
+                self.device.let_go()
+                return found + self._train_fused(locals_[len(found):])
+            found += after
+        return found
+
+    def _train_group(self, locals_: Sequence[LocalTraining]) -> list[Vector] | None:
         """The state after each of them: as one where model, data and objective let that be, else one after the other,
-        which is said once."""
+        which is said once. None: no memory, and with fewer there may be enough. No traceback is kept beyond this: it
+        would hold the tensors."""
+        from emul.learning.device import DeviceError
+        from emul.learning.fitting import met_no_memory
         from emul.learning.fused import FuseError, train_fused
         from emul.learning.local import train_alone
 
@@ -361,11 +467,26 @@ class Task:
             return [train_alone(self._model, local) for local in locals_]
 
         objective = locals_[0].objective
-        return self.result("train as one", tuple(locals_), compute)
+        try:
+            return self.result("train as one", tuple(locals_), compute)
+        except Exception as error:
+            if not met_no_memory(error):
+                raise
+            if len(locals_) > 1:
+                return None
+            raise DeviceError(f"{self.device.kind}: no memory for the training of one client: "
+                              f"{str(error).partition(chr(10))[0]}") from None
+
+    @cached_property
+    def fitting(self) -> Fitting:
+        """The number of clients that are trained as one."""
+        from emul.learning.fitting import Fitting
+
+        return Fitting()
 
     @cached_property
     def _refusal(self) -> str | None:
-        """Why the model's trainings cannot be computed as one; None: they can."""
+        """The reason why the model's trainings cannot be computed as one; None: they can."""
         from emul.learning import fused
 
         if isinstance(self.data.train_x, dict):
@@ -378,13 +499,14 @@ class Task:
 
     @cached_property
     def _masks_on_cpu(self) -> bool:
-        """Whether a lone training goes through the code of fused ones, which draws dropout masks where a CPU's would:
+        """True if a lone training goes through the code of fused ones, which draws dropout masks where a CPU's would:
         on a GPU, if the model lets it."""
         return not self.device.on_cpu and self._refusal is None
 
     def for_node(self, name: str, client: int | None, round_of: Callable[[], int],
                  attack: Attack | None = None) -> NodeTask:
-        """What the role of node `name` sees. client: its number among the clients, None if it is none of them.
+        """The task as the role of node `name` sees it. client: its number among the clients, None if it is none of
+        them.
 
         round_of: gives the node's present round. attack: what the node does with what it learns; None: nothing.
         """
@@ -393,7 +515,7 @@ class Task:
         return NodeTask(self, name, client, round_of, attack)
 
     @contextlib.contextmanager
-    def apart(self) -> Iterator[Together[Local, Vector]]:
+    def apart(self) -> Iterator[Together[LocalTraining, Vector]]:
         """Off the clock, and apart from computations that run side by side: inside the block trainings are alone, or
         together with those that are run with what is given."""
         from emul.learning import fused

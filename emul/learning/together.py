@@ -21,13 +21,15 @@ Answer = TypeVar("Answer")
 class Together(Generic[Asked, Answer]):
     """`many` answers what is asked for by pieces that run together; what has the same `key` in one call."""
 
-    def __init__(self, key: Callable[[Asked], Hashable], many: Callable[[Sequence[Asked]], Sequence[Answer]]):
-        self._key, self._many = key, many
+    def __init__(self, key: Callable[[Asked], Hashable], many: Callable[[Sequence[Asked]], Sequence[Answer]],
+                 busy_ns: Callable[[], int] = int):
+        """busy_ns: what a GPU has computed so far."""
+        self._key, self._many, self._busy_ns = key, many, busy_ns
         self._hub: greenlet | None = None
 
     @property
     def running(self) -> bool:
-        """Whether the caller is a piece, which may ask."""
+        """True if the caller is a piece, which may ask."""
         return self._hub is not None and getcurrent() is not self._hub
 
     def ask(self, what: Asked) -> Answer:
@@ -37,7 +39,8 @@ class Together(Generic[Asked, Answer]):
         return answer
 
     def run(self, pieces: Sequence[Callable[[], None]]) -> list[int]:
-        """Run them all to their ends. CPU ns of each: its own code, and its share of what was done together."""
+        """Run them all to their ends. CPU ns of each: its own code, and its share of what was done together; or a GPU's
+        time of these, where that is more: the CPU launches while the GPU computes."""
         self._hub = getcurrent()
         try:
             return self._run([greenlet(piece) for piece in pieces])
@@ -45,19 +48,20 @@ class Together(Generic[Asked, Answer]):
             self._hub = None
 
     def _run(self, pieces: list[greenlet]) -> list[int]:
-        spent = [0] * len(pieces)
-        mark = cpu_ns()
+        spent, busy = [0] * len(pieces), [0] * len(pieces)
+        mark, busy_mark = cpu_ns(), self._busy_ns()
 
         def charge(*whom: int) -> None:
-            nonlocal mark
-            now = cpu_ns()
+            nonlocal mark, busy_mark
+            now, busy_now = cpu_ns(), self._busy_ns()
             for i in whom:
                 spent[i] += (now - mark) // len(whom)
-            mark = now
+                busy[i] += (busy_now - busy_mark) // len(whom)
+            mark, busy_mark = now, busy_now
 
         waiting: dict[Hashable, list[tuple[int, Asked]]] = {}
 
-        def go_on(i: int, resume: Callable[..., Any], *answer: Any) -> None:
+        def go_on(i: int, resume: Callable[..., Any], *answer: object) -> None:
             asked = resume(*answer)
             charge(i)
             if not pieces[i].dead:
@@ -79,4 +83,4 @@ class Together(Generic[Asked, Answer]):
                 charge(*whom)
                 for i, answer in zip(whom, answers, strict=True):
                     go_on(i, pieces[i].switch, answer)
-        return spent
+        return list(map(max, spent, busy))

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from math import prod
-from typing import Any
+from operator import itemgetter
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from emul.base.streams import generator, key64, torch_stream
 from emul.learning.dataset import DataSet, mapped
 from emul.learning.objectives import CROSS_ENTROPY, Batch, Objective, Outputs, split
 from emul.learning.parameters import FlatModule, parts
-from emul.learning.solver import Adam, Sgd, Solver
+from emul.learning.solver import Adam, AdamW, Sgd, Solver
 
 # Below this batch size torch's own convolutions beat oneDNN's, whose calls cost more than they compute: a step of
 # digits_cnn at batch 10 takes 0.33 ms instead of 0.61; from 32 on oneDNN wins on every net measured.
@@ -79,18 +80,21 @@ def _endless(n: int, size: int, rng: np.random.Generator) -> Iterator[np.ndarray
 
 
 def train(model: FlatModule, samples: Samples, solver: Solver, stream: Stream, objective: Objective | None = None,
-          only: torch.Tensor | None = None) -> None:
+          only: torch.Tensor | None = None, moments: Moments | None = None) -> None:
     """Train the module in place from the state it has. Deterministic: the result depends on arguments alone.
 
     No samples, `steps: 0` and `epochs: 0` leave the state as it is. objective: by default the cross entropy. only:
-    (trained,) 1.0 where an entry of the weights is trained, 0.0 where it stays.
+    (trained,) 1.0 where an entry of the weights is trained, 0.0 where it stays. moments: those that the solver goes on
+    with, and writes to; by default it begins anew.
     """
     n = len(samples)
     if n == 0:
         return
     plan = list(batches(n, solver, generator(stream.seed, "batches", stream.node, stream.round, stream.call)))
-    step, gradient = _stepper(solver, model, only), model.gradient
-    descend = _gradient(model, objective or CROSS_ENTROPY)
+    if not plan:            # no step: what follows would be 15 % of a round that trains nothing (13.7 ms for 11.6)
+        return
+    step, gradient = stepper(solver, model, only, moments), model.gradient
+    descend = _gradient(model, objective or CROSS_ENTROPY, solver.accumulate)
     with _training(model, plan, stream):
         for batch in _load(samples, plan, model.device.kind):
             gradient.zero_()
@@ -118,16 +122,20 @@ def first_batch(n: int, solver: Solver, stream: Stream) -> list[np.ndarray]:
     return list(batches(n, solver.with_steps(1), rng))
 
 
-def _gradient(model: FlatModule, objective: Objective) -> Callable[[Batch], None]:
-    """The function that adds the gradient of the objective on a batch to `model.gradient`."""
+def _gradient(model: FlatModule, objective: Objective, accumulate: int = 1) -> Callable[[Batch], None]:
+    """The function that adds the gradient of the objective on a batch to `model.gradient`; accumulate: the number of
+    parts that it computes a batch in, of equal size but for the last, to hold fewer activations at once."""
     loss, penalties = split(objective.bound({name: model.device.put(value)
                                              for name, value in objective.arrays().items()}))
     before = model.weights.clone() if penalties else model.weights
     forward = forward_of(model, loss is not None and loss.on_features, loss is not None and loss.linear)
 
     def add(batch: Batch) -> None:
-        if loss is not None:
+        if loss is not None and accumulate == 1:
             loss.of_all(forward(batch.x), batch).backward()
+        elif loss is not None:
+            for part in _parts(batch, accumulate):
+                (loss.of_all(forward(part.x), part) * (len(part.y) / len(batch.y))).backward()
         for penalty in penalties:
             with torch.no_grad():
                 model.gradient.add_(penalty.gradient(model.weights, before))
@@ -135,7 +143,15 @@ def _gradient(model: FlatModule, objective: Objective) -> Callable[[Batch], None
     return add
 
 
-def forward_of(model: FlatModule, features: bool, linear: bool = False) -> Callable[[Any], Outputs]:
+def _parts(batch: Batch, n: int) -> Iterator[Batch]:
+    """A batch in n parts of equal size, but for the last; in fewer, if it has fewer samples."""
+    size = -(-len(batch.y) // n)
+    for start in range(0, len(batch.y), size):
+        part = slice(start, start + size)
+        yield Batch(mapped(itemgetter(part), batch.x), batch.y[part])
+
+
+def forward_of(model: FlatModule, features: bool, linear: bool = False) -> Callable[[object], Outputs]:
     """One forward pass of the model: inputs -> outputs, with features where they are asked for and it is cut. linear:
     those before the last activation."""
     module = model.module
@@ -188,7 +204,7 @@ def native_convolutions() -> Iterator[None]:
 
 
 def channels_last(batch: int, input_shape: tuple[int, ...]) -> bool:
-    """Whether inputs of a training or a forward pass with that batch have their channels last in memory."""
+    """True if inputs of a training or a forward pass with that batch have their channels last in memory."""
     return len(input_shape) == 3 and batch >= NATIVE_BELOW and batch * prod(input_shape) >= _CHANNELS_LAST_FROM
 
 
@@ -218,46 +234,87 @@ def _load(samples: Samples, plan: list[np.ndarray], where: torch.device) -> Iter
 
 
 def values_of(shape: Any) -> int:
-    """How many numbers a sample of that input shape has, of all its tensors."""
+    """The number of values in a sample of that input shape, over all its tensors."""
     return sum(map(prod, shape.values())) if isinstance(shape, dict) else prod(shape)
 
 
-def _stepper(solver: Solver, model: FlatModule, only: torch.Tensor | None = None) -> Callable[[], None]:
-    """The function that takes one step on model.weights from model.gradient."""
-    if isinstance(solver, Adam):
-        return _adam(solver, model, only)
-    assert isinstance(solver, Sgd)
+class Descending(Protocol):
+    """The weights and gradient that a solver takes steps on."""
+
+    weights: torch.Tensor
+    gradient: torch.Tensor
+
+    @property
+    def matrices(self) -> torch.Tensor:
+        """(trained,) float32: 1 where an entry is of a tensor of two dimensions or more, else 0."""
+
+
+@dataclass
+class Moments:
+    """The state of a solver: the number of steps that it has taken, and a tensor like the gradient for each moment."""
+
+    taken: int
+    tensors: list[torch.Tensor]
+
+    @classmethod
+    def zero(cls, solver: Solver, gradient: torch.Tensor) -> Moments:
+        """Those of a solver that has taken no step."""
+        count = 2 if isinstance(solver, Adam) else 1 if isinstance(solver, Sgd) and solver.momentum else 0
+        return cls(0, [torch.zeros_like(gradient) for _ in range(count)])
+
+
+def stepper(solver: Solver, model: Descending, only: torch.Tensor | None = None,
+            moments: Moments | None = None) -> Callable[[], None]:
+    """The function that takes one step on model.weights from model.gradient. It holds the state of the solver, which is
+    `moments` where they are given."""
+    state = moments or Moments.zero(solver, model.gradient)
+    descend = _adam(solver, model, state) if isinstance(solver, Adam) else _sgd(solver, model, state)
     weights, gradient = model.weights, model.gradient
-    lr, momentum, decay = solver.lr, solver.momentum, solver.weight_decay
-    velocity = torch.zeros_like(gradient) if momentum else gradient
+    decay = 0.0 if isinstance(solver, AdamW) else solver.weight_decay
+    decaying = only
+    if isinstance(solver, AdamW) and solver.decays == "matrices":
+        decaying = model.matrices if only is None else model.matrices * only
 
     def step() -> None:
+        state.taken += 1
+        if solver.clip is not None:                     # as torch.nn.utils.clip_grad_norm_
+            if only is not None:
+                gradient.mul_(only)
+            gradient.mul_((solver.clip / (torch.linalg.vector_norm(gradient) + 1e-6)).clamp(max=1.0))
         if decay:
             gradient.add_(weights, alpha=decay)
         if only is not None:
             gradient.mul_(only)
-        if momentum:
-            velocity.mul_(momentum).add_(gradient)
-        weights.add_(velocity, alpha=-lr)
+        rate = solver.rate(state.taken)
+        if isinstance(solver, AdamW) and solver.weight_decay:
+            factor = 1 - rate * solver.weight_decay
+            weights.mul_(factor if decaying is None else 1 - (1 - factor) * decaying)
+        descend(rate)
 
     return step
 
 
-def _adam(solver: Adam, model: FlatModule, only: torch.Tensor | None = None) -> Callable[[], None]:
-    weights, gradient = model.weights, model.gradient
-    m, v = torch.zeros_like(gradient), torch.zeros_like(gradient)
-    t = 0
+def _sgd(solver: Solver, model: Descending, state: Moments) -> Callable[[float], None]:
+    assert isinstance(solver, Sgd)
+    weights, gradient, momentum = model.weights, model.gradient, solver.momentum
+    velocity = state.tensors[0] if momentum else gradient
 
-    def step() -> None:
-        nonlocal t
-        t += 1
-        if solver.weight_decay:
-            gradient.add_(weights, alpha=solver.weight_decay)
-        if only is not None:
-            gradient.mul_(only)
+    def descend(rate: float) -> None:
+        if momentum:
+            velocity.mul_(momentum).add_(gradient)
+        weights.add_(velocity, alpha=-rate)
+
+    return descend
+
+
+def _adam(solver: Adam, model: Descending, state: Moments) -> Callable[[float], None]:
+    weights, gradient, (m, v) = model.weights, model.gradient, state.tensors
+
+    def descend(rate: float) -> None:
+        t = state.taken
         m.mul_(solver.beta1).add_(gradient, alpha=1 - solver.beta1)
         v.mul_(solver.beta2).addcmul_(gradient, gradient, value=1 - solver.beta2)
         root = v.sqrt().div_((1 - solver.beta2**t) ** 0.5).add_(solver.eps)     # sqrt of the unbiased v, plus eps
-        weights.addcdiv_(m, root, value=-solver.lr / (1 - solver.beta1**t))
+        weights.addcdiv_(m, root, value=-rate / (1 - solver.beta1**t))
 
-    return step
+    return descend

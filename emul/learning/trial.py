@@ -1,19 +1,20 @@
 """A learning task tried out before a run: data, partition, model and objective are made, and one batch goes through.
 
-What users bring may be wrong in ways that no look at the scenario shows. Here each part is made as a run would make it,
-and whatever its code raises is said at the part, with the line of the user's file.
+The parts that users bring may be wrong in ways that no look at the scenario shows. Here each part is made as a run
+would make it, and whatever its code raises is said at the part, with the line of the user's file.
 """
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from emul.base.errors import EmulError
+from emul.base.tracebacks import said
+from emul.learning import columns
+from emul.learning.partition import parse
 
 if TYPE_CHECKING:
     from emul.learning.task import Task
@@ -28,27 +29,21 @@ def trial(task: Task) -> Wrong | None:
     for place, work in _steps(task):
         try:
             work()
-        except Exception as error:              # whatever the code of a plug-in lets out
+        except Exception as error:              # the code of a plug-in may raise anything
             return place, said(error)
     return None
 
 
-def said(error: Exception) -> str:
-    """An error as a user can act upon: one of emul's as it is, another with its type and where it came from."""
-    text = " ".join(str(error).split())[:300]
-    if isinstance(error, EmulError):
-        return text
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _ours(frame.filename)]
-    where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {text}{where}"
+def disguised(task: Task) -> Wrong | None:
+    """The reason why no scheme can use the task's model in disguise (`emul.learning.disguise`); None: one can."""
+    try:
+        _ = task.disguise
+    except Exception as error:              # the model's code runs
+        return ("model",), said(error)
+    return None
 
 
-def _ours(file: str) -> bool:
-    """Whether a file belongs to emul, or to a library that it calls: no line of the user's."""
-    return str(Path(__file__).parents[1]) in file or "site-packages" in file or file.startswith("<")
-
-
-def _steps(task: Task) -> Iterator[tuple[tuple[str, ...], Callable[[], Any]]]:
+def _steps(task: Task) -> Iterator[tuple[tuple[str, ...], Callable[[], object]]]:
     yield ("clusters",) if task.spec.get("clusters") else ("data", "set"), lambda: task.data
     yield ("root",) if task.spec.get("root") else ("data", "held_out"), task.held_out
     yield ("partition",), lambda: _partition(task)
@@ -61,6 +56,8 @@ def _partition(task: Task) -> None:
     sizes = [task.samples(client) for client in range(min(task.clients, 1000))]
     if not any(sizes):
         raise EmulError("no client holds a sample")
+    if parse(task.spec.get("partition") or "iid")[0] == columns.NAME:
+        _ = task.columns                        # the samples may not have them
 
 
 def _model(task: Task) -> None:

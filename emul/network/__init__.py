@@ -11,6 +11,7 @@ from emul.network.graph.topology import (
     TopologyError,
     TopologySpec,
 )
+from emul.network.links.connections import TcpStack
 from emul.network.links.features import Queue, Switching
 from emul.network.links.flows import FlowLink
 from emul.network.links.fluid import Fluid
@@ -22,6 +23,33 @@ from emul.network.models.outages import OutageSpec
 from emul.network.network import NEVER, Network, build
 from emul.network.rules import LinkParameters, LinkRule, parse_match
 
-__all__ = ["DIALECTS", "GENERATORS", "HERE", "NEVER", "SHAPES", "Access", "Arq", "Capacity", "Distance", "FlowLink",
-           "Fluid", "FullLink", "Link", "LinkParameters", "LinkRule", "Network", "OutageSpec", "Queue", "RoleRule",
-           "Switching", "Tail", "TcpCap", "TopologyError", "TopologySpec", "build", "lost_at", "parse_match"]
+__all__ = [
+    "DIALECTS",
+    "GENERATORS",
+    "HERE",
+    "NEVER",
+    "SHAPES",
+    "Access",
+    "Arq",
+    "Capacity",
+    "Distance",
+    "FlowLink",
+    "Fluid",
+    "FullLink",
+    "Link",
+    "LinkParameters",
+    "LinkRule",
+    "Network",
+    "OutageSpec",
+    "Queue",
+    "RoleRule",
+    "Switching",
+    "Tail",
+    "TcpCap",
+    "TcpStack",
+    "TopologyError",
+    "TopologySpec",
+    "build",
+    "lost_at",
+    "parse_match",
+]

@@ -1,4 +1,4 @@
-"""What a record of a network says of one link: rows by kind and index, and what is to be done beyond them."""
+"""The record of one link: rows by kind and index, and what is to be done beyond them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from emul.base.errors import RunError
 Beyond = Literal["stream", "repeat", "error"]
 BEYOND: tuple[str, ...] = get_args(Beyond)
 Row: TypeAlias = tuple[str, str, str, int | None, int | None, int | None, int | None, float | None]
+# of `lost_packet`, and of background along a route: the same, and the message's sender and receiver
+PacketRow: TypeAlias = tuple[str, str, str, int | None, int | None, int | None, int | None, float | None, str | None,
+                               str | None]
 
 
 class BeyondRecord(RunError):
@@ -28,11 +31,31 @@ class LinkRecord:
     states: list[tuple[int, int | None, bool]] = field(default_factory=list)        # start, end, up; end to end from 0
     latencies: dict[tuple[int, int | None], int] = field(default_factory=dict)
     rates: list[tuple[int, int | None, int]] = field(default_factory=list)          # start, end, bit/s; as `states`
+    background: list[tuple[int, int | None, int]] = field(default_factory=list)     # start, end, bit/s; as `rates`
+    # of background messages and flows, by the vertices whose route they take, None for those of this link alone:
+    # (when, bytes) in order, and (from, until, flows)
+    arrivals: dict[tuple[str, str] | None, list[tuple[int, int]]] = field(default_factory=dict)
+    greedy: dict[tuple[str, str] | None, list[tuple[int, int | None, int]]] = field(default_factory=dict)
+    # of messages over TCP, by (sender, receiver, round, k): the transmissions that were lost, ascending
+    lost_packets: dict[tuple[str, str, int, int], list[int]] = field(default_factory=dict)
+
+    def packets_lost(self, sender: str, receiver: str, round: int, k: int, repeats: bool) -> list[int] | None:
+        """The lost transmissions of a message; None: the record does not hold it. repeats: the record begins anew."""
+        held = self.lost_packets
+        found = held.get((sender, receiver, round, k))
+        if found is not None or not repeats:
+            return found
+        rounds = sorted({at for source, target, at, _ in held if at and (source, target) == (sender, receiver)})
+        if (sender, receiver, round, 0) not in held and round and rounds:
+            round = rounds[(round - 1) % len(rounds)]
+        numbers = sorted(at for *ends, of, at in held if (*ends, of) == (sender, receiver, round))
+        return held[sender, receiver, round, numbers[k % len(numbers)]] if numbers else None
 
     def holds(self, what: str, round: int | None, k: int | None, start_ns: int | None) -> bool:
-        """Whether a draw of a run was in the record."""
-        if what in ("up", "rate_bps"):
-            pieces: list[Any] = self.states if what == "up" else self.rates
+        """True if a draw of a run was in the record."""
+        if what in ("up", "rate_bps", "background_bps"):
+            rates: list[Any] = self.rates if what == "rate_bps" else self.background
+            pieces = self.states if what == "up" else rates
             end = pieces[-1][1] if pieces else None if what == "rate_bps" else 0    # a rate is no draw of a model
             return end is None or (start_ns or 0) < end
         held: dict[str, Mapping[Any, Any]] = {"lost": self.fates, "first_lost_packet": self.packets,

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
+
+from msgspec import structs
 
 from emul.base.errors import NetworkError, Problem, ScenarioError
+from emul.network.background import Background
 from emul.network.classes import Joined, class_rules
+from emul.network.contactplan import ContactPlan, ContactsError
+from emul.network.elastic import ElasticLoad, ElasticTraffic
 from emul.network.graph.routing import ShortestPaths
 from emul.network.graph.topology import (
     GENERATORS,
@@ -20,20 +26,30 @@ from emul.network.graph.topology import (
     generated,
     unknown,
 )
-from emul.network.linkrecord import Row
+from emul.network.linkrecord import PacketRow, Row
 from emul.network.links import fifo
+from emul.network.links.connections import TcpStack
+from emul.network.links.crossflows import Course
+from emul.network.links.crossqueues import CrossQueue, CrossQueues
 from emul.network.links.flows import FlowLink, Flows, refuse_mixture
+from emul.network.links.full_link import FullLink
 from emul.network.links.link import Link
 from emul.network.links.transport import Arq, TcpCap
+from emul.network.models.background import Traffic
+from emul.network.models.contacts import Contacts, ContactSpec
 from emul.network.models.latency import Latency, latency, least_ns, typical_ns
 from emul.network.models.loss import Outage, Timed, outage
-from emul.network.models.profiles import Service
+from emul.network.models.packetfates import PacketFates
+from emul.network.models.profiles import VaryingRate
+from emul.network.models.residual import LinkLoad, LoadEntry
 from emul.network.models.traces import TraceSpec
-from emul.network.realisation import by_packet, realised
+from emul.network.realisation import by_packet, realised, realised_background
 from emul.network.recorded import Realisation
 from emul.network.recordedmodels import RecordedLatency
-from emul.network.rules import LinkParameters, LinkRule, Resolver, rule_problems
+from emul.network.rules import MARK, LinkParameters, LinkRule, Resolver, rule_problems
 
+# ends of the link, the entry's name in the scenario, bytes: offered = carried + dropped
+TrafficRow: TypeAlias = tuple[str, str, str, int, int, int]
 NEVER = 2**62       # ns, 146 years: the latency to where nothing leads
 
 
@@ -41,35 +57,62 @@ class Network:
     """Vertices 0 .. n-1 with `names`; `roles` maps a role to its vertices in order, servers first, then clients.
 
     Links and routes are made on first use, so nothing grows with the number of pairs that never talk. `classes`: of
-    each vertex what joins it to the network, None without; empty where the scenario has no such classes.
+    each vertex what joins it to the network, None without; empty where the scenario has no such classes. `groups`: the
+    same of the group that it is in.
     """
 
     def __init__(self, topology: Topology, rules: Sequence[LinkRule], seed: int,
-                 realisation: Realisation | None = None, joined: Joined | None = None):
+                 realisation: Realisation | None = None, joined: Joined | None = None,
+                 traffic: Sequence[Traffic] = (), contacts: ContactSpec | None = None):
         self.names = topology.names
         self.roles = topology.roles
         self._topology = topology
-        self.classes = [] if joined is None else joined.links_of(topology.names, seed)
-        self._resolver = Resolver([*implied(joined), *rules], topology.names, self.classes)
+        self.groups = [] if joined is None else joined.groups_of(topology.names, topology.roles, seed)
+        self.classes = [] if joined is None else joined.links_of(topology.names, seed, self.groups)
+        self._resolver = Resolver([*implied(joined), *rules], topology.names, self.groups, self.classes)
         self._rules = list(rules)
         self._seed = seed
         self._realisation = realisation
         self._drawn: dict[tuple[str, str], tuple[Outage | None, int | Latency | RecordedLatency]] = {}
-        self._rates: dict[tuple[str, str], Service] = {}
-        self._varies = (realisation is not None or topology.varies
+        self._rates: dict[tuple[str, str], VaryingRate] = {}
+        self.planned = ContactPlan(contacts, self)
+        self._varies = (realisation is not None or topology.varies or bool(self.planned.links)
                         or not all(isinstance(rule.latency_ns, int | None) for rule in rules))
         self._all_full = fifo.needs_all_full(rules)
         self._links: dict[tuple[int, int], Link | FlowLink] = {}
         self._alike: tuple[LinkParameters | None, Link] = None, Link(-1, -1)    # parameters, and an unused link of them
-        self._least_out: dict[Any, int] = {}    # vertex, or kind of vertices -> least latency of the links out of it
+        self._least_out: dict[object, int] = {}    # vertex, or kind of vertices -> least latency of the links out of it
         self._flows: Flows | None = None
         self._paths = ShortestPaths(len(self.names), topology.neighbours, self._typical_ns)
+        self.background = Background(traffic, self, seed) if traffic else None
+        self._loaded = self.background is not None or (realisation is not None and realisation.has_background)
+        self._loads: dict[tuple[str, str], LinkLoad] = {}       # by the names of the ends, as `_rates`
+        self._elastic: ElasticTraffic | None = None
+        if any(entry.elastic for entry in traffic) or (realisation is not None and realisation.elastic):
+            self._elastic = ElasticTraffic(self.background, realisation, self, seed)
+        self._queues = CrossQueues(self._queue_at)
+        self._queued: dict[tuple[int, int], CrossQueue] = {}    # one for both directions of one medium
+        self._woven = False             # all links that background flows share with others are made
+
+    def fits(self, v: int, pattern: str) -> bool:
+        """True if the vertex has that name, one of that pattern, or is in that group or class of links (`@slow`)."""
+        if pattern.startswith(MARK):
+            return pattern[len(MARK):] in [each[v] for each in (self.groups, self.classes) if each]
+        return self.names[v] == pattern or fnmatchcase(self.names[v], pattern)
 
     def parameters(self, u: int, v: int) -> LinkParameters:
-        """What the topology and the rules say of the link u -> v. Raises NetworkError if there is no such link."""
+        """The parameters that the topology and the rules give the link u -> v; of one with contacts their mean rate and
+        median latency. Raises NetworkError if there is no such link."""
         if not self._topology.linked(u, v):
             raise NetworkError(f"there is no link {self.names[u]} -> {self.names[v]}")
-        return self._resolver.parameters(u, v, self._topology.given(u, v))
+        found = self._resolver.parameters(u, v, self._topology.given(u, v))
+        there = self.contacts(u, v)
+        return found if there is None else structs.replace(found, latency_ns=there.typical_ns,
+                                                           bandwidth_bps=there.mean_bps)
+
+    def contacts(self, u: int, v: int) -> Contacts | None:
+        """Those of the link u -> v; None: no plan names it, and it transmits at all times."""
+        return self.planned.links.get((u, v))
 
     def bandwidth(self, u: int, v: int) -> int | float | TraceSpec | None:
         """That of the link, bit/s; None: infinite. Of traces that links draw, the one that this link follows."""
@@ -78,9 +121,15 @@ class Network:
 
     def _typical_ns(self, u: int, v: int) -> int:
         """The median latency of a link: by these routes are chosen."""
+        there = self.contacts(u, v)
+        if there is not None:
+            return there.typical_ns
         return typical_ns(self._resolver.latency_ns(u, v, self._topology.given(u, v)))
 
     def _least_ns(self, u: int, v: int) -> int:
+        there = self.contacts(u, v)
+        if there is not None:
+            return there.least_ns
         least = least_ns(self._resolver.latency_ns(u, v, self._topology.given(u, v)))
         if self._realisation is not None:
             least = self._realisation.least_ns(self.names[u], self.names[v], least)
@@ -91,7 +140,9 @@ class Network:
         link = self._links.get((u, v))
         if link is None:
             p = self.parameters(u, v)
-            if p is self._alike[0]:             # of a generated topology nearly all links have the same parameters
+            # Of a generated topology nearly all links have the same parameters. With this copy a link of a star takes
+            # 1.1 us to make, by all the steps below 2.9.
+            if p is self._alike[0] and not (self._loaded and self._entries(u, v, p)) and not self._crossed(u, v):
                 link = self._links[u, v] = self._alike[1].like(u, v)
                 return link
             one_medium = p.duplex == "half" and self._topology.linked(v, u)
@@ -102,22 +153,32 @@ class Network:
             if p.sharing != "fifo":
                 lost, delay = self._models(self.names[u], self.names[v], p)
                 link = self._links[u, v] = self._flow_link(u, v, p, lost, delay)
+                self._weave_flows()
                 return link
             names = self.names[u], self.names[v]
             if one_medium:
                 names = min(names), max(names)
-            lost, delay = self._models(*names, p)
-            link = self._links[u, v] = fifo.fifo_link(u, v, names, p, lost, delay, self._seed,
-                                                      profile=self._rate(*names, p), full=self._all_full)
+            lost, drawn = self._models(*names, p)
+            there = self.contacts(u, v)
+            late = drawn if there is None else there
+            profile: VaryingRate | None = self._rate(*names, p) if there is None else there
+            cross = self._cross_queue(u, v, one_medium)
+            link = self._links[u, v] = fifo.fifo_link(u, v, names, p, lost, late, self._seed,
+                                                      profile=profile, full=self._all_full,
+                                                      load=self._load(u, v, names, p, profile), cross=cross)
             if one_medium:
                 self._links[v, u] = link
-            elif type(link) is Link and lost is None and self._realisation is None and not self._rates:
+            if cross is not None:
+                assert isinstance(link, FullLink)
+                self._begin_queue(u, v, one_medium, cross, link)
+            elif (not one_medium and type(link) is Link and lost is None and self._realisation is None
+                  and not self._rates):
                 self._alike = p, fifo.fifo_link(u, v, names, p, None, link.latency_ns, self._seed)
         return link
 
     def _models(self, source: str, destination: str, p: LinkParameters,
                 ) -> tuple[Outage | None, int | Latency | RecordedLatency]:
-        """What a link loses, and how late it is: drawn from the streams of its ends' names, or as it was recorded."""
+        """The losses and latencies of a link: drawn from the streams of its ends' names, or as it was recorded."""
         lost = outage(p.outage, self._seed, source, destination)
         delay: int | Latency | RecordedLatency = latency(p.latency_ns, self._seed, source, destination)
         if self._realisation is not None:
@@ -128,9 +189,9 @@ class Network:
             self._drawn[source, destination] = lost, delay
         return lost, delay
 
-    def _rate(self, source: str, destination: str, p: LinkParameters) -> Service | None:
+    def _rate(self, source: str, destination: str, p: LinkParameters) -> VaryingRate | None:
         """The rate that varies, if the link has one. A service has no state: links may have equal ones."""
-        profile: Service | None = None
+        profile: VaryingRate | None = None
         plain: Any = p.bandwidth_bps
         if isinstance(plain, TraceSpec):
             profile, plain = plain.of(self._seed, source, destination).service(), None
@@ -140,10 +201,137 @@ class Network:
             self._rates[source, destination] = profile
         return profile
 
-    def realised(self, end_ns: int) -> Iterator[Row]:
-        """Every draw of the links that carried messages, until `end_ns`: asked of the models again, after the run."""
-        if not self._drawn and not self._rates:
+    def _entries(self, u: int, v: int, p: LinkParameters) -> list[LoadEntry]:
+        """The background traffic of a link, of both directions of one medium; recorded traffic takes its place."""
+        one_medium = p.duplex == "half" and self._topology.linked(v, u)
+        found = [] if self.background is None else self.background.on_link(u, v)
+        if one_medium and self.background is not None:
+            found += self.background.on_link(v, u)
+        names = self.names[u], self.names[v]
+        if one_medium:
+            names = min(names), max(names)
+        return found if self._realisation is None else self._realisation.background(*names, found)
+
+    def _load(self, u: int, v: int, names: tuple[str, str], p: LinkParameters,
+              profile: VaryingRate | None) -> LinkLoad | None:
+        """The load of a link, the same object for both directions of one medium; None: no background traffic."""
+        if not self._loaded:
+            return None
+        load = self._loads.get(names)
+        if load is None and (entries := self._entries(u, v, p)):
+            own = p.bandwidth_bps if profile is None else profile
+            assert not isinstance(own, TraceSpec)           # that is the profile
+            load = self._loads[names] = LinkLoad(entries, own)
+        return load
+
+    def _crossed(self, u: int, v: int) -> bool:
+        return self._elastic is not None and bool(self._elastic.on_link(u, v))
+
+    def _cross_queue(self, u: int, v: int, one_medium: bool) -> CrossQueue | None:
+        """A queue for the background messages of a first-in-first-out link; None: there are none."""
+        if self._elastic is None:
+            return None
+        ways = [(u, v), (v, u)] if one_medium else [(u, v)]
+        if not any(self._crossed(*way) for way in ways):
+            return None
+        chained = any(len(flow.path) > 2 for way in ways for flow in self._elastic.routed(*way))
+        found = self._queues.queue(chained)
+        self._queued |= dict.fromkeys(ways, found)
+        return found
+
+    def _begin_queue(self, u: int, v: int, one_medium: bool, queue: CrossQueue, link: FullLink) -> None:
+        """Messages come to a new link from now on; where they go on, all links that they meet are made."""
+        assert self._elastic is not None
+        ways = [(u, v), (v, u)] if one_medium else [(u, v)]
+        crossing = [flow for way in ways for flow in self._elastic.on_link(*way)]
+        own = [flow for flow in crossing if flow.path[:2] in ways and flow.arrivals is not None]
+        self._elastic.begun |= dict.fromkeys(own)
+        queue.begin(link, own)
+        for flow in crossing:
+            for ends in pairwise(flow.path) if len(flow.path) > 2 else ():
+                self.link(*ends)
+
+    def _queue_at(self, u: int, v: int) -> CrossQueue:
+        self.link(u, v)
+        return self._queued[u, v]
+
+    def _weave_flows(self) -> None:
+        """All background flows begin, over all links that share and that they cross: rates depend on each other."""
+        if self._elastic is None or self._woven:
             return
+        self._woven = True
+        courses = []
+        for flow in self._elastic.all():
+            links = [self.link(*ends) for ends in pairwise(flow.path)
+                     if self.parameters(*ends).sharing != "fifo"]
+            if len(links) == len(flow.path) - 1:
+                courses.append(Course(flow, [link for link in links if isinstance(link, FlowLink)]))
+        self._elastic.begun |= dict.fromkeys(course.flow for course in courses)
+        self.flows.add_background(courses)
+
+    def elastic_load(self, u: int, v: int) -> ElasticLoad:
+        """The mean load of the link u -> v by background messages and flows, of both directions of one medium."""
+        if self._elastic is None:
+            return ElasticLoad(0.0, 0.0, 0)
+        there = self._elastic.load(u, v)
+        if self.parameters(u, v).duplex != "half" or not self._topology.linked(v, u):
+            return there
+        back = self._elastic.load(v, u)
+        return ElasticLoad(there.bps + back.bps, there.square_rate + back.square_rate, there.greedy + back.greedy)
+
+    def load_bps(self, u: int, v: int) -> float:
+        """The mean background traffic on the link u -> v, of rates and messages, of both directions of one medium,
+        bit/s."""
+        rates = sum(one.mean_bps for one in self._entries(u, v, self.parameters(u, v))) if self._loaded else 0.0
+        return rates + self.elastic_load(u, v).bps
+
+    def traffic(self, end_ns: int) -> Iterator[TrafficRow]:
+        """(source, destination, entry, offered, carried, dropped bytes) of the background on links that were used.
+
+        Until `end_ns`. One medium has its ends in the order of their names.
+        """
+        for (source, destination), load in sorted(self._loads.items()):
+            for one in load.carried(end_ns):
+                yield (source, destination, one.entry, one.offered_bytes, one.carried_bytes, one.dropped_bytes)
+        if self._elastic is not None:
+            yield from self._elastic_traffic(end_ns)
+
+    def _elastic_traffic(self, end_ns: int) -> Iterator[TrafficRow]:
+        """As `traffic`, of messages and greedy flows: what has been carried or dropped counts as offered."""
+        found: dict[tuple[str, str, str], list[int]] = {}
+
+        def add(u: int, v: int, entry: str, carried: int, dropped: int) -> None:
+            source, destination = self.names[u], self.names[v]
+            if self.parameters(u, v).duplex == "half" and self._topology.linked(v, u):
+                source, destination = min(source, destination), max(source, destination)
+            total = found.setdefault((source, destination, entry), [0, 0])
+            total[0] += carried
+            total[1] += dropped
+
+        self._queues.finish(end_ns)
+        for queue, (u, v) in {queue: ends for ends, queue in sorted(self._queued.items())}.items():
+            for entry, carried, dropped in queue.totals(end_ns):
+                add(u, v, entry, carried, dropped)
+        if self._flows is not None and self._flows.cross is not None:
+            for link, entry, carried, dropped in self._flows.cross.totals(end_ns):
+                add(link.src, link.dst, entry, carried, dropped)
+        for (source, destination, entry), (carried, dropped) in sorted(found.items()):
+            yield source, destination, entry, carried + dropped, carried, dropped
+
+    def realised(self, end_ns: int) -> Iterator[Row | PacketRow]:
+        """Every draw of the links that carried messages, until `end_ns`: asked of the models again, after the run.
+
+        Losses of TCP's messages are not drawn again: the number of times that a packet was sent belongs to the run.
+        """
+        # Draws are pure functions of names and indices, so links only count their messages while a run goes, and note
+        # no draw on the hot path (`test_the_rows_of_a_link_are_the_fates_that_its_model_draws`).
+        if (not self._drawn and not self._rates and not self._loads and self._elastic is None
+                and (self._flows is None or not self._flows.senders.used)):
+            return
+        if self._elastic is not None:
+            # Background messages that wait in queues at the end were planned beyond it: a run on the record asks again.
+            self._queues.finish(end_ns)
+            end_ns = max(end_ns, self._queues.planned_ns())
         for (u, v), link in sorted(self._links.items()):
             names = self.names[u], self.names[v]
             if not isinstance(link, FlowLink) and self._links.get((v, u)) is link:
@@ -156,6 +344,12 @@ class Network:
                 if _transport_draws(self.parameters(u, v), lost):
                     lost = None
                 yield from realised(*names, lost, delay, link.offered(), end_ns, rate)
+            if isinstance(link, FlowLink) and link.fates is not None:
+                yield from link.fates.realised()
+        for names, load in sorted(self._loads.items()):
+            yield from realised_background(*names, load, end_ns)
+        if self._elastic is not None:
+            yield from self._elastic.realised(end_ns)
 
     def _flow_link(self, u: int, v: int, p: LinkParameters, lost: Outage | None,
                    delay: int | Latency | RecordedLatency) -> FlowLink:
@@ -167,9 +361,34 @@ class Network:
         back = self._links.get((v, u)) if p.duplex == "half" else None
         profile = self._rate(self.names[u], self.names[v], p)
         rate: Any = p.bandwidth_bps if profile is None else None
+        names = self.names[u], self.names[v]
+        if isinstance(back, FlowLink):
+            load = back.load
+        else:
+            load = self._load(u, v, (min(names), max(names)) if p.duplex == "half" and self._topology.linked(v, u)
+                              else names, p, profile)
+        left = None if load is None else load.residual("profile")
+        if left is not None:
+            profile, rate = left, None
         number = back.number if isinstance(back, FlowLink) else self._flows.link(rate, profile)
+        tcp, mean = p.transport, p.bandwidth_bps
+        fates = None
+        if isinstance(tcp, TcpStack):
+            fates = PacketFates(self._seed, self.names[u], self.names[v], self.names, self._realisation)
         return FlowLink(self._flows, number, u, v, delay, rate if profile is None else "profile", lost,
-                        p.overhead_bytes, p.mtu, p.transport if isinstance(p.transport, TcpCap) else None)
+                        p.overhead_bytes, p.mtu, tcp if isinstance(tcp, (TcpStack, TcpCap)) else None, fates,
+                        None if mean is None else float(mean), load)
+
+    def unused_flow_link(self, flows: Flows, u: int, v: int,
+                         rate: int | float | TraceSpec | None) -> FlowLink:
+        """A link like u -> v of another bandwidth, in other `flows`; it loses nothing. Latencies are medians."""
+        p = self.parameters(u, v)
+        profile = rate.service() if isinstance(rate, TraceSpec) else None
+        plain: Any = rate if profile is None else None
+        number = flows.link(plain, profile)
+        tcp = p.transport if isinstance(p.transport, (TcpStack, TcpCap)) else None
+        return FlowLink(flows, number, u, v, typical_ns(p.latency_ns), plain if profile is None else "profile", None,
+                        p.overhead_bytes, p.mtu, tcp, None, None if rate is None else float(rate))
 
     @property
     def flows(self) -> Flows:
@@ -189,7 +408,7 @@ class Network:
         """(u, v) of links, at least one of each kind that rules and topology tell apart."""
         some = range(len(self.names))
         if isinstance(self._topology, Generated):       # links are not listed, but all vertices of a kind are alike
-            kinds: dict[Any, list[int]] = {}
+            kinds: dict[object, list[int]] = {}
             for v in some:
                 alike = kinds.setdefault(self._kind(v), [])
                 if len(alike) < 2:
@@ -205,7 +424,8 @@ class Network:
 
     @property
     def listed_links(self) -> int:
-        """How many links the topology lists, one for each direction; those of stars and meshes are not listed."""
+        """The number of links that the topology lists, one for each direction; those of stars and meshes are not
+        listed."""
         vertices = () if isinstance(self._topology, Generated) else range(len(self.names))
         return sum(1 for u in vertices for _ in self._topology.neighbours(u))
 
@@ -234,34 +454,38 @@ class Network:
         return along
 
     def out_latency_ns(self, u: int) -> int:
-        """How far the kernel may look ahead past u: the least latency of its links as built, NEVER without any.
+        """The time that the kernel may look ahead past u: the least latency of its links as built, NEVER without any.
 
         0 if one of them is half-duplex: what u sends there contends at once with what its other end sends.
         """
-        kind = self._kind(u)
+        kind = u if u in self.planned.sources else self._kind(u)
         least = self._least_out.get(kind)
         if least is None:
             least = self._least_out[kind] = self._find_least_out(u)
         return least if self._realisation is None else self._realisation.least_out_ns(self.names[u], least)
 
-    def _kind(self, v: int) -> Any:
+    def _kind(self, v: int) -> object:
         """The same for vertices whose links are alike: of the vertices of a generator there are few kinds."""
         if isinstance(self._topology, Generated):
             return self.rules_met(v), self._topology.is_hub(v)
         return v
 
     def _find_least_out(self, u: int) -> int:
+        if u in self.planned.sources:
+            return min(self._least_ns(u, v) if self.parameters(u, v).duplex == "full" else 0
+                       for v in self._topology.neighbours(u))
         mine = self._resolver.source_masks[u]
         groups = self._topology.neighbour_groups(u, self._resolver.destination_masks)
         links = (self._resolver.duplex_and_latency(mine & mask, given) for mask, given in groups)
         return min((0 if duplex == "half" else least_ns(latency) for duplex, latency in links), default=NEVER)
 
     def mentions(self, u: int, v: int, field: str) -> bool:
-        """Whether a rule that matches the link u -> v sets this field of LinkRule."""
+        """True if a rule that matches the link u -> v sets this field of LinkRule."""
         return self._resolver.mentions(u, v, field)
 
     def warnings(self) -> list[str]:
-        """What works, and is probably not what was meant: attributes that nothing uses, links without bandwidth."""
+        """Warnings on settings that work, and are probably not what was meant: attributes that nothing uses, links
+        without bandwidth."""
         return self._topology.warnings(self.mentions)
 
     def unused_attributes(self) -> Mapping[tuple[str, str], int]:
@@ -283,7 +507,7 @@ class Network:
 
     @property
     def topology(self) -> Topology:
-        """What the network was built from."""
+        """The values that the network was built from."""
         return self._topology
 
     def unmatched_rules(self) -> list[LinkRule]:
@@ -295,10 +519,10 @@ class Network:
 
 
 def _transport_draws(p: LinkParameters, lost: Outage | None) -> bool:
-    """Whether the fates of a link are not those of its outage, but its transport's: nothing to record or replay."""
+    """True if the fates of a link are not those of its outage, but its transport's: nothing to record or replay."""
     if isinstance(p.transport, TcpCap):
         return not isinstance(lost, Timed)          # its pauses are the outage's own
-    return isinstance(p.transport, Arq) and by_packet(lost)
+    return isinstance(p.transport, (Arq, TcpStack)) and by_packet(lost)
 
 
 def implied(joined: Joined | None) -> list[LinkRule]:
@@ -307,19 +531,25 @@ def implied(joined: Joined | None) -> list[LinkRule]:
 
 
 def build(topology: TopologySpec, rules: Sequence[LinkRule], seed: int, realisation: Realisation | None = None,
-          joined: Joined | None = None) -> Network:
+          joined: Joined | None = None, traffic: Sequence[Traffic] = (),
+          contacts: ContactSpec | None = None) -> Network:
     """The network of a topology under rules. Raises NetworkError with everything that is wrong with either.
 
     realisation: a record whose draws take the place of those of the rules' models. joined: classes of nodes' own links.
+    traffic: background on links. contacts: the plan of the times at which links transmit.
     """
     problems = rule_problems(rules)
     if problems:
         raise NetworkError(str(ScenarioError("links", problems)))
     places = _places(topology, seed)
-    network = Network(places, rules, seed, realisation, joined)
+    network = Network(places, rules, seed, realisation, joined, traffic, contacts)
     problems = places.problems(network.parameters, network.mentions)
     if problems:
         raise TopologyError(str(topology.file or ("graph" if topology.generator is None else "topology")), problems)
+    problems = network.planned.problems()
+    if problems:
+        assert contacts is not None
+        raise ContactsError(str(contacts.file), problems)
     problems = fifo.problems(network, rules)
     if problems:
         raise fifo.LinksError(problems)

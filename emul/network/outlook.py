@@ -1,4 +1,5 @@
-"""What a message can expect of a route before anything is sent: round trip, bottleneck, time, loss, retransmissions.
+"""The expectations of a message on a route before anything is sent: round trip, bottleneck, time, loss,
+retransmissions.
 
 The time is that of a message that is alone and meets no loss. It is not computed here but sent: over unused links with
 the parameters of the route's, so that framing, switching, transports and traces count as they do in a run.
@@ -10,22 +11,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from math import inf
+from typing import cast
 
 from msgspec import structs
 
+from emul.network.links.connections import TcpStack
 from emul.network.links.fifo import fifo_link, needs_all_full
-from emul.network.links.flows import FlowTcp, tcp_of
+from emul.network.links.flows import Flows, FlowSharing, FlowTcp, tcp_of
 from emul.network.links.link import HERE, Tail
 from emul.network.links.tcp import MSS_BYTES
 from emul.network.links.transport import UNLIMITED_RETRIES, Arq, TcpCap
 from emul.network.models.chains import RoundChain
 from emul.network.models.latency import typical_ns
 from emul.network.models.loss import Outage, PerRound, outage
-from emul.network.models.profiles import NEVER
+from emul.network.models.profiles import NEVER, VaryingRate
 from emul.network.models.traces import TraceSpec
 from emul.network.network import Network
+from emul.network.realisation import by_packet
 from emul.network.rules import LinkParameters, LinkRule
 
+_MOST_LOSS = 0.02                   # of packets, and
+_LEAST_BUFFER = 10                  # packets: within these connections of TCP were held against ns-3 and a kernel
 Ends = tuple[int, int]              # the vertices of a link, from and to
 
 
@@ -47,13 +53,19 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A message on its way. rtt_ns: of latencies alone, there and back; time_ns: None if it would never arrive."""
+    """A message on its way. rtt_ns: of latencies alone, there and back; time_ns: None if it would never arrive.
+
+    With connections of TCP time_ns is that of a new one.
+    """
 
     source: int
     destination: int
     hops: tuple[Hop, ...]
     rtt_ns: int
     time_ns: int | None
+    used_ns: int | None = None      # the time over a connection of TCP that has just carried such a message
+    load: float = 0.0               # the largest share of a link that background traffic takes in the mean
+    loaded_ns: int | None = None    # the time of a message beside background traffic in the mean; None: never
 
     @property
     def bottleneck(self) -> Hop:
@@ -87,14 +99,53 @@ class Outlook:
         self._seed = seed
         self._size = size_bytes
         self._hops: dict[tuple[int, int], Hop] = {}
+        self._beside = False        # a time beside background traffic is asked for
 
     def route(self, u: int, v: int) -> Route:
-        """What a message meets from u to v, two vertices. Raises NetworkError if there is no way there and back."""
+        """The route that a message meets from u to v, two vertices. Raises NetworkError if there is no way there and
+        back."""
         way, back = list(pairwise(self._network.route(u, v))), pairwise(self._network.route(v, u))
         tcp = self._flow_tcp(way, self._network.latency_ns(u, v))
         hops = tuple(self._under(self._hop(*ends), tcp.get(ends)) for ends in way)
         rtt = sum(hop.latency_ns for hop in hops) + sum(self._latency_ns(*ends) for ends in back)
-        return Route(u, v, hops, rtt, self._time_ns(way, tcp))
+        fresh, used = (self._time_ns(way, tcp, used) for used in (False, True))
+        load = max((self._load(*ends) for ends in way), default=0.0)
+        loaded = fresh
+        if load or any(self._network.elastic_load(*ends).greedy for ends in way):
+            self._beside = True
+            loaded = None if load >= 1 else self._time_ns(way, tcp, False)
+            self._beside = False
+        return Route(u, v, hops, rtt, fresh, used if any(map(self._has_stack, way)) else None, load, loaded)
+
+    def _load(self, u: int, v: int) -> float:
+        """The share of a link that background traffic takes in the mean; 1 and more: nothing is left."""
+        own = self._network.parameters(u, v).bandwidth_bps
+        return 0.0 if own is None else self._network.load_bps(u, v) / float(own)
+
+    def _bandwidth(self, u: int, v: int) -> int | float | TraceSpec | None:
+        """The link's own, or, while a time beside background traffic is asked for, what that leaves in the mean."""
+        own = self._network.bandwidth(u, v)
+        if not self._beside or own is None:
+            return own
+        load, elastic = self._network.load_bps(u, v), self._network.elastic_load(u, v)
+        if not load and not elastic.greedy:
+            return own
+        # Processor sharing: with the load rho of messages and n greedy flows all takes (n + 1) / (1 - rho) as long.
+        if self._is_shared((u, v)):
+            return (float(own) - load) / (elastic.greedy + 1)
+        return float(own) - (load - elastic.bps)
+
+    def _wait_ns(self, u: int, v: int) -> float:
+        """The mean wait behind background messages in a queue (Pollaczek-Khinchine: as if they came independently of
+        each other); inf where their sizes have no second moment."""
+        elastic, own = self._network.elastic_load(u, v), self._bandwidth(u, v)
+        if not self._beside or own is None or not elastic.bps:
+            return 0.0
+        left = float(own)
+        return 1e9 * 32 * elastic.square_rate / left / (left - elastic.bps)
+
+    def _has_stack(self, ends: Ends) -> bool:
+        return isinstance(self._network.parameters(*ends).transport, TcpStack)
 
     def _latency_ns(self, u: int, v: int) -> int:
         return typical_ns(self._network.parameters(u, v).latency_ns)
@@ -113,13 +164,15 @@ class Outlook:
             hop = self._hops[u, v] = Hop(u, v, typical_ns(p.latency_ns), rate, *_expected(p, model, self._size))
         return hop
 
-    def _time_ns(self, way: Sequence[Ends], tcp: Mapping[Ends, FlowTcp]) -> int | None:
+    def _time_ns(self, way: Sequence[Ends], tcp: Mapping[Ends, FlowTcp], used: bool) -> int | None:
         now, tail = 0, HERE
         left = len(way)
         for shared, row in groupby(way, self._is_shared):
             links = list(row)
             left -= len(links)
-            if shared:
+            if shared and self._has_stack(links[0]):
+                now, tail = self._through_connection(links, max(now, tail.end_ns), used, way), HERE
+            elif shared:
                 now, tail = self._through_row(links, max(now, tail.end_ns), tcp.get(links[0])), HERE
             else:
                 now, tail = self._through_queues(links, now, tail, not left)
@@ -128,33 +181,59 @@ class Outlook:
         return now
 
     def _through_queues(self, way: Sequence[Ends], now: int, tail: Tail, ends_here: bool) -> tuple[int, Tail]:
-        """When it has crossed links of first in, first out, and when its tail follows; NEVER: it does not."""
+        """The time when it has crossed first-in-first-out links, and the tail that follows it; NEVER: it does not
+        cross."""
         for i, (u, v) in enumerate(way):
             p = self._network.parameters(u, v)
             lost = self._model(u, v, p) if isinstance(p.transport, TcpCap) else None     # it says how fast TCP is
-            rate = self._network.bandwidth(u, v)
-            profile = rate.service() if isinstance(rate, TraceSpec) else None
-            link = fifo_link(u, v, (self._network.names[u], self._network.names[v]), structs.replace(p, queue=None),
-                             lost, typical_ns(p.latency_ns), self._seed, profile=profile, full=self._all_full)
+            rate, there = self._bandwidth(u, v), self._network.contacts(u, v)
+            profile: VaryingRate | None = rate.service() if isinstance(rate, TraceSpec) else None
+            if there is not None:
+                profile = there if rate == p.bandwidth_bps else there.at_rate(cast(float, rate))
+            link = fifo_link(u, v, (self._network.names[u], self._network.names[v]), structs.replace(
+                p, queue=None, bandwidth_bps=rate),
+                             lost, typical_ns(p.latency_ns) if there is None else there, self._seed, profile=profile,
+                             full=self._all_full)
             link.offer(now, None, self._size, 0, ends_here and i == len(way) - 1, tail)
-            left = link.next_change()
-            if left is None or left >= NEVER:
+            left, wait = link.next_change(), self._wait_ns(u, v)
+            if left is None or left >= NEVER or wait >= NEVER:
                 return NEVER, HERE
-            now = left
-            (_, _, tail, _), = link.advance(now)
+            now = left + round(wait)
+            (_, delivered, tail, _), = link.advance(left)
+            if there is not None and not delivered:
+                return NEVER, HERE
         return now, tail
 
     def _through_row(self, row: Sequence[Ends], now: int, tcp: FlowTcp | None) -> int:
         """Alone on links that share: the latencies, then all at once at the rate of the slowest, or TCP's."""
         begin, last = now + sum(self._latency_ns(*ends) for ends in row), 0
         size = max(self._network.link(*ends).wire_bytes(self._size) for ends in row)
-        rates = [self._network.bandwidth(*ends) for ends in row]
+        rates = [self._bandwidth(*ends) for ends in row]
         for rate in [*rates, None if tcp is None or tcp.wire_bps == inf else tcp.wire_bps]:
             if isinstance(rate, TraceSpec):
                 last = max(last, rate.service().finish(begin, size) - begin)
             elif rate is not None:
                 last = max(last, -round(-size * 8e9 // rate))
         return begin + last
+
+    def _through_connection(self, row: Sequence[Ends], now: int, used: bool, way: Sequence[Ends]) -> int:
+        """Alone on a connection of TCP that loses nothing; used: after another such message, all of it acknowledged."""
+        latency = sum(self._latency_ns(*ends) for ends in row)
+        whole = sum(self._latency_ns(*ends) for ends in way)
+        flows = Flows(cast(FlowSharing, self._network.parameters(*row[0]).sharing))
+        links = [self._network.unused_flow_link(flows, *ends, self._bandwidth(*ends)) for ends in row]
+        start = now + latency
+        for number in range(1 + used):
+            begun = start
+            flows.start(start, number, self._size, True, links, whole, (0, 1))
+            while (due := flows.next_change()) is not None:
+                for _ in flows.advance(due):
+                    start = due
+            if start == begun and self._size:
+                return NEVER
+            took = start - begun
+            start += 2 * whole
+        return now + latency + took
 
     def _is_shared(self, ends: Ends) -> bool:
         return self._network.parameters(*ends).sharing != "fifo"
@@ -198,8 +277,10 @@ def _packets(size_bytes: int, mtu: int | None) -> int:
 def _expected(p: LinkParameters, model: Outage | None, size_bytes: int) -> tuple[float, float]:
     """(share of messages lost, expected retransmissions) of a link, by the closed forms of its transport."""
     packets = _packets(size_bytes, p.mtu)
-    if isinstance(p.transport, TcpCap):         # nothing is lost; a packet is sent 1 / (1 - p) times
+    by_packets = isinstance(p.transport, TcpStack) and by_packet(model)
+    if isinstance(p.transport, TcpCap) or by_packets:       # nothing is lost; a packet is sent 1 / (1 - p) times
         loss = _loss(model)
+        assert isinstance(p.transport, (TcpStack, TcpCap))
         return 0.0, inf if loss >= 1 else _packets(size_bytes, p.transport.mss) * loss / (1 - loss)
     if not isinstance(p.transport, Arq):
         return (0.0 if model is None else model.mean_loss(packets)), 0.0
@@ -217,3 +298,21 @@ def _repeats(success: float, most: int) -> float:
     """The expected repetitions until a success, `most` at the most: sum over i = 1 .. most of (1 - success)^i."""
     failure = 1 - success
     return float(most) if success == 0 else failure * (1 - failure ** most) / success
+
+
+def unverified(network: Network, seed: int) -> list[str]:
+    """Links whose connections of TCP are outside of what the model was verified for: much loss, small buffers."""
+    found: dict[str, list[str]] = {}
+    for u, v in network.pairs():
+        p = network.parameters(u, v)
+        if not isinstance(p.transport, TcpStack):
+            continue
+        name = f"{network.names[u]}->{network.names[v]}"
+        model = outage(p.outage, seed, network.names[u], network.names[v])
+        if by_packet(model) and _loss(model) > _MOST_LOSS:
+            found.setdefault(f"above {_MOST_LOSS:.0%} of packets lost", []).append(name)
+        buffer = p.transport.buffer_bytes
+        if buffer is not None and buffer < _LEAST_BUFFER * (p.transport.mss + (p.overhead_bytes if p.mtu else 0)):
+            found.setdefault(f"with a buffer below {_LEAST_BUFFER} packets", []).append(name)
+    return [f"connections of TCP {what} are not verified: {', '.join(names[:3])}"
+            + (f" and {len(names) - 3} more" if len(names) > 3 else "") for what, names in found.items()]

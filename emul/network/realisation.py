@@ -14,30 +14,37 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from emul.base.errors import Problem, ScenarioError
+from emul.base.plain import PlainMapping
 from emul.base.units import LARGEST
-from emul.network.linkrecord import Beyond, BeyondRecord, LinkRecord, Row
+from emul.network.linkrecord import Beyond, BeyondRecord, LinkRecord, PacketRow, Row
 from emul.network.models import csvfile
 from emul.network.models.chains import PacketChain, RoundChain
 from emul.network.models.latency import Latency
 from emul.network.models.loss import Outage, PerPacket, PerRound, Timed, TracedLoss
-from emul.network.models.profiles import Service
+from emul.network.models.profiles import VaryingRate
+from emul.network.models.residual import LinkLoad
 from emul.network.recorded import Realisation
 from emul.network.recordedmodels import RecordedFates, RecordedLatency, RecordedPackets
 
 T = TypeVar("T")
 
-# what a row says -> the columns that are its index
+# the kind of a row -> the columns that are its index
 KINDS: dict[str, tuple[str, ...]] = {
     "lost": ("round", "k"),             # 1: the message is lost; without k: all of the round
     "first_lost_packet": ("round", "k"),    # the packet, from 0, that is the first lost; empty: none
+    "lost_packet": ("round", "k"),      # over TCP: the transmission, from 0, that is lost; empty: none of the message
     "draw": ("round", "k"),             # the message is lost where the trace's probability is above this
     "up": ("start_ns", "end_ns"),       # 1 or 0; without an end: from then on
     "latency_ns": ("round", "k"),
     "rate_bps": ("start_ns", "end_ns"),     # without an end: from then on
+    "background_bps": ("start_ns", "end_ns"),   # the same, of background traffic, of all its entries together
+    "arrival_bytes": ("k", "start_ns"),     # of a background message, on its first link; empty: none comes any more
+    "greedy_flows": ("start_ns", "end_ns"),     # how many; without an end: for ever
     "compute_ns": ("round", "k"),       # source: a node, destination: a label; k-th computation of that name there
 }
 FAULTS = ("fault_down", "fault_bandwidth_bps", "fault_latency_ns")     # told, but not replayed: the scenario has them
 MOST_PACKETS = 1 << 20                  # of a message, that `first_lost_packet` is looked for in
+MOST_ARRIVALS = 1_000_000               # of background messages between two vertices that a record holds
 MOST_RATES = 10_000                     # of a link: a trace with more in the time of a run is itself the record
 
 # index -> what its column may be called
@@ -47,12 +54,14 @@ _UNUSED = {what: [name for index, names in _INDEX.items() if index not in used f
            for what, used in KINDS.items()}
 
 COLUMNS = ("source", "destination", "what", "round", "k", "start_ns", "end_ns", "value")
+# of the message, with `lost_packet`: without them those of the link; of background traffic along a route
+ENDS = ("sender", "receiver")
 
 
 # --- what was realised ----------------------------------------------------------------------------------------------
 
 def realised(source: str, destination: str, outage: Outage | None, latency: int | Latency | RecordedLatency,
-             offered: Mapping[int, int], end_ns: int, rate: Service | None = None) -> Iterator[Row]:
+             offered: Mapping[int, int], end_ns: int, rate: VaryingRate | None = None) -> Iterator[Row]:
     """The rows of one link that was offered so many messages a round, until `end_ns`: fates, latencies, rates.
 
     rate: where it varies; without rows if it changes more than MOST_RATES times.
@@ -73,15 +82,46 @@ def realised(source: str, destination: str, outage: Outage | None, latency: int 
             yield source, destination, "rate_bps", None, None, start, end, bps
 
 
-def _rates(rate: Service, end_ns: int) -> list[tuple[int, int | None, float]]:
+def realised_background(source: str, destination: str, load: LinkLoad, end_ns: int) -> Iterator[Row]:
+    """The rows of a link's background traffic until `end_ns`; none if it changes more than MOST_RATES times."""
+    for start, end, bps in _rates(load, end_ns):
+        yield source, destination, "background_bps", None, None, start, end, bps
+
+
+def realised_arrivals(source: str, destination: str, arrivals: Iterator[tuple[int, int]], end_ns: int,
+                      along: tuple[str, str] | None) -> Iterator[Row | PacketRow]:
+    """The rows of background messages that come to a link, in order, and of the first one after `end_ns`; where they
+    end before, a row without a size.
+
+    None if they are more than MOST_ARRIVALS. along: the vertices whose route they take; None: that link alone.
+    """
+    found: list[tuple[int, int | None]] = []
+    for at, size in arrivals:
+        found.append((at, size))
+        if len(found) > MOST_ARRIVALS:
+            return
+        if at > end_ns:                 # by this one a run on the record knows that none comes before
+            break
+    else:
+        found.append((end_ns, None))
+    for k, (start, told) in enumerate(found):
+        yield source, destination, "arrival_bytes", None, k, start, None, told, *(along or (None, None))
+
+
+def _rates(rate: VaryingRate | LinkLoad, end_ns: int) -> list[tuple[int, int | None, float]]:
     found: list[tuple[int, int | None, float]] = []
     t: int | None = 0
     while t is not None and (t < end_ns or t == 0):
         at = t
         bps = _told(partial(rate.rate_at, at))
-        if bps is None or len(found) == MOST_RATES:
-            return found if bps is None else []
+        if bps is None:
+            return found
         t = rate.next_change(at)
+        if found and found[-1][2] == bps:       # of a sum of traffic one rate may go up as another goes down
+            found[-1] = found[-1][0], t, bps
+            continue
+        if len(found) == MOST_RATES:
+            return []
         found.append((at, t, bps))
     return found
 
@@ -120,7 +160,7 @@ def _fates(outage: Any, indices: Sequence[tuple[int, int]], end_ns: int) -> Iter
 
 
 def by_packet(outage: Outage | None) -> bool:
-    """Whether an outage counts packets."""
+    """True if an outage counts packets."""
     return isinstance(outage, (PerPacket, PacketChain, RecordedPackets))
 
 
@@ -161,7 +201,7 @@ def _read(file: Path, stamp: tuple[int, int] | None) -> Realisation:
 
 def _header(table: csvfile.CsvFile) -> list[str]:
     """The columns by their names in COLUMNS, or with another unit, `start_ms`. Raises ScenarioError."""
-    known = {*COLUMNS, *(f"{name}_{unit}" for name in ("start", "end") for unit in csvfile.UNITS)}
+    known = {*COLUMNS, *ENDS, *(f"{name}_{unit}" for name in ("start", "end") for unit in csvfile.UNITS)}
     wrong = [name for name in table.header if name not in known]
     missing = [name for name in ("source", "destination", "what", "value") if name not in table.header]
     bare = [name.rpartition("_")[0] if name.startswith(("start_", "end_")) else name for name in table.header]
@@ -172,7 +212,7 @@ def _header(table: csvfile.CsvFile) -> list[str]:
     return table.header
 
 
-def _parquet(file: Path) -> Iterator[dict[str, Any]]:
+def _parquet(file: Path) -> Iterator[dict[str, object]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -190,7 +230,8 @@ def _parquet(file: Path) -> Iterator[dict[str, Any]]:
     missing = [name for name in COLUMNS if name not in table.column_names]
     if missing:
         raise wrong(f"no column {', '.join(missing)}")
-    for batch in table.select(COLUMNS).to_batches(max_chunksize=65536):
+    present = [*COLUMNS, *(name for name in ENDS if name in table.column_names)]
+    for batch in table.select(present).to_batches(max_chunksize=65536):
         yield from batch.to_pylist()
 
 
@@ -204,7 +245,7 @@ class _Reading:
         self._links: dict[tuple[str, str], LinkRecord] = {}
         self._costs: dict[tuple[str, str], dict[int, int]] = {}
 
-    def add(self, number: int, cells: Mapping[str, Any]) -> None:
+    def add(self, number: int, cells: PlainMapping) -> None:
         """One row. `cells`: column -> value or text; absent or None: empty."""
         if len(self._problems) >= 20:
             return
@@ -219,7 +260,7 @@ class _Reading:
         else:
             self._problems.append(Problem(f"row {number}{', ' if place else ''}{place}", found, expected))
 
-    def _take(self, number: int, cells: Mapping[str, Any]) -> None:
+    def _take(self, number: int, cells: Mapping[str, object]) -> None:
         source, destination, what = (cells.get(name) for name in COLUMNS[:3])
         for name, text in (("source", source), ("destination", destination)):
             if not isinstance(text, str) or not text:
@@ -232,58 +273,103 @@ class _Reading:
             if cells.get(name) is not None:
                 raise _Wrong(name, repr(cells[name]), f"is not used by {what}")
         ends = str(source), str(destination)
-        if what in ("up", "rate_bps"):
+        if what in ("up", "rate_bps", "background_bps"):
             self._piece(ends, what, cells)
         elif what == "compute_ns":
             self._cost(ends, cells)
+        elif what in ("arrival_bytes", "greedy_flows"):
+            self._elastic(ends, what, cells)
+        elif what == "lost_packet":
+            self._lost_packet(ends, cells)
         else:
             self._indexed(ends, what, cells)
 
-    def _indexed(self, ends: tuple[str, str], what: str, cells: Mapping[str, Any]) -> None:
+    def _indexed(self, ends: tuple[str, str], what: str, cells: Mapping[str, object]) -> None:
         record = self._record(ends)
         round = _whole(cells, "round")
         k = _whole(cells, "k") if what != "lost" or cells.get("k") is not None else None
         if k is None and round == 0:
             raise _Wrong("k", "nothing", "expected the number of the message: those of round 0 have a fate each")
-        held: dict[Any, Any]
+        values: dict[Any, Any]
         value: Any
         if what == "lost":
-            held, value = record.fates, _flag(cells)
+            values, value = record.fates, _flag(cells)
         elif what == "first_lost_packet":
-            held = record.packets
+            values = record.packets
             value = None if cells.get("value") is None else _whole(cells, "value")
         elif what == "draw":
-            held, value = record.draws, _share(cells)
+            values, value = record.draws, _share(cells)
         else:
-            held, value = record.latencies, _nanoseconds(cells, "value")
-        if (round, k) in held:
+            values, value = record.latencies, _nanoseconds(cells, "value")
+        if (round, k) in values:
             raise _Wrong("", f"{what} of round {round}" + ("" if k is None else f", k {k}"), "expected it only once")
-        self._one_kind(record, what, held)
-        held[round, k] = value
+        self._one_kind(record, what, values)
+        values[round, k] = value
 
-    def _one_kind(self, record: LinkRecord, what: str, held: Any) -> None:
+    def _lost_packet(self, ends: tuple[str, str], cells: PlainMapping) -> None:
+        record = self._record(ends)
+        sender, receiver = (cells.get(name) or end for name, end in zip(ENDS, ends, strict=True))
+        lost = record.lost_packets.setdefault((sender, receiver, _whole(cells, "round"), _whole(cells, "k")), [])
+        if cells.get("value") is None:
+            return
+        number = _whole(cells, "value")
+        if lost and number <= lost[-1]:
+            raise _Wrong("value", str(number), f"expected more than {lost[-1]}: the lost packets of a message ascend")
+        lost.append(number)
+
+    def _elastic(self, link: tuple[str, str], what: str, cells: PlainMapping) -> None:
+        record = self._record(link)
+        along = tuple(str(cells[name]) for name in ENDS if cells.get(name) is not None)
+        if len(along) == 1:
+            raise _Wrong("sender" if cells.get("sender") is None else "receiver", "nothing",
+                         "expected both ends of the route, or none")
+        ends = (along[0], along[1]) if along else None
+        start = _time(cells, "start_ns")
+        if start is None:
+            raise _Wrong("start_ns", "nothing", "expected a time")
+        if what == "greedy_flows":
+            end = _time(cells, "end_ns")
+            if end is not None and end <= start:
+                raise _Wrong("end_ns", str(end), f"expected a time after {start}, the start")
+            record.greedy.setdefault(ends, []).append((start, end, _whole(cells, "value")))
+            return
+        held = record.arrivals.setdefault(ends, [])
+        if _whole(cells, "k") != len(held):
+            raise _Wrong("k", str(cells["k"]), f"expected {len(held)}: background messages are numbered from 0 on")
+        if held and start < held[-1][0]:
+            raise _Wrong("start_ns", str(start), f"expected no less than {held[-1][0]}, that of the message before")
+        if held and not held[-1][1]:
+            raise _Wrong("value", "a message", "expected none after a row without a value: that says that none comes")
+        size = 0 if cells.get("value") is None else _whole(cells, "value")
+        if not size and cells.get("value") is not None:
+            raise _Wrong("value", "0", "expected at least 1 byte, or nothing: none comes any more")
+        held.append((start, size))
+
+    def _one_kind(self, record: LinkRecord, what: str, values: object) -> None:
         kinds = {"lost": record.fates, "first_lost_packet": record.packets, "draw": record.draws, "up": record.states}
         other = next((name for name, rows in kinds.items() if rows and name != what), None)
-        if what in kinds and not held and other is not None:
+        if what in kinds and not values and other is not None:
             raise _Wrong("what", what, f"expected {other}, as in earlier rows of this link: it has fates of one kind")
 
-    def _piece(self, ends: tuple[str, str], what: str, cells: Mapping[str, Any]) -> None:
+    def _piece(self, ends: tuple[str, str], what: str, cells: Mapping[str, object]) -> None:
         record = self._record(ends)
-        held: list[Any] = record.states if what == "up" else record.rates
+        values: list[Any] = record.rates if what == "rate_bps" else record.background
+        if what == "up":
+            values = record.states
         start = _time(cells, "start_ns")
         end = _time(cells, "end_ns")
         if start is None:
             raise _Wrong("start_ns", "nothing", "expected a time")
         if end is not None and end <= start:
             raise _Wrong("end_ns", str(end), f"expected a time after {start}, the start")
-        before = held[-1][1] if held else 0
+        before = values[-1][1] if values else 0
         if start != before:
             expected = "nothing after a row without an end" if before is None else str(before)
             raise _Wrong("start_ns", str(start), f"expected {expected}: {what} rows of a link stand end to end from 0")
-        self._one_kind(record, what, held)
-        held.append((start, end, _flag(cells) if what == "up" else _bps(cells)))
+        self._one_kind(record, what, values)
+        values.append((start, end, _flag(cells) if what == "up" else _bps(cells)))
 
-    def _cost(self, ends: tuple[str, str], cells: Mapping[str, Any]) -> None:
+    def _cost(self, ends: tuple[str, str], cells: Mapping[str, object]) -> None:
         costs = self._costs.setdefault(ends, {})
         k = _whole(cells, "k")
         if k in costs:
@@ -314,7 +400,7 @@ class _Wrong(Exception):
     """(column, found, expected) of one row."""
 
 
-def _number(cells: Mapping[str, Any], name: str) -> Any:
+def _number(cells: Mapping[str, object], name: str) -> Any:
     value = cells.get(name)
     if value is None:
         raise _Wrong(name, "nothing", "expected a number")
@@ -328,35 +414,35 @@ def _number(cells: Mapping[str, Any], name: str) -> Any:
     return value
 
 
-def _whole(cells: Mapping[str, Any], name: str) -> int:
+def _whole(cells: Mapping[str, object], name: str) -> int:
     value = _number(cells, name)
     if not 0 <= value < 2**32 or value != int(value):
         raise _Wrong(name, str(cells[name])[:40], "expected a whole number, 0 or more")
     return int(value)
 
 
-def _flag(cells: Mapping[str, Any]) -> bool:
+def _flag(cells: Mapping[str, object]) -> bool:
     value = _number(cells, "value")
     if value not in (0, 1):
         raise _Wrong("value", str(cells["value"])[:40], "expected 1 or 0")
     return bool(value)
 
 
-def _bps(cells: Mapping[str, Any]) -> int:
+def _bps(cells: Mapping[str, object]) -> int:
     value = _number(cells, "value")
     if not 0 <= value <= LARGEST or value != int(value):
         raise _Wrong("value", str(cells["value"])[:40], "expected whole bit/s, 0 or more")
     return int(value)
 
 
-def _share(cells: Mapping[str, Any]) -> float:
+def _share(cells: Mapping[str, object]) -> float:
     value = float(_number(cells, "value"))
     if not 0 <= value < 1:
         raise _Wrong("value", str(cells["value"])[:40], "expected a number in [0, 1)")
     return value
 
 
-def _nanoseconds(cells: Mapping[str, Any], name: str, unit: str = "ns") -> int:
+def _nanoseconds(cells: Mapping[str, object], name: str, unit: str = "ns") -> int:
     value = cells.get(name)
     if isinstance(value, str):
         try:
@@ -369,7 +455,7 @@ def _nanoseconds(cells: Mapping[str, Any], name: str, unit: str = "ns") -> int:
     return int(number)
 
 
-def _time(cells: Mapping[str, Any], index: str) -> int | None:
+def _time(cells: PlainMapping, index: str) -> int | None:
     """`start_ns` or `end_ns`, in whichever unit the column has."""
     for column in _INDEX[index]:
         if cells.get(column) is not None:

@@ -1,7 +1,7 @@
 """A record of a network in the place of its models: what links drew in another run, or what was measured.
 
-`Realisation` holds the rows of a record by link and index, and gives a link models that look there first. What the
-record does not hold, `beyond` decides:
+`Realisation` holds the rows of a record by link and index, and gives a link models that look there first. `beyond`
+decides on draws that the record does not hold:
 
     stream      the link's own model draws it, as in a run without a record
     repeat      the record begins anew: its rounds, its messages of a round, its time
@@ -14,11 +14,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TypeAlias
 
-from emul.network.linkrecord import Beyond, LinkRecord, Row
+from emul.network.linkrecord import Beyond, LinkRecord, PacketRow, Row
+from emul.network.models.background import WholeRates
 from emul.network.models.latency import Latency
 from emul.network.models.loss import Outage, Timed, TracedLoss
-from emul.network.models.profiles import PiecewiseConstant, Service
+from emul.network.models.profiles import PiecewiseConstant, VaryingRate
+from emul.network.models.residual import CurveProfile, LinkLoad, LoadEntry
 from emul.network.recordedmodels import (
     RecordedDraws,
     RecordedFates,
@@ -31,7 +34,11 @@ from emul.network.recordedmodels import (
     fixed,
 )
 
+RECORDED = "network.replay"     # stands for the entries of background traffic that a record holds the sum of
 _INFINITE_BPS = 10**18          # stands for an infinite bandwidth after the end of a record of rates
+
+
+Elastic: TypeAlias = tuple[list[tuple[int, int]], list[tuple[int, int | None, int]]]
 
 
 @dataclass(frozen=True)
@@ -56,14 +63,37 @@ class Realisation:
             delay = RecordedLatency(record, latency, self.beyond)
         return lost, delay
 
-    def rate(self, source: str, destination: str, profile: Service | None, bandwidth_bps: float | None,
-             ) -> Service | None:
+    def rate(self, source: str, destination: str, profile: VaryingRate | None, bandwidth_bps: float | None,
+             ) -> VaryingRate | None:
         """The rate of a link that has this profile, or this bandwidth (None: infinite); None: it does not vary."""
         record = self.links.get((source, destination))
         if record is None or not record.rates:
             return profile
         then = profile or PiecewiseConstant([0], [_INFINITE_BPS if bandwidth_bps is None else round(bandwidth_bps)])
-        return RecordedRate(record, then, self.beyond)
+        return RecordedRate(record.name, record.rates, then, self.beyond)
+
+    @cached_property
+    def has_background(self) -> bool:
+        """True if it holds background traffic of some link."""
+        return any(record.background for record in self.links.values())
+
+    def background(self, source: str, destination: str, entries: list[LoadEntry]) -> list[LoadEntry]:
+        """The background traffic of a link that has these entries: as recorded, where there are rows of it."""
+        record = self.links.get((source, destination))
+        if record is None or not record.background:
+            return entries
+        rate = RecordedRate(f"{record.name}, background", record.background, CurveProfile(LinkLoad(entries, None)),
+                            self.beyond)
+        return [LoadEntry(RECORDED, WholeRates(rate))]
+
+    @cached_property
+    def elastic(self) -> dict[tuple[bool, str, str], Elastic]:
+        """(whether it is of that link alone, and not of a route; source; destination) -> arrivals, greedy flows."""
+        found: dict[tuple[bool, str, str], Elastic] = {}
+        for link, record in self.links.items():
+            for ends in {**record.arrivals, **record.greedy}:
+                found[ends is None, *(ends or link)] = record.arrivals.get(ends, []), record.greedy.get(ends, [])
+        return found
 
     def least_ns(self, source: str, destination: str, least: int) -> int:
         """The least latency of a link whose model's is `least`."""
@@ -100,15 +130,22 @@ class Realisation:
 
     def without_losses(self) -> Realisation:
         """The same for a network that loses nothing, whatever was recorded."""
-        links = {ends: LinkRecord(record.name, latencies=record.latencies, rates=record.rates)
+        links = {ends: LinkRecord(record.name, latencies=record.latencies, rates=record.rates,
+                                  background=record.background, arrivals=record.arrivals, greedy=record.greedy)
                  for ends, record in self.links.items()}
         return replace(self, links=links)
 
-    def beyond_counts(self, rows: Iterable[Row]) -> dict[str, int]:
+    def beyond_counts(self, rows: Iterable[Row | PacketRow]) -> dict[str, int]:
         """what -> rows of a run's links, of those that can be recorded, that this record did not hold."""
-        counts = dict.fromkeys(("lost", "first_lost_packet", "draw", "up", "latency_ns", "rate_bps"), 0)
-        none = LinkRecord()
-        for source, destination, what, round, k, start, _, _ in rows:
-            if what in counts:
-                counts[what] += not self.links.get((source, destination), none).holds(what, round, k, start)
+        counts = dict.fromkeys(("lost", "first_lost_packet", "draw", "up", "latency_ns", "rate_bps",
+                                "background_bps", "lost_packet"), 0)
+        none, unheld = LinkRecord(), set()
+        for source, destination, what, round, k, start, _, _, *ends in rows:
+            record = self.links.get((source, destination), none)
+            if what == "lost_packet":               # a message has a row for each lost packet
+                if (*ends, round, k) not in record.lost_packets:
+                    unheld.add((source, destination, *ends, round, k))
+            elif what in counts:
+                counts[what] += not record.holds(what, round, k, start)
+        counts["lost_packet"] = len(unheld)
         return counts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from math import inf
 from typing import Any, TypeVar
@@ -12,8 +12,8 @@ from emul.network.models.chains import PacketChain, RoundChain
 from emul.network.models.latency import Latency
 from emul.network.models.loss import Outage, PerPacket, PerRound, Timed, TracedLoss
 from emul.network.models.outages import Span
-from emul.network.models.profiles import PiecewiseConstant, Service
-from emul.network.models.steps import Steps
+from emul.network.models.profiles import PiecewiseConstant, VaryingRate
+from emul.network.models.steps import StepFunction
 from emul.network.models.timelines import Levels, Timeline
 
 T = TypeVar("T")
@@ -22,15 +22,15 @@ T = TypeVar("T")
 class _Indexed:
     """Values by (round, k), or (round, None) for all of a round; what is not held, the mode decides."""
 
-    __slots__ = ("_beyond", "_held", "_numbers", "_rounds", "_what")
+    __slots__ = ("_beyond", "_numbers", "_rounds", "_values", "_what")
 
-    def __init__(self, held: Mapping[tuple[int, int | None], Any], beyond: Beyond, what: str):
-        self._held = held
+    def __init__(self, values: Mapping[tuple[int, int | None], object], beyond: Beyond, what: str):
+        self._values = values
         self._beyond = beyond
         self._what = what
         self._numbers: dict[int, list[int]] = {}        # for `repeat`: round -> messages held of it, in their order
         if beyond == "repeat":
-            for round, k in held:
+            for round, k in values:
                 numbers = self._numbers.setdefault(round, [])
                 if k is not None:
                     numbers.append(k)
@@ -40,9 +40,9 @@ class _Indexed:
 
     def get(self, round: int, k: int, stream: Callable[[], T]) -> T | Any:
         """The value, or that of `stream` where the record has none."""
-        value = self._held.get((round, k), self)
+        value = self._values.get((round, k), self)
         if value is self:
-            value = self._held.get((round, None), self)
+            value = self._values.get((round, None), self)
         if value is not self:
             return value
         if self._beyond == "error":
@@ -54,12 +54,12 @@ class _Indexed:
             if round == 0 or not self._rounds:
                 return stream()                     # nothing that could be repeated
             round = self._rounds[(round - 1) % len(self._rounds)]
-        value = self._held.get((round, k), self)
+        value = self._values.get((round, k), self)
         if value is self:
-            value = self._held.get((round, None), self)
+            value = self._values.get((round, None), self)
         if value is self:
             numbers = self._numbers[round]
-            value = self._held[round, numbers[k % len(numbers)]]
+            value = self._values[round, numbers[k % len(numbers)]]
         return value
 
 
@@ -89,7 +89,7 @@ class RecordedFates:
 
 
 class RecordedPackets:
-    """Which packet of each message is the first lost."""
+    """The first lost packet of each message."""
 
     __slots__ = ("_base", "_packets", "_share")
 
@@ -107,13 +107,13 @@ class RecordedPackets:
             base, (PerPacket, PacketChain)) else 0 if base is not None and base.lost(0, 0, round, k, 1) else None)
         return first if first is None or first < most else None
 
-    def packet_loss(self, round: int, k: int, packets: int) -> Any:
+    def packet_loss(self, round: int, k: int, packets: int) -> object:
         """Of each packet behind the first that is lost, which alone is recorded: that of the model, else the mean."""
         base = self._base
         return base.packet_loss(round, k, packets) if isinstance(base, (PerPacket, PacketChain)) else self._share
 
     def lost(self, start_ns: int, end_ns: int, round: int, k: int, packets: int) -> bool:
-        """Whether `first_lost` finds one; times do not matter. Raises BeyondRecord."""
+        """True if `first_lost` finds one; times do not matter. Raises BeyondRecord."""
         return self.first_lost(round, k, packets) is not None
 
     def mean_loss(self, packets: int = 1) -> float:
@@ -168,7 +168,7 @@ class Unrecorded:
 
 
 def fixed(outage: Outage) -> bool:
-    """Whether a model draws nothing: a trace of up and down, whose file says all."""
+    """True if a model draws nothing: a trace of up and down, whose file says all."""
     return isinstance(outage, Timed) and isinstance(outage.states, Levels)
 
 
@@ -180,8 +180,9 @@ class RecordedStates:
     def __init__(self, record: LinkRecord, base: Timeline | None, beyond: Beyond):
         last = record.states[-1][1]
         repeats = beyond == "repeat" and last is not None
-        self._steps = Steps([start for start, _, _ in record.states], [float(not up) for _, _, up in record.states],
-                            last if repeats else None)
+        self._steps = StepFunction([start for start, _, _ in record.states],
+                                   [float(not up) for _, _, up in record.states],
+                                   last if repeats else None)
         self._end = inf if last is None or repeats else last
         self._base = base
         self._beyond = beyond
@@ -242,10 +243,10 @@ class RecordedLatency:
     def __init__(self, record: LinkRecord, base: int | Latency, beyond: Beyond):
         self._latencies = _Indexed(record.latencies, beyond, f"link {record.name}: the latency")
         self._base = base
-        held = sorted(record.latencies.values()) or [0 if isinstance(base, int) else base.least_ns]
-        self.least_ns: int = min(held[0], base if isinstance(base, int) else base.least_ns)
-        self.typical_ns: int = held[len(held) // 2] if isinstance(base, int) else base.typical_ns
-        self.mean_ns: int = round(sum(held) / len(held)) if isinstance(base, int) else base.mean_ns
+        values = sorted(record.latencies.values()) or [0 if isinstance(base, int) else base.least_ns]
+        self.least_ns: int = min(values[0], base if isinstance(base, int) else base.least_ns)
+        self.typical_ns: int = values[len(values) // 2] if isinstance(base, int) else base.typical_ns
+        self.mean_ns: int = round(sum(values) / len(values)) if isinstance(base, int) else base.mean_ns
         self.reorder: bool = False if isinstance(base, int) else base.reorder
 
     def draw(self, round: int, k: int) -> int:
@@ -255,20 +256,20 @@ class RecordedLatency:
 
 
 class RecordedRate:
-    """A rate of a record; from its end on that of `then`, itself again, or an error. A `Service`."""
+    """A rate of a record; from its end on that of `then`, itself again, or an error. A `VaryingRate`."""
 
     __slots__ = ("_end", "_first", "_name", "_then")
 
-    def __init__(self, record: LinkRecord, then: Service, beyond: Beyond):
-        last = record.rates[-1][1]
+    def __init__(self, name: str, pieces: Sequence[tuple[int, int | None, int]], then: VaryingRate, beyond: Beyond):
+        last = pieces[-1][1]
         repeats = beyond == "repeat" and last is not None
-        self._first = PiecewiseConstant([start for start, _, _ in record.rates], [bps for _, _, bps in record.rates],
+        self._first = PiecewiseConstant([start for start, _, _ in pieces], [bps for _, _, bps in pieces],
                                         last if repeats else None)
         self._end = None if repeats else last           # None: it says all
         self._then = None if beyond == "error" else then
-        self._name = record.name
+        self._name = name
 
-    def _after(self) -> Service:
+    def _after(self) -> VaryingRate:
         if self._then is None:
             raise BeyondRecord(f"link {self._name}: its rate after {self._end} ns is not in the record "
                                "(beyond: error)")
@@ -279,7 +280,7 @@ class RecordedRate:
         return self._first.rate_at(t_ns) if self._end is None or t_ns < self._end else self._after().rate_at(t_ns)
 
     def next_change(self, t_ns: int) -> int | None:
-        """As a `Service` says; with beyond: error the end of the record counts as a change."""
+        """As a `VaryingRate` says; with beyond: error the end of the record counts as a change."""
         end = self._end
         if end is None:
             return self._first.next_change(t_ns)
@@ -292,7 +293,7 @@ class RecordedRate:
         return self._after().next_change(max(t_ns, end))
 
     def finish(self, start_ns: int, size_bytes: int | Fraction) -> int:
-        """As a `Service` says; what the end of the record cuts goes on at the rate of `then`. Raises BeyondRecord."""
+        """As a `VaryingRate` says; after the end of the record the rate is that of `then`. Raises BeyondRecord."""
         end = self._end
         if end is None:
             return self._first.finish(start_ns, size_bytes)
@@ -304,7 +305,7 @@ class RecordedRate:
         return self._after().finish(end, size_bytes - sent)
 
     def sent_bytes(self, start_ns: int, now_ns: int) -> Fraction:
-        """As a `Service` says: what leaves within the record, and what behind it. Raises BeyondRecord."""
+        """As a `VaryingRate` says: what leaves within the record, and what behind it. Raises BeyondRecord."""
         end = self._end
         if end is None or now_ns <= end:
             return self._first.sent_bytes(start_ns, now_ns)

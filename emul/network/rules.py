@@ -1,7 +1,8 @@
 """Link rules: which parameters each link gets, by patterns on the names of its ends.
 
 A rule's `match` is "src->dst", "a<->b" (both directions) or "*" (every link); each side is a pattern of fnmatch, a
-name as it stands, or "@lte": the vertices of that class (`emul.network.classes`). Later rules win, field by field.
+name as it stands, or "@lte": the vertices of that group, or of that class of links (`emul.network.classes`). Later
+rules win, field by field.
 Names are matched once per vertex, not per link: the rules a link meets are then the AND of two bit masks, and links
 with the same mask share one set of parameters, which is what makes a mesh of a thousand clients cheap.
 """
@@ -18,6 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from emul.base.errors import Problem
+from emul.network.links.connections import TcpStack
 from emul.network.links.features import Queue, Switching
 from emul.network.links.link import bandwidth_problem, latency_problem
 from emul.network.links.transport import Arq, TcpCap
@@ -26,18 +28,20 @@ from emul.network.models.latency import LatencySpec
 from emul.network.models.outages import AnyOutage
 from emul.network.models.traces import TraceSpec
 
-CLASS = "@"             # begins a pattern that names a class
+MARK = "@"              # begins a pattern that names a group of nodes or a class of links
 MATCH_EXPECTED = 'expected "src->dst", "a<->b" or "*", each side a name or a pattern like "client*"'
 
 
-SharingMode = Literal["fifo", "maxmin", "rtt_weighted", "connections"]
+SharingMode = Literal["fifo", "maxmin", "rtt_weighted", "connections", "tcp_fifo"]
+WINDOWED = ("connections", "tcp_fifo")          # modes of sharing with connections of TCP
 Duplex = Literal["full", "half"]
-Transport = Literal["datagram"] | Arq | TcpCap
+Transport = Literal["datagram"] | Arq | TcpCap | TcpStack
 
 
 @dataclass(frozen=True, slots=True)
 class LinkRule:
-    """What links whose ends match get; None leaves a field to earlier rules, then the topology. `line`: in its file."""
+    """The parameters of links whose ends match; None leaves a field to earlier rules, then the topology. `line`: in its
+    file."""
 
     match: str
     latency_ns: int | LatencySpec | None = None
@@ -69,7 +73,7 @@ class LinkParameters(Struct, frozen=True, gc=False):
 
 
 _FIELDS = LinkParameters.__struct_fields__
-# how a rule says None on purpose
+# the value by which a rule says None on purpose
 _NONE_WORD = {"bandwidth_bps": "infinite", "outage": "none", "queue": "unlimited"}
 
 
@@ -116,12 +120,12 @@ def _problems(rule: LinkRule) -> list[tuple[str, str, str]]:
     return found
 
 
-_FEATURES = {"queue": "a Queue", "switching": "a Switching", "transport": "an Arq or a TcpCap"}
+_FEATURES = {"queue": "a Queue", "switching": "a Switching", "transport": "an Arq, a TcpStack or a TcpCap"}
 
 
 def _feature_problems(rule: LinkRule) -> list[tuple[str, str, str]]:
     found = []
-    for name, kind in (("queue", Queue), ("switching", Switching), ("transport", (Arq, TcpCap))):
+    for name, kind in (("queue", Queue), ("switching", Switching), ("transport", (Arq, TcpStack, TcpCap))):
         value = getattr(rule, name)
         word = {"queue": "unlimited", "switching": "store_and_forward", "transport": "datagram"}[name]
         if isinstance(value, kind):
@@ -141,10 +145,14 @@ def mixture_problem(p: LinkParameters) -> tuple[str, str] | None:
             return f"{name} with packets of {mtu} B, overhead of {p.mtu} B", "expected the same, or one of them alone"
     if isinstance(p.transport, TcpCap) and isinstance(p.bandwidth_bps, TraceSpec):
         return "transport tcp with a trace of bandwidth", "expected a constant bandwidth: the formulas know no other"
+    if isinstance(p.transport, TcpStack) and p.sharing not in WINDOWED:
+        return f"transport tcp with sharing {p.sharing}", f"expected sharing {' or '.join(WINDOWED)}, or tcp: mathis"
+    if p.sharing == "tcp_fifo" and not isinstance(p.transport, TcpStack):
+        return "sharing tcp_fifo", "expected transport: {tcp: {...}} with it, of which its queues hold the packets"
     if p.sharing != "fifo":
         plain = LinkParameters()
         for name in ("transport", "switching", "queue"):
-            if getattr(p, name) != getattr(plain, name) and not isinstance(getattr(p, name), TcpCap):
+            if getattr(p, name) != getattr(plain, name) and not isinstance(getattr(p, name), (TcpStack, TcpCap)):
                 return f"{name} with sharing {p.sharing}", "expected sharing fifo, which alone knows it"
     return None
 
@@ -173,23 +181,23 @@ def parameter_problems(latency_ns: Any, bandwidth_bps: Any, outage: Any) -> list
     return found
 
 
-def _is_count(value: Any, least: int) -> bool:
+def _is_count(value: object, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 class Resolver:
     """The rules compiled for the names of one topology: `parameters(u, v, given)` for the link of two vertices.
 
-    classes: of each vertex the class that joins it to the network; None: it has none.
+    marks: lists of what each vertex is called behind "@", such as its class; None: it has no such name.
     """
 
-    def __init__(self, rules: Sequence[LinkRule], names: Sequence[str], classes: Sequence[str | None] = ()):
+    def __init__(self, rules: Sequence[LinkRule], names: Sequence[str], *marks: Sequence[str | None]):
         self._rules = list(rules)
         # one bit per (rule, direction), so that "a<->b" does not match a->a
         self._bits = [(i, source, destination) for i, rule in enumerate(rules)
                       for source, destination in parse_match(rule.match)]
-        self.source_masks = _masks([source for _, source, _ in self._bits], names, classes)
-        self.destination_masks = _masks([destination for _, _, destination in self._bits], names, classes)
+        self.source_masks = _masks([source for _, source, _ in self._bits], names, marks)
+        self.destination_masks = _masks([destination for _, _, destination in self._bits], names, marks)
         self._said: dict[int, dict[str, Any]] = {}      # mask -> what the rules that match say, by field
         self._recent: dict[int, tuple[LinkParameters, LinkParameters]] = {}    # mask -> the last given, and found
 
@@ -231,7 +239,7 @@ class Resolver:
         return said
 
     def mentions(self, u: int, v: int, field: str) -> bool:
-        """Whether a rule that matches the link u -> v sets `field`."""
+        """True if a rule that matches the link u -> v sets `field`."""
         mask = self.source_masks[u] & self.destination_masks[v]
         return any(mask >> bit & 1 and getattr(self._rules[i], field) is not None
                    for bit, (i, _, _) in enumerate(self._bits))
@@ -250,15 +258,15 @@ def _holders(bit: int, masks: list[int]) -> frozenset[int]:
     return frozenset(v for v, mask in enumerate(masks) if mask >> bit & 1)
 
 
-def _masks(patterns: list[str], names: Sequence[str], classes: Sequence[str | None]) -> list[int]:
-    """For every name the bits of the patterns that it matches, and of those of its class."""
-    everybody, named, tests, of_class = 0, dict[str, int](), [], dict[str | None, int]()
+def _masks(patterns: list[str], names: Sequence[str], marks: Sequence[Sequence[str | None]]) -> list[int]:
+    """For every name the bits of the patterns that it matches, and of those of its marks."""
+    everybody, named, tests, marked = 0, dict[str, int](), [], dict[str | None, int]()
     for bit, pattern in enumerate(patterns):
         if pattern == "*":
             everybody |= 1 << bit
             continue
-        if pattern.startswith(CLASS):
-            of_class[pattern[len(CLASS):]] = of_class.get(pattern[len(CLASS):], 0) | 1 << bit
+        if pattern.startswith(MARK):
+            marked[pattern[len(MARK):]] = marked.get(pattern[len(MARK):], 0) | 1 << bit
             continue
         named[pattern] = named.get(pattern, 0) | 1 << bit
         if any(c in pattern for c in "*?["):            # else it matches its own name only
@@ -266,6 +274,7 @@ def _masks(patterns: list[str], names: Sequence[str], classes: Sequence[str | No
     masks = [everybody | named.get(name, 0) for name in names]
     for bit, match in tests:
         masks = [mask | bit if match(name) else mask for mask, name in zip(masks, names, strict=True)]
-    if of_class and classes:
-        masks = [mask | of_class.get(one, 0) for mask, one in zip(masks, classes, strict=True)]
+    for each in marks if marked else ():
+        if each:
+            masks = [mask | marked.get(one, 0) for mask, one in zip(masks, each, strict=True)]
     return masks

@@ -1,28 +1,28 @@
-"""What nodes may know of the topology they are in: who is next to whom, who is nearest, how far it is.
+"""The topology as its nodes may know it: who is next to whom, who is nearest, how far it is.
 
-The coordinator draws a chart, plain values that a worker is told (`chart`); both sides read it (`Terrain`). What is
-asked is computed when it is first asked for. Latencies are those by which routes are chosen: medians, as built, without
-what faults do to them; transmission and queues come on top.
+The coordinator draws a chart, plain values that a worker is told (`chart`); both sides read it (`Terrain`). A value is
+computed when it is first asked for. Latencies are those by which routes are chosen: medians, as built, without what
+faults do to them; transmission and queues come on top.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from heapq import heappop, heappush
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from emul.base.errors import NetworkError
+from emul.base.plain import PlainDict, PlainMapping
 from emul.network.graph.routing import ShortestPaths
 from emul.network.graph.topology import Generated
 from emul.network.models.latency import typical_ns
 from emul.network.network import Network
 
 
-def chart(network: Network, vertices: Sequence[int]) -> dict[str, Any]:
+def chart(network: Network, vertices: Sequence[int]) -> PlainDict:
     """The topology as plain values. vertices: node -> vertex.
 
     hubs, mesh: of a topology that lists no links. links: of one that does: source, target and latency of each.
@@ -52,7 +52,7 @@ def _unpacked(data: bytes) -> list[int]:
 class Terrain:
     """Answers by the numbers of nodes. Raises NetworkError where no links lead."""
 
-    def __init__(self, chart: Mapping[str, Any]):
+    def __init__(self, chart: PlainMapping):
         self._vertices = _unpacked(chart["vertices"])                   # node -> vertex
         self._node_at = {vertex: node for node, vertex in enumerate(self._vertices)}
         self._classes = _unpacked(chart["classes"])
@@ -147,6 +147,6 @@ class Terrain:
         return self._links[u] if self._stars is None else self._stars.neighbours(u)
 
     def _latency_ns(self, u: int, v: int) -> int:
-        """What the last of the rules says that matches the link, else the topology: as `Network` has it."""
+        """The value of the last of the rules that matches the link, else the topology: as `Network` has it."""
         saying = self._masks[self._classes[u]][0] & self._masks[self._classes[v]][1] & self._saying
         return self._said[saying.bit_length() - 1] if saying else self._given.get((u, v), 0)

@@ -1,4 +1,4 @@
-"""How well a clustering agrees with the truth, whatever names its clusters have."""
+"""Measures of the agreement of a clustering with the truth, whatever names its clusters have."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def contingency(chosen: Sequence[int], truth: Sequence[int]) -> np.ndarray:
-    """How often each pair occurs, (clusters chosen, clusters true) int64."""
+    """The count of each pair, (clusters chosen, clusters true) int64."""
     _, a = np.unique(np.asarray(chosen), return_inverse=True)
     _, b = np.unique(np.asarray(truth), return_inverse=True)
     table = np.zeros((a.max(initial=-1) + 1, b.max(initial=-1) + 1), np.int64)

@@ -52,7 +52,7 @@ def total(vectors: Sequence[Elements], size: int, p: int) -> Elements:
 
 
 def below(values: NDArray[np.uint32], p: int) -> bool:
-    """Whether all values are elements."""
+    """True if all values are elements."""
     return values.size == 0 or int(values.max()) < p
 
 

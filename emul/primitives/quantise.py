@@ -54,8 +54,8 @@ class Quantiser:
     def quantise(self, x: NDArray[np.floating]) -> NDArray[np.uint32]:
         """q: (d,) uint32 from (d,) floats, rounded to nearest (ties to even). Infinite values are clipped.
 
-        Raises NotSendable if there is a NaN: training has diverged. What is clipped is an error of the
-        result: report `clip_fraction`.
+        Raises NotSendable if there is a NaN: training has diverged. A clipped value is an error of the result: report
+        `clip_fraction`.
         """
         level = x.astype(np.float64)               # before clipping: float32(c) may lie above c
         np.clip(level, -self.clip, self.clip, out=level)
@@ -87,7 +87,7 @@ class Quantiser:
 
 @dataclass(frozen=True)
 class SumOfUpdates:
-    """How the updates of up to n clients become vectors whose sum modulo `modulus` gives their mean.
+    """The coding of the updates of up to n clients as vectors whose sum modulo `modulus` gives their mean.
 
     weighted: x = (w q, w) for a client of w samples, so that the mean is that of the samples; else x = q.
     """

@@ -1,4 +1,4 @@
-"""How much an update counts that was made from an old model: s(u), u the versions of the model that it has missed.
+"""The weight of an update that was made from an old model: s(u), u the versions of the model that it has missed.
 
     constant    s(u) = 1
     polynomial  s(u) = (u + 1)^-a
@@ -39,7 +39,7 @@ class Staleness:
         return 1.0
 
     def unused(self) -> list[str]:
-        """What is wrong with `a` and `b` that are given to a function which has none of them.
+        """The mistakes of an `a` or `b` that is given to a function without it.
 
         >>> Staleness("constant", a=0.5).unused()
         ['a = 0.5: expected none, for constant staleness has no a']

@@ -10,12 +10,16 @@ import types
 import typing
 from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from emul.base.plain import PlainDict, PlainMapping
 
-def choose(written: str | Mapping[str, Any], kinds: Mapping[str, type], what: str) -> tuple[str, Any]:
+WrittenChoice: TypeAlias = str | PlainDict       # as a scenario writes it
+
+
+def choose(written: str | PlainMapping, kinds: Mapping[str, type], what: str) -> tuple[str, Any]:
     """(name, instance of its dataclass). what: how such a choice is called in errors.
 
     Raises ValueError with everything that is wrong with it.
@@ -33,7 +37,7 @@ def choose(written: str | Mapping[str, Any], kinds: Mapping[str, type], what: st
     return name, _built(name, kinds[name], values or {})
 
 
-def _built(name: str, params: type, values: Mapping[str, Any]) -> Any:
+def _built(name: str, params: type, values: PlainMapping) -> object:
     hints = typing.get_type_hints(params)
     fields = {field.name: field for field in dataclasses.fields(params) if not field.name.startswith("_")}
     wrong = [f'{name}: unknown parameter "{key}", expected {", ".join(fields) or "none"}'
@@ -50,7 +54,7 @@ def _built(name: str, params: type, values: Mapping[str, Any]) -> Any:
         raise ValueError(f"{name}: {error}") from None
 
 
-def _fits(value: Any, annotation: Any) -> bool:
+def _fits(value: object, annotation: object) -> bool:
     kinds = typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
     if typing.get_origin(annotation) is Literal:
         return value in typing.get_args(annotation)
@@ -63,7 +67,7 @@ def _fits(value: Any, annotation: Any) -> bool:
     return isinstance(value, kinds)
 
 
-def _words(annotation: Any) -> str:
+def _words(annotation: object) -> str:
     if typing.get_origin(annotation) is Literal:
         return " or ".join(typing.get_args(annotation))
     kinds = typing.get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)

@@ -71,8 +71,8 @@ Aggregate = Callable[[Vector, dict[int, Arrived]], Awaitable[Vector]]       # w,
 
 
 @dataclass(frozen=True)
-class Task:
-    """What a client has been given to do."""
+class Assignment:
+    """The work that a client has been given."""
 
     number: int                     # of the hand-out
     version: int                    # of the model
@@ -81,20 +81,21 @@ class Task:
 
 @dataclass
 class Handed:
-    """Who trains on what. It is part of a server's state."""
+    """The clients that train, and their models. It is part of a server's state."""
 
-    training: dict[int, Task] = field(default_factory=dict)
+    training: dict[int, Assignment] = field(default_factory=dict)
     count: int = 0                  # hand-outs so far
     dropped: int = 0                # updates that came from those who had been given up, since this was last told
 
     def out(self, node: Node, clients: Collection[int], model: Vector, version: int) -> None:
         """Send the model to these clients."""
         self.count += 1
-        self.training |= dict.fromkeys(clients, Task(self.count, version, node.now))
+        self.training |= dict.fromkeys(clients, Assignment(self.count, version, node.now))
         node.broadcast(clients, Model(model, self.count))
 
-    def back(self, update: Update | PackedUpdate) -> Task | None:
-        """What an update answers; None: nothing that its client still has to do, and it is to be dropped."""
+    def back(self, update: Update | PackedUpdate) -> Assignment | None:
+        """The assignment that an update answers; None: nothing that its client still has to do, and it is to be
+        dropped."""
         task = self.training.get(update.sender)
         if task is None or task.number != update.number:
             self.dropped += 1
@@ -115,7 +116,7 @@ class Handed:
             self.training.pop(k, None)
 
     def told(self) -> int:
-        """How many updates were dropped since this was asked last."""
+        """The number of updates that were dropped since the last call."""
         dropped, self.dropped = self.dropped, 0
         return dropped
 
@@ -173,12 +174,12 @@ async def opened(node: Node, how: Compression, update: Update | PackedUpdate, s:
 
 
 def answer(shape: tuple[int, ...]) -> Demand:
-    """What a server demands of an update whose vector has this shape."""
+    """The demands of a server on an update whose vector has this shape."""
     return both(shaped(vector=shape), weighed)
 
 
 def left(node: Node, until_s: float) -> float:
-    """How long it is until `until_s`. Raises TimedOut if it has passed."""
+    """The time left until `until_s`, seconds. Raises TimedOut if it has passed."""
     if node.now >= until_s:
         raise TimedOut("no update that was asked for")
     return until_s - node.now
@@ -229,10 +230,13 @@ async def train_difference(node: Node, model: Vector) -> tuple[Vector, int]:
 
 async def train_model(node: Node, mu: float, model: Vector) -> tuple[Vector, int]:
     """Local training that is held near `model` by (mu / 2) |w - model|^2: (parameters after it, number of samples)."""
-    return await node.compute("train", near, node.task, model, mu)
+    if mu:
+        return await node.compute("train", near, node.task, model, mu)
+    delta, samples = await train_difference(node, model)        # as others do, and charged as that
+    return model + delta, samples
 
 
 def near(task: NodeTask, model: Vector, mu: float) -> tuple[Vector, int]:
-    """The computation of `train_model`; mu = 0 is plain training."""
-    delta, samples = task.minimise(model, task.objective + Proximal(mu) if mu else None)
+    """The computation of `train_model` with mu above 0."""
+    delta, samples = task.minimise(model, task.objective + Proximal(mu))
     return model + delta, samples

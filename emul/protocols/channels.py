@@ -82,7 +82,7 @@ async def introduce(node: Node, members: Sequence[int], need: int, deadline_s: f
 
 @dataclass(frozen=True)
 class Channels:
-    """What a client has with the others of its round: a key with each whom it talks to."""
+    """The channels of a client to the others of its round: a key with each whom it talks to."""
 
     me: int
     round: int

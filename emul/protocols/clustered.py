@@ -3,8 +3,8 @@
     client i    j_i = argmin_c loss(D_i; theta_c), ties to the lower c
                 g_i = local training from theta_{j_i}, parameters after minus before
 
-Ghosh et al., NeurIPS 2020 (IFCA), Algorithm 1, lines 5 to 8. What a client says of j_i, and how updates are aggregated,
-is a scheme's own. Bytes of the arrays in a Models: 4 m d.
+Ghosh et al., NeurIPS 2020 (IFCA), Algorithm 1, lines 5 to 8. The scheme defines what a client says of j_i, and how
+updates are aggregated. Bytes of the arrays in a Models: 4 m d.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def best(task: NodeTask, models: Sequence[Vector] | np.ndarray) -> int:
 
 
 def honest_update(task: NodeTask, received: Received, j: int) -> tuple[Vector, int]:
-    """`HONEST` of a scheme whose clients choose among `Models`: (g_j, the cluster that it chose)."""
+    """`Scheme.honest` of a scheme whose clients choose among `Models`: (g_j, the cluster that it chose)."""
     models = received[Models].parameters
     chosen = best(task, models)
     return task.local_update(models[chosen])[0], chosen

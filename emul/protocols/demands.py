@@ -1,4 +1,4 @@
-"""What a receiver demands of a message beside its annotations: for `accept`, by raising ProtocolViolation."""
+"""The demands of a receiver on a message beside its annotations: for `accept`, by raising ProtocolViolation."""
 
 from __future__ import annotations
 

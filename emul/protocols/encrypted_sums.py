@@ -1,4 +1,4 @@
-"""What schemes that add up what clients have encrypted agree on: how many are honest, and what makes a sum."""
+"""Parameters that schemes of encrypted sums share: how many parties are honest, and what makes a sum."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Encrypted:
 
 
 def wrong_cohort(p: Encrypted, clients: int) -> list[str]:
-    """What is wrong with these parameters for K clients, for a scheme's `check`."""
+    """Mistakes in these parameters for K clients, for a scheme's `check`."""
     errors = checks.times(deadline=p.deadline_s, answer=p.answer_s) + checks.not_negative(real_up_to=p.real_up_to)
     return errors + [f"{name} = {value}: expected 1 to {clients}, the number of clients"
                      for name, value in (("t", p.t), ("least", p.least))

@@ -17,7 +17,7 @@ from emul.base.errors import NothingToReceive
 from emul.protocols.demands import demand
 from emul.roles import Message, Node
 
-KeyParts = tuple[bytes, ...]            # what one party gets: numbers, big-endian, in an order that the scheme fixes
+KeyParts = tuple[bytes, ...]            # the numbers for one party, big-endian, in an order that the scheme fixes
 
 
 @dataclass(frozen=True)
@@ -48,15 +48,15 @@ MESSAGES = (Deal, Keys, KeysHeld, AllDealt)
 
 @dataclass
 class Centre:
-    """What the key centre keeps."""
+    """The state of the key centre."""
 
-    unsure: set[int]                                # who has not confirmed its keys
+    unsure: set[int]                                # parties that have not confirmed their keys
     dealt: Mapping[int, KeyParts] | None = None     # node -> its keys
 
 
 @dataclass
-class Held:
-    """What a party keeps."""
+class PartyKeys:
+    """The keys that a party keeps."""
 
     keys: KeyParts = field(default=())
     all_dealt: bool = False                         # at the server: so the key centre has said
@@ -76,7 +76,7 @@ async def key_centre(node: Node, make: Callable[[], Mapping[int, KeyParts]]) -> 
                 node.send(node.server, AllDealt())
 
 
-async def wake_centre(node: Node, s: Held, role: str = "kgc") -> None:
+async def wake_centre(node: Node, s: PartyKeys, role: str = "kgc") -> None:
     """At the server, at the start of a round: have keys dealt to whoever lacks them. role: the key centre's."""
     centre = node.nodes(role)[0]
     if not s.all_dealt:
@@ -85,7 +85,7 @@ async def wake_centre(node: Node, s: Held, role: str = "kgc") -> None:
         node.send(centre, Deal())
 
 
-async def hold_keys(node: Node, s: Held, parts: int, timeout_s: float | None, role: str = "kgc") -> KeyParts:
+async def hold_keys(node: Node, s: PartyKeys, parts: int, timeout_s: float | None, role: str = "kgc") -> KeyParts:
     """At a party: its keys, so many numbers; the key centre is told. Raises NothingToReceive if they have not come."""
     def accept(message: Keys) -> None:
         demand(len(message.parts) == parts, f"keys: expected {parts} parts")

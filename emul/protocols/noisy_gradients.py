@@ -3,8 +3,8 @@
     client k    c_k = g_k min(1, B / ||g_k||_2) + N(0, std^2 I),  g_k: the gradient of one batch
     server      w <- w - lr / |S| sum_{k in S} c_k
 
-What a scheme hides of single c_k is its own matter. Unit of privacy: the whole contribution of one client to a round,
-as against none: sensitivity B in the l2 norm. A round whose view of that contribution has noise of variance v is a
+Each scheme hides single c_k in its own way. Unit of privacy: the whole contribution of one client to a round, as
+against none: sensitivity B in the l2 norm. A round whose view of that contribution has noise of variance v is a
 Gaussian mechanism of mu = B / sqrt(v); rounds add up by mu^2, over those in which the client really took part, and eps
 follows exactly (Balle and Wang 2018). Batches are no random samples here: nothing is claimed for sampling.
 """
@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -45,7 +44,7 @@ class Private:
 
 
 def wrong_privacy(p: Private) -> list[str]:
-    """What is wrong with these parameters, for a scheme's `check`."""
+    """Mistakes in these parameters, for a scheme's `check`."""
     return (checks.positive(lr=p.lr, clip=p.clip, eps=p.eps) + checks.probabilities(delta=p.delta)
             + checks.at_least(1, "1 round or more", over=p.over)
             + ([] if p.sigma is None else checks.not_negative(sigma=p.sigma)))
@@ -59,11 +58,11 @@ async def noisy_gradient(node: Node, model: Vector, clip: float, std: float) -> 
 
 
 def honest_gradient(task: NodeTask, received: Received, j: int) -> Vector:
-    """`HONEST` of a scheme of noisy gradients: what client j sends, before clipping and noise."""
+    """`Scheme.honest` of a scheme of noisy gradients: what client j sends, before clipping and noise."""
     return task.gradient(received[Model].parameters)[0]
 
 
-def stepped(model: Vector, summed: np.ndarray, count: int, lr: float) -> Vector:
+def stepped(model: Vector, summed: np.ndarray, count: float, lr: float) -> Vector:
     """w - lr / count * summed. Raises NotDecodable if it is not finite."""
     return finite((model - lr / count * summed).astype(np.float32))
 
@@ -80,8 +79,8 @@ def mu_of(clip: float, noises: Sequence[float] | float) -> float:
 
 
 def spent(name: str, views: Mapping[str, Sequence[float]], delta: float) -> Analysis:
-    """What rounds have cost: `<name>_epsilon_round`, of the worst view, and `<name>_epsilon`, of the client that has
-    lost most over all. views: {client: mu of every round in which it took part}; mu = inf: "unbounded"."""
+    """The privacy that rounds have cost: `<name>_epsilon_round`, of the worst view, and `<name>_epsilon`, of the client
+    that has lost most over all. views: {client: mu of every round in which it took part}; mu = inf: "unbounded"."""
     totals = [ldp.composed(mus) for mus in views.values()]
     worst = max((mu for mus in views.values() for mu in mus), default=0.0)
     return {f"{name}_epsilon_round": _epsilon(worst, delta),
@@ -106,6 +105,6 @@ def spent_by_sums(p: Private, setting: Setting, run: Realised, opened: Collectio
     return found
 
 
-def _epsilon(mu: float, delta: float) -> Any:
+def _epsilon(mu: float, delta: float) -> object:
     found = ldp.epsilon(delta, mu)
     return "unbounded" if math.isinf(found) else found

@@ -1,4 +1,4 @@
-"""Who is a peer's neighbour, for schemes without a server: roles are placed on nodes of the kind peer, or client."""
+"""The neighbours of a peer, for schemes without a server: roles are placed on nodes of the kind peer, or client."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ def neighbours(world: World, i: int, graph: Graph) -> list[int]:
 
 
 def alone(world: World, graph: Graph) -> list[str]:
-    """What is wrong with the graph, for a scheme's `check`: every peer needs a neighbour."""
+    """Mistakes in the graph, for a scheme's `check`: every peer needs a neighbour."""
     lost = [i for i in world.roles["peer"] if not neighbours(world, i, graph)]
     return [f"graph = {graph}: {world.names[lost[0]]} has no neighbour"] if lost else []

@@ -20,8 +20,10 @@ from functools import partial
 import numpy as np
 
 from emul.learning import NodeTask
+from emul.learning.models import BUILT_IN, name_of
 from emul.primitives.means import weighted_sum
-from emul.primitives.selection import Written, choose
+from emul.primitives.selection import choose
+from emul.primitives.written import WrittenChoice
 from emul.protocols import selection as selecting
 from emul.protocols import updates
 from emul.protocols.demands import both, shaped, weighed
@@ -29,6 +31,7 @@ from emul.protocols.rounds import finite
 from emul.protocols.selection import Selecting
 from emul.protocols.updates import Compression, Mirror, PackedModel, PackedUpdate, Sent
 from emul.roles.node import Node
+from emul.roles.world import World
 from emul.wire import Message, Vector
 
 Train = Callable[[NodeTask, Vector], Vector]         # (node.task, model) -> the model after local training
@@ -52,6 +55,16 @@ class Trained(Message):
 MESSAGES = (Shared, Trained, PackedModel, PackedUpdate, *selecting.MESSAGES)
 
 
+def wrong_model(world: World) -> list[str]:
+    """The mistake of a built-in model that cannot be cut in a representation and a decision; none for other models."""
+    name = name_of(world.task.get("model"))
+    model = BUILT_IN.get(name)
+    if model is None or model.features is not None:
+        return []
+    return [f"model = {name}: expected one with a representation and a decision, such as "
+            f"{', '.join(known for known, built in BUILT_IN.items() if built.features)}"]
+
+
 @dataclass
 class ServerState:
     shared: Vector
@@ -65,7 +78,8 @@ class ClientState:
     sent: Sent = field(default_factory=Sent)
 
 
-async def personal_server(node: Node, part: str, deadline_s: float | None, selection: Written | None = None) -> None:
+async def personal_server(node: Node, part: str, deadline_s: float | None,
+                          selection: WrittenChoice | None = None) -> None:
     """Rounds of the server: average the shared part, weighted by samples. selection: a rule that chooses who takes part
     (`emul.protocols.selection`); None: all clients do."""
     s = node.state(ServerState(node.task.initial_parameters()[node.task.part(part)],
@@ -100,33 +114,33 @@ async def gather_trained(node: Node, how: Compression, s: ServerState, cohort: l
     return {k: Trained(sent + step.delta, step.samples) for k, step in steps.items()}
 
 
-async def personal_client(node: Node, part: str, train: Train, selection: Written | None = None) -> None:
+async def personal_client(node: Node, part: str, train: Train, selection: WrittenChoice | None = None) -> None:
     """Train from the own model with the shared part put in. selection: as at the server."""
-    places = node.task.part(part)
+    coordinates = node.task.part(part)
     s = node.state(ClientState(node.task.initial_parameters()))
     how, p = updates.compression(node, part=part), None if selection is None else choose(selection)
     async for round_ in node.rounds(of=node.server):
         with round_:
-            taking_part, shared = await selecting.asked(node, p, lambda part: merged(s.model, places, part),
-                                                        places.size)
+            taking_part, shared = await selecting.asked(node, p, lambda part: merged(s.model, coordinates, part),
+                                                        coordinates.size)
             if not taking_part:
                 continue
             if shared is None:
-                shared = await updates.receive_model(node, how, s.sent, places.size, Shared)
+                shared = await updates.receive_model(node, how, s.sent, coordinates.size, Shared)
             if p is not None:
-                await selecting.tell(node, p, merged(s.model, places, shared))
-            s.model = await node.compute("train", train, node.task, merged(s.model, places, shared))
+                await selecting.tell(node, p, merged(s.model, coordinates, shared))
+            s.model = await node.compute("train", train, node.task, merged(s.model, coordinates, shared))
             node.report(s.model, evaluate=node.task.evaluate_own)
             if how.up is None:
-                node.send(node.server, Trained(s.model[places], node.task.samples()))
+                node.send(node.server, Trained(s.model[coordinates], node.task.samples()))
             else:
-                await updates.send_update(node, how, s.sent, s.model[places] - shared, node.task.samples())
+                await updates.send_update(node, how, s.sent, s.model[coordinates] - shared, node.task.samples())
 
 
-def merged(model: Vector, places: np.ndarray, shared: Vector) -> Vector:
-    """`model` with `shared` in `places`; a new array."""
+def merged(model: Vector, coordinates: np.ndarray, shared: Vector) -> Vector:
+    """`model` with `shared` at `coordinates`; a new array."""
     found = model.copy()
-    found[places] = shared
+    found[coordinates] = shared
     return found
 
 

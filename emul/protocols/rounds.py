@@ -23,12 +23,14 @@ import numpy as np
 from emul.base.errors import NotDecodable
 from emul.learning import NodeTask
 from emul.primitives.compress import Codec
-from emul.primitives.selection import Written, choose
+from emul.primitives.selection import Common, choose
+from emul.primitives.written import WrittenChoice
 from emul.protocols import selection as selecting
 from emul.protocols import updates
 from emul.protocols.selection import Selecting
 from emul.protocols.updates import Compression, Mirror, Model, Sent, Update
 from emul.roles import Node, Received, Vector
+from emul.roles.evaluation import of_all, trained_and_received
 
 MESSAGES = (*updates.MESSAGES, *selecting.MESSAGES)
 
@@ -36,13 +38,12 @@ Train = Callable[[Vector], Awaitable[tuple[Vector, int]]]               # w -> (
 Aggregate = Callable[[Vector, dict[int, Update]], Awaitable[Vector]]    # w, {client: its update} -> w of the next round
 
 Prepare = Callable[[Vector], Awaitable[None]]                           # w
-Evaluate = Callable[[Vector], dict[str, float]]                         # off the clock
 
 
 @dataclass
 class State:
     model: Vector
-    rule: Any = None                # what a robust rule wants back in the next round
+    rule: Any = None                # the state of a robust rule for the next round
     mirror: Mirror = field(default_factory=Mirror)
     selecting: Selecting | None = None
 
@@ -50,8 +51,8 @@ class State:
 async def synchronous_server(node: Node, aggregate: Aggregate, *, fraction: float | None = None,
                              deadline_s: float | None = None, finish_at: int | None = None,
                              prepare: Prepare | None = None, personal: bool = False,
-                             up: Codec | None = None, selection: Written | None = None) -> None:
-    """Rounds of the server, from the task's initial parameters.
+                             up: Codec | None = None, selection: WrittenChoice | None = None) -> None:
+    """Rounds of the server, from the task's initial parameters. `emul.schemes.fedavg` shows them step by step.
 
     prepare: what it does with the model before it sends it.
     fraction: of the clients, drawn each round; None: all of them. deadline_s: how long to wait for updates; None: until
@@ -59,17 +60,15 @@ async def synchronous_server(node: Node, aggregate: Aggregate, *, fraction: floa
     as accuracy are the clients' models; see `synchronous_client`. up: the scheme's own codec of updates. selection: a
     rule that chooses them (`emul.protocols.selection`).
     """
-    s = node.state(State(node.task.initial_parameters(), selecting=selecting.begin(selection)))
+    s = begin(node, selection)
     how = updates.compression(node, up)
     async for round_ in node.rounds():
         with round_:
             if prepare is not None:
                 await prepare(s.model)
-            cohort = await selecting.cohort_of(node, s.selecting, s.model, fraction, deadline_s)
-            node.offer("cohort", cohort)
-            if s.selecting is None or not s.selecting.probed:
-                await updates.send_model(node, how, s.mirror, cohort, s.model)
-            got = await _updates(node, how, s, cohort, deadline_s)
+            cohort = await choose_cohort(node, s, fraction, deadline_s)
+            await send_model(node, how, s, cohort)
+            got = await gather_updates(node, how, s, cohort, deadline_s)
             s.model = finite(await aggregate(s.model, got))
             evaluate = partial(of_all, node.task.evaluate) if personal else None
             if fraction is None:
@@ -80,8 +79,27 @@ async def synchronous_server(node: Node, aggregate: Aggregate, *, fraction: floa
                 return
 
 
-async def _updates(node: Node, how: Compression, s: State, cohort: list[int], deadline_s: float | None,
-                   ) -> dict[int, Update]:
+def begin(node: Node, selection: WrittenChoice | None = None) -> State:
+    """The server's state, from the task's initial parameters, or what it was before a crash."""
+    return node.state(State(node.task.initial_parameters(), selecting=selecting.begin(selection)))
+
+
+async def choose_cohort(node: Node, s: State, fraction: float | None, deadline_s: float | None) -> list[int]:
+    """The clients of this round, ascending: by the rule of selection, else a fraction that is drawn, else all."""
+    cohort = await selecting.cohort_of(node, s.selecting, s.model, fraction, deadline_s)
+    node.offer("cohort", cohort)
+    return cohort
+
+
+async def send_model(node: Node, how: Compression, s: State, cohort: list[int]) -> None:
+    """The model, or its code, to the cohort; clients that were probed for their loss have it already."""
+    if s.selecting is None or not s.selecting.probed:
+        await updates.send_model(node, how, s.mirror, cohort, s.model)
+
+
+async def gather_updates(node: Node, how: Compression, s: State, cohort: list[int], deadline_s: float | None,
+                         ) -> dict[int, Update]:
+    """{client: its update}, ascending, of those that came in time; a rule of selection learns from them."""
     rule, size = s.selecting, s.model.size
     if rule is None:
         return await updates.gather_updates(node, how, s.mirror, cohort, size, deadline_s)
@@ -99,22 +117,20 @@ def finite(model: Vector) -> Vector:
 
 
 async def synchronous_client(node: Node, train: Train, *, personal: bool = False, up: Codec | None = None,
-                             selection: Written | None = None) -> None:
+                             selection: WrittenChoice | None = None) -> None:
     """Rounds of a client, which keeps nothing between them but what codecs want.
 
     personal: it has what it received and what it made of that evaluated on its own test samples, side by side.
     selection: as at the server.
     """
     how = updates.compression(node, up)
-    s = Sent() if how is updates.PLAIN else node.state(Sent())
+    s = sent_before(node, how)
     p = None if selection is None else choose(selection)
     async for round_ in node.rounds(of=node.server):
         with round_:
-            taking_part, model = await selecting.asked(node, p)
-            if not taking_part:
-                continue
+            model = await receive_model(node, how, s, p)
             if model is None:
-                model = await updates.receive_model(node, how, s, node.task.dimension)
+                continue
             delta, samples = await train(model)
             if personal:
                 report_both(node, model, delta)
@@ -122,19 +138,22 @@ async def synchronous_client(node: Node, train: Train, *, personal: bool = False
             await updates.send_update(node, how, s, delta, samples)
 
 
+def sent_before(node: Node, how: Compression) -> Sent:
+    """The state of a client between rounds: nothing, unless codecs want it."""
+    return Sent() if how is updates.PLAIN else node.state(Sent())
+
+
+async def receive_model(node: Node, how: Compression, s: Sent, p: Common | None) -> Vector | None:
+    """The model of this round; None: this client was asked and does not take part. p: the rule of selection."""
+    taking_part, model = await selecting.asked(node, p)
+    if not taking_part or model is not None:
+        return model if taking_part else None
+    return await updates.receive_model(node, how, s, node.task.dimension)
+
+
 def report_both(node: Node, received: Vector, delta: Vector) -> None:
     """At a client: `accuracy` is that of its model after local training, `accuracy_received` that of the one before."""
     node.report(received + delta, evaluate=partial(trained_and_received, node.task.evaluate_own, received))
-
-
-def trained_and_received(evaluate: Evaluate, received: Vector, trained: Vector) -> dict[str, float]:
-    """{"accuracy", "loss"} of a model, and with the ending `_received` of the one that it was trained from."""
-    return {**evaluate(trained), **{f"{name}_received": value for name, value in evaluate(received).items()}}
-
-
-def of_all(evaluate: Evaluate, model: Vector) -> dict[str, float]:
-    """{"accuracy_global", "loss_global"} of a server's model: `accuracy` is that of the clients' models."""
-    return {f"{name}_global": value for name, value in evaluate(model).items()}
 
 
 async def train_once(node: Node, model: Vector) -> tuple[Vector, int]:
@@ -144,6 +163,6 @@ async def train_once(node: Node, model: Vector) -> tuple[Vector, int]:
 
 
 def honest_update(task: NodeTask, received: Received, j: int) -> Vector:
-    """`HONEST` of a scheme whose clients `train_once`: what client j sends if it follows the protocol."""
+    """`Scheme.honest` of a scheme whose clients `train_once`: what client j sends if it follows the protocol."""
     update: Vector = task.local_update(received[Model].parameters)[0]
     return update

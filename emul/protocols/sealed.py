@@ -2,8 +2,8 @@
 
 A scheme computes with a `Box`, and does not see which of the two it is. `Ciphertexts` does the cryptography.
 `StandIns` keeps the integers themselves, modulo 2^64, in messages of the same size: every sum and multiple, and hence
-every decision, is the same as long as what is decrypted fits into 64 bits. What masks hide in the one is hidden by the
-same masks in the other.
+every decision, is the same as long as what is decrypted fits into 64 bits. A value that masks hide in the one is hidden
+by the same masks in the other.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ Box = Ciphertexts | StandIns
 
 
 def open_rows(box: Box, private: PrivateKey, vectors: Sequence[Sealed], length: int) -> np.ndarray:
-    """What they hold, (len(vectors), length) int64."""
+    """The numbers that they hold, (len(vectors), length) int64."""
     return np.stack([box.open(private, one, length) for one in vectors])
 
 
@@ -208,13 +208,13 @@ def total(box: Box, parts: Sequence[Sealed], factors: Sequence[int] | None = Non
     return found
 
 
-def each(operation: Callable[..., One], *columns: Sequence[Any]) -> list[One]:
+def each(operation: Callable[..., One], *columns: Sequence[object]) -> list[One]:
     """operation(x, y, ..) of each row of the columns."""
     return [operation(*row) for row in zip(*columns, strict=True)]
 
 
-class Desk:
-    """What a node computes with under one key: a box for vectors of d numbers, its streams, and what it all costs."""
+class SealedArithmetic:
+    """The tools of a node under one key: a box for vectors of d numbers, its streams, and what it all costs."""
 
     def __init__(self, node: Node, public: PublicKey, packing: Packing, d: int, real_up_to: int):
         self.node, self.d = node, d
@@ -241,7 +241,7 @@ class Desk:
 
     @property
     def rng(self) -> np.random.Generator:
-        """What encryption draws from."""
+        """The stream that encryption draws from."""
         return self.node.stream("encryption")
 
     async def seal(self, values: Integers) -> Sealed:
@@ -285,7 +285,7 @@ def fixed(values: Vector | NDArray[np.floating], fraction_bits: int, value_bits:
 
 
 def wrong_encryption(bits: int, real_up_to: int) -> list[str]:
-    """What is wrong with these parameters of a scheme, for its `check`."""
+    """Mistakes in these parameters of a scheme, for its `check`."""
     errors = checks.not_negative(real_up_to=real_up_to)
     if bits < LEAST_BITS or bits % 16:
         errors.append(f"bits = {bits}: expected a multiple of 16, at least {LEAST_BITS}")

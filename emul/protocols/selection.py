@@ -11,9 +11,9 @@ A scheme has a parameter `selection`, None by default, and its roles call, in th
     server      selecting = node.state(...).selecting, which is begin(p.selection); selecting.cohort, .gather, .learn
     client      asked, then its training, then tell
 
-K is `count` of the rule, or what the scheme's fraction comes to; ceil(over K) are chosen. What candidates answer is
-waited for until the scheme's deadline, or the window of the rule. To choose is a computation of the server, "select",
-among so many clients. Bytes of the arrays, without headers: Probe 4 d.
+K is `count` of the rule, or what the scheme's fraction comes to; ceil(over K) are chosen. The server waits for the
+answers of candidates until the scheme's deadline, or the window of the rule. To choose is a computation of the server,
+"select", among so many clients. Bytes of the arrays, without headers: Probe 4 d.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ import numpy as np
 from emul.base.errors import TooFewClients
 from emul.base.streams import generator
 from emul.learning import NodeTask
-from emul.primitives.selection import Common, Heard, Rule, Written, begun, choose
+from emul.primitives.selection import Common, Heard, SelectionRule, begun, choose
 from emul.primitives.selection.choice import PowerOfChoice
 from emul.primitives.selection.uniform import Available
+from emul.primitives.written import WrittenChoice
 from emul.protocols.demands import demand, shaped
 from emul.roles import Message, Node, Vector, World
 
@@ -78,7 +79,7 @@ class Selecting:
     """A rule at a server, over a run. It is part of the server's state."""
 
     p: Common
-    rule: Rule
+    rule: SelectionRule
     chosen: list[int] = field(default_factory=list)     # of this round
     need: int = 0                                       # updates that end it
     since_s: float = 0.0                                # virtual time of the choice
@@ -86,7 +87,7 @@ class Selecting:
 
     @property
     def probed(self) -> bool:
-        """Whether those who are chosen have the model already."""
+        """True if those who are chosen have the model already."""
         return self.p.asks == "loss"
 
     async def cohort(self, node: Node, model: Vector, usual: int, deadline_s: float | None) -> list[int]:
@@ -138,7 +139,7 @@ class Selecting:
 
 async def cohort_of(node: Node, rule: Selecting | None, model: Vector, fraction: float | None,
                     deadline_s: float | None) -> list[int]:
-    """Who takes part in a round: by the rule, else a fraction that is drawn; None: all clients."""
+    """The clients of a round: by the rule, else a fraction that is drawn; None: all clients."""
     if rule is not None:
         return await rule.cohort(node, model, max(1, round((fraction or 1.0) * len(node.clients))), deadline_s)
     return node.clients if fraction is None else node.sample(node.clients, fraction)
@@ -154,8 +155,8 @@ async def updates_of(node: Node, rule: Selecting | None, kind: type[M], cohort: 
     return got
 
 
-def begin(written: Written | None) -> Selecting | None:
-    """What a server's state begins with; None: no rule is given."""
+def begin(written: WrittenChoice | None) -> Selecting | None:
+    """The state with which a server begins; None: no rule is given."""
     if written is None:
         return None
     p = choose(written)
@@ -164,7 +165,7 @@ def begin(written: Written | None) -> Selecting | None:
 
 async def ask(node: Node, p: Common, candidates: Collection[int], model: Vector, deadline_s: float | None,
               ) -> dict[int, float]:
-    """What the candidates answer in time: {client: its loss}, or 0 of those that are there."""
+    """The answers of candidates that come in time: {client: its loss}, or 0 of those that are there."""
     if isinstance(p, Available):
         node.broadcast(candidates, Call())
         return dict.fromkeys(await node.gather(Here, candidates, timeout_s=p.window_s), 0.0)
@@ -182,7 +183,7 @@ def sensible(message: Told) -> None:
 
 async def asked(node: Node, p: Common | None, whole: Callable[[Vector], Vector] | None = None, size: int | None = None,
                 ) -> tuple[bool, Vector | None]:
-    """What comes before the model: (whether this client takes part, the model if it has come already).
+    """The talk before the model: (whether this client takes part, the model if it has come already).
 
     whole: of a scheme that shares a part of its model, `size` numbers, what makes it the model whose loss is told.
     """
@@ -214,7 +215,8 @@ def mean_loss(task: NodeTask, model: Vector, most: int) -> float:
 
 
 def measured(task: NodeTask, model: Vector, what: str) -> float:
-    """What a rule `tells`: the loss; Oort's utility, n sqrt(mean of squared losses); the accuracy on own tests."""
+    """The value that a rule `tells`: the loss; Oort's utility, n sqrt(mean of squared losses); the accuracy on own
+    tests."""
     if what == "accuracy":
         return float(task.evaluate_own(model)["accuracy"])
     if what == "loss" or not task.samples():
@@ -225,8 +227,8 @@ def measured(task: NodeTask, model: Vector, what: str) -> float:
 
 # --- in a scenario ------------------------------------------------------------------------------------------------
 
-def wrong_selection(written: Any, world: World, fraction: float = 1.0) -> list[str]:
-    """What is wrong with a rule, for a scheme's `check`. fraction: of the clients, where the rule has no `count`."""
+def wrong_selection(written: WrittenChoice | None, world: World, fraction: float = 1.0) -> list[str]:
+    """Mistakes in a rule, for a scheme's `check`. fraction: of the clients, where the rule has no `count`."""
     if written is None:
         return []
     try:
@@ -240,6 +242,13 @@ def wrong_selection(written: Any, world: World, fraction: float = 1.0) -> list[s
     return [f"selection = {name_of(written)}: {wrong}" for wrong in _wrong_for(p, K, world)]
 
 
+def telling(written: WrittenChoice | None) -> list[str]:
+    """The reasons why a run with this selection depends on what was learned (`Scheme.oblivious`); []: it does not."""
+    if written is None or not (choose(written).tells or choose(written).asks == "loss"):
+        return []
+    return [f"selection = {name_of(written)}: chooses by losses or accuracies that clients tell"]
+
+
 def wrong_without_probing(written: Any, world: World, fraction: float, why: str) -> list[str]:
     """As `wrong_selection`, of a scheme whose candidates cannot be sent a model alone. why: what else they need."""
     wrong = wrong_selection(written, world, fraction)
@@ -250,7 +259,7 @@ def wrong_without_probing(written: Any, world: World, fraction: float, why: str)
 
 
 def _wrong_for(p: Common, K: int, world: World) -> list[str]:
-    """What is wrong with a rule in rounds of K updates."""
+    """Mistakes in a rule in rounds of K updates."""
     errors, chosen = [], min(chosen_for(p, K), world.clients)
     if p.least > K:
         errors.append(f"least = {p.least}: expected at most {K}, the updates that end a round")
@@ -267,13 +276,13 @@ def chosen_for(p: Common, K: int) -> int:
     return math.ceil(p.over * K - 1e-9)
 
 
-def name_of(written: Written) -> str:
+def name_of(written: WrittenChoice) -> str:
     """Of the rule."""
     return written if isinstance(written, str) else next(iter(written))
 
 
-def taking_part(written: Written | None, fraction: float, clients: int) -> int:
-    """How many updates a round has if all answer. A rule that is wrong counts as none."""
+def taking_part(written: WrittenChoice | None, fraction: float, clients: int) -> int:
+    """The number of updates in a round if all answer. A rule that is wrong counts as none."""
     try:
         count = None if written is None else choose(written).count
     except ValueError:

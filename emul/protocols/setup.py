@@ -1,4 +1,4 @@
-"""What a set-up is made of: asking until everybody has answered, and a ring of public keys.
+"""The parts of a set-up: asking until everybody has answered, and a ring of public keys.
 
     server      asks all clients for their keys, then sends all keys to all, until everybody has said that it holds them
     client      answers, however often it is asked

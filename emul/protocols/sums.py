@@ -1,4 +1,4 @@
-"""What schemes that sum quantised updates modulo a number have in common: cohort, coding, the rounds of both sides.
+"""The common parts of schemes that sum quantised updates modulo a number: cohort, coding, the rounds of both sides.
 
     server      Begin to the cohort U0; sum, U <- what its engine finds; w <- w + mean of the sum over U
     client      trains from w, codes its update, and leaves a round in which it is asked for what it must not tell
@@ -10,18 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
 from emul.base.errors import NotDecodable, ProtocolFailure, ProtocolViolation
+from emul.base.plain import PlainDict
 from emul.learning import NodeTask
 from emul.primitives.quantise import RING, Quantiser, QuantiserOverflow, SumOfUpdates
 from emul.protocols.audit import keep_sum
 from emul.protocols.demands import Refused
 from emul.roles import Message, Node, Received, Vector, World, checks
 
-Seen = dict[str, Any]               # what a round reports, as it goes: numbers, and sets, of which the sizes are told
+Seen = dict[str, Any]               # the report of a round, as it goes: numbers, and sets, whose sizes are told
 # (U0, w, what has been seen) -> (sum of x_i, (d',); of whom), and fills what has been seen
 Find = Callable[[list[int], Vector, Seen], Awaitable[tuple[np.ndarray, list[int]]]]
 
@@ -36,32 +37,25 @@ class Begin(Message):
 MESSAGES = (Begin,)
 
 
-class Timed(Protocol):
-    """The parameters of such a scheme: a quantiser, and how long a stage may take."""
+@dataclass(frozen=True)
+class QuantisedSum:
+    """Parameters of such a scheme."""
 
-    @property
-    def bits(self) -> int:
-        """Of a quantised value."""
-
-    @property
-    def clip(self) -> float:
-        """Values of an update outside [-clip, clip] are cut."""
-
-    @property
-    def stage_deadline_s(self) -> float | None:
-        """Of each stage; None: until the fates are known."""
+    stage_deadline_s: float | None = None   # of each stage; None: until the fates are known
+    bits: int = 16                          # of a quantised value
+    clip: float = 1.0                       # values of an update outside [-clip, clip] are cut, and counted
+    fraction: float = 1.0                   # of the clients, drawn each round
+    # hold the shares or answers beyond those that are needed against the others: codes wait for all of them
+    verify_spare: bool = False
+    audit: bool = False                     # leave inputs, sums and what was revealed in the run directory
 
 
-class Summed(Timed, Protocol):
-    """With a cohort, and weights in the mean."""
+@dataclass(frozen=True)
+class WeightedSum(QuantisedSum):
+    """With weights in the mean."""
 
-    @property
-    def fraction(self) -> float:
-        """Of the clients, drawn each round."""
-
-    @property
-    def weights(self) -> Literal["samples", "uniform"]:
-        """How clients count in the mean."""
+    # "samples" sends n_k x_k and n_k: it needs sum n_k (2^bits - 1) below the modulus, hence the default
+    weights: Literal["samples", "uniform"] = "uniform"
 
 
 def cohort_size(fraction: float, clients: int) -> int:
@@ -69,8 +63,8 @@ def cohort_size(fraction: float, clients: int) -> int:
     return max(1, round(fraction * clients))
 
 
-def codec(p: Summed, clients: int, modulus: int = RING) -> SumOfUpdates:
-    """How the updates of a round become vectors of the ring or field."""
+def codec(p: WeightedSum, clients: int, modulus: int = RING) -> SumOfUpdates:
+    """The coding of the updates of a round as vectors of the ring or field."""
     return SumOfUpdates(Quantiser(p.clip, p.bits), cohort_size(p.fraction, clients), modulus, p.weights == "samples")
 
 
@@ -106,8 +100,8 @@ async def summing_server(node: Node, find: Find, sums: SumOfUpdates, *, fraction
             node.report(parameters=s.model, **sizes(seen))
 
 
-def sizes(seen: Mapping[str, Sequence[int] | int]) -> dict[str, Any]:
-    """What a round reports: the numbers, then of the sets their sizes."""
+def sizes(seen: Mapping[str, Sequence[int] | int]) -> PlainDict:
+    """The report of a round: the numbers, then of the sets their sizes."""
     numbers = {name: found for name, found in seen.items() if isinstance(found, int)}
     return numbers | {name: len(found) for name, found in seen.items() if not isinstance(found, int)}
 
@@ -123,7 +117,7 @@ async def refusing_client(node: Node, take_part: Callable[[], Awaitable[None]]) 
 
 
 def honest_update(task: NodeTask, received: Received, j: int) -> Vector:
-    """`HONEST`: what client j's training gives, before it is quantised and hidden, if it follows the protocol."""
+    """`Scheme.honest`: what the training of an honest client j gives, before it is quantised and hidden."""
     update: Vector = task.local_update(received[Begin].model)[0]
     return update
 
@@ -131,15 +125,15 @@ def honest_update(task: NodeTask, received: Received, j: int) -> Vector:
 # --- parameters -------------------------------------------------------------------------------------------------------
 
 def wrong_cohort(fraction: float, world: World) -> list[str]:
-    """What is wrong with the clients of a round, if anything: then nothing else can be judged."""
+    """The mistakes in the clients of a round, if anything: then nothing else can be judged."""
     if not 0 < fraction <= 1:
         return checks.fractions(fraction=fraction)
     n = cohort_size(fraction, world.clients)
     return [f"fraction = {fraction}: draws {n} of {world.clients} clients, a sum needs at least 2"] if n < 2 else []
 
 
-def wrong_coding(p: Timed, n: int, modulus: int = RING) -> list[str]:
-    """What is wrong with deadline and quantiser for n clients a round."""
+def wrong_coding(p: QuantisedSum, n: int, modulus: int = RING) -> list[str]:
+    """Mistakes in deadline and quantiser for n clients a round."""
     errors, most = checks.times(stage_deadline=p.stage_deadline_s), (modulus - 1).bit_length()
     if not p.clip > 0:
         errors.append(f"clip = {p.clip}: expected a number above 0")

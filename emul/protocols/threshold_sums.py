@@ -20,7 +20,7 @@ from emul.primitives.he.paillier import Share
 from emul.protocols import key_centre
 from emul.protocols.encrypted_sums import Encrypted, wrong_cohort
 from emul.protocols.key_centre import KeyParts, octets
-from emul.protocols.sealed import Desk, Sealed, wrong_encryption
+from emul.protocols.sealed import Sealed, SealedArithmetic, wrong_encryption
 from emul.roles import Analysis, Message, Node, Setting, Vector
 
 FRACTION, VALUE, SLOT = 20, 36, 48      # bits after the point, of a value, and of its slot
@@ -43,7 +43,7 @@ class Partial(Message):
 
 @dataclass(frozen=True)
 class Threshold:
-    """What follows from K and the parameters."""
+    """The sizes that follow from K and the parameters."""
 
     parties: int                        # K
     honest: int                         # t
@@ -62,9 +62,10 @@ class Threshold:
 
 # --- server -----------------------------------------------------------------------------------------------------------
 
-async def opened(c: Desk, sizes: Threshold, summed: Sealed, senders: Sequence[int],
+async def opened(c: SealedArithmetic, sizes: Threshold, summed: Sealed, senders: Sequence[int],
                  answer_s: float | None) -> Vector:
-    """What `summed` holds, (c.d,) int64, with tbar clients: first those that have sent, then others for who is silent.
+    """The numbers that `summed` holds, (c.d,) int64, with tbar clients: first those that have sent, then others for who
+    is silent.
 
     Raises TooFewClients if there are no tbar of them.
     """
@@ -83,13 +84,13 @@ async def opened(c: Desk, sizes: Threshold, summed: Sealed, senders: Sequence[in
 
 
 def party(node: Node, client: int) -> int:
-    """Which share is a client's, from 1."""
+    """The number of a client's share, from 1."""
     return 1 + node.clients.index(client)
 
 
 # --- clients and keys -------------------------------------------------------------------------------------------------
 
-async def answer(c: Desk, sizes: Threshold, share: Share) -> None:
+async def answer(c: SealedArithmetic, sizes: Threshold, share: Share) -> None:
     """At a client that has sent its upload: decrypt with its share what the server asks for, if it does."""
     node = c.node
     asked = await node.gather(Ask, [node.server], accept=c.sound("summed"))
@@ -116,7 +117,7 @@ MESSAGES = (*key_centre.MESSAGES, Ask, Partial)
 
 
 def wrong_threshold(p: Encrypted, bits: int, clients: int) -> list[str]:
-    """What is wrong with these parameters for K clients, for a scheme's `check`."""
+    """Mistakes in these parameters for K clients, for a scheme's `check`."""
     errors = wrong_cohort(p, clients) + wrong_encryption(bits, p.real_up_to)
     if clients > SUMMANDS:
         errors.append(f"bits = {bits}: a slot has room for {SUMMANDS} clients, found {clients}")

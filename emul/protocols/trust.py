@@ -29,33 +29,34 @@ Refresh = Literal["init"] | dict[str, int]
 
 @dataclass(frozen=True)
 class Trusting:
-    """How a server trusts and moves."""
+    """Parameters of a scheme whose server judges clusters by references of its own."""
 
-    clusters: int                       # m
-    weighting: Weighting
-    rate: float                         # eta
-    step_norm: StepNorm
-    step_scale: float | None            # None: m for joint weights, of which each cluster has a share; else 1
-    reference: Refresh                  # "init", or {"refresh": k}
-    parts: Literal["forced", "chosen"]  # whether part c gives the reference of cluster c, or of the model it prefers
-    start_steps: int
-    reference_steps: int | None         # None: as many as clients take
-    root_steps: int | None              # of `step_norm: root`; None: as many as clients take
-    least_weight: float                 # W_min: where the sum of the weights is below it, nothing is moved
+    clusters: int = 2                   # m
+    weighting: Weighting = "joint"      # weights are divided by the sum of all, or of their cluster (not printed)
+    rate: float = 1.0                   # eta
+    step_norm: StepNorm = "root"        # length of a step: of a training on root data, of g0 (the paper), or a number
+    step_scale: float | None = None     # its factor; None: m for joint weights, else 1. The paper: 1
+    reference: Refresh = "init"         # g0 is made once, or {refresh: k}, every k rounds
+    parts: Literal["forced", "chosen"] = "forced"       # part c of the root data is of cluster c, or of its best model
+    start_steps: int = 10               # on part c of the root data, before model c is first sent
+    reference_steps: int | None = None  # T_s, of g0; none: as many as clients take
+    root_steps: int | None = None       # T_l, of `step_norm: root`; none: as many as clients take
+    least_weight: float = 1e-6          # W_min: where the sum of the weights is below it, nothing is moved
+    fraction: float = 1.0               # of the clients, drawn each round
 
     @property
     def scale(self) -> float:
-        """What a step is multiplied with."""
+        """The factor of a step."""
         return self.step_scale if self.step_scale is not None else self.clusters if self.weighting == "joint" else 1.0
 
 
 @dataclass
 class Clusters:
-    """What the server keeps of them."""
+    """The state that the server keeps of them."""
 
     models: np.ndarray | None = None            # (m, l) float32; None: not made yet
     references: np.ndarray | None = None        # g0, (m, l) float64
-    version: int = 0                            # how often the references have been made
+    version: int = 0                            # times that the references have been made
     made: int = 0                               # in which round
 
 
@@ -92,18 +93,19 @@ async def step_norms(node: Node, d: Trusting, s: Clusters) -> np.ndarray:
 
 
 def root_norms(task: NodeTask, models: np.ndarray, steps: int | None) -> np.ndarray:
-    """How far local training on part c moves model c, (m,)."""
+    """The distance that local training on part c moves model c, (m,)."""
     return np.array([np.linalg.norm(task.local_update(model, steps=steps, root=(c, len(models)))[0].astype(np.float64))
                      for c, model in enumerate(models)])
 
 
 def moved(models: np.ndarray, directions: np.ndarray, norms: np.ndarray, totals: Sequence[float], d: Trusting,
-          ) -> np.ndarray:
+          references: np.ndarray) -> np.ndarray:
     """theta_c + eta * scale * norm_c * direction_c, (m, l) float32; where a direction is 0, bit for bit what it was.
 
-    totals: W, of all or of each cluster; one that is too small moves nothing.
+    totals: W, of all or of each cluster; one that is too small moves nothing. references: g0, (m, l). A cluster whose
+    reference is zeros does not move either: nobody is trusted there, but what comes from behind masks is 1e-8, not 0.
     """
-    enough = np.broadcast_to(np.asarray(totals) >= d.least_weight, len(models))
+    enough = np.broadcast_to(np.asarray(totals) >= d.least_weight, len(models)) & references.any(axis=1)
     steps = np.where(enough, d.rate * d.scale * norms, 0.0)[:, None] * directions
     return finite((models + steps).astype(np.float32))
 
@@ -127,13 +129,13 @@ def tell(node: Node, s: Clusters, clients: list[int], weights: Mapping[int, floa
     node.report(s.models.reshape(-1), evaluate=node.task.evaluate_best, W=total, **values)
 
 
-def wrong_trust(d: Trusting, fraction: float, world: World) -> list[str]:
-    """What is wrong with it, for a scheme's `check`."""
+def wrong_trust(d: Trusting, world: World) -> list[str]:
+    """Mistakes in it, for a scheme's `check`."""
     errors = checks.at_least(1, "1 or more", clusters=d.clusters, reference_steps=d.reference_steps,
                              root_steps=d.root_steps)
     errors += checks.positive(rate=d.rate, step_scale=d.step_scale,
                               step_norm=None if isinstance(d.step_norm, str) else d.step_norm)
-    errors += checks.not_negative(start_steps=d.start_steps) + checks.fractions(fraction=fraction)
+    errors += checks.not_negative(start_steps=d.start_steps) + checks.fractions(fraction=d.fraction)
     errors += checks.at_least(LEAST_WEIGHT, "1e-6 or more: less is rounding", least_weight=d.least_weight)
     if isinstance(d.reference, dict) and (set(d.reference) != {"refresh"} or d.reference["refresh"] < 1):
         errors.append(f"reference = {d.reference}: expected init or {{refresh: k}}, k of 1 or more rounds")
@@ -145,7 +147,7 @@ def wrong_trust(d: Trusting, fraction: float, world: World) -> list[str]:
 
 
 def doubtful_trust(d: Trusting) -> list[str]:
-    """What is allowed and may leave a cluster behind, for a scheme's `warn`."""
+    """Settings that are allowed and may leave a cluster behind, for a scheme's `warn`."""
     return [] if d.parts == "forced" else [
         "parts = chosen: a cluster whose model no part of the root data prefers has no reference and stays as it is "
         "(rounds say `unreferenced`); forced gives it one"]

@@ -5,10 +5,11 @@
     down    server      c = C(w - v);  v <- v + D(c);  sends c of every round since that whose v the client has
             client k    v <- v + D(c) for each; trains from v
 
-v is the model as clients have it: the error w - v is what the next round codes. Which v a client has the server knows
-by its last update, if it came; a client of which it knows none, or for which the codes would be longer than v, gets v
-as it is. A client that lacks the v of a code leaves the round. What a lost update held is lost, with what it had made
-up for. Encoding and decoding are computations of their nodes, "encode" and "decode", of d numbers a vector.
+v is the model as clients have it: the error w - v is what the next round codes. The server knows the v of a client by
+its last update, if that came; a client of which it knows none, or for which the codes would be longer than v, gets v as
+it is. A client that lacks the v of a code leaves the round. The content of a lost update is lost, and so are the errors
+that it had made up for. Encoding and decoding are computations of their nodes, "encode" and "decode", of d numbers a
+vector.
 
 Bytes of the arrays in each message, without its header: Model and Update 4 d, packed ones as their codecs say.
 """
@@ -66,7 +67,7 @@ MESSAGES = (Model, Update, PackedModel, PackedUpdate)
 
 @dataclass(frozen=True)
 class Compression:
-    """How vectors travel; None: as they are."""
+    """The coding in which vectors travel; None: as they are."""
 
     up: Codec | None = None
     down: Codec | None = None
@@ -76,7 +77,7 @@ PLAIN = Compression()
 
 
 def compression(node: Node, up: Codec | None = None, part: str = "all") -> Compression:
-    """What the scenario says of this scheme. up: the scheme's own codec of updates, which no scenario changes. part: of
+    """The scenario's codecs of this scheme. up: the scheme's own codec of updates, which no scenario changes. part: of
     the model that travels (`node.task.part`)."""
     said = node.world.compress
     if not said and up is None:                 # nearly always, and asked for by every client of a large run
@@ -87,20 +88,20 @@ def compression(node: Node, up: Codec | None = None, part: str = "all") -> Compr
 
 @dataclass
 class Sent:
-    """What a client keeps of what it has sent and received."""
+    """The state of a client's codecs: of the updates that it has sent, the models that it has received."""
 
     error: Vector | None = None         # e_k; None: 0
-    warm: Any = None                    # what its codec takes up again
+    warm: object = None                    # the state that its codec takes up again
     model: Vector | None = None         # v
     of: int = 0                         # the round whose v it is
 
 
 @dataclass
 class Mirror:
-    """What a server keeps of what its clients have."""
+    """The state of a server's codecs: of the models that its clients have."""
 
     model: Vector | None = None         # v; None: nothing was sent
-    warm: Any = None
+    warm: object = None
     of: int = 0                         # the round whose v the oldest code is added to
     codes: dict[int, np.ndarray] = field(default_factory=dict)      # round -> c, of the newest rounds
     known: dict[int, int] = field(default_factory=dict)             # client -> the round whose v it surely has
@@ -135,7 +136,7 @@ async def gather_updates(node: Node, how: Compression, s: Mirror, clients: Seque
 
     gather: what takes the place of waiting for all clients until the timeout; (type, accept) to {client: message}.
     """
-    def everybody(kind: type[Any], accept: Callable[[Any], None]) -> Awaitable[dict[int, Any]]:
+    def everybody(kind: type[object], accept: Callable[[object], None]) -> Awaitable[dict[int, Any]]:
         return node.gather(kind, clients, timeout_s=timeout_s, accept=accept)
 
     wait = gather or everybody

@@ -1,1 +1,1 @@
-"""What a run leaves behind: journal, tables, invariants, summary, golden log, progress."""
+"""The record of a run: journal, tables, invariants, summary, golden log, progress."""

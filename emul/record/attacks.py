@@ -1,4 +1,4 @@
-"""What attacks on a run's privacy have found: tables beside its record, which they are no part of.
+"""Results of attacks on a run's privacy: tables beside its record, which they are no part of.
 
     attacks/<label>.csv             a row each thing that was attacked
     attacks/<label>.json            which attack, with which parameters, on which digest; captions of pictures
@@ -11,9 +11,10 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from emul.base.files import as_file_name, from_file_name, write_atomically
+from emul.base.plain import PlainMapping
 from emul.record.journal import RecordError
 from emul.record.rundir import read_json, write_json
 
@@ -26,16 +27,16 @@ PICTURES = ".pictures"
 
 @dataclass(frozen=True)
 class Attacked:
-    """What one attack has found. about: `attack`, its `parameters`, its `text`, the run's `digest`. pictures:
+    """The results of one attack. about: `attack`, its `parameters`, its `text`, the run's `digest`. pictures:
     (caption, PNG) each."""
 
     label: str
-    about: Mapping[str, Any]
+    about: PlainMapping
     rows: pd.DataFrame
     pictures: list[tuple[str, Path]] = field(default_factory=list)
 
 
-def write_attack(directory: Path, label: str, rows: Sequence[Mapping[str, Any]], about: Mapping[str, Any],
+def write_attack(directory: Path, label: str, rows: Sequence[Mapping[str, object]], about: Mapping[str, object],
                  pictures: Sequence[tuple[str, bytes]] = ()) -> Path:
     """Leave what an attack has found, in place of what was there under this label; the table's path. pictures:
     (caption, PNG) each."""
@@ -84,7 +85,7 @@ def read_attack(directory: Path, label: str) -> Attacked:
     return Attacked(label, about, rows, _pictures(file.with_suffix(PICTURES), about.get("pictures", [])))
 
 
-def _pictures(folder: Path, captions: Any) -> list[tuple[str, Path]]:
+def _pictures(folder: Path, captions: object) -> list[tuple[str, Path]]:
     """Those that are there still."""
     if not isinstance(captions, list):
         raise RecordError(f"{folder.with_suffix('.json')}: pictures: expected a list of captions")

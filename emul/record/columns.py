@@ -7,7 +7,7 @@ out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -125,13 +125,16 @@ class Table(dict[int, Columns]):
     count: int
 
 
-def columns(source: Iterable[Row]) -> Table:
-    """The rows of `source` (a `Reading`, or any iterable of rows) as columns. Raises RecordError."""
+def columns(source: Iterable[Row], kinds: Collection[int] = rows.NAMES) -> Table:
+    """The rows of `source` (a `Reading`, or any iterable of rows) as columns. Raises RecordError.
+
+    kinds: those that are kept; of the others there are none, and `index` and `count` are those of all rows.
+    """
     table = Table((kind, Columns(kind)) for kind in rows.NAMES)
     table.count = 0
     for chunk in source.chunks() if isinstance(source, Reading) else _chunks(source):
         try:
-            _add(table, chunk)
+            _add(table, chunk, kinds)
         except (KeyError, TypeError, ValueError, OverflowError, IndexError) as error:
             raise RecordError(f"{getattr(source, 'path', 'journal')}: among the rows from {table.count} on is one "
                               f"that is no row of a journal: {error}") from error
@@ -152,13 +155,15 @@ def _chunks(source: Iterable[Row]) -> Iterable[Sequence[Row]]:
         yield waiting
 
 
-def _add(table: Table, chunk: Sequence[Row]) -> None:
+def _add(table: Table, chunk: Sequence[Row], wanted: Collection[int]) -> None:
     kinds = np.fromiter(map(_kind_of, chunk), np.int64, len(chunk))
     groups: dict[int, list[Row]] = {kind: [] for kind in np.unique(kinds).tolist()}
     for row in chunk:
         groups[row[0]].append(row)
     for kind, found in groups.items():
-        table[kind].add(found, np.flatnonzero(kinds == kind) + table.count)
+        part = table[kind]                  # of a kind that there is
+        if kind in wanted:
+            part.add(found, np.flatnonzero(kinds == kind) + table.count)
 
 
 def copy_keys(source: np.ndarray, seq: np.ndarray) -> np.ndarray:
@@ -166,15 +171,15 @@ def copy_keys(source: np.ndarray, seq: np.ndarray) -> np.ndarray:
     return (source << 40) | seq
 
 
-class Finder:
-    """Finds the places of numbers in `keys`, (n,): a join. Where a number occurs twice, the first place counts."""
+class KeyIndex:
+    """Finds the positions of numbers in `keys`, (n,): a join. Of a number that occurs twice, the first one counts."""
 
     def __init__(self, keys: np.ndarray):
         self._order = np.argsort(keys, kind="stable")
         self._sorted = keys[self._order]
 
-    def places(self, wanted: np.ndarray) -> np.ndarray:
-        """(m,) places in `keys`, -1 where a number is not there."""
+    def positions(self, wanted: np.ndarray) -> np.ndarray:
+        """(m,) positions in `keys`, -1 where a number is not there."""
         if not len(self._sorted):
             return np.full(len(wanted), -1, np.int64)
         at = np.minimum(np.searchsorted(self._sorted, wanted), len(self._sorted) - 1)

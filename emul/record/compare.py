@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from emul.base import rows
+from emul.base.plain import PlainMapping
 from emul.base.rows import Row
 from emul.record.golden import virtual_seconds
 from emul.record.journal import encode
 
 
-def first_difference(rows_a: Iterable[Row], rows_b: Iterable[Row], header: Mapping[str, Any] | None = None,
+def first_difference(rows_a: Iterable[Row], rows_b: Iterable[Row], header: Mapping[str, object] | None = None,
                      names: tuple[str, str] = ("recorded", "replayed")) -> str | None:
-    """Where the rows of run a and run b first differ, or None. `header` (of either) lends the names of nodes.
+    """The first difference between the rows of run a and run b, or None. `header` (of either) lends the names of nodes.
 
     Tuples and lists are the same, as in the file; an integer and a float are not, as in the digest.
     """
@@ -33,7 +33,7 @@ def _same(a: Row, b: Row) -> bool:
     return encode(a) == encode(b)
 
 
-def _difference(count: int, a: Row | None, b: Row | None, header: Mapping[str, Any] | None,
+def _difference(count: int, a: Row | None, b: Row | None, header: Mapping[str, object] | None,
                 names: tuple[str, str]) -> str:
     first = a if a is not None else b
     assert first is not None
@@ -49,7 +49,7 @@ def _difference(count: int, a: Row | None, b: Row | None, header: Mapping[str, A
     return "\n".join(lines)
 
 
-def _whose(row: Row, header: Mapping[str, Any] | None) -> str:
+def _whose(row: Row, header: PlainMapping | None) -> str:
     if row[0] == rows.LINK:
         return f"link {row[2]}->{row[3]}"
     if header is not None and 0 <= row[2] < len(header["names"]):

@@ -21,6 +21,7 @@ import numpy as np
 
 from emul.base import rows
 from emul.base.files import write_atomically
+from emul.base.plain import PlainDict
 from emul.record.columns import Table
 from emul.record.tables import ENERGY, Derived
 
@@ -49,7 +50,7 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class Power:
-    """What a node's device draws, in watts."""
+    """The power that a node's device draws, in watts."""
 
     device: str
     kind: str
@@ -61,7 +62,7 @@ class Power:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class PowerDraw:
     """powers: node -> what its device draws; None: it has none. rate: (vertex, next) -> bit/s of the link; inf: none.
     end_ns: when the run ended."""
 
@@ -70,7 +71,7 @@ class Drawn:
     end_ns: int
 
 
-def energy_of(run: Derived, drawn: Drawn) -> dict[str, list[Any]]:
+def energy_of(run: Derived, drawn: PowerDraw) -> dict[str, list[Any]]:
     """The columns of the table, a row a node."""
     n, end = len(drawn.powers), drawn.end_ns
     compute = _compute_ns(run, n, end) / 1e9
@@ -92,7 +93,7 @@ def energy_of(run: Derived, drawn: Drawn) -> dict[str, list[Any]]:
             **{name: column.tolist() for name, column in columns.items()}}
 
 
-def energy_summary(table: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+def energy_summary(table: Mapping[str, Sequence[Any]]) -> PlainDict:
     """Joules of all nodes by state, by role and by kind of device; the most that one node drew, and whose that was."""
     def by(key: str) -> dict[str, float]:
         found: dict[str, float] = {}
@@ -108,7 +109,7 @@ def energy_summary(table: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
             "most": None if most is None else {"node": table["name"][most], "joules": table["joules"][most]}}
 
 
-def energy_table(columns: Mapping[str, Sequence[Any]]) -> pa.Table:
+def energy_table(columns: Mapping[str, Sequence[object]]) -> pa.Table:
     """`energy.parquet`: a row a node."""
     import pyarrow as pa
 
@@ -118,7 +119,7 @@ def energy_table(columns: Mapping[str, Sequence[Any]]) -> pa.Table:
                      for name in COLUMNS})
 
 
-def write_energy(folder: Path, columns: Mapping[str, Sequence[Any]]) -> None:
+def write_energy(folder: Path, columns: Mapping[str, Sequence[object]]) -> None:
     """Write the table into the run directory, under a temporary name first."""
     import pyarrow.parquet as pq
 
@@ -133,7 +134,7 @@ def _compute_ns(run: Derived, n: int, end: int) -> np.ndarray:
 
 
 def _down_ns(table: Table, n: int, end: int) -> np.ndarray:
-    """How long each node was crashed."""
+    """The time that each node was crashed, ns."""
     down = np.zeros(n)
     events = [(int(time), int(node), kind) for kind in (rows.CRASH, rows.RETURN)
               for time, node in zip(table[kind]["time_ns"], table[kind]["node"], strict=True)]
@@ -148,7 +149,7 @@ def _down_ns(table: Table, n: int, end: int) -> np.ndarray:
     return down
 
 
-def _air_s(run: Derived, drawn: Drawn, n: int) -> tuple[np.ndarray, np.ndarray]:
+def _air_s(run: Derived, drawn: PowerDraw, n: int) -> tuple[np.ndarray, np.ndarray]:
     """(seconds that the links of each node carried what left it, ... what came to it)."""
     node_at = {vertex: node for node, vertex in enumerate(run.header["vertices"])}
     sent, received = _carried(run)

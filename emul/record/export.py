@@ -1,22 +1,25 @@
-"""A run for the tools of others: Perfetto (a trace of who did what when), TensorBoard and MLflow (curves).
+"""A run for the tools of others: Perfetto (a trace of who did what when); TensorBoard, MLflow, Weights & Biases.
 
-The formats: "Trace Event Format" (Google, 2016), which ui.perfetto.dev opens; event files; MLflow's tracking.
+The formats: "Trace Event Format" (Google, 2016), which ui.perfetto.dev opens; event files; MLflow's tracking; the
+files of an offline run of wandb.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
 from emul.base.errors import EmulError
 from emul.base.files import write_atomically
+from emul.base.plain import PlainDict
 from emul.record.journal import header
+from emul.record.load import RunTables, load_run
 from emul.record.rundir import JOURNAL, SCENARIO, SUMMARY
-from emul.record.tables import COLUMNS, FATES, LOST, RunTables, load_run
+from emul.record.tables import COLUMNS, FATES, LOST
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,7 +70,7 @@ def _events(run: RunTables, names: list[str], roles: list[str]) -> Iterator[str]
     yield from _messages(run.messages, names)
 
 
-def _named(kind: str, node: int, thread: int, args: dict[str, Any]) -> str:
+def _named(kind: str, node: int, thread: int, args: PlainDict) -> str:
     return f'{{"ph":"M","name":"{kind}","pid":{node + 1},"tid":{thread},"args":{json.dumps(args)}}}'
 
 
@@ -90,7 +93,7 @@ def _rounds(rounds: pd.DataFrame, end_ns: int) -> Iterator[str]:
     values = [name for name in ("accuracy", "loss") if name in rounds]
     for row in ordered.to_dict("records"):
         start, left = row["entered_ns"], _or(row["left_ns"], end_ns)
-        args: dict[str, Any] = {} if row["completed"] else {"failed": row["why"]}
+        args: dict[str, object] = {} if row["completed"] else {"failed": row["why"]}
         args |= {name: float(row[name]) for name in values if not _null(row[name])}
         name = json.dumps(f"round {row['round']}" + ("" if row["completed"] else ", failed"))
         yield _slice(row["node"], _ROUNDS, start, max(left - start, 0), name, json.dumps(args))
@@ -104,7 +107,7 @@ def _or(value: Any, otherwise: int) -> int:
     return otherwise if _null(value) else int(value)
 
 
-def _null(value: Any) -> bool:
+def _null(value: object) -> bool:
     import pandas as pd
 
     return bool(pd.isna(value))
@@ -196,9 +199,22 @@ def scalars(run: RunTables) -> list[Scalar]:
 
 
 def title(run: RunTables) -> str:
-    """What a run is called beside others: `secagg-seed7-<directory>`; `-INCOMPLETE` if it did not come to its end."""
+    """The name of a run beside others: `secagg-seed7-<directory>`; `-INCOMPLETE` if it did not come to its end."""
     name = f"{run.summary['label']}-seed{run.summary['seed']}-{run.path.resolve().name}"
     return f"{name}-INCOMPLETE" if run.incomplete else name
+
+
+class Curves(Protocol):
+    """The place of one run in another tool. A run that goes on and one that has ended are written in the same way."""
+
+    def add(self, found: Sequence[Scalar]) -> None:
+        """Write scalars as `scalars` has them; those of one round may come in several calls."""
+
+    def close(self, run: RunTables) -> None:
+        """The run is over: write what its summary says."""
+
+
+Kind = TypeVar("Kind", bound=Curves)
 
 
 def tensorboard(directory: Path, out: Path) -> Path:
@@ -206,38 +222,7 @@ def tensorboard(directory: Path, out: Path) -> Path:
 
     The time of an event is virtual, so that TensorBoard's axis "relative" shows virtual time. Raises ExportError.
     """
-    run = load_run(directory)
-    events = TensorBoardEvents(out / title(run))
-    events.add(scalars(run))
-    events.close()
-    return events.place
-
-
-class TensorBoardEvents:
-    """Event files in the directory `place`, instead of what was there: TensorBoard would draw both."""
-
-    def __init__(self, place: Path):
-        """Raises ExportError."""
-        try:
-            from tensorboard.compat.proto.event_pb2 import Event
-            from tensorboard.compat.proto.summary_pb2 import Summary
-            from tensorboard.summary.writer.event_file_writer import EventFileWriter
-        except ImportError:
-            raise ExportError("--tensorboard needs TensorBoard: install emul[tensorboard]") from None
-        self.place, self._event, self._summary = place, Event, Summary
-        for old in place.glob("events.out.tfevents.*"):
-            old.unlink()
-        self._writer = EventFileWriter(str(place), flush_secs=5)
-
-    def add(self, found: Sequence[Scalar]) -> None:
-        """Write scalars as `scalars` has them."""
-        for name, number, seconds, value in found:
-            values = self._summary(value=[self._summary.Value(tag=name, simple_value=value)])
-            self._writer.add_event(self._event(wall_time=seconds, step=number, summary=values))
-        self._writer.flush()
-
-    def close(self) -> None:
-        self._writer.close()
+    return _written(directory, lambda name: TensorBoardEvents(out, name)).place
 
 
 def mlflow(directory: Path, uri: str) -> str:
@@ -246,11 +231,52 @@ def mlflow(directory: Path, uri: str) -> str:
     Parameters are the values of the resolved scenario, metrics the numbers by round at their virtual times, files the
     summary and the scenario. Raises ExportError.
     """
+    return _written(directory, lambda name: MLflowRun(directory, uri, name)).id
+
+
+def wandb(directory: Path, out: Path) -> Path:
+    """Write the run for Weights & Biases below `out`, as an offline run; its directory, which `wandb sync` sends.
+
+    Its config is the values of the resolved scenario, its history the numbers by round, its summary those of
+    `summary.json`. Nothing is sent. Raises ExportError.
+    """
+    return _written(directory, lambda name: WandbRun(directory, out, name)).place
+
+
+def _written(directory: Path, make: Callable[[str], Kind]) -> Kind:
+    """The place of a run in a tool, made under the title of the run, with all of its numbers in it."""
     run = load_run(directory)
-    logged = MLflowRun(directory, uri, title(run))
-    logged.add(scalars(run))
-    logged.close(run)
-    return logged.id
+    place = make(title(run))
+    place.add(scalars(run))
+    place.close(run)
+    return place
+
+
+class TensorBoardEvents:
+    """Event files in the directory `name` below `out`, instead of what was there: TensorBoard would draw both."""
+
+    def __init__(self, out: Path, name: str):
+        """Raises ExportError."""
+        try:
+            from tensorboard.compat.proto.event_pb2 import Event
+            from tensorboard.compat.proto.summary_pb2 import Summary
+            from tensorboard.summary.writer.event_file_writer import EventFileWriter
+        except ImportError:
+            raise ExportError("--tensorboard needs TensorBoard: install emul[tensorboard]") from None
+        self.place, self._event, self._summary = out / name, Event, Summary
+        for old in self.place.glob("events.out.tfevents.*"):
+            old.unlink()
+        self._writer = EventFileWriter(str(self.place), flush_secs=5)
+
+    def add(self, found: Sequence[Scalar]) -> None:
+        for name, number, seconds, value in found:
+            values = self._summary(value=[self._summary.Value(tag=name, simple_value=value)])
+            self._writer.add_event(self._event(wall_time=seconds, step=number, summary=values))
+        self._writer.flush()
+
+    def close(self, run: RunTables) -> None:
+        """All was written: event files have no place for a summary."""
+        self._writer.close()
 
 
 class MLflowRun:
@@ -263,9 +289,7 @@ class MLflowRun:
             from mlflow.tracking import MlflowClient
         except ImportError:
             raise ExportError("--mlflow needs MLflow: install emul[mlflow]") from None
-        from ruamel.yaml import YAML
-
-        document = YAML(typ="safe", pure=True).load((directory / SCENARIO).read_text(encoding="utf-8"))
+        document = _scenario(directory)
         self._client = client = MlflowClient(tracking_uri=uri)
         known = client.get_experiment_by_name(document["name"])
         experiment = client.create_experiment(document["name"]) if known is None else known.experiment_id
@@ -276,7 +300,6 @@ class MLflowRun:
         client.log_artifact(self.id, str(directory / SCENARIO))
 
     def add(self, found: Sequence[Scalar]) -> None:
-        """Log scalars as `scalars` has them."""
         from mlflow.entities import Metric
 
         metrics = [Metric(name, value, round(seconds * 1e3), number) for name, number, seconds, value in found]
@@ -284,20 +307,62 @@ class MLflowRun:
             self._client.log_batch(self.id, metrics=metrics[i:i + 1000])
 
     def close(self, run: RunTables) -> None:
-        """The run is over: what its summary says."""
         from mlflow.entities import RunTag
 
         summary = run.summary
         tags = [RunTag("digest", summary["digest"]), RunTag("scheme", summary["scheme"]),
                 RunTag("label", summary["label"]), *([RunTag("incomplete", run.incomplete)] if run.incomplete else [])]
         self._client.log_batch(self.id, tags=tags)
-        whole = {k: float(v) for k, v in summary.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
-        self.add([(f"summary.{name}", 0, summary["virtual_seconds"], value) for name, value in whole.items()])
+        self.add([(f"summary.{name}", 0, summary["virtual_seconds"], value)
+                  for name, value in _numbers(summary).items()])
         self._client.log_dict(self.id, summary, SUMMARY)
         self._client.set_terminated(self.id, "KILLED" if run.incomplete else "FINISHED")
 
 
-def _flat(value: Any, path: str = "") -> list[tuple[str, Any]]:
+class WandbRun:
+    """A new offline run of Weights & Biases below `out`; its config is the values of the scenario in `directory`."""
+
+    def __init__(self, directory: Path, out: Path, name: str):
+        """Raises ExportError."""
+        try:
+            import wandb as library
+        except ImportError:
+            raise ExportError("--wandb needs wandb: install emul[wandb]") from None
+        document = _scenario(directory)
+        out.mkdir(parents=True, exist_ok=True)
+        settings = library.Settings(console="off", silent=True, x_disable_stats=True)   # of this machine: no part of it
+        self._run = library.init(project=document["name"], name=name, config=dict(_flat(document)), dir=str(out),
+                                 mode="offline", reinit="create_new", settings=settings)
+        # wandb drops values of a step that is over, and evaluations end after their round: each row names its round
+        self._run.define_metric("*", step_metric="round")
+        self.place = Path(self._run.dir).parent
+
+    def add(self, found: Sequence[Scalar]) -> None:
+        by_round: dict[int, dict[str, float]] = {}
+        for name, number, _, value in found:
+            by_round.setdefault(number, {})[name] = value
+        for number, values in sorted(by_round.items()):
+            self._run.log({"round": number, **values})
+
+    def close(self, run: RunTables) -> None:
+        self._run.summary.update({**_numbers(run.summary), "digest": run.summary["digest"]})
+        self._run.finish(exit_code=1 if run.incomplete else 0)
+
+
+def _scenario(directory: Path) -> dict[str, Any]:
+    """The resolved scenario of a run as plain values."""
+    from ruamel.yaml import YAML
+
+    found: dict[str, Any] = YAML(typ="safe", pure=True).load((directory / SCENARIO).read_text(encoding="utf-8"))
+    return found
+
+
+def _numbers(summary: Mapping[str, object]) -> dict[str, float]:
+    """Those values of a summary that are numbers."""
+    return {k: float(v) for k, v in summary.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
+
+
+def _flat(value: Any, path: str = "") -> list[tuple[str, object]]:
     """The leaves of a document with their paths, in a form that MLflow takes as names: `links/1/outage/p`."""
     items: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
     if items is None:

@@ -9,9 +9,9 @@ compute times; sizes, times, fates and rounds are integers and do.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 from emul.base import rows
+from emul.base.plain import PlainMapping
 from emul.base.rows import Row
 from emul.roles.events import WaitEnd
 
@@ -27,7 +27,7 @@ def virtual_seconds(time_ns: int) -> str:
     return f"{time_ns // 10**9}.{time_ns % 10**9:09d}"
 
 
-def golden(source: Iterable[Row], header: Mapping[str, Any]) -> Iterator[str]:
+def golden(source: Iterable[Row], header: Mapping[str, object]) -> Iterator[str]:
     """The lines of a run's rows, without line ends. Sorts, so it holds all rows in memory."""
     ordered = sorted(source, key=lambda row: row[1])
     log = _Log(header)
@@ -35,7 +35,7 @@ def golden(source: Iterable[Row], header: Mapping[str, Any]) -> Iterator[str]:
         yield f"{virtual_seconds(row[1])} {log.text(row)}"
 
 
-def golden_text(source: Iterable[Row], header: Mapping[str, Any]) -> str:
+def golden_text(source: Iterable[Row], header: Mapping[str, object]) -> str:
     """The whole log, with a line end after each line."""
     return "".join(line + "\n" for line in golden(source, header))
 
@@ -43,7 +43,7 @@ def golden_text(source: Iterable[Row], header: Mapping[str, Any]) -> str:
 class _Log:
     """Names for what rows number. A copy is known by its SEND row, which in the order of time comes first."""
 
-    def __init__(self, header: Mapping[str, Any]):
+    def __init__(self, header: PlainMapping):
         self._nodes = header["names"]
         self._vertices = header["network"]
         self._copies: dict[tuple[int, int], str] = {}

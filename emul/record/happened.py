@@ -1,4 +1,4 @@
-"""What really happened in a run, for the `analysis` of its scheme: from the journal alone."""
+"""The course of a run, for the `analysis` of its scheme: from the journal alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from emul.roles.analysis import Passage, Realised
 
 
 def realised(run: Derived) -> Realised:
-    """Who took part in which round, who heard whom, and what nodes reported. Copies are looked at once asked for."""
+    """The participants of each round, the messages that were heard, and the reports of nodes. Copies are looked at once
+    asked for."""
     m, names = run.messages, run.header["names"]
 
     def passages(kind: str, which: np.ndarray) -> frozenset[Passage]:

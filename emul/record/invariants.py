@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from emul.base import rows
+from emul.base.plain import PlainMapping
 from emul.base.rows import Row
-from emul.record.columns import Finder, Table, columns, copy_keys
+from emul.record.columns import KeyIndex, Table, columns, copy_keys
 from emul.wire import ENVELOPE_BYTES
 
 _NEVER = np.iinfo(np.int64).max
@@ -35,7 +35,7 @@ class Invariant:
     count: int
 
 
-class Report(list[Invariant]):
+class InvariantReport(list[Invariant]):
     """All invariants of a run, in a fixed order."""
 
     @property
@@ -49,8 +49,8 @@ class Report(list[Invariant]):
                          + (f" ({one.count} cases)" if one.count > 1 else "") for one in self)
 
 
-def check(source: Iterable[Row], header: Mapping[str, Any], latencies: Mapping[tuple[int, int], int] | None = None,
-          unordered: Collection[tuple[int, int]] = ()) -> Report:
+def check(source: Iterable[Row], header: PlainMapping, latencies: Mapping[tuple[int, int], int] | None = None,
+          unordered: Collection[tuple[int, int]] = ()) -> InvariantReport:
     """Check the rows of a run.
 
     latencies: (vertex, next vertex) -> ns, the least of that link; a link without: 0. unordered: links that are not
@@ -59,13 +59,13 @@ def check(source: Iterable[Row], header: Mapping[str, Any], latencies: Mapping[t
     return check_columns(columns(source), header, latencies, unordered)
 
 
-def check_columns(table: Table, header: Mapping[str, Any], latencies: Mapping[tuple[int, int], int] | None = None,
-                  unordered: Collection[tuple[int, int]] = ()) -> Report:
+def check_columns(table: Table, header: Mapping[str, object], latencies: Mapping[tuple[int, int], int] | None = None,
+                  unordered: Collection[tuple[int, int]] = ()) -> InvariantReport:
     """As `check`, for a journal that is already in columns."""
     run = _Run(table, header, latencies or {}, unordered)
-    return Report([_one_fate(run), _unbroken_routes(run), _bytes_conserved(run), _latency_kept(run), _link_order(run),
-                   _activations_in_order(run), _actions_at_activations(run), _silence(run),
-                   _deliveries_to_the_living(run), _dropped_out(run), _rejected_once(run), _rounds_grow(run)])
+    return InvariantReport([_one_fate(run), _unbroken_routes(run), _bytes_conserved(run), _latency_kept(run),
+                            _link_order(run), _activations_in_order(run), _actions_at_activations(run), _silence(run),
+                            _deliveries_to_the_living(run), _dropped_out(run), _rejected_once(run), _rounds_grow(run)])
 
 
 class _Run:
@@ -75,7 +75,7 @@ class _Run:
     that a copy's hops stand one after the other. `copy` -1: of a message that was never sent.
     """
 
-    def __init__(self, table: Table, header: Mapping[str, Any], latencies: Mapping[tuple[int, int], int],
+    def __init__(self, table: Table, header: PlainMapping, latencies: Mapping[tuple[int, int], int],
                  unordered: Collection[tuple[int, int]]):
         self.table, self.header, self.latencies = table, header, latencies
         self.unordered = np.array(sorted(u << 32 | v for u, v in unordered), np.int64)
@@ -84,8 +84,8 @@ class _Run:
         self.at = np.array(header["vertices"], np.int64)
         sent = table[rows.SEND]
         self.keys = copy_keys(sent["source"], sent["seq"])
-        finder = Finder(self.keys)
-        self.copy_of = {kind: finder.places(copy_keys(table[kind]["source"], table[kind]["seq"]))
+        finder = KeyIndex(self.keys)
+        self.copy_of = {kind: finder.positions(copy_keys(table[kind]["source"], table[kind]["seq"]))
                         for kind in (rows.SEND, *_OF_COPIES)}
         self._collect_offers()
         self._collect_outcomes()
@@ -97,7 +97,7 @@ class _Run:
         src, dst, wire, time = (np.concatenate([sent[f], hop[f]]) for f in ("vertex", "next", "wire", "time_ns"))
         key = np.concatenate([self.keys, copy_keys(hop["source"], hop["seq"])])
         order = np.lexsort((index, copy))
-        order = order[src[order] >= 0]                          # what a node sends to itself takes no link
+        order = order[src[order] >= 0]                          # messages of a node to itself take no link
         self.copy, self.offer_index, self.key = copy[order], index[order], key[order]
         self.src, self.dst, self.wire, self.time = src[order], dst[order], wire[order], time[order]
         m = len(order)
@@ -109,7 +109,7 @@ class _Run:
         """For every copy: the kind, time and row of its first outcome; -1 while in flight."""
         n = len(self.keys)
         self.outcome, self.outcome_time, self.outcome_row = (np.full(n, -1, np.int64) for _ in range(3))
-        for kind in (rows.LOST, rows.REJECT, rows.DELIVER):     # what is rejected when it is read was delivered before
+        for kind in (rows.LOST, rows.REJECT, rows.DELIVER):     # a message rejected when read was delivered before
             copy = self.copy_of[kind]
             known = copy >= 0
             self.outcome[copy[known]] = kind
@@ -237,10 +237,11 @@ def _bytes_conserved(run: _Run) -> Invariant:
     np.add.at(left, place[passed], run.wire[passed])
     np.add.at(flying, place[last & (kind < 0)], run.wire[last & (kind < 0)])
     # lost bytes are looked up from the LOST row's own link
-    finder = Finder(run.copy * len(links) + place)
+    finder = KeyIndex(run.copy * len(links) + place)
     lost_copy = run.copy_of[rows.LOST]
-    lost_link = Finder(links).places(losses["vertex"] << 32 | losses["next"])
-    offer = finder.places(np.where((lost_copy >= 0) & (lost_link >= 0), lost_copy * len(links) + lost_link, -1 << 62))
+    lost_link = KeyIndex(links).positions(losses["vertex"] << 32 | losses["next"])
+    key = np.where((lost_copy >= 0) & (lost_link >= 0), lost_copy * len(links) + lost_link, -1 << 62)
+    offer = finder.positions(key)
     found = offer[offer >= 0]
     lost = np.zeros(len(links), np.int64)
     np.add.at(lost, place[found], run.wire[found])
@@ -380,7 +381,7 @@ def _silence(run: _Run) -> Invariant:
 
 
 def _deliveries_to_the_living(run: _Run) -> Invariant:
-    """What is delivered to a node that has crashed or ended says so, and nothing else does."""
+    """The rows of deliveries to a node that has crashed or ended say so, and no other rows do."""
     ends = _life(run, (rows.CRASH, rows.RETURN, rows.FINISH))
     arrived = run.table[rows.DELIVER]
     copy = run.copy_of[rows.DELIVER]
@@ -410,10 +411,10 @@ def _dropped_out(run: _Run) -> Invariant:
         return _result(name, [], 0, "nobody dropped out")
     copy = run.copy_of[rows.DELIVER]
     copy, delivered = copy[copy >= 0], arrived.index[copy >= 0]
-    finder = Finder(dropped["node"] << 32 | dropped["round"])
+    finder = KeyIndex(dropped["node"] << 32 | dropped["round"])
 
     def after(node: np.ndarray, round_: np.ndarray, index: np.ndarray) -> np.ndarray:
-        place = finder.places(node << 32 | round_)
+        place = finder.positions(node << 32 | round_)
         return (place >= 0) & (index > dropped.index[place])
 
     heard = after(sent["source"], sent["round"], sent.index) & (sent["vertex"] >= 0)

@@ -30,6 +30,7 @@ import msgspec
 from emul.base import rows
 from emul.base.errors import EmulError, NotRecorded
 from emul.base.files import strerror
+from emul.base.plain import PlainDict
 from emul.base.rows import Row
 from emul.roles.events import Observation
 
@@ -47,7 +48,7 @@ class RecordError(EmulError):
     """A file of a run directory is not what emul wrote; the text names the file and the place."""
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """NumPy scalars, where a role reported one, as Python numbers."""
     item = getattr(value, "item", None)
     if item is None:
@@ -68,8 +69,8 @@ def _rows_of(blob: bytes) -> memoryview:
     return memoryview(blob)[start:]
 
 
-def repeats(header: Mapping[str, Any]) -> bool:
-    """Whether a run under this header comes out again value by value, or only in what its nodes decide."""
+def repeats(header: Mapping[str, object]) -> bool:
+    """True if a run under this header comes out again value by value, or only in what its nodes decide."""
     return bool(header.get("deterministic", True))
 
 
@@ -79,7 +80,7 @@ def decisions(found: Sequence[Row]) -> list[Row]:
 
 
 def _digested(found: Sequence[Row], blob: bytes, whole: bool) -> memoryview:
-    """What the digest takes of rows, encoded as `blob`. `whole`: all of it."""
+    """The part of rows, encoded as `blob`, that goes into the digest. `whole`: all of it."""
     return _rows_of(blob if whole else encode(decisions(found)))
 
 
@@ -87,24 +88,26 @@ class Journal:
     """Writes the rows of one run to a new file at `path`.
 
     `header`: plain values; names, roles, vertices and deciders by node, the network's vertex names, seed, scheme.
-    `append` is called for every event of the run: it is a closure over a list, about 0.1 us a row.
     Raises FileExistsError: a journal is never overwritten.
     """
 
-    append: Callable[[Row], None]
-
-    def __init__(self, path: Path, header: Mapping[str, Any]):
+    def __init__(self, path: Path, header: Mapping[str, object]):
         self.path = path
         self.header = {"format": FORMAT, **header}
         self.count = 0                              # rows flushed
         self._digest, self._whole = blake2b(digest_size=DIGEST_BYTES), repeats(header)
         self._waiting: list[Row] = []
         self._flushed = time.monotonic()
-        self.failure = ""                           # why nothing more can be written
+        self.failure = ""                           # the reason why nothing more can be written
         self._size = 0                              # bytes of whole frames
         self._file: FileIO | None = path.open("xb", buffering=0)
-        self.append = _appender(self._waiting, self._flush)
         self._write(encode(self.header))
+
+    def append(self, row: Row) -> None:
+        """Take the next row. It is written with others."""
+        self._waiting.append(row)
+        if len(self._waiting) >= _CHUNK:
+            self._flush()
 
     def _flush(self) -> None:
         waiting = self._waiting
@@ -171,26 +174,16 @@ class Journal:
         self.close(complete=kind is None)
 
 
-def _appender(waiting: list[Row], flush: Callable[[], None]) -> Callable[[Row], None]:
-    add = waiting.append
-
-    def append(row: Row) -> None:
-        add(row)
-        if len(waiting) >= _CHUNK:
-            flush()
-
-    return append
-
-
 class MemoryJournal:
     """A journal without a file: the same rows, the same digest."""
 
-    append: Callable[[Row], None]
-
-    def __init__(self, header: Mapping[str, Any] | None = None):
+    def __init__(self, header: Mapping[str, object] | None = None):
         self.header = {"format": FORMAT, **(header or {})}
         self.rows: list[Row] = []
-        self.append = self.rows.append
+
+    def append(self, row: Row) -> None:
+        """Take the next row."""
+        self.rows.append(row)
 
     @property
     def count(self) -> int:
@@ -243,7 +236,7 @@ class Reading(Iterator[Row]):
         self.header = self._read_header()
         self._rows: Iterator[Row] = (row for chunk in self.chunks() for row in chunk)
 
-    def _read_header(self) -> dict[str, Any]:
+    def _read_header(self) -> dict[str, object]:
         offset, blob = next(self._blobs, (0, b""))
         found = _try_decode(blob, self.path, offset) if blob else None
         if not isinstance(found, dict) or "format" not in found:
@@ -274,13 +267,13 @@ class Reading(Iterator[Row]):
         if self.complete and self.torn:
             raise RecordError(f"{self.path}: {self.torn} bytes stand after the end of the journal")
 
-    def _observe(self, offset: int, found: Any) -> None:
+    def _observe(self, offset: int, found: object) -> None:
         try:
             self.observed += msgspec.convert(found, list[tuple[int, int, dict[str, float]]])
         except msgspec.ValidationError as error:
             raise RecordError(f"{self.path}, byte {offset}: no observations: {error}") from None
 
-    def _end(self, offset: int, found: Any) -> None:
+    def _end(self, offset: int, found: object) -> None:
         if not isinstance(found, dict) or "rows" not in found or "digest" not in found:
             raise RecordError(f"{self.path}, byte {offset}: neither rows nor the end of a journal")
         if found["rows"] != self.count:
@@ -332,7 +325,7 @@ def _is_array(blob: bytes) -> bool:
     return blob[0] & 0xF0 == 0x90 or blob[0] in (0xDC, 0xDD)
 
 
-def _try_decode(blob: bytes, path: Path, offset: int) -> Any:
+def _try_decode(blob: bytes, path: Path, offset: int) -> object:
     try:
         return _decode(blob)
     except msgspec.MsgspecError as error:
@@ -344,6 +337,6 @@ def read(path: Path, sums: bool = True) -> Reading:
     return Reading(path, sums)
 
 
-def header(path: Path) -> dict[str, Any]:
+def header(path: Path) -> PlainDict:
     """The header of the journal at `path`. Raises RecordError."""
     return Reading(path).header

@@ -6,20 +6,21 @@ times of such a scheme are shorter than any real node's, and not those of a sche
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection
+
+from emul.base.plain import PlainMapping
 
 MARK = "*"
 NOTE = (f"{MARK} waits that know fates: they have no timeout and end when a loss is known, as no real node can; "
         "times are too short beside schemes with deadlines")
 
 
-def oracle_waits(summary: Mapping[str, Any]) -> int:
+def oracle_waits(summary: PlainMapping) -> int:
     """Waits of a run that ended because fates were known."""
     return sum((summary.get("oracle_waits") or {}).values())
 
 
-def marked(label: str, summary: Mapping[str, Any]) -> str:
+def marked(label: str, summary: PlainMapping) -> str:
     """The label of a run as tables and figures show it.
 
     >>> marked("fedavg", {"oracle_waits": {"server@fedavg.py:33": 2}}), marked("fedavg", {"oracle_waits": {}})
@@ -28,8 +29,8 @@ def marked(label: str, summary: Mapping[str, Any]) -> str:
     return label + MARK * bool(oracle_waits(summary))
 
 
-def incomplete(summary: Mapping[str, Any]) -> str | None:
-    """What is said of a run that did not come to its end, wherever it is shown; None: it came to its end.
+def incomplete(summary: PlainMapping) -> str | None:
+    """The mark of a run that did not come to its end, wherever it is shown; None: it came to its end.
 
     >>> incomplete({"incomplete": {"until_s": 1.5, "round": 3, "why": "interrupted"}})
     'INCOMPLETE: until virtual time 1.500 s, in round 3: interrupted'

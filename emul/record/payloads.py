@@ -13,7 +13,7 @@ from emul.base.entries import EntryError, Frames
 from emul.base.errors import WireError
 from emul.base.payloads import Head
 from emul.record.journal import RecordError
-from emul.wire import Message, decode, from_frames, message_types
+from emul.wire import Message, decode, from_frames
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +23,7 @@ COMMAND = "command.json"
 
 
 @dataclass(frozen=True)
-class Payload:
+class KeptMessage:
     """A message that was kept, as its receivers get it; `message.sender` is set, arrays are read-only.
 
     Its copies are the messages (source, seq), (source, seq + 1), ... of the run, in the order of `to`.
@@ -65,7 +65,7 @@ def listed(directory: Path, messages: pd.DataFrame) -> pd.DataFrame:
 
 
 def chosen(directory: Path, scheme: str, messages: pd.DataFrame, kind: str, round_: int | None = None,
-           source: str | None = None, to: str | None = None, plugins: Sequence[str] | None = None) -> list[Payload]:
+           source: str | None = None, to: str | None = None, plugins: Sequence[str] | None = None) -> list[KeptMessage]:
     """Messages of a type that were kept whole, in the order of sending: of one round, of one sender, or those of which
     a copy has come to a node, in time or not.
 
@@ -80,8 +80,8 @@ def chosen(directory: Path, scheme: str, messages: pd.DataFrame, kind: str, roun
     for name, head, frames in _all(directory, source):
         there = any((head.source, head.first + i) in copies for i in range(len(head.to)))
         if head.kind == kind and head.kept and there and round_ in (None, head.round):
-            found.append(Payload(kind, head.source, name, head.first, tuple(head.to), head.round, head.sent_ns,
-                                 _message(directory, name, head, frames, types)))
+            found.append(KeptMessage(kind, head.source, name, head.first, tuple(head.to), head.round, head.sent_ns,
+                                     _message(directory, name, head, frames, types)))
     return sorted(found, key=lambda one: (one.sent_ns, one.source, one.seq))
 
 
@@ -109,9 +109,9 @@ def _message(directory: Path, name: str, head: Head, frames: Frames, types: dict
 
 def _types(scheme: str, plugins: Sequence[str]) -> dict[str, type[Message]]:
     # here: the tables of a run are read without its scheme
-    from emul import schemes
+    from emul.registry import schemes
 
-    return message_types(schemes.find(scheme, plugins))
+    return schemes.find(scheme, plugins).types
 
 
 def _plugins(directory: Path) -> list[str]:

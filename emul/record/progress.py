@@ -1,4 +1,4 @@
-"""What a person sees of a run: a progress line while it goes, and a table of the schemes at the end.
+"""The output of a run for a person: a progress line while it goes, and a table of the schemes at the end.
 
 With rich on a terminal, in plain lines otherwise. Nothing of it touches the run: it is called at the ends of rounds,
 and between them every few thousand rows of the journal; it draws at most a few times a second.
@@ -9,16 +9,18 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from typing import Any, Protocol, TextIO
 
+from emul.base.plain import PlainMapping
 from emul.base.units import format_size
 from emul.record.marks import NOTE, marked, oracle_waits
 
 _TERMINAL_EVERY_S = 0.1
 _LINES_EVERY_S = 5.0
 _SILENT_S = 5.0                                     # without the end of a round, before it is said
+_SHORT_S = 2.0                                      # shorter work says nothing while it goes on
 
 
 class Progress:
@@ -38,7 +40,7 @@ class Progress:
         self._line = ""
         self._share: float | None = None            # of the run that is done, where it is known
         self._shown = ""
-        self._ended = self._begin, 0                # when a round has ended: in real time, in virtual ns
+        self._ended = self._begin, 0                # the end of the last round: in real time, in virtual ns
 
     def update(self, round: int, virtual_ns: int, accuracy: float | None = None) -> None:
         """A deciding node has left `round`, at `virtual_ns`; `accuracy` as last observed."""
@@ -89,6 +91,41 @@ class Progress:
         self._quiet = True
 
 
+class StepProgress:
+    """The steps of something that is no run, on stderr: said once it has taken longer than two seconds.
+
+    To be used as a context: when it is left the terminal is as it was.
+    """
+
+    def __init__(self, stream: TextIO | None = None):
+        self._stream = sys.stderr if stream is None else stream
+        self._last = time.monotonic()
+        self._interval = _SHORT_S
+        self._live: Live | None = None
+
+    def __enter__(self) -> StepProgress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def tell(self, text: str) -> None:
+        """This is done now."""
+        now = time.monotonic()
+        if now - self._last < self._interval:
+            return
+        self._last = now
+        if self._live is None:
+            self._live = live(self._stream)
+            self._interval = _TERMINAL_EVERY_S if self._live else _SHORT_S
+        if self._live is not None:
+            self._live.update(text)
+        else:
+            self._stream.write(text + "\n")
+            self._stream.flush()
+
+
 class Live(Protocol):
     """A line that can be drawn again and again."""
 
@@ -128,8 +165,8 @@ class _OnTerminal:
         self._status.stop()
 
 
-def _notebook() -> Callable[..., Any] | None:
-    """What shows things in the output of a notebook's cell; None: this process serves no notebook."""
+def _notebook() -> Callable[..., object] | None:
+    """The function that shows things in the output of a notebook's cell; None: this process serves no notebook."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return getattr(sys.modules.get("IPython.display"), "display", None) if hasattr(shell, "kernel") else None
@@ -138,7 +175,7 @@ def _notebook() -> Callable[..., Any] | None:
 class _InNotebook:
     """A bar and the line beside it, in the output of a cell."""
 
-    def __init__(self, display: Callable[..., Any]):
+    def __init__(self, display: Callable[..., object]):
         self._shown: list[str] = []                 # lines that stay
         self._display = display
         self._handle: Any = None
@@ -159,7 +196,7 @@ class _InNotebook:
             self._handle.update(bundle, raw=True)
 
     def stop(self) -> None:
-        """What was drawn last stays."""
+        """Do nothing: the last drawing stays."""
 
 
 def done(round: int, rounds: int | None, virtual_ns: int, stop_ns: int | None) -> float | None:
@@ -208,9 +245,9 @@ def clock(value: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def protection(summary: Mapping[str, Any]) -> list[str]:
-    """What protects the clients of a run, of a scheme whose `analysis` says so: `preset`, if it has such, `guarantee`,
-    and epsilon, of what was measured where it was.
+def protection(summary: PlainMapping) -> list[str]:
+    """The protection of the clients of a run, if the scheme's `analysis` has it: `preset`, if any, `guarantee`, and
+    epsilon, the measured one where there is one.
 
     >>> protection({"analysis": {"preset": {"theory": "sound"}, "guarantee": {"theory": "holds"}, "epsilon_of_a_round":
     ...     {"theory": 3.0, "measured": 3.4}, "delta": {"theory": 1e-5}, "epsilon_in_total": {"theory": 55.7}}})
@@ -226,8 +263,8 @@ def protection(summary: Mapping[str, Any]) -> list[str]:
     return ["; ".join([text, *([", ".join(numbers)] if numbers else [])])]
 
 
-def rejections(summary: Mapping[str, Any], most: int = 5) -> list[str]:
-    """What was rejected of whom and why, the most frequent first; then how many more than `most` lines say.
+def rejections(summary: PlainMapping, most: int = 5) -> list[str]:
+    """Lines on rejected messages: of whom and why, the most frequent first; then how many more than `most` lines say.
 
     >>> print(*rejections({"messages_rejected": 15, "violations": [
     ...     {"sender": "client3", "type": "Update", "reason": "not finite", "count": 12},
@@ -249,23 +286,33 @@ def rejections(summary: Mapping[str, Any], most: int = 5) -> list[str]:
 _HEAD = ("scheme", "rounds", "failed", "accuracy", "virtual time", "bytes", "lost", "real time")
 
 
-def table(summaries: Sequence[Mapping[str, Any]]) -> str:
+def table(summaries: Sequence[PlainMapping]) -> str:
     """The schemes side by side, one line each, from their summaries; plain text without a trailing newline."""
-    body = [_HEAD, *(_cells(s) for s in summaries)]
-    widths = [max(len(row[i]) for row in body) for i in range(len(_HEAD))]
+    body = without_empty([_HEAD, *(_cells(s) for s in summaries)])
+    widths = [max(len(row[i]) for row in body) for i in range(len(body[0]))]
     lines = ["  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
              for row in body]
     return "\n".join([*lines, *_note(summaries)])
 
 
-def _cells(s: Mapping[str, Any]) -> tuple[str, ...]:
+def without_empty(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """A table, its heads in the first row, without the columns that have nothing but "-" below their head.
+
+    >>> without_empty([["scheme", "accuracy", "lost"], ["fedavg", "-", "1/2"], ["krum", "-", "-"]])
+    [['scheme', 'lost'], ['fedavg', '1/2'], ['krum', '-']]
+    """
+    kept = [i for i in range(len(rows[0])) if len(rows) == 1 or any(row[i] != "-" for row in rows[1:])]
+    return [[row[i] for i in kept] for row in rows]
+
+
+def _cells(s: PlainMapping) -> tuple[str, ...]:
     accuracy = s["accuracy"]
     return (marked(s["label"], s), str(s["rounds"]), str(s["rounds_failed"]),
             "-" if accuracy is None else f"{accuracy:.3f}", seconds(s["virtual_seconds"]), bytes_of(s),
             f"{s['messages_lost']}/{s['messages_sent']}", clock(s["real_seconds"]))
 
 
-def bytes_of(summary: Mapping[str, Any]) -> str:
+def bytes_of(summary: PlainMapping) -> str:
     """All bytes that crossed links; if some were declared and not carried, how many.
 
     >>> bytes_of({"bytes_total": 2_000, "bytes_declared": {"client": {"Update": 1_500}}})
@@ -286,26 +333,6 @@ def rounded_size(size: int) -> str:
     return format_size(round(size / 10**digits) * 10**digits)
 
 
-def print_table(summaries: Sequence[Mapping[str, Any]], stream: TextIO | None = None) -> None:
-    """Show `table`, with rich on a terminal."""
-    out = sys.stdout if stream is None else stream
-    if not out.isatty():
-        out.write(table(summaries) + "\n")
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    drawn = Table()
-    for i, name in enumerate(_HEAD):
-        drawn.add_column(name, justify="right" if i else "left")
-    for s in summaries:
-        drawn.add_row(*_cells(s))
-    console = Console(file=out)
-    console.print(drawn)
-    for line in _note(summaries):
-        console.print(line, markup=False, highlight=False)
-
-
-def _note(summaries: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What the mark in a table means, if one is there."""
+def _note(summaries: Sequence[PlainMapping]) -> list[str]:
+    """The meaning of the mark in a table, if one is there."""
     return [NOTE] if any(oracle_waits(s) for s in summaries) else []

@@ -1,7 +1,5 @@
-"""The table `network` of a run: what its links drew, what its faults did to them, what computations cost.
-
-What the links drew comes as rows from the engine; the rest is in the journal. `emul.network.realisation` reads the
-table back.
+"""The table `network` of a run: the draws of its links, the effects of faults on them, the costs of computations. The
+draws come as rows from the engine; the rest is in the journal. `emul.network.realisation` reads the table back.
 """
 
 from __future__ import annotations
@@ -9,35 +7,38 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from emul.base import rows
+from emul.base.plain import PlainMapping
+from emul.record.arrays import Computations
 from emul.record.columns import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from emul.record.tables import Computations
-
-# source, destination, what, round, k, start_ns, end_ns, value
-LinkRow = tuple[str, str, str, int | None, int | None, int | None, int | None, float | None]
+# source, destination, what, round, k, start_ns, end_ns, value; of `lost_packet` the message's sender and
+# receiver, of background along a route its ends
+LinkRow = (tuple[str, str, str, int | None, int | None, int | None, int | None, float | None]
+           | tuple[str, str, str, int | None, int | None, int | None, int | None, float | None, str | None,
+                 str | None])
 
 _AT_ONCE = 65536
 
 
-def network_table(drawn: Iterable[LinkRow], c: Computations, table: Table, header: Mapping[str, Any]) -> pa.Table:
+def network_table(drawn: Iterable[LinkRow], c: Computations, table: Table, header: PlainMapping) -> pa.Table:
     """The rows of the links, then those of the faults, then the computations; in batches, since they can be many."""
     import pyarrow as pa
 
     schema = pa.schema([("source", pa.string()), ("destination", pa.string()), ("what", pa.string()),
                         *((name, pa.int64()) for name in ("round", "k", "start_ns", "end_ns")),
-                        ("value", pa.float64())])
+                        ("value", pa.float64()), ("sender", pa.string()), ("receiver", pa.string())])
     found = chain(drawn, fault_rows(table, header["network"]))
     batches = []
     while batch := list(islice(found, _AT_ONCE)):
-        columns = zip(*batch, strict=True)
+        columns = zip(*(row if len(row) == 10 else (*row, None, None) for row in batch), strict=True)
         batches.append(pa.record_batch([pa.array(column, kind) for column, kind in zip(
             columns, schema.types, strict=True)], schema=schema))
     batches.append(_costs(c, header["names"], schema))
@@ -64,14 +65,14 @@ def _costs(c: Computations, names: Sequence[str], schema: pa.Schema) -> pa.Recor
     return pa.record_batch([
         _texts(names, c.node), _texts(c.labels, c.label), _texts(["compute_ns"], np.zeros(n, np.int64)),
         pa.array(c.round), pa.array(_counted(c.node * max(1, len(c.labels)) + c.label)), nothing, nothing,
-        pa.array(c.cost_ns.astype(np.float64))], schema=schema)
+        pa.array(c.cost_ns.astype(np.float64)), pa.nulls(n, pa.string()), pa.nulls(n, pa.string())], schema=schema)
 
 
-def _texts(texts: Sequence[str], places: np.ndarray) -> pa.Array:
-    """(n,) text: those at these places."""
+def _texts(texts: Sequence[str], positions: np.ndarray) -> pa.Array:
+    """(n,) text: those at these positions."""
     import pyarrow as pa
 
-    return pa.array(texts, pa.string()).take(pa.array(places))
+    return pa.array(texts, pa.string()).take(pa.array(positions))
 
 
 def _counted(keys: np.ndarray) -> np.ndarray:

@@ -13,10 +13,10 @@ import shutil
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from emul.base.errors import NotRecorded
 from emul.base.files import strerror, write_atomically
+from emul.base.plain import PlainDict
 from emul.record.journal import RecordError
 
 JOURNAL = "journal"
@@ -25,7 +25,7 @@ SUMMARY = "summary.json"
 SCENARIO = "scenario.resolved.yaml"
 INCOMPLETE = "INCOMPLETE"
 TRAININGS = "trainings"             # a store of its own, until it is complete
-ERROR = "error.txt"                 # why a run failed
+ERROR = "error.txt"                 # the reason why a run failed
 SEAL = "seal.json"                  # size and digest of every other file of a run that ended
 
 _MARK = "This run has not ended, or was killed. Its journal holds what it did until then.\n"
@@ -43,7 +43,7 @@ class RunDirectory:
 
     @property
     def complete(self) -> bool:
-        """Whether the run has ended and everything is written: its mark INCOMPLETE is gone."""
+        """True if the run has ended and everything is written: its mark INCOMPLETE is gone."""
         return not (self.path / INCOMPLETE).exists()
 
     def write(self, name: str, text: str) -> None:
@@ -53,7 +53,7 @@ class RunDirectory:
 
     @property
     def running(self) -> bool:
-        """Whether a process writes this run now."""
+        """True if a process writes this run now."""
         try:
             with (self.path / INCOMPLETE).open("rb") as mark:
                 fcntl.flock(mark, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -79,7 +79,7 @@ class RunDirectory:
         (self.path / INCOMPLETE).unlink(missing_ok=True)
 
 
-def fingerprints(path: Path) -> dict[str, dict[str, Any]]:
+def fingerprints(path: Path) -> dict[str, dict[str, object]]:
     """name -> bytes and digest of every file in a run directory and below it but mark, seal, temporary files and
     trainings, which are no part of the record: they can be computed again."""
     return {file.relative_to(path).as_posix(): fingerprint(file) for file in sorted(path.rglob("*"))
@@ -87,7 +87,7 @@ def fingerprints(path: Path) -> dict[str, dict[str, Any]]:
             and path / TRAININGS not in file.parents}
 
 
-def fingerprint(file: Path) -> dict[str, Any]:
+def fingerprint(file: Path) -> dict[str, object]:
     """Size and digest of a file. Raises OSError."""
     with file.open("rb") as opened:
         digest = hashlib.file_digest(opened, lambda: hashlib.blake2b(digest_size=16))
@@ -96,6 +96,8 @@ def fingerprint(file: Path) -> dict[str, Any]:
 
 def check_seal(path: Path, names: Collection[str]) -> None:
     """Raises RecordError where files of a run that ended are not those that it wrote, or are missing."""
+    if not path.is_dir():
+        raise RecordError(f"{path}: there is no such directory")
     missing = [name for name in sorted(names) if not (path / name).is_file()]
     if missing:
         raise RecordError(f"{path}: {', '.join(missing)} missing: no directory of a run that ended")
@@ -134,18 +136,18 @@ def create(out: Path, name: str, scheme: str) -> RunDirectory:
     return RunDirectory(path)
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: object) -> None:
     """Write `value` as JSON, whole or not at all."""
     with write_atomically(path) as temporary:
         temporary.write_text(json_text(value), encoding="utf-8")
 
 
-def json_text(value: Any) -> str:
+def json_text(value: object) -> str:
     """`value` as JSON. NaN and infinity, which JSON lacks, become null."""
     return json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> PlainDict:
     """A mapping from a file of `write_json`. Raises RecordError naming the file."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -158,7 +160,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return found
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> object:
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -3,23 +3,23 @@
     found = unfinished(path)        reads; every command that reads runs calls it
     write(path)                     writes tables and summary for other tools; the mark INCOMPLETE stays
 
-What was interrupted, killed or failed is read alike. Real times, and what the links drew and nobody saw, went with the
-processes; `emul resume` computes them, too.
+A run that was interrupted or killed, or failed, is read alike. Real times, and what the links drew and nobody saw, went
+with the processes; `emul resume` computes them, too.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from emul.base import kept, rows
 from emul.base.errors import EmulError
 from emul.base.files import strerror
+from emul.base.plain import PlainDict, PlainMapping
 from emul.record import payloads
 from emul.record.columns import Table, columns
 from emul.record.journal import Reading, RecordError, read
@@ -34,14 +34,14 @@ _HEADER = {"scheme": str, "names": list, "roles": list, "vertices": list, "decid
 
 @dataclass(frozen=True)
 class Unfinished:
-    """What the journal of such a run holds. The summary's `incomplete` says until when, and why it ended."""
+    """The rows of such a run's journal. The summary's `incomplete` says until when, and why it ended."""
 
     derived: Derived
-    summary: dict[str, Any]
+    summary: PlainDict
 
 
 def is_unfinished(path: Path) -> bool:
-    """Whether a run directory is marked as one of a run that has not ended."""
+    """True if a run directory is marked as one of a run that has not ended."""
     return (path / INCOMPLETE).exists()
 
 
@@ -65,7 +65,7 @@ def unfinished(path: Path, claimed: bool = False) -> Unfinished:
         raise RecordError(f"{file}: its rows do not fit each other: {type(e).__name__}: {e}") from None
 
 
-def write(path: Path) -> dict[str, Any]:
+def write(path: Path) -> PlainDict:
     """Write tables and summary into the directory; the summary. Raises RecordError, also if the run is running."""
     there = RunDirectory(path)
     if there.complete:
@@ -78,20 +78,25 @@ def write(path: Path) -> dict[str, Any]:
     return found.summary
 
 
-def _check_header(file: Path, header: Mapping[str, Any]) -> None:
+def _check_header(file: Path, header: PlainMapping) -> None:
     wrong = [name for name, kind in _HEADER.items() if not isinstance(header.get(name), kind)]
     if wrong:
         raise RecordError(f"{file}, byte 0: the header has no {', '.join(wrong)}")
+    groups, count = header.get("groups", {}), len(header["names"])
+    if not isinstance(groups, dict) or not all(
+            isinstance(nodes, list) and all(isinstance(node, int) and 0 <= node < count for node in nodes)
+            for nodes in groups.values()):
+        raise RecordError(f"{file}, byte 0: the groups of the header are no lists of nodes")
 
 
 def _observed(source: Reading, table: Table) -> Observed:
-    """What was observed up to the last round that a deciding node entered; others may have begun a further one."""
+    """The observations up to the last round that a deciding node entered; others may have begun a further one."""
     last = _entered(table, source.header)
     found = {(number, node): values for node, number, values in source.observed if number <= last}
     return [(node, number, values) for (number, node), values in sorted(found.items(), key=lambda item: item[0])]
 
 
-def _entered(table: Table, header: Mapping[str, Any]) -> int:
+def _entered(table: Table, header: PlainMapping) -> int:
     """The newest round that a deciding node has entered."""
     part = table[rows.ENTER]
     return int(part["round"][np.isin(part["node"], header["deciders"])].max(initial=0))
@@ -130,7 +135,7 @@ def _real_seconds(path: Path) -> float:
         return 0.0
 
 
-def _oracle_waits(table: Table, header: Mapping[str, Any]) -> dict[tuple[str, str], int]:
+def _oracle_waits(table: Table, header: PlainMapping) -> dict[tuple[str, str], int]:
     """(role, where) -> waits that ended because fates were known; a journal does not say where in the code."""
     ended = table[rows.RESUME]
     nodes, count = np.unique(ended["node"][ended["outcome"] == int(WaitEnd.SETTLED)], return_counts=True)

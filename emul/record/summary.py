@@ -19,10 +19,13 @@ import msgspec
 import numpy as np
 
 from emul.base import rows
+from emul.base.plain import PlainDict, PlainMapping
+from emul.record.arrays import Computations, Messages
 from emul.record.columns import Table, columns
-from emul.record.energy import Drawn, energy_of, energy_summary, write_energy
+from emul.record.energy import PowerDraw, energy_of, energy_summary, write_energy
+from emul.record.groups import group_summary
 from emul.record.happened import realised
-from emul.record.invariants import Report, check_columns
+from emul.record.invariants import InvariantReport, check_columns
 from emul.record.journal import DIGEST_BYTES, RecordError, read, repeats
 from emul.record.realised import LinkRow, costs_not_held
 from emul.record.rundir import SUMMARY, RunDirectory, write_json
@@ -34,9 +37,7 @@ from emul.record.tables import (
     LOST,
     REJECTED,
     TO_ENDED,
-    Computations,
     Derived,
-    Messages,
     Observed,
     Timed,
     derive,
@@ -51,40 +52,41 @@ _PACKAGES = ("emul", "torch", "numpy", "simpy", "networkx", "pyzmq", "safetensor
              "scikit-learn", "cryptography")
 
 
-def _no_theory(run: Realised) -> dict[str, Any]:
+def _no_theory(run: Realised) -> dict[str, object]:
     return {}
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What the journal does not hold, as plain values. Times in ns but `real_seconds`."""
+    """Facts that the journal does not hold, as plain values. Times in ns but `real_seconds`."""
 
     scheme: str
-    virtual_ns: int                                     # when the last deciding node returned
+    virtual_ns: int                                     # the time when the last deciding node returned
     real_seconds: float
     digest_journal: str
     activations: int = 0
     oracle_waits: Mapping[tuple[str, str], int] = field(default_factory=dict)       # (role, where) -> waits
     rounds_missed: Mapping[str, int] = field(default_factory=dict)                  # role -> rounds
     uncharged: Mapping[str, Sequence[int]] = field(default_factory=dict)            # role -> [total, largest] CPU ns
-    network_beyond: Mapping[str, int] | None = None     # what -> draws that a record did not hold; None: no record
+    network_beyond: Mapping[str, int] | None = None     # kind -> draws that a record did not hold; None: no record
     computations_held: Mapping[tuple[str, str], int] = field(default_factory=dict)  # (node, label) -> costs it holds
     models: Mapping[str, int] = field(default_factory=dict)         # node -> round of the last model that it reported
     artefacts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)        # node -> name of an array -> digest
     payloads: Mapping[str, Mapping[str, int]] = field(default_factory=dict)         # type -> messages kept, left out
     poisoned: Sequence[str] = ()                        # nodes that an attack of the scenario has poisoned
-    attackers_knew: Mapping[str, Any] | None = None     # what was computed again; None: they knew nothing of others
+    attackers_knew: PlainMapping | None = None          # values computed again; None: they knew nothing of others
     idle: Sequence[str] = ()                            # nodes of the topology that have no role in this scheme
-    store: Mapping[str, Any] | None = None              # what a store of trainings did; None: there was none
-    analysis: Callable[[Realised], Mapping[str, Any]] = _no_theory      # of what happened: see `emul.roles.analysis`
-    label: str = ""                                     # what the entry of the scenario is called; "": as the scheme
-    parameters: Mapping[str, Any] = field(default_factory=dict)     # of the scheme, by the field of its Params
+    store: PlainMapping | None = None                   # the use of a store of trainings; None: there was none
+    fitted: Mapping[str, int] | None = None             # clients trained as one at most, halved groups; None: no limit
+    analysis: Callable[[Realised], PlainMapping] = _no_theory           # of what happened: see `emul.roles.analysis`
+    label: str = ""                                     # the label of the scenario's entry; "": as the scheme
+    parameters: PlainMapping = field(default_factory=dict)          # of the scheme, by the field of its Params
     given: Sequence[str] = ()                           # those of them that the scenario gives
-    energy: Drawn | None = None                         # what devices draw; None: the scenario has no devices
-    incomplete: Mapping[str, Any] | None = None         # until when, and why it ended; None: it came to its end
+    energy: PowerDraw | None = None                     # the power of devices; None: the scenario has no devices
+    incomplete: PlainMapping | None = None              # until when, and why it ended; None: it came to its end
 
 
-def summarise(run: Derived, facts: Facts, report: Report | None = None) -> dict[str, Any]:
+def summarise(run: Derived, facts: Facts, report: InvariantReport | None = None) -> PlainDict:
     """The summary as plain values, ready for JSON."""
     m = run.messages
     fates = np.bincount(m.fate, minlength=len(FATES)).tolist()
@@ -101,6 +103,8 @@ def summarise(run: Derived, facts: Facts, report: Report | None = None) -> dict[
         "incomplete": None if facts.incomplete is None else dict(facts.incomplete),
         "rounds": len(completed),
         "rounds_failed": len(entered - completed),
+        "first_failure": first_failure(run),
+        "rounds_unanswered": unanswered(run),
         "rounds_missed": dict(sorted(facts.rounds_missed.items())),
         "accuracy": final_mean(run.observed, "accuracy"),
         "attack_success": final_mean(run.observed, "attack_success"),
@@ -131,6 +135,7 @@ def summarise(run: Derived, facts: Facts, report: Report | None = None) -> dict[
         "seconds_declared": compute_seconds(run.computations, run.header["roles"], facts.virtual_ns,
                                             run.computations.declared),
         **({} if facts.energy is None else {"energy": energy_summary(energy_of(run, facts.energy))}),
+        **({"groups": group_summary(run, facts.virtual_ns)} if run.header.get("groups") else {}),
         "oracle_waits": {f"{role}@{where}": n for (role, where), n in sorted(facts.oracle_waits.items())},
         "analysis": compared(facts.analysis(realised(run)), run),
         "network_beyond": network_beyond(run, facts),
@@ -144,13 +149,14 @@ def summarise(run: Derived, facts: Facts, report: Report | None = None) -> dict[
         "digest_model": model,
         "real_seconds": facts.real_seconds,
         "real_store": None if facts.store is None else dict(facts.store),
+        "real_fused": None if facts.fitted is None else dict(facts.fitted),
         "real_uncharged": {role: {"total_s": total / 1e9, "max_ms": largest / 1e6}
                            for role, (total, largest) in sorted(facts.uncharged.items())},
         "versions": versions(),
     }
 
 
-def parameter_columns(summaries: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+def parameter_columns(summaries: Sequence[PlainMapping]) -> dict[str, list[Any]]:
     """"parameters.X" -> the value in each run, for every X that one of them gives; None: its scheme has no such one.
 
     >>> parameter_columns([{"parameters": {"t": 4}, "parameters_given": ["t"]},
@@ -161,7 +167,7 @@ def parameter_columns(summaries: Sequence[Mapping[str, Any]]) -> dict[str, list[
     return {f"parameters.{name}": [s["parameters"].get(name) for s in summaries] for name in names}
 
 
-def compared(analysis: Mapping[str, Any], run: Derived) -> dict[str, dict[str, Any]]:
+def compared(analysis: Mapping[str, object], run: Derived) -> dict[str, PlainDict]:
     """{name: {"theory": x, "measured": y}} of what a scheme's `analysis` gave (`emul.roles.analysis`).
 
     `measured` is there only where the run has it.
@@ -174,7 +180,7 @@ def compared(analysis: Mapping[str, Any], run: Derived) -> dict[str, dict[str, A
     measured: dict[str, float] = {f"messages.{kind}": n / entered for kind, n in zip(run.messages.kinds, sent,
                                                                                     strict=True)}
     measured |= {"rounds": float(completed), "failed": 1 - completed / entered}
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, PlainDict] = {}
     for name, value in analysis.items():
         theory, source = value if isinstance(value, tuple) else (value, None)
         found[name] = {"theory": _finite(theory)}
@@ -191,13 +197,55 @@ def compared(analysis: Mapping[str, Any], run: Derived) -> dict[str, dict[str, A
     return found
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> object:
     """JSON has no infinity."""
     return "infinite" if isinstance(value, float) and value == float("inf") else value
 
 
+def first_failure(run: Derived) -> str | None:
+    """The node and the reason of the first round that a deciding node left without completing it; None: there is none.
+    """
+    return next((f"round {row['round']} at {row['node_name']}: {row['why']}" for row in run.rounds
+                 if not row["completed"] and row["left_ns"] is not None), None)
+
+
+def unanswered(run: Derived) -> int:
+    """Completed rounds in which deciding nodes sent something to others, and none of them read anything of others."""
+    m, done = run.messages, [row for row in run.rounds if row["completed"]]
+    number, node, entered, left = (np.array([row[key] for row in done], np.int64)
+                                   for key in ("round", "node", "entered_ns", "left_ns"))
+    others = m.source != m.target
+    read = others & (m.fate == DELIVERED) & ~m.unread
+    width, key = len(run.header["names"]), number * len(run.header["names"]) + node
+    asked = np.isin(key, (m.round * width + m.source)[others])
+    # of its round, or of none, or of an older one as asynchronous schemes take it; at the instant between two rounds
+    # it may be of either
+    got = np.isin(key, (m.round * width + m.target)[read])
+    got |= _within(node, entered, left, m.target[read], m.arrived_ns[read])
+    got |= _within(node, entered, left, m.target[read], m.arrived_ns[read], earlier=True)
+    return len(set(number[asked].tolist()) - set(number[got].tolist()))
+
+
+def _within(node: np.ndarray, since: np.ndarray, until: np.ndarray, of: np.ndarray, at: np.ndarray,
+            earlier: bool = False) -> np.ndarray:
+    """(n,) bool, of spans since .. until of nodes, which do not overlap at one node: whether one of the instants `at`,
+    each of the node `of`, lies within. A time at which one span ends and another begins lies in the later one; with
+    `earlier` in the earlier one."""
+    n = len(node)
+    order = np.lexsort(((np.arange(n + len(of)) >= n) != earlier, np.concatenate([since, at]),
+                        np.concatenate([node, of])))
+    newest = np.maximum.accumulate(np.where(order < n, np.arange(len(order)), -1))      # the span that began last
+    instants = (order >= n) & (newest >= 0)
+    span, instant = order[newest[instants]], order[instants] - n
+    inside = (node[span] == of[instant]) & (at[instant] <= until[span])
+    found = np.zeros(n, bool)
+    found[span[inside]] = True
+    return found
+
+
 def network_beyond(run: Derived, facts: Facts) -> dict[str, int] | None:
-    """What a run on a recorded network asked for and its record did not hold, by kind of row; None without a record."""
+    """Counts of draws that a run asked of its recorded network and the record lacked, by kind of row; None: no
+    record."""
     if facts.network_beyond is None:
         return None
     held = facts.computations_held
@@ -215,7 +263,7 @@ def final_mean(observed: Observed, name: str) -> float | None:
     return float(sum(final) / len(final))
 
 
-def accuracy_of_clients(observed: Observed) -> dict[str, Any] | None:
+def accuracy_of_clients(observed: Observed) -> PlainDict | None:
     """Of models that several nodes have of their own; None where no round has two of them.
 
     clients, std, min, max: of the last round, the standard deviation over clients. best_five: mean of the five largest
@@ -268,8 +316,8 @@ def bytes_declared(m: Messages, roles: Sequence[str]) -> dict[str, dict[str, int
     return {role: dict(sorted(types.items())) for role, types in sorted(found.items())}
 
 
-def violations(run: Derived) -> list[dict[str, Any]]:
-    """What peers sent that was rejected: role (of who rejected it), type, sender, reason, count.
+def violations(run: Derived) -> list[PlainDict]:
+    """Messages of peers that were rejected: role (of who rejected it), type, sender, reason, count.
 
     The most frequent first, at most `_MOST_VIOLATIONS` of them; `messages_rejected` counts all.
     """
@@ -304,7 +352,7 @@ def compute_seconds(c: Computations, roles: Sequence[str], virtual_ns: int, whic
     return found
 
 
-def busiest_links(run: Derived) -> list[dict[str, Any]]:
+def busiest_links(run: Derived) -> list[PlainDict]:
     """The links that most bytes crossed, at most ten: name, bytes, copies offered, copies lost."""
     sent, hop = run.table[rows.SEND], run.table[rows.HOP]
     vertex, following, wire = (np.concatenate([sent[f], hop[f]]) for f in ("vertex", "next", "wire"))
@@ -324,7 +372,7 @@ def busiest_links(run: Derived) -> list[dict[str, Any]]:
 
 
 def versions() -> dict[str, str]:
-    """What the run ran on; no package is imported for it."""
+    """The machine and packages of the run; none is imported for it."""
     return {"python": platform.python_version(), **{package: _version(package) for package in _PACKAGES},
             "platform": platform.platform(), "byteorder": sys.byteorder}
 
@@ -340,7 +388,7 @@ def _version(package: str) -> str:
 def write_results(directory: RunDirectory, facts: Facts, observed: Observed = (), timed: Timed = (),
                   latencies: Mapping[tuple[int, int], int] | None = None,
                   unordered: Collection[tuple[int, int]] = (),
-                  drawn: Iterable[LinkRow] = ()) -> tuple[dict[str, Any], Report]:
+                  drawn: Iterable[LinkRow] = ()) -> tuple[dict[str, object], InvariantReport]:
     """Everything that follows from a closed journal: tables, summary, invariants, seal; then the mark goes.
 
     `latencies`: (vertex, next vertex) -> least ns, of the links; `unordered`: those that are not first in, first out.

@@ -6,34 +6,31 @@ is. A null means "never came to pass".
 
 from __future__ import annotations
 
-import os
-import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from emul.base import kept, rows
+from emul.base import rows
 from emul.base.files import write_atomically
-from emul.record.attacks import Attacked, attacks, read_attack
-from emul.record.columns import Finder, Table, columns, copy_keys
+from emul.base.plain import PlainDict, PlainMapping
+from emul.record.arrays import Computations, Messages
+from emul.record.columns import KeyIndex, Table, columns, copy_keys
 from emul.record.journal import RecordError, read
-from emul.record.marks import incomplete
-from emul.record.payloads import Payload, chosen, listed
 from emul.record.realised import LinkRow, network_table
-from emul.record.rundir import INCOMPLETE, JOURNAL, SUMMARY, check_seal, read_json
+from emul.record.rundir import JOURNAL
 
 if TYPE_CHECKING:
-    import pandas as pd
     import pyarrow as pa
 
 ENERGY = "energy.parquet"           # beside the tables of COLUMNS, where a scenario has devices
 DELIVERED, LATE, LOST, TO_ENDED, IN_FLIGHT, REJECTED = range(6)
 FATES = ("delivered", "late", "lost", "to_ended", "in_flight", "rejected")
+_TOLD = 10                          # names, at most, that an error lists
+NULLABLE = ("arrived_ns", "lost_ns", "left_ns", "end_ns")        # of messages, rounds and computations
 
 Observed = Sequence[tuple[int, int, Mapping[str, float]]]       # (node, round, {name: value}), off-clock
 Timed = Sequence[tuple[int, str, float, int]]                   # (node, label, work, CPU ns)
@@ -103,48 +100,21 @@ COLUMNS: dict[str, dict[str, str]] = {
         "work": "its size in the scheme's own unit",
         "cpu_ns": "CPU time that it took on this machine",
     },
-    "network": {                        # what links drew: a run can be made on it again, see emul.network.realisation
+    "network": {                        # draws of links: a run can be made on them again, see emul.network.realisation
         "source": "where the link begins; of compute_ns: the node",
         "destination": "where it ends; of compute_ns: the label",
-        "what": "what the row tells: lost, first_lost_packet, draw, up, latency_ns, rate_bps, compute_ns, "
-                "fault_...",
+        "what": "what the row tells: lost, first_lost_packet, lost_packet, draw, up, latency_ns, rate_bps, "
+                "background_bps, arrival_bytes, greedy_flows, compute_ns, fault_...",
         "round": "of the message or the computation",
-        "k": "which message of that round on the link, from 0; which computation of that name at the node",
+        "k": "which message of that round on the link, from 0; which computation of that name at the node; which "
+             "background message",
         "start_ns": "from when on, for states and faults",
         "end_ns": "until when a state lasts; null: for ever",
-        "value": "1 or 0, a packet, a probability, ns or bit/s",
+        "value": "1 or 0, a packet, a probability, ns, bit/s, bytes or flows",
+        "sender": "of lost_packet: the source of the message; of background along a route: where that begins",
+        "receiver": "of lost_packet: its target; of background along a route: where that ends",
     },
 }
-
-
-_NULLABLE = ("arrived_ns", "lost_ns", "left_ns", "end_ns")
-_INDEX = ("round", "k", "start_ns", "end_ns")       # of the table `network`
-
-
-@dataclass(frozen=True)
-class Messages:
-    """All copies of a run as arrays, (n,) each, in the order of sending. Nanoseconds and bytes; -1: null."""
-
-    source: np.ndarray
-    seq: np.ndarray
-    target: np.ndarray
-    kind: np.ndarray                    # codes into `kinds`
-    kinds: list[str]
-    round: np.ndarray
-    payload_bytes: np.ndarray
-    declared_bytes: np.ndarray          # of these
-    wire_bytes: np.ndarray
-    retransmitted_bytes: np.ndarray
-    hops: np.ndarray
-    sent_ns: np.ndarray
-    arrived_ns: np.ndarray
-    fate: np.ndarray                    # into FATES
-    lost_ns: np.ndarray
-    lost_vertex: np.ndarray
-    lost_next: np.ndarray
-    unread: np.ndarray                  # bool
-    reason: np.ndarray                  # of a rejection: codes into `reasons`; -1: none
-    reasons: list[str]
 
 
 def messages_of(table: Table) -> Messages:
@@ -152,10 +122,10 @@ def messages_of(table: Table) -> Messages:
     sent = table[rows.SEND]
     order = np.argsort(sent["time_ns"], kind="stable")
     source, seq = sent["source"][order], sent["seq"][order]
-    finder = Finder(copy_keys(source, seq))
+    finder = KeyIndex(copy_keys(source, seq))
 
-    def places(kind: int) -> np.ndarray:
-        found = finder.places(copy_keys(table[kind]["source"], table[kind]["seq"]))
+    def positions(kind: int) -> np.ndarray:
+        found = finder.positions(copy_keys(table[kind]["source"], table[kind]["seq"]))
         if len(found) and found.min() < 0:
             at = int(table[kind].index[np.argmin(found)])
             raise RecordError(f"journal, row {at}: a {rows.NAMES[kind][0]} row of a message that was never sent")
@@ -164,47 +134,31 @@ def messages_of(table: Table) -> Messages:
     n = len(source)
     fate = np.full(n, IN_FLIGHT, np.int64)
     arrived, lost_ns, lost_vertex, lost_next = (np.full(n, -1, np.int64) for _ in range(4))
-    hop, delivered, lost = places(rows.HOP), places(rows.DELIVER), places(rows.LOST)
+    hop, delivered, lost = positions(rows.HOP), positions(rows.DELIVER), positions(rows.LOST)
     wire = sent["wire"][order].copy()
     np.add.at(wire, hop, table[rows.HOP]["wire"])
     resent = np.zeros(n, np.int64)
-    np.add.at(resent, places(rows.RESENT), table[rows.RESENT]["bytes"])
+    np.add.at(resent, positions(rows.RESENT), table[rows.RESENT]["bytes"])
     wire += resent
     declared = np.zeros(n, np.int64)
-    declared[places(rows.DECLARED)] = table[rows.DECLARED]["bytes"]
+    declared[positions(rows.DECLARED)] = table[rows.DECLARED]["bytes"]
     hops = (sent["vertex"][order] >= 0) + np.bincount(hop, minlength=n)
     arrived[delivered] = table[rows.DELIVER]["time_ns"]
     fate[delivered] = np.array([DELIVERED, LATE, TO_ENDED])[table[rows.DELIVER]["fate"]]
     fate[lost] = LOST
     lost_ns[lost] = table[rows.LOST]["time_ns"]
     lost_vertex[lost], lost_next[lost] = table[rows.LOST]["vertex"], table[rows.LOST]["next"]
-    fate[places(rows.LATE)] = LATE
-    rejected, refused = places(rows.REJECT), table[rows.REJECT]
+    fate[positions(rows.LATE)] = LATE
+    rejected, refused = positions(rows.REJECT), table[rows.REJECT]
     fate[rejected] = REJECTED
     arrived[rejected] = np.where(arrived[rejected] < 0, refused["time_ns"], arrived[rejected])
     reason = np.full(n, -1, np.int64)
     reason[rejected] = refused["reason"]
     unread = np.zeros(n, bool)
-    unread[places(rows.UNREAD)] = True
+    unread[positions(rows.UNREAD)] = True
     return Messages(source, seq, sent["target"][order], sent["type"][order], sent.texts["type"], sent["round"][order],
                     sent["size"][order], declared, wire, resent, hops, sent["time_ns"][order], arrived, fate, lost_ns,
                     lost_vertex, lost_next, unread, reason, refused.texts["reason"])
-
-
-@dataclass(frozen=True)
-class Computations:
-    """All computations as arrays, (n,) each, in the order in which they began. Nanoseconds; end -1: the run ended."""
-
-    node: np.ndarray
-    label: np.ndarray                   # codes into `labels`
-    labels: list[str]
-    round: np.ndarray
-    start_ns: np.ndarray
-    cost_ns: np.ndarray
-    end_ns: np.ndarray
-    work: np.ndarray
-    finished: np.ndarray                # bool
-    declared: np.ndarray                # bool: the scheme stated the cost
 
 
 def computations_of(table: Table) -> Computations:
@@ -220,7 +174,7 @@ def computations_of(table: Table) -> Computations:
     following = np.minimum(np.arange(n) + 1, max(n - 1, 0))
     ended = np.where((node[following] == node) & (np.arange(n) + 1 < n) & (kind[following] != rows.COMPUTE),
                      time[following], -1) if n else time
-    at = Finder(index).places(begun.index)
+    at = KeyIndex(index).positions(begun.index)
     end = ended[at]
     finished = (end >= 0) & (kind[following][at] == rows.COMPUTED)
     by_start = np.argsort(begun["time_ns"], kind="stable")
@@ -233,7 +187,7 @@ def _stated(table: Table) -> np.ndarray:
     """(n,) bool, of every computation in the order of its row: whether the row that says so follows."""
     begun = table[rows.COMPUTE]
     stated = np.zeros(len(begun), bool)
-    at = Finder(begun.index).places(table[rows.STATED].index - 1)
+    at = KeyIndex(begun.index).positions(table[rows.STATED].index - 1)
     if len(at) and at.min() < 0:
         row = int(table[rows.STATED].index[np.argmin(at)])
         raise RecordError(f"journal, row {row}: a stated row that follows no compute row")
@@ -241,10 +195,10 @@ def _stated(table: Table) -> np.ndarray:
     return stated
 
 
-def rounds_of(table: Table, header: Mapping[str, Any], observed: Observed = ()) -> list[dict[str, Any]]:
+def rounds_of(table: Table, header: PlainMapping, observed: Observed = ()) -> list[PlainDict]:
     """One dict a (round, deciding node), ordered so; without the columns that count messages."""
     deciders = set(header.get("deciders", range(len(header["names"]))))
-    found: dict[tuple[int, int], dict[str, Any]] = {}
+    found: dict[tuple[int, int], PlainDict] = {}
     entered, left, crashed = table[rows.ENTER], table[rows.LEAVE], table[rows.CRASH]
     ours = [np.isin(part["node"], sorted(deciders)) for part in (entered, left)]        # few of many, as a rule
     for time, node, number in _tuples(entered, "time_ns", "node", "round", where=ours[0]):
@@ -265,7 +219,7 @@ def rounds_of(table: Table, header: Mapping[str, Any], observed: Observed = ()) 
     return [row for _, row in sorted(found.items(), key=lambda item: item[0])]
 
 
-def _add_values(found: dict[tuple[int, int], dict[str, Any]], table: Table, observed: Observed) -> None:
+def _add_values(found: dict[tuple[int, int], dict[str, object]], table: Table, observed: Observed) -> None:
     taken = set(COLUMNS["rounds"]) | {name for _, _, values in observed for name in values}
     others = _of_others(observed, {node for _, node in found})
     for (number, _), row in found.items():
@@ -313,7 +267,7 @@ def _nullable(values: np.ndarray) -> pa.Array:
     return pa.array(values, mask=values < 0)
 
 
-def messages_table(m: Messages, header: Mapping[str, Any]) -> pa.Table:
+def messages_table(m: Messages, header: PlainMapping) -> pa.Table:
     """`messages.parquet`: a row a message in the order of `m`; times in ns, null where what they tell did not
     happen."""
     import pyarrow as pa
@@ -331,7 +285,54 @@ def messages_table(m: Messages, header: Mapping[str, Any]) -> pa.Table:
         "lost_next": _named(m.lost_next, vertices), "unread": m.unread, "reason": _named(m.reason, m.reasons)})
 
 
-def computations_table(c: Computations, header: Mapping[str, Any]) -> pa.Table:
+def messages_from(table: pa.Table, nodes: int, vertices: Sequence[str]) -> Messages:
+    """The messages of a table, in a run of so many nodes. Raises ValueError for what no run writes."""
+    kind, kinds = _coded(table["type"])
+    reason, reasons = _coded(table["reason"])
+    return Messages(
+        source=_nodes(table, "source", nodes), target=_nodes(table, "target", nodes), kind=kind, kinds=kinds,
+        fate=_places(table["fate"], FATES), lost_vertex=_places(table["lost_vertex"], vertices),
+        lost_next=_places(table["lost_next"], vertices), reason=reason, reasons=reasons, **{
+            name: _values(table, name) for name in (
+                "seq", "round", "payload_bytes", "declared_bytes", "wire_bytes", "retransmitted_bytes", "hops",
+                "sent_ns", "arrived_ns", "lost_ns", "unread")})
+
+
+def _values(table: pa.Table, name: str) -> np.ndarray:
+    """A column as an array, -1 for the nulls that it may have. Raises ValueError for others."""
+    column = table[name]
+    if name in NULLABLE:
+        return column.fill_null(-1).to_numpy()
+    if column.null_count:
+        raise ValueError(f"column {name}: {column.null_count} nulls")
+    return column.to_numpy()
+
+
+def _nodes(table: pa.Table, name: str, count: int) -> np.ndarray:
+    """A column of nodes. Raises ValueError for those that the run does not have."""
+    found = _values(table, name)
+    if len(found) and not 0 <= found.min() <= found.max() < count:
+        raise ValueError(f"column {name}: nodes {found.min()} to {found.max()}; the run has 0 to {count - 1}")
+    return found
+
+
+def _coded(column: pa.ChunkedArray) -> tuple[np.ndarray, list[str]]:
+    """(n,) codes, -1 for null, and the texts that they stand for: what `_named` was given."""
+    whole = column.unify_dictionaries().combine_chunks()
+    return whole.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64), whole.dictionary.to_pylist()
+
+
+def _places(column: pa.ChunkedArray, names: Sequence[str]) -> np.ndarray:
+    """(n,) the places in `names` of what the column says, -1 for null. Raises ValueError."""
+    codes, said = _coded(column)
+    place = {name: i for i, name in enumerate(names)}
+    unknown = [name for name in said if name not in place]
+    if unknown:
+        raise ValueError(f'found "{unknown[0]}", expected one of {", ".join(names[:_TOLD])}')
+    return np.array([*(place[name] for name in said), -1], np.int64)[codes]
+
+
+def computations_table(c: Computations, header: PlainMapping) -> pa.Table:
     """`computations.parquet`: a row a computation; `end_ns` null where the run ended before it."""
     import pyarrow as pa
 
@@ -341,12 +342,19 @@ def computations_table(c: Computations, header: Mapping[str, Any]) -> pa.Table:
         "end_ns": _nullable(c.end_ns), "work": c.work, "finished": c.finished, "declared": c.declared})
 
 
-def _roles(nodes: np.ndarray, header: Mapping[str, Any]) -> pa.Array:
+def computations_from(table: pa.Table, nodes: int) -> Computations:
+    """The computations of a table, in a run of so many nodes. Raises ValueError for what no run writes."""
+    label, labels = _coded(table["label"])
+    return Computations(_nodes(table, "node", nodes), label, labels, *(_values(table, name) for name in (
+        "round", "start_ns", "cost_ns", "end_ns", "work", "finished", "declared")))
+
+
+def _roles(nodes: np.ndarray, header: PlainMapping) -> pa.Array:
     kinds = list(dict.fromkeys(header["roles"]))
     return _named(np.array([kinds.index(role) for role in header["roles"]] or [0])[nodes], kinds)
 
 
-def rounds_table(found: Sequence[Mapping[str, Any]], m: Messages) -> pa.Table:
+def rounds_table(found: Sequence[PlainMapping], m: Messages) -> pa.Table:
     """`rounds.parquet`: a row for each of `found`, with the messages and bytes of all nodes in its round, and a column
     for each name that a role reported."""
     import pyarrow as pa
@@ -380,7 +388,7 @@ def _column(values: list[Any]) -> pa.Array:
         return pa.array([None if v is None else str(v) for v in values])
 
 
-def timings_table(timed: Timed, header: Mapping[str, Any]) -> pa.Table:
+def timings_table(timed: Timed, header: PlainMapping) -> pa.Table:
     """`timings.parquet`: a row for each measured computation, CPU time in ns. Real time: no two runs have the same."""
     import pyarrow as pa
 
@@ -395,17 +403,17 @@ def timings_table(timed: Timed, header: Mapping[str, Any]) -> pa.Table:
 
 @dataclass(frozen=True)
 class Derived:
-    """What a journal says, joined: the source of tables and summary."""
+    """The rows of a journal, joined: the source of tables and summary."""
 
-    header: Mapping[str, Any]
+    header: PlainMapping
     table: Table
     messages: Messages
     computations: Computations
-    rounds: list[dict[str, Any]]
+    rounds: list[PlainDict]
     observed: Observed
 
 
-def derive(table: Table, header: Mapping[str, Any], observed: Observed = ()) -> Derived:
+def derive(table: Table, header: Mapping[str, object], observed: Observed = ()) -> Derived:
     """Join the columns of a journal. Raises RecordError for rows that no run writes."""
     return Derived(header, table, messages_of(table), computations_of(table), rounds_of(table, header, observed),
                    observed)
@@ -429,149 +437,21 @@ def write_tables(folder: Path, run: Derived, timed: Timed = (), drawn: Iterable[
             pq.write_table(table, path, compression="zstd")
 
 
-class IncompleteRun(UserWarning):
-    """What is read is not all of a run: it was interrupted, killed, or failed, or is running."""
-
-
-class RunTables:
-    """The tables of a run, as pandas frames that are made when asked for, and what its nodes left: models and arrays.
-
-    read: gives the table of a name in Arrow.
-    """
-
-    def __init__(self, path: Path, summary: dict[str, Any], read: Callable[[str], pa.Table]):
-        self.path, self.summary, self.read = path, summary, read
-
-    @cached_property
-    def rounds(self) -> pd.DataFrame:
-        """A row for each round that a deciding node entered."""
-        return _frame(self.read("rounds"), _NULLABLE)
-
-    @cached_property
-    def messages(self) -> pd.DataFrame:
-        """A row a copy, in the order of sending."""
-        return _frame(self.read("messages"), _NULLABLE)
-
-    @cached_property
-    def computations(self) -> pd.DataFrame:
-        """A row a computation, in the order in which they began."""
-        return _frame(self.read("computations"), _NULLABLE)
-
-    @cached_property
-    def timings(self) -> pd.DataFrame:
-        """A row a computation that was measured: real times."""
-        return _frame(self.read("timings"), _NULLABLE)
-
-    @cached_property
-    def network(self) -> pd.DataFrame:
-        """What links drew."""
-        return _frame(self.read("network"), _INDEX)
-
-    @property
-    def incomplete(self) -> str | None:
-        """Until when a run goes that did not come to its end, and why it ended; None: it came to its end."""
-        return incomplete(self.summary)
-
-    @property
-    def energy(self) -> pd.DataFrame:
-        """Joules by node and state, `emul.record.energy.COLUMNS`. Raises RecordError: the scenario has no devices, or
-        the run did not come to its end."""
-        return _frame(read_table(self.path / ENERGY), ())
-
-    @property
-    def models(self) -> list[str]:
-        """The nodes that left a model, by name."""
-        return kept.models(self.path)
-
-    def model(self, node: str | None = None, round_: int | None = None) -> kept.Model:
-        """The parameters that a node reported, the last or, with `record: {models: n}`, those of a round; node None: of
-        the only deciding node, or the only node at all.
-
-        Raises KeptError: it left none, its file is damaged, or it is not clear whose is meant.
-        """
-        names = self.models
-        if node is None:
-            deciding = sorted({str(name) for name in self.rounds.node_name} & set(names)) or names
-            if len(deciding) != 1:
-                raise kept.KeptError(f"{self.path}: {len(deciding)} deciding nodes left a model: say whose")
-            node = deciding[0]
-        return kept.read_model(self.path, node, round_)
-
-    def model_rounds(self, node: str) -> list[int]:
-        """The rounds of which a node's model was kept beside its last."""
-        return kept.model_rounds(self.path, node)
-
-    @property
-    def attacks(self) -> list[str]:
-        """The attacks on this run that have been made (`emul attack`), by their labels."""
-        return attacks(self.path)
-
-    def attack(self, label: str) -> Attacked:
-        """What an attack has found: `.rows` and `.about`. Raises RecordError."""
-        return read_attack(self.path, label)
-
-    @property
-    def payloads(self) -> pd.DataFrame:
-        """The messages that were kept (`record: {payloads: ...}`): see `emul.record.payloads.listed`."""
-        return listed(self.path, self.messages)
-
-    def payload(self, kind: str, round_: int | None = None, source: str | None = None, to: str | None = None,
-                plugins: Sequence[str] | None = None) -> list[Payload]:
-        """Messages of a type that were kept, whole and decoded: see `emul.record.payloads.chosen`."""
-        return chosen(self.path, self.summary["scheme"], self.messages, kind, round_, source, to, plugins)
-
-    @property
-    def artefacts(self) -> dict[str, list[str]]:
-        """node -> names of the arrays that it kept."""
-        return kept.artefacts(self.path)
-
-    def artefact(self, node: str, name: str) -> np.ndarray:
-        """An array that a node kept. Raises KeptError."""
-        return kept.read_array(self.path, node, name)
-
-
-def load_run(path: str | os.PathLike[str]) -> RunTables:
-    """Read a run directory. One of a run that has not ended is read from its journal, with a warning IncompleteRun.
-
-    Raises RecordError: not a run directory, or files are damaged.
-    """
-    path = Path(path)
-    if (path / INCOMPLETE).exists():
-        from emul.record import salvage  # here: it makes these tables
-
-        found = salvage.unfinished(path)
-        warnings.warn(f"{path}: {incomplete(found.summary)}", IncompleteRun, stacklevel=2)
-        summary, tables = found.summary, dict(tables_of(found.derived))
-    else:
-        check_seal(path, {SUMMARY, *(f"{name}.parquet" for name in COLUMNS)})
-        summary, tables = read_json(path / SUMMARY), {n: read_table(path / f"{n}.parquet") for n in COLUMNS}
-    return RunTables(path, summary, tables.__getitem__)
-
-
 def read_table(file: Path, columns: Sequence[str] | None = None) -> pa.Table:
     """A table of a run directory, of which nothing is trusted. Raises RecordError naming the file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
+        there = pq.read_schema(file).names
+        if missing := [name for name in columns or () if name not in there]:
+            raise RecordError(f"{file}: no column {', '.join(missing)}; there are {', '.join(there)}")
         found = pq.read_table(file, columns=None if columns is None else list(columns))
         found.validate(full=True)
-    # what a damaged file makes of pyarrow's reader: its own errors, and those of what it is built upon
+    # errors of pyarrow's reader at a damaged file: its own, and those of the libraries below it
     except (OSError, pa.ArrowException, ValueError, KeyError, TypeError, MemoryError) as error:
         raise RecordError(f"{file}: no table that can be read: {' '.join(str(error).split())[:200]}") from None
     return found
-
-
-def _frame(table: pa.Table, nullable: Sequence[str]) -> pd.DataFrame:
-    """As pandas; integers that can be null as Int64, since a float does not hold every nanosecond."""
-    return table.to_pandas().assign(**{name: table[name].to_pandas(types_mapper=_exact) for name in nullable
-                                       if name in table.column_names})
-
-
-def _exact(_: pa.DataType) -> Any:
-    import pandas as pd
-
-    return pd.Int64Dtype()
 
 
 def recorded_costs(path: Path) -> dict[int, list[int]]:

@@ -1,5 +1,5 @@
-"""Whether a run directory still holds what its run left behind: the whole record, read, and compared with the run
-computed again.
+"""A check that a run directory still holds everything that its run left: the whole record is read, and compared with
+the run computed again.
 
     record = open_record(path)              journal: every checksum, every row, its end; every file against the seal
     differences(record, again)              rows, tables and summary against those of the run computed again
@@ -11,9 +11,10 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from emul.base.errors import ReplayMismatch
+from emul.base.plain import PlainDict
 from emul.record import rundir
 from emul.record.columns import columns
 from emul.record.compare import first_difference
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 # keys of a summary that differ from run to run, or of what is not made again: the seal tells of its files
 _REAL = ("real_", "versions", "payloads")
-_REAL_TABLES = ("timings",)             # what a machine took: told by the seal alone
+_REAL_TABLES = ("timings",)             # times of a machine: held by the seal alone
 # of a summary: what values come to
 _VALUES = ("accuracy", "accuracy_of_clients", "analysis", "artefacts", "digest_model")
 
@@ -38,9 +39,9 @@ class Record:
     """The record of a run that ended. `changed`: name of a file -> how it differs from what was sealed."""
 
     path: Path
-    header: dict[str, Any]
+    header: PlainDict
     digest: str                         # of the rows, as read
-    summary: dict[str, Any]
+    summary: PlainDict
     changed: dict[str, str]
 
 
@@ -63,8 +64,8 @@ def open_record(path: Path) -> Record:
         raise RecordError(f"{path}: no directory of a run that ended")
     damaged: list[str] = []
     changed = _changed(path, damaged)
-    header: dict[str, Any] = {}
-    summary: dict[str, Any] = {}
+    header: dict[str, object] = {}
+    summary: dict[str, object] = {}
     digest = ""
     try:
         source = read(path / rundir.JOURNAL, sums=False)        # a row that was edited is named once it is known
@@ -104,7 +105,7 @@ def _changed(path: Path, damaged: list[str]) -> dict[str, str]:
             for name, said in sealed.items() if found.get(name) != said}
 
 
-def _how(found: Mapping[str, Any], sealed: Mapping[str, Any]) -> str:
+def _how(found: Mapping[str, object], sealed: Mapping[str, object]) -> str:
     if found["bytes"] != sealed.get("bytes"):
         return f"{found['bytes']} bytes, {sealed.get('bytes')} were written"
     return "its bytes are not those that were written"
@@ -148,7 +149,8 @@ def _of_rows(record: Record, again: Again) -> Iterator[str]:
 
 
 def values_differ(record: Record, again: Again) -> str | None:
-    """Where the values of two runs first differ that decide the same; None: nowhere, or the run repeats itself."""
+    """The first difference of values between two runs that decide the same; None: there is none, or the run repeats
+    itself."""
     if repeats(record.header):
         return None
     recorded = read(record.path / rundir.JOURNAL, sums=False)
@@ -173,8 +175,8 @@ def _of_results(record: Record, again: Again) -> Iterator[str]:
             yield f"{rundir.SUMMARY}, {_of_value(key, record.summary.get(key), expected.get(key))}"
 
 
-def _of_value(key: str, was: Any, now: Any) -> str:
-    """Where two values of JSON first differ."""
+def _of_value(key: str, was: object, now: object) -> str:
+    """The first difference between two values of JSON."""
     if isinstance(was, dict) and isinstance(now, dict):
         below = next(k for k in sorted({*was, *now}) if was.get(k) != now.get(k))
         return _of_value(f"{key}.{below}", was.get(below), now.get(below))
@@ -182,7 +184,8 @@ def _of_value(key: str, was: Any, now: Any) -> str:
 
 
 def _of_table(file: Path, expected: pa.Table | None, names: tuple[str, ...] | None = None) -> str:
-    """How a table differs from the `expected` one; "" if it does not, or if it can be read and there is none.
+    """The difference of a table from the `expected` one; "" if there is none, or if none is expected and it can be
+    read.
 
     names: the columns that are compared, None: all.
     """
@@ -224,7 +227,7 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 

@@ -1,4 +1,4 @@
-"""What a scheme sees: nodes, messages, and how a role runs.
+"""The side that a scheme sees: nodes, messages, and how a role runs.
 
     from emul.roles import Message, Node, Vector, weighted_mean
 """
@@ -7,8 +7,9 @@ from emul.roles import checks
 from emul.roles.aggregate import weighted_mean
 from emul.roles.analysis import Analysis, Realised, Setting
 from emul.roles.node import Node, Received, Round, RoundOver
+from emul.roles.scheme import Scheme, Variant
 from emul.roles.world import World
 from emul.wire import Declared, Holds, Matrix, Message, OctetRows, Octets, Vector, Words
 
 __all__ = ["Analysis", "Declared", "Holds", "Matrix", "Message", "Node", "OctetRows", "Octets", "Realised", "Received",
-           "Round", "RoundOver", "Setting", "Vector", "Words", "World", "checks", "weighted_mean"]
+           "Round", "RoundOver", "Scheme", "Setting", "Variant", "Vector", "Words", "World", "checks", "weighted_mean"]

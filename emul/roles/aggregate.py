@@ -16,12 +16,12 @@ class WeightedUpdate(Protocol):
 
     @property
     def delta(self) -> Vector:
-        """What is added to the model, (d,) float32."""
+        """The step that is added to the model, (d,) float32."""
         ...
 
     @property
     def samples(self) -> int:
-        """How many samples it was trained on: its weight in a mean."""
+        """The number of samples it was trained on: its weight in a mean."""
         ...
 
 

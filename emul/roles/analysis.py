@@ -1,4 +1,4 @@
-"""What a scheme's `analysis(params, setting, run)` is given, and what it gives: theory beside measurement."""
+"""Arguments and result of a scheme's `analysis(params, setting, run)`: theory beside measurement."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from emul.base.errors import EmulError
+from emul.base.plain import PlainDict
 
 # name -> a value of theory (numbers, text, lists and dictionaries of them), or (value, what it came to): a number that
 # follows from what really happened, or the name of something measured: a reported value (its mean over the rounds),
 # "failed" (share of the rounds entered), "rounds" (completed), "messages.<Type>" (copies sent per round entered)
-Analysis = dict[str, Any]
+Analysis = PlainDict
 Passage = tuple[int, str, str]      # (round of the sender, source, target) of a copy
 
 
@@ -34,13 +35,13 @@ def _none_sent(kind: str) -> frozenset[Passage]:
     return frozenset()
 
 
-def _none_reported(name: str) -> dict[tuple[int, str], Any]:
+def _none_reported(name: str) -> dict[tuple[int, str], object]:
     return {}
 
 
 @dataclass(frozen=True)
 class Realised:
-    """What really happened in a run: what privacy is accounted by. Nodes go by their names; no field: nothing happened.
+    """The course of a run, by which privacy is accounted. Nodes go by their names; no field: nothing happened.
 
     sent, arrived, late: type of message -> (round, source, target) of the copies that were sent; of those that came to
     the inbox of their target in time; and of those that came too late: the round was over for the target before it read

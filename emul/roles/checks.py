@@ -1,4 +1,4 @@
-"""What a scheme's `check` says of a parameter's value, for kinds of values that many schemes have.
+"""Findings of a scheme's `check` on a parameter's value, for kinds of values that many schemes have.
 
     errors = checks.times(deadline=p.deadline_s) + checks.not_negative(lambda_=p.lambda_)
 
@@ -8,8 +8,9 @@ Each takes values by their keys in a scenario and gives a list of errors, "key =
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+
+from emul.base.plain import PlainMapping
 
 
 def times(**seconds: float | None) -> list[str]:
@@ -43,19 +44,21 @@ def at_least(least: float, what: str, **values: float | None) -> list[str]:
     return _wrong(lambda value: value >= least, what, values)
 
 
-def root_samples(task: Mapping[str, Any]) -> int:
-    """How many training samples a task, as in `World.task`, keeps for nodes that are no clients: its root data."""
+def root_samples(task: PlainMapping) -> int:
+    """The number of training samples that a task, as in `World.task`, keeps for nodes that are no clients: root
+    data."""
     return int((task.get("root") or {}).get("samples") or (task.get("data") or {}).get("held_out") or 0)
 
 
-def plain_descent(scheme: str, task: Mapping[str, Any], momentum: bool = False) -> list[str]:
+def plain_descent(scheme: str, task: PlainMapping, momentum: bool = False) -> list[str]:
     """A scheme's equations hold for local steps of descent; momentum: also with momentum."""
     (name, options), = (task.get("solver") or {"sgd": {}}).items()
     if name != "sgd":
         return [f"task.solver = {name}: {scheme} needs sgd, whose steps add gradients up"]
     if options.get("momentum") and not momentum:
         return [f"task.solver.sgd.momentum = {options['momentum']}: {scheme} needs steps without momentum"]
-    return []
+    return [f"task.solver.sgd.{key} = {options[key]}: {scheme} needs steps of one size along gradients as they are"
+            for key in ("clip", "schedule", "keep") if options.get(key)]
 
 
 def _wrong(right: Callable[[float], bool], expected: str, values: dict[str, float | None]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a computation costs in virtual time: measured, from a profile, recorded, or nothing."""
+"""The cost of a computation in virtual time: measured, from a profile, recorded, or nothing."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Literal
 
 from emul.base.errors import EmulError
 from emul.base.streams import uniform_at
+from emul.base.units import LARGEST
 
 Mode = Literal["measured", "profile", "recorded", "zero"]
 Slowdown = Sequence[int]        # (from ns on, numerator, denominator) of the factor by which a node is slower
@@ -28,8 +29,8 @@ class Costs:
     recorded: {node: costs in the order of that node's computations}, from the run that is replayed, or, with mode
     "measured", from the part of a run that is gone on with; after the last of them is measured again.
     slowdowns: {node: how slow it is from when on}, ascending; before the first it has its own speed.
-    held: {node: {label: costs in their order}}, from the record of a network; they go before the mode, but for
-    "recorded". beyond: after the last of them the mode decides ("stream"), they begin anew ("repeat"), or "error".
+    network_costs: {node: {label: costs in their order}}, of a realisation of the network; they go before the mode, but
+    for "recorded". beyond: after the last of them the mode decides ("stream"), they begin anew ("repeat"), or "error".
     traces: {label: what it cost on real devices}, "*" for any label; trace_of: node -> which of them, -1: none. They go
     before the mode, but for "recorded" and what a node has in a record. keys: (node, label) -> the stream that draws
     from them; None: they are taken in their order, again and again.
@@ -40,19 +41,19 @@ class Costs:
     profile: Mapping[str, Sequence[float]] = field(default_factory=dict)
     recorded: Mapping[int, Sequence[int]] = field(default_factory=dict)
     slowdowns: Mapping[int, Sequence[Slowdown]] = field(default_factory=dict)
-    held: Mapping[int, Mapping[str, Sequence[int]]] = field(default_factory=dict)
+    network_costs: Mapping[int, Mapping[str, Sequence[int]]] = field(default_factory=dict)
     beyond: str = "stream"
     traces: Sequence[Mapping[str, Sequence[int]]] = ()
     trace_of: Sequence[int] = ()
     keys: Callable[[int, str], int] | None = None
     _asked: Counter[tuple[int, str]] = field(default_factory=Counter)
     _traced: Counter[tuple[int, str]] = field(default_factory=Counter)
-    _whole: set[int] = field(default_factory=set)       # nodes whose newest cost is a held one
+    _whole: set[int] = field(default_factory=set)       # nodes whose newest cost is one of these
 
     def cost_ns(self, node: int, role: str, label: str, work: float, count: int, speed: float) -> int | None:
         """Cost of this node's computation number `count` (from 0), or None: measure it. Raises MissingCost."""
-        if self.held and self.mode != "recorded":
-            cost = self._held_cost(node, label)
+        if self.network_costs and self.mode != "recorded":
+            cost = self._network_cost(node, label)
             if cost is not None:
                 return cost
         if self.traces and self.mode != "recorded":
@@ -79,12 +80,12 @@ class Costs:
     def stated_ns(self, node: int, label: str, cost_s: float, speed: float) -> int:
         """Cost of a computation for which the scheme itself states `cost_s` seconds at speed 1: in every mode, and
         before any record. It takes its place in the records all the same."""
-        if self.held:
+        if self.network_costs:
             self._asked[node, label] += 1
         return round(cost_s * 1e9 / speed)
 
     def _measured_before(self, node: int, count: int) -> int | None:
-        """What a run that is gone on with had measured; None: it had not got there."""
+        """The cost that a run that is gone on with had measured; None: it had not got there."""
         costs = self.recorded.get(node, ())
         self._whole.discard(node)
         if count >= len(costs):
@@ -92,10 +93,10 @@ class Costs:
         self._whole.add(node)
         return int(costs[count])
 
-    def _held_cost(self, node: int, label: str) -> int | None:
+    def _network_cost(self, node: int, label: str) -> int | None:
         """The next cost of this label at this node in the record; None: it has none."""
         self._whole.discard(node)
-        costs = self.held.get(node, {}).get(label)
+        costs = self.network_costs.get(node, {}).get(label)
         if not costs:
             return None
         number = self._asked[node, label]
@@ -110,7 +111,7 @@ class Costs:
         return int(costs[number % len(costs)])
 
     def _traced_cost(self, node: int, label: str) -> int | None:
-        """What a real device took; the node's speed does not count. None: there is no such label."""
+        """The time that a real device took; the node's speed does not count. None: there is no such label."""
         if self.trace_of[node] < 0:
             return None
         trace = self.traces[self.trace_of[node]]
@@ -124,12 +125,13 @@ class Costs:
         return costs[int(uniform_at(self.keys(node, label), number) * len(costs))]
 
     def stretched(self, node: int, start_ns: int, cost_ns: int, stated: bool = False) -> int:
-        """What a computation of `cost_ns` takes that begins at `start_ns`, while the node's speed changes: the integral
-        of the speed is the cost, rounded up to ns. Recorded costs hold all that already; stated ones never do."""
+        """The time of a computation of `cost_ns` that begins at `start_ns`, while the node's speed changes: the
+        integral of the speed is the cost, rounded up to ns. Recorded costs hold all that already; stated ones never
+        do. It is at most what fits a column of the journal, which is after the end of virtual time."""
         pieces = self.slowdowns.get(node)
         if not pieces or (not stated and (self.mode == "recorded" or (self.mode == "zero" and not self.traces)
                                           or node in self._whole)):
-            return cost_ns
+            return min(cost_ns, LARGEST)
         left, at = Fraction(cost_ns), start_ns
         factor = Fraction(1)
         for begin, numerator, denominator in pieces:
@@ -140,4 +142,4 @@ class Costs:
                 left -= done
                 at = begin
             factor = Fraction(numerator, denominator)
-        return at - start_ns + ceil(left * factor)
+        return min(at - start_ns + ceil(left * factor), LARGEST)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ Fetch = Callable[[Ready], list[Message]]                # the messages that an e
 
 @dataclass(slots=True)
 class Memory:
-    """What of a node survives a crash with return."""
+    """The part of a node that survives a crash with return."""
 
     state: Any = None
     round: int = 0
@@ -40,16 +41,31 @@ class Job:
 
     __slots__ = ("args", "cpu_ns", "done", "due", "error", "fn", "label", "number", "result", "volatile", "work")
 
-    def __init__(self, label: str, fn: Callable[..., Any], args: tuple[Any, ...], work: float, number: int = 0,
+    def __init__(self, label: str, fn: Callable[..., object], args: tuple[object, ...], work: float, number: int = 0,
                  volatile: bool = False):
         self.label, self.fn, self.args, self.work = label, fn, args, work
-        self.number = number                        # which of the node's computations it is, from 0
+        self.number = number                        # its number among the node's computations, from 0
         self.volatile = volatile                    # its result cannot repeat itself
         self.due = 0
         self.done = False
         self.result: Any = None
         self.error: BaseException | None = None
         self.cpu_ns = 0
+
+    @property
+    def same(self) -> str:
+        """The name of the computation, if its cost is the same for every scheme that asks for it: a method of the
+        learning task with its plain arguments and the shapes of its arrays (`NodeTask.charged_alike`). "": a function
+        of the scheme's own, or an argument of another kind."""
+        fn, args, keys = self.fn, self.args, dict[str, Any]()
+        if isinstance(fn, partial):
+            args, keys = fn.args + args, fn.keywords
+            fn = fn.func
+        charged_alike = getattr(getattr(fn, "__self__", None), "charged_alike", None)
+        if charged_alike is None:
+            return ""
+        told = [*map(_told, args), *(f"{key}={_told(value)}" for key, value in sorted(keys.items()))]
+        return "" if any(text.endswith("?") for text in told) else f"{charged_alike(fn.__name__)}({', '.join(told)})"
 
     def run(self) -> None:
         """Call the function here and now. Keeps its result, or the exception to be raised where the role awaits it, and
@@ -67,6 +83,13 @@ class Job:
         """It is done; what it held can go."""
         self.done = True
         self.fn, self.args = _nothing, ()
+
+
+def _told(value: object) -> str:
+    """An argument as it decides about a cost; "?": nobody knows how."""
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype}{list(value.shape)}"
+    return repr(value) if isinstance(value, int | float | str | None) else "?"
 
 
 class Meter:
@@ -94,7 +117,7 @@ def _nothing() -> None:
 
 
 def keep_nothing(source: int, encoded: Encoded, first: int, to: list[int]) -> list[bytes] | None:
-    """What is sent goes nowhere."""
+    """Messages sent from here go nowhere."""
     return None
 
 
@@ -119,7 +142,7 @@ def _fetch_nothing(event: Ready) -> list[Message]:
 
 
 class Desk:
-    """What a worker gives to a node, and what the node leaves there in one activation."""
+    """The tools that a worker gives to a node, and the things that the node leaves there in one activation."""
 
     __slots__ = ("actions", "artefact", "attackers", "cluster", "costs", "deviates", "excused_ns", "fetch", "job",
                  "keep", "memory", "observe", "offered", "offers", "types", "unawaited")
@@ -138,7 +161,7 @@ class Desk:
         self.types = types                          # of messages that the scheme's nodes know; None: any
         self.deviates = deviates                    # a BEHAVIOUR: what it sends is nobody's programming error
         self.offers = False                         # somebody wants to know what is offered
-        self.offered: dict[str, Any] = {}           # in this round
+        self.offered: dict[str, object] = {}           # in this round
         self.job: Job | None = None                 # the computation that it waits for
         self.actions: list[Action] = []             # in this activation
         self.unawaited: list[str] = []              # places of suspensions asked for in this activation

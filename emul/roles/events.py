@@ -1,4 +1,4 @@
-"""What crosses between kernel and role: events in, actions out. Plain values only.
+"""Plain data that cross between kernel and role: events in, actions out. Plain values only.
 
 To the kernel a role is a sans-IO machine `step(event) -> actions`; journal, replay and tests rest on this one boundary.
 Times are integers of nanoseconds of virtual time; nodes are integers; a message is named by (source, sequence number).
@@ -15,9 +15,9 @@ NEVER = -1                          # a deadline that does not come
 
 
 class WaitEnd(IntEnum):
-    """How a wait ended."""
+    """The way in which a wait ended."""
 
-    COMPLETE = 0                    # what was asked for is there
+    COMPLETE = 0                    # all that was asked for is there
     SETTLED = 1                     # no timeout: the fate of everything asked for is known, not all of it arrived
     TIMEOUT = 2                     # the deadline came first
     ROUND_OVER = 3                  # a quorum of the leaders has reached a later round
@@ -58,7 +58,7 @@ class Unread(Struct, array_like=True, gc=False):
     ref: Ref
 
     def answers(self, wait: Wait) -> bool:
-        """Whether it is all that the wait asks for."""
+        """True if it is all that the wait asks for."""
         return (wait.need == 1 and (not wait.kinds or self.kind in wait.kinds)
                 and (wait.sources is None or self.ref.source in wait.sources))
 
@@ -122,7 +122,7 @@ class Send(Struct, array_like=True, tag=0, gc=False):
     first: int
     round: int                      # of the sender; 0: outside, or of an unscoped type
     declared: int = 0               # of the size, what is declared and not carried
-    reason: str = ""                # why no receiver will take it; "": it is what its type says
+    reason: str = ""                # the reason why no receiver takes it; "": it fits its type
     frames: list[bytes] | None = None       # of a small message for one node of another worker: they go with the events
 
 
@@ -131,10 +131,10 @@ class Wait(Struct, array_like=True, tag=1, gc=False):
 
     kinds: list[str]
     sources: list[int] | None
-    need: int                       # messages, at most one a source
+    need: int                       # messages, at most one of each source that is named
     deadline: int                   # or NEVER: then the fates decide, where sources are named
     where: str                      # file:line of the role
-    accepts: bool = False           # what comes is judged: the answer may be Reject
+    accepts: bool = False           # messages are judged: the answer may be Reject
 
 
 class NextRound(Struct, array_like=True, tag=2, gc=False):
@@ -147,7 +147,7 @@ class NextRound(Struct, array_like=True, tag=2, gc=False):
     where: str
 
     def same(self, other: NextRound) -> bool:
-        """Whether both ask for the same rounds, wherever in the code."""
+        """True if both ask for the same rounds, wherever in the code."""
         return (self.of, self.sync, self.quorum, self.abandon) == (other.of, other.sync, other.quorum, other.abandon)
 
 
@@ -177,7 +177,7 @@ class Compute(Struct, array_like=True, tag=5, gc=False):
 
 
 class Report(Struct, array_like=True, tag=6, gc=False):
-    """What a role tells of a round for the journal and the tables. Nothing of it is sent."""
+    """The report of a role on a round, for the journal and the tables. Nothing of it is sent."""
 
     round: int
     values: dict[str, int | float | str | bool | None]
@@ -191,7 +191,7 @@ class Finish(Struct, array_like=True, tag=7, gc=False):
 
 
 class Reject(Struct, array_like=True, tag=8, gc=False):
-    """What these sources sent is refused: the wait that has just ended goes on as if it had been lost."""
+    """The messages of these sources are refused: the wait that has just ended goes on as if it had been lost."""
 
     sources: list[int]
     reasons: list[str]              # of each

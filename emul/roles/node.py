@@ -26,6 +26,7 @@ from emul.base.errors import (
     WireError,
 )
 from emul.base.streams import generator
+from emul.base.units import LARGEST
 from emul.roles.desk import Desk, Evaluate, Job
 from emul.roles.events import (
     NEVER,
@@ -57,12 +58,12 @@ R = TypeVar("R")
 S = TypeVar("S")
 Ts = TypeVarTuple("Ts")
 Accept = Callable[[M], None]                            # of what came; raises ProtocolViolation
-Received = Mapping[type[Message], Any]                  # for `HONEST`: the newest message of each type in a round
+Received = Mapping[type[Message], Any]                  # for `Scheme.honest`: of each type the newest in a round
 
 
 @dataclass(frozen=True)
 class Offered(Message):
-    """What a node has made known off the clock; goes with its messages, off the wire."""
+    """The values that a node has made known off the clock; goes with its messages, off the wire."""
 
     values: dict[str, Any]
 
@@ -89,7 +90,8 @@ class Await(Generic[R]):
 
 
 class Guard(Generic[M]):
-    """What a wait with `accept` has brought: those that it accepts, over all its parts, or the refusal of others."""
+    """The messages that a wait with `accept` has brought: those that it accepts, over all its parts, or the refusal of
+    others."""
 
     def __init__(self, node: Node, accept: Accept[M]):
         self._node, self._accept = node, accept
@@ -249,7 +251,7 @@ class Node:
         """Position among the nodes of this role, from 0."""
         return self.nodes(self.role).index(self.id)
 
-    # --- where: facts of the topology, for schemes with KNOWS_TOPOLOGY ------------------------------------------------
+    # --- where: facts of the topology, for schemes with knows_topology ------------------------------------------------
 
     @property
     def neighbours(self) -> list[int]:
@@ -278,7 +280,7 @@ class Node:
         return self.world.latency_s(self.id, other)
 
     def hops(self, other: int) -> int:
-        """How many links the way to another node has."""
+        """The number of links on the way to another node."""
         return self.world.hops(self.id, other)
 
     # --- randomness and state -------------------------------------------------------------------------------------
@@ -320,7 +322,7 @@ class Node:
         """Send to one node. The bytes are taken now. To oneself: a local delivery without bytes or latency.
 
         Raises NotSendable, an outcome of the round, if a number in it is not finite and its field does not say that it
-        may be; WireError if the message is not what its annotations say. What a BEHAVIOUR sends travels all the same,
+        may be; WireError if the message is not what its annotations say. A message of a BEHAVIOUR travels all the same,
         and is rejected where it arrives.
         """
         self._send([target], message)
@@ -417,11 +419,12 @@ class Node:
         if not isinstance(message, Message):
             raise RoleError(f"{caller(4)}: a {kind} cannot be sent: it is no Message")
         if desk.types is not None and kind not in desk.types and not desk.deviates:
-            raise RoleError(f"{caller(4)}: {kind} is not in MESSAGES of the scheme, so that nobody could read it: "
-                            f"write MESSAGES = ({', '.join([*desk.types, kind])},)")
+            raise RoleError(f"{caller(4)}: {kind} is not in messages of the scheme, so that nobody could read it: "
+                            f"write messages=({', '.join([*desk.types, kind])},)")
 
     def _verdict(self, message: Message, encoded: Encoded) -> str:
-        """Why no receiver will take it; "": it is sound. Raises what `send` raises, unless the role deviates."""
+        """The reason why every receiver will refuse it; "": it is sound. Raises what `send` raises, unless the role
+        deviates."""
         kind, desk = type(message).__name__, self._desk
         found = judge(message, encoded, desk.types)
         if found is None:
@@ -501,7 +504,8 @@ class Node:
 
     def keep(self, name: str, array: np.ndarray | Sequence[float] | float) -> None:
         """Leave an array of numbers in the run directory: `artefacts/<node>/<name>.npy`. Costs no virtual time and
-        changes nothing. What was kept under this name before goes: say the round in it to keep one each.
+        changes nothing. An array that was kept under this name before is replaced: say the round in it to keep one
+        each.
 
         Models need no such call: the last parameters that a node reports are kept always. Raises RoleError.
         """
@@ -559,13 +563,12 @@ class Node:
             return {m.sender: m for m in sorted(messages, key=_sender)}
         return self._wait(kinds if isinstance(kinds, tuple) else (kinds,), nodes, wanted, timeout_s, finish, accept)
 
-    def collect(self, sources: Iterable[int], timeout_s: float) -> Await[list[Message]]:
-        """The next message of any type from each of `sources`, in the order of arrival.
+    def collect(self, count: int, timeout_s: float) -> Await[list[Message]]:
+        """The next `count` messages of any type from anybody, in the order of arrival; one node may have sent several.
 
-        Returns when all are there, or at the timeout with what has come; 0: with what lies here. Never uses fates.
+        Returns when so many are there, or at the timeout with what has come; 0: with what lies here. Never uses fates.
         """
-        nodes = sorted(set(sources))
-        return self._wait((), nodes, len(nodes), timeout_s, self._received)
+        return self._wait((), None, count, timeout_s, self._received)
 
     def recv_any(self, *kinds: type[M], timeout_s: float | None = None, accept: Accept[M] | None = None) -> Await[M]:
         """The next message of any of `kinds` (none named: any at all) from anybody; `.sender` says from whom.
@@ -601,7 +604,7 @@ class Node:
         volatile: the result cannot repeat itself, because `fn` draws randomness of its own. It is kept in the run
         directory, and the role gets it as a receiver would: arrays are read-only. Numbers, text, bytes, arrays, lists,
         tuples, dictionaries and dataclasses of the scheme's module can be kept. Only in a scheme that says
-        DETERMINISTIC = False.
+        deterministic=False.
         Raises RoleError if `cost_s` is no time, or the scheme has not said so.
         """
         desk, memory = self._desk, self._desk.memory
@@ -613,7 +616,7 @@ class Node:
                 raise RoleError(f"{place}: compute(cost_s={cost_s}): expected seconds, 0 or above")
             cost = desk.costs.stated_ns(self.id, label, cost_s, self.speed)
         if volatile and self.world.deterministic:
-            raise RoleError(f"{place}: compute(volatile=True) in a scheme that does not say DETERMINISTIC = False")
+            raise RoleError(f"{place}: compute(volatile=True) in a scheme that does not say deterministic=False")
         job = desk.job = Job(label, fn, args, work, memory.computed, volatile)
         memory.computed += 1
         desk.unawaited.append(place)
@@ -653,7 +656,7 @@ class Node:
 
     def _wait(self, kinds: tuple[type[Message], ...], sources: list[int] | None, need: int, timeout_s: float | None,
               finish: Callable[[Any], R | Reject], accept: Any = None) -> Await[R]:
-        deadline = NEVER if timeout_s is None else self.now_ns + max(0, round(timeout_s * 1e9))
+        deadline = NEVER if timeout_s is None else min(self.now_ns + max(0, round(timeout_s * 1e9)), LARGEST)
         names = _names.get(kinds)
         if names is None:
             names = _names[kinds] = [k.__name__ for k in kinds]

@@ -1,4 +1,4 @@
-"""Where a role is, as text: a place of `PLACES`, or of `places` in a scenario.
+"""The place of a role, as text: a place of `PLACES`, or of `places` in a scenario.
 
     server                  every node of the kind server that the topology has
     server[1]               the second of them, in the order of the topology
@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 _TERM = re.compile(r"\s*([^\[\]|\s](?:[^\[\]|]*[^\[\]|\s])?)(?:\[(\d{1,9})\])?\s*")
 
@@ -30,12 +29,12 @@ def terms(place: str) -> list[tuple[str, int | None]]:
 
 
 def default_place(role: str) -> str:
-    """Where a role is if its scheme does not say: the first server, or every node of the role's own name."""
+    """The place of a role if its scheme does not say: the first server, or every node of the role's own name."""
     return "server[0]" if role == "server" else role
 
 
-def wrong_place(place: Any) -> str:
-    """What is wrong with a place, as it was written; "" if nothing is."""
+def wrong_place(place: object) -> str:
+    """The mistake in a place, as it was written; "" if nothing is."""
     try:
         terms(place if isinstance(place, str) else "")
     except ValueError as error:

@@ -1,6 +1,6 @@
 """The trampoline: drives one role's coroutine, so that to the kernel it is `step(event) -> actions`.
 
-Rule: only `node.*` may be awaited. Whatever else a role yields is refused with the role's own file and line.
+Rule: only `node.*` may be awaited. Anything else that a role yields is refused with the role's own file and line.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from types import CoroutineType
 from typing import Any
 
 from emul.base.errors import NotRecorded, ProtocolFailure, RoleError
+from emul.base.tracebacks import told
 from emul.roles.desk import Desk, keep_nothing, meter
 from emul.roles.events import Action, Finish, NextRound, Reply, RoleEvent
 from emul.roles.node import Await, Node, RoundOver
@@ -24,12 +25,12 @@ class Role:
 
     __slots__ = ("_awaiting", "_coroutine", "desk", "ended", "function", "node")
 
-    def __init__(self, node: Node, desk: Desk, function: RoleFunction, params: Any):
+    def __init__(self, node: Node, desk: Desk, function: RoleFunction, params: object):
         self.node = node
         self.desk = desk
         self.function = function
         self.ended = False
-        self._awaiting: Await[Any] | None = None
+        self._awaiting: Await[object] | None = None
         coroutine = function(node, params)
         if not isinstance(coroutine, CoroutineType):
             raise RoleError(f"role {node.role!r} is no coroutine function: write `async def {node.role}(node, p)`")
@@ -70,12 +71,12 @@ class Role:
 
     @property
     def asked(self) -> NextRound | None:
-        """How it asks for its next round, if that is what it waits for."""
+        """The action with which the role asks for its next round, if it waits for one."""
         action = None if self._awaiting is None else self._awaiting.action
         return action if isinstance(action, NextRound) else None
 
     def close(self) -> None:
-        """End the role without a word: its node has crashed. Whatever its `finally` blocks send goes nowhere."""
+        """End the role without a word: its node has crashed. Messages that its `finally` blocks send go nowhere."""
         self.ended = True
         self.desk.begin()
         self.desk.keep = keep_nothing
@@ -93,7 +94,7 @@ class Role:
         if isinstance(error, RuntimeError) and str(error) == "no running event loop":
             error = RoleError(f"{_last_place(error)}: only node.* may be awaited, nothing of asyncio").with_traceback(
                 error.__traceback__)
-        text = "".join(traceback.format_exception(error))
+        text = told(error)
         if isinstance(error, NotRecorded):      # nothing is wrong with the role
             text = f"{type(error).__name__}: {error}"
         self._coroutine.close()

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from emul.base.errors import RoleError
 
 
-class Terrain(Protocol):
+class Surroundings(Protocol):
     """The topology as nodes know it; nodes are numbers."""
 
     def neighbours(self, node: int) -> list[int]:
@@ -22,7 +22,7 @@ class Terrain(Protocol):
         ...
 
     def hops(self, node: int, other: int) -> int:
-        """How many links the way to `other` has."""
+        """The number of links on the way to `other`."""
         ...
 
     def towards(self, node: int, other: int) -> int:
@@ -36,7 +36,8 @@ class Terrain(Protocol):
 
 @dataclass(frozen=True)
 class World:
-    """Who is there: the nodes that have a role in this scheme, numbered from 0. Idle nodes of the topology are none."""
+    """The nodes that are there: those that have a role in this scheme, numbered from 0. Idle nodes of the topology are
+    none."""
 
     scheme: str
     seed: int
@@ -47,25 +48,25 @@ class World:
     task: Mapping[str, Any] = field(default_factory=dict)       # the learning task as the scenario has it; {}: none
     compress: Mapping[str, Any] = field(default_factory=dict)   # {"up" or "down": codec as the scenario has it}
     root: int = 0                               # the first of the nodes whose rounds are the run's: where parents lead
-    terrain: Terrain | None = field(default=None, repr=False)   # None: the scheme has no KNOWS_TOPOLOGY
+    terrain: Surroundings | None = field(default=None, repr=False)   # None: the scheme does not know it
 
     @property
     def clients(self) -> int:
-        """How many clients there are."""
+        """The number of clients."""
         return self.count("client")
 
     @property
     def servers(self) -> int:
-        """How many servers there are."""
+        """The number of servers."""
         return self.count("server")
 
     @property
     def nodes(self) -> int:
-        """How many nodes there are."""
+        """The number of nodes."""
         return len(self.names)
 
     def count(self, role: str) -> int:
-        """How many nodes have a role; 0 if there is no such role."""
+        """The number of nodes with a role; 0 if there is no such role."""
         return len(self.roles.get(role, ()))
 
     # --- the topology -----------------------------------------------------------------------------------------------
@@ -94,13 +95,13 @@ class World:
         return self._known.latency_ns(node, other) / 1e9
 
     def hops(self, node: int, other: int) -> int:
-        """How many links the way from one node to another has."""
+        """The number of links on the way from one node to another."""
         return self._known.hops(node, other)
 
     @property
-    def _known(self) -> Terrain:
+    def _known(self) -> Surroundings:
         if self.terrain is None:
-            raise RoleError(f"{self.scheme} does not know the topology: it has to say KNOWS_TOPOLOGY = True")
+            raise RoleError(f"{self.scheme} does not know the topology: it has to say knows_topology=True")
         return self.terrain
 
     @cached_property

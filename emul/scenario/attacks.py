@@ -2,44 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import PlainValidator
 
-from emul.attacks import KINDS, KNOWS
-from emul.scenario.sections import MISSING, Section, given, without_none
-from emul.scenario.values import Finding, Fraction, Rounds, one_of, rounds_text
+from emul.base.plain import PlainDict, PlainMapping
+from emul.network.rules import MARK
+from emul.registry.attacks import KINDS, KNOWS
+from emul.scenario.sections import Section, given, without_none
+from emul.scenario.values import Fraction, Rounds, one_of, rounds_text
+from emul.scenario.wording import MISSING, Finding
 
 
 @dataclass(frozen=True)
-class Chosen:
+class NamedAttack:
     """An attack by its name, with its parameters as they are written."""
 
     name: str
-    params: Mapping[str, Any] = field(default_factory=dict)
+    params: PlainMapping = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Attack:
-    """What a `fraction` of the clients (drawn from the seed), or `nodes`, do in rounds first .. last (None: for good).
+class AttackSpec:
+    """An attack of a `fraction` of the clients (drawn from the seed), or of `nodes`, names or a group (`@slow`), in
+    rounds first .. last (None: for good).
 
     To their `data`, to the `prototypes` that they make, to the `update` that training gives, or to several of these.
     knows: own, colluders or all; None: the least that the attack on updates needs.
     """
 
-    data: Chosen | None = None
+    data: NamedAttack | None = None
     fraction: float | None = None
     nodes: tuple[str, ...] = ()
-    prototypes: Chosen | None = None
-    update: Chosen | None = None
+    prototypes: NamedAttack | None = None
+    update: NamedAttack | None = None
     first: int = 1
     last: int | None = None
     knows: str | None = None
 
-    def chosen(self) -> dict[str, Chosen]:
+    def chosen(self) -> dict[str, NamedAttack]:
         """Kind -> attack, of those that are given."""
         return without_none(**{kind: getattr(self, kind) for kind in KINDS})
 
@@ -50,27 +53,32 @@ class AttackedShare(Section):
     fraction: Fraction
 
 
-def _attacked(value: Any) -> Any:
+def _attacked(value: object) -> Any:
+    if isinstance(value, str) and value.startswith(MARK):
+        return [value]
     if isinstance(value, list) and value and all(isinstance(name, str) and name for name in value):
         return value
     if not isinstance(value, dict):
-        raise ValueError("expected {fraction: 0.2} or a list of names")
+        raise ValueError('expected {fraction: 0.2}, a list of names, or a group such as "@slow"')
     return AttackedShare.model_validate(value)
 
 
-def _chosen(value: Any) -> Chosen:
+def _chosen(value: object) -> NamedAttack:
     if isinstance(value, str) and value:
-        return Chosen(value)
+        return NamedAttack(value)
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         raise ValueError("expected the name of an attack or a mapping such as {name: scale, factor: 10}")
-    return Chosen(value["name"], {key: below for key, below in value.items() if key != "name"})
+    return NamedAttack(value["name"], {key: below for key, below in value.items() if key != "name"})
+
+
+AnyAttack = Annotated[NamedAttack, PlainValidator(_chosen, json_schema_input_type=str | PlainDict)]
 
 
 class AttackRule(Section):
-    nodes: Annotated[Any, PlainValidator(_attacked, json_schema_input_type=AttackedShare | list[str])]
-    data: Annotated[Chosen, PlainValidator(_chosen, json_schema_input_type=str | dict[str, Any])] | None = None
-    prototypes: Annotated[Chosen, PlainValidator(_chosen, json_schema_input_type=str | dict[str, Any])] | None = None
-    update: Annotated[Chosen, PlainValidator(_chosen, json_schema_input_type=str | dict[str, Any])] | None = None
+    nodes: Annotated[Any, PlainValidator(_attacked, json_schema_input_type=AttackedShare | list[str] | str)]
+    data: AnyAttack | None = None
+    prototypes: AnyAttack | None = None
+    update: AnyAttack | None = None
     rounds: Rounds | None = None
     knows: Annotated[str, one_of(*KNOWS, what="knowledge")] | None = None
 
@@ -85,18 +93,19 @@ class AttackRule(Section):
 
 # --- conversion -----------------------------------------------------------------------------------------------------
 
-def attack_values(attacks: list[AttackRule], base: Path) -> list[Attack]:
+def attack_values(attacks: list[AttackRule], base: Path) -> list[AttackSpec]:
     """In the order of the file."""
     return [_value(a) for a in attacks]
 
 
-def _value(a: AttackRule) -> Attack:
+def _value(a: AttackRule) -> AttackSpec:
     first, last = a.rounds or (1, None)
-    whom: dict[str, Any] = {"nodes": tuple(a.nodes)} if isinstance(a.nodes, list) else {"fraction": a.nodes.fraction}
-    return Attack(**whom, data=a.data, prototypes=a.prototypes, update=a.update, first=first, last=last, knows=a.knows)
+    whom: PlainDict = {"nodes": tuple(a.nodes)} if isinstance(a.nodes, list) else {"fraction": a.nodes.fraction}
+    return AttackSpec(**whom, data=a.data, prototypes=a.prototypes, update=a.update, first=first, last=last,
+                      knows=a.knows)
 
 
-def attack_document(a: Attack) -> dict[str, Any]:
+def attack_document(a: AttackSpec) -> dict[str, object]:
     """As a file says it."""
     named = {kind: {"name": c.name, **c.params} if c.params else c.name for kind, c in a.chosen().items()}
     always = a.first == 1 and a.last is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import PlainValidator
 
@@ -11,10 +11,10 @@ from emul.base.units import format_bandwidth
 from emul.network.models.traceformats import FORMATS
 from emul.network.models.traces import TraceSpec
 from emul.scenario.sections import Section, absolute, duration_text, file_digest, without_none
-from emul.scenario.values import Positive, PositiveDuration, Text, Written, bandwidth, one_of
+from emul.scenario.values import Positive, PositiveDuration, Quantity, Text, bandwidth, one_of
 
 
-def _flag(value: Any) -> bool:
+def _flag(value: object) -> bool:
     if not isinstance(value, bool):
         raise ValueError("expected true or false")
     return value
@@ -31,24 +31,24 @@ class BandwidthTrace(Section):
     sha256: Text | None = None
 
 
-def bandwidth_value(value: Any) -> int | str | BandwidthTrace:
+def bandwidth_value(value: object) -> int | str | BandwidthTrace:
     """A constant in bit/s, "infinite", or a trace."""
     return BandwidthTrace.model_validate(value) if isinstance(value, dict) else bandwidth(value)
 
 
 AnyBandwidth = Annotated[BandwidthTrace | int | str, PlainValidator(
-    bandwidth_value, json_schema_input_type=BandwidthTrace | Written)]
+    bandwidth_value, json_schema_input_type=BandwidthTrace | Quantity | Literal["infinite"])]
 
 
 def bandwidth_spec(value: int | str | BandwidthTrace | None, base: Path) -> Any:
-    """What the network makes of it; a file is looked for in `base`."""
+    """The bandwidth as the network takes it; a file is looked for in `base`."""
     if not isinstance(value, BandwidthTrace):
         return value
     return TraceSpec(cast(Path, absolute(value.trace, base)), value.format, value.loop, value.period, value.name,
                      value.sha256, value.take == "drawn", scale=value.scale or 1.0)
 
 
-def bandwidth_document(value: Any) -> Any:
+def bandwidth_document(value: object) -> object:
     """A constant as text, a trace with the digest of its file; read again it is the same."""
     if isinstance(value, TraceSpec):
         return without_none(trace=str(value.file), format=value.format, loop=value.loop,

@@ -5,23 +5,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Literal, cast
 
 from pydantic import Field, PlainValidator
 
+from emul.base.plain import PlainDict
 from emul.base.units import duration_ns, format_duration
 from emul.network.models.churn import Diurnal, Exponential, Fixed, Law, LogNormal, Shocks, Weibull
-from emul.scenario.sections import (
-    MISSING,
-    Section,
-    absolute,
-    duration_text,
-    exactly_one,
-    file_digest,
-    given,
-    without_none,
-)
-from emul.scenario.values import Finding, PositiveDuration, Text, Written, number, one_of
+from emul.scenario.sections import Section, absolute, duration_text, exactly_one, file_digest, given, without_none
+from emul.scenario.values import PositiveDuration, Text, Written, number, one_of
+from emul.scenario.wording import MISSING, Finding
 
 Kind = Literal["leave", "crash"]
 
@@ -59,7 +52,7 @@ class Days:
 
 
 @dataclass(frozen=True)
-class Group:
+class ShockGroup:
     """The `nodes`, or those that match, fail together at shocks. `name`: of the stream of its draws."""
 
     shocks: Shocks
@@ -70,11 +63,11 @@ class Group:
 
     @property
     def label(self) -> str:
-        """What keys the group's stream."""
+        """The name that keys the group's stream."""
         return self.name or self.match or ",".join(self.nodes)
 
 
-Absence = Churn | Availability | Days | Group
+Absence = Churn | Availability | Days | ShockGroup
 
 
 # --- models ---------------------------------------------------------------------------------------------------------
@@ -99,7 +92,7 @@ class LawRule(Section):
         return exactly_one(self, "exponential", "weibull", "lognormal")
 
 
-def _law(value: Any) -> Law:
+def law_value(value: object) -> Law:
     """A duration, always the same, or a law."""
     if not isinstance(value, dict):
         ns = duration_ns(value)
@@ -115,17 +108,22 @@ def _law(value: Any) -> Law:
     return Exponential(rule.exponential)
 
 
-# what the validator returns is a Law
-AnyLaw = Annotated[LawRule, PlainValidator(_law, json_schema_input_type=LawRule | Written)]
+# the validator returns a Law
+AnyLaw = Annotated[LawRule, PlainValidator(law_value, json_schema_input_type=LawRule | Written)]
 _Kind = Annotated[str, one_of("leave", "crash", what="kind")]
 
 
-class ChurnRule(Section):
-    match: Text
+class OwnChurn(Section):
+    """Of the members of a group."""
+
     up: AnyLaw
     down: AnyLaw
     kind: _Kind = "leave"
     start: Annotated[str, one_of("stationary", "up", what="start")] = "stationary"
+
+
+class ChurnRule(OwnChurn):
+    match: Text
 
 
 class DiurnalRule(Section):
@@ -143,22 +141,32 @@ class DiurnalRule(Section):
         return []
 
 
-class AvailabilityRule(Section):
+class OwnAvailability(Section):
+    """Of the members of a group."""
+
     file: Text | None = None
     diurnal: DiurnalRule | None = None
-    match: Text | None = None
     period: PositiveDuration | None = None
     assign: Annotated[str, one_of("by_name", "in_turn", what="way to assign")] | None = None
     kind: _Kind = "leave"
     sha256: Text | None = None
 
     def wrong(self) -> list[Finding]:
-        """Not one of file and diurnal, keys that only a file uses, or diurnal without the nodes it is about."""
+        """Not one of file and diurnal, or keys that only a file uses."""
         found = exactly_one(self, "file", "diurnal")
         if not found and self.diurnal is not None:
             found = [((name,), "", "is used only with a file") for name in given(self, "period", "assign", "sha256")]
-            if self.match is None:
-                found.append((("match",), MISSING, "is needed by diurnal: the nodes it is about"))
+        return found
+
+
+class AvailabilityRule(OwnAvailability):
+    match: Text | None = None
+
+    def wrong(self) -> list[Finding]:
+        """As that of a group, or diurnal without the nodes that it is about."""
+        found = super().wrong()
+        if not exactly_one(self, "file", "diurnal") and self.diurnal is not None and self.match is None:
+            found.append((("match",), MISSING, "is needed by diurnal: the nodes it is about"))
         return found
 
 
@@ -182,25 +190,26 @@ class GroupRule(Section):
 DAY_NS = 86_400 * 10**9
 
 
-def churn_value(rule: ChurnRule) -> Churn:
-    return Churn(rule.match, cast(Law, rule.up), cast(Law, rule.down), cast(Kind, rule.kind), rule.start != "up")
+def churn_value(rule: OwnChurn, match: str) -> Churn:
+    return Churn(match, cast(Law, rule.up), cast(Law, rule.down), cast(Kind, rule.kind), rule.start != "up")
 
 
-def availability_value(rule: AvailabilityRule, base: Path) -> Availability | Days:
+def availability_value(rule: OwnAvailability, match: str, base: Path) -> Availability | Days:
     kind = cast(Kind, rule.kind)
     if rule.diurnal is not None:
         d = rule.diurnal
-        return Days(rule.match or "*", Diurnal(d.mean, d.amplitude, d.period or DAY_NS, d.spread), kind)
-    return Availability(cast(Path, absolute(rule.file, base)), rule.match or "*", rule.period, rule.assign == "in_turn",
+        return Days(match, Diurnal(d.mean, d.amplitude, d.period or DAY_NS, d.spread), kind)
+    return Availability(cast(Path, absolute(rule.file, base)), match, rule.period, rule.assign == "in_turn",
                         kind, rule.sha256)
 
 
-def group_value(rule: GroupRule) -> Group:
+def group_value(rule: GroupRule) -> ShockGroup:
     shocks = Shocks(cast(Law, rule.every), cast(Law, rule.down), rule.p, rule.correlation)
-    return Group(shocks, rule.match, tuple(rule.nodes or ()), rule.name, cast(Kind, rule.kind))
+    return ShockGroup(shocks, rule.match, tuple(rule.nodes or ()), rule.name, cast(Kind, rule.kind))
 
 
-def _law_document(law: Law) -> Any:
+def law_document(law: Law) -> object:
+    """As a file says it."""
     if isinstance(law, Fixed):
         return format_duration(law.value_ns)
     if isinstance(law, Exponential):
@@ -210,10 +219,10 @@ def _law_document(law: Law) -> Any:
     return {"lognormal": {"median": format_duration(law.median_ns), "sigma": law.sigma}}
 
 
-def absence_document(fault: Absence) -> dict[str, Any]:
+def absence_document(fault: Absence) -> PlainDict:
     """As a file says it, its defaults written out."""
     if isinstance(fault, Churn):
-        return {"churn": {"match": fault.match, "up": _law_document(fault.up), "down": _law_document(fault.down),
+        return {"churn": {"match": fault.match, "up": law_document(fault.up), "down": law_document(fault.down),
                           "kind": fault.kind, "start": "stationary" if fault.stationary else "up"}}
     if isinstance(fault, Days):
         d = fault.diurnal
@@ -225,5 +234,5 @@ def absence_document(fault: Absence) -> dict[str, Any]:
             assign="in_turn" if fault.in_turn else "by_name", kind=fault.kind, sha256=file_digest(fault.file))}
     shocks = fault.shocks
     return {"group": without_none(
-        match=fault.match, nodes=list(fault.nodes) or None, name=fault.name, every=_law_document(shocks.every),
-        down=_law_document(shocks.down), p=shocks.p, correlation=shocks.correlation, kind=fault.kind)}
+        match=fault.match, nodes=list(fault.nodes) or None, name=fault.name, every=law_document(shocks.every),
+        down=law_document(shocks.down), p=shocks.p, correlation=shocks.correlation, kind=fault.kind)}

@@ -1,8 +1,8 @@
 """A scenario made of several files: `extends` names the one below, `--set-file` one to be put on top.
 
 Mappings are merged key by key, a null takes a key of the file below away, everything else is replaced; in `links` and
-`nodes` an entry with the `match` of one below is merged into it, and the others are added after. Every value keeps the
-line and the file that it comes from.
+`nodes` an entry with the `match` of one below is merged into it, in `groups` one with its `name`, and the others are
+added after. Every value keeps the line and the file that it comes from.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ from typing import Any
 
 from emul.base.errors import Problem
 from emul.scenario.edits import normalise
-from emul.scenario.source import MAX_CHARACTERS, Source, read, scenario_error, shown
-from emul.scenario.source import Path as Place
+from emul.scenario.source import MAX_CHARACTERS, Source, read
+from emul.scenario.wording import Path as Place
+from emul.scenario.wording import scenario_error, shown
 
 EXTENDS = "extends"
 MOST = 10                               # files of one chain
-_MATCHED = ("links", "nodes")           # lists whose entries are known by their `match`
+# lists whose entries are known by one of their keys
+_MATCHED = {"links": "match", "nodes": "match", "groups": "name"}
 # keys below which a text is the name of a file, by section; of a task only the folder of its data
 _FILES = {"topology": ("file",), "links": ("file", "trace"), "faults": ("file", "trace"), "compute": ("file", "trace"),
+          "traffic": ("trace",), "contacts": ("file",), "groups": ("file",),
           "devices": ("table", "links"), "network": ("replay",), "task": ("directory",)}
 
 
@@ -79,11 +82,11 @@ def overlaid(source: Source, file: Path) -> Source:
 
 
 def _start(name: str, folder: Path) -> Path:
-    """Where names of files in errors are told from: where the user said the first of them from."""
+    """The folder to which file names in errors are relative: the one from which the user named the first file."""
     return Path.cwd() if not os.path.isabs(name) else folder
 
 
-def _wrong(below: Any, folder: Path, chain: tuple[Path, ...]) -> str:
+def _wrong(below: object, folder: Path, chain: tuple[Path, ...]) -> str:
     if not isinstance(below, str) or not below.strip():
         return "expected the name of a scenario file"
     file = _absolute(below, folder)
@@ -98,7 +101,7 @@ def _absolute(file: str, folder: Path) -> Path:
     return Path(os.path.normpath(folder.absolute() / file))
 
 
-def _rebase(value: Any, keys: tuple[str, ...], folder: Path) -> None:
+def _rebase(value: object, keys: tuple[str, ...], folder: Path) -> None:
     """Names of files below some keys, in place, as they are from anywhere."""
     if isinstance(value, list):
         for below in value:
@@ -125,34 +128,35 @@ class _Merge:
         self._low, self._high, self._result = low, high, result
 
     def values(self, low: Any, high: Any, at_low: Place, at_high: Place, to: Place) -> Any:
-        """What stands at `to` of the result: `low` and `high` as they stand at their own places."""
+        """The merged value at `to` of the result, of `low` and `high` at their own places."""
         if isinstance(low, dict) and isinstance(high, dict):
             return self._mappings(low, high, at_low, at_high, to)
         if len(to) == 1 and to[0] in _MATCHED and isinstance(low, list) and isinstance(high, list):
-            return self._matched(low, high, to)
+            return self._matched(low, high, to, _MATCHED[to[0]])
         return _taken(self._high, at_high, high, self._result, to)
 
-    def _mappings(self, low: dict[str, Any], high: dict[str, Any], at_low: Place, at_high: Place,
-                  to: Place) -> dict[str, Any]:
+    def _mappings(self, low: dict[str, object], high: dict[str, object], at_low: Place, at_high: Place,
+                  to: Place) -> dict[str, object]:
         _told(self._high, at_high, self._result, to)
-        found: dict[str, Any] = {}
+        found: dict[str, object] = {}
         for key, value in low.items():
-            places = (*at_low, key), (*at_high, key), (*to, key)
+            paths = (*at_low, key), (*at_high, key), (*to, key)
             if key not in high:
-                found[key] = _taken(self._low, places[0], value, self._result, places[2])
+                found[key] = _taken(self._low, paths[0], value, self._result, paths[2])
             elif high[key] is not None:
-                found[key] = self.values(value, high[key], *places)
+                found[key] = self.values(value, high[key], *paths)
         for key, value in high.items():
             if key not in low:
                 found[key] = _taken(self._high, (*at_high, key), value, self._result, (*to, key))
         return found
 
-    def _matched(self, low: list[Any], high: list[Any], to: Place) -> list[Any]:
+    def _matched(self, low: list[object], high: list[object], to: Place, key: str) -> list[Any]:
         _told(self._high, to, self._result, to)
         above: dict[int, int] = {}                      # place below -> place above of what is merged into it
-        known = {_match(entry): i for i, entry in enumerate(low) if _match(entry) is not None}      # the last one wins
+        known = {_known_by(entry, key): i for i, entry in enumerate(low)            # the last one wins
+                 if _known_by(entry, key) is not None}
         for j, entry in enumerate(high):
-            i = known.get(_match(entry))
+            i = known.get(_known_by(entry, key))
             if i is not None and i not in above:
                 above[i] = j
         found = [self.values(entry, high[above[i]], (*to, i), (*to, above[i]), (*to, i)) if i in above else
@@ -163,13 +167,13 @@ class _Merge:
         return found
 
 
-def _match(entry: Any) -> str | None:
-    """What an entry of such a list is known by."""
-    match = entry.get("match") if isinstance(entry, dict) else None
-    return " ".join(match.split()) if isinstance(match, str) else None
+def _known_by(entry: object, key: str) -> str | None:
+    """The text by which an entry of such a list is known."""
+    text = entry.get(key) if isinstance(entry, dict) else None
+    return " ".join(text.split()) if isinstance(text, str) else None
 
 
-def _taken(source: Source, at: Place, value: Any, result: Source, to: Place) -> Any:
+def _taken(source: Source, at: Place, value: object, result: Source, to: Place) -> object:
     """A value and all below it, with their lines, from `at` of one source to `to` of another."""
     _told(source, at, result, to)
     if isinstance(value, dict):
@@ -180,7 +184,7 @@ def _taken(source: Source, at: Place, value: Any, result: Source, to: Place) -> 
 
 
 def _told(source: Source, at: Place, result: Source, to: Place) -> None:
-    """What is known of one place, without what lies below it."""
+    """Copy the line, text and file of one place, without those of places below it."""
     for known, into in ((source.lines, result.lines), (source.written, result.written), (source.files, result.files)):
         if at in known:
             into[to] = known[at]            # type: ignore[assignment]

@@ -4,27 +4,27 @@
     compress: {up: {qsgd: {levels: 16}}, down: {uniform: {bits: 8}}}
 
 The codecs are those of `emul.primitives.compress`. Any scheme may be told so whose updates are sent in the clear, one
-by one, through `emul.protocols.updates`.
+by one (`Scheme.compress`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import ModuleType
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import get_args
 
-from emul import attacks, schemes
+from emul.base.plain import PlainMapping
 from emul.primitives.compress import choose
-from emul.scenario.attacks import Attack
-from emul.scenario.labels import COMPRESS
-from emul.scenario.source import shown
-from emul.scenario.values import Finding
+from emul.registry import attacks
+from emul.roles.scheme import AnyScheme, Way
+from emul.scenario.attacks import AttackSpec
+from emul.scenario.labels import COMPRESS, label_of
+from emul.scenario.wording import Finding, shown
 
-WAYS = {"up": "PackedUpdate", "down": "PackedModel"}         # the types of `emul.protocols.updates`, by name
+WAYS: tuple[Way, ...] = get_args(Way)
 _EXAMPLE = "expected a codec such as {top_k: {fraction: 0.01}}, or {up: codec, down: codec}"
 
 
-def compress_value(written: Any) -> tuple[dict[str, Any], list[Finding]]:
+def compress_value(written: object) -> tuple[dict[str, object], list[Finding]]:
     """({way: codec as written}, what is wrong: (path below `compress`, found, expected))."""
     if written in (None, "none", False):
         return {}, []
@@ -38,7 +38,7 @@ def compress_value(written: Any) -> tuple[dict[str, Any], list[Finding]]:
     return ways, found
 
 
-def _wrong_codec(written: Any) -> str:
+def _wrong_codec(written: str | PlainMapping) -> str:
     try:
         choose(written)
     except ValueError as error:
@@ -46,20 +46,48 @@ def _wrong_codec(written: Any) -> str:
     return ""
 
 
-def cannot_compress(name: str, module: ModuleType, entry: Mapping[str, Any], entries: Sequence[Attack],
+def cannot_compress(scheme: AnyScheme, entry: PlainMapping, entries: Sequence[AttackSpec],
                     plugins: Sequence[str] = ()) -> list[Finding]:
-    """What a scheme's `compress` asks for that its messages do not allow."""
-    listed = schemes.message_names(module)
+    """The mistakes of a scheme's `compress` that asks for something its messages do not allow."""
     found: list[Finding] = []
     for way in entry.get(COMPRESS, {}):
-        if WAYS[way] not in listed:
-            found.append(((COMPRESS, way), name, "sends no vectors that a codec may change: what is masked, coded or "
+        if way not in scheme.compress:
+            found.append(((COMPRESS, way), scheme.name,
+                          "sends no vectors that a codec may change: what is masked, coded or "
                           "encrypted needs every coordinate of every client, as it is" if way == "up" else
                           "sends no model that a codec may change"))
-    known = attacks.known("update", plugins)
-    knowing = [i for i, one in enumerate(entries) if one.update is not None and one.update.name in known
-               and (one.knows or attacks.needs(known[one.update.name])) != "own"]
+    knowing = who_know_others(entries, plugins)
     if knowing and "down" in entry.get(COMPRESS, {}):
         found.append(((COMPRESS, "down"), f"attacks[{knowing[0]}].knows", "what others send cannot be computed again "
                       "from a compressed model: expected knows: own, or no compress.down"))
     return found
+
+
+def who_know_others(entries: Sequence[AttackSpec], plugins: Sequence[str] = ()) -> list[int]:
+    """The places of the attacks that compute again the updates of others."""
+    known = attacks.known("update", plugins)
+    return [i for i, one in enumerate(entries) if one.update is not None and one.update.name in known
+            and (one.knows or attacks.needs(known[one.update.name])) != "own"]
+
+
+def growing(entries: Sequence[tuple[str, PlainMapping]], dimension: Callable[[], int | None]) -> list[str]:
+    """Warnings of codes that leave out more than they are given, where that is added to what is coded next: with
+    `feedback`, and always on the way down. dimension: how many numbers the model has, None: not known; not asked
+    without need."""
+    found = []
+    for name, entry in entries:
+        for way, written in entry.get(COMPRESS, {}).items():
+            codec = choose(written)
+            if not (codec.keeps_errors or way == "down") or codec.grows(_MANY) is None:
+                continue
+            d = dimension()
+            why = None if d is None else codec.grows(d)
+            if why is not None:
+                kept = "what a code leaves out is in the next one" if way == "down" else "feedback: true"
+                instead = "" if way == "down" else ", or feedback: false"
+                found.append(f"{label_of(name, entry)}: compress.{way}: {written}: {kept}, and grows from round to "
+                             f"round, since {why}{instead}")
+    return found
+
+
+_MANY = 1 << 40                         # numbers of a vector: more than any code of few levels can take

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from emul.network.models.csvfile import amount, read
-from emul.scenario.devices import Device
+from emul.scenario.devices import DeviceClass
 from emul.scenario.faults import is_pattern, matches
-from emul.scenario.values import nearest
+from emul.scenario.wording import nearest
 
-ANY = "*"                               # every label
 Costs = dict[str, list[int]]            # label -> ns, in the order of the file
 
 
@@ -27,7 +26,7 @@ class CostTrace:
     by_node: dict[str, Costs] = field(default_factory=dict)
     by_device: dict[str, Costs] = field(default_factory=dict)
 
-    def of(self, names: Sequence[str], devices: Sequence[Device | None]) -> tuple[list[Costs], list[int]]:
+    def of(self, names: Sequence[str], devices: Sequence[DeviceClass | None]) -> tuple[list[Costs], list[int]]:
         """(different costs, node -> which of them; -1: none)."""
         used: list[Costs] = []
         place: dict[int, int] = {}
@@ -50,7 +49,7 @@ class CostTrace:
                 for one in self.by_node
                 if one not in known and not (is_pattern(one) and any(matches(name, one) for name in names))]
 
-    def _costs(self, name: str, device: Device | None) -> Costs | None:
+    def _costs(self, name: str, device: DeviceClass | None) -> Costs | None:
         if name in self.by_node:
             return self.by_node[name]
         for pattern, costs in self.by_node.items():

@@ -10,35 +10,38 @@
 A table is a CSV file with the columns device, kind, speed, memory_mb, idle_w, compute_w, send_w, receive_w, source; one
 of links has link, down_mbps, up_mbps, rtt_ms, loss, source. Rules are tried from the last to the first, those that name
 a device and those that name a link each for themselves; a node that none matches has no device, no link of its own.
-What is drawn depends on the seed and the name of the node alone, so every scheme meets the same devices and links.
+The draws depend on the seed and the name of the node alone, so every scheme meets the same devices and links.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field, PlainValidator
+from pydantic import Field
 
 from emul.base.streams import key64, uniform_at
 from emul.network.classes import LinkClass
-from emul.network.models.csvfile import amount, read
+from emul.network.models.csvfile import amount, read, stamp
+from emul.network.rules import MARK
 from emul.scenario.faults import matches
+from emul.scenario.groups import ClientGroup, members
 from emul.scenario.linkclasses import SHIPPED as LINKS
 from emul.scenario.linkclasses import read_links
-from emul.scenario.sections import MISSING, Section, absolute, without_none
-from emul.scenario.values import Finding, Positive, Text, nearest
+from emul.scenario.sections import Section, absolute, without_none
+from emul.scenario.values import Positive, Text
+from emul.scenario.weights import AnyWeights, Weights, plain_weights
+from emul.scenario.wording import MISSING, Finding, nearest
 
 SHIPPED = Path(__file__).with_name("devices.csv")
 _NUMBERS = ("speed", "memory_mb", "idle_w", "compute_w", "send_w", "receive_w")
 
 
 @dataclass(frozen=True)
-class Device:
+class DeviceClass:
     """A class of devices. Watts: of the whole device when idle and when it computes; of its radio or port on top."""
 
     name: str
@@ -49,7 +52,7 @@ class Device:
     compute_w: float
     send_w: float
     receive_w: float
-    source: str                         # where the figures come from
+    source: str                         # the source of the figures
 
 
 @dataclass(frozen=True)
@@ -58,26 +61,28 @@ class DeviceRule:
 
     match: str
     weights: Mapping[str, float] | None
-    battery_j: float | None = None      # what each of them has at the start; None: no battery, or one that lasts
+    battery_j: float | None = None      # the charge of each at the start; None: no battery, or one that lasts
     links: Mapping[str, float] | None = None    # classes of what joins them to the network, by weight
 
 
 @dataclass(frozen=True)
 class Devices:
-    """table, links: files; None: those that come along."""
+    """table, links: files; None: those that come along. groups: whose members are drawn, for rules that name them."""
 
     rules: tuple[DeviceRule, ...]
     table: Path | None = None
     links: Path | None = None
+    groups: tuple[ClientGroup, ...] = ()
 
-    def devices(self) -> dict[str, Device]:
+    def devices(self) -> dict[str, DeviceClass]:
         """Name -> device. Raises ScenarioError naming file and line."""
         return read_devices(self.table or SHIPPED)
 
-    def of(self, names: Sequence[str], seed: int) -> list[Device | None]:
-        """Each node's device; None: no rule matches it. Raises ScenarioError, KeyError for one not in the table."""
+    def of(self, names: Sequence[str], seed: int, groups: Sequence[str | None] = ()) -> list[DeviceClass | None]:
+        """Each node's device; None: no rule matches it. groups: the group of each. Raises ScenarioError, KeyError for
+        one not in the table."""
         known = self.devices()
-        drawn = _each(names, [(rule.match, rule.weights) for rule in self.rules], "device", seed)
+        drawn = _each(names, groups, [(rule.match, rule.weights) for rule in self.rules], "device", seed)
         return [None if name is None else known[name] for name in drawn]
 
     def link_classes(self) -> list[LinkClass]:
@@ -89,25 +94,47 @@ class Devices:
         """Name -> class of links. Raises ScenarioError naming file and line."""
         return read_links(self.links or LINKS)
 
-    def links_of(self, names: Sequence[str], seed: int) -> list[str | None]:
-        """Each node's class of links; None: no rule names one."""
-        return _each(names, [(rule.match, rule.links) for rule in self.rules], "link", seed)
+    def links_of(self, names: Sequence[str], seed: int, groups: Sequence[str | None] = ()) -> list[str | None]:
+        """Each node's class of links; None: no rule names one. groups: the group of each."""
+        return _each(names, groups, [(rule.match, rule.links) for rule in self.rules], "link", seed)
 
-    def batteries(self, names: Sequence[str]) -> list[float | None]:
-        """What each node's battery has at the start, in joules; None: it has none."""
+    def groups_of(self, names: Sequence[str], roles: Mapping[str, Sequence[int]], seed: int) -> list[str | None]:
+        """Each node's group, None: it is in none; empty without groups."""
+        return members(self.groups, names, roles, seed) if self.groups else []
+
+    def batteries(self, names: Sequence[str], groups: Sequence[str | None] = ()) -> list[float | None]:
+        """The energy in each node's battery at the start, in joules; None: it has none. groups: the group of each."""
         rules = [rule for rule in reversed(self.rules) if rule.weights is not None]
-        return [next((rule.battery_j for rule in rules if matches(name, rule.match)), None) for name in names]
+        return [next((rule.battery_j for rule in rules if _fits(name, group, rule.match)), None)
+                for name, group in _in_groups(names, groups)]
 
 
-Weights = Mapping[str, float]
+def equipment(devices: Devices | None, groups: Sequence[ClientGroup]) -> Devices | None:
+    """`devices` of a scenario with what its groups say on top; None: it has neither."""
+    if not groups:
+        return devices
+    own = tuple(DeviceRule(group.mark, group.device, group.battery_j, group.link) for group in groups
+                if group.device is not None or group.link is not None)
+    below = devices or Devices(())
+    return Devices((*below.rules, *own), below.table, below.links, tuple(groups))
 
 
-def _each(names: Sequence[str], rules: Sequence[tuple[str, Weights | None]], what: str, seed: int) -> list[str | None]:
-    """What each node gets of the last rule that matches it and says something; None: of none."""
+def _each(names: Sequence[str], groups: Sequence[str | None], rules: Sequence[tuple[str, Weights | None]], what: str,
+          seed: int) -> list[str | None]:
+    """The value for each node from the last rule that matches it and has one; None: no rule does."""
     said = [(match, weights) for match, weights in reversed(rules) if weights is not None]
-    found = (next((weights for match, weights in said if matches(name, match)), None) for name in names)
+    found = (next((weights for match, weights in said if _fits(name, group, match)), None)
+             for name, group in _in_groups(names, groups))
     return [None if weights is None else _drawn(weights, key64(seed, what, name))
             for name, weights in zip(names, found, strict=True)]
+
+
+def _in_groups(names: Sequence[str], groups: Sequence[str | None]) -> Iterable[tuple[str, str | None]]:
+    return zip(names, groups or [None] * len(names), strict=True)
+
+
+def _fits(name: str, group: str | None, pattern: str) -> bool:
+    return pattern[len(MARK):] == group if pattern.startswith(MARK) else matches(name, pattern)
 
 
 def _drawn(weights: Weights, key: int) -> str:
@@ -119,9 +146,14 @@ def _drawn(weights: Weights, key: int) -> str:
     return next(name for name in reversed(list(weights)) if weights[name])
 
 
-@cache
-def read_devices(path: Path) -> dict[str, Device]:
+def read_devices(path: Path) -> dict[str, DeviceClass]:
     """Name -> device, of a table. Raises ScenarioError with everything that is wrong with it."""
+    return _read_devices(path, stamp(path))
+
+
+@lru_cache(maxsize=64)
+def _read_devices(path: Path, stamp: tuple[int, int] | None) -> dict[str, DeviceClass]:
+    # once for the schemes of a scenario; a file that has changed is read again
     table = read(path, ("device", "kind", *_NUMBERS, "source"))
     texts = {name: table.column(name, str) for name in ("device", "kind", "source")}
     numbers = {name: table.column(name, amount) for name in _NUMBERS}
@@ -131,35 +163,20 @@ def read_devices(path: Path) -> dict[str, Device]:
     table.unique("device")
     table.check()
     columns: dict[str, Sequence[Any]] = {**texts, **numbers}
-    found: dict[str, Device] = {}
+    found: dict[str, DeviceClass] = {}
     for row in range(len(table.rows)):
         one = {name: column[row] for name, column in columns.items()}
         name = one.pop("device")
-        found[name] = Device(name=name, **one)
+        found[name] = DeviceClass(name=name, **one)
     return found
 
 
 # --- models ---------------------------------------------------------------------------------------------------------
 
-def _weights(value: Any) -> dict[str, float]:
-    """Of devices or of classes of links."""
-    if isinstance(value, str) and value:
-        return {value: 1.0}
-    sound = isinstance(value, dict) and value and all(
-        isinstance(name, str) and isinstance(weight, (int, float)) and not isinstance(weight, bool)
-        and math.isfinite(weight) and weight >= 0 for name, weight in value.items())
-    if not sound or not sum(value.values()) > 0:
-        raise ValueError("expected the name of a class, or several by weight, {phone_high: 0.2, phone_low: 0.8}")
-    return {name: float(weight) for name, weight in value.items()}
-
-
-_Weights = Annotated[dict[str, float], PlainValidator(_weights, json_schema_input_type=str | dict[str, float])]
-
-
 class DeviceNodes(Section):
     match: Text
-    device: _Weights | None = None
-    link: _Weights | None = None
+    device: AnyWeights | None = None
+    link: AnyWeights | None = None
     battery: Positive | None = None
 
     def wrong(self) -> list[Finding]:
@@ -183,18 +200,15 @@ def devices_value(rule: DevicesRule | None, base: Path) -> Devices | None:
     return Devices(rules, absolute(rule.table, base), absolute(rule.links, base))
 
 
-def devices_document(devices: Devices | None) -> dict[str, Any] | None:
+def devices_document(devices: Devices | None) -> dict[str, object] | None:
     """As a scenario file says it."""
     if devices is None:
         return None
     return without_none(table=None if devices.table is None else str(devices.table),
                         links=None if devices.links is None else str(devices.links),
-                        nodes=[without_none(match=rule.match, device=_plain(rule.weights), link=_plain(rule.links),
-                                            battery=rule.battery_j) for rule in devices.rules])
-
-
-def _plain(weights: Weights | None) -> dict[str, float] | None:
-    return None if weights is None else dict(weights)
+                        nodes=[without_none(match=rule.match, device=plain_weights(rule.weights),
+                                            link=plain_weights(rule.links), battery=rule.battery_j)
+                               for rule in devices.rules])
 
 
 def unknown_to(devices: Devices, names: Iterable[str]) -> list[str]:

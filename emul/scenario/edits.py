@@ -1,4 +1,4 @@
-"""What happens to a file's values between reading and checking: short forms, --set and --seed."""
+"""Changes of a file's values between reading and checking: short forms, --set and --seed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from emul.base.errors import Problem
 from emul.scenario.links import BANDWIDTH_NAMES
-from emul.scenario.source import Path, Source, place, read, scenario_error, shown
-from emul.scenario.values import nearest
+from emul.scenario.source import Source, read
+from emul.scenario.wording import Path, nearest, place, scenario_error, shown
 
 _STEP = re.compile(r"\.?([A-Za-z_][A-Za-z0-9_-]*)|\[(\d{1,6})\]", re.ASCII)
 
@@ -27,7 +27,7 @@ def normalise(source: Source) -> None:
             _one_bandwidth(source, ("links", i), link)
 
 
-def _one_bandwidth(source: Source, path: Path, link: dict[str, Any]) -> None:
+def _one_bandwidth(source: Source, path: Path, link: dict[str, object]) -> None:
     used = [name for name in BANDWIDTH_NAMES if name in link]
     for name in used[1:]:
         source.problem((*path, name), shown(link[name]), f'is another name of "{used[0]}": give one of them')
@@ -46,14 +46,15 @@ def _one_bandwidth(source: Source, path: Path, link: dict[str, Any]) -> None:
 
 
 def apply_set(source: Source, text: str) -> None:
-    """One `--set path=value`, e.g. "links[1].outage.p=0.1"; the value is read as YAML. What is wrong is added."""
+    """One `--set path=value`, e.g. "links[1].outage.p=0.1"; the value is read as YAML. Mistakes are added to
+    `source.problems`."""
     written, equals, value_text = text.partition("=")
     path = _path(written.strip())
     if not equals or path is None:
         source.problems.append(Problem("--set", shown(text), 'expected path=value such as "links[1].outage.p=0.1"'))
         return
     name = f"--set {place(path)}"
-    path = _by_scheme(source.tree, path)
+    path = _by_name(source.tree, path)
     value = read(value_text)
     if value.problems:
         source.problems.append(Problem(name, shown(value_text), value.problems[0].expected))
@@ -65,8 +66,8 @@ def apply_set(source: Source, text: str) -> None:
     override(source, path, name)
 
 
-def parameters_of(sets: Sequence[str]) -> dict[str, Any]:
-    """What `--set key=value` of a command says of parameters, values read as YAML. Raises ScenarioError.
+def parameters_of(sets: Sequence[str]) -> dict[str, object]:
+    """The parameters that `--set key=value` of a command gives, values read as YAML. Raises ScenarioError.
 
     >>> parameters_of(["tries=3", "labels=[0, 1]"])
     {'tries': 3, 'labels': [0, 1]}
@@ -101,18 +102,22 @@ def _path(text: str) -> Path | None:
     return tuple(steps) or None
 
 
-def _by_scheme(tree: Any, path: Path) -> Path:
+_NAMED = {"schemes": ("label", "name"), "groups": ("name",)}     # lists whose entries a path may name
+
+
+def _by_name(tree: object, path: Path) -> Path:
     """`schemes.secagg.threshold` as `schemes[1].threshold`, by label or name; unchanged where none or several match."""
-    entries = tree.get("schemes") if isinstance(tree, dict) else None
-    if path[0] == "schemes" and len(path) > 1 and isinstance(path[1], str) and isinstance(entries, list):
-        for key in ("label", "name"):
+    section = str(path[0])
+    entries = tree.get(section) if isinstance(tree, dict) else None
+    if section in _NAMED and len(path) > 1 and isinstance(path[1], str) and isinstance(entries, list):
+        for key in _NAMED[section]:
             found = [i for i, entry in enumerate(entries) if isinstance(entry, dict) and entry.get(key) == path[1]]
             if len(found) == 1:
-                return ("schemes", found[0], *path[2:])
+                return (section, found[0], *path[2:])
     return path
 
 
-def _put(tree: Any, path: Path, value: Any) -> str | None:
+def _put(tree: Any, path: Path, value: object) -> str | None:
     """Set `path` of `tree` to `value`, or say why that is not possible."""
     here = tree
     for i, step in enumerate(path):
@@ -127,7 +132,7 @@ def _put(tree: Any, path: Path, value: Any) -> str | None:
     return None
 
 
-def _no_step(here: Any, step: str | int, before: Path, last: bool) -> str | None:
+def _no_step(here: object, step: str | int, before: Path, last: bool) -> str | None:
     where = place(before) or "the scenario"
     if isinstance(step, int):
         if not isinstance(here, list):
@@ -135,10 +140,10 @@ def _no_step(here: Any, step: str | int, before: Path, last: bool) -> str | None
         if step >= len(here):
             return f"{where} has {len(here)} entries, the first is [0]"
         return None
-    if before == ("schemes",) and isinstance(here, list):
-        names = [str(entry.get(key)) for entry in here if isinstance(entry, dict) for key in ("label", "name")
+    if len(before) == 1 and before[0] in _NAMED and isinstance(here, list):
+        names = [str(entry.get(key)) for entry in here if isinstance(entry, dict) for key in _NAMED[str(before[0])]
                  if key in entry]
-        more = f' has several "{step}": say which, as in schemes[0]' if step in names else None
+        more = f' has several "{step}": say which, as in {before[0]}[0]' if step in names else None
         return where + (more or f' has no "{step}"{nearest(step, names)}')
     if not isinstance(here, dict):
         return f"{where} is {shown(here)}: a path cannot go on below it"

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import BeforeValidator, Field, PlainValidator
+from pydantic import Field, PlainValidator
 
 from emul.base.units import format_bandwidth
 from emul.network import parse_match
@@ -22,12 +22,11 @@ from emul.scenario.churn import (
     churn_value,
     group_value,
 )
-from emul.scenario.outages import Outage, outage_document, outage_spec, outage_value
-from emul.scenario.sections import MISSING, Section, duration_text, exactly_one, given, without_none
+from emul.scenario.outages import WrittenOutage, outage_document, outage_spec
+from emul.scenario.sections import Section, duration_text, exactly_one, given, without_none
 from emul.scenario.values import (
     Bandwidth,
     Duration,
-    Finding,
     Fraction,
     Positive,
     PositiveDuration,
@@ -37,6 +36,7 @@ from emul.scenario.values import (
     one_of,
     rounds_text,
 )
+from emul.scenario.wording import MISSING, Finding
 
 InFlight = Literal["drop", "pause", "deliver"]
 
@@ -87,7 +87,7 @@ class LinkSet:
 
 
 @dataclass(frozen=True)
-class Partition:
+class NetworkPartition:
     """Every link between two of the `groups` of names or patterns is down; a vertex is of the first that it matches."""
 
     at_ns: int
@@ -148,16 +148,16 @@ class DropOut:
     last: int | None = None
 
 
-Fault = LinkDown | LinkUp | LinkSet | Partition | Crash | Leave | Slow | Behaviour | DropOut | Absence
+Fault = LinkDown | LinkUp | LinkSet | NetworkPartition | Crash | Leave | Slow | Behaviour | DropOut | Absence
 
 
 def is_pattern(name: str) -> bool:
-    """Whether it has a wildcard, one of `*`, `?` and `[`."""
+    """True if it has a wildcard, one of `*`, `?` and `[`. (`@slow` has none: it is a name, of several nodes.)"""
     return any(c in name for c in "*?[")
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Whether it is that name, or a pattern (as of `fnmatch`, case counts) that fits it."""
+    """True if it is that name, or a pattern (as of `fnmatch`, case counts) that fits it."""
     return name == pattern or fnmatchcase(name, pattern)
 
 
@@ -176,7 +176,7 @@ class NodeRule(Section):
 _ENDS = 'expected "a->b" or "a<->b", each side a name or a pattern such as "client*"'
 
 
-def _fault_link(value: Any) -> str:
+def _fault_link(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError(_ENDS)
     try:
@@ -186,7 +186,7 @@ def _fault_link(value: Any) -> str:
     return value
 
 
-def _true(value: Any) -> bool:
+def _true(value: object) -> bool:
     if value is not True:
         raise ValueError('expected true (a fault ends after its "for")')
     return True
@@ -204,7 +204,7 @@ def _groups(value: Any) -> tuple[tuple[str, ...], ...]:
 class LinkValues(Section):
     latency: Duration | None = None
     bandwidth: Bandwidth | None = None
-    outage: Annotated[Outage, BeforeValidator(outage_value, json_schema_input_type=Outage | str)] | None = None
+    outage: WrittenOutage | None = None
 
     def wrong(self) -> list[Finding]:
         """Nothing to set, or an outage with span pause, which only a link's rule can have."""
@@ -217,7 +217,7 @@ class LinkValues(Section):
 
 _TrueFlag = Annotated[bool, PlainValidator(_true, json_schema_input_type=Literal[True])]
 
-# what a fault is told by -> (what it is called, its other keys that are needed, that are used)
+# the key that tells a fault -> (its name, its other keys that are needed, that are used)
 _KINDS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "down": ("a link that goes down", ("at",), ("for_", "inflight")),
     "up": ("a link that comes up", ("at",), ()),
@@ -289,9 +289,9 @@ def fault_values(faults: list[FaultRule], base: Path) -> list[Fault]:
 def _values(f: FaultRule, base: Path) -> list[Fault]:
     """`FaultRule.wrong` has seen to it that each kind has what it needs."""
     if f.churn is not None:
-        return [churn_value(f.churn)]
+        return [churn_value(f.churn, f.churn.match)]
     if f.availability is not None:
-        return [availability_value(f.availability, base)]
+        return [availability_value(f.availability, f.availability.match or "*", base)]
     if f.group is not None:
         return [group_value(f.group)]
     if f.behave is not None and f.node is not None:
@@ -301,7 +301,7 @@ def _values(f: FaultRule, base: Path) -> list[Fault]:
     assert f.at is not None
     inflight = cast(InFlight, f.inflight or "drop")
     if f.partition is not None:
-        return [Partition(f.at, f.partition, f.for_, inflight)]
+        return [NetworkPartition(f.at, f.partition, f.for_, inflight)]
     if f.node is not None:
         if f.slow is not None:
             return [Slow(f.at, f.node, f.slow, f.for_)]
@@ -314,17 +314,18 @@ def _values(f: FaultRule, base: Path) -> list[Fault]:
     return [LinkUp(f.at, *pair) if f.up else LinkDown(f.at, *pair, f.for_, inflight) for pair in ends]
 
 
-def fault_document(fault: Fault) -> dict[str, Any]:
+def fault_document(fault: Fault) -> dict[str, object]:
     """As a file says it."""
     if isinstance(fault, Behaviour | DropOut):
         rounds = None if fault.first is None else rounds_text(fault.first, fault.last)
-        what = {"behave": fault.behave} if isinstance(fault, Behaviour) else {"stage": fault.stage, "drop": True}
+        what: dict[str, object] = ({"behave": fault.behave} if isinstance(fault, Behaviour) else
+                                   {"stage": fault.stage, "drop": True})
         return {"node": fault.node} | what | without_none(rounds=rounds)
     if isinstance(fault, Absence):
         return absence_document(fault)
     how = {"at": duration_text(fault.at_ns)}
     end = {} if isinstance(fault, LinkUp) else without_none(**{"for": duration_text(fault.for_ns)})
-    if isinstance(fault, Partition):
+    if isinstance(fault, NetworkPartition):
         return how | {"partition": [list(group) for group in fault.groups]} | end | _inflight(fault)
     if isinstance(fault, Crash):
         return how | {"node": fault.node, "crash": True} | ({"wipe": True} if fault.wipe else {}) | end
@@ -343,5 +344,5 @@ def fault_document(fault: Fault) -> dict[str, Any]:
     return how | {"down": True} | end | _inflight(fault)
 
 
-def _inflight(fault: LinkDown | Partition) -> dict[str, Any]:
+def _inflight(fault: LinkDown | NetworkPartition) -> dict[str, object]:
     return {} if fault.inflight == "drop" else {"inflight": fault.inflight}

@@ -1,31 +1,31 @@
-"""What the entries of `schemes` are called: two of one scheme have a label each, by which everything names them."""
+"""The labels of the entries of `schemes`: two of one scheme have a label each, by which everything names them."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from emul.base.errors import Problem, ScenarioError
-from emul.scenario.source import shown
-from emul.scenario.values import Finding, findings
+from emul.base.plain import PlainDict, PlainMapping
+from emul.scenario.values import findings
+from emul.scenario.wording import Finding, shown
 
 LABEL, PLACES, COMPRESS = "label", "places", "compress"
 OF_ENTRY = (LABEL, PLACES, COMPRESS)                # keys of an entry that are no parameters of its scheme
 MOST_CHARACTERS = 100
 _SOUND = re.compile(r"[^\s,/\\][^,/\\]*(?<!\s)")
 
-Entry = tuple[str, dict[str, Any]]  # name of the scheme, and what else its entry says
+Entry = tuple[str, PlainDict]       # name of the scheme, and what else its entry says
 
 
-def parameters(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """What an entry says of its scheme's parameters."""
+def parameters(entry: PlainMapping) -> PlainDict:
+    """The parameters that an entry gives to its scheme."""
     return {key: value for key, value in entry.items() if key not in OF_ENTRY}
 
 
-def label_of(name: str, entry: Mapping[str, Any]) -> str:
-    """What an entry of the scheme `name` is called."""
+def label_of(name: str, entry: PlainMapping) -> str:
+    """The label of an entry of the scheme `name`."""
     return str(entry.get(LABEL, name))
 
 
@@ -40,7 +40,7 @@ def chosen(entries: Sequence[Entry], wanted: str | None, file: str, option: str 
     return found
 
 
-def with_labels(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def with_labels(entries: list[dict[str, object]]) -> list[dict[str, object]]:
     """Entries as validated; of several of one scheme each gets a label: its own, or the name and what differs.
 
     Raises findings for labels that are not sound or not distinct.
@@ -58,16 +58,16 @@ def with_labels(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
             for entry, label in zip(entries, labels, strict=True)]
 
 
-def _without_label(entry: dict[str, Any]) -> dict[str, Any]:
+def _without_label(entry: dict[str, object]) -> dict[str, object]:
     return {key: value for key, value in entry.items() if key != LABEL}
 
 
-def _sound(label: Any) -> bool:
+def _sound(label: object) -> bool:
     return (isinstance(label, str) and len(label) <= MOST_CHARACTERS and label.isprintable()
             and _SOUND.fullmatch(label) is not None)
 
 
-def _default_labels(entries: Sequence[Mapping[str, Any]]) -> list[str]:
+def _default_labels(entries: Sequence[PlainMapping]) -> list[str]:
     """Each entry's own label; the name, with the parameters in which it differs from others of that name."""
     count = Counter(entry["name"] for entry in entries if LABEL not in entry)
     labels = []
@@ -83,13 +83,13 @@ def _default_labels(entries: Sequence[Mapping[str, Any]]) -> list[str]:
     return labels
 
 
-def _differing(entry: Mapping[str, Any], same: Sequence[Mapping[str, Any]]) -> Iterable[str]:
+def _differing(entry: Mapping[str, object], same: Sequence[Mapping[str, object]]) -> Iterable[str]:
     for key, value in entry.items():
         if key != "name" and any(key not in other or other[key] != value for other in same):
             yield f"{key}={_in_short(value)}"
 
 
-def _in_short(value: Any) -> str:
+def _in_short(value: object) -> str:
     """
     >>> _in_short("2 s"), _in_short([1, 2]), _in_short(None)
     ('2s', '[1;2]', 'none')
@@ -98,7 +98,7 @@ def _in_short(value: Any) -> str:
     return re.sub(r"[\s\"]+", "", text).replace(",", ";").replace("/", ":").replace("\\", ":")
 
 
-def _not_distinct(entries: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> Iterable[Finding]:
+def _not_distinct(entries: Sequence[Mapping[str, object]], labels: Sequence[str]) -> Iterable[Finding]:
     first: dict[str, int] = {}
     for i, label in enumerate(labels):
         before = first.setdefault(label, i)

@@ -9,21 +9,22 @@ from pydantic import PlainValidator
 
 from emul.base.units import duration_ns, format_duration
 from emul.network.models.latency import AROUND, EmpiricalSpec, JitterSpec, LatencySpec, LognormalSpec
-from emul.scenario.sections import MISSING, Section, absolute, duration_text, given, without_none
-from emul.scenario.values import Duration, Finding, PositiveDuration, Text, Written, number, one_of
+from emul.scenario.sections import Section, absolute, duration_text, given, without_none
+from emul.scenario.values import Duration, PositiveDuration, Quantity, Text, number, one_of
+from emul.scenario.wording import MISSING, Finding
 
 # distribution -> the keys that it needs; all use `min` and `reorder`
 _KEYS: dict[str, tuple[str, ...]] = {**{name: ("mean", "jitter") for name in AROUND}, "lognormal": ("median", "sigma"),
                                      "empirical": ("file",)}
 
 
-def _flag(value: Any) -> bool:
+def _flag(value: object) -> bool:
     if not isinstance(value, bool):
         raise ValueError("expected true or false")
     return value
 
 
-class Latency(Section):
+class LatencySection(Section):
     distribution: Annotated[str, one_of(*_KEYS, what="distribution")]
     mean: Duration | None = None
     jitter: Duration | None = None
@@ -42,17 +43,18 @@ class Latency(Section):
                         for name in given(self, "mean", "jitter", "median", "sigma", "file") if name not in needs]
 
 
-def latency_value(value: Any) -> int | Latency:
+def latency_value(value: object) -> int | LatencySection:
     """A constant in ns, or a distribution."""
-    return Latency.model_validate(value) if isinstance(value, dict) else duration_ns(value)
+    return LatencySection.model_validate(value) if isinstance(value, dict) else duration_ns(value)
 
 
-AnyLatency = Annotated[Latency | int, PlainValidator(latency_value, json_schema_input_type=Latency | Written)]
+AnyLatency = Annotated[LatencySection | int,
+                       PlainValidator(latency_value, json_schema_input_type=LatencySection | Quantity)]
 
 
-def latency_spec(value: int | Latency | None, base: Path) -> int | LatencySpec | None:
-    """What the network makes of it; a file is looked for in `base`."""
-    if not isinstance(value, Latency):
+def latency_spec(value: int | LatencySection | None, base: Path) -> int | LatencySpec | None:
+    """The latency as the network takes it; a file is looked for in `base`."""
+    if not isinstance(value, LatencySection):
         return value
     common = value.min or 0, bool(value.reorder)
     if value.file is not None:
@@ -62,7 +64,7 @@ def latency_spec(value: int | Latency | None, base: Path) -> int | LatencySpec |
     return JitterSpec(cast(Any, value.distribution), value.mean or 0, value.jitter or 0, *common)
 
 
-def latency_document(spec: int | LatencySpec | None) -> Any:
+def latency_document(spec: int | LatencySpec | None) -> object:
     """A constant as text, a distribution as a mapping; None where nothing is said."""
     if spec is None or isinstance(spec, int):
         return duration_text(spec)

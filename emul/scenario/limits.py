@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from emul.base.units import format_size
 from emul.kernel.parts import MAX_MESSAGE, MAX_UNREAD
@@ -15,7 +15,7 @@ from emul.scenario.values import PositiveSize, whole
 class Limits:
     """max_message: bytes of a message with its envelope. max_unread: messages of one sender in one node's inbox.
 
-    What is beyond is rejected where it arrives, as any message that is not what its type says.
+    A message beyond a limit is rejected on arrival, as any message that does not fit its type.
     """
 
     max_message: int = MAX_MESSAGE
@@ -27,7 +27,7 @@ class LimitsRule(Section):
     max_unread: Annotated[int, whole(1, 10**9)] = Limits.max_unread
 
 
-def limits_document(limits: Limits) -> dict[str, Any] | None:
+def limits_document(limits: Limits) -> dict[str, object] | None:
     """None where it says nothing that is not the default."""
     if limits == Limits():
         return None

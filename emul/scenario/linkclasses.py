@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 
 from emul.network.classes import LinkClass
-from emul.network.models.csvfile import amount, read
+from emul.network.models.csvfile import amount, read, stamp
 
 SHIPPED = Path(__file__).with_name("linkclasses.csv")
 _NUMBERS = ("down_mbps", "up_mbps", "rtt_ms", "loss")
 
 
-@cache
 def read_links(path: Path) -> dict[str, LinkClass]:
     """Name -> class, of a table. Raises ScenarioError with everything that is wrong with it."""
+    return _read_links(path, stamp(path))
+
+
+@lru_cache(maxsize=64)
+def _read_links(path: Path, stamp: tuple[int, int] | None) -> dict[str, LinkClass]:
+    # once for the schemes of a scenario; a file that has changed is read again
     table = read(path, ("link", *_NUMBERS, "source"))
     names = table.column("link", _name)
     down, up = table.column("down_mbps", _above), table.column("up_mbps", _above)

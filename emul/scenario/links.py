@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, cast, get_args
 
-from pydantic import BeforeValidator, PlainValidator
+from pydantic import PlainValidator
 
 from emul.network import LinkRule, parse_match
+from emul.network.rules import SharingMode
 from emul.scenario.bandwidths import AnyBandwidth, BandwidthTrace, bandwidth_document, bandwidth_spec  # noqa: F401
-from emul.scenario.latencies import AnyLatency, Latency, latency_document, latency_spec  # noqa: F401
-from emul.scenario.outages import Outage, outage_document, outage_spec, outage_value
+from emul.scenario.latencies import AnyLatency, LatencySection, latency_document, latency_spec  # noqa: F401
+from emul.scenario.outages import WrittenOutage, outage_document, outage_spec
 from emul.scenario.sections import Section, without_none
 from emul.scenario.transports import (  # noqa: F401
     AnyQueue,
@@ -18,6 +19,7 @@ from emul.scenario.transports import (  # noqa: F401
     AnyTransport,
     Overhead,
     Packetized,
+    TcpKeys,
     Transport,
     overhead_document,
     overhead_values,
@@ -31,28 +33,28 @@ from emul.scenario.values import one_of
 BANDWIDTH_NAMES = ("bandwidth", "capacity", "bw", "datarate", "rate")
 
 
-def _match(value: Any) -> str:
+def _match(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError('expected text such as "client*->server"')
     parse_match(value)
     return value
 
 
-class Link(Section):
+class LinkSection(Section):
     match: Annotated[str, PlainValidator(_match, json_schema_input_type=str)]
     latency: AnyLatency | None = None
     bandwidth: AnyBandwidth | None = None
-    outage: Annotated[Outage, BeforeValidator(outage_value, json_schema_input_type=Outage | str)] | None = None
+    outage: WrittenOutage | None = None
     transport: AnyTransport | None = None
     overhead: Overhead | None = None
-    sharing: Annotated[str, one_of("fifo", "maxmin", "rtt_weighted", "connections", what="sharing")] | None = None
+    sharing: Annotated[str, one_of(*get_args(SharingMode), what="sharing")] | None = None
     queue: AnyQueue | None = None
     switching: AnySwitching | None = None
     duplex: Annotated[str, one_of("full", "half", what="duplex")] | None = None
 
 
-def link_rules(links: list[Link], base: Path) -> list[LinkRule]:
-    """What the network makes of them, in the order of the file; traces are looked for in `base`."""
+def link_rules(links: list[LinkSection], base: Path) -> list[LinkRule]:
+    """The rules as the network takes them, in the order of the file; traces are looked for in `base`."""
     return [LinkRule(match=link.match, latency_ns=latency_spec(link.latency, base),
                      bandwidth_bps=bandwidth_spec(link.bandwidth, base),
                      outage=outage_spec(link.outage, base), transport=transport_spec(link.transport),
@@ -60,7 +62,7 @@ def link_rules(links: list[Link], base: Path) -> list[LinkRule]:
                      switching=link.switching, duplex=cast(Any, link.duplex)) for link in links]
 
 
-def link_document(rule: LinkRule) -> dict[str, Any]:
+def link_document(rule: LinkRule) -> dict[str, object]:
     """As a file says it, without what the rule leaves open."""
     return without_none(match=rule.match, latency=latency_document(rule.latency_ns),
                   bandwidth=bandwidth_document(rule.bandwidth_bps),

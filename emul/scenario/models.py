@@ -11,32 +11,37 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PlainValidator
 
+from emul.base.plain import PlainDict
+from emul.base.units import format_size
 from emul.roles.places import wrong_place
 from emul.scenario.attacks import AttackRule
 from emul.scenario.compress import compress_value
+from emul.scenario.contacts import ContactsRule
 from emul.scenario.devices import DevicesRule
 from emul.scenario.faults import FaultRule, NodeRule
+from emul.scenario.groups import ClientGroupRule, distinct
 from emul.scenario.labels import COMPRESS, with_labels
 from emul.scenario.limits import LimitsRule
-from emul.scenario.links import Link
+from emul.scenario.links import LinkSection
 from emul.scenario.network import NetworkRule
 from emul.scenario.record import RecordRule
-from emul.scenario.sections import MISSING, Section, given
-from emul.scenario.source import shown
+from emul.scenario.sections import Section, given
 from emul.scenario.sweep import SweepRule
-from emul.scenario.topology import Topology
+from emul.scenario.topology import TopologySection
+from emul.scenario.traffic import TrafficRule, distinct_names
 from emul.scenario.values import (
     Count,
-    Finding,
     Fraction,
+    Positive,
     PositiveDuration,
+    PositiveSize,
     Seed,
     Text,
     findings,
-    nearest,
     one_of,
     whole,
 )
+from emul.scenario.wording import MISSING, Finding, nearest, shown
 
 VERSION = 1
 
@@ -46,7 +51,7 @@ VERSION = 1
 TASK_KEYS = ("data", "root", "clusters", "choose_on", "partition", "model", "solver", "objective")
 
 
-def _task(value: Any) -> dict[str, Any]:
+def _task(value: object) -> PlainDict:
     """Only the keys: what may stand below them, `emul.learning` and its plug-ins know (see `checks`)."""
     if not isinstance(value, dict):
         raise ValueError("expected a mapping")
@@ -62,17 +67,20 @@ def _task(value: Any) -> dict[str, Any]:
 
 # ---- what is done with it ----
 
-class Compute(Section):
+class ComputeSection(Section):
     mode: Annotated[str, one_of("measured", "profile", "recorded", "zero", what="mode")] | None = None
     file: Text | None = None
     trace: Text | None = None
     take: Annotated[str, one_of("drawn", "in order", what="way")] | None = None
     device: Annotated[str, one_of("cpu", "cuda", what="device")] = "cpu"
+    memory: PositiveSize | None = None
 
     def wrong(self) -> list[Finding]:
         """Keys that its mode does not use or lacks."""
         if self.trace is None and self.take is not None:
             return [(("take",), self.take, "is used with trace alone")]
+        if self.memory is not None and self.device != "cpu":
+            return [(("memory",), format_size(self.memory), "is of a CPU: what a GPU has free is found out")]
         if self.mode is None and self.trace is None:
             return [(("mode",), MISSING, "is required, or trace, a file of what computations took")]
         if self.mode == "recorded" and self.trace is not None:
@@ -84,7 +92,7 @@ class Compute(Section):
         return []
 
 
-def _scheme(value: Any) -> dict[str, Any]:
+def _scheme(value: Any) -> dict[str, object]:
     if isinstance(value, str):
         value = {"name": value}
     if not isinstance(value, dict):
@@ -100,60 +108,69 @@ def _scheme(value: Any) -> dict[str, Any]:
     return {key: item for key, item in value.items() if key != COMPRESS} | ({COMPRESS: ways} if ways else {})
 
 
-def _places(value: Any) -> list[Finding]:
-    """What is wrong with the places of a scheme's roles, as far as it is not for the topology to say."""
+def _places(value: object) -> list[Finding]:
+    """The mistakes in the places of a scheme's roles, but for those that only the topology shows."""
     if not isinstance(value, dict):
         return [(("places",), shown(value), "expected a mapping such as {server: server2}")]
     return [(("places", role), shown(where), wrong) for role, where in value.items()
             for one in (where if isinstance(where, list) and where else [where]) if (wrong := wrong_place(one))]
 
 
-class Stop(Section):
+class StopSection(Section):
     rounds: Annotated[int, whole(1, 10**9)] | None = None
     accuracy: Fraction | None = None
+    loss: Positive | None = None
     virtual_time: PositiveDuration | None = None
 
     def wrong(self) -> list[Finding]:
         """No limit, or only one that may never be reached."""
-        found = given(self, "rounds", "accuracy", "virtual_time")
+        found = given(self, "rounds", "accuracy", "loss", "virtual_time")
         if not found:
-            return [((), MISSING, "expected at least one of rounds, accuracy, virtual_time")]
-        if found == ["accuracy"]:
-            return [(("accuracy",), str(self.accuracy), "may never be reached: give rounds or virtual_time, too")]
+            return [((), MISSING, "expected at least one of rounds, accuracy, loss, virtual_time")]
+        if set(found) <= {"accuracy", "loss"}:
+            return [((key,), str(getattr(self, key)), "may never be reached: give rounds or virtual_time, too")
+                    for key in found]
         return []
 
 
-class Evaluation(Section):
+class EvaluationSection(Section):
     every: Count = 1
     scope: Annotated[str, one_of("global", "per_client", what="scope")] = "global"
 
 
-class Workers(Section):
+class WorkersSection(Section):
     timeout: PositiveDuration = 30 * 10**9
 
 
-class Fuse(Section):
+class FuseSection(Section):
     clients: Annotated[int, whole(2, 10_000)]
     lanes: Annotated[int, whole(1, 1000)] = 4
 
 
-def _fuse(value: Any) -> Fuse | None:
+def _fuse(value: object) -> FuseSection | None:
     if value is None or value is False or value in ("off", "none"):       # YAML 1.1 reads a bare `off` as false
         return None
     if isinstance(value, dict):
-        return Fuse.model_validate(value)
+        return FuseSection.model_validate(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 2:
         raise ValueError("expected off, a number of clients of 2 or more, or {clients: 32, lanes: 4}")
-    return Fuse.model_validate({"clients": value})
+    return FuseSection.model_validate({"clients": value})
 
 
-def _version(value: Any) -> int:
+def _groups(value: list[ClientGroupRule]) -> list[ClientGroupRule]:
+    found = distinct(value)
+    if found:
+        raise findings(found)
+    return value
+
+
+def _version(value: object) -> int:
     if value != VERSION or isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"expected {VERSION}, the version of the format that this emul reads")
     return VERSION
 
 
-def _name(value: Any) -> str:
+def _name(value: object) -> str:
     if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", value):
         raise ValueError("expected a name of letters, digits and _ . -")
     return value
@@ -165,21 +182,24 @@ class Document(Section):
     emul: Annotated[int, PlainValidator(_version, json_schema_input_type=Literal[1])]
     name: Annotated[str, PlainValidator(_name, json_schema_input_type=str)]
     seed: Seed
-    topology: Topology
-    links: list[Link] = Field(default=[])
+    topology: TopologySection
+    links: list[LinkSection] = Field(default=[])
+    traffic: Annotated[list[TrafficRule], AfterValidator(distinct_names)] = Field(default=[])
+    contacts: ContactsRule | None = None
+    groups: Annotated[list[ClientGroupRule], AfterValidator(_groups)] = Field(default=[])
     nodes: list[NodeRule] = Field(default=[])
     devices: DevicesRule | None = None
     faults: list[FaultRule] = Field(default=[])
-    task: Annotated[dict[str, Any], PlainValidator(_task)]
+    task: Annotated[PlainDict, PlainValidator(_task)]
     training: Annotated[str, one_of("run", "skip", what="way")] = "run"
     attacks: list[AttackRule] = Field(default=[])
-    compute: Compute
-    fuse: Annotated[Any, PlainValidator(_fuse, json_schema_input_type=Fuse | int | str | bool)] = None
-    schemes: Annotated[list[Annotated[dict[str, Any], PlainValidator(_scheme)]], Field(min_length=1),
+    compute: ComputeSection
+    fuse: Annotated[Any, PlainValidator(_fuse, json_schema_input_type=FuseSection | int | str | bool)] = None
+    schemes: Annotated[list[Annotated[PlainDict, PlainValidator(_scheme)]], Field(min_length=1),
                        AfterValidator(with_labels)]
-    stop: Stop
-    evaluation: Evaluation = Evaluation()
-    workers: Workers = Workers()
+    stop: StopSection
+    evaluation: EvaluationSection = EvaluationSection()
+    workers: WorkersSection = WorkersSection()
     sweep: SweepRule | None = None
     network: NetworkRule = NetworkRule()
     limits: LimitsRule = LimitsRule()

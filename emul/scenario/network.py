@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import PlainValidator
 
 from emul.network.linkrecord import BEYOND
 from emul.scenario.sections import Section, absolute, without_none
-from emul.scenario.values import Finding, Text, one_of
+from emul.scenario.values import Text, one_of
+from emul.scenario.wording import Finding
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class NetworkUse:
     record: bool = True
 
 
-def _flag(value: Any) -> bool:
+def _flag(value: object) -> bool:
     if not isinstance(value, bool):
         raise ValueError("expected true or false")
     return value
@@ -44,11 +45,12 @@ class NetworkRule(Section):
 
 
 def network_value(rule: NetworkRule, base: Path) -> NetworkUse:
-    """What the network makes of it; a run directory is looked for in `base`, and `beyond` is "stream" by default."""
+    """The rule as the network takes it; a run directory is looked for in `base`, and `beyond` is "stream" by
+    default."""
     return NetworkUse(absolute(rule.replay, base), rule.beyond or "stream", rule.record)
 
 
-def network_document(use: NetworkUse) -> dict[str, Any] | None:
+def network_document(use: NetworkUse) -> dict[str, object] | None:
     """None where it says nothing that is not the default."""
     if use == NetworkUse():
         return None

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import Field, PlainValidator
+from pydantic import BeforeValidator, Field, PlainValidator
 
 from emul.base.units import bandwidth_bps
 from emul.network.models.outages import (
@@ -19,8 +19,9 @@ from emul.network.models.outages import (
     OnOffSpec,
     OutageSpec,
 )
-from emul.scenario.sections import MISSING, Section, absolute, duration_text, given, without_none
-from emul.scenario.values import Finding, PositiveDuration, Probability, Text, Written, number, one_of
+from emul.scenario.sections import Section, absolute, duration_text, given, without_none
+from emul.scenario.values import PositiveDuration, Probability, Text, Written, number, one_of
+from emul.scenario.wording import MISSING, Finding
 
 GEMODEL = "gemodel"             # netem's name of gilbert_elliott
 
@@ -39,7 +40,7 @@ _DECIBELS = re.compile(r"([+-]?\d{1,3}(?:\.\d{1,9})?) ?dB", re.ASCII)
 _HERTZ = re.compile(r"(\d{1,12}(?:\.\d{1,9})?) ?([kMG]?)Hz", re.ASCII)
 
 
-def _snr(value: Any) -> float:
+def _snr(value: object) -> float:
     match = _DECIBELS.fullmatch(value.strip()) if isinstance(value, str) else None
     result = 10 ** (float(match[1]) / 10) if match else value
     if isinstance(result, bool) or not isinstance(result, (int, float)) or not 1e-30 <= result <= 1e30:
@@ -47,7 +48,7 @@ def _snr(value: Any) -> float:
     return float(result)
 
 
-def _hertz(value: Any) -> float:
+def _hertz(value: object) -> float:
     match = _HERTZ.fullmatch(value.strip()) if isinstance(value, str) else None
     result = float(match[1]) * {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[match[2]] if match else 0
     if result <= 0:
@@ -55,20 +56,20 @@ def _hertz(value: Any) -> float:
     return result
 
 
-def _rate(value: Any) -> int:
+def _rate(value: object) -> int:
     rate = bandwidth_bps(value)
     if rate == 0:
         raise ValueError("expected a rate above 0, such as 20 Mbit/s")
     return rate
 
 
-def _loop(value: Any) -> bool:
+def _loop(value: object) -> bool:
     if not isinstance(value, bool):
         raise ValueError("expected true or false")
     return value
 
 
-class Outage(Section):
+class OutageSection(Section):
     model: Annotated[str, one_of(*_KEYS, GEMODEL, what="model")]
     p: Probability | None = None
     r: Probability | None = None
@@ -130,10 +131,10 @@ class Outage(Section):
 
 def _key(name: str) -> str:
     """A field as the file calls it."""
-    return Outage.model_fields[name].alias or name
+    return OutageSection.model_fields[name].alias or name
 
 
-def outage_value(value: Any) -> Any:
+def outage_value(value: object) -> object:
     """`none` as a model that loses nothing; what is neither that nor a mapping is refused."""
     if not isinstance(value, dict) and value != "none":
         raise ValueError("expected none or a model such as {model: bernoulli, p: 0.1, per: round}")
@@ -141,8 +142,11 @@ def outage_value(value: Any) -> Any:
     return {"model": "bernoulli", "p": 0} if value == "none" else value
 
 
-def outage_spec(o: Outage | None, base: Path) -> AnyOutage | Literal["none"] | None:
-    """What the network makes of it; a trace's file is looked for in `base`."""
+WrittenOutage = Annotated[OutageSection, BeforeValidator(outage_value, json_schema_input_type=OutageSection | str)]
+
+
+def outage_spec(o: OutageSection | None, base: Path) -> AnyOutage | Literal["none"] | None:
+    """The outage as the network takes it; a trace's file is looked for in `base`."""
     if o is None:
         return None
     per, span, start = cast(Any, o.per or "message"), cast(Any, o.span or "at_start"), cast(Any, o.start)
@@ -153,14 +157,14 @@ def outage_spec(o: Outage | None, base: Path) -> AnyOutage | Literal["none"] | N
         return FadingSpec(o.coherence, o.snr, efficiency, span)
     if o.file is not None:
         return LossTraceSpec(cast(Path, absolute(o.file, base)), bool(o.loop), span)
-    assert o.p is not None              # `Outage.wrong` has seen to it that each model has what it needs
+    assert o.p is not None              # `OutageSection.wrong` has seen to it that each model has what it needs
     if o.kind == "bernoulli":
         return OutageSpec(p=o.p, per=per, slot_ns=o.slot, span=span) if o.p else "none"
     return GilbertSpec(o.p, 1 - o.p if o.r is None else o.r, 1.0 if o.loss_bad is None else o.loss_bad,
                        o.loss_good or 0.0, per, o.slot, start or "good", span)
 
 
-def outage_document(spec: AnyOutage | Literal["none"] | None) -> Any:
+def outage_document(spec: AnyOutage | Literal["none"] | None) -> object:
     """As a file says it: "none", or the model with what differs from its defaults."""
     if spec is None or isinstance(spec, str):
         return spec

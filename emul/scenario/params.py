@@ -21,14 +21,14 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, Union
 
 from emul.base.errors import Problem
+from emul.base.plain import PlainMapping
 from emul.base.units import bandwidth_bps, duration_ns, size_bytes
-from emul.scenario.source import place, scenario_error, shown
-from emul.scenario.values import Finding, nearest
+from emul.scenario.wording import Finding, nearest, place, scenario_error, shown
 
 Convert = Callable[[Any], Any]      # raises ValueError that says what is expected
 
 
-def build_params(cls: type, mapping: Mapping[str, Any], name: str = "parameters") -> Any:
+def build_params(cls: type, mapping: Mapping[str, object], name: str = "parameters") -> Any:
     """The instance of `cls` that `mapping` (without the scheme's name) describes.
 
     Raises ScenarioError, headed `name`, with everything that is wrong.
@@ -39,7 +39,7 @@ def build_params(cls: type, mapping: Mapping[str, Any], name: str = "parameters"
     return instance
 
 
-def check_params(cls: type, mapping: Mapping[str, Any]) -> tuple[Any | None, list[Finding]]:
+def check_params(cls: type, mapping: PlainMapping) -> tuple[object | None, list[Finding]]:
     """The instance, or None and all that is wrong: (path below the mapping, found, expected)."""
     hints = typing.get_type_hints(cls, include_extras=True)
     keys = scenario_keys(cls)
@@ -92,7 +92,7 @@ _UNITS: dict[str, tuple[type, Convert, str]] = {
 }
 
 
-def _unit_of(field: dataclasses.Field[Any], hints: dict[str, Any]) -> tuple[str, Convert | None]:
+def _unit_of(field: dataclasses.Field[object], hints: dict[str, object]) -> tuple[str, Convert | None]:
     """The unit's suffix in the field's name and its parser; "" where there is none: by name *and* by type."""
     for suffix, (kind, parse, _) in _UNITS.items():
         if field.name.endswith(suffix) and field.name != suffix and kind in _members(hints[field.name]):
@@ -100,19 +100,19 @@ def _unit_of(field: dataclasses.Field[Any], hints: dict[str, Any]) -> tuple[str,
     return "", None
 
 
-def _members(annotation: Any) -> tuple[Any, ...]:
+def _members(annotation: object) -> tuple[object, ...]:
     """The alternatives of a union, one for anything else; Annotated is looked through."""
     if typing.get_origin(annotation) is Annotated:
         annotation = typing.get_args(annotation)[0]
     return typing.get_args(annotation) if typing.get_origin(annotation) in (Union, types.UnionType) else (annotation,)
 
 
-def _describe(suffix: str, annotation: Any) -> str:
-    """What a field accepts, in words."""
+def _describe(suffix: str, annotation: object) -> str:
+    """The values that a field accepts, in words."""
     return " or ".join(_words(m, suffix) for m in _members(annotation))
 
 
-def _words(kind: Any, suffix: str = "") -> str:
+def _words(kind: object, suffix: str = "") -> str:
     if kind is type(None):
         return "none"
     if suffix:
@@ -132,7 +132,7 @@ def _words(kind: Any, suffix: str = "") -> str:
     return getattr(kind, "__name__", str(kind))
 
 
-def _convert(annotation: Any, value: Any, parse: Convert | None = None) -> Any:
+def _convert(annotation: object, value: object, parse: Convert | None = None) -> object:
     members = _members(annotation)
     if type(None) in members and (value is None or value == "none"):
         return None
@@ -149,7 +149,7 @@ def _convert(annotation: Any, value: Any, parse: Convert | None = None) -> Any:
     raise ValueError(f"expected {_describe('', annotation)}")
 
 
-def _as(kind: Any, value: Any, annotation: Any) -> Any:
+def _as(kind: Any, value: Any, annotation: Any) -> object:
     """`value` as one `kind` of the `annotation`. Raises ValueError; TypeError for a kind that no scenario can hold."""
     expected = f"expected {_describe('', annotation)}"
     if kind is Any:
@@ -173,13 +173,13 @@ def _as(kind: Any, value: Any, annotation: Any) -> Any:
     raise TypeError(f"a scheme's parameter cannot be of type {kind}: no scenario can hold it")
 
 
-def _checked(value: Any, sound: bool, expected: str) -> Any:
+def _checked(value: object, sound: bool, expected: str) -> Any:
     if not sound:
         raise ValueError(expected)
     return value
 
 
-def _literal(words: tuple[Any, ...], value: Any, expected: str) -> Any:
+def _literal(words: tuple[Any, ...], value: object, expected: str) -> object:
     for word in words:
         if word == value and type(word) is type(value):
             return word
@@ -187,7 +187,7 @@ def _literal(words: tuple[Any, ...], value: Any, expected: str) -> Any:
     raise ValueError(f"unknown value{near}" if near.startswith("; did") else expected)
 
 
-def _sequence(origin: type, arguments: tuple[Any, ...], value: list[Any], expected: str) -> Any:
+def _sequence(origin: type, arguments: tuple[Any, ...], value: list[Any], expected: str) -> object:
     if origin is tuple and arguments[-1] is not Ellipsis:
         _checked(value, len(value) == len(arguments), expected)
         return tuple(_convert(kind, item) for kind, item in zip(arguments, value, strict=True))

@@ -1,31 +1,32 @@
-"""Where a scheme's roles are: places, as a scheme and a scenario write them, and the nodes that they come to.
+"""The places of a scheme's roles, as a scheme and a scenario write them, and the nodes that they come to.
 
 A topology has nodes of *kinds* ("server", "client", "peer", "edge"), a scheme has *roles*; `emul.roles.places` is how a
 place is written. A node that no role takes is idle: it is no part of the run, its vertex only routes.
 
-Who holds data follows the kinds and never the roles: the clients, or, where there are none, every node. So all schemes
+The kinds decide who holds data, and never the roles: the clients, or, where there are none, every node. So all schemes
 of a scenario meet the same shards, whatever roles those who hold them have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from types import ModuleType
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from emul import schemes
 from emul.base.errors import Problem, ScenarioError
+from emul.base.plain import PlainDict, PlainMapping
 from emul.base.streams import generator
 from emul.network import Network
 from emul.network.terrain import chart
+from emul.roles import Scheme
 from emul.roles.places import terms
-from emul.scenario.devices import Device, Devices
-from emul.scenario.faults import NodeSpeed, matches
+from emul.roles.scheme import AnyScheme
+from emul.scenario.devices import DeviceClass, Devices
+from emul.scenario.faults import NodeSpeed
+from emul.scenario.groups import ClientGroup, holders_of, hosts_of
 from emul.scenario.labels import PLACES as KEY
-from emul.scenario.source import place as place_of
-from emul.scenario.source import scenario_error, shown
-from emul.scenario.values import Finding, nearest
+from emul.scenario.wording import Finding, nearest, scenario_error, shown
+from emul.scenario.wording import place as place_of
 
 
 @dataclass(frozen=True)
@@ -39,30 +40,36 @@ class Placed:
     idle: list[str]                     # names of the topology's nodes that no role takes
     shards: list[list[int]]             # runs of nodes that hold data: [first node, its shard, how many]
     holders: Sequence[int]              # shard -> vertex of the node that holds it, idle or not
+    groups: list[str | None] = field(default_factory=list)      # node -> its group; empty: there are none
+    classes: list[str | None] = field(default_factory=list)     # node -> its class of links; empty: there are none
 
     def numbers(self) -> dict[str, int]:
         """Name -> node."""
         return {name: node for node, name in enumerate(self.names)}
 
+    def marked(self, name: str) -> list[int]:
+        """The nodes of a group, or of a class of links."""
+        return [node for each in (self.groups, self.classes) for node, one in enumerate(each) if one == name]
 
-def place(scheme: str, module: ModuleType, params: Any, entry: Mapping[str, Any], network: Network) -> Placed:
+
+def place(scheme: AnyScheme, params: object, entry: PlainMapping, network: Network) -> Placed:
     """The nodes of a scheme on a network. Raises ScenarioError with everything that is wrong with its places."""
-    placed, found = placed_or_wrong(module, params, entry, network)
+    placed, found = placed_or_wrong(scheme, params, entry, network)
     if placed is None:
-        raise _error(scheme, found)
+        raise _error(scheme.name, found)
     return placed
 
 
-def placed_or_wrong(module: ModuleType, params: Any, entry: Mapping[str, Any], network: Network,
+def placed_or_wrong(scheme: AnyScheme, params: object, entry: PlainMapping, network: Network,
                     ) -> tuple[Placed | None, list[Finding]]:
     """The nodes, or None and all that is wrong: (path below the entry, found, expected).
 
     entry: as the scenario has it; its `places` go before those of the scheme.
     """
-    said: Mapping[str, Any] = entry.get(KEY) or {}
-    found: list[Finding] = [((KEY, role), shown(said[role]), "unknown role" + nearest(role, module.ROLES))
-                            for role in said if role not in module.ROLES]
-    wanted = schemes.places(module, params) | {role: where for role, where in said.items() if role in module.ROLES}
+    said: Mapping[str, object] = entry.get(KEY) or {}
+    found: list[Finding] = [((KEY, role), shown(said[role]), "unknown role" + nearest(role, scheme.roles))
+                            for role in said if role not in scheme.roles]
+    wanted = scheme.places_under(params) | {role: where for role, where in said.items() if role in scheme.roles}
     role_at: dict[int, str] = {}
     for role, where in wanted.items():
         path = (KEY, role) if role in said else ()
@@ -90,34 +97,30 @@ def _named(name: str, number: int | None, network: Network) -> list[int]:
     of_kind = network.roles.get(name, [])
     if number is not None:
         return of_kind[number:number + 1]
-    return list(of_kind) or [vertex for vertex in _hosts(network) if network.names[vertex] == name]
+    return list(of_kind) or [vertex for vertex in hosts_of(network.roles) if network.names[vertex] == name]
 
 
 def holders(network: Network) -> list[int]:
     """Shard -> vertex of the node that holds it: the clients, or every node of a topology without clients."""
-    return network.roles.get("client") or list(_hosts(network))
-
-
-def _hosts(network: Network) -> Iterator[int]:
-    """The vertices that host a node, kind by kind."""
-    return (vertex for vertices in network.roles.values() for vertex in vertices)
+    return holders_of(network.roles)
 
 
 def _nowhere(role: str, network: Network) -> str:
     has = ", ".join(f"{len(vertices)} {kind}" for kind, vertices in network.roles.items() if vertices)
-    example = network.names[next(_hosts(network), 0)]
+    example = network.names[next(hosts_of(network.roles), 0)]
     return f"the topology has no such node, it has {has or 'none'}; say where, as in {KEY}: {{{role}: {example}}}"
 
 
 def _numbered(role_at: Mapping[int, str], network: Network) -> Placed:
-    vertices = [vertex for vertex in _hosts(network) if vertex in role_at]
+    vertices = [vertex for vertex in hosts_of(network.roles) if vertex in role_at]
     roles: dict[str, list[int]] = {}
     for node, vertex in enumerate(vertices):
         roles.setdefault(role_at[vertex], []).append(node)
     holding = holders(network)
     return Placed([network.names[vertex] for vertex in vertices], [role_at[vertex] for vertex in vertices], vertices,
-                  roles, [network.names[vertex] for vertex in _hosts(network) if vertex not in role_at],
-                  _runs(holding, vertices), holding)
+                  roles, [network.names[vertex] for vertex in hosts_of(network.roles) if vertex not in role_at],
+                  _runs(holding, vertices), holding, *([each[vertex] for vertex in vertices] if each else []
+                                                       for each in (network.groups, network.classes)))
 
 
 def _runs(holding: Sequence[int], vertices: Sequence[int]) -> list[list[int]]:
@@ -136,36 +139,38 @@ def _runs(holding: Sequence[int], vertices: Sequence[int]) -> list[list[int]]:
 
 
 def node_speeds(rules: Sequence[NodeSpeed], seed: int, placed: Placed, network: Network,
-                devices: Devices | None = None) -> list[float]:
-    """Node -> speed: that of its device, 1 without one, where no rule says otherwise. A fraction is drawn from the
-    topology's nodes, idle or not."""
+                devices: Devices | None = None, groups: Sequence[ClientGroup] = ()) -> list[float]:
+    """Node -> speed: that of its group, else of the last rule that is about it, else of its device, else 1. A fraction
+    is drawn from the topology's nodes, idle or not. devices: those of groups included."""
     node_at = {vertex: node for node, vertex in enumerate(placed.vertices)} if rules else {}
     speeds = [1.0 if device is None else device.speed for device in devices_of(devices, seed, placed)]
     for number, rule in enumerate(rules):
         for vertex in _chosen(rule, number, seed, network):
             if vertex in node_at:
                 speeds[node_at[vertex]] = rule.speed
-    return speeds
+    of_group = {group.name: group.speed for group in groups if group.speed is not None}
+    return [of_group.get(name or "", speed) for name, speed in zip(placed.groups, speeds, strict=True)
+            ] if of_group else speeds
 
 
-def devices_of(devices: Devices | None, seed: int, placed: Placed) -> list[Device | None]:
+def devices_of(devices: Devices | None, seed: int, placed: Placed) -> list[DeviceClass | None]:
     """Node -> its device; None: it has none."""
-    return [None] * len(placed.names) if devices is None else devices.of(placed.names, seed)
+    return [None] * len(placed.names) if devices is None else devices.of(placed.names, seed, placed.groups)
 
 
 def _chosen(rule: NodeSpeed, number: int, seed: int, network: Network) -> list[int]:
     """The vertices of the nodes that a rule is about."""
     pool = holders(network) if rule.match is None else [
-        vertex for vertex in _hosts(network) if matches(network.names[vertex], rule.match)]
+        vertex for vertex in hosts_of(network.roles) if network.fits(vertex, rule.match)]
     if rule.fraction is None:
         return pool
     drawn = generator(seed, "speed", number).choice(len(pool), round(rule.fraction * len(pool)), replace=False)
     return [pool[i] for i in sorted(drawn)]
 
 
-def chart_for(module: ModuleType, network: Network, placed: Placed) -> dict[str, Any] | None:
+def chart_for(scheme: Scheme[object], network: Network, placed: Placed) -> PlainDict | None:
     """The topology as the roles of a scheme know it; None: they do not."""
-    return chart(network, placed.vertices) if getattr(module, "KNOWS_TOPOLOGY", False) else None
+    return chart(network, placed.vertices) if scheme.knows_topology else None
 
 
 def _error(scheme: str, found: Sequence[Finding]) -> ScenarioError:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import PlainValidator
 
 from emul.base.units import format_size
 from emul.scenario.sections import Section, given, without_none
-from emul.scenario.values import Count, Finding, PositiveSize, Rounds, rounds_text
+from emul.scenario.values import Count, PositiveSize, Rounds, rounds_text
+from emul.scenario.wording import Finding
 
 LIMIT_BYTES = 10**9                 # of payloads of one run
 
@@ -29,7 +30,7 @@ class Recorded:
     limit_bytes: int = LIMIT_BYTES
 
 
-def _types(value: Any) -> list[str]:
+def _types(value: object) -> list[str]:
     if not isinstance(value, list) or not value or not all(isinstance(name, str) and name for name in value):
         raise ValueError("expected a list of types of messages such as [Model, Update]")
     return list(dict.fromkeys(value))
@@ -42,7 +43,7 @@ class RecordRule(Section):
     limit: PositiveSize | None = None
 
     def wrong(self) -> list[Finding]:
-        """What is said of payloads where none are kept."""
+        """The mistakes in keys on payloads where none are kept."""
         if self.payloads is not None:
             return []
         return [((key,), "", "is used only with payloads") for key in given(self, "rounds", "limit")]
@@ -53,7 +54,7 @@ def record_value(rule: RecordRule) -> Recorded:
     return Recorded(rule.models, tuple(rule.payloads or ()), first, last, rule.limit or LIMIT_BYTES)
 
 
-def record_document(recorded: Recorded) -> dict[str, Any] | None:
+def record_document(recorded: Recorded) -> dict[str, object] | None:
     """None where it says nothing that is not the default."""
     if recorded == Recorded():
         return None

@@ -9,11 +9,16 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from emul.base.units import format_duration
+from emul.base.plain import PlainDict
+from emul.base.units import format_duration, format_size
 from emul.network import LinkRule, TopologySpec
-from emul.scenario.attacks import Attack, attack_document
-from emul.scenario.devices import Devices, devices_document
+from emul.network.models.background import Traffic
+from emul.network.models.contacts import ContactSpec
+from emul.scenario.attacks import AttackSpec, attack_document
+from emul.scenario.contacts import contacts_document
+from emul.scenario.devices import Devices, devices_document, equipment
 from emul.scenario.faults import Fault, NodeSpeed, fault_document
+from emul.scenario.groups import ClientGroup, client_group_document
 from emul.scenario.limits import Limits, limits_document
 from emul.scenario.links import link_document
 from emul.scenario.network import NetworkUse, network_document
@@ -21,13 +26,14 @@ from emul.scenario.record import Recorded, record_document
 from emul.scenario.sections import duration_text, without_none
 from emul.scenario.sweep import Sweep
 from emul.scenario.topology import topology_document
+from emul.scenario.traffic import traffic_document
 
 NEVER = 10**9               # rounds between two evaluations, of a run that has none
 
 
 @dataclass(frozen=True)
-class Compute:
-    """Where virtual compute time comes from: measured, profile, recorded or zero; `file` for profile and recorded.
+class ComputeTime:
+    """The source of virtual compute time: measured, profile, recorded or zero; `file` for profile and recorded.
 
     trace: a file of what computations took on real devices, which goes before the mode; take: "drawn" by the seed, or
     "in order". device: where models are trained and evaluated, "cpu" or "cuda": the worker's number modulo the GPUs
@@ -39,10 +45,12 @@ class Compute:
     device: str = "cpu"
     trace: Path | None = None
     take: str = "drawn"
+    memory: int | None = None           # bytes that a worker on a CPU may hold; None: no limit
+    line: int | None = field(default=None, compare=False)       # of `file`, in the scenario's file
 
 
 @dataclass(frozen=True)
-class Fuse:
+class FusedTraining:
     """At most `clients` of one of `lanes` are trained as one; a node's lane is its number modulo `lanes`."""
 
     clients: int
@@ -56,6 +64,7 @@ class Stop:
     rounds: int | None = None
     accuracy: float | None = None
     virtual_time_ns: int | None = None
+    loss: float | None = None
 
 
 @dataclass(frozen=True)
@@ -67,7 +76,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Workers:
+class WorkerTimeout:
     """A worker without heartbeat for `timeout_s` of real time counts as dead."""
 
     timeout_s: float = 30.0
@@ -75,7 +84,7 @@ class Workers:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What one scenario file says, checked. Durations are ns, sizes bytes; paths are absolute.
+    """The values of one scenario file, checked. Durations are ns, sizes bytes; paths are absolute.
 
     schemes: (name, what else its entry says): a label (`emul.scenario.labels`), and parameters
     (`emul.scenario.params.build_params`). task: as `emul.learning` wants it.
@@ -88,19 +97,22 @@ class Scenario:
     link_rules: list[LinkRule]
     node_speeds: list[NodeSpeed]
     faults: list[Fault]
-    task: dict[str, Any]
-    attacks: list[Attack]
-    compute: Compute
-    schemes: list[tuple[str, dict[str, Any]]]
+    task: PlainDict
+    attacks: list[AttackSpec]
+    compute: ComputeTime
+    schemes: list[tuple[str, PlainDict]]
     stop: Stop
     training: str = "run"               # or "skip": updates are zeros, nothing is evaluated
     evaluation: Evaluation = field(default_factory=Evaluation)
-    workers: Workers = field(default_factory=Workers)
+    workers: WorkerTimeout = field(default_factory=WorkerTimeout)
     network: NetworkUse = field(default_factory=NetworkUse)
     limits: Limits = field(default_factory=Limits)
     record: Recorded = field(default_factory=Recorded)
+    traffic: list[Traffic] = field(default_factory=list)
+    contacts: ContactSpec | None = None
+    groups: list[ClientGroup] = field(default_factory=list)
     devices: Devices | None = None
-    fuse: Fuse | None = None
+    fuse: FusedTraining | None = None
     sweep: Sweep | None = field(default=None, compare=False)
     path: Path | None = field(default=None, compare=False)
     warnings: list[str] = field(default_factory=list, compare=False)
@@ -112,10 +124,15 @@ class Scenario:
 
     __hash__ = None     # type: ignore[assignment]   # lists and dicts inside
 
-    def _compared(self) -> list[Any]:
+    def _compared(self) -> list[object]:
         bare = replace(self, topology=replace(self.topology, line=None),
                        link_rules=[replace(rule, line=None) for rule in self.link_rules])
         return [getattr(bare, f.name) for f in fields(bare) if f.compare]
+
+    @property
+    def equipment(self) -> Devices | None:
+        """`devices` with what the groups say on top; None: there are neither."""
+        return equipment(self.devices, self.groups)
 
     def resolved(self) -> str:
         """`document` as canonical YAML text, which loads to an equal scenario, from any directory."""
@@ -128,15 +145,18 @@ class Scenario:
         yaml.dump(self.document(), out)
         return out.getvalue()
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> PlainDict:
         """The scenario as a file says it, in plain values; names of files are absolute."""
         return _document(self)
 
 
-def _document(s: Scenario) -> dict[str, Any]:
+def _document(s: Scenario) -> PlainDict:
     document = {
         "emul": 1, "name": s.name, "seed": s.seed, "topology": topology_document(s.topology),
         "links": [link_document(rule) for rule in s.link_rules],
+        "traffic": [traffic_document(entry) for entry in s.traffic],
+        "contacts": contacts_document(s.contacts),
+        "groups": [client_group_document(group) for group in s.groups],
         "nodes": [without_none(match=rule.match, fraction=rule.fraction, speed=rule.speed) for rule in s.node_speeds],
         "faults": [fault_document(fault) for fault in s.faults],
         "task": s.task,
@@ -145,11 +165,12 @@ def _document(s: Scenario) -> dict[str, Any]:
         "compute": without_none(mode=s.compute.mode, file=None if s.compute.file is None else str(s.compute.file),
                                 device=None if s.compute.device == "cpu" else s.compute.device,
                               trace=None if s.compute.trace is None else str(s.compute.trace),
-                              take=None if s.compute.trace is None else s.compute.take),
+                              take=None if s.compute.trace is None else s.compute.take,
+                              memory=None if s.compute.memory is None else format_size(s.compute.memory)),
         "devices": devices_document(s.devices),
         "fuse": None if s.fuse is None else {"clients": s.fuse.clients, "lanes": s.fuse.lanes},
         "schemes": [{"name": name, **parameters} for name, parameters in s.schemes],
-        "stop": without_none(rounds=s.stop.rounds, accuracy=s.stop.accuracy,
+        "stop": without_none(rounds=s.stop.rounds, accuracy=s.stop.accuracy, loss=s.stop.loss,
                              virtual_time=duration_text(s.stop.virtual_time_ns)),
         "evaluation": {"every": s.evaluation.every, "scope": s.evaluation.scope},
         "workers": {"timeout": format_duration(round(s.workers.timeout_s * 1e9))},

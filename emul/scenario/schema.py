@@ -21,32 +21,43 @@ from typing import Any, Literal, Union
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode
 
-from emul import attacks, schemes
 from emul.base.errors import EmulError
+from emul.base.plain import PlainDict
 from emul.base.shipped import shipped
 from emul.learning import data, models, objectives, partition, solver
+from emul.registry import attacks, schemes
+from emul.roles import Scheme
 from emul.scenario.compose import EXTENDS
 from emul.scenario.labels import COMPRESS, LABEL, PLACES
 from emul.scenario.models import TASK_KEYS, Document
 from emul.scenario.params import scenario_keys
 
-Schema = dict[str, Any]
+Schema = PlainDict
 
 # heading of docs/scenario.md -> the models whose keys it explains
 SECTIONS = {
-    "Top level": ["Document"], "topology": ["Topology"], "roles of a topology": ["Role"],
+    "Top level": ["Document"], "topology": ["TopologySection"], "roles of a topology": ["RoleSection"],
     "latency by distance": ["LatencyByDistance"], "capacity": ["CapacityRule"], "access": ["AccessLink"],
-    "links": ["Link"], "outage": ["Outage"], "latency": ["Latency"], "overhead": ["Overhead"],
-    "transport": ["Transport"], "switching": ["Packetized"], "nodes": ["NodeRule"],
+    "links": ["LinkSection"], "traffic": ["TrafficRule"], "rates of traffic": ["RateRule"],
+    "sine and ramp": ["SineRule", "RampRule"], "on_off and walk": ["OnOffRule", "WalkRule"],
+    "laws of rates": ["RateLawRule", "NormalRule", "PoissonRule"], "laws of times": ["StayRule", "ParetoLaw"],
+    "messages": ["MessagesRule"], "laws of sizes": ["SizeRule", "ParetoSizeRule", "LogNormalSizeRule"],
+    "contacts": ["ContactsRule"],
+    "outage": ["OutageSection"], "latency": ["LatencySection"],
+    "overhead": ["Overhead"], "transport": ["Transport"], "connections of TCP": ["TcpKeys"],
+    "switching": ["Packetized"], "groups": ["ClientGroupRule"], "nodes": ["NodeRule"],
     "devices": ["DevicesRule"], "who has which": ["DeviceNodes"],
-    "faults": ["FaultRule"], "set": ["LinkValues"], "churn": ["ChurnRule"], "availability": ["AvailabilityRule"],
+    "faults": ["FaultRule"], "set": ["LinkValues"], "churn": ["ChurnRule", "OwnChurn"],
+    "availability": ["AvailabilityRule", "OwnAvailability"],
     "laws of durations": ["LawRule", "WeibullLaw", "LogNormalLaw"], "diurnal": ["DiurnalRule"],
     "group": ["GroupRule"], "bandwidth": ["BandwidthTrace"], "attacks": ["AttackRule", "AttackedShare"],
-    "compute": ["Compute"], "fuse": ["Fuse"], "stop": ["Stop"], "evaluation": ["Evaluation"],
-    "workers": ["Workers"], "network": ["NetworkRule"], "sweep": ["SweepRule"], "limits": ["LimitsRule"],
-    "record": ["RecordRule"]}
+    "compute": ["ComputeSection"], "fuse": ["FuseSection"], "stop": ["StopSection"],
+    "evaluation": ["EvaluationSection"], "workers": ["WorkersSection"], "network": ["NetworkRule"],
+    "sweep": ["SweepRule"], "limits": ["LimitsRule"], "record": ["RecordRule"]}
 _NULL = {"type": "null"}
 _TEXT_OR_NUMBER = ["string", "integer"]
+_MISSPELT = 5                # letters of a name, at least, whose misspellings are refused
+_FIELD_COLUMN = 4            # where the fields of a class begin
 
 
 def schema(plugins: Sequence[str] = ()) -> Schema:
@@ -57,7 +68,7 @@ def schema(plugins: Sequence[str] = ()) -> Schema:
         _described(section, name)
         section.pop("required", None)           # may stand in the file that this one extends
     properties = found["properties"]
-    for section in properties.values():         # what a file on top of another takes away
+    for section in properties.values():         # a file on top of another takes keys away
         if section.get("type") == "array" and "default" in section:
             section["type"] = ["array", "null"]
     properties["schemes"] |= {"type": "array", "minItems": 1, "items": _scheme(plugins)}
@@ -74,7 +85,7 @@ def schema(plugins: Sequence[str] = ()) -> Schema:
 class _Generator(GenerateJsonSchema):
     """Without titles made of names, and with null wherever a key may be taken away."""
 
-    def field_title_should_be_set(self, schema: Any) -> bool:
+    def field_title_should_be_set(self, schema: object) -> bool:
         return False
 
     def generate(self, schema: Any, mode: JsonSchemaMode = "validation") -> Schema:
@@ -125,23 +136,22 @@ def _scheme(plugins: Sequence[str]) -> Schema:
     cases, names = [], []
     for name in schemes.known(plugins):
         with contextlib.suppress(EmulError):
-            module = schemes.find(name, plugins)
+            scheme = schemes.find(name, plugins)
             names.append(name)
             cases.append({"if": {"properties": {"name": {"const": name}}, "required": ["name"]},
-                          "then": {"properties": _of_entry(module), "additionalProperties": False}})
-    known = {"anyOf": [{"enum": names}, {"type": "string"}], "description": "The scheme: its name."}
+                          "then": {"properties": _of_entry(scheme), "additionalProperties": False}})
+    known = _named(names, description="The scheme: its name.")
     entry = {"type": "object", "required": ["name"], "properties": {"name": known}, "allOf": cases}
-    return {"anyOf": [{"enum": names}, {"type": "string"}, entry]}
+    return {"anyOf": [*_names(names), entry]}
 
 
-def _of_entry(module: types.ModuleType) -> Schema:
-    head = (module.__doc__ or "").strip().splitlines()
+def _of_entry(scheme: Scheme[object]) -> Schema:
     codes = {COMPRESS: {"type": ["string", "object"], "description": "A codec of updates, or {up: codec, down: codec}"}}
-    return {"name": {"type": "string", "description": head[0] if head else ""},
+    return {"name": {"type": "string", "description": scheme.headline},
             LABEL: {"type": "string", "description": "What tables and figures call this entry."},
             PLACES: {"type": "object", "description": "Role of the scheme -> node of the topology.",
-                     "properties": {role: {} for role in module.ROLES}},
-            **(codes if "PackedUpdate" in schemes.message_names(module) else {}), **parameters(module.Params)}
+                     "properties": {role: {} for role in scheme.roles}},
+            **(codes if "up" in scheme.compress else {}), **parameters(scheme.params)}
 
 
 def parameters(cls: type) -> Schema:
@@ -167,7 +177,7 @@ def parameters(cls: type) -> Schema:
     return found
 
 
-def _of_type(kind: Any) -> Schema:
+def _of_type(kind: object) -> Schema:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     plain = {bool: "boolean", int: "integer", float: "number", str: "string"}
     if kind in plain:
@@ -185,31 +195,66 @@ def _of_type(kind: Any) -> Schema:
 
 @cache
 def _comments(cls: type) -> dict[str, str]:
-    """Field -> the comment behind it, of a dataclass and of those that it is made of; lines that go on included."""
+    """Field -> its comment, of a dataclass and of those that it is made of: the lines above the field, then what stands
+    behind it, with the lines below that go on: their words begin further to the right."""
     found: dict[str, str] = {}
     for base in cls.__mro__:
         try:
             source = textwrap.dedent(inspect.getsource(base))
         except (OSError, TypeError):            # a variant's is made, not written
             continue
-        last = ""
+        own: dict[str, list[str]] = {}
+        above: list[str] = []
+        name = ""
         for token in tokenize.generate_tokens(io.StringIO(source).readline):
-            written = re.match(r"\s*(\w+)\s*:[^=\n]", token.line)
-            if token.type == tokenize.COMMENT and written and token.line.strip() != token.string:
-                last = written[1]
-                found.setdefault(last, token.string.lstrip("# "))
-            elif token.type == tokenize.COMMENT and last in found and token.line.strip() == token.string:
-                found[last] += " " + token.string.lstrip("# ")
-            elif written and written[1] != last:
-                last = ""
+            field = re.match(r"    (\w+)\s*:[^=\n]", token.line)
+            alone = token.line.strip() == token.string
+            text = token.string.lstrip("# ")
+            begins = token.end[1] - len(text)
+            if token.type == tokenize.COMMENT and alone and begins <= _FIELD_COLUMN + len("# "):
+                name = ""
+                above.append(text)
+            elif token.type == tokenize.COMMENT and (field or alone):
+                own.setdefault(field[1] if field else name, []).append(text)
+            elif field and field[1] != name:
+                name = field[1]
+                own.setdefault(name, []).extend(above)
+                above = []
+            elif token.type == tokenize.NAME and not field:         # a method, or what is behind the fields
+                name, above = "", []
+        found = {key: " ".join(said) for key, said in own.items() if key and said} | found
     return found
 
 
 # ---- tasks and attacks ----
 
-def _named(known: Sequence[str], **more: Any) -> Schema:
+def _named(known: Sequence[str], **more: object) -> Schema:
     """One of some names, or another, of a plug-in that the schema does not know."""
-    return {"anyOf": [{"enum": list(known)}, {"type": "string"}], **more}
+    return {"anyOf": [*_names(known)], **more}
+
+
+def _names(known: Sequence[str]) -> list[Schema]:
+    """The names, or another one that is no misspelling of one of them. Editors tell the mistake of the first."""
+    return [{"type": "string", "allOf": [{"pattern": f"^(?!(?:{misspelt(name)})$)",
+                                          "patternErrorMessage": f'did you mean "{name}"?'}
+                                         for name in known if len(name) >= _MISSPELT]}, {"enum": list(known)}]
+
+
+def misspelt(name: str) -> str:
+    """A regular expression of the name with a letter left out, doubled or replaced, or with two exchanged. One letter
+    more is none: somebody's own `fedavgm`.
+
+    >>> [bool(re.fullmatch(misspelt("krum"), text)) for text in ("kurm", "krun", "kruum", "kum", "krumm2", "median")]
+    [True, True, True, True, False, False]
+    """
+    letters = [re.escape(letter).replace(r"\-", "-") for letter in name]       # JavaScript takes no escaped "-"
+    found = []
+    for i, letter in enumerate(letters):
+        before, after = "".join(letters[:i]), "".join(letters[i + 1:])
+        found += [f"{before}.?{after}", f"{before}{letter * 2}{after}"]
+        if i + 1 < len(letters) and letter != letters[i + 1]:
+            found.append(f"{before}{letters[i + 1]}{letter}{''.join(letters[i + 2:])}")
+    return "|".join(found)
 
 
 def _task(plugins: Sequence[str]) -> Schema:
@@ -221,16 +266,22 @@ def _task(plugins: Sequence[str]) -> Schema:
             "set": _named(sets, description="The data set."),
             "directory": {"type": "string", "description": "Where its files are, seen from this file."},
             "held_out": {}, "normalise": {},
-            "x": {"description": "Of huggingface: the column of inputs, or several."},
-            "y": {"type": "string", "description": "Of huggingface: the column of targets."},
-            "columns": {"description": "Of huggingface: columns for `partition: {by: ...}`."},
+            "x": {"description": "Of huggingface and csv: the column of inputs, or several."},
+            "y": {"type": "string", "description": "Of huggingface and csv: the column of targets."},
+            "columns": {"description": "Of huggingface and csv: columns for `partition: {by: ...}`."},
             "name": {"type": "string", "description": "Of torchvision: a class of torchvision.datasets."},
             "options": {"type": "object", "description": "Of torchvision: more arguments of the class."},
+            "package": {"type": "string", "description": "Of text: the installed package whose sources it is."},
+            "window": {"type": "integer", "minimum": 1, "description": "Of text: the bytes of a sample."},
+            "sha256": {"type": "string", "description": "Of text: the digest that its sources must have."},
             "train": {"type": "string", "description": "The split for training, `train` by default."},
-            "test": {"type": "string", "description": "The split for tests, `test` by default."}}},
+            "test": {"type": ["string", "number"], "description":
+                     "The split for tests, `test` by default; of csv the share of rows for tests, 0.2 by default; of "
+                     "text the number of test windows, all by default."}}},
         "partition": {"anyOf": [_named(rules), {"type": "object", "properties": {rule: {} for rule in rules}}],
                       "description": "How samples are shared out among the clients."},
-        "model": _named(models.names(plugins), description="The model."),
+        "model": {"anyOf": [_named(models.names(plugins)), {"type": "object"}],
+                  "description": "The model, or one with options, such as {transformer: {blocks: 5}}."},
         "objective": {"anyOf": [_named(objectives.names(plugins)), {"type": "object"}]},
         "solver": {"type": "object", "properties": solvers, "description": "How a client trains."}}
     return {"type": "object", "properties": properties, "additionalProperties": False}

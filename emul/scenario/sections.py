@@ -1,18 +1,21 @@
-"""What the models of all parts of a scenario file share, and how checked values are written back."""
+"""The common base of the models of all parts of a scenario file, and how checked values are written back."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from emul.base.plain import PlainDict
 from emul.base.units import format_duration
 from emul.network.models.traces import digest
-from emul.scenario.values import Finding, findings
+from emul.scenario.values import findings
+from emul.scenario.wording import MISSING, Finding
 
-MISSING = "missing"
+SoundParts: TypeAlias = Mapping[str, Any]       # field of Scenario -> its value, of sections that are sound
 
 
 class Section(BaseModel):
@@ -22,7 +25,7 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     def wrong(self) -> list[Finding]:
-        """What no field can see alone; called once the fields are sound."""
+        """The mistakes that no field can see alone; called once the fields are sound."""
         return []
 
     @model_validator(mode="after")
@@ -52,7 +55,7 @@ def absolute(file: str | None, base: Path) -> Path | None:
 
 # ---- back to YAML ----
 
-def without_none(**values: Any) -> dict[str, Any]:
+def without_none(**values: object) -> PlainDict:
     return {key: value for key, value in values.items() if value is not None}
 
 

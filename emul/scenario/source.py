@@ -18,9 +18,8 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from emul.base.errors import Problem, ScenarioError
-
-Path = tuple[str | int, ...]        # ("links", 0, "outage", "p")
+from emul.base.errors import Problem
+from emul.scenario.wording import Path, place, shown, suffix
 
 MAX_CHARACTERS = 1_000_000
 MAX_EVENTS = 100_000                # parsed at 40,000 a second
@@ -50,21 +49,21 @@ class Source:
         for i in range(len(path), -1, -1):
             head = path[:i]
             if head in self.written:
-                return Problem(self.written[head] + _suffix(path[i:], "" if i else None), found, expected,
+                return Problem(self.written[head] + suffix(path[i:], "" if i else None), found, expected,
                                self.lines.get(head), self.files.get(head, ""))
             if head in self.lines:
                 return Problem(place(path), found, expected, self.lines[head], self.files.get(head, ""))
         return Problem(place(path), found, expected)
 
 
-def of_values(value: Any) -> Source:
+def of_values(value: object) -> Source:
     """Values of Python as `read` gives those of a file: mappings, sequences, texts, paths, numbers, also NumPy's."""
     source = Source()
     source.tree = _taken(value, (), source)
     return source
 
 
-def _taken(value: Any, path: Path, source: Source) -> Any:
+def _taken(value: Any, path: Path, source: Source) -> object:
     if len(path) > MAX_DEPTH:
         source.problem(path[:3], "", f"is nested more than {MAX_DEPTH} deep")
         return None
@@ -85,58 +84,8 @@ def _taken(value: Any, path: Path, source: Source) -> Any:
     return None
 
 
-def place(path: Path) -> str:
-    """A path as text.
-
-    >>> place(("links", 0, "outage", "p"))
-    'links[0].outage.p'
-    """
-    return _suffix(path, None)
-
-
-def _suffix(path: Path, before: str | None) -> str:
-    parts = [f"[{p}]" if isinstance(p, int) else f".{p}" for p in path]
-    text = "".join(parts)
-    return text[1:] if before is None and text.startswith(".") else text
-
-
-def shown(value: Any) -> str:
-    """A value as the error table shows it: YAML-like, on one line, cut at 40 characters.
-
-    >>> shown("krumm"), shown(1.4), shown(None), shown({"p": 1})
-    ('"krumm"', '1.4', 'null', '{p: 1}')
-    """
-    text = _flow(value)
-    return text if len(text) <= 40 else text[:37] + "..."
-
-
-def scenario_error(file: str, problems: list[Problem]) -> ScenarioError:
-    """All problems of a file, each on one line whatever its keys and values hold."""
-    clean = [Problem(one_line(p.place, 100), one_line(p.found, 100), one_line(p.expected, 400), p.line, p.file)
-             for p in problems]
-    return ScenarioError(file, clean)
-
-
-def one_line(text: str, most: int) -> str:
-    """Text without line breaks and control characters, cut at `most`."""
-    text = "".join(c if c.isprintable() else "\ufffd" for c in text[:most + 1])
-    return text if len(text) <= most else text[:most - 3] + "..."
-
-
-def _flow(value: Any) -> str:
-    if isinstance(value, str):
-        return f'"{one_line(value, 60)}"'
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{_flow(k)[1:-1]}: {_flow(v)}" for k, v in list(value.items())[:9]) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(_flow(v) for v in value[:20]) + "]"
-    return str(value)
-
-
 def read(text: str) -> Source:
-    """The plain values of one YAML document. What is wrong with it is in `problems`, and then `tree` may be partial."""
+    """The plain values of one YAML document. Its mistakes are in `problems`, and then `tree` may be partial."""
     source = Source(lines={(): 1})
     if len(text) > MAX_CHARACTERS:
         source.problems.append(Problem("", f"{len(text)} characters", f"expected at most {MAX_CHARACTERS}", 1))
@@ -198,8 +147,8 @@ def _plain(node: Node, path: Path, source: Source) -> Any:
     return None
 
 
-def _mapping(node: MappingNode, path: Path, source: Source) -> dict[str, Any]:
-    result: dict[str, Any] = {}
+def _mapping(node: MappingNode, path: Path, source: Source) -> dict[str, object]:
+    result: dict[str, object] = {}
     first: dict[str, int] = {}
     for key, value in node.value:
         line = key.start_mark.line + 1
@@ -217,7 +166,7 @@ def _mapping(node: MappingNode, path: Path, source: Source) -> dict[str, Any]:
     return result
 
 
-def _scalar(node: ScalarNode, path: Path, source: Source) -> Any:
+def _scalar(node: ScalarNode, path: Path, source: Source) -> object:
     kind, text = str(node.tag).removeprefix(_TAG), node.value
     if kind == "null" and text in ("", "~", "null", "Null", "NULL"):
         return None

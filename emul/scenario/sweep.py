@@ -47,7 +47,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     return tuple(found)
 
 
-def seeds_of(value: Any) -> tuple[int, ...]:
+def seeds_of(value: object) -> tuple[int, ...]:
     """Seeds as a scenario says them, text, a number or a list, each once. Raises ValueError.
 
     >>> seeds_of([3, 1, 3])
@@ -61,7 +61,7 @@ def seeds_of(value: Any) -> tuple[int, ...]:
     return tuple(dict.fromkeys(entries))
 
 
-def _values(value: Any) -> list[Any]:
+def _values(value: object) -> list[Any]:
     if not isinstance(value, list) or not value:
         raise ValueError("expected a list of values")
     return value

@@ -1,4 +1,4 @@
-"""What is wrong with the learning task of a scenario. Imports no torch and reads no data, but for `cannot_fuse`.
+"""Mistakes in the learning task of a scenario. Imports no torch and reads no data, but for `cannot_fuse`.
 
 `Finding` is (path below `task`, what was found, what was expected). The makers in `emul.learning` trust what has passed
 here: they raise errors of their own for what only the data show.
@@ -7,20 +7,22 @@ here: they raise errors of their own for what only the data show.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
-from emul.learning import clusters, libraries, models, objectives, partition, root, solver
+from emul.base.plain import PlainDict
+from emul.base.tracebacks import said
+from emul.learning import clusters, columns, csv_data, libraries, models, objectives, partition, root, solver, text
 from emul.learning import data as data_sets
-from emul.learning.data import Known
+from emul.learning.data import BuiltInData
 from emul.learning.names import PluginError
-from emul.learning.trial import said, trial
-from emul.scenario.values import Finding, nearest
+from emul.learning.trial import disguised, trial
+from emul.scenario.wording import Finding, nearest
 
 _KEYS = ("data", "root", "clusters", "choose_on", "partition", "model", "solver", "objective")
 _DATA_KEYS = ("set", "directory", "normalise", "held_out")
 
 
-def mistakes(task: Any, clients: int, plugins: Sequence[str] = ()) -> list[Finding]:
+def mistakes(task: object, clients: int, plugins: Sequence[str] = ()) -> list[Finding]:
     """Every mistake of a task as written in a scenario, for so many clients. plugins: modules of users, which are
     imported."""
     try:
@@ -29,7 +31,7 @@ def mistakes(task: Any, clients: int, plugins: Sequence[str] = ()) -> list[Findi
         return [((), "", str(error))]
 
 
-def _mistakes(task: Any, clients: int, plugins: Sequence[str]) -> list[Finding]:
+def _mistakes(task: object, clients: int, plugins: Sequence[str]) -> list[Finding]:
     if not isinstance(task, dict):
         return [((), _shown(task), f"expected the keys {', '.join(_KEYS)}")]
     found: list[Finding] = [((str(key),), _shown(key), "unknown key" + nearest(str(key), _KEYS))
@@ -57,30 +59,40 @@ def _mistakes(task: Any, clients: int, plugins: Sequence[str]) -> list[Finding]:
     return found
 
 
-def cannot_fuse(task: dict[str, Any]) -> str | None:
-    """Why local trainings of a sound task cannot be computed as one; None: they can, or the data's shape is not known.
+def _nearest(name: str, known: Sequence[str], plugins: Sequence[str]) -> str:
+    """As `nearest`; where nothing is near and no module of the user's was given, how to give one."""
+    found = nearest(name, known)
+    return found if plugins or "did you mean" in found else f"{found}; one of your own: give its module, --plugin NAME"
+
+
+def cannot_fuse(task: PlainDict) -> str | None:
+    """The reason why local trainings of a sound task cannot be computed as one; None: they can, or the data's shape is
+    not known.
 
     Imports torch.
     """
     from emul.learning import fused
     from emul.learning.stack import probe
 
+    if not solver.make(task["solver"]).stacks:
+        return "the solver: expected sgd or adam without clip, schedule, accumulate and keep"
     known = data_sets.BUILT_IN.get(task["data"]["set"])
     if known is None:
         return None
     module = models.create(task["model"], known.input_shape, known.classes, 0)
     reason = fused.refusal(module, probe(known.input_shape))
-    return None if reason is None else f"{task['model']}: {reason}"
+    return None if reason is None else f"{models.name_of(task['model'])}: {reason}"
 
 
-def tried(task: dict[str, Any], clients: int, seed: int, plugins: Sequence[str]) -> list[Finding]:
-    """What is wrong with a sound task that shows only when it is tried: where a user brings a part of it, all are made,
-    and one batch goes through. Imports torch, reads the data."""
+def tried(task: PlainDict, clients: int, seed: int, plugins: Sequence[str], in_disguise: bool) -> list[Finding]:
+    """The mistakes of a task that show only when it is tried. If a user brings a part of the task, all parts are made,
+    and one batch goes through. in_disguise: a scheme disguises the model, too. Imports torch, reads the data."""
     from emul.learning import Task
 
     if not any(map(_is_users, _names(task))):
         return []
-    wrong = trial(Task(task, clients, seed, plugins=plugins))
+    made = Task(task, clients, seed, plugins=plugins)
+    wrong = trial(made) or (disguised(made) if in_disguise else None)
     if wrong is None:
         return []
     place, text = wrong
@@ -90,11 +102,21 @@ def tried(task: dict[str, Any], clients: int, seed: int, plugins: Sequence[str])
     return [(place, "" if value is None else _shown(value), text)]
 
 
-def _names(task: dict[str, Any]) -> Iterator[tuple[str, Iterable[str]]]:
+def dimension(task: PlainDict, plugins: Sequence[str]) -> int | None:
+    """d of a sound task's model; None: it cannot be made. Imports torch, reads a user's data."""
+    from emul.learning import Task
+
+    try:
+        return Task(task, 1, 0, plugins=plugins).dimension
+    except Exception:                               # of a plug-in, whatever its author lets out: `tried` says it
+        return None
+
+
+def _names(task: PlainDict) -> Iterator[tuple[str, Iterable[str]]]:
     """(what is asked for by name, the names that come along) of each part of a task."""
     yield task["data"]["set"], (*data_sets.BUILT_IN, data_sets.FOLDER)
-    yield partition.parse(task.get("partition") or "iid")[0], (*partition.RULES, "by")
-    yield task["model"], models.BUILT_IN
+    yield partition.parse(task.get("partition") or "iid")[0], (*partition.RULES, "by", columns.NAME)
+    yield models.name_of(task["model"]), models.BUILT_IN
     if task.get("objective") is not None:
         yield objectives.parse(task["objective"])[0], objectives.BUILT_IN
 
@@ -106,14 +128,14 @@ def _is_users(named: tuple[str, Iterable[str]]) -> bool:
 
 # --- data ---------------------------------------------------------------------------------------------------------
 
-def _known(data: Any) -> Known | None:
-    """What is known of a built-in set before it is loaded; None: it is not one, or the data are not sound."""
+def _known(data: object) -> BuiltInData | None:
+    """The description of a built-in set before it is loaded; None: it is not one, or the data are not sound."""
     name = data.get("set") if isinstance(data, dict) else None
     return data_sets.BUILT_IN.get(name) if isinstance(name, str) else None
 
 
-def _samples(task: dict[str, Any], known: Known | None) -> int | None:
-    """How many training samples the clients share; None: nobody knows yet."""
+def _samples(task: PlainDict, known: BuiltInData | None) -> int | None:
+    """The number of training samples that the clients share; None: nobody knows yet."""
     if known is None:
         return None
     said = task.get("root")
@@ -121,18 +143,21 @@ def _samples(task: dict[str, Any], known: Known | None) -> int | None:
     return known.samples - (int(kept) if kept is not None and _is_held_out(kept, known) else 0)
 
 
-def _of_data(data: Any, plugins: Sequence[str]) -> Iterator[Finding]:
+def _of_data(data: object, plugins: Sequence[str]) -> Iterator[Finding]:
     if not isinstance(data, dict) or not isinstance(data.get("set"), str):
         yield ("data",), _shown(data), "expected a data set such as {set: digits}"
         return
     name = data["set"]
     if name not in data_sets.names(plugins):
-        yield ("data", "set"), _shown(name), "unknown data set" + nearest(name, data_sets.names(plugins))
+        yield ("data", "set"), _shown(name), "unknown data set" + _nearest(name, data_sets.names(plugins), plugins)
         return
     known = data_sets.BUILT_IN.get(name)
     if known is None and name not in data_sets.BY_KIND:
         return                                          # its keys are its author's
-    keys = (*_DATA_KEYS, *libraries.KEYS.get(name, ()))
+    if name == text.TEXT:
+        yield from _of_text(data)
+        return
+    keys = (*_DATA_KEYS, *(libraries.KEYS | {csv_data.CSV: csv_data.KEYS}).get(name, ()))
     for key in data:
         if key not in keys:
             yield ("data", str(key)), _shown(data[key]), "unknown key" + nearest(str(key), keys)
@@ -144,13 +169,22 @@ def _of_data(data: Any, plugins: Sequence[str]) -> Iterator[Finding]:
         yield ("data", "directory"), _shown(data.get("directory")), reason
 
 
-def _of_held_out(held_out: Any, known: Known | None) -> Iterator[Finding]:
+def _of_text(data: PlainDict) -> Iterator[Finding]:
+    keys = ("set", "held_out", *text.KEYS)
+    for key in data:
+        if key not in keys:
+            yield ("data", str(key)), _shown(data[key]), "unknown key" + nearest(str(key), keys)
+    yield from _of_held_out(data.get("held_out", 0), None)
+    yield from ((("data", key), _shown(found), expected) for key, found, expected in text.mistakes(data))
+
+
+def _of_held_out(held_out: object, known: BuiltInData | None) -> Iterator[Finding]:
     if held_out is not None and not (_is_held_out(held_out, known) if known else _is_count(held_out, 0)):
         yield (("data", "held_out"), _shown(held_out), f"expected an integer in 0..{known.samples - 1}" if known else
                "expected an integer, 0 or more")
 
 
-def _of_root(said: Any, data: Any, known: Known | None) -> Iterator[Finding]:
+def _of_root(said: object, data: object, known: BuiltInData | None) -> Iterator[Finding]:
     if not isinstance(said, dict):
         yield ("root",), _shown(said), "expected such as {samples: 100}, or {samples: 100, bias: 0.5, class: 3}"
         return
@@ -171,7 +205,7 @@ def _of_root(said: Any, data: Any, known: Known | None) -> Iterator[Finding]:
         yield ("root", "parts"), _shown(parts), "expected random or labels"
 
 
-def _of_clusters(said: Any, clients: int, known: Known | None) -> Iterator[Finding]:
+def _of_clusters(said: object, clients: int, known: BuiltInData | None) -> Iterator[Finding]:
     if not isinstance(said, dict) or len(said) != 1 or next(iter(said)) not in clusters.KINDS:
         yield ("clusters",), _shown(said), "expected such as {rotate: [0, 90]} or {relabel: 2}"
         return
@@ -201,7 +235,7 @@ def _of_normalise(levels: Any, channels: int | None) -> Iterator[Finding]:
 
 # --- partition ----------------------------------------------------------------------------------------------------
 
-def _of_partition(spec: Any, clients: int, known: Known | None, samples: int | None,
+def _of_partition(spec: Any, clients: int, known: BuiltInData | None, samples: int | None,
                   plugins: Sequence[str]) -> Iterator[Finding]:
     try:
         name, value = partition.parse(spec)
@@ -209,13 +243,23 @@ def _of_partition(spec: Any, clients: int, known: Known | None, samples: int | N
         yield ("partition",), _shown(spec), "expected one partition such as iid or {dirichlet: 0.2}"
         return
     if name not in partition.names(plugins):
-        yield ("partition",), _shown(name), "unknown partition" + nearest(name, partition.names(plugins))
+        yield ("partition",), _shown(name), "unknown partition" + _nearest(name, partition.names(plugins), plugins)
         return
     if name == "by":
         if not isinstance(value, str) or not value:
             yield ("partition", "by"), _shown(value), "expected the name of a column of the data"
         elif known is not None:
             yield ("partition", "by"), _shown(value), "the built-in data sets have no columns"
+        return
+    if name == columns.NAME:
+        mistakes = list(columns.mistakes(value, clients, samples))
+        if known is not None and not mistakes:
+            try:
+                columns.ColumnGroups.of(value, known.input_shape)
+            except partition.PartitionError as error:
+                mistakes.append(("groups", value["groups"], str(error)))
+        yield from ((("partition", name, *([key] if key else [])), _shown(found), expected)
+                    for key, found, expected in mistakes)
         return
     if name not in partition.RULES:
         return                                          # its value is its author's
@@ -225,12 +269,17 @@ def _of_partition(spec: Any, clients: int, known: Known | None, samples: int | N
         yield ("partition",), _shown(name), partition.too_many(name, clients, samples)
 
 
-def _of_rule(name: str, value: Any, classes: int | None) -> Iterator[tuple[tuple[str, ...], Any, str]]:
-    """What is wrong with the value of a built-in partition."""
+def _of_rule(name: str, value: object, classes: int | None) -> Iterator[tuple[tuple[str, ...], object, str]]:
+    """The mistakes in the value of a built-in partition."""
     if name == "class_space":
         yield from _of_class_space(value, classes)
     elif name == "iid" and value is not None:
         yield (), value, "expected no value"
+    elif name == "sizes" and not _is_size_law(value):
+        laws = ", ".join(partition.SIZE_LAWS)
+        yield (), value, f"expected {laws}, or {{lognormal: sigma}} with a sigma above 0, at most 10"
+    elif name == "shards" and not _is_count(value, 1):
+        yield (), value, "expected a number of shards >= 1"
     elif name == "dirichlet" and not (_is_number(value) and 0 < value < float("inf")):
         yield (), value, "expected a concentration > 0"
     elif name == "classes" and not (_is_count(value, 1) and value <= (classes or value)):
@@ -241,7 +290,14 @@ def _of_rule(name: str, value: Any, classes: int | None) -> Iterator[tuple[tuple
         yield (), value, "expected a number of samples >= 1"
 
 
-def _of_class_space(value: Any, classes: int | None) -> Iterator[tuple[tuple[str, ...], Any, str]]:
+def _is_size_law(value: object) -> bool:
+    if isinstance(value, dict):
+        sigma = value.get("lognormal")
+        return len(value) == 1 and _is_number(sigma) and 0 < sigma <= 10
+    return value in partition.SIZE_LAWS
+
+
+def _of_class_space(value: object, classes: int | None) -> Iterator[tuple[tuple[str, ...], object, str]]:
     if not isinstance(value, dict):
         yield (), value, "expected such as {avg: 3, std: 2, shots: 100, test_shots: 40}"
         return
@@ -260,13 +316,18 @@ def _of_class_space(value: Any, classes: int | None) -> Iterator[tuple[tuple[str
 
 # --- model --------------------------------------------------------------------------------------------------------
 
-def _of_model(name: Any, known: Known | None, plugins: Sequence[str]) -> Iterator[Finding]:
-    if not isinstance(name, str):
-        yield ("model",), _shown(name), "expected the name of a model"
-    elif name not in models.names(plugins):
-        yield ("model",), _shown(name), "unknown model" + nearest(name, models.names(plugins))
+def _of_model(spec: object, known: BuiltInData | None, plugins: Sequence[str]) -> Iterator[Finding]:
+    try:
+        name, options = models.parse(spec)
+    except models.ModelError as error:
+        yield ("model",), _shown(spec), str(error)
+        return
+    if name not in models.names(plugins):
+        yield ("model",), _shown(name), "unknown model" + _nearest(name, models.names(plugins), plugins)
     elif known is not None and (reason := models.misfit(name, known.input_shape)) is not None:
         yield ("model",), _shown(name), reason
+    yield from ((("model", name, str(key)), _shown(found), expected)
+                for key, found, expected in models.wrong_options(name, options))
 
 
 def _of_objective(spec: Any, plugins: Sequence[str]) -> Iterator[Finding]:
@@ -276,7 +337,7 @@ def _of_objective(spec: Any, plugins: Sequence[str]) -> Iterator[Finding]:
         yield ("objective",), _shown(spec), str(error)
         return
     if name not in objectives.names(plugins):
-        yield ("objective",), _shown(name), "unknown objective" + nearest(name, objectives.names(plugins))
+        yield ("objective",), _shown(name), "unknown objective" + _nearest(name, objectives.names(plugins), plugins)
         return
     try:
         objectives.make(spec, plugins)
@@ -286,22 +347,22 @@ def _of_objective(spec: Any, plugins: Sequence[str]) -> Iterator[Finding]:
 
 # --- values -------------------------------------------------------------------------------------------------------
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_right_angle(value: Any) -> bool:
+def _is_right_angle(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value % 90 == 0
 
 
-def _is_count(value: Any, least: int) -> bool:
+def _is_count(value: object, least: int) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
-def _is_held_out(value: Any, known: Known) -> bool:
+def _is_held_out(value: object, known: BuiltInData) -> bool:
     return _is_count(value, 0) and value < known.samples
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """The value as the user would know it."""
     return f'"{value}"' if isinstance(value, str) else "nothing" if value is None else str(value)

@@ -10,12 +10,11 @@ from pydantic import BeforeValidator, Field, PlainValidator
 from emul.base.units import format_bandwidth
 from emul.network import DIALECTS, GENERATORS, SHAPES, Access, Capacity, Distance, RoleRule, TopologySpec
 from emul.network.graph.geo import format_length, length_km
-from emul.scenario.sections import MISSING, Section, absolute, duration_text, exactly_one, given, without_none
+from emul.scenario.sections import Section, absolute, duration_text, exactly_one, given, without_none
 from emul.scenario.values import (
     Bandwidth,
     Count,
     Duration,
-    Finding,
     PositiveDuration,
     Probability,
     Text,
@@ -24,6 +23,7 @@ from emul.scenario.values import (
     one_of,
     whole,
 )
+from emul.scenario.wording import MISSING, Finding
 
 ROLE_RULES = ("nodes", "attribute", "highest_betweenness", "leaves", "all", "random")
 _COUNTS = ("clients", "servers", "peers")
@@ -36,7 +36,7 @@ class AccessLink(Section):
     bandwidth: Bandwidth | None = None
 
 
-class Role(Section):
+class RoleSection(Section):
     rule: Annotated[str, one_of(*ROLE_RULES, what="rule")]
     nodes: Annotated[list[Text], Field(min_length=1)] | None = None
     count: Annotated[int, whole(1, 10**6)] | None = None
@@ -60,7 +60,7 @@ class Role(Section):
         return found
 
 
-def _names_as_rule(value: Any) -> Any:
+def _names_as_rule(value: object) -> object:
     return {"rule": "nodes", "nodes": value} if isinstance(value, list) else value
 
 
@@ -70,7 +70,7 @@ class LatencyByDistance(Section):
     least: Duration = 10_000
 
 
-def _by_distance(value: Any) -> Any:
+def _by_distance(value: object) -> object:
     if value == "distance":
         return {}
     if not isinstance(value, dict):
@@ -94,11 +94,11 @@ class CapacityRule(Section):
         return []
 
 
-def _capacity_default(value: Any) -> Any:
+def _capacity_default(value: object) -> object:
     return value if isinstance(value, dict) else {"default": value}
 
 
-class Topology(Section):
+class TopologySection(Section):
     generator: Annotated[str, one_of(*GENERATORS, what="generator")] | None = None
     clients: Annotated[int, whole(1, 10**6)] | None = None
     servers: Annotated[int, whole(1, 10**4)] | None = None
@@ -115,8 +115,8 @@ class Topology(Section):
     extent: Annotated[float, PlainValidator(length_km, json_schema_input_type=str)] | None = None
     file: Text | None = None
     dialect: Annotated[str, one_of(*DIALECTS, what="dialect")] | None = None
-    roles: dict[Text, Annotated[Role, BeforeValidator(
-        _names_as_rule, json_schema_input_type=Role | list[str])]] | None = None
+    roles: dict[Text, Annotated[RoleSection, BeforeValidator(
+        _names_as_rule, json_schema_input_type=RoleSection | list[str])]] | None = None
     latency: Annotated[LatencyByDistance, BeforeValidator(
         _by_distance, json_schema_input_type=LatencyByDistance | str)] | None = None
     capacity: Annotated[CapacityRule, BeforeValidator(
@@ -141,14 +141,14 @@ class Topology(Section):
             return (), ("dialect", "roles", *_FILLED)
         if self.generator == "complete":
             return ("peers",), ("peers",)
-        if self.generator in SHAPES:        # which of them fit together, the generator knows
+        if self.generator in SHAPES:        # the generator knows those that fit together
             own = SHAPES[self.generator]
             return tuple(k for k in own if k != "height"), (*own, "nodes", *_COUNTS, "extent", "roles", *_FILLED)
         return ("clients",), ("clients", "servers")
 
 
-def topology_spec(t: Topology, base: Path) -> TopologySpec:
-    """What the network makes of it; a file is looked for in `base`."""
+def topology_spec(t: TopologySection, base: Path) -> TopologySpec:
+    """The topology as the network takes it; a file is looked for in `base`."""
     roles = {role: RoleRule(rule=cast(Any, r.rule), nodes=tuple(r.nodes or ()), count=r.count, attribute=r.attribute,
                             value=r.value, access=_access(r.access))
              for role, r in (t.roles or {}).items()}
@@ -166,7 +166,7 @@ def _access(link: AccessLink | None) -> Access | None:
     return None if link is None else Access(link.latency, cast(Any, link.bandwidth))
 
 
-def topology_document(spec: TopologySpec) -> dict[str, Any]:
+def topology_document(spec: TopologySpec) -> dict[str, object]:
     """As a file says it, without what has no value."""
     servers = spec.servers if spec.clients is not None or spec.servers != 1 else None
     roles = {role: _role(rule) for role, rule in spec.roles.items()}
@@ -178,7 +178,7 @@ def topology_document(spec: TopologySpec) -> dict[str, Any]:
         capacity=None if spec.capacity is None else _capacity(spec.capacity))
 
 
-def _role(rule: RoleRule) -> dict[str, Any]:
+def _role(rule: RoleRule) -> dict[str, object]:
     access = rule.access
     return without_none(
         rule=rule.rule, nodes=list(rule.nodes) or None, count=rule.count, attribute=rule.attribute, value=rule.value,
@@ -186,13 +186,13 @@ def _role(rule: RoleRule) -> dict[str, Any]:
                                                         bandwidth=_bandwidth(access.bandwidth_bps)))
 
 
-def _distance(rule: Distance) -> dict[str, Any]:
+def _distance(rule: Distance) -> dict[str, object]:
     return {"per_km": duration_text(rule.per_km_ns), "stretch": rule.stretch, "least": duration_text(rule.least_ns)}
 
 
-def _capacity(rule: Capacity) -> dict[str, Any]:
+def _capacity(rule: Capacity) -> dict[str, object]:
     return without_none(default=_bandwidth(rule.default_bps), by=rule.by, unit=_bandwidth(rule.unit_bps))
 
 
-def _bandwidth(bps: Any) -> Any:
+def _bandwidth(bps: object) -> object:
     return format_bandwidth(bps) if isinstance(bps, int) else bps

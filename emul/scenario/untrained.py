@@ -1,45 +1,46 @@
 """`training: skip`: every message is encoded and carried, only the arithmetic of training and evaluation is left out.
 
 A run without training is the run with it, message by message and to the nanosecond, unless something in it is decided
-by what was learned. What does so is refused, with the reason.
+by what was learned. A scenario with such a part is refused, with the reason.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import ModuleType
-from typing import Any
 
+from emul.base.plain import PlainMapping
 from emul.primitives.compress import choose as codec_of
-from emul.primitives.selection import choose as rule_of
+from emul.primitives.written import WrittenChoice
+from emul.roles.scheme import AnyScheme
 from emul.scenario.labels import COMPRESS
-from emul.scenario.values import Finding
+from emul.scenario.sections import SoundParts
+from emul.scenario.wording import Finding
 
 SKIP = "skip"
-_MEAN = "mean"
 
 
-def cannot_skip(parts: dict[str, Any]) -> Iterator[Finding]:
-    """What of the scenario, besides its schemes, needs training."""
+def cannot_skip(parts: SoundParts) -> Iterator[Finding]:
+    """The parts of the scenario, besides its schemes, that need training."""
     compute, stop = parts.get("compute"), parts.get("stop")
     if compute is not None and compute.mode == "measured":
         yield ("compute", "mode"), "measured", "nothing to measure: expected profile, recorded, zero or a trace"
-    if stop is not None and stop.accuracy is not None:
-        yield ("stop", "accuracy"), str(stop.accuracy), "nothing is evaluated: expected rounds or virtual_time alone"
+    for key in ("accuracy", "loss") if stop is not None else ():
+        if (target := getattr(stop, key)) is not None:
+            yield ("stop", key), str(target), "nothing is evaluated: expected rounds or virtual_time alone"
     if parts.get("attacks"):
         yield ("attacks",), "", "change what is learned, and nothing is: expected none"
 
 
-def needs_training(name: str, module: ModuleType, params: Any, entry: dict[str, Any]) -> Iterator[Finding]:
-    """What of a scheme's entry, sound as it is, decides by what was learned."""
-    if not getattr(module, "OBLIVIOUS", False):
-        yield ("name",), name, "decides by updates, losses or gradients (or does not say that it does not: OBLIVIOUS)"
-    rule = getattr(params, "aggregate", _MEAN)
-    if rule != _MEAN:
-        yield ("aggregate",), _named(rule), "judges updates by their values: expected mean"
-    selection = getattr(params, "selection", None)
-    if selection is not None and (rule_of(selection).tells or rule_of(selection).asks == "loss"):
-        yield ("selection",), _named(selection), "chooses by losses or accuracies that clients tell"
+def needs_training(scheme: AnyScheme, params: object, entry: PlainMapping) -> Iterator[Finding]:
+    """The parts of a scheme's sound entry that decide by what was learned."""
+    said = scheme.oblivious(params) if callable(scheme.oblivious) else []
+    if not scheme.oblivious:
+        yield (("name",), scheme.name,
+               "decides by updates, losses or gradients (or does not say that it does not: oblivious)")
+    for text in said:
+        head, _, reason = text.partition(": ")
+        key, _, value = head.partition(" = ")
+        yield (key,), value, reason
     for way, codec in entry.get(COMPRESS, {}).items():
         if codec_of(codec).nbytes(_MANY) is None:
             yield (COMPRESS, way), _named(codec), "makes codes whose length depends on the values"
@@ -48,5 +49,5 @@ def needs_training(name: str, module: ModuleType, params: Any, entry: dict[str, 
 _MANY = 1000                            # coordinates: whether a code's length is known does not depend on how many
 
 
-def _named(written: Any) -> str:
+def _named(written: WrittenChoice) -> str:
     return written if isinstance(written, str) else str(next(iter(written)))

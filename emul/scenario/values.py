@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
-from difflib import get_close_matches
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator
 from pydantic_core import PydanticCustomError
 
 from emul.base import units
+from emul.scenario.wording import Finding, nearest
 
+# a quantity in the JSON schema: a number with a unit, whichever units there are, or 0
+QUANTITY = (r"^\s*[+-]?(\d+(\.\d+)?|\.\d+)([eE][+-]?\d+)?\s*[A-Za-z\u00b5\u03bc]+( ?/ ?[A-Za-z\u00b5\u03bc]+)?\s*$"
+            r"|^\s*[+-]?0+(\.0+)?\s*$")
+Quantity = Annotated[str, Field(pattern=QUANTITY)] | Literal[0]
 Written = str | int                                 # a quantity in a file: text with a unit, or 0
-Finding = tuple[tuple[str | int, ...], str, str]    # (path below the validated thing, found, expected)
 
 
 def findings(found: list[Finding]) -> PydanticCustomError:
@@ -22,22 +25,12 @@ def findings(found: list[Finding]) -> PydanticCustomError:
     return PydanticCustomError("findings", "problems", {"findings": found})
 
 
-def nearest(found: str, known: Iterable[str]) -> str:
-    """'; did you mean "x"?', or the list of what there is where nothing is near. At most 20 names are listed."""
-    known = [str(name) for name in known]
-    near = get_close_matches(found[:100], known, n=1) or get_close_matches(found[:100].lower(), known, n=1)
-    if near:
-        return f'; did you mean "{near[0]}"?'
-    more = ", ..." if len(known) > 20 else ""
-    return f"; there are: {', '.join(known[:20])}{more}" if known else ""
-
-
 def whole(least: int, most: int = units.LARGEST) -> PlainValidator:
     """A whole number in least .. most."""
     limits = f", {least} or more (below 2^63)" if most == units.LARGEST else f" in {least}..{most}"
     written = Annotated[int, Field(ge=least, le=None if most == units.LARGEST else most)]
 
-    def check(value: Any) -> int:
+    def check(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise ValueError(f"expected a whole number{limits}")
         return value
@@ -56,7 +49,7 @@ def number(expected: str, accept: Callable[[float], bool]) -> PlainValidator:
 
 def one_of(*words: str, what: str = "value") -> PlainValidator:
     """One of a few words."""
-    def check(value: Any) -> str:
+    def check(value: object) -> str:
         if not isinstance(value, str):
             raise ValueError(f"expected one of {', '.join(words)}")
         if value not in words:
@@ -65,14 +58,14 @@ def one_of(*words: str, what: str = "value") -> PlainValidator:
     return PlainValidator(check, json_schema_input_type=Literal[words])
 
 
-def unit(parse: Callable[[object], Any], least: int = 0) -> PlainValidator:
+def unit(parse: Callable[[object], int], least: int = 0) -> PlainValidator:
     """A quantity with its unit; `least` = 1 where 0 makes no sense."""
-    def check(value: Any) -> Any:
+    def check(value: object) -> int:
         result = parse(value)
         if result < least:
             raise ValueError("expected more than 0")
         return result
-    return PlainValidator(check, json_schema_input_type=Written)
+    return PlainValidator(check, json_schema_input_type=Quantity)
 
 
 def rounds_text(first: int, last: int | None) -> str:
@@ -80,7 +73,7 @@ def rounds_text(first: int, last: int | None) -> str:
     return f"{first}..{'' if last is None else last}"
 
 
-def _rounds(value: Any) -> tuple[int, int | None]:
+def _rounds(value: object) -> tuple[int, int | None]:
     pattern = r"(\d{1,9})(?:(\.\.)(\d{1,9})?)?"
     match = re.fullmatch(pattern, str(value), re.ASCII) if not isinstance(value, bool) else None
     last = None if match is None or (match[2] and not match[3]) else int(match[3] or match[1])
@@ -89,13 +82,13 @@ def _rounds(value: Any) -> tuple[int, int | None]:
     return int(match[1]), last
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if not isinstance(value, str) or not value.strip() or len(value) > 4096 or not value.isprintable():
         raise ValueError("expected text")
     return value
 
 
-def bandwidth(value: Any) -> int | str:
+def bandwidth(value: object) -> int | str:
     """bit/s above 0, or "infinite"."""
     if value == "infinite":
         return value
@@ -116,4 +109,4 @@ Size = Annotated[int, unit(units.size_bytes)]
 PositiveSize = Annotated[int, unit(units.size_bytes, least=1)]
 # first, last; None: for good
 Rounds = Annotated[tuple[int, int | None], PlainValidator(_rounds, json_schema_input_type=Written)]
-Bandwidth = Annotated[int | str, PlainValidator(bandwidth, json_schema_input_type=Written)]
+Bandwidth = Annotated[int | str, PlainValidator(bandwidth, json_schema_input_type=Quantity | Literal["infinite"])]

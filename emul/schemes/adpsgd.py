@@ -19,7 +19,7 @@ from emul.protocols import peers
 from emul.protocols.demands import shaped
 from emul.protocols.peers import Graph, neighbours
 from emul.protocols.rounds import finite
-from emul.roles import Message, Node, Vector, World, checks
+from emul.roles import Message, Node, Scheme, Vector, World, checks
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class Farewell(Message, unscoped=True):
 
 @dataclass(frozen=True)
 class Params:
-    graph: Graph = "topology"           # who is whose neighbour
-    timeout_s: float = 10.0             # how long an answer is waited for
+    graph: Graph = "topology"           # the graph of neighbours
+    timeout_s: float = 10.0             # the time that an answer is waited for
 
 
 @dataclass
@@ -111,15 +111,8 @@ async def serve(node: Node, s: State, until_s: float, j: int | None = None) -> V
             return message.parameters
 
 
-MESSAGES = (Offer, Answer, Farewell)
-ROLES = {"peer": peer}
-OBLIVIOUS = True
-PLACES = peers.PLACES
-KNOWS_TOPOLOGY = True
-
-
 def check(params: Params, world: World) -> list[str]:
-    """What is wrong with these parameters, if anything."""
+    """The mistakes in these parameters; none if they are sound."""
     return checks.times(timeout=params.timeout_s) + peers.alone(world, params.graph)
 
 
@@ -137,3 +130,7 @@ compute: {mode: zero}
 schemes: [{name: adpsgd, graph: ring, timeout: 500 ms}]
 stop: {rounds: 3}
 """
+
+SCHEME = Scheme(
+    params=Params, roles={"peer": peer}, messages=(Offer, Answer, Farewell), places=peers.PLACES, knows_topology=True,
+    oblivious=True, timeouts=("timeout_s",), check=check, example=EXAMPLE)

@@ -28,13 +28,13 @@ from emul.base.errors import TooFewClients
 from emul.primitives.crypto import graphs
 from emul.primitives.crypto.graphs import Closed, Density
 from emul.protocols import pairwise
-from emul.protocols.pairwise.quantised import join, serve
+from emul.protocols.pairwise.quantised import PairwiseSum, join, serve
 from emul.protocols.sums import cohort_size, honest_update, wrong_coding, wrong_cohort
-from emul.roles import Node, World, checks
+from emul.roles import Node, Scheme, World, checks
 
 
 @dataclass(frozen=True)
-class Params:
+class Params(PairwiseSum):
     params: Literal["paper", "tight"] = "paper"
     p: float | None = None                  # of an edge, in place of `params`; with `threshold`
     threshold: int | None = None            # t; given with `p` or not at all
@@ -42,16 +42,8 @@ class Params:
     gamma: float = 0.1                      # tight: of the clients collude with the server
     sigma: int = 40                         # tight: inputs are exposed with at most 2^-sigma
     eta: int = 20                           # tight: a round is lost with at most 2^-eta
-    stage_deadline_s: float | None = None   # of each stage; None: until the fates are known
-    bits: int = 16                          # of a quantised value
-    clip: float = 1.0                       # values of an update outside [-clip, clip] are cut, and counted
-    fraction: float = 1.0                   # of the clients, drawn each round
-    weights: Literal["samples", "uniform"] = "uniform"
-    route: Literal["direct", "server"] = "server"       # of encrypted shares; the paper's: through the server
-    verify_spare: bool = False              # hold the shares beyond t against the others
     # prune: a client with too few neighbours left, after keys or shares, is left out; abort: the round is given up
     small_neighbourhood: Literal["abort", "prune"] = "abort"
-    audit: bool = False                     # leave inputs, sums and what was revealed in the run directory
 
 
 def density(p: Params, clients: int) -> Density:
@@ -83,15 +75,13 @@ async def client(node: Node, p: Params) -> None:
     await join(node, p, density(p, len(node.clients)).t)
 
 
-HONEST = honest_update
-MESSAGES = pairwise.MESSAGES
-ROLES = {"server": server, "client": client}
-OBLIVIOUS = True
-STATELESS = ("client",)
+def unsent(params: Params) -> list[str]:
+    """The messages that it never sends: those of the other route."""
+    return pairwise.unsent(params.route)
 
 
 def check(params: Params, world: World) -> list[str]:
-    """What is wrong with these parameters, if anything."""
+    """The mistakes in these parameters; none if they are sound."""
     p, errors = params, wrong_cohort(params.fraction, world)
     if errors:
         return errors
@@ -127,3 +117,8 @@ faults:
   - {node: client4, stage: Masked, drop: true, rounds: 2..3}
 stop: {rounds: 3}
 """
+
+SCHEME = Scheme(
+    params=Params, roles={"server": server, "client": client}, messages=pairwise.MESSAGES, stateless=("client",),
+    unsent=unsent, oblivious=True, timeouts=("stage_deadline_s",), audits=True, honest=honest_update,
+    check=check, example=EXAMPLE)

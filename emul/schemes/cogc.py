@@ -3,9 +3,7 @@
 Relays and server see the updates themselves; rounds fail exactly as with keys.
 """
 
-VARIANT_OF = "fair_seccogc"
-FIXED = {"lambda_": 0.0, "keys": "pairwise", "construction": "fair_cyclic", "gamma": None, "setup_s": None,
-         "training": "own", "zeta": None, "ldp_delta": 1e-5}
+from emul.roles import Variant
 
 EXAMPLE = """
 emul: 1
@@ -21,3 +19,9 @@ compute: {mode: zero}
 schemes: [{name: cogc, s: 2, share: 200 ms, uplink: 500 ms}]
 stop: {rounds: 3}
 """
+
+SCHEME = Variant(
+    of="fair_seccogc",
+    fixed={"lambda_": 0.0, "keys": "pairwise", "construction": "fair_cyclic", "gamma": None, "setup_s": None,
+        "training": "own", "zeta": None, "ldp_delta": 1e-5},
+    example=EXAMPLE)

@@ -1,8 +1,6 @@
 """FedAdagrad: the server's steps shrink by all that a coordinate has moved. Reddi et al., ICLR 2021, Algorithm 2."""
 
-VARIANT_OF = "fedadam"
-FIXED = {"second": "adagrad"}
-DEFAULTS = {"rate": 0.1, "beta1": 0.0}         # as in the paper's experiments beta1 is 0
+from emul.roles import Variant
 
 EXAMPLE = """
 emul: 1
@@ -18,3 +16,6 @@ compute: {mode: zero}
 schemes: [{name: fedadagrad, deadline: 1 s}]
 stop: {rounds: 3}
 """
+
+SCHEME = Variant(
+    of="fedadam", fixed={"second": "adagrad"}, defaults={"rate": 0.1, "beta1": 0.0}, example=EXAMPLE)

@@ -15,30 +15,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from emul.primitives.means import weighted_sum
+from emul.primitives.written import WrittenChoice
 from emul.protocols import rounds
 from emul.protocols.rounds import State, Update, synchronous_client, synchronous_server, train_once
-from emul.protocols.selection import wrong_selection
-from emul.roles import Node, Vector, World, checks
+from emul.protocols.selection import telling, wrong_selection
+from emul.roles import Node, Scheme, Vector, World, checks
 
 Moments = tuple[np.ndarray, np.ndarray]             # m, v, (d,) float64 each
 
 
 @dataclass(frozen=True)
 class Params:
-    second: Literal["adam", "yogi", "adagrad"] = "adam"     # how v moves
+    second: Literal["adam", "yogi", "adagrad"] = "adam"     # the rule that moves v
     rate: float = 0.01                  # eta, the server's
     beta1: float = 0.9
     beta2: float = 0.99
-    tau: float = 0.001                  # how far a coordinate adapts
+    tau: float = 0.001                  # the degree to which a coordinate adapts
     weights: Literal["samples", "uniform"] = "samples"      # of the mean
     fraction: float = 1.0               # of the clients, drawn each round
     deadline_s: float | None = None     # None: wait until the fate of every update is known
-    selection: str | dict[str, Any] | None = None       # as in fedavg: a rule that chooses who takes part
+    selection: WrittenChoice | None = None     # as in fedavg: a rule that chooses who takes part
 
 
 async def server(node: Node, p: Params) -> None:
@@ -73,15 +74,8 @@ async def client(node: Node, p: Params) -> None:
     await synchronous_client(node, partial(train_once, node), selection=p.selection)
 
 
-HONEST = rounds.honest_update
-MESSAGES = rounds.MESSAGES
-ROLES = {"server": server, "client": client}
-OBLIVIOUS = True
-STATELESS = ("client",)
-
-
 def check(params: Params, world: World) -> list[str]:
-    """What is wrong with these parameters, if anything."""
+    """The mistakes in these parameters; none if they are sound."""
     below_one = [f"{key} = {value}: expected a number in [0, 1)" for key, value in
                  (("beta1", params.beta1), ("beta2", params.beta2)) if not 0 <= value < 1]
     unused = [f"beta2 = {params.beta2}: adagrad has no such weight"] \
@@ -105,3 +99,8 @@ compute: {mode: zero}
 schemes: [{name: fedadam, deadline: 1 s}]
 stop: {rounds: 3}
 """
+
+SCHEME = Scheme(
+    params=Params, roles={"server": server, "client": client}, messages=rounds.MESSAGES, stateless=("client",),
+    oblivious=lambda p: telling(p.selection), compress=("up", "down"), timeouts=("deadline_s",),
+    honest=rounds.honest_update, check=check, example=EXAMPLE)

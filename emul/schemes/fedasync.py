@@ -18,7 +18,7 @@ import numpy as np
 from emul.primitives.staleness import Form, Staleness
 from emul.protocols import asynchronous
 from emul.protocols.asynchronous import Arrived, asynchronous_client, asynchronous_server, train_model
-from emul.roles import Node, Vector, World, checks
+from emul.roles import Node, Scheme, Vector, World, checks
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,8 @@ def mixed(model: Vector, other: Vector, alpha: float) -> Vector:
     return ((1 - alpha) * model.astype(np.float64) + alpha * other.astype(np.float64)).astype(np.float32)
 
 
-MESSAGES = asynchronous.PLAIN
-ROLES = {"server": server, "client": client}
-OBLIVIOUS = True
-
-
 def check(params: Params, world: World) -> list[str]:
-    """What is wrong with these parameters, if anything."""
+    """The mistakes in these parameters; none if they are sound."""
     s = Staleness(params.staleness, params.a, params.b)
     return (checks.fractions(alpha=params.alpha) + checks.positive(a=params.a) + s.unused()
             + checks.not_negative(b=params.b, rho=params.rho) + checks.times(timeout=params.timeout_s)
@@ -80,3 +75,7 @@ compute: {mode: zero}
 schemes: [{name: fedasync, timeout: 1 s}]
 stop: {rounds: 8}
 """
+
+SCHEME = Scheme(
+    params=Params, roles={"server": server, "client": client}, messages=asynchronous.PLAIN, oblivious=True,
+    timeouts=("timeout_s",), check=check, example=EXAMPLE)

@@ -26,7 +26,7 @@ from emul.protocols import asynchronous
 from emul.protocols.asynchronous import Handed, Update, answer, asynchronous_client, train_model
 from emul.protocols.demands import Demand
 from emul.protocols.rounds import finite
-from emul.roles import Node, Vector, World, checks
+from emul.roles import Node, Scheme, Vector, World, checks
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Params:
 
 
 @dataclass
-class Cohort:
+class TierRound:
     """A tier's round."""
 
     waiting: set[int]
@@ -54,7 +54,7 @@ class State:
     tiers: list[list[int]] = field(default_factory=list)        # []: not profiled yet
     models: list[Vector] = field(default_factory=list)          # w_m
     updates: list[int] = field(default_factory=list)            # T_m
-    running: dict[int, Cohort] = field(default_factory=dict)    # tier -> its round
+    running: dict[int, TierRound] = field(default_factory=dict)    # tier -> its round
     handed: Handed = field(default_factory=Handed)
 
 
@@ -87,10 +87,10 @@ def begin(node: Node, s: State, p: Params) -> None:
             continue
         members = drawn(node.stream("hand out"), tier, p.count or len(tier)) if s.tiers else tier
         s.handed.out(node, members, s.model, 0)
-        s.running[m] = Cohort(set(members), node.now, node.now + p.timeout_s)
+        s.running[m] = TierRound(set(members), node.now, node.now + p.timeout_s)
 
 
-async def next_tier(node: Node, s: State, sound: Demand) -> tuple[int, Cohort]:
+async def next_tier(node: Node, s: State, sound: Demand) -> tuple[int, TierRound]:
     """The first tier whose round is over, and what has come. Raises TimedOut: nothing has, of one that is given up."""
     tier_of = {k: m for m, cohort in s.running.items() for k in cohort.waiting}
     while True:
@@ -128,13 +128,8 @@ def weighed_tiers(models: Sequence[Vector], updates: Iterable[int]) -> Vector:
     return (weighted_sum(dict(enumerate(models)), weights) / sum(weights.values())).astype(np.float32)
 
 
-MESSAGES = asynchronous.PLAIN
-ROLES = {"server": server, "client": client}
-OBLIVIOUS = True
-
-
 def check(params: Params, world: World) -> list[str]:
-    """What is wrong with these parameters, if anything."""
+    """The mistakes in these parameters; none if they are sound."""
     errors = (checks.at_least(1, "at least 1", tiers=params.tiers, count=params.count)
               + checks.not_negative(lambda_=params.lambda_) + checks.times(timeout=params.timeout_s))
     if params.tiers > world.clients:
@@ -158,3 +153,7 @@ compute: {mode: zero}
 schemes: [{name: fedat, tiers: 2, timeout: 500 ms}]
 stop: {rounds: 5}
 """
+
+SCHEME = Scheme(
+    params=Params, roles={"server": server, "client": client}, messages=asynchronous.PLAIN, oblivious=True,
+    timeouts=("timeout_s",), check=check, example=EXAMPLE)

@@ -21,7 +21,7 @@ from emul.primitives.means import weighted_sum
 from emul.primitives.staleness import Form, Staleness
 from emul.protocols import asynchronous
 from emul.protocols.asynchronous import Arrived, asynchronous_client, asynchronous_server, train_difference
-from emul.roles import Node, Vector, World, checks
+from emul.roles import Node, Scheme, Vector, World, checks
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,8 @@ def stepped(model: Vector, arrived: Mapping[int, Arrived], s: Staleness, rate: f
     return (model + rate * total / sum(n.values())).astype(np.float32)
 
 
-MESSAGES = asynchronous.MESSAGES
-ROLES = {"server": server, "client": client}
-OBLIVIOUS = True
-
-
 def check(params: Params, world: World) -> list[str]:
-    """What is wrong with these parameters, if anything."""
+    """The mistakes in these parameters; none if they are sound."""
     errors = (checks.positive(rate=params.rate, a=params.a) + checks.not_negative(b=params.b)
               + checks.times(timeout=params.timeout_s) + Staleness(params.staleness, params.a, params.b).unused()
               + checks.at_least(1, "at least 1", buffer=params.buffer, concurrency=params.concurrency))
@@ -90,3 +85,7 @@ compute: {mode: zero}
 schemes: [{name: fedbuff, buffer: 2, concurrency: 4, timeout: 1 s}]
 stop: {rounds: 4}
 """
+
+SCHEME = Scheme(
+    params=Params, roles={"server": server, "client": client}, messages=asynchronous.MESSAGES, oblivious=True,
+    compress=("up",), timeouts=("timeout_s",), check=check, example=EXAMPLE)

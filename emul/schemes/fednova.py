@@ -14,16 +14,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from emul.learning.solver import Sgd, Solver, steps_of
 from emul.primitives.means import weighted_sum
+from emul.primitives.written import WrittenChoice
 from emul.protocols import rounds
 from emul.protocols.rounds import Update, synchronous_client, synchronous_server, train_once
-from emul.protocols.selection import wrong_selection
-from emul.roles import Node, Vector, World, checks
+from emul.protocols.selection import telling, wrong_selection
+from emul.roles import Node, Scheme, Vector, World, checks
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Params:
     rate: float = 1.0                   # of the server
     fraction: float = 1.0               # of the clients, drawn each round
     deadline_s: float | None = None     # None: wait until the fate of every update is known
-    selection: str | dict[str, Any] | None = None       # as in fedavg: a rule that chooses who takes part
+    selection: WrittenChoice | None = None     # as in fedavg: a rule that chooses who takes part
 
 
 async def server(node: Node, p: Params) -> None:
@@ -68,15 +68,8 @@ async def client(node: Node, p: Params) -> None:
     await synchronous_client(node, partial(train_once, node), selection=p.selection)
 
 
-HONEST = rounds.honest_update
-MESSAGES = rounds.MESSAGES
-ROLES = {"server": server, "client": client}
-OBLIVIOUS = True
-STATELESS = ("client",)
-
-
 def check(params: Params, world: World) -> list[str]:
-    """What is wrong with these parameters, if anything."""
+    """The mistakes in these parameters; none if they are sound."""
     return (checks.positive(rate=params.rate) + checks.fractions(fraction=params.fraction)
             + checks.times(deadline=params.deadline_s) + wrong_selection(params.selection, world, params.fraction)
             + checks.plain_descent("fednova", world.task, momentum=True))
@@ -96,3 +89,8 @@ compute: {mode: zero}
 schemes: [{name: fednova, deadline: 1 s}]
 stop: {rounds: 3}
 """
+
+SCHEME = Scheme(
+    params=Params, roles={"server": server, "client": client}, messages=rounds.MESSAGES, stateless=("client",),
+    oblivious=lambda p: telling(p.selection), compress=("up", "down"), timeouts=("deadline_s",),
+    honest=rounds.honest_update, check=check, example=EXAMPLE)

@@ -9,20 +9,21 @@ never sent.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from emul.learning import NodeTask
+from emul.primitives.written import WrittenChoice
 from emul.protocols import personal
-from emul.protocols.personal import personal_client, personal_server
-from emul.protocols.selection import wrong_selection
-from emul.roles import Node, Vector, World, checks
+from emul.protocols.personal import personal_client, personal_server, wrong_model
+from emul.protocols.selection import telling, wrong_selection
+from emul.roles import Node, Scheme, Vector, World, checks
 
 
 @dataclass(frozen=True)
 class Params:
     shared: Literal["convolutions", "representation"] = "convolutions"
     deadline_s: float | None = None     # of a round at the server; None: until the fates are known
-    selection: str | dict[str, Any] | None = None       # as in fedavg: a rule that chooses who takes part
+    selection: WrittenChoice | None = None     # as in fedavg: a rule that chooses who takes part
 
 
 async def server(node: Node, p: Params) -> None:
@@ -37,14 +38,9 @@ async def client(node: Node, p: Params) -> None:
     await personal_client(node, p.shared, train, p.selection)
 
 
-MESSAGES = personal.MESSAGES
-ROLES = {"server": server, "client": client}
-OBLIVIOUS = True
-
-
 def check(params: Params, world: World) -> list[str]:
-    """What is wrong with these parameters, if anything."""
-    return wrong_selection(params.selection, world) + checks.times(deadline=params.deadline_s)
+    """The mistakes in these parameters; none if they are sound."""
+    return wrong_model(world) + wrong_selection(params.selection, world) + checks.times(deadline=params.deadline_s)
 
 EXAMPLE = """
 emul: 1
@@ -60,3 +56,8 @@ compute: {mode: zero}
 schemes: [{name: fedper, deadline: 1 s}]
 stop: {rounds: 3}
 """
+
+SCHEME = Scheme(
+    params=Params, roles={"server": server, "client": client}, messages=personal.MESSAGES,
+    oblivious=lambda p: telling(p.selection), compress=("up", "down"), timeouts=("deadline_s",), check=check,
+    example=EXAMPLE)

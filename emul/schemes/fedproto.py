@@ -18,13 +18,13 @@ from typing import Literal
 import numpy as np
 
 from emul.learning import NodeTask
-from emul.learning.models import BUILT_IN
 from emul.learning.objectives import CosineAlignment, Objective, PrototypePull
-from emul.learning.pooling import Pool
+from emul.learning.pooling import Pooling
 from emul.protocols.demands import Demand, ascending, shaped
-from emul.roles import Matrix, Message, Node, Vector, Words, World, checks
+from emul.protocols.personal import wrong_model
+from emul.roles import Matrix, Message, Node, Scheme, Vector, Words, World, checks
 
-WHOLE = Pool("none")                    # features are exchanged as they are
+WHOLE = Pooling("none")                 # features are exchanged as they are
 
 Prototypes = dict[int, Vector]          # class -> (n,) float32
 
@@ -51,7 +51,7 @@ class Params:
     lambda_: float = 1.0                # weight of the distance
     loss: Literal["mse", "l2_sum", "l2_mean", "cosine"] = "mse"     # cosine: over the batch's classes, as in ppfpl
     aggregate: Literal["mean", "weighted"] = "mean"
-    predict: Literal["model", "nearest"] = "model"      # what is evaluated: the own model, or the nearest G^j
+    predict: Literal["model", "nearest"] = "model"      # the evaluated prediction: the own model, or the nearest G^j
     deadline_s: float | None = None     # of a round at the server; None: until the fates are known
 
 
@@ -140,18 +140,10 @@ def quality(sent: Mapping[int, Prototypes], _: Vector) -> dict[str, float]:
     return of(sent)
 
 
-MESSAGES = (Globals, Own)
-ROLES = {"server": server, "client": client}
-
-
 def check(params: Params, world: World) -> list[str]:
-    """What is wrong with these parameters, if anything."""
-    errors = checks.times(deadline=params.deadline_s) + checks.not_negative(lambda_=params.lambda_)
-    model = BUILT_IN.get(str(world.task.get("model", "")))
-    if model is not None and model.features is None:
-        errors.append(f"model = {world.task['model']}: expected one with a representation and a decision, such as "
-                      f"{', '.join(n for n, m in BUILT_IN.items() if m.features)}")
-    return errors
+    """The mistakes in these parameters; none if they are sound."""
+    return (checks.times(deadline=params.deadline_s) + checks.not_negative(lambda_=params.lambda_)
+            + wrong_model(world))
 
 EXAMPLE = """
 emul: 1
@@ -167,3 +159,7 @@ compute: {mode: zero}
 schemes: [{name: fedproto, deadline: 1 s}]
 stop: {rounds: 2}
 """
+
+SCHEME = Scheme(
+    params=Params, roles={"server": server, "client": client}, messages=(Globals, Own), timeouts=("deadline_s",),
+    check=check, example=EXAMPLE)

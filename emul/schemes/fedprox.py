@@ -2,27 +2,27 @@
 
     w_k <- argmin~ F_k(w) + (mu / 2) |w - w_g|^2, from w_g          w_g <- sum_k n_k w_k / sum_k n_k
 
-mu = 0 is FedAvg. What is evaluated are the clients' own models w_k, after their training, on their own test samples.
+mu = 0 is FedAvg. The evaluated models are the clients' own w_k, after their training, on their own test samples.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from emul.learning import NodeTask
 from emul.learning.objectives import Proximal
+from emul.primitives.written import WrittenChoice
 from emul.protocols import personal
 from emul.protocols.personal import personal_client, personal_server
-from emul.protocols.selection import wrong_selection
-from emul.roles import Node, Vector, World, checks
+from emul.protocols.selection import telling, wrong_selection
+from emul.roles import Node, Scheme, Vector, World, checks
 
 
 @dataclass(frozen=True)
 class Params:
     mu: float = 0.01                    # weight of the proximal term
     deadline_s: float | None = None     # of a round at the server; None: until the fates are known
-    selection: str | dict[str, Any] | None = None       # as in fedavg: a rule that chooses who takes part
+    selection: WrittenChoice | None = None     # as in fedavg: a rule that chooses who takes part
 
 
 async def server(node: Node, p: Params) -> None:
@@ -37,13 +37,8 @@ async def client(node: Node, p: Params) -> None:
     await personal_client(node, "all", train, p.selection)
 
 
-MESSAGES = personal.MESSAGES
-ROLES = {"server": server, "client": client}
-OBLIVIOUS = True
-
-
 def check(params: Params, world: World) -> list[str]:
-    """What is wrong with these parameters, if anything."""
+    """The mistakes in these parameters; none if they are sound."""
     return (checks.times(deadline=params.deadline_s) + checks.not_negative(mu=params.mu)
             + wrong_selection(params.selection, world))
 
@@ -61,3 +56,8 @@ compute: {mode: zero}
 schemes: [{name: fedprox, mu: 0.1, deadline: 1 s}]
 stop: {rounds: 3}
 """
+
+SCHEME = Scheme(
+    params=Params, roles={"server": server, "client": client}, messages=personal.MESSAGES,
+    oblivious=lambda p: telling(p.selection), compress=("up", "down"), timeouts=("deadline_s",), check=check,
+    example=EXAMPLE)

@@ -1,7 +1,6 @@
 """FedYogi: FedAdam whose second moment moves by squares alone. Reddi et al., ICLR 2021, Algorithm 2."""
 
-VARIANT_OF = "fedadam"
-FIXED = {"second": "yogi"}
+from emul.roles import Variant
 
 EXAMPLE = """
 emul: 1
@@ -17,3 +16,5 @@ compute: {mode: zero}
 schemes: [{name: fedyogi, deadline: 1 s}]
 stop: {rounds: 3}
 """
+
+SCHEME = Variant(of="fedadam", fixed={"second": "yogi"}, example=EXAMPLE)

@@ -16,7 +16,7 @@ import numpy as np
 
 from emul.protocols.demands import both, shaped, weighed
 from emul.protocols.personal import ClientState, Shared, Trained
-from emul.roles import Node, Vector, World, checks
+from emul.roles import Node, Scheme, Vector, World, checks
 
 _LLOYD = 100                            # steps at most
 
@@ -99,12 +99,8 @@ def k_means(sent: Mapping[int, Vector], count: int, rng: np.random.Generator) ->
     return centres
 
 
-MESSAGES = (Shared, Trained)
-ROLES = {"server": server, "client": client}
-
-
 def check(params: Params, world: World) -> list[str]:
-    """What is wrong with these parameters, if anything."""
+    """The mistakes in these parameters; none if they are sound."""
     return checks.times(deadline=params.deadline_s) + checks.at_least(1, "1 or more", centres=params.centres)
 
 EXAMPLE = """
@@ -121,3 +117,7 @@ compute: {mode: zero}
 schemes: [{name: fesem, centres: 2, deadline: 1 s}]
 stop: {rounds: 3}
 """
+
+SCHEME = Scheme(
+    params=Params, roles={"server": server, "client": client}, messages=(Shared, Trained), timeouts=("deadline_s",),
+    check=check, example=EXAMPLE)

@@ -3,9 +3,7 @@
 The outages of the scenario are taken out of the network for this scheme; latencies and bandwidths stay.
 """
 
-VARIANT_OF = "fl_private"
-FIXED = {"lambda_": 0.0, "ldp_delta": 1e-5}
-LINKS = "ideal"
+from emul.roles import Variant
 
 EXAMPLE = """
 emul: 1
@@ -21,3 +19,6 @@ compute: {mode: zero}
 schemes: [{name: fl_ideal, uplink: 500 ms}]
 stop: {rounds: 3}
 """
+
+SCHEME = Variant(
+    of="fl_private", fixed={"lambda_": 0.0, "ldp_delta": 1e-5}, ideal_links=True, example=EXAMPLE)

@@ -1,7 +1,6 @@
 """Federated averaging over links that fail: the mean of what arrived. The baseline of arXiv 2507.07565, section IX."""
 
-VARIANT_OF = "fl_private"
-FIXED = {"lambda_": 0.0, "ldp_delta": 1e-5}
+from emul.roles import Variant
 
 EXAMPLE = """
 emul: 1
@@ -17,3 +16,5 @@ compute: {mode: zero}
 schemes: [{name: fl_lossy, uplink: 500 ms}]
 stop: {rounds: 3}
 """
+
+SCHEME = Variant(of="fl_private", fixed={"lambda_": 0.0, "ldp_delta": 1e-5}, example=EXAMPLE)

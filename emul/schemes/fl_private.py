@@ -12,13 +12,13 @@ Bytes of the arrays in each message, without its header: Model 4 d, Update 4 d.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from emul.primitives.privacy.mechanism import noisy, told_by_update
+from emul.primitives.written import WrittenChoice
 from emul.protocols import rounds
-from emul.protocols.robust import MEAN, robust_server, wrong_rule
+from emul.protocols.robust import MEAN, judging, robust_server, wrong_rule
 from emul.protocols.rounds import Update, synchronous_client, train_once
-from emul.roles import Analysis, Node, Realised, Setting, Vector, World, checks, weighted_mean
+from emul.roles import Analysis, Node, Realised, Scheme, Setting, Vector, World, checks, weighted_mean
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Params:
     uplink_s: float | None = None       # the server waits that long; None: until the fate of every update is known
     finish_at: int | None = None        # T: the run ends with this round; None: where the scenario says
     ldp_delta: float = 1e-5             # of the analysis
-    aggregate: str | dict[str, Any] = MEAN      # or a rule of emul.primitives.robust: median, {krum: {f: 2}}
+    aggregate: WrittenChoice = MEAN     # or a rule of emul.primitives.robust: median, {krum: {f: 2}}
 
 
 async def server(node: Node, p: Params) -> None:
@@ -50,14 +50,8 @@ async def client(node: Node, p: Params) -> None:
     await synchronous_client(node, train)
 
 
-HONEST = rounds.honest_update            # before the noise
-MESSAGES = rounds.MESSAGES
-ROLES = {"server": server, "client": client}
-OBLIVIOUS = True
-
-
 def check(params: Params, world: World) -> list[str]:
-    """What is wrong with these parameters, if anything."""
+    """The mistakes in these parameters; none if they are sound."""
     p = params
     return (checks.not_negative(lambda_=p.lambda_) + checks.positive(clip=p.clip) + checks.times(uplink=p.uplink_s)
             + checks.at_least(1, "a round, 1 or above", finish_at=p.finish_at)
@@ -65,7 +59,8 @@ def check(params: Params, world: World) -> list[str]:
 
 
 def analysis(params: Params, setting: Setting, run: Realised) -> Analysis:
-    """What theory says: transmissions in updates of d elements, and what one noisy update tells who hears it."""
+    """The theory: transmissions in updates of d elements, and the information that one noisy update gives to a
+    listener."""
     p, names, hub = params, setting.roles["client"], setting.roles["server"][0]
     found: Analysis = {
         "uplinks_per_round": (float(len(names)), "messages.Update"),
@@ -91,3 +86,8 @@ compute: {mode: zero}
 schemes: [{name: fl_private, clip: 1.0, uplink: 500 ms}]
 stop: {rounds: 3}
 """
+
+SCHEME = Scheme(
+    params=Params, roles={"server": server, "client": client}, messages=rounds.MESSAGES,
+    oblivious=lambda p: judging(p.aggregate), compress=("up", "down"), timeouts=("uplink_s",),
+    honest=rounds.honest_update, check=check, analysis=analysis, example=EXAMPLE)

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
+from emul.primitives.written import WrittenChoice
 from emul.protocols import rounds
 from emul.protocols.robust import robust_server
 from emul.protocols.rounds import synchronous_client, train_once
 from emul.protocols.selection import wrong_selection
-from emul.roles import Node, World, checks
+from emul.roles import Node, Scheme, World, checks
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Params:
     fraction: float = 1.0               # of the clients, drawn each round
     deadline_s: float | None = None     # None: wait until the fate of every update is known
     personal: bool = False              # as in fedavg: `accuracy` is that of the clients' models after local training
-    selection: str | dict[str, Any] | None = None       # as in fedavg: a rule that chooses who takes part
+    selection: WrittenChoice | None = None     # as in fedavg: a rule that chooses who takes part
 
 
 async def server(node: Node, p: Params) -> None:
@@ -37,14 +37,8 @@ async def client(node: Node, p: Params) -> None:
     await synchronous_client(node, partial(train_once, node), personal=p.personal, selection=p.selection)
 
 
-HONEST = rounds.honest_update
-MESSAGES = rounds.MESSAGES
-ROLES = {"server": server, "client": client}
-STATELESS = ("client",)
-
-
 def check(params: Params, world: World) -> list[str]:
-    """What is wrong with these parameters, if anything."""
+    """The mistakes in these parameters; none if they are sound."""
     wrong = checks.positive(rate=params.rate) + checks.fractions(fraction=params.fraction) \
         + checks.times(deadline=params.deadline_s) + wrong_selection(params.selection, world, params.fraction)
     if not checks.root_samples(world.task):
@@ -66,3 +60,7 @@ compute: {mode: zero}
 schemes: [{name: fltrust, deadline: 1 s}]
 stop: {rounds: 3}
 """
+
+SCHEME = Scheme(
+    params=Params, roles={"server": server, "client": client}, messages=rounds.MESSAGES, stateless=("client",),
+    compress=("up", "down"), timeouts=("deadline_s",), honest=rounds.honest_update, check=check, example=EXAMPLE)

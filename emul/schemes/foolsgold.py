@@ -4,8 +4,7 @@ FedAvg with `aggregate: foolsgold`; the rule, and where it differs from the auth
 `emul.primitives.robust.foolsgold`. The server keeps a sum of updates for every client: it knows who sends what.
 """
 
-VARIANT_OF = "fedavg"
-FIXED = {"aggregate": "foolsgold", "weights": "uniform"}
+from emul.roles import Variant
 
 EXAMPLE = """
 emul: 1
@@ -21,3 +20,5 @@ compute: {mode: zero}
 schemes: [{name: foolsgold, deadline: 1 s}]
 stop: {rounds: 3}
 """
+
+SCHEME = Variant(of="fedavg", fixed={"aggregate": "foolsgold", "weights": "uniform"}, example=EXAMPLE)

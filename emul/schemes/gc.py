@@ -4,10 +4,7 @@ Nothing goes from client to client, so a round fails only if more than s uplinks
 computation and that clients hold each other's data. All holders of a share of the data train the same model of it.
 """
 
-VARIANT_OF = "fair_seccogc"
-FIXED = {"training": "replicated", "lambda_": 0.0, "keys": "pairwise", "construction": "fair_cyclic", "gamma": None,
-         "send_incomplete": False, "decoder": "complete", "share_s": None, "setup_s": None, "zeta": None,
-         "ldp_delta": 1e-5, "rekey_after": None, "rekey_at": ()}
+from emul.roles import Variant
 
 EXAMPLE = """
 emul: 1
@@ -23,3 +20,10 @@ compute: {mode: zero}
 schemes: [{name: gc, s: 2, uplink: 500 ms}]
 stop: {rounds: 3}
 """
+
+SCHEME = Variant(
+    of="fair_seccogc",
+    fixed={"training": "replicated", "lambda_": 0.0, "keys": "pairwise", "construction": "fair_cyclic", "gamma": None,
+        "send_incomplete": False, "decoder": "complete", "share_s": None, "setup_s": None, "zeta": None,
+        "ldp_delta": 1e-5, "rekey_after": None, "rekey_at": ()},
+    example=EXAMPLE)

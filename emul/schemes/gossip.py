@@ -3,8 +3,8 @@
     peer i      x_i <- sum_j W_ij x_j + Delta_i         Delta_i: local training from x_i, parameters after minus before
 
 W are Metropolis weights (`emul.primitives.gossip`). One step of SGD is the paper's rule; more are its usual extension.
-What does not come from a neighbour counts as one's own model. A round is over for a peer when its neighbours' models of
-the round are there, or their fates known, or at `deadline`.
+For a model that does not come from a neighbour a client takes its own. A round is over for a peer when its neighbours'
+models of the round are there, or their fates known, or at `deadline`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from emul.protocols import peers
 from emul.protocols.demands import shaped
 from emul.protocols.peers import Graph, neighbours
 from emul.protocols.rounds import finite
-from emul.roles import Message, Node, Vector, World, checks
+from emul.roles import Message, Node, Scheme, Vector, World, checks
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Model(Message):
 
 @dataclass(frozen=True)
 class Params:
-    graph: Graph = "topology"           # who is whose neighbour
+    graph: Graph = "topology"           # the graph of neighbours
     deadline_s: float | None = None     # of a round; None: until the fate of every model is known
 
 
@@ -59,21 +59,14 @@ async def peer(node: Node, p: Params) -> None:
 
 
 def averaged(i: int, models: Mapping[int, Vector], weights: Mapping[int, float], delta: Vector) -> Vector:
-    """sum_j W_ij x_j + Delta_i, in float64, by ascending j. What is missing counts as x_i."""
+    """sum_j W_ij x_j + Delta_i, in float64, by ascending j. For a missing x_j it takes x_i."""
     present = {j: weights[j] for j in models if j != i}
     mixed = weighted_sum(models, {**present, i: 1 - sum(present.values())})
     return (mixed + delta).astype(np.float32)
 
 
-MESSAGES = (Model,)
-ROLES = {"peer": peer}
-OBLIVIOUS = True
-PLACES = peers.PLACES
-KNOWS_TOPOLOGY = True
-
-
 def check(params: Params, world: World) -> list[str]:
-    """What is wrong with these parameters, if anything."""
+    """The mistakes in these parameters; none if they are sound."""
     return checks.times(deadline=params.deadline_s) + peers.alone(world, params.graph)
 
 
@@ -91,3 +84,7 @@ compute: {mode: zero}
 schemes: [{name: gossip, graph: ring, deadline: 1 s}]
 stop: {rounds: 3}
 """
+
+SCHEME = Scheme(
+    params=Params, roles={"peer": peer}, messages=(Model,), places=peers.PLACES, knows_topology=True, oblivious=True,
+    timeouts=("deadline_s",), check=check, example=EXAMPLE)

@@ -4,10 +4,10 @@
     edge l      kappa_2 times: w_l <- w_l + sum_k n_k Delta_k / sum_k n_k, over its clients
     cloud       w <- w + sum_l n_l (w_l - w) / sum_l n_l        n_l: the samples of the edge's last average
 
-Who is below whom is the way to the server: edges may stand below edges, each with kappa_2 averages for each of the one
-above it, and clients below the server take part in its averages. With kappa_2 = 1 and nothing lost it is FedAvg but for
-the rounding of the sums. What one average of an edge has lost is known by its fate, or by `edge_deadline`; what comes
-after it is dropped.
+The way to the server says which node is below which: edges may stand below edges, each with kappa_2 averages for each
+of the one above it, and clients below the server take part in its averages. With kappa_2 = 1 and nothing lost it is
+FedAvg but for the rounding of the sums. An edge knows the updates that an average has lost by their fates, or by
+`edge_deadline`; what comes after it is dropped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from emul.protocols.demands import both, shaped, weighed
 from emul.protocols.rounds import finite
-from emul.roles import Message, Node, Vector, World, checks, weighted_mean
+from emul.roles import Message, Node, Scheme, Vector, World, checks, weighted_mean
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Model(Message):
     """From the server or an edge, to those below."""
 
     parameters: Vector                  # (d,) float32
-    turn: int                           # which average of this round it is sent for, from 1
+    turn: int                           # the average of this round that it is sent for, from 1
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def first_turn(above: Model, turn: int, p: Params) -> int:
 
 
 def turns(node: Node, p: Params) -> int:
-    """How many models come from above in a round: those of every edge on the way to the server."""
+    """The number of models that come from above in a round: those of every edge on the way to the server."""
     found, world = 1, node.world
     above = world.parent(node.id)
     while above is not None and above in world.roles["edge"]:
@@ -108,7 +108,7 @@ async def average(node: Node, model: Vector, turn: int, deadline_s: float | None
 
 
 async def updates_of(node: Node, below: Sequence[int], turn: int, deadline_s: float | None) -> dict[int, Update]:
-    """{node: its update for this turn}, ascending. What comes too late for an earlier one is dropped."""
+    """{node: its update for this turn}, ascending. An update that comes too late for an earlier one is dropped."""
     sound = both(shaped(delta=(node.task.dimension,)), weighed)
     got, until_s = dict[int, Update](), node.now + (deadline_s or 0.0)
     while True:
@@ -120,14 +120,8 @@ async def updates_of(node: Node, below: Sequence[int], turn: int, deadline_s: fl
             return dict(sorted(got.items()))
 
 
-ROLES = {"server": server, "edge": edge, "client": client}
-OBLIVIOUS = True
-MESSAGES = (Model, Update)
-KNOWS_TOPOLOGY = True
-
-
 def check(params: Params, world: World) -> list[str]:
-    """What is wrong with these parameters, if anything."""
+    """The mistakes in these parameters; none if they are sound."""
     errors = (checks.at_least(1, "at least 1", edge_rounds=params.edge_rounds)
               + checks.times(deadline=params.deadline_s, edge_deadline=params.edge_deadline_s))
     inner = {*world.roles["edge"], world.root}
@@ -156,3 +150,7 @@ compute: {mode: zero}
 schemes: [{name: hierarchical, edge_rounds: 2, deadline: 2 s, edge_deadline: 500 ms}]
 stop: {rounds: 3}
 """
+
+SCHEME = Scheme(
+    params=Params, roles={"server": server, "edge": edge, "client": client}, messages=(Model, Update),
+    knows_topology=True, oblivious=True, timeouts=("deadline_s", "edge_deadline_s"), check=check, example=EXAMPLE)

@@ -4,26 +4,26 @@
     model       theta_c <- mean of theta_c + g_i over j_i = c           g_i: local training from theta_{j_i}
     gradient    theta_c <- theta_c - (rate / n) sum_{j_i = c} grad_i    n: clients that have answered
 
-A cluster that nobody has chosen keeps its model. What is evaluated is the mean over the task's clusters (over the
+A cluster that nobody has chosen keeps its model. The evaluated value is the mean over the task's clusters (over the
 clients, where it has none) of the best model's accuracy there.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from emul.learning import NodeTask
 from emul.primitives.selection import choose
+from emul.primitives.written import WrittenChoice
 from emul.protocols import clustered
 from emul.protocols import selection as selecting
 from emul.protocols.clustered import Models, best, starts
 from emul.protocols.demands import both, demand, shaped
 from emul.protocols.rounds import finite
 from emul.protocols.selection import Selecting
-from emul.roles import Message, Node, Vector, World, checks
+from emul.roles import Message, Node, Scheme, Vector, World, checks
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Params:
     rate: float = 0.1                   # gamma, of gradient averaging
     root_steps: int = 0                 # steps on part c of the root data, before model c is first sent
     fraction: float = 1.0               # of the clients, drawn each round
-    selection: str | dict[str, Any] | None = None       # as in fedavg: a rule that chooses who takes part
+    selection: WrittenChoice | None = None     # as in fedavg: a rule that chooses who takes part
     deadline_s: float | None = None     # of a round at the server; None: until the fates are known
 
 
@@ -76,13 +76,10 @@ async def client(node: Node, p: Params) -> None:
                 continue
             got = await node.recv(Models, node.server, accept=shaped(parameters=(p.clusters, node.task.dimension)))
             j = await node.compute("choose", best, node.task, got.parameters)
-            update, _ = await node.compute("train", _learnt, node.task, got.parameters[j], p.averaging)
+            learnt = node.task.local_update if p.averaging == "model" else node.task.gradient
+            update, _ = await node.compute("train", learnt, got.parameters[j])
             await selecting.tell(node, rule, got.parameters[j])
             node.send(node.server, Chosen(j, update))
-
-
-def _learnt(task: NodeTask, model: Vector, averaging: str) -> tuple[Vector, int]:
-    return task.local_update(model) if averaging == "model" else task.gradient(model)
 
 
 def step(models: np.ndarray, got: dict[int, Chosen], p: Params) -> np.ndarray:
@@ -96,14 +93,8 @@ def step(models: np.ndarray, got: dict[int, Chosen], p: Params) -> np.ndarray:
     return after
 
 
-HONEST = clustered.honest_update
-MESSAGES = (*clustered.MESSAGES, Chosen, *selecting.MESSAGES)
-ROLES = {"server": server, "client": client}
-STATELESS = ("client",)
-
-
 def check(params: Params, world: World) -> list[str]:
-    """What is wrong with these parameters, if anything."""
+    """The mistakes in these parameters; none if they are sound."""
     wrong = checks.at_least(1, "1 or more", clusters=params.clusters) + checks.positive(rate=params.rate) \
         + checks.fractions(fraction=params.fraction) + checks.times(deadline=params.deadline_s) \
         + checks.not_negative(root_steps=params.root_steps) \
@@ -127,3 +118,8 @@ compute: {mode: zero}
 schemes: [{name: ifca, clusters: 2, deadline: 1 s}]
 stop: {rounds: 3}
 """
+
+SCHEME = Scheme(
+    params=Params, roles={"server": server, "client": client},
+    messages=(*clustered.MESSAGES, Chosen, *selecting.MESSAGES), stateless=("client",), timeouts=("deadline_s",),
+    honest=clustered.honest_update, check=check, example=EXAMPLE)

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
+from emul.base.plain import PlainDict
 from emul.primitives import robust
+from emul.primitives.written import WrittenChoice
 from emul.protocols import rounds
 from emul.protocols.robust import robust_server
 from emul.protocols.rounds import Update, synchronous_client, train_once
 from emul.protocols.selection import taking_part, wrong_selection
-from emul.roles import Node, Vector, World, checks, weighted_mean
+from emul.roles import Node, Scheme, Vector, World, checks, weighted_mean
 
 
 @dataclass(frozen=True)
@@ -29,10 +30,10 @@ class Params:
     deadline_s: float | None = None     # None: wait until the fate of every update is known
     fraction: float = 1.0               # of the clients, drawn each round
     personal: bool = False              # as in fedavg: `accuracy` is that of the clients' models after local training
-    selection: str | dict[str, Any] | None = None       # as in fedavg: a rule that chooses who takes part
+    selection: WrittenChoice | None = None     # as in fedavg: a rule that chooses who takes part
 
 
-def rule(p: Params) -> dict[str, Any]:
+def rule(p: Params) -> PlainDict:
     """The rule as `aggregate` of other schemes writes it."""
     if p.m == 1:
         return {"krum": {"f": p.f, "unproven": p.unproven}}
@@ -51,14 +52,8 @@ async def client(node: Node, p: Params) -> None:
     await synchronous_client(node, partial(train_once, node), personal=p.personal, selection=p.selection)
 
 
-HONEST = rounds.honest_update
-MESSAGES = rounds.MESSAGES
-ROLES = {"server": server, "client": client}
-STATELESS = ("client",)
-
-
 def check(params: Params, world: World) -> list[str]:
-    """What is wrong with these parameters, if anything."""
+    """The mistakes in these parameters; none if they are sound."""
     p, expected = params, taking_part(params.selection, params.fraction, world.clients)
     errors = (checks.fractions(fraction=p.fraction) + checks.times(deadline=p.deadline_s)
               + wrong_selection(p.selection, world, p.fraction))
@@ -85,3 +80,7 @@ compute: {mode: zero}
 schemes: [{name: krum, f: 1, deadline: 1 s}]
 stop: {rounds: 3}
 """
+
+SCHEME = Scheme(
+    params=Params, roles={"server": server, "client": client}, messages=rounds.MESSAGES, stateless=("client",),
+    compress=("up", "down"), timeouts=("deadline_s",), honest=rounds.honest_update, check=check, example=EXAMPLE)

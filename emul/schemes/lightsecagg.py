@@ -18,32 +18,21 @@ Stages, messages and their bytes: `emul.protocols.coded_mask`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from emul.primitives.codes.packed import PackedCode, lagrange_code
 from emul.primitives.field import P31
 from emul.protocols import coded_mask
 from emul.protocols.coded_mask.client import all_of_them, coded_mask_client, those_that_came
-from emul.protocols.coded_mask.rules import Rules, default_answers, rules_of, without_colluders
+from emul.protocols.coded_mask.rules import CodedMaskRules, CodedSum, default_answers, rules_of, without_colluders
 from emul.protocols.coded_mask.server import coded_mask_server
 from emul.protocols.sums import cohort_size, honest_update, wrong_coding, wrong_cohort
-from emul.roles import Node, World
+from emul.roles import Node, Scheme, World
 
 
 @dataclass(frozen=True)
-class Params:
+class Params(CodedSum):
     colluders: int | None = None            # T; None: floor(n/5)
     answers: int | None = None              # U, of those that decode; None: floor(0.7 n), above n/2 and T
-    offline: bool = True                    # train while the shares of the masks travel
-    route: Literal["server", "direct"] = "server"       # of the shares
-    verify_spare: bool = False              # hold the answers beyond U against the sum: it waits for all of them
-    stage_deadline_s: float | None = None   # of each of the four stages; None: until the fates are known
-    bits: int = 16                          # of a quantised value
-    clip: float = 1.0                       # values of an update outside [-clip, clip] are cut, and counted
-    fraction: float = 1.0                   # of the clients, drawn each round
-    # "samples" sends n_k x_k and n_k: it needs sum n_k (2^bits - 1) < p, hence the default
-    weights: Literal["samples", "uniform"] = "uniform"
-    audit: bool = False                     # leave inputs and sums in the run directory
 
 
 def numbers(p: Params, clients: int) -> tuple[int, int, int]:
@@ -59,8 +48,8 @@ def code_of(p: Params, clients: int) -> PackedCode:
     return lagrange_code(n, U - T, T)
 
 
-def rules(p: Params, clients: int) -> Rules:
-    """What server and clients have agreed on."""
+def rules(p: Params, clients: int) -> CodedMaskRules:
+    """The rules that server and clients have agreed on."""
     return rules_of(p, code_of(p, clients), clients)
 
 
@@ -77,16 +66,8 @@ async def naive(node: Node, p: Params) -> None:
     await coded_mask_client(node, rules(p, len(node.clients)), those_that_came)
 
 
-HONEST = honest_update
-MESSAGES = coded_mask.MESSAGES
-ROLES = {"server": server, "client": client}
-OBLIVIOUS = True
-BEHAVIOURS = {"naive": naive}
-STATELESS = ("client",)
-
-
 def check(params: Params, world: World) -> list[str]:
-    """What is wrong with these parameters, if anything."""
+    """The mistakes in these parameters; none if they are sound."""
     errors = wrong_cohort(params.fraction, world)
     if errors:
         return errors
@@ -101,7 +82,7 @@ def check(params: Params, world: World) -> list[str]:
 
 
 def warn(params: Params, world: World) -> list[str]:
-    """What is allowed and unsafe: T = 0."""
+    """A warning of parameters that are allowed and unsafe: T = 0."""
     n, T, _ = numbers(params, world.clients)
     return without_colluders(n, T)
 
@@ -120,3 +101,9 @@ compute: {mode: zero}
 schemes: [{name: lightsecagg, stage_deadline: 500 ms}]
 stop: {rounds: 3}
 """
+
+SCHEME = Scheme(
+    params=Params, roles={"server": server, "client": client}, messages=coded_mask.MESSAGES,
+    behaviours={"client": {"naive": naive}}, stateless=("client",), oblivious=True,
+    timeouts=("stage_deadline_s",), audits=True,
+    honest=honest_update, check=check, warn=warn, example=EXAMPLE)

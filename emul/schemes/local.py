@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from emul.roles import Node, Vector
+from emul.roles import Node, Scheme, Vector
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,6 @@ async def client(node: Node, p: Params) -> None:
             node.report(s.model, evaluate=node.task.evaluate_own, uploaded=0)
 
 
-ROLES = {"server": server, "client": client}
-OBLIVIOUS = True
-DECIDES = "client"
-
 EXAMPLE = """
 emul: 1
 name: local
@@ -51,3 +47,6 @@ compute: {mode: zero}
 schemes: [local]
 stop: {rounds: 3}
 """
+
+SCHEME = Scheme(
+    params=Params, roles={"server": server, "client": client}, decides="client", oblivious=True, example=EXAMPLE)

@@ -3,8 +3,7 @@
 The mean of the two middle values where their number is even.
 """
 
-VARIANT_OF = "fedavg"
-FIXED = {"aggregate": "median", "weights": "uniform"}
+from emul.roles import Variant
 
 EXAMPLE = """
 emul: 1
@@ -20,3 +19,5 @@ compute: {mode: zero}
 schemes: [{name: median, deadline: 1 s}]
 stop: {rounds: 3}
 """
+
+SCHEME = Variant(of="fedavg", fixed={"aggregate": "median", "weights": "uniform"}, example=EXAMPLE)

@@ -22,10 +22,10 @@ import numpy as np
 
 from emul.protocols.mp_dp import plain
 from emul.protocols.mp_dp.account import spendings
+from emul.protocols.mp_dp.opening import Opened
 from emul.protocols.mp_dp.plain import Unmasked
-from emul.protocols.mp_dp.server import Opened
 from emul.protocols.mp_dp.settings import Scales, Settings, wrong_settings
-from emul.roles import Analysis, Node, Realised, Setting, World
+from emul.roles import Analysis, Node, Realised, Scheme, Setting, World
 
 if TYPE_CHECKING:
     from emul.learning import NodeTask
@@ -38,10 +38,9 @@ GUARANTEE = ("(eps, delta)-DP of one client's whole contribution, which is there
 class Params(Unmasked):
     scales: Scales = "chi3"             # of R
 
-
-def settled(p: Params) -> Settings:
-    """The parameters of the protocol: nothing is clipped nor noised at a client."""
-    return plain.settled(p, preset="central", scales=p.scales)
+    def settled(self) -> Settings:
+        """The parameters of the protocol: nothing is clipped nor noised at a client."""
+        return plain.settled(self, preset="central", scales=self.scales)
 
 
 def sigma_of(s: Settings) -> float:
@@ -50,7 +49,7 @@ def sigma_of(s: Settings) -> float:
 
 
 async def server(node: Node, p: Params) -> None:
-    s = settled(p)
+    s = p.settled()
     await plain.serve(node, s, partial(noisy_mean, bound=s.bound, sigma=sigma_of(s), rng=node.stream("noise")),
                       sigma_of(s))
 
@@ -68,22 +67,17 @@ def noisy_mean(blocks: Mapping[int, np.ndarray], opened: Opened, task: NodeTask,
 
 
 async def client(node: Node, p: Params) -> None:
-    await plain.join(node, settled(p))
-
-
-MESSAGES = plain.MESSAGES
-ROLES = {"server": server, "client": client}
-STATELESS = ("client",)
+    await plain.join(node, p.settled())
 
 
 def check(params: Params, world: World) -> list[str]:
-    """What is wrong with these parameters, if anything."""
-    return wrong_settings(settled(params))
+    """The mistakes in these parameters; none if they are sound."""
+    return wrong_settings(params.settled())
 
 
 def analysis(params: Params, setting: Setting, run: Realised) -> Analysis:
-    """Which guarantee holds, by whose gradients were in the sum of a round that was completed."""
-    s, found = settled(params), Analysis(guarantee=GUARANTEE, delta=params.delta)
+    """The guarantee that holds, by the clients whose gradients were in the sum of a completed round."""
+    s, found = params.settled(), Analysis(guarantee=GUARANTEE, delta=params.delta)
     if s.mu is None:
         return found | {"guarantee": "none: no noise is added"}
     heard = run.heard("Blocks", setting.roles["server"][0])
@@ -105,3 +99,7 @@ compute: {mode: zero}
 schemes: [{name: mp_cdp, stage_deadline: 1 s}]
 stop: {rounds: 3}
 """
+
+SCHEME = Scheme(
+    params=Params, roles={"server": server, "client": client}, messages=plain.MESSAGES, stateless=("client",),
+    disguises=True, timeouts=("stage_deadline_s",), check=check, analysis=analysis, example=EXAMPLE)

@@ -24,10 +24,10 @@ import numpy as np
 
 from emul.protocols.mp_dp import plain
 from emul.protocols.mp_dp.account import spendings
+from emul.protocols.mp_dp.opening import Opened
 from emul.protocols.mp_dp.plain import Unmasked
-from emul.protocols.mp_dp.server import Opened
 from emul.protocols.mp_dp.settings import Settings, wrong_settings
-from emul.roles import Analysis, Node, Realised, Setting, World
+from emul.roles import Analysis, Node, Realised, Scheme, Setting, World
 
 if TYPE_CHECKING:
     from emul.learning import NodeTask
@@ -41,15 +41,14 @@ class Params(Unmasked):
     clip: Literal["message", "oracle", "off"] = "oracle"        # by the norm of the message, or of the true gradient,
     #                                     as published
 
-
-def settled(p: Params) -> Settings:
-    """The parameters of the protocol."""
-    return plain.settled(p, preset="naive", scales=p.scales, tied=not p.transitional, clip=p.clip,
-                         own="whole" if p.sigma == "ldp" else "share")
+    def settled(self) -> Settings:
+        """The parameters of the protocol."""
+        return plain.settled(self, preset="naive", scales=self.scales, tied=not self.transitional, clip=self.clip,
+                             own="whole" if self.sigma == "ldp" else "share")
 
 
 async def server(node: Node, p: Params) -> None:
-    s = settled(p)
+    s = p.settled()
     await plain.serve(node, s, mean, s.sigma_eta(s.cohort(len(node.clients))))
 
 
@@ -61,28 +60,23 @@ def mean(blocks: Mapping[int, np.ndarray], opened: Opened, task: NodeTask) -> np
 
 
 async def client(node: Node, p: Params) -> None:
-    await plain.join(node, settled(p))
-
-
-MESSAGES = plain.MESSAGES
-ROLES = {"server": server, "client": client}
-STATELESS = ("client",)
+    await plain.join(node, p.settled())
 
 
 def check(params: Params, world: World) -> list[str]:
-    """What is wrong with these parameters, if anything."""
-    return wrong_settings(settled(params))
+    """The mistakes in these parameters; none if they are sound."""
+    return wrong_settings(params.settled())
 
 
 def warn(params: Params, world: World) -> list[str]:
-    """What is not protected."""
-    flaws = settled(params).flaws()
+    """Warnings of everything that is not protected."""
+    flaws = params.settled().flaws()
     return ["no (eps, delta) holds against the server: " + "; ".join(flaws)] if flaws else []
 
 
 def analysis(params: Params, setting: Setting, run: Realised) -> Analysis:
-    """Which guarantee holds for a client's messages, each of which the server sees alone."""
-    s = settled(params)
+    """The guarantee that holds for a client's messages, each of which the server sees alone."""
+    s = params.settled()
     found: Analysis = {"guarantee": s.guarantee, "delta": s.delta}
     sigma = s.sigma_eta(s.cohort(len(setting.roles["client"])))
     if not sigma:
@@ -105,3 +99,7 @@ compute: {mode: zero}
 schemes: [{name: mp_dp_naive, scales: chi3, clip: message, additive: "off", stage_deadline: 1 s}]
 stop: {rounds: 3}
 """
+
+SCHEME = Scheme(
+    params=Params, roles={"server": server, "client": client}, messages=plain.MESSAGES, stateless=("client",),
+    disguises=True, timeouts=("stage_deadline_s",), check=check, warn=warn, analysis=analysis, example=EXAMPLE)

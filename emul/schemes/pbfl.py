@@ -28,7 +28,7 @@ from emul.primitives.robust import Aggregation, fltrust
 from emul.primitives.robust.aggregation import norm
 from emul.protocols.demands import demand
 from emul.protocols.rounds import finite, report_both, train_once
-from emul.roles import Declared, Message, Node, Received, Vector, World, checks
+from emul.roles import Declared, Message, Node, Received, Scheme, Vector, World, checks
 
 LONGEST = 2.0**20                   # of an update
 SLOTS = 4096                        # numbers in a ciphertext
@@ -62,12 +62,12 @@ class Params:
 
 
 def ciphertexts(d: int) -> int:
-    """How many a vector of d numbers needs."""
+    """The number of ciphertexts that a vector of d numbers needs."""
     return math.ceil(d / SLOTS)
 
 
 def declared(vector: Vector, each: int) -> Declared:
-    """What ciphertexts of so many bytes weigh besides the vector itself."""
+    """The declared bytes of ciphertexts of so many bytes, besides the vector itself."""
     return Declared(ciphertexts(vector.size) * each - vector.nbytes)
 
 
@@ -176,19 +176,13 @@ def normalised(delta: Vector) -> Vector:
 
 
 def honest(task: NodeTask, received: Received, j: int) -> Vector:
-    """What client j's training gives, before its length is taken off, if it follows the protocol."""
+    """The result of client j's training, before it is normalised, if it follows the protocol."""
     update: Vector = task.local_update(received[Global].parameters)[0]
     return update
 
 
-HONEST = honest
-MESSAGES = (Global, Upload)
-ROLES = {"server": server, "client": client}
-STATELESS = ("client",)
-
-
 def check(params: Params, world: World) -> list[str]:
-    """What is wrong with these parameters, if anything."""
+    """The mistakes in these parameters; none if they are sound."""
     errors = checks.times(deadline=params.deadline_s)
     if params.reference == "root" and not checks.root_samples(world.task):
         errors.append("reference = root: expected root in the task, such as {samples: 100}, or reference: previous")
@@ -209,3 +203,7 @@ compute: {mode: zero}
 schemes: [{name: pbfl, deadline: 2 s}]
 stop: {rounds: 3}
 """
+
+SCHEME = Scheme(
+    params=Params, roles={"server": server, "client": client}, messages=(Global, Upload), stateless=("client",),
+    timeouts=("deadline_s",), honest=honest, check=check, example=EXAMPLE)

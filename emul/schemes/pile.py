@@ -18,7 +18,7 @@ and undone in the recovery: all blocks have the size of a gradient. Each number 
 about single numbers need; `packed: true` puts 39 (with `recover_under_he` 31) into one of 2,048 bits. r is of chi_3 by
 default: with the published uniform law R reaches 1e5, and 24 bits after the point are too few.
 
-What is real and what declared is as of `tp_smc`: by the length of what is decrypted, S d numbers, or d.
+Real and declared bytes are as of `tp_smc`: by the length of what is decrypted, S d numbers, or d.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from emul.primitives.he.paillier import Packing, PublicKey, Share
 from emul.protocols import threshold_sums
 from emul.protocols.demands import Demand, both, demand
 from emul.protocols.encrypted_sums import Encrypted
-from emul.protocols.key_centre import Held, hold_keys, number, wake_centre
+from emul.protocols.key_centre import PartyKeys, hold_keys, number, wake_centre
 from emul.protocols.mp_dp import plain
 from emul.protocols.mp_dp.client import as_agreed, gradients
 from emul.protocols.mp_dp.messages import Disguised
+from emul.protocols.mp_dp.opening import Opened, opening
 from emul.protocols.mp_dp.plain import Disguising
-from emul.protocols.mp_dp.server import Opened, opening
 from emul.protocols.mp_dp.settings import Settings, wrong_settings
 from emul.protocols.rounds import finite
-from emul.protocols.sealed import Desk, Integers, Sealed, fixed, total
+from emul.protocols.sealed import Integers, Sealed, SealedArithmetic, fixed, total
 from emul.protocols.threshold_sums import Threshold, answer, opened, vectors_per_round, wrong_threshold
-from emul.roles import Analysis, Holds, Message, Node, Realised, Setting, Vector, World, checks
+from emul.roles import Analysis, Holds, Message, Node, Realised, Scheme, Setting, Vector, World, checks
 
 if TYPE_CHECKING:
     from emul.learning import NodeTask
@@ -74,15 +74,14 @@ class Params(Encrypted, Disguising):
     norm_bound: float | None = None     # that a block's norm cannot exceed; None: any
     bits: int = 2048                    # of the key
 
-
-def settled(p: Params) -> Settings:
-    """The parameters of the disguise."""
-    return plain.settled(p, preset="pile", scales=p.scales, tied=not p.transitional)
+    def settled(self) -> Settings:
+        """The parameters of the disguise."""
+        return plain.settled(self, preset="pile", scales=self.scales, tied=not self.transitional)
 
 
 @dataclass(frozen=True)
-class Shape:
-    """How the blocks of a model are laid out in vectors of ciphertexts."""
+class BlockLayout:
+    """The layout of the blocks of a model in vectors of ciphertexts."""
 
     blocks: int                     # S
     dimension: int                  # d
@@ -90,7 +89,7 @@ class Shape:
     under_he: bool
 
     @classmethod
-    def of(cls, p: Params, task: NodeTask) -> Shape:
+    def of(cls, p: Params, task: NodeTask) -> BlockLayout:
         """For a task's model."""
         from emul.protocols.mp_dp.algebra import number_of_blocks
 
@@ -123,11 +122,12 @@ class Shape:
         return fixed(scaled.reshape(-1), FRACTION, bits).reshape(self.blocks, self.dimension)
 
 
-def desk_of(node: Node, p: Params, shape: Shape, n: int) -> Desk:
+def desk_of(node: Node, p: Params, shape: BlockLayout, n: int) -> SealedArithmetic:
     """For vectors of that shape under the key n."""
     slot = SLOT_HE if shape.under_he else SLOT
-    return Desk(node, PublicKey(n), Packing.of(p.bits, slot) if p.packed else Packing(1, slot), shape.length,
-                p.real_up_to)
+    return SealedArithmetic(node, PublicKey(n), Packing.of(p.bits, slot) if p.packed else Packing(1, slot),
+                            shape.length,
+                            p.real_up_to)
 
 
 # --- server -----------------------------------------------------------------------------------------------------------
@@ -135,11 +135,11 @@ def desk_of(node: Node, p: Params, shape: Shape, n: int) -> Desk:
 @dataclass
 class ServerState:
     model: Vector                   # W, (d,) of the agreed type
-    held: Held = field(default_factory=Held)
+    held: PartyKeys = field(default_factory=PartyKeys)
 
 
 async def server(node: Node, p: Params) -> None:
-    settings, sizes = settled(p), Threshold.of(p, len(node.clients))
+    settings, sizes = p.settled(), Threshold.of(p, len(node.clients))
     s = node.state(ServerState(node.task.initial_parameters().astype(settings.dtype)))
     async for round_ in node.rounds():
         with round_:
@@ -147,7 +147,7 @@ async def server(node: Node, p: Params) -> None:
             n, = map(number, await hold_keys(node, s.held, 1, p.answer_s, "dealer"))
             now = await node.compute("disguise", opening, node.task, s.model, settings, node.clients, node.seed,
                                      node.round, node.stream("mask graph"), work=s.model.size)
-            shape = Shape.of(p, node.task)
+            shape = BlockLayout.of(p, node.task)
             c = desk_of(node, p, shape, n)
             node.offer("cohort", node.clients)
             node.broadcast(node.clients, now.message)
@@ -169,7 +169,7 @@ async def server(node: Node, p: Params) -> None:
             node.report(parameters=s.model.astype(np.float32), received=len(got))
 
 
-def of_shape(shape: Shape, norm_bound: float | None) -> Demand:
+def of_shape(shape: BlockLayout, norm_bound: float | None) -> Demand:
     """For `accept`: a commitment, and norms within the bound."""
     def accept(message: Upload) -> None:
         demand(len(message.commitment) == 32, "commitment: expected 32 bytes")
@@ -179,12 +179,12 @@ def of_shape(shape: Shape, norm_bound: float | None) -> Demand:
     return accept
 
 
-def added(c: Desk, uploads: Sequence[Sequence[Sealed]]) -> list[Sealed]:
+def added(c: SealedArithmetic, uploads: Sequence[Sequence[Sealed]]) -> list[Sealed]:
     """E(sum over the clients), of each of their vectors."""
     return [total(c.box, parts) for parts in zip(*uploads, strict=True)]
 
 
-def weights(now: Opened, shape: Shape) -> np.ndarray:
+def weights(now: Opened, shape: BlockLayout) -> np.ndarray:
     """(S,): what the blocks are multiplied by in the recovery, as they were encrypted."""
     from emul.learning.disguise import recovery_weights
 
@@ -214,12 +214,12 @@ def stepped(model: Vector, values: Integers, unit: float, secrets: np.ndarray, n
 # --- clients and keys -------------------------------------------------------------------------------------------------
 
 async def client(node: Node, p: Params) -> None:
-    s, sizes, settings = node.state(Held()), Threshold.of(p, node.world.clients), settled(p)
+    s, sizes, settings = node.state(PartyKeys()), Threshold.of(p, node.world.clients), p.settled()
     async for round_ in node.rounds(of=node.server):
         with round_:
             n, part = map(number, await hold_keys(node, s, 2, p.answer_s, "dealer"))
             disguise = await node.compute("model", node.task.disguise)
-            shape = Shape.of(p, node.task)
+            shape = BlockLayout.of(p, node.task)
             c = desk_of(node, p, shape, n)
             message = await node.recv(Disguised, node.server, accept=as_agreed(settings, node.task, disguise))
             found, samples = await node.compute("lmt", gradients, node.task, message, settings)
@@ -233,12 +233,12 @@ async def client(node: Node, p: Params) -> None:
             await answer(c, sizes, Share(n, part))
 
 
-def sealed(c: Desk, rows: Integers) -> list[Sealed]:
+def sealed(c: SealedArithmetic, rows: Integers) -> list[Sealed]:
     """E of each row."""
     return [c.box.seal(row, c.rng) for row in rows]
 
 
-def committed(shape: Shape, found: np.ndarray, nonce: bytes) -> tuple[Integers, bytes, np.ndarray]:
+def committed(shape: BlockLayout, found: np.ndarray, nonce: bytes) -> tuple[Integers, bytes, np.ndarray]:
     """((S, d) fixed-point numbers of the blocks, SHA-256 of the nonce and these, the l2 norm of each block)."""
     values = shape.integers(found)
     digest = hashlib.sha256(nonce + np.ascontiguousarray(values, "<i8").tobytes()).digest()
@@ -249,15 +249,9 @@ async def dealer(node: Node, p: Params) -> None:
     await threshold_sums.dealer(node, p.bits, Threshold.of(p, len(node.clients)))
 
 
-MESSAGES = (*threshold_sums.MESSAGES, Disguised, Upload)
-ROLES = {"server": server, "dealer": dealer, "client": client}
-PLACES = {"dealer": "server[1]"}
-STATELESS = ("client",)
-
-
 def check(params: Params, world: World) -> list[str]:
-    """What is wrong with these parameters, if anything."""
-    errors = wrong_settings(settled(params)) + wrong_threshold(params, params.bits, world.clients)
+    """The mistakes in these parameters; none if they are sound."""
+    errors = wrong_settings(params.settled()) + wrong_threshold(params, params.bits, world.clients)
     errors += checks.positive(norm_bound=params.norm_bound)
     if params.recover_under_he and params.additive == "off":
         errors.append("recover_under_he = true: without the additive part there is one block; expected false")
@@ -265,12 +259,12 @@ def check(params: Params, world: World) -> list[str]:
 
 
 def warn(params: Params, world: World) -> list[str]:
-    """What this is not."""
+    """Warnings of the limits of this scheme."""
     return ["pile is PILE without ZK: commitments and claimed norms stand in for its proofs, and prove nothing"]
 
 
 def analysis(params: Params, setting: Setting, run: Realised) -> Analysis:
-    """What it is called, what it protects, and vectors of ciphertexts a round."""
+    """Its name, its protection, and the vectors of ciphertexts a round."""
     return {"protocol": "PILE without ZK", "guarantee": "none: the exact mean gradient of each round is decrypted",
             **vectors_per_round(params, setting)}
 
@@ -289,3 +283,8 @@ compute: {mode: zero}
 schemes: [{name: pile, t: 4, bits: 512, deadline: 5 s, answer: 5 s}]
 stop: {rounds: 3}
 """
+
+SCHEME = Scheme(
+    params=Params, roles={"server": server, "dealer": dealer, "client": client},
+    messages=(*threshold_sums.MESSAGES, Disguised, Upload), places={"dealer": "server[1]"}, stateless=("client",),
+    disguises=True, timeouts=("deadline_s",), check=check, warn=warn, analysis=analysis, example=EXAMPLE)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -26,8 +25,6 @@ from emul.protocols.clustered import Models
 from emul.protocols.demands import both, demand, shaped
 from emul.protocols.trust import (
     Clusters,
-    Refresh,
-    StepNorm,
     Trusting,
     doubtful_trust,
     moved,
@@ -35,23 +32,11 @@ from emul.protocols.trust import (
     step_norms,
     wrong_trust,
 )
-from emul.roles import Message, Node, Vector, World, checks
+from emul.roles import Message, Node, Scheme, Vector, World, checks
 
 
 @dataclass(frozen=True)
-class Params:
-    clusters: int = 2                   # m
-    weighting: Weighting = "joint"      # what the weights are divided by
-    rate: float = 1.0                   # eta
-    step_norm: StepNorm = "root"        # length of a step: of a training on root data, of g0 (the paper), or a number
-    step_scale: float | None = None     # what it is multiplied with; none: m for joint weights, else 1. The paper: 1
-    reference: Refresh = "init"         # when g0 is made: once, or {refresh: k}, every k rounds
-    parts: Literal["forced", "chosen"] = "forced"       # part c of the root data is of cluster c, or of its best model
-    start_steps: int = 10               # on part c, before model c is first sent
-    reference_steps: int | None = None  # T_s, of g0; none: as many as clients take
-    root_steps: int | None = None       # T_l, of `step_norm: root`; none: as many as clients take
-    least_weight: float = 1e-6          # W_min: where the sum of the weights is below it, nothing is moved
-    fraction: float = 1.0               # of the clients, drawn each round
+class Params(Trusting):
     deadline_s: float | None = None     # of a round at the server; None: until the fates are known
 
 
@@ -63,27 +48,21 @@ class Choice(Message):
     update: Vector                      # g_i, (l,) float32
 
 
-def design(p: Params) -> Trusting:
-    """How the server trusts and moves."""
-    return Trusting(p.clusters, p.weighting, p.rate, p.step_norm, p.step_scale, p.reference, p.parts, p.start_steps,
-                    p.reference_steps, p.root_steps, p.least_weight)
-
-
 async def server(node: Node, p: Params) -> None:
-    d, s = design(p), node.state(Clusters())
+    s = node.state(Clusters())
     sound = both(shaped(update=(node.task.dimension,)),
                  lambda message: demand(0 <= message.cluster < p.clusters, "cluster: out of range"))
     async for round_ in node.rounds():
         with round_:
-            models, g0 = await prepare(node, d, s, round_)
+            models, g0 = await prepare(node, p, s, round_)
             cohort = node.sample(node.clients, p.fraction)
             node.offer("cohort", cohort)
             node.offer("reference", g0)
             node.broadcast(cohort, Models(models))
             got = await node.gather(Choice, cohort, timeout_s=p.deadline_s, accept=sound)
-            norms = await step_norms(node, d, s)
+            norms = await step_norms(node, p, s)
             found = await node.compute("aggregate", judge, got, g0, p.weighting, work=len(got) * models.shape[1])
-            s.models = moved(models, found.directions, norms, found.totals.tolist(), d)
+            s.models = moved(models, found.directions, norms, found.totals.tolist(), p, g0)
             node.assigned({k: message.cluster for k, message in got.items()})
             trust.tell(node, s, sorted(got), dict(zip(sorted(got), found.weights.tolist(), strict=True)),
                        float(found.totals.sum()), received=len(got))
@@ -102,20 +81,14 @@ async def client(node: Node, p: Params) -> None:
             node.send(node.server, Choice(j, update))
 
 
-HONEST = clustered.honest_update
-MESSAGES = (*clustered.MESSAGES, Choice)
-ROLES = {"server": server, "client": client}
-STATELESS = ("client",)
-
-
 def check(params: Params, world: World) -> list[str]:
-    """What is wrong with these parameters, if anything."""
-    return wrong_trust(design(params), params.fraction, world) + checks.times(deadline=params.deadline_s)
+    """The mistakes in these parameters; none if they are sound."""
+    return wrong_trust(params, world) + checks.times(deadline=params.deadline_s)
 
 
 def warn(params: Params, world: World) -> list[str]:
-    """What is allowed, and may leave a cluster behind."""
-    return doubtful_trust(design(params))
+    """Warnings of parameters that are allowed, but may leave a cluster behind."""
+    return doubtful_trust(params)
 
 
 EXAMPLE = """
@@ -132,3 +105,8 @@ compute: {mode: zero}
 schemes: [{name: rfca, deadline: 1 s}]
 stop: {rounds: 3}
 """
+
+SCHEME = Scheme(
+    params=Params, roles={"server": server, "client": client}, messages=(*clustered.MESSAGES, Choice),
+    stateless=("client",), timeouts=("deadline_s",), honest=clustered.honest_update, check=check, warn=warn,
+    example=EXAMPLE)

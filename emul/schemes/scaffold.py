@@ -5,7 +5,8 @@
     server      x <- x + rate mean of (y - x);  c <- c + sum of (c_k+ - c_k) / N         over those that have answered
 
 c, c_k are 0 at first; N is the number of all clients. The local solver is plain descent: with momentum or Adam, x - y
-is no sum of gradients. What a lost update would have told of c_k no other tells: c then differs from the mean of c_k.
+is no sum of gradients. No other update tells what a lost one would have told of c_k: c then differs from the mean of
+c_k.
 
 Bytes of the arrays in each message, without its header: Controlled 8 d, ControlledUpdate 8 d.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -22,11 +23,12 @@ from emul.learning import NodeTask
 from emul.learning.objectives import Linear
 from emul.primitives.means import weighted_sum
 from emul.primitives.selection import choose
+from emul.primitives.written import WrittenChoice
 from emul.protocols import selection as selecting
 from emul.protocols.demands import both, shaped, weighed
 from emul.protocols.rounds import finite
 from emul.protocols.selection import Selecting
-from emul.roles import Message, Node, Received, Vector, World, checks, weighted_mean
+from emul.roles import Message, Node, Received, Scheme, Vector, World, checks, weighted_mean
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Params:
     rate: float = 1.0                   # eta_g, the server's
     weights: Literal["uniform", "samples"] = "uniform"      # of the mean; the paper's is uniform
     fraction: float = 1.0               # of the clients, drawn each round
-    selection: str | dict[str, Any] | None = None       # as in fedavg: a rule that chooses who takes part
+    selection: WrittenChoice | None = None     # as in fedavg: a rule that chooses who takes part
     deadline_s: float | None = None     # None: wait until the fate of every update is known
 
 
@@ -118,19 +120,13 @@ def controlled(task: NodeTask, model: Vector, control: Vector, own: Vector) -> t
     return delta, moved, samples
 
 
-def HONEST(task: NodeTask, received: Received, j: int) -> Vector:
-    """What client j's training gives without its c_k, which nobody else knows."""
+def honest(task: NodeTask, received: Received, j: int) -> Vector:
+    """The result of client j's training without its c_k, which nobody else knows."""
     return task.local_update(received[Controlled].parameters)[0]
 
 
-MESSAGES = (Controlled, ControlledUpdate, *selecting.MESSAGES)
-ROLES = {"server": server, "client": client}
-OBLIVIOUS = True
-STATELESS = ("client",)
-
-
 def check(params: Params, world: World) -> list[str]:
-    """What is wrong with these parameters, if anything."""
+    """The mistakes in these parameters; none if they are sound."""
     return (checks.positive(rate=params.rate) + checks.fractions(fraction=params.fraction)
             + checks.times(deadline=params.deadline_s) + checks.plain_descent("scaffold", world.task)
             + selecting.wrong_without_probing(params.selection, world, params.fraction, "training needs c, too"))
@@ -150,3 +146,9 @@ compute: {mode: zero}
 schemes: [{name: scaffold, deadline: 1 s}]
 stop: {rounds: 3}
 """
+
+SCHEME = Scheme(
+    params=Params, roles={"server": server, "client": client},
+    messages=(Controlled, ControlledUpdate, *selecting.MESSAGES), stateless=("client",),
+    oblivious=lambda p: selecting.telling(p.selection), timeouts=("deadline_s",), honest=honest, check=check,
+    example=EXAMPLE)

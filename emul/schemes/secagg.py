@@ -9,9 +9,19 @@ only) > U5 revealed shares.
     y_i = x_i + PRG(b_i) + sum_{j in N_i & U2} sgn(i, j) PRG(s_ij)      in Z_2^32, sgn(i, j) = +1 if i < j, else -1
     sum_{U3} x = sum_{U3} y - sum_{U3} PRG(b_i) - sum_{j in U2 - U3} sum_{i in N_j & U3} sgn(j, i) PRG(s_ij)
 
-Deviation: by default (`route: direct`) encrypted shares go from client to client, not through the server. A share that
-is lost is missing at the unmasking, nothing more. The masks run over the U2 that the server announces: of each of its
-members it has heard that the shares are out.
+Deviation: by default (`route: direct`) encrypted shares go from client to client, not through the server. The masks run
+over the U2 that the server announces: of each of its members it has heard that the shares are out, which is not that
+they have come. A share that is lost is missing at the unmasking, and up to n - t of those of one client may be. More of
+them end the round for all, since the masks of that client are in the sum and nobody can take them off: so one client
+whose links to the others are down, or that says `Shared` and sends no shares, ends every round (TooFewClients). With
+`route: server` lost links between clients do not count, but a client that encrypts rubbish does the same.
+
+`receipts` (an addition) prevents both. With its masked input a client says whose shares it lacks, or cannot open. A
+client that is lacked, and whose shares fewer than t others have, is in K and leaves U3, and of K the others reveal the
+seeds s_ij of their pair masks in place of shares. Of a client in K its input stays behind its self mask, of which
+nobody reveals a share. These limits stay: with K not empty, each of U3 around it has to answer the last stage; two
+clients that collude can end a round; and shares that open but are false make the sum wrong, or the round void with
+`verify_spare`.
 
 Stages, messages and their bytes: `emul.protocols.pairwise`.
 """
@@ -23,26 +33,18 @@ from typing import Literal
 
 from emul.primitives.crypto.graphs import complete
 from emul.protocols import pairwise
-from emul.protocols.pairwise.quantised import join, serve
+from emul.protocols.pairwise.quantised import PairwiseSum, join, serve
 from emul.protocols.sums import cohort_size, honest_update, wrong_coding, wrong_cohort
-from emul.roles import Node, World
+from emul.roles import Node, Scheme, World
 
 
 @dataclass(frozen=True)
-class Params:
+class Params(PairwiseSum):
     # t, shares that give a secret; None: floor(2n/3) + 1. At n/2 or below, a server that shows two versions of U3 to
     # two halves of the clients learns both secrets of one
     threshold: int | None = None
-    stage_deadline_s: float | None = None   # of each of the four stages; None: until the fates are known
-    bits: int = 16                          # of a quantised value
-    clip: float = 1.0                       # values of an update outside [-clip, clip] are cut, and counted
-    fraction: float = 1.0                   # of the clients, drawn each round
-    # "samples" sends n_k x_k and n_k: it needs sum n_k (2^bits - 1) < 2^32, hence the default
-    weights: Literal["samples", "uniform"] = "uniform"
     route: Literal["direct", "server"] = "direct"               # of encrypted shares
     adversary: Literal["semi_honest", "active"] = "semi_honest"
-    verify_spare: bool = False              # hold the shares beyond t against the others
-    audit: bool = False                     # leave inputs, sums and what was revealed in the run directory
 
 
 def threshold(p: Params, clients: int) -> int:
@@ -58,21 +60,21 @@ async def client(node: Node, p: Params) -> None:
     await join(node, p, threshold(p, len(node.clients)), p.adversary == "active")
 
 
-HONEST = honest_update
-MESSAGES = pairwise.MESSAGES
-ROLES = {"server": server, "client": client}
-OBLIVIOUS = True
-STATELESS = ("client",)
+def unsent(params: Params) -> list[str]:
+    """The messages that it never sends: those of the other route."""
+    return pairwise.unsent(params.route)
 
 
 def check(params: Params, world: World) -> list[str]:
-    """What is wrong with these parameters, if anything."""
+    """The mistakes in these parameters; none if they are sound."""
     p, errors = params, wrong_cohort(params.fraction, world)
     if not 0 < p.fraction <= 1:
         return errors
     n, t = cohort_size(p.fraction, world.clients), threshold(p, world.clients)
     if n >= 2 and not 2 <= t <= n:
         errors.append(f"threshold = {p.threshold}: expected 2..{n}, the clients of a round")
+    elif p.receipts and p.adversary == "active":
+        errors.append("receipts: expected with adversary: semi_honest: what clients have signed says nothing of K")
     elif p.adversary == "active" and 2 * t <= n:
         errors.append(f"threshold = {t}: against an active server more than half of the {n} clients of a round, so "
                       "that no two sets of survivors find t signatures each")
@@ -80,7 +82,8 @@ def check(params: Params, world: World) -> list[str]:
 
 
 def warn(params: Params, world: World) -> list[str]:
-    """What is allowed and unsafe: below 2 t > n a server that shows two versions of U3 learns both secrets of one."""
+    """A warning of parameters that are allowed and unsafe: below 2 t > n a server that shows two versions of U3 learns
+    both secrets of one."""
     n, t = cohort_size(params.fraction, world.clients), threshold(params, world.clients)
     if 2 * t > n:
         return []
@@ -102,3 +105,8 @@ compute: {mode: zero}
 schemes: [{name: secagg, stage_deadline: 500 ms}]
 stop: {rounds: 3}
 """
+
+SCHEME = Scheme(
+    params=Params, roles={"server": server, "client": client}, messages=pairwise.MESSAGES, stateless=("client",),
+    unsent=unsent, oblivious=True, timeouts=("stage_deadline_s",), audits=True, honest=honest_update,
+    check=check, warn=warn, example=EXAMPLE)

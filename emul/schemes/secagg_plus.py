@@ -27,30 +27,22 @@ from typing import Literal
 
 from emul.primitives.crypto.graphs import Closed, complete, degree_and_threshold, ring
 from emul.protocols import pairwise
-from emul.protocols.pairwise.quantised import join, serve
+from emul.protocols.pairwise.quantised import PairwiseSum, join, serve
 from emul.protocols.sums import cohort_size, honest_update, wrong_coding, wrong_cohort
-from emul.roles import Node, World, checks
+from emul.roles import Node, Scheme, World, checks
 
 
 @dataclass(frozen=True)
-class Params:
+class Params(PairwiseSum):
     neighbours: int | None = None           # k, even; None: from the next four. From n - 1 on the graph is complete
     threshold: int | None = None            # t; given with `neighbours` or not at all
     gamma: float = 0.1                      # of the clients collude with the server
     delta: float = 0.1                      # of the clients drop out
     sigma: int = 40                         # inputs are exposed with at most 2^-sigma
     eta: int = 20                           # a round is lost with at most 2^-eta
-    stage_deadline_s: float | None = None   # of each stage; None: until the fates are known
-    bits: int = 16                          # of a quantised value
-    clip: float = 1.0                       # values of an update outside [-clip, clip] are cut, and counted
-    fraction: float = 1.0                   # of the clients, drawn each round
-    weights: Literal["samples", "uniform"] = "uniform"
-    route: Literal["direct", "server"] = "server"               # of encrypted shares; the paper's: through the server
     adversary: Literal["semi_honest", "active"] = "semi_honest"
-    verify_spare: bool = False              # hold the shares beyond t against the others
     # prune: a client with too few neighbours left, after keys or shares, is left out; abort: the round is given up
     small_neighbourhood: Literal["abort", "prune"] = "abort"
-    audit: bool = False                     # leave inputs, sums and what was revealed in the run directory
 
 
 def density(p: Params, clients: int) -> tuple[int, int]:
@@ -78,20 +70,20 @@ async def client(node: Node, p: Params) -> None:
     await join(node, p, density(p, len(node.clients))[1], p.adversary == "active")
 
 
-HONEST = honest_update
-MESSAGES = pairwise.MESSAGES
-ROLES = {"server": server, "client": client}
-OBLIVIOUS = True
-STATELESS = ("client",)
+def unsent(params: Params) -> list[str]:
+    """The messages that it never sends: those of the other route."""
+    return pairwise.unsent(params.route)
 
 
 def check(params: Params, world: World) -> list[str]:
-    """What is wrong with these parameters, if anything."""
+    """The mistakes in these parameters; none if they are sound."""
     p, errors = params, wrong_cohort(params.fraction, world)
     if errors:
         return errors
     n = cohort_size(p.fraction, world.clients)
     errors = wrong_coding(p, n)
+    if p.receipts and p.adversary == "active":
+        errors.append("receipts: expected with adversary: semi_honest: what clients have signed says nothing of K")
     if (p.neighbours is None) != (p.threshold is None):
         errors.append("neighbours: expected with threshold, or neither: t has to fit k")
     elif p.neighbours is not None and p.threshold is not None:
@@ -117,7 +109,7 @@ def wrong_chances(p: Params) -> list[str]:
 
 
 def warn(params: Params, world: World) -> list[str]:
-    """What the security statement leaves out."""
+    """Warnings of cases that the security statement leaves out."""
     if params.adversary == "active":
         return ["adversary = active: the server draws the edges; in the paper the clients do, and only then no server "
                 "can surround a client by its own"]
@@ -140,3 +132,8 @@ faults:
   - {node: client5, stage: Reveal, drop: true, rounds: 2}
 stop: {rounds: 3}
 """
+
+SCHEME = Scheme(
+    params=Params, roles={"server": server, "client": client}, messages=pairwise.MESSAGES, stateless=("client",),
+    unsent=unsent, oblivious=True, timeouts=("stage_deadline_s",), audits=True, honest=honest_update,
+    check=check, warn=warn, example=EXAMPLE)

@@ -4,9 +4,7 @@ The keys add to zero, but the last client's has about K - 1 times the power of t
 They are no keys of pairs, so a dealer makes them: a node of the kind `dealer`, or the second server.
 """
 
-VARIANT_OF = "fair_seccogc"
-FIXED = {"construction": "random", "gamma": None, "training": "own"}
-DEFAULTS = {"keys": "dealer"}
+from emul.roles import Variant
 
 EXAMPLE = """
 emul: 1
@@ -22,3 +20,7 @@ compute: {mode: zero}
 schemes: [{name: seccogc, s: 2, share: 200 ms, uplink: 500 ms, setup: 1 s}]
 stop: {rounds: 3}
 """
+
+SCHEME = Variant(
+    of="fair_seccogc", fixed={"construction": "random", "gamma": None, "training": "own"},
+    defaults={"keys": "dealer"}, example=EXAMPLE)

@@ -11,11 +11,11 @@ sk = b_1 + b_2 for S1 and the clients. Nobody but both holders of a pair can dec
     S1 -> S2  [u_i + r_i] with partial decryptions;   S2 -> S1  [<u_i + r_i, u_j + r_j>]
     S1 takes off <r_i, u_j>, <r_j, u_i> and <r_i, r_j> under encryption;   S1 -> S2  the rest, which S2 reads and tells
 
-What is protected: single updates, if S1 and S2 do not collude; both learn lengths, inner products and weights, and S1
-with one client, or S2 with S1, reads everything. Certain of the paper: reference, baseline and weights. Ours: the
-length of a step, which the paper does not give, and therefore lengths in clear; one r_i for all products of a round;
-weights of 10 bits; S1 sends the encrypted model, not the step. Up to `real_up_to` coordinates all is encrypted for
-real; beyond, sizes and times are declared and decisions stay the same. A ciphertext holds one number.
+Protected are single updates, if S1 and S2 do not collude; both learn lengths, inner products and weights, and S1 with
+one client, or S2 with S1, reads everything. Certain of the paper: reference, baseline and weights. Ours: the length of
+a step, which the paper does not give, and therefore lengths in clear; one r_i for all products of a round; weights of
+10 bits; S1 sends the encrypted model, not the step. Up to `real_up_to` coordinates all is encrypted for real; beyond,
+sizes and times are declared and decisions stay the same. A ciphertext holds one number.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from emul.primitives.he.paillier import Packing, PublicKey, Share, key_pair
 from emul.primitives.robust.aggregation import norm
 from emul.protocols import key_centre
 from emul.protocols.demands import both, demand
-from emul.protocols.key_centre import Held, KeyParts, hold_keys, number, octets, wake_centre
-from emul.protocols.sealed import Desk, Integers, Sealed, each, fixed, total, trained_from, wrong_encryption
-from emul.roles import Message, Node, World, checks
+from emul.protocols.key_centre import KeyParts, PartyKeys, hold_keys, number, octets, wake_centre
+from emul.protocols.sealed import Integers, Sealed, SealedArithmetic, each, fixed, total, trained_from, wrong_encryption
+from emul.roles import Message, Node, Scheme, World, checks
 
 UNIT, WEIGHT, STEP = 20, 10, 14     # bits after the point of u_i, of mu_i, and of the length of a step
 MODEL = UNIT + WEIGHT + STEP        # of the model
@@ -104,16 +104,16 @@ class Params:
     server_timeout_s: float | None = None       # of an answer of the other server, and of keys; None: likewise
 
 
-def desk_of(node: Node, p: Params, n: int) -> Desk:
+def desk_of(node: Node, p: Params, n: int) -> SealedArithmetic:
     """For vectors of the model's length, a number in a ciphertext."""
-    return Desk(node, PublicKey(n), Packing(1, p.bits - 2), node.task.dimension, p.real_up_to)
+    return SealedArithmetic(node, PublicKey(n), Packing(1, p.bits - 2), node.task.dimension, p.real_up_to)
 
 
 # --- S1 ---------------------------------------------------------------------------------------------------------------
 
 @dataclass
 class ServerState:
-    held: Held = field(default_factory=Held)
+    held: PartyKeys = field(default_factory=PartyKeys)
     model: Sealed | None = None
     reference: Sealed | None = None     # 2^(UNIT + WEIGHT) times the direction of the last step
 
@@ -145,7 +145,7 @@ async def server(node: Node, p: Params) -> None:
             node.report(received=len(got), sound=len(mu))
 
 
-async def weigh(c: Desk, p: Params, share: Share, updates: Mapping[int, Sealed], reference: Sealed | None,
+async def weigh(c: SealedArithmetic, p: Params, share: Share, updates: Mapping[int, Sealed], reference: Sealed | None,
                 ) -> dict[int, float]:
     """{client: mu_i} of those whose update has length 1. Raises TooFewClients."""
     node, partner, clients, m = c.node, c.node.nodes("partner")[0], list(updates), len(updates)
@@ -173,7 +173,7 @@ async def weigh(c: Desk, p: Params, share: Share, updates: Mapping[int, Sealed],
     return {clients[i]: float(one) for i, one in zip(sound, mu, strict=True)}
 
 
-async def inner_products(c: Desk, p: Params, share: Share, vectors: Sequence[Sealed], r: Sequence[Integers],
+async def inner_products(c: SealedArithmetic, p: Params, share: Share, vectors: Sequence[Sealed], r: Sequence[Integers],
                          pairs: Pairs) -> Integers:
     """<v_a, v_b> of each pair, (len(pairs),) int64: S2 has had v + r."""
     node, partner, count = c.node, c.node.nodes("partner")[0], len(pairs)
@@ -185,7 +185,8 @@ async def inner_products(c: Desk, p: Params, share: Share, vectors: Sequence[Sea
     return said.values
 
 
-def bared(c: Desk, products: Sealed, vectors: Sequence[Sealed], r: Sequence[Integers], pairs: Pairs) -> Sealed:
+def bared(c: SealedArithmetic, products: Sealed, vectors: Sequence[Sealed], r: Sequence[Integers],
+          pairs: Pairs) -> Sealed:
     """[<v_a, v_b>] from [<v_a + r_a, v_b + r_b>]."""
     crossed = [c.box.add(c.box.dot(vectors[a], -r[b]), c.box.dot(vectors[b], -r[a])) for a, b in pairs]
     return c.box.plus_each(c.box.add(products, c.box.joined(crossed)), [-c.box.inner(r[a], r[b]) for a, b in pairs])
@@ -209,7 +210,7 @@ def of_length(message: Inner, count: int) -> None:
 # --- S2, clients and keys ---------------------------------------------------------------------------------------------
 
 async def partner(node: Node, p: Params) -> None:
-    s = node.state(Held())
+    s = node.state(PartyKeys())
     async for round_ in node.rounds(of=node.server):
         with round_:
             n, a_2 = map(number, await hold_keys(node, s, 2, p.server_timeout_s))
@@ -225,7 +226,7 @@ async def partner(node: Node, p: Params) -> None:
             await multiply(c, p, share, rows, [(i, said.index) for i in range(m)])
 
 
-async def multiply(c: Desk, p: Params, share: Share, rows: Sequence[Integers], pairs: Pairs) -> None:
+async def multiply(c: SealedArithmetic, p: Params, share: Share, rows: Sequence[Integers], pairs: Pairs) -> None:
     """S2's side of `inner_products`."""
     node, count = c.node, len(pairs)
     products = [c.box.inner(rows[a], rows[b]) for a, b in pairs]
@@ -239,7 +240,7 @@ async def multiply(c: Desk, p: Params, share: Share, rows: Sequence[Integers], p
 
 
 async def client(node: Node, p: Params) -> None:
-    s = node.state(Held())
+    s = node.state(PartyKeys())
     async for round_ in node.rounds(of=node.server):
         with round_:
             n, b_2 = map(number, await hold_keys(node, s, 2, p.server_timeout_s))
@@ -266,14 +267,8 @@ def deal(node: Node, bits: int) -> dict[int, KeyParts]:
             **dict.fromkeys(node.clients, (n, octets(b_2.part)))}
 
 
-MESSAGES = (*key_centre.MESSAGES, Global, Upload, Blinded, Products, Bare, Inner, Baseline)
-ROLES = {"server": server, "partner": partner, "kgc": kgc, "client": client}
-PLACES = {"partner": "server[1]", "kgc": "server[2]"}
-STATELESS = ("client",)
-
-
 def check(params: Params, world: World) -> list[str]:
-    """What is wrong with these parameters, if anything."""
+    """The mistakes in these parameters; none if they are sound."""
     return (checks.times(deadline=params.deadline_s, server_timeout=params.server_timeout_s)
             + wrong_encryption(params.bits, params.real_up_to))
 
@@ -292,3 +287,9 @@ compute: {mode: zero}
 schemes: [{name: shieldfl, bits: 1024, deadline: 20 s}]
 stop: {rounds: 2}
 """
+
+SCHEME = Scheme(
+    params=Params, roles={"server": server, "partner": partner, "kgc": kgc, "client": client},
+    messages=(*key_centre.MESSAGES, Global, Upload, Blinded, Products, Bare, Inner, Baseline),
+    places={"partner": "server[1]", "kgc": "server[2]"}, stateless=("client",),
+    timeouts=("deadline_s", "server_timeout_s"), check=check, example=EXAMPLE)

@@ -11,26 +11,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from emul.primitives.compress import Sign
+from emul.primitives.written import WrittenChoice
 from emul.protocols import noisy_gradients, rounds
 from emul.protocols.rounds import synchronous_client, synchronous_server
 from emul.protocols.selection import wrong_selection
 from emul.protocols.updates import Update
-from emul.roles import Node, Vector, World, checks
+from emul.roles import Node, Scheme, Vector, World, checks
 
 VOTES = Sign(scale="none", feedback=False)
 
 
 @dataclass(frozen=True)
 class Params:
-    lr: float = 0.001                   # how far every coordinate moves
+    lr: float = 0.001                   # the step of every coordinate
     fraction: float = 1.0               # of the clients, drawn each round
     deadline_s: float | None = None     # None: wait until the fate of every vote is known
-    selection: str | dict[str, Any] | None = None       # as in fedavg: a rule that chooses who takes part
+    selection: WrittenChoice | None = None     # as in fedavg: a rule that chooses who takes part
 
 
 async def server(node: Node, p: Params) -> None:
@@ -57,14 +57,8 @@ async def client(node: Node, p: Params) -> None:
     await synchronous_client(node, train, up=VOTES, selection=p.selection)
 
 
-HONEST = noisy_gradients.honest_gradient        # whose signs are sent
-MESSAGES = rounds.MESSAGES
-ROLES = {"server": server, "client": client}
-STATELESS = ("client",)
-
-
 def check(params: Params, world: World) -> list[str]:
-    """What is wrong with these parameters, if anything."""
+    """The mistakes in these parameters; none if they are sound."""
     own = ["compress.up: signsgd sends signs, which no other codec can carry"] if "up" in world.compress else []
     return (checks.positive(lr=params.lr) + checks.fractions(fraction=params.fraction)
             + checks.times(deadline=params.deadline_s) + wrong_selection(params.selection, world, params.fraction)
@@ -85,3 +79,8 @@ compute: {mode: zero}
 schemes: [{name: signsgd, lr: 0.01, deadline: 1 s, compress: {down: sign}}]
 stop: {rounds: 3}
 """
+
+SCHEME = Scheme(
+    params=Params, roles={"server": server, "client": client}, messages=rounds.MESSAGES, stateless=("client",),
+    compress=("up", "down"), timeouts=("deadline_s",), honest=noisy_gradients.honest_gradient, check=check,
+    example=EXAMPLE)

@@ -7,11 +7,11 @@
 K clients, of which t at least are honest: they share the noise of a sum, and any coalition of the other K - t lacks one
 share to decrypt. A dealer makes the key (`emul.primitives.he.threshold`) and is silent once all have theirs.
 
-Who is lost before its upload is missing in the sum, and so is its noise; who is lost at the decryption is replaced by
-another. With fewer than `least` uploads or tbar partial decryptions the round is aborted. The paper's algorithms divide
-the variance by t - 1, its text by t (`divide`); t = 1 is noise for each client alone. What S had left of the noise is
-counted after the run, see `analysis`. The server and the clients follow the protocol (honest but curious): nothing
-proves that what is decrypted is a sum. The model is public among them.
+A client that is lost before its upload is missing in the sum, and so is its noise; one that is lost at the decryption
+is replaced by another. With fewer than `least` uploads or tbar partial decryptions the round is aborted. The paper's
+algorithms divide the variance by t - 1, its text by t (`divide`); t = 1 is noise for each client alone. The noise that
+S had left is counted after the run, see `analysis`. The server and the clients follow the protocol (honest but
+curious): nothing proves that what is decrypted is a sum. The model is public among them.
 
 Fixed point with 20 bits after the point, slots of 48 bits, room for 2^11 summands: 42 numbers in a ciphertext of 512
 bytes. A round has K + 2 tbar vectors of ceil(d / 42) ciphertexts. Up to `real_up_to` coordinates all is encrypted for
@@ -29,10 +29,10 @@ from emul.primitives.he.paillier import Packing, PublicKey, Share
 from emul.protocols import noisy_gradients, threshold_sums
 from emul.protocols.demands import shaped
 from emul.protocols.encrypted_sums import Encrypted
-from emul.protocols.key_centre import Held, hold_keys, number, wake_centre
+from emul.protocols.key_centre import PartyKeys, hold_keys, number, wake_centre
 from emul.protocols.noisy_gradients import Private, noisy_gradient, spent_by_sums, stepped, wrong_privacy
 from emul.protocols.rounds import Model
-from emul.protocols.sealed import Desk, Sealed, fixed, total
+from emul.protocols.sealed import Sealed, SealedArithmetic, fixed, total
 from emul.protocols.threshold_sums import (
     FRACTION,
     SLOT,
@@ -43,7 +43,7 @@ from emul.protocols.threshold_sums import (
     vectors_per_round,
     wrong_threshold,
 )
-from emul.roles import Analysis, Message, Node, Realised, Setting, Vector, World
+from emul.roles import Analysis, Message, Node, Realised, Scheme, Setting, Vector, World
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Upload(Message):
 
 @dataclass(frozen=True)
 class Params(Encrypted, Private):
-    divide: Literal["t-1", "t"] = "t-1"         # what the variance of a sum's noise is divided by
+    divide: Literal["t-1", "t"] = "t-1"         # the divisor of the variance of a sum's noise
     bits: int = 2048                    # of the key
 
 
@@ -64,9 +64,9 @@ def share_of(p: Params, clients: int) -> float:
     return p.noise / math.sqrt(max(1, p.honest(clients) - (p.divide == "t-1")))
 
 
-def desk_of(node: Node, p: Params, n: int) -> Desk:
+def desk_of(node: Node, p: Params, n: int) -> SealedArithmetic:
     """For vectors of the model's length under the key n."""
-    return Desk(node, PublicKey(n), Packing.of(p.bits, SLOT), node.task.dimension, p.real_up_to)
+    return SealedArithmetic(node, PublicKey(n), Packing.of(p.bits, SLOT), node.task.dimension, p.real_up_to)
 
 
 # --- server -----------------------------------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ def desk_of(node: Node, p: Params, n: int) -> Desk:
 @dataclass
 class ServerState:
     model: Vector
-    held: Held = field(default_factory=Held)
+    held: PartyKeys = field(default_factory=PartyKeys)
 
 
 async def server(node: Node, p: Params) -> None:
@@ -99,7 +99,7 @@ async def server(node: Node, p: Params) -> None:
 # --- clients and keys -------------------------------------------------------------------------------------------------
 
 async def client(node: Node, p: Params) -> None:
-    s, sizes = node.state(Held()), Threshold.of(p, node.world.clients)
+    s, sizes = node.state(PartyKeys()), Threshold.of(p, node.world.clients)
     async for round_ in node.rounds(of=node.server):
         with round_:
             n, part = map(number, await hold_keys(node, s, 2, p.answer_s, "dealer"))
@@ -116,15 +116,8 @@ async def dealer(node: Node, p: Params) -> None:
     await threshold_sums.dealer(node, p.bits, Threshold.of(p, len(node.clients)))
 
 
-HONEST = noisy_gradients.honest_gradient
-MESSAGES = (*threshold_sums.MESSAGES, Model, Upload)
-ROLES = {"server": server, "dealer": dealer, "client": client}
-PLACES = {"dealer": "server[1]"}
-STATELESS = ("client",)
-
-
 def check(params: Params, world: World) -> list[str]:
-    """What is wrong with these parameters, if anything."""
+    """The mistakes in these parameters; none if they are sound."""
     return wrong_privacy(params) + wrong_threshold(params, params.bits, world.clients)
 
 
@@ -152,3 +145,8 @@ compute: {mode: zero}
 schemes: [{name: tp_smc, t: 4, bits: 512, deadline: 2 s, answer: 2 s}]
 stop: {rounds: 3}
 """
+
+SCHEME = Scheme(
+    params=Params, roles={"server": server, "dealer": dealer, "client": client},
+    messages=(*threshold_sums.MESSAGES, Model, Upload), places={"dealer": "server[1]"}, stateless=("client",),
+    timeouts=("deadline_s",), honest=noisy_gradients.honest_gradient, check=check, analysis=analysis, example=EXAMPLE)

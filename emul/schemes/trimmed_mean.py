@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
+from emul.base.plain import PlainDict
+from emul.primitives.written import WrittenChoice
 from emul.protocols import rounds
 from emul.protocols.robust import robust_server, wrong_rule
 from emul.protocols.rounds import synchronous_client, train_once
 from emul.protocols.selection import wrong_selection
-from emul.roles import Node, World, checks
+from emul.roles import Node, Scheme, World, checks
 
 
 @dataclass(frozen=True)
@@ -23,10 +24,10 @@ class Params:
     fraction: float = 1.0               # of the clients, drawn each round
     deadline_s: float | None = None     # None: wait until the fate of every update is known
     personal: bool = False              # as in fedavg: `accuracy` is that of the clients' models after local training
-    selection: str | dict[str, Any] | None = None       # as in fedavg: a rule that chooses who takes part
+    selection: WrittenChoice | None = None     # as in fedavg: a rule that chooses who takes part
 
 
-def rule(p: Params) -> dict[str, Any]:
+def rule(p: Params) -> PlainDict:
     """As `aggregate:` of fedavg would say it."""
     return {"trimmed_mean": {name: value for name, value in (("f", p.f), ("beta", p.beta)) if value is not None}}
 
@@ -40,14 +41,8 @@ async def client(node: Node, p: Params) -> None:
     await synchronous_client(node, partial(train_once, node), personal=p.personal, selection=p.selection)
 
 
-HONEST = rounds.honest_update
-MESSAGES = rounds.MESSAGES
-ROLES = {"server": server, "client": client}
-STATELESS = ("client",)
-
-
 def check(params: Params, world: World) -> list[str]:
-    """What is wrong with these parameters, if anything."""
+    """The mistakes in these parameters; none if they are sound."""
     found = (checks.fractions(fraction=params.fraction) + checks.times(deadline=params.deadline_s)
              + wrong_selection(params.selection, world, params.fraction))
     said = f"f = {params.f}" if params.f is not None else f"beta = {params.beta}"
@@ -69,3 +64,7 @@ compute: {mode: zero}
 schemes: [{name: trimmed_mean, f: 1, deadline: 1 s}]
 stop: {rounds: 3}
 """
+
+SCHEME = Scheme(
+    params=Params, roles={"server": server, "client": client}, messages=rounds.MESSAGES, stateless=("client",),
+    compress=("up", "down"), timeouts=("deadline_s",), honest=rounds.honest_update, check=check, example=EXAMPLE)

@@ -29,7 +29,7 @@ class Unkeyable(TypeError):
     """A value that no key can be made of: a function, a generator, an object that is no frozen dataclass."""
 
 
-class Keys:
+class KeyMaker:
     """Makes keys; an array that nobody can write to is hashed once, however many keys it enters.
 
     A model that is broadcast enters the keys of all who train. Floats count by their bits: 0.0 and -0.0 are two.
@@ -43,9 +43,9 @@ class Keys:
         # (address, bytes) -> (the array, its hash). The array is held, so nothing else can come to lie there meanwhile.
         self._known: OrderedDict[tuple[int, int], tuple[np.ndarray, bytes]] = OrderedDict()
         # address -> (a dataclass of numbers and text, what it says)
-        self._constants: OrderedDict[int, tuple[Any, msgspec.Raw]] = OrderedDict()
+        self._constants: OrderedDict[int, tuple[object, msgspec.Raw]] = OrderedDict()
 
-    def key(self, *values: Any) -> bytes:
+    def key(self, *values: object) -> bytes:
         """KEY_BYTES over values: None, numbers, text, bytes, arrays, frozen dataclasses, and tuples, lists and
         dictionaries of these.
 
@@ -54,13 +54,13 @@ class Keys:
         """
         return hashlib.blake2b(self._spelled(values), digest_size=KEY_BYTES).digest()
 
-    def _spelled(self, value: Any) -> bytes:
+    def _spelled(self, value: object) -> bytes:
         try:
             return _encode(self._tree(value))
         except UnicodeEncodeError as e:
             raise Unkeyable(f"text that is no Unicode: {e}") from None
 
-    def _tree(self, value: Any) -> Any:
+    def _tree(self, value: Any) -> object:
         kind = type(value)
         if kind in _LEAVES:
             return value
@@ -80,11 +80,11 @@ class Keys:
             return bytes(value)
         raise Unkeyable(f"no key can be made of {kind.__name__}")
 
-    def _trees(self, values: Any) -> list[Any]:
+    def _trees(self, values: Any) -> list[object]:
         tree = self._tree
         return [value if type(value) in _LEAVES else tree(value) for value in values]
 
-    def _dataclass(self, value: Any, name: str, fields: Callable[[Any], tuple[Any, ...]] | None) -> Any:
+    def _dataclass(self, value: Any, name: str, fields: Callable[[object], tuple[object, ...]] | None) -> object:
         held = self._constants.get(id(value))
         if held is not None and held[0] is value:
             return held[1]
@@ -98,7 +98,7 @@ class Keys:
                 self._constants.popitem(last=False)
         return found
 
-    def _array(self, array: np.ndarray) -> Any:
+    def _array(self, array: np.ndarray) -> object:
         if array.dtype.hasobject:
             raise Unkeyable(f"an array of dtype {array.dtype}: numbers only")
         return {b"a": (array.dtype.str, array.shape, self._content(array))}
@@ -120,7 +120,7 @@ class Keys:
 
 
 @cache
-def _form(cls: Any) -> tuple[str, Callable[[Any], tuple[Any, ...]] | None] | None:
+def _form(cls: object) -> tuple[str, Callable[[object], tuple[object, ...]] | None] | None:
     """(name of a dataclass, what gives its fields; None: it makes a key of its own). None: it is no dataclass.
 
     Raises Unkeyable for one that is not frozen.
@@ -140,7 +140,7 @@ def _form(cls: Any) -> tuple[str, Callable[[Any], tuple[Any, ...]] | None] | Non
 
 
 def _nobody_writes(array: np.ndarray) -> bool:
-    """Whether neither the array nor anything that it is a view of can be written to."""
+    """True if neither the array nor anything that it is a view of can be written to."""
     base: Any = array
     while isinstance(base, np.ndarray):
         if base.flags.writeable:

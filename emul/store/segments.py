@@ -53,7 +53,7 @@ def _check(key: bytes, payload: bytes | memoryview) -> int:
     return digest.intdigest()
 
 
-class Block:
+class SegmentBuffer:
     """Entries side by side in memory as a segment has them, but for their checks, which `SegmentWriter` adds."""
 
     def __init__(self, capacity: int):
@@ -85,7 +85,7 @@ class Block:
 
     @staticmethod
     def bytes_of(length: int) -> int:
-        """What an entry of that payload takes."""
+        """The bytes that an entry with that payload takes."""
         return _HEAD.size + length
 
 
@@ -103,8 +103,9 @@ class SegmentWriter:
             os.close(self._file)
             raise
 
-    def append(self, block: Block, direct: bool = True) -> int:
-        """Where the block begins. direct: past the page cache, where that can be done and is worth it.
+    def append(self, block: SegmentBuffer, direct: bool = True) -> int:
+        """Append a block and return the position where it begins. direct: past the page cache, where that can be done
+        and is worth it.
 
         An OSError leaves a torn end.
         """
@@ -125,7 +126,7 @@ class SegmentWriter:
         self._write(memoryview(_HEAD.pack(FILLER, length, _check(FILLER, bytes(length))) + bytes(length)))
 
     def _write_directly(self, whole_pages: memoryview) -> bool:
-        """Whether the file system can do so; nothing is written if not."""
+        """True if the file system can do so; nothing is written if not."""
         flags, begin = fcntl.fcntl(self._file, fcntl.F_GETFL), self.size
         try:
             fcntl.fcntl(self._file, fcntl.F_SETFL, flags | _DIRECT)

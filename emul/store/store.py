@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from emul.base.errors import EmulError
-from emul.store.segments import SUFFIX, Block, Damage, Parts, Segment, SegmentWriter
+from emul.store.segments import SUFFIX, Damage, Parts, Segment, SegmentBuffer, SegmentWriter
 
 LIMIT_BYTES = 20 * 10**9            # of a store, before what was not used for longest goes
 _SEGMENT_BYTES = 64 * 2**20         # from so many on a new segment begins: whole segments are evicted
@@ -60,7 +60,7 @@ class Store:
 
     @property
     def failure(self) -> str:
-        """Why nothing more is stored; "" while all is well."""
+        """The reason why nothing more is stored; "" while all is well."""
         return "" if self._writer is None else self._writer.failure
 
     def refresh(self) -> None:
@@ -131,16 +131,16 @@ class _Writer:
 
     def __init__(self, folder: Path, entries: dict[bytes, Place]):
         self.failure = ""
-        self.waiting: dict[bytes, tuple[Block, int, int]] = {}      # an entry goes once `entries` has it
+        self.waiting: dict[bytes, tuple[SegmentBuffer, int, int]] = {}      # an entry goes once `entries` has it
         self._folder, self._entries = folder, entries
         self._changed = threading.Condition()
-        self._open: Block | None = None             # the one that grows
-        self._full: deque[Block] = deque()
-        self._free: list[Block] = []
+        self._open: SegmentBuffer | None = None     # the one that grows
+        self._full: deque[SegmentBuffer] = deque()
+        self._free: list[SegmentBuffer] = []
         self._bytes = 0                             # waiting
         self._closing = False
         self._thread: threading.Thread | None = None
-        self._segment: Segment | None = None        # what it writes, to be read
+        self._segment: Segment | None = None        # the segment that it writes, to be read
 
     def get(self, key: bytes) -> bytes | None:
         """The payload of an entry that waits."""
@@ -152,7 +152,7 @@ class _Writer:
             return bytes(block.view[begin:begin + length])
 
     def put(self, key: bytes, parts: Parts) -> bool:
-        """Whether it will be written: not if it waits already, nor after a failure."""
+        """True if it will be written: not if it waits already, nor after a failure."""
         length = sum(map(len, parts))
         with self._changed:
             while self._bytes > _WAITING_BYTES and not self.failure:
@@ -174,13 +174,13 @@ class _Writer:
                 self._changed.notify_all()
         return True
 
-    def _with_room(self, length: int) -> Block:
+    def _with_room(self, length: int) -> SegmentBuffer:
         if self._open is not None and not self._open.has_room(length):
             self._full.append(self._open)
             self._open = None
         if self._open is None:
             fitting = (block for block in self._free if block.has_room(length))
-            self._open = next(fitting, None) or Block(max(_BLOCK_BYTES, Block.bytes_of(length)))
+            self._open = next(fitting, None) or SegmentBuffer(max(_BLOCK_BYTES, SegmentBuffer.bytes_of(length)))
             self._free = [block for block in self._free if block is not self._open]
         return self._open
 
@@ -203,11 +203,11 @@ class _Writer:
                         self._segment = Segment(segment.path)
                     behind = self._bytes > _BEHIND_BYTES        # then the page cache may take it
                     self._written(block, segment.append(block, direct=not behind))
-            except Exception as e:          # whatever it is: `put` must not wait for a thread that has gone
+            except Exception as e:          # any: `put` must not wait for a thread that has gone
                 self._fail(f"{self._folder}: {getattr(e, 'strerror', None) or repr(e)}: nothing more is stored")
 
-    def _next(self) -> Block | None:
-        """What is full, or has waited long enough. None: there will be no more."""
+    def _next(self) -> SegmentBuffer | None:
+        """The next buffer that is full, or has waited long enough. None: there will be no more."""
         with self._changed:
             while not self.waiting and not self._closing:
                 self._changed.wait()
@@ -217,7 +217,7 @@ class _Writer:
             block, self._open = self._open, None
             return block
 
-    def _written(self, block: Block, at: int) -> None:
+    def _written(self, block: SegmentBuffer, at: int) -> None:
         assert self._segment is not None
         with self._changed:
             for key, begin, length in block.entries:
@@ -254,19 +254,19 @@ def _segments(folder: Path) -> list[Path]:
 # --- what `emul store` asks -----------------------------------------------------------------------------------------
 
 @dataclass(frozen=True)
-class Summary:
+class StoreSummary:
     segments: int
     entries: int
     size_bytes: int
     oldest: float | None            # seconds since the epoch at which the segment that goes first was used; None: none
 
 
-def summary(folder: Path) -> Summary:
-    """What a store holds. Raises StoreError."""
+def summary(folder: Path) -> StoreSummary:
+    """The content of a store. Raises StoreError."""
     found = list(_of_each(folder, lambda segment: (sum(1 for _ in segment.scan()), segment.path.stat().st_size,
                                                    segment.used_at)))
     entries, sizes, used = zip(*found, strict=True) if found else ((), (), ())
-    return Summary(len(found), sum(entries), sum(sizes), min(used, default=None))
+    return StoreSummary(len(found), sum(entries), sum(sizes), min(used, default=None))
 
 
 def verify(folder: Path) -> Iterator[Damage]:
@@ -297,7 +297,7 @@ def clean(folder: Path, limit_bytes: int = LIMIT_BYTES) -> Clean:
 
 
 def _of_each(folder: Path, look: Callable[[Segment], T]) -> Iterator[T]:
-    """What `look` finds in each segment, but for those that are evicted meanwhile. Raises StoreError."""
+    """The result of `look` for each segment, but for those that are evicted meanwhile. Raises StoreError."""
     if not folder.is_dir():
         raise StoreError(f"{folder}: expected the folder of a store")
     for path in _segments(folder):

@@ -15,15 +15,18 @@ from functools import cache
 from hashlib import blake2b
 from itertools import product
 from pathlib import Path
-from typing import Any
 
-from emul import __version__, scenario, schemes
+from emul import __version__, scenario
 from emul.base.errors import Problem, ScenarioError
+from emul.base.plain import PlainDict
 from emul.learning import names
 from emul.record.rundir import JOURNAL
+from emul.registry import schemes
 from emul.scenario import Edit, Given, Scenario, chosen, label_of, named
 from emul.scenario.labels import LABEL, Entry
-from emul.scenario.source import place, read, shown
+from emul.scenario.source import read
+from emul.scenario.wording import place, shown
+from emul.study import syntax
 
 KEY_BYTES = 8       # of 10**6 cells, two have one key with probability 3e-8
 _RESERVED = {"seed": "--seeds", "sweep": "the section itself"}
@@ -33,22 +36,27 @@ _RESERVED = {"seed": "--seeds", "sweep": "the section itself"}
 class Cell:
     """One run of a study. Cells of one key share it.
 
-    scheme: the label of its entry. values: those of the grid that it depends on.
+    scheme: the label of its entry. values: those of the grid that it depends on. given, sets: the
+    file and the edits of the whole study; None: its scenario was in no file. network: of a suite, where it runs.
     """
 
     key: str
     scheme: str
     seed: int
-    values: dict[str, Any]
+    values: PlainDict
     scenario: Scenario
+    given: Path | None = None
+    sets: tuple[Edit, ...] = ()
+    network: str = ""
 
     @property
     def text(self) -> str:
         """The name of the cell for people: `secagg seed 3 schemes.secagg.threshold=4`."""
-        return " ".join([self.scheme, f"seed {self.seed}", *(f"{path}={shown(v)}" for path, v in self.values.items())])
+        return " ".join([*([self.network] if self.network else []), self.scheme, f"seed {self.seed}",
+                         *(f"{path}={shown(v)}" for path, v in self.values.items())])
 
 
-def cells(given: Given, grid: Mapping[str, Sequence[Any]], seeds: Sequence[int] | None = None,
+def cells(given: Given, grid: Mapping[str, Sequence[object]], seeds: Sequence[int] | None = None,
           only: Sequence[str] = (), sets: Sequence[Edit] = (), plugins: Sequence[str] = ()) -> list[Cell]:
     """The cells of every combination of the grid's values, in the order values, seeds, schemes.
 
@@ -60,7 +68,7 @@ def cells(given: Given, grid: Mapping[str, Sequence[Any]], seeds: Sequence[int] 
         known.cache_clear()
     # a series goes by one label whatever the grid does to its parameters
     labels = [label_of(*entry) for entry in scenario.load(given, sets, check=False).schemes]
-    found: dict[tuple[str, str], list[tuple[int, dict[str, Any], Scenario]]] = {}
+    found: dict[tuple[str, str], list[tuple[int, dict[str, object], Scenario]]] = {}
     for values in combinations(grid):
         edits = [*sets, *(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in values.items())]
         base = scenario.load(given, edits, None if seeds is None else seeds[0], plugins=plugins)
@@ -70,7 +78,8 @@ def cells(given: Given, grid: Mapping[str, Sequence[Any]], seeds: Sequence[int] 
             for entry in wanted:
                 one = replace(base, seed=seed, schemes=[entry])
                 found.setdefault((label_of(*entry), key(one, plugins)), []).append((seed, values, one))
-    return [_cell(label, name, same) for (label, name), same in found.items()]
+    file = Path(given) if isinstance(given, str | os.PathLike) else None
+    return [replace(_cell(label, name, same), given=file, sets=tuple(sets)) for (label, name), same in found.items()]
 
 
 def _named(base: Scenario, labels: Sequence[str]) -> list[Entry]:
@@ -81,7 +90,7 @@ def _named(base: Scenario, labels: Sequence[str]) -> list[Entry]:
             for (name, raw), label in zip(base.schemes, labels, strict=True)]
 
 
-def _unlabelled(entry: Mapping[str, Any]) -> dict[str, Any]:
+def _unlabelled(entry: Mapping[str, object]) -> PlainDict:
     return {key: value for key, value in entry.items() if key != LABEL}
 
 
@@ -91,14 +100,14 @@ def _wanted(entries: Sequence[Entry], only: Sequence[str], file: str) -> list[En
     return [entry for entry in entries if not only or label_of(*entry) in picked]
 
 
-def _cell(label: str, name: str, same: Sequence[tuple[int, dict[str, Any], Scenario]]) -> Cell:
+def _cell(label: str, name: str, same: Sequence[tuple[int, dict[str, object], Scenario]]) -> Cell:
     """One cell of all combinations that resolve to it: it depends on the values that they share."""
     seed, values, one = same[0]
     shared = {path: value for path, value in values.items() if all(other[1][path] == value for other in same)}
     return Cell(name, label, seed, shared, one)
 
 
-def combinations(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+def combinations(grid: Mapping[str, Sequence[object]]) -> list[dict[str, object]]:
     """Every combination of values, the last path varying fastest; of an empty grid the empty one.
 
     >>> combinations({"a": [1, 2], "b": [3]})
@@ -107,7 +116,7 @@ def combinations(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
 
 
-def parse_grid(texts: Sequence[str]) -> dict[str, list[Any]]:
+def parse_grid(texts: Sequence[str]) -> dict[str, list[object]]:
     """`["links[1].outage.p=0.1,0.3"]` as values by path; they are read as the entries of a YAML list.
 
     Raises ScenarioError.
@@ -115,7 +124,7 @@ def parse_grid(texts: Sequence[str]) -> dict[str, list[Any]]:
     >>> parse_grid(["task.partition=iid,{dirichlet: 0.2}"])
     {'task.partition': ['iid', {'dirichlet': 0.2}]}
     """
-    grid: dict[str, list[Any]] = {}
+    grid: dict[str, list[object]] = {}
     problems: list[Problem] = []
     for text in texts:
         name, equals, written = text.partition("=")
@@ -137,14 +146,14 @@ def parse_grid(texts: Sequence[str]) -> dict[str, list[Any]]:
     return grid
 
 
-def check_grid(grid: Mapping[str, Sequence[Any]], file: str) -> None:
+def check_grid(grid: Mapping[str, Sequence[object]], file: str) -> None:
     """Raises ScenarioError for what a sweep's own section may not vary."""
     problems = _reserved(grid, f"{place(('sweep', 'grid'))}.")
     if problems:
         raise ScenarioError(file, problems)
 
 
-def _reserved(grid: Mapping[str, Sequence[Any]], before: str) -> list[Problem]:
+def _reserved(grid: Mapping[str, Sequence[object]], before: str) -> list[Problem]:
     return [Problem(before + name, "", f"cannot be varied here: use {_RESERVED[name]}")
             for name in grid if name in _RESERVED]
 
@@ -163,11 +172,19 @@ def asked(one: Scenario, plugins: Sequence[str] = ()) -> str:
 
 
 def code_of(one: Scenario, plugins: Sequence[str] = ()) -> str:
-    """The hash of the rest of `key`: the version of emul and the files of code that the cell is run with."""
-    return _hash(_code(one, plugins))
+    """The hash of the code that the cell is run with (`emul.study.syntax`)."""
+    files = (*_files_of(one.schemes[0][0], plugins), *map(_task_file, plugins))
+    return syntax.code_of(sorted({Path(file) for file in files if file}))
 
 
-def _said(one: Scenario) -> Any:
+def _files_of(scheme: str, plugins: Sequence[str]) -> list[str | None]:
+    """The file of a scheme, and of that which it is a variant of."""
+    found = schemes.find(scheme, plugins)
+    own = getattr(sys.modules.get(found.module), "__file__", None)
+    return [own, *(_files_of(found.of, plugins) if found.of else ())]
+
+
+def _said(one: Scenario) -> object:
     document = one.document()
     del document["workers"]                     # when a worker counts as hanging changes no result
     document["schemes"] = [_unlabelled(entry) for entry in document["schemes"]]         # nor does what it is called
@@ -179,7 +196,7 @@ def _code(one: Scenario, plugins: Sequence[str]) -> list[str]:
             *(_fingerprint(file) for file in map(_task_file, plugins) if file)]
 
 
-def _hash(parts: Sequence[Any]) -> str:
+def _hash(parts: Sequence[object]) -> str:
     text = json.dumps(parts, sort_keys=True, ensure_ascii=False)
     return blake2b(text.encode(), digest_size=KEY_BYTES).hexdigest()
 
@@ -188,9 +205,8 @@ def _hash(parts: Sequence[Any]) -> str:
 def _source_of(scheme: str, plugins: tuple[str, ...]) -> str:
     """Digests of a scheme's file and of that which it is a variant of, which change more often than their version."""
     found = schemes.find(scheme, plugins)
-    module = sys.modules.get(found.__name__, found)         # a variant is made of two, and has no file of its own
-    file, base = getattr(module, "__file__", None), getattr(module, "VARIANT_OF", None)
-    return ("" if file is None else _fingerprint(file)) + ("" if base is None else _source_of(base, plugins))
+    file = getattr(sys.modules.get(found.module), "__file__", None)
+    return ("" if file is None else _fingerprint(file)) + (_source_of(found.of, plugins) if found.of else "")
 
 
 def _task_file(plugin: str) -> str | None:
@@ -200,7 +216,7 @@ def _task_file(plugin: str) -> str | None:
     return names.imported(plugin).__file__
 
 
-def contents(value: Any) -> Any:
+def contents(value: object) -> object:
     """A resolved document with a digest of what they hold in place of the names of files and directories."""
     if isinstance(value, dict):
         return {name: contents(below) for name, below in value.items()}

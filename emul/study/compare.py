@@ -7,20 +7,21 @@ two schemes on one seed is free of what both share. Its mean over the seeds is c
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from emul import scenario
 from emul.base.errors import Problem, ScenarioError
+from emul.base.plain import PlainMapping
 from emul.study import tables
 from emul.study.cells import Cell, cells
 from emul.study.directory import Failure, opened, write_study, write_table
-from emul.study.runs import Study, Where, complete
+from emul.study.runs import StudyOutcome, Where, complete
 from emul.study.stats import FEWEST, LEVEL, Interval, holm, interval, seeds_needed
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Comparison:
     knowing: the schemes whose waits know fates.
     """
 
-    study: Study
+    study: StudyOutcome
     schemes: list[str]
     seeds: list[int]
     target: float | None
@@ -79,6 +80,8 @@ def compare(given: scenario.Given, where: Where, *, schemes: Sequence[str] = (),
         write_table(out, "results", tables.results(out, runs))
         write_study(out, "compare", base.name, {}, seeds, runs, failed)
 
+    from emul.study import text  # a circle: the text of a comparison reads what is compared here
+
     with opened(out):
         study = complete(out, found, where, save)
         curves = tables.curves(out, study.runs)
@@ -92,7 +95,7 @@ def compare(given: scenario.Given, where: Where, *, schemes: Sequence[str] = (),
         write_table(out, "metrics", metrics_table(comparison))
         write_table(out, "differences", differences_table(comparison))
         write_study(out, "compare", base.name, {}, seeds, study.runs, study.failed,
-                    {"target": target, "target_from": said})
+                    {"target": target, "target_from": said, "answer": text.answer(comparison)})
     return comparison
 
 
@@ -113,7 +116,7 @@ def choose_target(given: float | None, stop: float | None, results: pd.DataFrame
 # --- values ---------------------------------------------------------------------------------------------------------
 
 def measure(curves: pd.DataFrame, results: pd.DataFrame, target: float | None) -> Values:
-    """Every metric of every run. What was not reached, and an accuracy that was not yet observed, is missing."""
+    """Every metric of every run. An accuracy that was not reached, or not yet observed, is missing."""
     values: Values = {metric: {} for metric in METRICS}
     total = {(r.scheme, r.seed): (float(r.virtual_s), r.bytes / 1e6) for r in results.itertuples()}
     least: dict[int, tuple[float, float]] = {}
@@ -178,10 +181,9 @@ def differences(values: Values, schemes: Sequence[str], seeds: Sequence[int], kn
 
 @dataclass(frozen=True)
 class Judged:
-    """What the paired t-test says of a difference, among those of all pairs on one metric.
-
-    p: adjusted by Holm's procedure. seeds: how many would settle a difference of this size; None where it is settled,
-    or where more than `emul.study.stats.MOST_SEEDS` would be needed.
+    """The result of the paired t-test of a difference, among those of all pairs on one metric. p: adjusted by Holm's
+    procedure. seeds: the number that would settle a difference of this size; None where it is settled, or where more
+    than `emul.study.stats.MOST_SEEDS` would be needed.
     """
 
     p: float
@@ -189,7 +191,7 @@ class Judged:
 
     @property
     def settled(self) -> bool:
-        """Whether there is a difference, at the level of the intervals."""
+        """True if there is a difference, at the level of the intervals."""
         return self.p < 1 - LEVEL
 
 
@@ -256,7 +258,7 @@ def difference(c: Comparison, metric: str, scheme: str, baseline: str) -> Interv
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Cheapest:
     """The scheme that needs least of a metric. `others`: how much more each other one needs, and on how many seeds
     it reached the target."""
 
@@ -266,8 +268,8 @@ class Verdict:
     others: dict[str, tuple[Interval, int]]
 
 
-def verdict(c: Comparison, metric: str) -> Verdict | None:
-    """Who needs least, of those that reached the target on most seeds; None if nobody did.
+def verdict(c: Comparison, metric: str) -> Cheapest | None:
+    """The scheme that needs least, of those that reached the target on most seeds; None if nobody did.
 
     Schemes that reached it more seldom cannot win: where they did not, they would have needed more.
     """
@@ -279,9 +281,9 @@ def verdict(c: Comparison, metric: str) -> Verdict | None:
     mean = {scheme: np.mean([value for seed, value in by_seed.items() if seed in common or not common])
             for scheme, by_seed in candidates.items()}
     best = min(mean, key=lambda scheme: mean[scheme])
-    return Verdict(metric, best, own(c, metric, best),
-                   {scheme: (difference(c, metric, scheme, best), reached(c, scheme))
-                    for scheme in c.schemes if scheme != best})
+    return Cheapest(metric, best, own(c, metric, best),
+                    {scheme: (difference(c, metric, scheme, best), reached(c, scheme))
+                     for scheme in c.schemes if scheme != best})
 
 
 def own(c: Comparison, metric: str, scheme: str) -> Interval:
@@ -289,7 +291,7 @@ def own(c: Comparison, metric: str, scheme: str) -> Interval:
     return interval(list(c.values[metric].get(scheme, {}).values()), metric, scheme)
 
 
-def document(c: Comparison) -> Mapping[str, Any]:
+def document(c: Comparison) -> PlainMapping:
     """The comparison as plain values, for `--json`."""
     said, tested = {}, judged(c)
     for metric in LESS_IS_BETTER:

@@ -13,10 +13,11 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from emul.base.errors import EmulError
 from emul.base.files import write_atomically
+from emul.base.plain import PlainDict
 from emul.record.rundir import INCOMPLETE, SUMMARY, write_json
 from emul.study.cells import Cell
 from emul.study.job import CELLS
@@ -58,13 +59,13 @@ def opened(path: Path) -> Iterator[None]:
 
 
 def finished(path: Path, cell: Cell) -> bool:
-    """Whether the cell has been run to its end."""
+    """True if the cell has been run to its end."""
     run = path / CELLS / cell.key
     return (run / SUMMARY).is_file() and not (run / INCOMPLETE).exists()
 
 
-def write_study(path: Path, kind: str, name: str, grid: Mapping[str, Sequence[Any]], seeds: Sequence[int],
-                runs: Sequence[Cell], failed: Sequence[Failure], more: Mapping[str, Any] | None = None) -> None:
+def write_study(path: Path, kind: str, name: str, grid: Mapping[str, Sequence[object]], seeds: Sequence[int],
+                runs: Sequence[Cell], failed: Sequence[Failure], more: Mapping[str, object] | None = None) -> None:
     """`study.json`: what was asked for, and which cells there are."""
     write_json(path / STUDY, {
         "emul_study": VERSION, "kind": kind, "scenario": name, "grid": dict(grid), "seeds": list(seeds), **(more or {}),
@@ -72,13 +73,15 @@ def write_study(path: Path, kind: str, name: str, grid: Mapping[str, Sequence[An
         "failed": [{**entry(failure.cell), "error": failure.error} for failure in failed]})
 
 
-def entry(cell: Cell) -> dict[str, Any]:
+def entry(cell: Cell) -> PlainDict:
     """A cell as `study.json` and `--json` say it."""
-    return {"directory": f"{CELLS}/{cell.key}", "scheme": cell.scheme, "seed": cell.seed, "values": cell.values}
+    place = {"network": cell.network} if cell.network else {}
+    return {"directory": f"{CELLS}/{cell.key}", **place, "scheme": cell.scheme, "seed": cell.seed,
+            "values": cell.values}
 
 
-def read_study(path: Path) -> dict[str, Any]:
-    """What `study.json` says. Raises StudyError."""
+def read_study(path: Path) -> dict[str, object]:
+    """The content of `study.json`. Raises StudyError."""
     try:
         found = json.loads((path / STUDY).read_text(encoding="utf-8"))
     except OSError:

@@ -1,9 +1,10 @@
-"""What has been run, kept beside the code: a CSV with a row a finished cell, which outlives its run directory.
+"""The cells that have been run, kept beside the code: a CSV with a row a finished cell, which outlives its run
+directory.
 
 A row has the cell's key, its numbers and its accuracy by round. It is written as soon as the cell is finished, and a
 cell that has one is not run again (`emul sweep --done FILE`). The key is a hash of what was asked for, the resolved
 scenario: unlike the key of a cell it leaves out emul's version and the scheme's file, which change while such a table
-is kept. `code` says of which version and file a row is, so that it can be told, and deleted to be run again.
+is kept. A row also has what it takes to make it again, and of which code it is (`emul verify`).
 """
 
 from __future__ import annotations
@@ -11,27 +12,42 @@ from __future__ import annotations
 import csv
 import fcntl
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from emul.base.plain import PlainDict
 from emul.record.rundir import SUMMARY, read_json
+from emul.scenario import Edit
 from emul.study.cells import Cell, asked, code_of
 from emul.study.directory import StudyError
 from emul.study.job import CELLS
+from emul.study.origin import COLUMNS as ORIGIN_COLUMNS
+from emul.study.origin import read_origin, revision
 from emul.study.tables import observations, result
 
 if TYPE_CHECKING:
     import pandas as pd
 
-COLUMNS = {
+AGAIN = {                               # the keys from which a row of any table can be made again
     "key": "hash of the resolved scenario",
-    "code": "hash of emul's version and the scheme's file that the run was made with",
-    "scenario": "its name",
+    "code": "hash of the scheme's code and of what it is built from; empty: not known",
+    "file": "the scenario's file, from a folder that this table is in, or in which that folder is",
+    "sets": "edits of the scenario, as JSON: texts, or `{\"file\": name}`",
+    "plugins": "modules of plug-ins, with blanks between them",
     "scheme": "the label of its entry",
     "seed": "the seed",
     "values": "those of the grid, as JSON",
+    "parameters": "all of the scheme, with those that have their default, as JSON; empty: not known",
+    **ORIGIN_COLUMNS,
+    "digest": "of journal and models",
+}
+COLUMNS = {
+    **{name: AGAIN[name] for name in ("key", "code", "file", "sets", "plugins")},
+    "scenario": "its name",
+    **{name: AGAIN[name] for name in ("scheme", "seed", "values", "parameters", *ORIGIN_COLUMNS)},
     "accuracy": "the last accuracy observed",
     "best_accuracy": "the highest accuracy observed",
     "best_five": "mean of the five largest means over clients that no attack has poisoned; empty: one model for all",
@@ -42,11 +58,14 @@ COLUMNS = {
     "rounds_failed": "rounds entered that nobody completed",
     "virtual_s": "virtual seconds",
     "bytes": "all bytes that crossed links",
-    "digest": "of journal and models",
+    "digest": AGAIN["digest"],
     "real_s": "real seconds that the run took",
     "means": "means over rounds and nodes of the numbers that were observed and reported, as JSON",
     "curve": "accuracy by round, the mean over the nodes observed: round:accuracy, with blanks between them",
 }
+
+
+NUMBERS = tuple(name for name in COLUMNS if name == "digest" or name not in (*AGAIN, "scenario"))
 
 
 @dataclass
@@ -71,7 +90,7 @@ class Done:
         return asked(cell.scenario, self.plugins) in self.code
 
     def older(self, cells: Sequence[Cell]) -> int:
-        """How many of these have a row that was made with other code than there is now."""
+        """The number of these with a row that was made with other code than there is now."""
         return sum(self.code[asked(cell.scenario, self.plugins)] != code_of(cell.scenario, self.plugins)
                    for cell in cells if cell in self)
 
@@ -79,7 +98,7 @@ class Done:
         """Append the row of a cell that was run in the study, unless it has one. Another process may do so, too."""
         if cell in self:
             return
-        row = {**self._named(cell), **_numbers(study, cell)}
+        row = self.row(study, cell)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", newline="", encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -89,24 +108,67 @@ class Done:
             writer.writerow(row)
         self.code[row["key"]] = row["code"]
 
-    def _named(self, cell: Cell) -> dict[str, Any]:
-        return {"key": asked(cell.scenario, self.plugins), "code": code_of(cell.scenario, self.plugins),
-                "scenario": cell.scenario.name, "scheme": cell.scheme, "seed": cell.seed,
-                "values": json.dumps(cell.values, ensure_ascii=False)}
+    def row(self, study: Path, cell: Cell) -> PlainDict:
+        """The row of a cell that was run in the study."""
+        return {"scenario": cell.scenario.name, **again(self.path, study, cell, self.plugins), **numbers(study, cell)}
 
 
-def _numbers(study: Path, cell: Cell) -> dict[str, Any]:
+# --- what makes a row again -------------------------------------------------------------------------------------------
+
+def again(table: Path, study: Path, cell: Cell, plugins: Sequence[str] = ()) -> PlainDict:
+    """`AGAIN` of a cell that was run in the study, for a row of `table`."""
+    run = study / CELLS / cell.key
+    made, summary = read_origin(run), read_json(run / SUMMARY)
+    return {"key": asked(cell.scenario, plugins), "file": _from(table, cell.given),
+            "code": code_of(cell.scenario, plugins) if made["revision"] == revision() else "",    # of an older run
+            "sets": json.dumps([{"file": _from(table, edit)} if isinstance(edit, Path) else edit for edit in cell.sets],
+                               ensure_ascii=False),
+            "plugins": " ".join(plugins), "scheme": cell.scheme, "seed": cell.seed,
+            "values": json.dumps(cell.values, ensure_ascii=False),
+            "parameters": json.dumps(summary["parameters"], ensure_ascii=False), **made, "digest": summary["digest"]}
+
+
+def _from(table: Path, file: Path | None) -> str:
+    """A file as a row says it: below the nearest folder that holds both; "": there is none."""
+    if file is None:
+        return ""
+    file, home = file.resolve(), table.resolve().parent
+    return file.relative_to(os.path.commonpath([file, home])).as_posix()
+
+
+def found(table: Path, said: str) -> Path | None:
+    """The file that a row says, looked for here, then in the folders that the table is in, the nearest first."""
+    return next((folder / said for folder in (Path.cwd(), *table.resolve().parents) if (folder / said).is_file()), None)
+
+
+def edits(table: Path, said: str) -> list[Edit]:
+    """Edits as `sets` of a row has them. Raises StudyError for a file that is not there."""
+    made: list[Edit] = []
+    for edit in json.loads(said or "[]"):
+        if isinstance(edit, str):
+            made.append(edit)
+        elif (file := found(table, edit["file"])) is not None:
+            made.append(file)
+        else:
+            raise StudyError(f"{edit['file']}, which edits the scenario, is nowhere near {table}")
+    return made
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+def numbers(study: Path, cell: Cell) -> PlainDict:
+    """The results of a run, as a row has them."""
     import pandas as pd
 
     run = study / CELLS / cell.key
     summary = read_json(run / SUMMARY)
-    found = result(study, cell, summary)
+    values = result(study, cell, summary)
     own = summary["accuracy_of_clients"] or {}
     curve, rounds = observations(run), pd.read_parquet(run / "rounds.parquet")
-    found |= {"clients_std": own.get("std"), "best_five_received": _best_five(rounds, "accuracy_received"),
-              "means": json.dumps(_means(rounds)),
-              "curve": " ".join(f"{int(r)}:{a:.5g}" for r, a in zip(curve["round"], curve["accuracy"], strict=True))}
-    return {name: _shown(found[name]) for name in COLUMNS if name in found}
+    values |= {"clients_std": own.get("std"), "best_five_received": _best_five(rounds, "accuracy_received"),
+               "means": json.dumps(_means(rounds)),
+               "curve": " ".join(f"{int(r)}:{a:.5g}" for r, a in zip(curve["round"], curve["accuracy"], strict=True))}
+    return {name: _shown(values[name]) for name in NUMBERS if name in values}
 
 
 def _best_five(rounds: pd.DataFrame, name: str) -> float | None:
@@ -122,7 +184,7 @@ def _means(rounds: pd.DataFrame) -> dict[str, float]:
             if not str(name).endswith(("_min", "_max", "_std"))}
 
 
-def _shown(value: Any) -> Any:
+def _shown(value: object) -> object:
     """Numbers with six digits; nothing for what there is not."""
     if value is None or value != value:
         return ""

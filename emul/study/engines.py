@@ -1,7 +1,8 @@
-"""Where cells run: here, one after the other; or in processes beside each other. On a Ray cluster: `ray_engine`.
+"""The places where cells run: here, one after the other; or in processes beside each other. On a Ray cluster:
+`ray_engine`.
 
-An engine runs all tasks and tells what becomes of them, in whatever order they end. What a cell leaves behind does not
-depend on the engine: it is a run directory, equal for any number of workers.
+An engine runs all tasks and tells what becomes of them, in whatever order they end. The files of a cell do not depend
+on the engine: they are a run directory, equal for any number of workers.
 """
 
 from __future__ import annotations
@@ -17,26 +18,27 @@ from typing import IO
 
 import msgspec
 
-from emul.study.job import Event, Pool, Task, Tell, run_cell
+from emul.study.job import CellEvent, CellJob, PoolOnDemand, Tell, run_cell
+from emul.workers.forks import ENVIRONMENT
 
-Engine = Callable[[Sequence[Task], Tell], None]
+Engine = Callable[[Sequence[CellJob], Tell], None]
 
-_END_S = 10.0       # how long a process may take to end its run when it is told to
+_END_S = 10.0       # the time that a process may take to end its run when told to
 
 
-def here(tasks: Sequence[Task], tell: Tell) -> None:
+def here(tasks: Sequence[CellJob], tell: Tell) -> None:
     """One after the other in this process, on one pool."""
     if tasks:
-        with Pool(tasks[0].workers) as pool:
+        with PoolOnDemand(tasks[0].workers) as pool:
             for task in tasks:
                 tell(run_cell(task, pool, tell))
 
 
 def beside(jobs: int) -> Engine:
     """In `jobs` processes, each with a pool of its own. One that dies costs its cell; a new one goes on."""
-    def engine(tasks: Sequence[Task], tell: Tell) -> None:
+    def engine(tasks: Sequence[CellJob], tell: Tell) -> None:
         waiting = _Waiting(tasks)
-        events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        events: queue.SimpleQueue[CellEvent] = queue.SimpleQueue()
         crew = [_Job(waiting, events) for _ in range(min(jobs, len(tasks)))]
         try:
             left = len(tasks)
@@ -53,16 +55,17 @@ def beside(jobs: int) -> Engine:
 
 
 class _Waiting:
-    """Tasks that nobody has begun. Who has run one of a group goes on with that group: its trainings are there."""
+    """Tasks that nobody has begun. A process that has run one of a group goes on with that group: its trainings are
+    there."""
 
-    def __init__(self, tasks: Sequence[Task]):
+    def __init__(self, tasks: Sequence[CellJob]):
         self._lock = threading.Lock()
         self._begun: set[str] = set()
-        self._groups: dict[str, deque[Task]] = {}
+        self._groups: dict[str, deque[CellJob]] = {}
         for task in tasks:
             self._groups.setdefault(task.group, deque()).append(task)
 
-    def take(self, last: str | None) -> Task | None:
+    def take(self, last: str | None) -> CellJob | None:
         """The next task for who has run one of group `last`; None: there is none."""
         with self._lock:
             if not self._groups:
@@ -80,7 +83,7 @@ class _Waiting:
 class _Job:
     """A thread that hands tasks to a process, one at a time, and passes on what the process tells."""
 
-    def __init__(self, waiting: _Waiting, events: queue.SimpleQueue[Event]):
+    def __init__(self, waiting: _Waiting, events: queue.SimpleQueue[CellEvent]):
         self._waiting, self._events = waiting, events
         self._process: subprocess.Popen[bytes] | None = None
         self._answers: IO[bytes] | None = None
@@ -111,7 +114,7 @@ class _Job:
         self.stop()
         self._forget()
 
-    def _hand(self, task: Task) -> bool:
+    def _hand(self, task: CellJob) -> bool:
         """Give a task to the process, which is started for the first one."""
         with self._lock:
             if self._stopped:
@@ -131,28 +134,29 @@ class _Job:
         reading, writing = os.pipe()
         try:
             self._process = subprocess.Popen([sys.executable, "-m", "emul.study.job", str(writing)],
-                                             stdin=subprocess.PIPE, stdout=2, pass_fds=(writing,))
+                                             stdin=subprocess.PIPE, stdout=2, pass_fds=(writing,),
+                                             env={**os.environ, "PYTHONHASHSEED": ENVIRONMENT["PYTHONHASHSEED"]})
         finally:
             os.close(writing)
         self._answers = os.fdopen(reading, "rb")
 
-    def _follow(self, task: Task) -> bool:
+    def _follow(self, task: CellJob) -> bool:
         """Pass on what is told of a task; whether it came to its end."""
         assert self._answers is not None
         for line in self._answers:
             if not line.endswith(b"\n"):        # cut by the end of the process
                 break
-            event = msgspec.json.decode(line, type=Event)
+            event = msgspec.json.decode(line, type=CellEvent)
             self._events.put(event)
             if event.done:
                 return True
         return False
 
-    def _lost(self, task: Task) -> None:
+    def _lost(self, task: CellJob) -> None:
         """The process has ended, not by us: so has the cell."""
         if not self._stopped:
             code = self._forget()
-            self._events.put(Event(task.key, done=True, error=f"the process that ran it ended with code {code}"))
+            self._events.put(CellEvent(task.key, done=True, error=f"the process that ran it ended with code {code}"))
 
     def _forget(self) -> int | None:
         """Wait until the process has ended; the next task starts another. Its exit code."""

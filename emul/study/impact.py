@@ -1,4 +1,5 @@
-"""What an attack did to a scheme, from a run with it and one without: accuracies, their loss, whose updates counted.
+"""The effect of an attack on a scheme, from a run with it and one without: accuracies, their loss, whose updates
+counted.
 
     NA, FA, MA      accuracy without the attack at the end; with it at the end, and at best
     AIR             (2 NA - FA - MA) / (2 NA), the accuracy impact rate of Li et al., AAAI-25, as printed
@@ -12,6 +13,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from emul.base.plain import PlainDict
 
 
 @dataclass(frozen=True)
@@ -45,8 +48,8 @@ def impacts(rows: Sequence[Mapping[str, str]]) -> list[tuple[Mapping[str, str], 
 
 def until(rows: Sequence[Mapping[str, str]], rounds: int) -> list[Mapping[str, str]]:
     """Rows as if their runs had ended after so many rounds, by their curves, so that runs of different length can stand
-    in one table: the shortest of each scenario, scheme, seed and values that was long enough. What is a mean over
-    rounds stays that of all.
+    in one table: the shortest of each scenario, scheme, seed and values that was long enough. A mean over rounds stays
+    that of all.
     """
     found: dict[tuple[str, ...], Mapping[str, str]] = {}
     for row in sorted((row for row in rows if length(row) >= rounds), key=length):
@@ -78,7 +81,7 @@ def attacked(row: Mapping[str, str]) -> list[Any]:
     return json.loads(found) if isinstance(found, str) else found or []
 
 
-def _values(row: Mapping[str, str]) -> dict[str, Any]:
+def _values(row: Mapping[str, str]) -> PlainDict:
     return dict(json.loads(row["values"] or "{}"))
 
 

@@ -2,7 +2,7 @@
 
     python -m emul.study.job FD      tasks are lines of JSON on stdin, events lines of JSON on the file descriptor FD
 
-What crosses is JSON and paths. stdout stays free, since roles of a plug-in may print.
+Only JSON and paths cross. stdout stays free, since roles of a plug-in may print.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ import msgspec
 
 from emul import engine
 from emul.base.errors import EmulError
-from emul.record.rundir import TRAININGS
+from emul.record.rundir import TRAININGS, write_json
 from emul.scenario import loads
+from emul.study.origin import ORIGIN, origin
 
 CELLS = "cells"
 _TELL_EVERY_S = 0.5
 
 
-class Task(msgspec.Struct, frozen=True):
+class CellJob(msgspec.Struct, frozen=True):
     """A cell to run: its key, its resolved scenario as text, and the directory of the study. group: of cells that may
-    share trainings, and therefore run one after the other."""
+    share trainings, and therefore run one after the other. store: of trainings, not the study's; "none": none."""
 
     key: str
     scenario: str
@@ -42,10 +43,11 @@ class Task(msgspec.Struct, frozen=True):
     plugins: list[str] = []
     workers: int = 1
     group: str = ""
+    store: str = ""
 
 
-class Event(msgspec.Struct, frozen=True):
-    """What is told of a cell: where it has got to, or, with `done`, that it is over; a failed one has an error."""
+class CellEvent(msgspec.Struct, frozen=True):
+    """News of a cell: its progress, or, with `done`, that it is over; a failed one has an error."""
 
     key: str
     done: bool = False
@@ -56,16 +58,16 @@ class Event(msgspec.Struct, frozen=True):
     warnings: list[str] = []
 
 
-Tell = Callable[[Event], None]
+Tell = Callable[[CellEvent], None]
 
 
 @dataclass
-class Pool:
+class PoolOnDemand:
     """A pool of workers that is opened when first needed, and anew after it was lost."""
 
     workers: int
     timeout_s: float = 30.0
-    _open: Any = None
+    _open: object = None
     _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     def get(self) -> Any:
@@ -79,15 +81,15 @@ class Pool:
         self._open = None
         self._stack.close()
 
-    def __enter__(self) -> Pool:
+    def __enter__(self) -> PoolOnDemand:
         return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
 
 
-def run_cell(task: Task, pool: Pool, tell: Tell) -> Event:
-    """Run a cell into `cells/<key>` of the study. Whatever goes wrong with it is the `error` of the event.
+def run_cell(task: CellJob, pool: PoolOnDemand, tell: Tell) -> CellEvent:
+    """Run a cell into `cells/<key>` of the study. If it fails, the event has the `error`.
 
     It runs into a directory beside that one, which takes the name when it is complete. One that failed takes the name
     too, with its mark INCOMPLETE, so that one can look into it; it is run again the next time.
@@ -100,16 +102,19 @@ def run_cell(task: Task, pool: Pool, tell: Tell) -> Event:
         nonlocal last
         if time.monotonic() - last >= _TELL_EVERY_S:
             last = time.monotonic()
-            tell(Event(task.key, round=round, virtual_ns=virtual_ns, accuracy=accuracy))
+            tell(CellEvent(task.key, round=round, virtual_ns=virtual_ns, accuracy=accuracy))
 
     warnings: tuple[str, ...] = ()
     try:
         try:
             one = loads(task.scenario, f"cell {task.key}", check=False)
-            keeping = engine.Keeping.chosen(default=Path(task.study) / TRAININGS)
+            store = Path(task.store) if task.store else None
+            keeping = engine.Keeping.chosen(store, default=Path(task.study) / TRAININGS)
             result = engine.run(one, workers=pool.get(), out=place, plugins=task.plugins, watch=watch,
                                 keeping=keeping)[0]
             error, warnings = result.error, result.warnings
+            if result.directory is not None:
+                write_json(result.directory / ORIGIN, origin())
             if result.worker_died:
                 pool.close()
         except EmulError as e:
@@ -120,7 +125,7 @@ def run_cell(task: Task, pool: Pool, tell: Tell) -> Event:
         _move(place, cells / task.key, error)
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    return Event(task.key, done=True, error=error, warnings=list(warnings))
+    return CellEvent(task.key, done=True, error=error, warnings=list(warnings))
 
 
 def _move(place: Path, cell: Path, error: str | None) -> None:
@@ -135,8 +140,8 @@ def _move(place: Path, cell: Path, error: str | None) -> None:
 
 def run_text(text: str) -> str:
     """`run_cell` from JSON to JSON, on a pool of its own: for engines that place single calls."""
-    task = msgspec.json.decode(text, type=Task)
-    with Pool(task.workers) as pool:
+    task = msgspec.json.decode(text, type=CellJob)
+    with PoolOnDemand(task.workers) as pool:
         return msgspec.json.encode(run_cell(task, pool, lambda event: None)).decode()
 
 
@@ -148,22 +153,22 @@ def main(descriptor: int) -> None:
     busy = threading.Event()
     tasks: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(tasks, busy), daemon=True).start()
-    pool: Pool | None = None
+    pool: PoolOnDemand | None = None
     with os.fdopen(descriptor, "wb") as out, contextlib.ExitStack() as stack:
-        def tell(event: Event) -> None:
+        def tell(event: CellEvent) -> None:
             out.write(msgspec.json.encode(event) + b"\n")
             out.flush()
 
         for task in _tasks(tasks):
             busy.set()
-            pool = pool or stack.enter_context(Pool(task.workers))
+            pool = pool or stack.enter_context(PoolOnDemand(task.workers))
             tell(run_cell(task, pool, tell))
             busy.clear()
 
 
-def _tasks(tasks: queue.SimpleQueue[bytes | None]) -> Iterator[Task]:
+def _tasks(tasks: queue.SimpleQueue[bytes | None]) -> Iterator[CellJob]:
     while (line := tasks.get()) is not None:
-        yield msgspec.json.decode(line, type=Task)
+        yield msgspec.json.decode(line, type=CellJob)
 
 
 def _listen(tasks: queue.SimpleQueue[bytes | None], busy: threading.Event) -> None:

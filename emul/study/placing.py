@@ -1,4 +1,4 @@
-"""Where the cells of a study are run, from what a command or a call says."""
+"""The places of the cells of a study, from the arguments of a command or a call."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def placed(engine: str = "local", jobs: int = 1, workers: int | None = None, plu
 
 
 def crowded(jobs: int, workers: int | None) -> str:
-    """What to warn of where the jobs want more cores than there are; "": they do not."""
+    """A warning if the jobs want more cores than there are; "": they do not."""
     each = max(1, _each(jobs, workers))
     if jobs * each <= cores():
         return ""

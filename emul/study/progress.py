@@ -1,18 +1,18 @@
-"""What a person sees of a study while it runs: a line for each cell that ends; on a terminal, where the others are."""
+"""The progress of a study for a person: a line for each cell that ends; on a terminal, the state of the others."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
-from typing import Any, TextIO
+from typing import TextIO
 
+from emul.base.plain import PlainMapping
 from emul.record.marks import MARK, oracle_waits
 from emul.record.progress import clock, live, rounded_size, seconds
 from emul.study.cells import Cell
-from emul.study.job import Event
+from emul.study.job import CellEvent
 
-_LINES_EVERY_S = 10.0       # where a cell is that takes long, where no line can be drawn again
+_LINES_EVERY_S = 10.0       # between lines on the progress of a long cell, where no line can be drawn again
 
 
 class StudyProgress:
@@ -27,7 +27,7 @@ class StudyProgress:
         if not quiet and self._done:
             self._write(f"{self._done} of {total} cells are there already")
 
-    def moved(self, cell: Cell, event: Event) -> None:
+    def moved(self, cell: Cell, event: CellEvent) -> None:
         """A running cell has got to the end of a round."""
         now = time.monotonic()
         if self._quiet or (self._live is None and now - self._shown < _LINES_EVERY_S):
@@ -42,7 +42,7 @@ class StudyProgress:
         else:
             self._write(line)
 
-    def ended(self, cell: Cell, event: Event, summary: Mapping[str, Any] | None) -> None:
+    def ended(self, cell: Cell, event: CellEvent, summary: PlainMapping | None) -> None:
         """A cell is over; `summary` of one that came to its end."""
         self._done += 1
         self._ended += 1

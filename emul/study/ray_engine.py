@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from emul.base.errors import EmulError
-from emul.study.job import Event, Task, Tell, run_text
+from emul.study.job import CellEvent, CellJob, Tell, run_text
 from emul.workers.joining import NoCluster, join
 
 
@@ -18,7 +18,7 @@ class RayMissing(EmulError):
     """`--engine ray` without Ray."""
 
 
-def on_ray(tasks: Sequence[Task], tell: Tell) -> None:
+def on_ray(tasks: Sequence[CellJob], tell: Tell) -> None:
     """Run tasks on the cluster of $RAY_ADDRESS, on one that runs on this machine, or on a new one of this machine.
 
     A task asks for as many CPUs as it has workers. A machine that is lost costs its cells. Raises RayMissing and
@@ -39,9 +39,9 @@ def on_ray(tasks: Sequence[Task], tell: Tell) -> None:
             for ended in ray.wait(list(waiting))[0]:
                 key = waiting.pop(ended)
                 try:
-                    tell(msgspec.json.decode(ray.get(ended), type=Event))
+                    tell(msgspec.json.decode(ray.get(ended), type=CellEvent))
                 except ray.exceptions.RayError as e:
-                    tell(Event(key, done=True, error=f"{type(e).__name__}: {e}"))
+                    tell(CellEvent(key, done=True, error=f"{type(e).__name__}: {e}"))
     except ConnectionError as e:
         raise NoCluster("the cluster has ended, or Ray's client was cut off from it; the same command goes on with "
                         f"what is missing: {e}") from None

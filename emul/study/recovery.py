@@ -1,32 +1,32 @@
-"""What becomes of a round when clients drop out at each stage of a protocol: the recovery matrix, from real runs.
+"""The recovery matrix: outcomes of rounds in which clients drop out at each stage of a protocol, from real runs.
 
 Each scheme runs its EXAMPLE, without losses, attacks and faults, for one round with an audit. Then for every type of
 message that clients send: with one client that drops out just before it would send it, and with all clients but one.
 
-    rec+    the sum is exact, with the update of who dropped out
+    rec+    the sum is exact, with the update of the client that dropped out
     rec-    the sum is exact, without it
     wrong   the sum is not that of the inputs that it says it has
-    else why the round was given up (`emul.protocols.audit.REASONS`): the old model stays
+    else why the round was given up (`emul.record.audit.REASONS`): the old model stays
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pandas as pd
 
-from emul import engine, schemes
+from emul import engine
 from emul.base import rows
 from emul.base.kept import artefacts, read_array
 from emul.base.rows import Row
-from emul.protocols.audit import both_revealed, reason, wrong_sums
+from emul.record.audit import both_revealed, reason, wrong_sums
 from emul.record.journal import MemoryJournal
 from emul.record.report.page import Part, render
+from emul.registry import schemes
 from emul.scenario import DropOut, Scenario, Stop, loads
 from emul.workers.twin import Twin
 
@@ -45,11 +45,7 @@ class Outcome:
 def audited(plugins: Sequence[str] = ()) -> list[str]:
     """The schemes that leave something for an auditor, and have an EXAMPLE."""
     found = {name: schemes.find(name, plugins) for name in schemes.known(plugins)}
-    return [name for name, module in found.items() if hasattr(module, "EXAMPLE") and _keeps_audit(module)]
-
-
-def _keeps_audit(module: ModuleType) -> bool:
-    return "audit" in {field.name for field in fields(module.Params)}
+    return [name for name, scheme in found.items() if scheme.example and scheme.audits]
 
 
 def matrix(names: Sequence[str], plugins: Sequence[str] = (), tell: Callable[[str], None] = lambda text: None,
@@ -75,7 +71,7 @@ def matrix(names: Sequence[str], plugins: Sequence[str] = (), tell: Callable[[st
 
 def undisturbed(name: str, plugins: Sequence[str] = ()) -> Scenario:
     """The EXAMPLE of a scheme for one round, with an audit, without losses, attacks and faults."""
-    base = loads(schemes.find(name, plugins).EXAMPLE, name, check=False)
+    base = loads(schemes.find(name, plugins).example, name, check=False)
     entries = [(scheme, {**entry, "audit": True}) for scheme, entry in base.schemes]
     rules = [replace(rule, outage=None) for rule in base.link_rules]
     return replace(base, faults=[], attacks=[], link_rules=rules, schemes=entries, stop=Stop(rounds=1))
@@ -99,7 +95,7 @@ def outcome(base: Scenario, name: str, faults: Sequence[DropOut], plugins: Seque
 
 
 def judged(log: Sequence[Row], arrays: Any, wiring: engine.Wiring, gone: set[str]) -> Outcome:
-    """What the only round of a run came to."""
+    """The outcome of the only round of a run."""
     names, hub = wiring.plan.names, wiring.plan.deciders[0]
     clients = {node for node, role in enumerate(wiring.plan.roles) if role == "client"}
     sent = tuple(dict.fromkeys(row[5] for row in log if row[0] == rows.SEND and row[2] in clients))
@@ -116,7 +112,7 @@ def judged(log: Sequence[Row], arrays: Any, wiring: engine.Wiring, gone: set[str
 
 
 def bad(found: pd.DataFrame) -> int:
-    """How many runs ended with a wrong sum, with both secrets of a client, or for no known reason."""
+    """The number of runs that ended with a wrong sum, with both secrets of a client, or for no known reason."""
     return int(found[["one client", "all but one"]].isin(["wrong", "exposed", "other"]).sum().sum())
 
 
@@ -125,8 +121,8 @@ def page(found: pd.DataFrame) -> str:
     cards = [("runs", str(2 * len(found))), ("schemes", str(found["scheme"].nunique())), ("wrong", str(bad(found)))]
     parts = [Part("matrix", "Recovery matrix", cards=cards, text=(
         "One client, or all but one, drop out of a round just before they would send a message. rec+: the sum is "
-        "exact, with the update of who dropped out; rec-: exact without it; rec+-: with some of them. Otherwise the "
-        "round was given up, with this reason, and the old model stays."))]
+        "exact, with the update of the client that dropped out; rec-: exact without it; rec+-: with some of them. "
+        "Otherwise the round was given up, with this reason, and the old model stays."))]
     for scheme, rows_ in found.groupby("scheme", sort=False):
         table = rows_.drop(columns="scheme")
         parts.append(Part(str(scheme), str(scheme), tables=[(f"{scheme}, stage by stage", table)]))

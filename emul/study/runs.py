@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from emul.base.plain import PlainDict
 from emul.record.marks import oracle_waits
 from emul.record.rundir import SUMMARY, read_json
 from emul.study.cells import Cell
 from emul.study.directory import Failure, finished
 from emul.study.done import Done
 from emul.study.engines import Engine
-from emul.study.job import CELLS, Event, Task
+from emul.study.job import CELLS, CellEvent, CellJob
 from emul.study.progress import StudyProgress
 
 
 @dataclass(frozen=True)
 class Where:
-    """Where and how the cells of a study run. `workers`: processes a cell; 0: none, within the process that runs it."""
+    """The place and the way in which the cells of a study run. `workers`: processes a cell; 0: none, within the process
+    that runs it."""
 
     engine: Engine
     workers: int = 1
@@ -28,8 +29,8 @@ class Where:
 
 
 @dataclass(frozen=True)
-class Study:
-    """What became of a study: its cells that were run to their end, those that failed, and what else to say."""
+class StudyOutcome:
+    """The outcome of a study: its cells that were run to their end, those that failed, and warnings."""
 
     path: Path
     runs: list[Cell]
@@ -43,7 +44,7 @@ class Study:
 
 
 def complete(path: Path, cells: Sequence[Cell], where: Where, save: Callable[[list[Cell], list[Failure]], None],
-             table: Done | None = None) -> Study:
+             table: Done | None = None) -> StudyOutcome:
     """Run the cells that are missing in the study at `path`, which is `opened`.
 
     `save` is called with what there is before the first and after the last of them, an interrupt included. table: cells
@@ -53,8 +54,8 @@ def complete(path: Path, cells: Sequence[Cell], where: Where, save: Callable[[li
     known = [cell for cell in cells if cell.key not in there and table is not None and cell in table]
     passed = {cell.key for cell in known}
     todo = {cell.key: cell for cell in cells if cell.key not in there and cell.key not in passed}
-    tasks = [Task(key, cell.scenario.resolved(), str(path.resolve()), list(where.plugins), where.workers,
-                  f"{cell.scheme} {cell.seed}") for key, cell in todo.items()]
+    tasks = [CellJob(key, cell.scenario.resolved(), str(path.resolve()), list(where.plugins), where.workers,
+                     f"{cell.scheme} {cell.seed}") for key, cell in todo.items()]
     first = {group: place for place, group in reversed(list(enumerate(task.group for task in tasks)))}
     tasks.sort(key=lambda task: first[task.group])      # stable: the values of a grid one after the other
     progress = StudyProgress(len(cells), len(todo), where.quiet)
@@ -73,7 +74,7 @@ def complete(path: Path, cells: Sequence[Cell], where: Where, save: Callable[[li
             if table is not None:
                 table.add(path, cell)
 
-    def tell(event: Event) -> None:
+    def tell(event: CellEvent) -> None:
         cell = todo[event.key]
         if not event.done:
             progress.moved(cell, event)
@@ -98,12 +99,12 @@ def complete(path: Path, cells: Sequence[Cell], where: Where, save: Callable[[li
         keep(runs())
     if table is not None and (older := table.older(known)):
         warnings[f"{table.path}: {older} of the {len(known)} cells in it were run with other code than there is now; "
-                 "delete their rows to have them run again"] = None
+                 "delete their rows to have them run again, or see with `emul verify` whether they still hold"] = None
     summaries = [(cell, summary_of(path, cell)) for cell in runs()]
     violated = [(cell, text) for cell, summary in summaries for text in _violations(summary)]
     knowing = dict.fromkeys(cell.scheme for cell, summary in summaries if oracle_waits(summary))
-    return Study(path, runs(), failed(), len(there), violated, sorted(warnings), _from_store(path, runs(), there),
-                 list(knowing), len(known))
+    return StudyOutcome(path, runs(), failed(), len(there), violated, sorted(warnings),
+                        _from_store(path, runs(), there), list(knowing), len(known))
 
 
 def _from_store(path: Path, runs: Sequence[Cell], there: set[str]) -> float | None:
@@ -113,11 +114,11 @@ def _from_store(path: Path, runs: Sequence[Cell], there: set[str]) -> float | No
     return sum(use["found"] for use in uses) / asked if asked else None
 
 
-def summary_of(path: Path, cell: Cell) -> dict[str, Any]:
+def summary_of(path: Path, cell: Cell) -> PlainDict:
     """The summary of a cell that has been run. Raises RecordError."""
     return read_json(path / CELLS / cell.key / SUMMARY)
 
 
-def _violations(summary: dict[str, Any]) -> list[str]:
+def _violations(summary: dict[str, object]) -> list[str]:
     held = summary["invariants"]
     return held if isinstance(held, list) else []

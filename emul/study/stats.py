@@ -6,11 +6,12 @@ Rejective Multiple Test Procedure, Scandinavian Journal of Statistics 6, 1979.
 Seeds are resampled, since they are what was drawn: a seed's realisation of network, data and training is common to all
 schemes, so differences are taken seed by seed first and their mean is what has an interval.
 
-Why not BCa: it counts resampled means below the mean, and with few seeds many are equal to it but for rounding. The
+BCa is not used: it counts resampled means below the mean, and with few seeds many are equal to it but for rounding. The
 interval then jumped when all values were shifted or had another unit. Its coverage was the same within 3 %.
 
-Why both: with few seeds the bootstrap is too short, whatever is done, since it knows nothing but the values; t holds
-the truth as often as it says where differences are about normal, which seeds' differences are taken to be.
+Both are there for a reason: with few seeds the bootstrap is too short, whatever is done, since it knows nothing but the
+values; t holds the truth as often as it says where differences are about normal, which seeds' differences are taken to
+be.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Interval:
 
     @property
     def without_zero(self) -> bool:
-        """Whether the interval says which sign the mean has."""
+        """True if the interval says which sign the mean has."""
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
     def reversed(self) -> Interval:
@@ -132,7 +133,7 @@ def power(mean: float, sd: float, n: int, alpha: float) -> float:
 
 
 def seeds_needed(mean: float, sd: float, tests: int = 1) -> int | None:
-    """How many seeds would settle a difference of this size, with probability `POWER`, among so many tests.
+    """The number of seeds that would settle a difference of this size, with probability `POWER`, among so many tests.
 
     The level is that of the first step of Holm's procedure, (1 - LEVEL) / tests. None: more than `MOST_SEEDS`. Where
     mean and deviation come from few seeds themselves, this is a rough guide.

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from emul import scenario
 from emul.study import tables
 from emul.study.cells import Cell, cells, check_grid
 from emul.study.directory import Failure, finished, opened, write_study, write_table
 from emul.study.done import Done
-from emul.study.runs import Study, Where, complete
+from emul.study.runs import StudyOutcome, Where, complete
 from emul.study.shards import Shard, collect
 
 
-def sweep(given: scenario.Given, where: Where, *, grid: Mapping[str, Sequence[Any]] | None = None,
+def sweep(given: scenario.Given, where: Where, *, grid: Mapping[str, Sequence[object]] | None = None,
           seeds: Sequence[int] | None = None, schemes: Sequence[str] = (), sets: Sequence[scenario.Edit] = (),
           out: Path | None = None, done: Path | None = None, shard: Shard | None = None,
-          collected: Sequence[Path] = ()) -> Study:
+          collected: Sequence[Path] = ()) -> StudyOutcome:
     """Run the sweep of a scenario into `out` (default: `runs/<name>-sweep`), and write its tables.
 
     grid, seeds, schemes: in place of those of the scenario's section `sweep`. done: a table of cells that are not

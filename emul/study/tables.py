@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from emul.base.plain import PlainDict
 from emul.record.rundir import SUMMARY, read_json
 from emul.record.summary import parameter_columns
+from emul.record.tables import read_table
 from emul.study.cells import Cell
 from emul.study.job import CELLS
 
@@ -50,14 +52,14 @@ COLUMNS: dict[str, dict[str, str]] = {
         "loss": "loss, likewise",
     },
     "metrics": {                        # one row a scheme, seed and metric
-        "metric": "what is compared, see below",
+        "metric": "the metric, one of METRICS of emul.study.compare",
         "scheme": "the scheme",
         "seed": "the seed",
         "value": "its value; null: not reached",
         "unit": "its unit; empty: a fraction",
     },
     "differences": {                    # one row a metric and pair of schemes
-        "metric": "what is compared, see below",
+        "metric": "the metric, one of METRICS of emul.study.compare",
         "scheme": "the scheme",
         "baseline": "the scheme that it is compared with",
         "n_seeds": "seeds that both have a value for",
@@ -89,7 +91,7 @@ def results(study: Path, cells: Sequence[Cell], grid: Sequence[str] = ()) -> pd.
     return frame
 
 
-def result(study: Path, cell: Cell, summary: dict[str, Any]) -> dict[str, Any]:
+def result(study: Path, cell: Cell, summary: PlainDict) -> PlainDict:
     """The row of one run; see `COLUMNS`."""
     run = study / CELLS / cell.key
     observed = observations(run)
@@ -108,7 +110,7 @@ def result(study: Path, cell: Cell, summary: dict[str, Any]) -> dict[str, Any]:
         "real_s": summary["real_seconds"]}
 
 
-def grid_column(values: Sequence[Any]) -> list[Any]:
+def grid_column(values: Sequence[object]) -> list[object]:
     """Values of a path as one type that a table holds: as they are if they are numbers or text, else as JSON."""
     kinds = {type(v) for v in values if v is not None}
     if kinds <= {int, float} or kinds in ({str}, {bool}):
@@ -119,16 +121,16 @@ def grid_column(values: Sequence[Any]) -> list[Any]:
 def observations(run: Path) -> pd.DataFrame:
     """(round, left_ns, accuracy, loss) of a run, a row a round with an accuracy; the mean over the nodes observed.
 
-    left_ns: when the last of them left the round; of the round in which the run ended, when it ended.
+    left_ns: when the last of them left the round; of the round in which the run ended, when it ended. Raises
+    RecordError.
     """
     import pandas as pd
-    import pyarrow.parquet as pq
 
-    file = run / "rounds.parquet"
-    names = [n for n in ("round", "left_ns", "accuracy", "loss") if n in pq.read_schema(file).names]
+    table = read_table(run / "rounds.parquet")
+    names = [n for n in ("round", "left_ns", "accuracy", "loss") if n in table.column_names]
     if "accuracy" not in names:
         return pd.DataFrame({"round": [], "left_ns": [], "accuracy": [], "loss": []})
-    frame = pq.read_table(file, columns=names).to_pandas(integer_object_nulls=True).dropna(subset=["accuracy"])
+    frame = table.select(names).to_pandas(integer_object_nulls=True).dropna(subset=["accuracy"])
     end_ns = round(read_json(run / SUMMARY)["virtual_seconds"] * 1e9)
     frame["left_ns"] = [end_ns if left is None or left != left else int(left) for left in frame["left_ns"]]
     if "loss" not in names:
@@ -137,12 +139,14 @@ def observations(run: Path) -> pd.DataFrame:
 
 
 def curve(run: Path) -> pd.DataFrame:
-    """(round, virtual_s, mb, accuracy, loss) of a run: what it knew, when, and what it had cost until then."""
+    """(round, virtual_s, mb, accuracy, loss) of a run: what it knew, when, and what it had cost until then.
+
+    Raises RecordError.
+    """
     import pandas as pd
-    import pyarrow.parquet as pq
 
     seen = observations(run)
-    sent = pq.read_table(run / "messages.parquet", columns=["sent_ns", "wire_bytes"])
+    sent = read_table(run / "messages.parquet", ["sent_ns", "wire_bytes"])
     until = np.concatenate([[0], np.cumsum(sent["wire_bytes"].to_numpy())])         # in the order of sending
     left = seen["left_ns"].to_numpy(np.int64)
     total = until[np.searchsorted(sent["sent_ns"].to_numpy(), left, side="right")]

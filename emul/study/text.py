@@ -1,26 +1,85 @@
-"""What a comparison says on a terminal, in plain text."""
+"""A comparison as plain text for a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from emul.record.marks import NOTE, among
-from emul.study.compare import LESS_IS_BETTER, METRICS, Comparison, judged, own, reached, verdict
-from emul.study.stats import MOST_SEEDS, Interval
+from emul.record.progress import without_empty
+from emul.study.compare import LESS_IS_BETTER, METRICS, Cheapest, Comparison, judged, own, reached, verdict
+from emul.study.stats import FEWEST, MOST_SEEDS, Interval
 
 _HEADS = {"accuracy_at_equal_time": "accuracy at equal time", "accuracy_at_equal_bytes": "at equal bytes",
-          "time_to_target": "time to target", "bytes_to_target": "MB to target"}
+          "time_to_target": "time to target, s", "bytes_to_target": "MB to target"}
+_NEAREST = 3            # schemes beside the best one that an answer names
 _MORE = {"time_to_target": "time", "bytes_to_target": "bytes"}
 
 
+def answer(c: Comparison) -> list[str]:
+    """The schemes that need least time and least bytes, the difference to the next ones, and the open questions: a
+    paragraph each. It opens what the command prints, and the report."""
+    if c.target is None:
+        return [f"Nothing to compare: {c.target_from}."]
+    found = [said for metric in LESS_IS_BETTER if (said := _answer(c, metric, c.target))]
+    return found or [f"No scheme reached accuracy {c.target:g}."]
+
+
+def _answer(c: Comparison, metric: str, target: float) -> str:
+    found = verdict(c, metric)
+    if found is None or not found.own.mean:
+        return ""
+    unit = METRICS[metric][0]
+    text = (f"{among(found.best, c.knowing)} needs the least {_MORE[metric]} to accuracy {target:g}: "
+            f"{_amount(found.own, unit)}")
+    always = {scheme: mean / found.own.mean for scheme, (_, seeds) in found.others.items()
+              if seeds == reached(c, found.best) and (mean := own(c, metric, scheme).mean) is not None}
+    nearest = sorted(always, key=lambda scheme: always[scheme])
+    told = [f"{among(scheme, c.knowing)} {always[scheme]:.3g} times that" for scheme in nearest[:_NEAREST]]
+    if len(nearest) > _NEAREST:
+        told.append(f"{len(nearest) - _NEAREST} more schemes up to {always[nearest[-1]]:.3g} times")
+    text += f"; {_and(told)}." if told else "."
+    seldom = [f"{among(scheme, c.knowing)} ({seeds} of {len(c.seeds)})" for scheme, (_, seeds) in found.others.items()
+              if scheme not in always]
+    if seldom:
+        text += f" {_and(seldom)} reached it on fewer seeds."
+    return f"{text} {_doubt(c, found, nearest)}".rstrip()
+
+
+def _doubt(c: Comparison, found: Cheapest, others: Sequence[str]) -> str:
+    """Against whom the paired t-test does not settle the lead."""
+    if len(c.seeds) < FEWEST:
+        return f"With {len(c.seeds)} seed{'s' * (len(c.seeds) != 1)} nothing is settled."
+    tested, open_ones = judged(c), []
+    for scheme in others:
+        said = (tested.get((found.metric, scheme, found.best)) or tested.get((found.metric, found.best, scheme)))
+        if said is not None and not said.settled:
+            open_ones.append(f"{among(scheme, c.knowing)} (about {said.seeds} seeds would settle it)"
+                             if said.seeds is not None else
+                             f"{among(scheme, c.knowing)} (more than {MOST_SEEDS:,} seeds)")
+    return f"Not settled against {_and(open_ones)}." if open_ones else ""
+
+
+def _amount(i: Interval, unit: str) -> str:
+    return f"{i.mean:.3g} {unit}{_ends(i)}"
+
+
+def _and(parts: Sequence[str]) -> str:
+    """
+    >>> _and(["a", "b", "c"]), _and(["a"])
+    ('a, b and c', 'a')
+    """
+    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
+
+
 def comparison(c: Comparison) -> str:
-    """A table of the schemes, then who needs least; several lines without a trailing newline."""
+    """The answer, a table of the schemes, then who needs least; several lines without a trailing newline."""
     count = len(c.seeds)
-    lines = [f"target accuracy {c.target:g} ({c.target_from})" if c.target is not None else c.target_from,
-             *_aligned([["scheme", "reached", *_HEADS.values()],
-                        *([among(scheme, c.knowing), f"{reached(c, scheme)}/{count}",
-                           *(_shown(own(c, metric, scheme), METRICS[metric][0]) for metric in _HEADS)]
-                          for scheme in c.schemes)])]
+    lines = [*answer(c), "",
+             f"target accuracy {c.target:g} ({c.target_from})" if c.target is not None else c.target_from,
+             *aligned(without_empty([["scheme", "reached", *_HEADS.values()],
+                                      *([among(scheme, c.knowing), f"{reached(c, scheme)}/{count}",
+                                         *(_shown(own(c, metric, scheme), METRICS[metric][0]) for metric in _HEADS)]
+                                        for scheme in c.schemes)]))]
     for metric in LESS_IS_BETTER:
         lines += ["", *_verdict(c, metric)]
     lines += ["", _about_intervals(count), *([NOTE] if c.knowing else [])]
@@ -47,7 +106,7 @@ def _verdict(c: Comparison, metric: str) -> list[str]:
 
 
 def _tested(c: Comparison, metric: str, scheme: str, best: str, more: Interval) -> list[str]:
-    """What the paired t-test says of a difference; nothing where there is none, or the values do not vary."""
+    """The result of the paired t-test of a difference; nothing if there is none, or the values do not vary."""
     tested = judged(c)
     said = tested.get((metric, scheme, best)) or tested.get((metric, best, scheme))
     if more.student is None or said is None or not more.student.sd:
@@ -82,6 +141,6 @@ def _ends(i: Interval, fraction: bool = False) -> str:
     return f" [{i.low:.3f}, {i.high:.3f}]" if fraction else f" [{i.low:.3g}, {i.high:.3g}]"
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

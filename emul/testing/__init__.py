@@ -15,7 +15,7 @@ from emul.testing.descent import fedsgd
 from emul.testing.drive import Driven, drive
 from emul.testing.shuffled import Shuffled
 from emul.testing.tasks import check_task
-from emul.testing.world import MS, NoParams, Ran, module_of, run_text, run_world
+from emul.testing.world import MS, NoParams, Ran, run_text, run_world, scheme_of
 
 __all__ = ["MS", "SMALL", "Driven", "NoParams", "Ran", "Shuffled", "check_scheme", "check_task", "drive", "fedsgd",
-           "module_of", "run_text", "run_world"]
+           "run_text", "run_world", "scheme_of"]

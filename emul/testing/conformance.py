@@ -1,23 +1,24 @@
-"""What must hold of every scheme, on a small scenario and on what is derived from it."""
+"""Properties that every scheme must have, on a small scenario and on what is derived from it."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from emul import engine, schemes
+from emul import engine
+from emul.base.plain import PlainDict
 from emul.network import LinkRule, OutageSpec
 from emul.record.journal import repeats
-from emul.scenario import Crash, Fuse, Scenario, load, loads
+from emul.registry import schemes
+from emul.roles import Scheme
+from emul.scenario import Crash, FusedTraining, Scenario, load, loads
 from emul.scenario.params import scenario_keys
-from emul.testing.case import Check, Kept, Metered
+from emul.testing.case import Check, Invented, KeepingTwin, Metered
 from emul.testing.shuffled import Shuffled
 from emul.testing.world import MS, Ran
 
@@ -39,45 +40,47 @@ schemes: [SCHEME]
 stop: {rounds: 3}
 """
 
-_TIMEOUT = re.compile(r"(deadline|timeout|share|uplink|setup|window|patience)\w*_s$|_deadline_s$|_timeout_s$")
+AS_IT_IS, TOGETHER = "as it is", "clients are trained as one, one crashes and returns"     # the first case, the last
 
 
 def check_scheme(name: str, scenario: Scenario | Path | str | None = None, plugins: Sequence[str] = (), *,
-                 params: Mapping[str, Any] | None = None, pools: Iterable[Any] | None = None,
+                 params: Mapping[str, object] | None = None, pools: Iterable[object] | None = None,
                  quick: bool = False) -> dict[str, Ran]:
-    """What must hold of every scheme, on a small scenario and on what is derived from it: {case: its run}.
+    """Properties that every scheme must have, on a small scenario and on what is derived from it: {case: its run}.
 
-    The same log twice, in process, with roles that end between rounds (STATELESS) and kept, in several in-process
+    The same log twice, in process, with roles that end between rounds (`stateless`) and kept, in several in-process
     workers that answer in a shuffled order, and in `pools` of 1, 2 and 4 worker processes that sleep at random;
     with a store of trainings, empty and full; the invariants; every byte counted once a hop; no role computes more
     than 1 ms outside `compute`; a round ends within 100,000 activations, or the stop in virtual time ends the run;
-    of a scheme that says DETERMINISTIC = False the same decisions, and the same values with the volatile results of
+    of a scheme that says it is not `deterministic` the same decisions, and the same values with the volatile results of
     a run before. The cases: as it is; everything lost; late; nobody answers; a client crashes, for good and with
     return; clients are trained as one.
 
-    scenario: a Scenario, a file, or the text of one; default: the scheme's EXAMPLE, or five clients of digits with a
+    scenario: a Scenario, a file, or the text of one; default: the scheme's `example`, or five clients of digits with a
     linear model, three rounds; for a scheme of peers, five of them.
-    params: of the scheme, as a scenario writes them. pools: open ones; default: made and closed here. quick: every case
-    once in process and once in two in-process workers, all the rest for the first case alone.
+    params: of the scheme, as a scenario writes them. pools: open ones; default: made and closed here. quick: all of
+    this for the first case alone; the last one in process and in two in-process workers, the others in two alone.
     Raises AssertionError saying what differed, ValueError if the scenario does not run the scheme.
     """
     base = small_scenario(name, scenario, plugins, params)
     raw = next(parameters for scheme, parameters in base.schemes if scheme == name)
-    module = schemes.find(name, plugins)
-    profile: dict[str, list[float]] = {}
+    scheme = schemes.find(name, plugins)
+    profile = Invented()
     found: dict[str, Ran] = {}
     with contextlib.ExitStack() as stack:
         if pools is None:
             pools = [stack.enter_context(engine.pool_of(n)) for n in (1, 2, 4)]
         pools = list(pools)
-        for case, changed, parameters in _cases(base, module, raw, found):
+        for case, changed, parameters in _cases(base, scheme, raw, found):
             check = Check(name, case, changed, parameters, tuple(plugins), profile)
+            compared = not quick or case in (AS_IT_IS, TOGETHER)
             meter = Metered()
-            ran = found[case] = check.run(meter)
-            if not quick or len(found) == 1:
+            ran = found[case] = check.run(meter if compared else Shuffled(2, 1))
+            if not quick or case == AS_IT_IS:
                 _check_further(check, ran, meter, pools)
             check.sound(ran)
-            check.same(ran, check.run(Shuffled(2, 1)), "for 2 workers in process, shuffled by 1")
+            if compared:
+                check.same(ran, check.run(Shuffled(2, 1)), "for 2 workers in process, shuffled by 1")
     return found
 
 
@@ -85,7 +88,7 @@ def _check_further(check: Check, ran: Ran, meter: Metered, pools: Sequence[Any])
     """The same run in every other way. meter: of the first."""
     meters = [meter, Metered()]
     check.same(ran, check.run(meters[1]), "in a second run")
-    check.same(ran, check.run(Kept()), "with every role kept between its rounds")
+    check.same(ran, check.run(KeepingTwin()), "with every role kept between its rounds")
     check.storable(ran)
     if not repeats(ran.header):
         check.recallable()
@@ -96,14 +99,14 @@ def _check_further(check: Check, ran: Ran, meter: Metered, pools: Sequence[Any])
 
 
 def small_scenario(name: str, scenario: Scenario | Path | str | None, plugins: Sequence[str],
-                   params: Mapping[str, Any] | None) -> Scenario:
+                   params: Mapping[str, object] | None) -> Scenario:
     """The scenario to check a scheme on. Raises ValueError if it does not run the scheme, or none fits its roles."""
     if isinstance(scenario, str) and "\n" not in scenario:
         scenario = Path(scenario)
     if isinstance(scenario, Path):
         scenario = load(scenario, plugins=plugins)
     if not isinstance(scenario, Scenario):
-        scenario = loads(scenario or _default(name, schemes.find(name, plugins)), f"conformance of {name}", check=False)
+        scenario = loads(scenario or _default(schemes.find(name, plugins)), f"conformance of {name}", check=False)
     if params is not None:
         scenario = dataclasses.replace(scenario, schemes=[(name, dict(params))])
     if all(scheme != name for scheme, _ in scenario.schemes):
@@ -111,25 +114,25 @@ def small_scenario(name: str, scenario: Scenario | Path | str | None, plugins: S
     return scenario
 
 
-def _default(name: str, module: ModuleType) -> str:
-    """The scheme's own EXAMPLE, or a small scenario that has its roles."""
-    if hasattr(module, "EXAMPLE"):
-        return str(module.EXAMPLE)
-    text, roles = SMALL.replace("SCHEME", f"{{name: {name}}}"), set(module.ROLES)
+def _default(scheme: Scheme[object]) -> str:
+    """The scheme's own example, or a small scenario that has its roles."""
+    if scheme.example:
+        return scheme.example
+    text, roles = SMALL.replace("SCHEME", f"{{name: {scheme.name}}}"), set(scheme.roles)
     if "client" in roles:
         return text
     if roles == {"peer"}:
         return text.replace("{generator: star_mesh, clients: 5}", "{generator: complete, peers: 5}").replace(
             '"client*->server"', '"*->peer1"')
-    raise ValueError(f'scheme "{name}" has the roles {", ".join(sorted(roles))}, for which there is no small scenario: '
-                     "give it an EXAMPLE, or pass check_scheme a scenario")
+    raise ValueError(f'scheme "{scheme.name}" has the roles {", ".join(sorted(roles))}, for which there is no small '
+                     "scenario: give it an example, or pass check_scheme a scenario")
 
 
-def _cases(base: Scenario, module: ModuleType, raw: dict[str, Any], found: Mapping[str, Ran],
-           ) -> Iterator[tuple[str, Scenario, dict[str, Any]]]:
+def _cases(base: Scenario, scheme: Scheme[object], raw: dict[str, object], found: Mapping[str, Ran],
+           ) -> Iterator[tuple[str, Scenario, PlainDict]]:
     """(what is done to the scheme, the scenario, the scheme's parameters)."""
-    yield "as it is", base, raw
-    ran = found["as it is"]
+    yield AS_IT_IS, base, raw
+    ran = found[AS_IT_IS]
     half = ran.kernel.end_ns // 2
     hub, client = _hub_and_client(ran)
     lost = OutageSpec(1.0, "message")
@@ -139,19 +142,19 @@ def _cases(base: Scenario, module: ModuleType, raw: dict[str, Any], found: Mappi
 
     yield "everything is lost", with_rule(LinkRule("*", outage=lost)), raw
     yield "nobody answers", with_rule(LinkRule(f"*->{hub}", outage=lost)), raw
-    keys = [key for key, f in scenario_keys(module.Params).items() if _TIMEOUT.search(f.name)]
+    keys = [key for key, f in scenario_keys(scheme.params).items() if f.name in scheme.timeouts]
     if keys:                                    # shorter than the way there and back: every answer is late
         short = f"{max(1, _least_latency(ran) * 3 // 2)} ns"
         yield "everything is late", base, {**raw, **dict.fromkeys(keys, short)}
         yield "with a deadline", base, {**raw, **dict.fromkeys(keys, "2 s")}
-    waits = [key for key in keys if scenario_keys(module.Params)[key].default is None]
+    waits = [key for key in keys if scenario_keys(scheme.params)[key].default is None]
     if waits:
         yield "until fates are known", base, {key: value for key, value in raw.items() if key not in waits}
     yield "a client crashes", dataclasses.replace(base, faults=[*base.faults, Crash(half, client)]), raw
     back = Crash(half, client, max(1, half // 2))
     returning = dataclasses.replace(base, faults=[*base.faults, back])
     yield "a client crashes and returns", returning, raw
-    yield "clients are trained as one, one crashes and returns", dataclasses.replace(returning, fuse=Fuse(2, 3)), raw
+    yield TOGETHER, dataclasses.replace(returning, fuse=FusedTraining(2, 3)), raw
 
 
 def _hub_and_client(ran: Ran) -> tuple[str, str]:

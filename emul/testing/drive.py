@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from emul.base.errors import RoleFailed
+from emul.base.plain import PlainDict
 from emul.roles import Message, Node
 from emul.roles.costs import Costs
 from emul.roles.desk import Desk, Memory
@@ -46,7 +47,7 @@ class Driven:
     def __init__(self, role: Role, types: Mapping[str, type[Message]], rounds: int):
         self.actions: list[Action] = []             # all so far, in order
         self.computed: list[str] = []               # labels of the computations
-        self.reports: list[dict[str, Any]] = []
+        self.reports: list[PlainDict] = []
         self.kept: dict[str, Any] = {}              # arrays, by name
         self._role = role
         self._types = types
@@ -76,12 +77,12 @@ class Driven:
 
     @property
     def waiting(self) -> Wait | NextRound | None:
-        """What the role waits for; None once it has ended."""
+        """The wait of the role; None once it has ended."""
         return self._wait or self._following
 
     @property
     def deadline(self) -> float | None:
-        """When its wait times out, seconds; None: it does not."""
+        """The time when its wait times out, seconds; None: it does not."""
         return None if self._wait is None or self._wait.deadline == NEVER else self._wait.deadline / 1e9
 
     @property
@@ -107,7 +108,7 @@ class Driven:
     # --- what happens to it ---------------------------------------------------------------------------------------
 
     def deliver(self, messages: Mapping[int, Message]) -> None:
-        """Give the role one message of each sender. What it does not wait for now, it reads later."""
+        """Give the role one message of each sender. It reads later the messages that it does not wait for now."""
         for sender, message in messages.items():
             decoded = decode(encode(message), {type(message).__name__: type(message)})
             object.__setattr__(decoded, "sender", sender)
@@ -180,7 +181,7 @@ class Driven:
             self._go(event)
 
     def _next(self) -> RoleEvent | None:
-        """What the inbox makes possible now."""
+        """The event that the inbox makes possible now."""
         if self._following is not None:
             leaders = self._following.of or ()
             if any(sender in leaders for sender, _ in self._inbox):
@@ -214,19 +215,20 @@ class Driven:
         return self._fetched
 
     def _keep(self, source: int, encoded: Encoded, first: int, to: list[int]) -> None:
-        """What is sent is seen as a receiver would: decoded, its arrays read-only."""
+        """Keep a sent message as a receiver would see it: decoded, its arrays read-only."""
         self._kept.append((to, decode(encoded, self._types)))
 
 
 def listed(function: RoleFunction) -> dict[str, type[Message]]:
     """The messages that the module of a role function lists; of a `partial`, that of its function."""
     beside = getattr(getattr(function, "func", function), "__globals__", {})
-    return {kind.__name__: kind for kind in beside.get("MESSAGES", ())}
+    scheme = beside.get("SCHEME")
+    return {kind.__name__: kind for kind in (beside.get("MESSAGES", ()) if scheme is None else scheme.messages)}
 
 
-def drive(function: RoleFunction, params: Any = None, *, clients: Sequence[int] = (1, 2, 3), server: int | None = 0,
+def drive(function: RoleFunction, params: object = None, *, clients: Sequence[int] = (1, 2, 3), server: int | None = 0,
           roles: Mapping[str, Sequence[int]] | None = None, role: str | None = None, id: int | None = None,
-          task: Any = None, seed: int = 7, rounds: int = 1) -> Driven:
+          task: object = None, seed: int = 7, rounds: int = 1) -> Driven:
     """Start one role alone, as node `id` (default: the first of its role) among `clients` and a `server`.
 
     roles: {role: its nodes}, in place of `clients` and `server`, for any other roles. role: its name, by default that

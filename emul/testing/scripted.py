@@ -9,15 +9,17 @@ from unittest import mock
 
 import numpy as np
 
-from emul import schemes
-from emul.kernel import Crash, DropOut, Kernel, Plan, StopRule, run_to_end
+from emul.base.plain import PlainMapping
+from emul.base.rows import Row
+from emul.kernel import Kernel, NodeCrash, NodeDropOut, Plan, StopRule, run_to_end
 from emul.learning.device import Device
 from emul.learning.results import Results
 from emul.network import HERE, LinkRule, Network, Tail, TopologySpec, build
 from emul.network.links.link import Link
+from emul.registry import schemes
 from emul.scenario.placing import place
-from emul.workers.core import Setup
 from emul.workers.keeping import Keeper
+from emul.workers.setup import Setup
 from emul.workers.twin import Twin
 
 LATENCY_NS = 10_000_000
@@ -33,8 +35,10 @@ Update = Callable[["FakeTask", str, int, np.ndarray], np.ndarray]
 class FakeTask:
     """A task without data; `update` says what training gives. spec: {"d": dimension}, and what `update` looks for."""
 
-    def __init__(self, update: Update, spec: Mapping[str, Any], clients: int, seed: int, device: str = "cpu",
-                 *rest: Any):
+    fitting = None                      # nothing is trained as one, so no group has to fit into memory
+
+    def __init__(self, update: Update, spec: PlainMapping, clients: int, seed: int, device: str = "cpu",
+                 *rest: object):
         self.update, self.spec, self.seed = update, spec, seed
         self.device, self.results = Device(device), Results()
         self.dimension: int = spec["d"]
@@ -49,7 +53,7 @@ class FakeTask:
 
     def for_node(self, name: str, client: int | None, round_of: Callable[[], int], transform: object = None,
                  tamper: object = None) -> FakeNodeTask:
-        """What one node sees of it."""
+        """The task as one node sees it."""
         return FakeNodeTask(self, name, client, round_of)
 
     def named(self, vector: np.ndarray) -> dict[str, np.ndarray]:
@@ -126,19 +130,19 @@ class ScriptedNetwork:
         return self._links[u, v]
 
 
-def nothing(*_: Any) -> bool:
+def nothing(*_: object) -> bool:
     """Nothing is lost."""
     return False
 
 
-def at_once(*_: Any) -> int:
+def at_once(*_: object) -> int:
     """Nothing is late."""
     return 0
 
 
 @dataclass(frozen=True)
 class Script:
-    """What happens in a run. drops: number of the client, from 1 -> the type of message before which it drops out of
+    """The script of a run. drops: number of the client, from 1 -> the type of message before which it drops out of
     every round. spec: of the task, beside d."""
 
     rounds: int = 1
@@ -147,56 +151,56 @@ class Script:
     servers: int = 1
     lost: Lost | None = None
     late: Late | None = None
-    faults: Sequence[Crash] = ()
+    faults: Sequence[NodeCrash] = ()
     drops: Mapping[int, str] = field(default_factory=dict)
-    spec: Mapping[str, Any] = field(default_factory=dict)
+    spec: PlainMapping = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Run:
-    """What it left behind. rows: of the journal. arrays: {(node, name): what it kept}."""
+class ScriptedRun:
+    """The results of a played run. rows: of the journal. arrays: {(node, name): what it kept}."""
 
-    rows: list[tuple[Any, ...]]
+    rows: list[Row]
     kernel: Kernel
     plan: Plan
     task: FakeTask
     arrays: dict[tuple[str, str], np.ndarray]
 
 
-def play(scheme: str, clients: int, params: Mapping[str, Any], update: Update, script: Script) -> Run:
+def play(name: str, clients: int, params: Mapping[str, object], update: Update, script: Script) -> ScriptedRun:
     """Run a scheme on a star mesh with links of 10 ms; computations take no virtual time.
 
     params: by the names of the fields.
     """
-    module = schemes.find(scheme)
+    scheme = schemes.find(name)
     network: Any = build(TopologySpec(generator="star_mesh", clients=clients, servers=script.servers),
                          [LinkRule("*", latency_ns=LATENCY_NS)], script.seed)
-    placed = place(scheme, module, module.Params(**params), {}, network)
+    placed = place(scheme, scheme.params(**params), {}, network)
     names = placed.names
-    setup = Setup(0, scheme, [], dict(params), script.seed, names, placed.roles, [1.0] * len(names), [0] * len(names),
+    setup = Setup(0, name, [], dict(params), script.seed, names, placed.roles, [1.0] * len(names), [0] * len(names),
                   {}, {"d": script.d, **script.spec}, "zero", {}, {}, shards=placed.shards,
                   holders=len(placed.holders))
-    plan = Plan(names, placed.role_of, placed.vertices, [0] * len(names), schemes.deciders(module, placed.roles),
+    plan = Plan(names, placed.role_of, placed.vertices, [0] * len(names), scheme.deciders(placed.roles),
                 StopRule(rounds=script.rounds), list(script.faults),
-                dropouts={placed.roles["client"][number - 1]: [DropOut(kind)]
+                dropouts={placed.roles["client"][number - 1]: [NodeDropOut(kind)]
                           for number, kind in script.drops.items()})
     if script.lost is not None or script.late is not None:
         network = ScriptedNetwork(network, script.lost, script.late)
     return _played(setup, plan, network, update)
 
 
-def _played(setup: Setup, plan: Plan, network: Any, update: Update) -> Run:
-    log: list[tuple[Any, ...]] = []
+def _played(setup: Setup, plan: Plan, network: Any, update: Update) -> ScriptedRun:
+    log: list[Row] = []
     arrays: dict[tuple[str, str], np.ndarray] = {}
     tasks: list[FakeTask] = []
 
-    class Journal:
+    class ListJournal:
         append = log.append
 
         def round_ended(self) -> None:
             """Nothing is flushed."""
 
-        def observed(self, *_: Any) -> None:
+        def observed(self, *_: object) -> None:
             """Nobody watches."""
 
     class Remembering(Keeper):
@@ -209,7 +213,7 @@ def _played(setup: Setup, plan: Plan, network: Any, update: Update) -> Run:
 
     with mock.patch("emul.learning.Task", make), mock.patch("emul.workers.core.Keeper", Remembering), Twin() as twin:
         twin.open([setup])
-        kernel = Kernel(plan, network, twin, Journal())
+        kernel = Kernel(plan, network, twin, ListJournal())
         run_to_end(kernel)
         twin.finish()
-    return Run(log, kernel, plan, tasks[0], arrays)
+    return ScriptedRun(log, kernel, plan, tasks[0], arrays)

@@ -11,8 +11,10 @@ import numpy as np
 from emul.roles.events import Event, Observation, Reply
 from emul.wire import Encoded
 from emul.workers.attacking import Note
-from emul.workers.core import Core, Setup, StoreUse, Timing
-from emul.workers.keeping import Kept
+from emul.workers.core import Core, FittedGroups, StoreUse
+from emul.workers.jobs import Timing
+from emul.workers.keeping import KeptValue
+from emul.workers.setup import Setup
 from emul.workers.twin import one_thread
 
 
@@ -32,8 +34,8 @@ class Shuffled:
         self._replies: dict[int, Reply] = {}
         self._observations: dict[tuple[int, int], Observation] = {}
         self._threads = contextlib.ExitStack()
-        self.kept: list[Kept] = []
-        self.store_use = StoreUse()
+        self.kept: list[KeptValue] = []
+        self.store_use, self.fitted = StoreUse(), FittedGroups()
 
     def open(self, setups: Sequence[Setup]) -> None:
         """Begin a run with a worker for each setup; torch and BLAS have one thread until it ends."""
@@ -87,12 +89,13 @@ class Shuffled:
 
     @property
     def notes(self) -> list[Note]:
-        """What the workers have to say, such as that something was trained alone."""
+        """The notes of the workers, such as that something was trained alone."""
         return [note for core in self._cores for note in core.notes]
 
     def abort(self) -> None:
         """Forget the run that was under way, if any."""
         self.store_use = sum((core.close() for core in self._cores), StoreUse())
+        self.fitted = sum((core.fitted for core in self._cores), FittedGroups())
         self._threads.close()
 
     @property

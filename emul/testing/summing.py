@@ -1,36 +1,37 @@
 """Secure sums under losses that are written down: rounds of any scheme that keeps an audit, in this process.
 
-Training is a draw of small numbers, so a round with real cryptography takes 20 ms. What is looked at is what an auditor
-sees (`emul.protocols.audit`): each sum is that of the inputs that it says it has, element by element, or the round has
-failed with a reason; and nobody's two secrets were given away.
+Training is a draw of small numbers, so a round with real cryptography takes 20 ms. The check looks at the values that
+an auditor sees (`emul.record.audit`): each sum is that of the inputs that it says it has, element by element, or the
+round has failed with a reason; and nobody's two secrets were given away.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-from emul import schemes
 from emul.base import rows
+from emul.base.plain import PlainDict, PlainMapping
+from emul.base.rows import Row
 from emul.base.streams import generator
-from emul.protocols.audit import both_revealed, reason, wrong_sums
-from emul.testing.scripted import FakeTask, Lost, Run, Script, play
+from emul.record.audit import both_revealed, reason, wrong_sums
+from emul.registry import schemes
+from emul.testing.scripted import FakeTask, Lost, Script, ScriptedRun, play
 
 
 @dataclass(frozen=True)
-class Summed:
-    """What one run came to. rounds: {round: why the server left it, "": it did not fail}."""
+class SumOutcome:
+    """The outcome of one run. rounds: {round: why the server left it, "": it did not fail}."""
 
     rounds: dict[int, str]
     wrong: dict[int, int]                       # round with a sum -> elements that are wrong
     included: dict[int, list[int]]              # round with a sum -> whose inputs are in it
     exposed: list[tuple[int, int, int]]         # (round, owner, vector) of whom shares of both secrets were given away
     models: list[np.ndarray]                    # as the server reported them
-    rows: list[tuple[Any, ...]] = field(repr=False)
-    reports: dict[int, dict[str, Any]] = field(default_factory=dict)
+    rows: list[Row] = field(repr=False)
+    reports: dict[int, PlainDict] = field(default_factory=dict)
     arrays: Mapping[tuple[str, str], np.ndarray] = field(default_factory=dict, repr=False)
     clients: Sequence[int] = ()                 # their nodes
 
@@ -49,29 +50,30 @@ def drawn(task: FakeTask, whose: str, round_: int, parameters: np.ndarray) -> np
     return (0.3 * normal).astype(np.float32)
 
 
-def sums(scheme: str, clients: int, params: Mapping[str, Any], *, lost: Lost | None = None,
-         drops: Mapping[int, str] | None = None, rounds: int = 1, d: int = 8, seed: int = 7) -> Summed:
+def sums(scheme: str, clients: int, params: PlainMapping, *, lost: Lost | None = None,
+         drops: Mapping[int, str] | None = None, rounds: int = 1, d: int = 8, seed: int = 7) -> SumOutcome:
     """Run a scheme with `audit` on a star of `clients`, with links of 10 ms and computations that take no time.
 
     As many servers as the scheme has places for. params: by the names of the fields. drops: number of the client, from
     1 -> the type of message before which it drops out of every round.
     """
-    places = getattr(schemes.find(scheme), "PLACES", {}).values()
+    places = schemes.find(scheme).places.values()
     script = Script(rounds, seed, d, 1 + sum(place.startswith("server[") for place in places), lost,
                     drops=drops or {})
     return _summed(play(scheme, clients, {**params, "audit": True}, drawn, script))
 
 
-def _summed(run: Run) -> Summed:
+def _summed(run: ScriptedRun) -> SumOutcome:
     log, arrays, plan = run.rows, run.arrays, run.plan
     hub = plan.deciders[0]
     server = plan.names[hub]
     why = {row[3]: row[4] for row in log if row[0] == rows.LEAVE and row[2] == hub}
-    reports: dict[int, dict[str, Any]] = {}
+    reports: dict[int, PlainDict] = {}
     for row in log:
         if row[0] == rows.REPORT and row[2] == hub:
             reports.setdefault(row[3], {}).update(row[4])
     included = {int(name.partition("-")[2]): ids.tolist() for (node, name), ids in arrays.items()
                 if node == server and name.startswith("included-")}
-    return Summed(why, wrong_sums(arrays, plan.names, server), included, both_revealed(arrays, 1), run.task.evaluated,
-                  log, reports, arrays, [node for node, role in enumerate(plan.roles) if role == "client"])
+    return SumOutcome(why, wrong_sums(arrays, plan.names, server), included, both_revealed(arrays, 1),
+                      run.task.evaluated, log, reports, arrays,
+                      [node for node, role in enumerate(plan.roles) if role == "client"])

@@ -1,9 +1,8 @@
-"""What must hold of every learning task."""
+"""Properties that every learning task must have."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -11,9 +10,9 @@ from emul.learning import Task
 from emul.learning.trial import trial
 
 
-def check_task(spec: Mapping[str, Any], clients: int = 2, plugins: Sequence[str] = (), seed: int = 1) -> None:
-    """What must hold of a learning task, for so many clients: its parts fit each other, they are the same when they are
-    made again, and clients that are trained as one learn what each learns alone, but for rounding.
+def check_task(spec: Mapping[str, object], clients: int = 2, plugins: Sequence[str] = (), seed: int = 1) -> None:
+    """Properties that a learning task must have, for so many clients: its parts fit each other, they are the same when
+    they are made again, and clients that are trained as one learn what each learns alone, but for rounding.
 
     spec: `task` of a scenario. Raises AssertionError saying what differed.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
@@ -12,26 +12,29 @@ from typing import Any
 
 import networkx as nx
 
-from emul import engine, schemes
+from emul import engine
 from emul.base import rows as R
+from emul.base.plain import PlainDict, PlainMapping
 from emul.base.rows import Row
 from emul.kernel import Kernel
 from emul.network import LinkRule, TopologySpec
 from emul.record.columns import columns
 from emul.record.golden import golden_text
-from emul.record.invariants import Report, check_columns
+from emul.record.invariants import InvariantReport, check_columns
 from emul.record.journal import MemoryJournal, repeats
 from emul.record.summary import digest_model, summarise
 from emul.record.tables import derive
+from emul.registry import schemes
+from emul.roles import Scheme
+from emul.roles.scheme import AnyScheme
 from emul.roles.trampoline import RoleFunction
-from emul.scenario import Compute as ComputeMode
-from emul.scenario import Evaluation, Fuse, Limits, Scenario, Stop, loads
+from emul.scenario import ComputeTime, Evaluation, FusedTraining, Limits, Scenario, Stop, loads
 from emul.testing.drive import listed
 from emul.workers.twin import Twin
 
 MS = 10**6                          # nanoseconds in a millisecond
 
-Roles = Mapping[str, RoleFunction] | ModuleType
+Roles = Mapping[str, RoleFunction] | AnyScheme | ModuleType
 
 
 @dataclass(frozen=True)
@@ -41,10 +44,10 @@ class NoParams:
 
 @dataclass(frozen=True)
 class Ran:
-    """What a run left behind."""
+    """The results of a run."""
 
     rows: list[Row]
-    header: dict[str, Any]
+    header: PlainDict
     finished: engine.Finished
     digest: str                             # of journal and reported models
 
@@ -59,14 +62,14 @@ class Ran:
         return golden_text(self.rows, self.header)
 
     @cached_property
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> PlainDict:
         """The keys of `summary.json`."""
         table = columns(self.rows)
         facts = engine.facts(self.finished, MemoryJournal.close(_closed(self)))
         return summarise(derive(table, self.header, engine.observed(self.finished)), facts)
 
     @cached_property
-    def rounds(self) -> list[dict[str, Any]]:
+    def rounds(self) -> list[PlainDict]:
         """The rows of `rounds.parquet`."""
         return derive(columns(self.rows), self.header, engine.observed(self.finished)).rounds
 
@@ -85,13 +88,13 @@ class Ran:
         return found
 
     @cached_property
-    def invariants(self) -> Report:
+    def invariants(self) -> InvariantReport:
         """The invariant report, recomputed from the rows."""
         network = self.finished.wiring.network
         return check_columns(columns(self.rows), self.header, engine.latencies(network), network.unordered())
 
     def of(self, node: str | int, *kinds: int) -> list[Row]:
-        """What a node did and what happened to it, in the order of virtual time; of some kinds of rows, or of all."""
+        """The rows of a node, in the order of virtual time; of some kinds, or of all."""
         place = node if isinstance(node, int) else self.header["names"].index(node)
         target = {(row[2], row[3]): row[4] for row in self.rows if row[0] == R.SEND}
         found = [row for row in self.rows if _whose(row, target) == place and (not kinds or row[0] in kinds)]
@@ -114,38 +117,38 @@ def _whose(row: Row, target: Mapping[tuple[int, int], int]) -> int:
 def run_world(roles: Roles, *, clients: int = 3, servers: int = 1, nodes: Mapping[str, int] | None = None,
               topology: TopologySpec | None = None,
               links: Sequence[LinkRule] = (LinkRule("*", latency_ns=10 * MS),), faults: Sequence[Any] = (),
-              stop: Stop | None = None, seed: int = 7, params: Mapping[str, Any] | None = None,
-              costs: Mapping[str, float] | engine.CostSource | None = None, task: Mapping[str, Any] | None = None,
+              stop: Stop | None = None, seed: int = 7, params: PlainMapping | None = None,
+              costs: Mapping[str, float] | engine.CostSource | None = None, task: PlainMapping | None = None,
               decides: str | Sequence[str] | None = None, speeds: Sequence[Any] = (), evaluate_every: int = 1,
-              pool: Any = None, lookahead: bool = True, fuse: Fuse | None = None,
+              pool: Any = None, lookahead: bool = True, fuse: FusedTraining | None = None,
               limits: Limits | None = None) -> Ran:
     """Run roles over a small network with a latency of 10 ms a link and infinite bandwidth.
 
-    roles: {role: coroutine function}, or a module as a scheme is one. Their messages are those that the functions'
-    modules list in MESSAGES. The network: a star of `clients` and `servers`; or `nodes`, {kind: how many}, for any
-    other kinds, each linked to each; or `topology`.
+    roles: {role: coroutine function}, a scheme, or the module of one. The messages of functions are those that their
+    modules list in SCHEME or in MESSAGES. The network: a star of `clients` and `servers`; or `nodes`, {kind: how
+    many}, for any other kinds, each linked to each; or `topology`.
     faults: `emul.scenario` Crash, LinkDown. stop: `emul.scenario.Stop`, by default one round.
-    params: as in a scenario file, for a module. costs: {label: seconds} of computations; None: they cost nothing.
-    pool: an in-process one (`Twin`, `Shuffled`); only with a module that can be imported, one of processes.
+    params: as in a scenario file, for a scheme. costs: {label: seconds} of computations; None: they cost nothing.
+    pool: an in-process one (`Twin`, `Shuffled`); only with a scheme of emul, one of processes.
     fuse: `emul.scenario.Fuse`: computations called "train" are done together. limits: of what a peer sends.
     lookahead: False takes one event at a time, the slow and obvious order; the run must be the same.
     Raises RunError.
     """
-    module = roles if isinstance(roles, ModuleType) else module_of(roles, decides)
-    name = module.__name__.rpartition(".")[2]
+    scheme = scheme_of(roles, decides)
+    name = scheme.name
     spec = topology or (TopologySpec(generator="star", clients=clients, servers=servers) if nodes is None else
                         full_mesh(nodes))
     scenario = Scenario(
         name="test", seed=seed, topology=spec, link_rules=list(links), node_speeds=list(speeds), faults=list(faults),
-        task=dict(task or {}), attacks=[], compute=ComputeMode("zero"), schemes=[(name, dict(params or {}))],
+        task=dict(task or {}), attacks=[], compute=ComputeTime("zero"), schemes=[(name, dict(params or {}))],
         stop=stop or Stop(rounds=1), evaluation=Evaluation(evaluate_every), fuse=fuse,
         limits=limits or Limits())
     if not isinstance(costs, engine.CostSource):
         costs = engine.CostSource("zero") if costs is None else engine.CostSource(
-            "profile", {f"{name}/{role}/{label}": [seconds, 0.0] for role in module.ROLES
+            "profile", {f"{name}/{role}/{label}": [seconds, 0.0] for role in scheme.roles
                         for label, seconds in costs.items()})
     chosen = Twin() if pool is None else pool
-    with schemes.lend(name, module):
+    with schemes.lend(name, scheme):
         wiring = engine.wire(scenario, name, dict(params or {}), chosen.workers, costs=costs)
         if not lookahead:
             wiring.network.out_latency_ns = lambda u: 0     # type: ignore[method-assign]
@@ -162,7 +165,7 @@ def full_mesh(nodes: Mapping[str, int]) -> TopologySpec:
     return TopologySpec(graph=graph)
 
 
-def run_wiring(wiring: engine.Wiring, pool: Any, progress: Callable[[Kernel], None] | None = None,
+def run_wiring(wiring: engine.Wiring, pool: object, progress: Callable[[Kernel], None] | None = None,
                directory: Path | None = None, recalled: Path | None = None) -> Ran:
     """Run what is wired, in memory. The others as `emul.engine.execute` takes them."""
     journal = MemoryJournal(engine.header(wiring))
@@ -185,12 +188,12 @@ def run_text(text: str, *sets: str, pool: Any = None, costs: Mapping[str, float]
     return run_wiring(engine.wire(scenario, name, raw, chosen.workers, costs=source), chosen)
 
 
-def module_of(roles: Mapping[str, RoleFunction], decides: str | Sequence[str] | None = None) -> ModuleType:
-    """A scheme of these role functions, with the messages that their modules list."""
-    module = ModuleType("world")
+def scheme_of(roles: Roles, decides: str | Sequence[str] | None = None) -> AnyScheme:
+    """A scheme of these role functions, with the messages that their modules list; or that of a module."""
+    if isinstance(roles, Scheme):
+        return roles if roles.name else replace(roles, name="world")
+    if isinstance(roles, ModuleType):
+        return replace(roles.SCHEME, name=roles.__name__.rpartition(".")[2])
     messages = {name: kind for function in roles.values() for name, kind in listed(function).items()}
-    vars(module).update(ROLES=dict(roles), PLACES={role: role for role in roles}, Params=NoParams,
-                        MESSAGES=tuple(messages.values()))
-    if decides is not None:
-        vars(module)["DECIDES"] = decides
-    return module
+    return Scheme(name="world", params=NoParams, roles=dict(roles), places={role: role for role in roles},
+                  messages=tuple(messages.values()), decides=decides)

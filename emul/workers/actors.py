@@ -5,9 +5,8 @@
 
 Ray places the actors and gives each its CPUs and GPUs, carries the pool's keys to them, and notices when one or its
 machine is lost. An actor starts the worker that every pool has (`emul.workers.hosting`); events and payloads do not go
-through Ray. What a run needs on disk is shipped where it does not lie already: sources of plug-ins, the data set (once
-a machine), what a run that is gone on with had kept. Where the run's directory is not seen, what a worker leaves comes
-back.
+through Ray. Files that a run needs are shipped where they do not lie already: sources of plug-ins, the data set (once a
+machine), the files that a resumed run had kept. Files of a worker that does not see the run's directory come back.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ from emul.base.errors import RunError
 from emul.base.extras import MissingExtra
 from emul.workers import shipping
 from emul.workers.cluster import Cluster
-from emul.workers.core import Setup
 from emul.workers.joining import NoCluster, join, outside
 from emul.workers.launcher import Told, unreached
+from emul.workers.setup import Setup
 from emul.workers.transport import Tcp
 
 _log = logging.getLogger(__name__)
@@ -42,7 +41,7 @@ _AGAIN_S = 1                        # until an actor is asked again that Ray did
 _UNREACHED = 10                     # and how often, before it counts as lost
 _PARTED_S = 60                      # for the cluster to let go of a pool
 _ANSWER_S = 300                     # for an actor to do what is small, on a machine that is busy
-_BEFORE = ("trainings/**/*", "volatile-*")      # what a run that is gone on with had kept, in its directory
+_BEFORE = ("trainings/**/*", "volatile-*")      # files that a resumed run had kept, in its directory
 
 
 class Remote:
@@ -134,11 +133,11 @@ class Actors:
         import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        from emul.workers.hosting import Host
+        from emul.workers.hosting import ProcessHost
 
         self._reserve(len(every))
         asked = {"num_cpus": self._cluster.cpus, "num_gpus": self._cluster.gpus, "max_concurrency": 4}
-        host: Any = ray.remote(Host)
+        host: Any = ray.remote(ProcessHost)
         actors = [host.options(scheduling_strategy=PlacementGroupSchedulingStrategy(
             self._group, placement_group_bundle_index=index), **asked).remote() for index in range(len(every))]
         about = ray.get([actor.about.remote() for actor in actors])
@@ -199,7 +198,9 @@ class Actors:
         if setups[0].directory:
             prepared = list(self._with_directory(prepared))
         # Ray shows a worker its own GPUs alone
-        return [setup if setup.device == "cpu" else msgspec.structs.replace(setup, device="cuda:0")
+        sharing = max(1, int(1 / self._cluster.gpus)) if self._cluster.gpus else 1
+        return [setup if setup.device == "cpu" else msgspec.structs.replace(setup, device="cuda:0", sharing=sharing,
+                                                                                    visible=None)
                 for setup in prepared]
 
     def _ship_plugins(self, modules: Sequence[str]) -> None:
@@ -209,7 +210,7 @@ class Actors:
             self._all("install", files)
 
     def _with_data(self, setups: Sequence[Setup]) -> Iterator[Setup]:
-        """Where the folder of the data set is not, files are shipped, once a machine."""
+        """Ship the files of the data set to each machine that does not have its folder, once a machine."""
         directory = (setups[0].task or {}).get("data", {}).get("directory")
         if not directory:
             yield from setups
@@ -253,14 +254,15 @@ class Actors:
             yield own
 
     def collect(self) -> None:
-        """What workers have left in folders of their own comes into the run's directory, as far as they live."""
+        """Fetch the files that workers have left in folders of their own into the run's directory, as far as they
+        live."""
         away, self._away = self._away, {}
         for index, (name, home) in away.items() if _reached(self._workers) else ():
             with _lost_ones_passed_over():
                 shipping.unpacked(_answer(self._workers[index], "left", name), home)
 
-    def _all(self, method: str, *given: Any) -> list[Any]:
-        """What every actor answers. Raises RunError if one is lost."""
+    def _all(self, method: str, *given: object) -> list[object]:
+        """The answer of every actor. Raises RunError if one is lost."""
         import ray
 
         shared = [ray.put(one) if isinstance(one, dict) else one for one in given]
@@ -271,7 +273,7 @@ class Actors:
             raise RunError(f"a worker's actor cannot {method}: {e}") from None
 
 
-def _answer(worker: Remote, method: str, *given: Any) -> Any:
+def _answer(worker: Remote, method: str, *given: object) -> Any:
     import ray
 
     return ray.get(getattr(worker.actor, method).remote(*given), timeout=_ANSWER_S)
@@ -284,7 +286,7 @@ def _kept(worker: Remote, files: shipping.Files) -> str:
 
 
 def _reached(workers: Sequence[Remote]) -> bool:
-    """Whether this process is connected to the cluster still. Asked without one, Ray begins another, or waits."""
+    """True if this process is connected to the cluster still. Asked without one, Ray begins another, or waits."""
     import ray
 
     return ray.is_initialized() and not any(worker.cut_off for worker in workers)

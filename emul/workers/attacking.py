@@ -1,36 +1,37 @@
-"""What the attacks of a scenario make of the nodes of one worker, and what attackers know of the others.
+"""The attacks of a scenario on the nodes of one worker, and the attackers' knowledge of the others.
 
-Nothing is sent about for that. What others would send if they were honest is computed again, off the clock, by fresh
-tasks from each node's own samples and streams (`HONEST` of the scheme), in groups that depend on round and nodes alone:
-so the bits do not depend on who holds which node, and the run not on what attackers know.
+Nothing is sent about for that. The updates that others would send if they were honest are computed again, off the
+clock, by fresh tasks from each node's own samples and streams (`Scheme.honest`), in groups that depend on round and
+nodes alone: so the bits do not depend on who holds which node, and the run not on what attackers know.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct
 
-from emul import attacks
-from emul.attacks import Known, Planned
 from emul.base.errors import RoleError
 from emul.base.streams import generator, key64
 from emul.learning.attack import Attack, Tamper, Transform
 from emul.learning.dataset import mapped
-from emul.wire import Message, Vector
+from emul.registry import attacks
+from emul.registry.attacks import Planned
+from emul.roles.attackers import Known
+from emul.roles.node import Offered
+from emul.wire import Encoded, Message, Vector, decode
+from emul.workers.payloads import Key
 
 if TYPE_CHECKING:
     from emul.learning import NodeTask, Task
     from emul.learning.training import Stream
 
-Key = tuple[int, int]               # of a payload: (source, number of its first copy)
-_KEPT = 4                           # what was computed again last: attackers of one worker ask one after the other
+_KEPT = 4                           # the last results: attackers of one worker ask one after the other
 
 
 class Note(Struct, array_like=True, gc=False):
@@ -40,21 +41,21 @@ class Note(Struct, array_like=True, gc=False):
     round: int
     digest: str
     again: bool
-    by: int                         # whose computation that was part of
+    by: int                         # the node whose computation that was part of
     named: bool                     # the scheme has named a cohort: that was the population, and not all clients
-    due_ns: int = 0                 # when that computation ends
+    due_ns: int = 0                 # the time when that computation ends
 
 
 class Received(dict[type[Message], Message]):
     """The newest message of each type that an attacker has received in this round."""
 
     def __missing__(self, kind: type[Message]) -> Message:
-        raise RoleError(f"HONEST: an attacker has received no {kind.__name__} in this round")
+        raise RoleError(f"honest: an attacker has received no {kind.__name__} in this round")
 
 
 @dataclass
 class _Seen:
-    """What one attacker has received in its round."""
+    """The messages that one attacker has received in its round."""
 
     round: int
     keys: dict[type[Message], Key]
@@ -64,28 +65,29 @@ class _Seen:
 
 @dataclass
 class _Again:
-    """What was computed again of some nodes."""
+    """The updates of some nodes that were computed again."""
 
     rows: dict[int, Vector]
     digests: dict[int, str]
     groups: dict[int, int]              # node -> the cluster that it chose; {}: the scheme has none
-    scratch: dict[Any, dict[Any, Any]]  # of what they know -> what they keep there
+    scratch: dict[Hashable, dict[Hashable, object]]  # of what they know -> what they keep there
 
 
 class Attacking:
     """The attackers of a run, for one worker."""
 
-    def __init__(self, plans: Mapping[int, Sequence[Planned]], plugins: Sequence[str], module: ModuleType, task: Task,
-                 names: Sequence[str], shards: Sequence[Sequence[int]], group: int):
-        """plans: node -> its attacks, of all nodes. shards: runs of nodes that hold data, as in `Setup`. group: how
-        many are trained as one, 1: none are."""
+    def __init__(self, plans: Mapping[int, Sequence[Planned]], plugins: Sequence[str],
+                 honest: Callable[..., object] | None, task: Task, names: Sequence[str],
+                 shards: Sequence[Sequence[int]], group: int):
+        """plans: node -> its attacks, of all nodes. honest: of the scheme (`Scheme.honest`). shards:
+        runs of nodes that hold data, as in `Setup`. group: how many are trained as one, 1: none are."""
         self._plans = {node: [(p, attacks.make(p, plugins)) for p in each] for node, each in plans.items()}
-        self._honest: Callable[..., Vector] | None = getattr(module, "HONEST", None)
+        self._honest = honest
         self._task, self._names, self._group = task, names, group
         self._shard = {first + i: shard + i for first, shard, count in shards for i in range(count)}
         self.knowing = any(p.knows != "own" for each in plans.values() for p in each)
         self._seen: dict[int, _Seen] = {}
-        self._again: dict[Any, _Again] = {}
+        self._again: dict[object, _Again] = {}
         self._pools: dict[tuple[int, ...], int] = {}        # attackers whose clean samples are taken as one -> a number
         self._fresh: dict[int, list[Note]] = {}
         self.notes: list[Note] = []
@@ -95,7 +97,7 @@ class Attacking:
         return node in self._plans
 
     def of(self, node: int) -> Attack | None:
-        """What is put into the task of a node. None: nothing, it is honest and nobody wants to know of it."""
+        """The attack that is put into the task of a node. None: it is honest and nobody wants to know of it."""
         if node in self._plans:
             return _Attacker(self, node)
         return _Watched(self, node) if self.knowing and node in self._shard else None
@@ -104,7 +106,7 @@ class Attacking:
 
     def _make_trials(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """Test samples with the trigger, and the labels that are wanted of them; one pair for each backdoor."""
-        doors = dict.fromkeys(a for each in self._plans.values() for _, a in each if isinstance(a, attacks.Backdoor))
+        doors = dict.fromkeys(a for each in self._plans.values() for _, a in each if hasattr(a, "trial"))
         data = self._task.data
         return [door.trial(data.inputs(data.test_x), data.test_y.astype(np.int64)) for door in doors]
 
@@ -128,23 +130,26 @@ class Attacking:
     def knows_others(self, node: int) -> bool:
         return any(p.knows != "own" or self._asks_proxy(a) for p, a in self._plans.get(node, ()))
 
-    def _asks_proxy(self, attack: Any) -> bool:
+    def _asks_proxy(self, attack: object) -> bool:
         return self._honest is not None and getattr(attack, "PROXY", False)
 
-    def received(self, node: int, round_: int, key: Key, message: Message, offered: Mapping[str, Any]) -> None:
+    def received(self, node: int, round_: int, key: Key, message: Message, aside: Encoded | None) -> None:
         """An attacker that knows of others takes a message, and what came with it off the wire."""
         seen = self._seen.get(node)
         if seen is None or seen.round != round_:
             seen = self._seen[node] = _Seen(round_, {}, Received(), {})
         seen.keys[type(message)], seen.messages[type(message)] = key, message
-        seen.offered |= offered
+        if aside is not None:
+            offered = decode(aside, {Offered.__name__: Offered})
+            assert isinstance(offered, Offered)
+            seen.offered |= offered.values
 
     def attackers(self, round_: int) -> set[int]:
         """Nodes of which an attack is in force."""
         return {node for node, each in self._plans.items() if any(p.holds(round_) for p, _ in each)}
 
     def known(self, node: int, own: Vector, round_: int, how: str) -> Known:
-        """What `node` knows: how is one of `attacks.KNOWS`."""
+        """The knowledge of `node`: how is one of `attacks.KNOWS`."""
         seen = self._seen.get(node)
         if seen is None or seen.round != round_:
             seen = _Seen(round_, {}, Received(), {})
@@ -179,7 +184,7 @@ class Attacking:
             return self._said(task, seen, first)[0]
 
     def _said(self, task: NodeTask, seen: _Seen, node: int) -> tuple[Vector, int | None]:
-        """(what `HONEST` gives, the cluster that it says was chosen)."""
+        """(what `Scheme.honest` gives, the cluster that it says was chosen)."""
         assert self._honest is not None
         found = self._honest(task, seen.messages, node)
         vector, group = found if isinstance(found, tuple) else (found, None)
@@ -232,7 +237,7 @@ class Attacking:
             self._fresh.setdefault(node, []).append(Note(node, round_, _digest(own), False, node, False))
 
     def update(self, node: int, own: Vector, stream: Stream) -> Vector:
-        """What an attacker says in place of `own`, or `own` itself. Takes no time that counts."""
+        """The update that an attacker sends in place of `own`, or `own` itself. Takes no time that counts."""
         found = self.in_force(node, "update", stream.round)
         if found is None:
             return own

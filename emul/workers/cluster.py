@@ -1,4 +1,4 @@
-"""Where workers are to be when they are not on this machine: `ray:auto`, `ray://host:10001?cpus=2&gpus=0.5`."""
+"""The address of workers that are not on this machine: `ray:auto`, `ray://host:10001?cpus=2&gpus=0.5`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Cluster:
 
     @property
     def client(self) -> bool:
-        """Whether this process speaks to the cluster from outside."""
+        """True if this process speaks to the cluster from outside."""
         return self.address.startswith("ray://")
 
 
 def cluster(text: str, workers: int | None) -> Cluster:
-    """What `--on` and `--workers` say. Raises ScenarioError.
+    """The cluster that `--on` and `--workers` describe. Raises ScenarioError.
 
     >>> cluster("ray://10.0.0.1:10001?gpus=0.5", 8)
     Cluster(workers=8, address='ray://10.0.0.1:10001', cpus=1.0, gpus=0.5)

@@ -6,24 +6,23 @@ import contextlib
 import gc
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 ROLES = 50_000                      # new containers before a collection; Python's own 700 cost lockstep runs a third
-KERNEL = 1_000_000                  # where no roles are: the kernel leaves no cycles, and all that lives is looked at
+KERNEL = 1_000_000                  # without roles: the kernel leaves no cycles, and all that lives is looked at
 _MOST = 1_000_000                   # before one that follows others which have found nothing
 _OLDER = 20, 50                     # collections of the new, and of those that outlived one, before one goes further
 _OF_A_NODE = 64                     # or as many a node, which live as long as the run: to look at them again and again
 #                                     took a quarter of a round of 131,072 clients
 _LARGE = 10_000                     # nodes of a run whose remains are put away, not looked through as it ends
 _modules = 0                        # that were imported when what existed was frozen last
-_put_away = False                   # whether what a large run has left was frozen since
+_put_away = False                   # true if the leftovers of a large run were frozen since
 _least: list[int] = []              # new containers before a collection after one that has found some: of each block
 
 
 @contextlib.contextmanager
 def rare_collections(nodes: int = 0, new: int = ROLES) -> Iterator[None]:
-    """Inside the block collections are rare: one after `new` containers, or more if a run has many nodes. What exists
-    at one that follows imports is never looked at again.
+    """Inside the block collections are rare: one after `new` containers, or more if a run has many nodes. Objects that
+    exist at one that follows imports are never looked at again.
 
     That is the interpreter, torch and whatever else was imported: a full collection over it takes 0.1 to 0.3 s,
     and every run begins with one, so that it does not carry the garbage of the run before.
@@ -44,8 +43,8 @@ def seldom(nodes: int = 0, new: int = ROLES) -> Iterator[None]:
     """Inside the block collections are rare, too, and it begins with none: for what comes before and after events,
     while all that they have left is still there to be looked at. As long as they find nothing, they become the rarer.
 
-    What a large run leaves is put away until the next one begins: looking through it took a tenth of the run, and most
-    processes end after it.
+    Objects that a large run leaves are put away until the next one begins: looking through it took a tenth of the run,
+    and most processes end after it.
     """
     global _put_away
     before = gc.get_threshold()
@@ -65,9 +64,12 @@ def seldom(nodes: int = 0, new: int = ROLES) -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def _collected(phase: str, info: Mapping[str, Any]) -> None:
+def _collected(phase: str, info: Mapping[str, object]) -> None:
     """After a collection that has found nothing the next one comes after twice as many new containers, up to `_MOST`:
-    a round of n^2 messages holds a million that live. What outlives one is looked at as often as ever."""
+    a round of n^2 messages holds a million that live. Objects that outlive one are looked at as often as ever."""
+    # Without this a run in which 300 nodes send to each other for four rounds takes 18 to 20 % more CPU (9.9 s in place
+    # of 8.2, in process, two interleaved pairs): its collections look again and again at messages that all live. With
+    # 200 nodes and one round it makes no difference.
     if phase == "stop":
         least = _least[-1]
         new = least if info["collected"] else max(least, min(2 * gc.get_threshold()[0], _MOST))

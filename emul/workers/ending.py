@@ -1,4 +1,4 @@
-"""When the coordinator ends, its workers must: by a descriptor where there are such, else by asking now and then."""
+"""The end of workers with their coordinator: by a descriptor where there are such, else by asking now and then."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Ending:
         self.descriptor = _descriptor(pid)
 
     def come(self) -> bool:
-        """Whether the process has ended. A parent has as soon as somebody else takes its place, and others once
+        """True if the process has ended. A parent has as soon as somebody else takes its place, and others once
         nobody has to hear of their end any more."""
         if self._parent == self._pid:
             return os.getppid() != self._pid

@@ -1,18 +1,64 @@
-"""How a reported model is evaluated, off the clock: as the scenario says, or as its node asked for it."""
+"""Reported models are evaluated off the clock: as the scenario says, or as the node that reported asked for it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from emul.base.errors import RoleError
+from emul.roles.desk import Evaluate
+from emul.roles.evaluation import of_all, trained_and_received
+from emul.roles.events import Observation
+from emul.wire import Vector
+from emul.workers.attacking import Attacking
+
 if TYPE_CHECKING:
     from emul.learning import Task
-    from emul.wire import Vector
 
 BY_SCENARIO = "scenario"
+
+
+class Evaluations:
+    """The models that one worker's nodes have reported, until they are evaluated.
+
+    every: rounds between two evaluations; 0: none is. scope: "global" or "per_client". shard: a node's number among
+    those that hold data, or None.
+    """
+
+    def __init__(self, task: Task | None, attacking: Attacking | None, every: int, scope: str,
+                 shard: Callable[[int], int | None]):
+        self._task, self._attacking, self._every, self._scope, self._shard = task, attacking, every, scope, shard
+        self._waiting: deque[tuple[int, int, Vector, Evaluate | None]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def reported(self, node: int, round: int, parameters: Vector, evaluate: Evaluate | None) -> Vector:
+        """A copy of the parameters, which is evaluated later if its round is. Raises RoleError."""
+        vector = np.array(parameters, dtype=np.float32, order="C")
+        if evaluate is None and self._task is not None and vector.shape != (self._task.dimension,):
+            raise RoleError(f"report(parameters=...) of shape {vector.shape}: the model's is ({self._task.dimension},)")
+        every = self._every
+        if (self._task is not None or evaluate is not None) and every and round % every == 0:
+            self._waiting.append((node, round, vector, evaluate))
+        return vector
+
+    def next(self) -> Observation:
+        """Evaluate what was reported first."""
+        node, round, vector, evaluate = self._waiting.popleft()
+        task, attacking, values = self._task, self._attacking, {}
+        success = {} if attacking is None else attacking.success(vector)
+        if evaluate is not None:
+            if attacking is None or node not in attacking:
+                values = {name: float(value) for name, value in evaluate(vector).items()} | success
+            return Observation(node, round, values)
+        assert task is not None
+        values = by_scenario(task, self._scope, self._shard(node), vector)
+        return Observation(node, round, values | success)
 
 
 def by_scenario(task: Task, scope: str, shard: int | None, vector: Vector) -> dict[str, float]:
@@ -37,8 +83,8 @@ def spread(results: list[dict[str, float]]) -> dict[str, float]:
 
 
 def how(evaluate: Any) -> str:
-    """What is asked for, in words that a file can hold: "scenario", a method of `node.task`, that after the name of a
-    function which is given it first; "": something else."""
+    """The evaluation that is asked for, as text for a file: "scenario"; a method of `node.task`; the name of a function
+    and the method that it is given first; "": something else."""
     if evaluate is None:
         return BY_SCENARIO
     if isinstance(evaluate, partial):
@@ -59,7 +105,6 @@ def again(by: str, task: Task, name: str, shard: int | None, scope: str, vector:
     Of a client that has what it received evaluated beside what it made of it, the latter alone.
     """
     from emul.learning import NodeTask
-    from emul.protocols.rounds import of_all, trained_and_received
 
     function, _, method = by.rpartition(" ")
     if method == BY_SCENARIO:

@@ -1,4 +1,4 @@
-"""What an actor of a Ray cluster does for the one worker that it starts on its machine. Text and bytes cross alone."""
+"""The actor of a Ray cluster that serves the one worker which it starts on its machine. Text and bytes cross alone."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ import emul
 from emul.base.machine import chip
 from emul.learning.data import cache_directory
 from emul.workers import shipping
+from emul.workers.forks import ENVIRONMENT
 from emul.workers.launcher import read, unreached
 from emul.workers.shipping import Files
 
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
-
-class Host:
+class ProcessHost:
     """Starts a worker's process, so that it has an interpreter of its own as everywhere, and ends with it."""
 
     def __init__(self) -> None:
@@ -54,7 +53,7 @@ class Host:
         told.transport = told.transport.at(self._address)           # type: ignore[union-attr]
         told.watched, told.leftovers = os.getpid(), [str(self._home)]
         paths = [str(self._home / "plugins"), *(path for path in sys.path if path)]
-        environment = {**os.environ, **dict.fromkeys(_THREADS, "1"), "PYTHONPATH": os.pathsep.join(paths)}
+        environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": os.pathsep.join(paths)}
         self._process = subprocess.Popen([sys.executable, "-m", "emul.workers.entry"], stdin=subprocess.PIPE,
                                          env=environment, cwd=self._home)
         assert self._process.stdin is not None
@@ -83,7 +82,7 @@ class Host:
         return str(folder)
 
     def kept(self, key: str) -> str:
-        """Where files with this key lie on this machine, whoever put them there; "": nowhere yet."""
+        """The folder of the files with this key on this machine, whoever put them there; "": there is none yet."""
         folder = _shipped(key)
         return str(folder) if folder.is_dir() else ""
 
@@ -99,7 +98,7 @@ class Host:
         return str(folder)
 
     def left(self, name: str) -> Files:
-        """What the worker has left in a folder of its own; it is gone from there."""
+        """The files that the worker has left in a folder of its own; they are gone from there."""
         files = shipping.packed(self._home / name)
         shutil.rmtree(self._home / name, ignore_errors=True)
         return files

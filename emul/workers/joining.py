@@ -1,4 +1,4 @@
-"""Which Ray cluster is meant, who names it, and whether anybody answers there.
+"""The Ray cluster that is meant, the origin of its address, and a check that it answers.
 
 Ray goes on asking a cluster that has ended for twelve minutes, and says neither whose address it is nor what to do.
 """
@@ -20,8 +20,9 @@ from emul.base.errors import RunError
 from emul.base.extras import MissingExtra
 
 _ANSWER_S = 20                                      # for whoever listens, on a machine that is busy
-_TRIES = 3                                          # to have a process of Ray's for this client,
-NOT_SERVED = "Starting Ray client server failed"    # which does not always start
+_TRIES = 3                                          # to have a process of Ray's for this client, which
+_NOT_SERVED = ("Starting Ray client server failed",         # does not always start in time, or
+               "ZombieProcess", "NoSuchProcess")            # ends before Ray looks at it
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])      # of HTTP/2: RFC 9113, 3.4
 _FRAME, _SETTINGS = 9, 4                            # bytes of a frame's header; the kind of the one that answers
 _VARIABLE = "$RAY_ADDRESS"
@@ -40,7 +41,7 @@ class Meant:
 
     @property
     def client(self) -> bool:
-        """Whether this process speaks to the cluster from outside."""
+        """True if this process speaks to the cluster from outside."""
         return self.address.startswith("ray://")
 
     def require_answer(self) -> None:
@@ -79,7 +80,7 @@ def join(asked: str | None) -> None:
 
 
 def _patiently(address: str) -> None:
-    """`ray.init`, again where the process that a cluster begins for each client has not started in time."""
+    """`ray.init`, again where the cluster has not begun the process that it begins for each client."""
     import ray
 
     for attempt in range(_TRIES):
@@ -87,8 +88,13 @@ def _patiently(address: str) -> None:
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
             return
         except RuntimeError as e:
-            if attempt == _TRIES - 1 or NOT_SERVED not in str(e):
+            if attempt == _TRIES - 1 or not unserved(e):
                 raise
+
+
+def unserved(error: Exception) -> bool:
+    """True if the cluster answered but has not begun the process that it begins for each client."""
+    return any(sign in str(error) for sign in _NOT_SERVED)
 
 
 def _reason(error: Exception) -> str:
@@ -98,7 +104,7 @@ def _reason(error: Exception) -> str:
 
 
 def outside() -> bool:
-    """Whether this process speaks to its cluster by Ray's client, and need not be on one of its machines."""
+    """True if this process speaks to its cluster by Ray's client, and need not be on one of its machines."""
     client: Any = sys.modules.get("ray.util.client")        # before it is imported nobody has connected by it
     return client is not None and client.ray.is_connected()
 
@@ -126,7 +132,7 @@ def meant(asked: str | None) -> Meant | None:
 
 
 def _finder(address: str) -> str:
-    """Who named this address, which Ray found on this machine: the file of the last `ray start`, or a process."""
+    """The origin of this address, which Ray found on this machine: the file of the last `ray start`, or a process."""
     noted = Path(os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp", "ray", "ray_current_cluster")
     with suppress(OSError):
         if noted.read_text().strip() == address:
@@ -135,7 +141,7 @@ def _finder(address: str) -> str:
 
 
 def _wrong_at(host: str, port: str) -> str:
-    """Why Ray does not answer there; "": something that speaks its gRPC, which is HTTP/2, does."""
+    """The reason why Ray does not answer there; "": a server that speaks its gRPC, which is HTTP/2, does."""
     try:
         with socket.create_connection((host, int(port)), timeout=_ANSWER_S) as connection:
             if os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):

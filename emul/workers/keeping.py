@@ -1,5 +1,5 @@
-"""What the nodes of one worker leave in the run directory: arrays as they are kept, models every so many rounds, last
-models at the end."""
+"""The files that the nodes of one worker leave in the run directory: arrays as they are kept, models every so many
+rounds, last models at the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from emul.base.files import recorded
 from emul.wire import Vector
 
 
-class Kept(Struct, array_like=True, gc=False):
+class KeptValue(Struct, array_like=True, gc=False):
     """One thing that a node has left: an array by its name, or, under the name "", its last model, or, of `each` of
     some rounds, its model."""
 
@@ -40,8 +40,8 @@ class Keeper:
                  every: int = 0):
         self._home = Path(directory) if directory else None
         self._names, self._tensors, self._every = names, tensors, every
-        self._kept: dict[tuple[int, str], Kept] = {}
-        self._each: dict[tuple[int, int], Kept] = {}
+        self._kept: dict[tuple[int, str], KeptValue] = {}
+        self._each: dict[tuple[int, int], KeptValue] = {}
         self._models: dict[int, Vector] = {}
         self.sizes: dict[int, int] = {}             # node -> bytes of its last model, held until the end
 
@@ -53,7 +53,7 @@ class Keeper:
             content = kept.array_bytes(array)
         except kept.KeptError as e:
             raise RoleError(f"keep({name!r}): {e}") from None
-        self._kept[node, name] = Kept(node, name, round_, hashlib.blake2b(content, digest_size=16).hexdigest())
+        self._kept[node, name] = KeptValue(node, name, round_, hashlib.blake2b(content, digest_size=16).hexdigest())
         if self._home is not None:
             with recorded(self._home):
                 kept.write_array(self._home, self._names[node], name, content)
@@ -61,21 +61,21 @@ class Keeper:
     def model(self, node: int, round_: int, vector: Vector, digest: str, now_ns: int = 0, by: str = "") -> None:
         """The node has reported parameters: the last ones so far. `vector` must not be changed any more. Raises
         NotRecorded."""
-        self._kept[node, ""] = Kept(node, "", round_, digest, now_ns, by=by)
+        self._kept[node, ""] = KeptValue(node, "", round_, digest, now_ns, by=by)
         self.sizes[node] = vector.nbytes
         if self._home is None:
             return
         self._models[node] = vector
         if self._every and round_ and round_ % self._every == 0:
-            self._each[node, round_] = found = Kept(node, "", round_, digest, now_ns, True, by)
+            self._each[node, round_] = found = KeptValue(node, "", round_, digest, now_ns, True, by)
             with recorded(self._home):
                 kept.write_model(self._home, self._model(found, vector), round_)
 
-    def _model(self, found: Kept, vector: Vector) -> kept.Model:
+    def _model(self, found: KeptValue, vector: Vector) -> kept.KeptModel:
         parts = {"parameters": vector} if self._tensors is None else self._tensors(vector)
-        return kept.Model(self._names[found.node], found.round, found.digest, parts, found.by)
+        return kept.KeptModel(self._names[found.node], found.round, found.digest, parts, found.by)
 
-    def finish(self) -> list[Kept]:
+    def finish(self) -> list[KeptValue]:
         """The run has ended: write the models. All that was left, by node and name. Raises NotRecorded."""
         for node, vector in self._models.items():
             assert self._home is not None

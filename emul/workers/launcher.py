@@ -1,4 +1,4 @@
-"""Who starts workers, and knows how they end. What they are told, and how they speak, is the same wherever they are.
+"""Launchers, which start workers and know how they end. Workers get the same text and speak alike wherever they are.
 
     Launcher  starts workers and readies what a run needs where they are
     Local     processes of this machine, from a fork server that has torch loaded, where there can be one
@@ -16,14 +16,14 @@ import msgspec
 from msgspec import Struct
 
 from emul.workers import forks
-from emul.workers.core import Setup
+from emul.workers.setup import Setup
 from emul.workers.transport import Ipc, Tcp, Transport
 
 _REACHED_S = 10                     # for a machine of the same cluster to take a connection
 
 
 class Told(Struct):
-    """What a worker is told when it is started: text alone, so that it can come by any way."""
+    """The settings that a worker gets when it is started: text alone, so that they can come by any way."""
 
     index: int
     token: str                      # of whoever may speak on the pool's sockets
@@ -39,12 +39,12 @@ class Told(Struct):
 
 
 def read(text: str) -> Told:
-    """What `Told.text` gave."""
+    """The settings in the text that `Told.text` gave."""
     return msgspec.json.decode(text, type=Told)
 
 
 def unreached(host: str, port: int) -> str:
-    """What keeps this process from whoever listens there, on another machine perhaps; "": nothing."""
+    """The reason why this process cannot reach a listener, perhaps on another machine; "": it can."""
     try:
         socket.create_connection((host, port), timeout=_REACHED_S).close()
     except OSError as e:
@@ -65,11 +65,11 @@ class Started(Protocol):
 
     @property
     def place(self) -> str:
-        """Which process it is, and where, for whoever reads of its end."""
+        """The process and its machine, for messages about its end."""
         ...
 
     def ending(self) -> str:
-        """How it has ended: "ended with exit code 1"."""
+        """The way in which it has ended: "ended with exit code 1"."""
         ...
 
     def is_alive(self) -> bool: ...
@@ -133,7 +133,7 @@ class Child:
         self._process.join(timeout)
 
 
-class Local:
+class LocalLauncher:
     """Workers are processes of this machine."""
 
     def __init__(self, by: Transport | None = None):
@@ -144,6 +144,8 @@ class Local:
         return Ipc.new() if self._by is None else self._by
 
     def start(self, every: Sequence[Told]) -> list[Child]:
+        # a circle: a process is handed its first function, and that one leads to all that a worker is. Imported here,
+        # since entry.py stays as small as it is for the coordinator, which imports neither torch nor the trainers
         from emul.workers.entry import run
 
         started: list[Child] = []

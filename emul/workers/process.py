@@ -11,9 +11,9 @@ death nor keeps others waiting for a payload that lies here. Frames on the socke
     inbox     C commands of the coordinator: [ship (and forget), forget] | E end of a run |
               P run, payloads of a peer: headers, small arrays in a frame, and a frame a large one
 
-Whoever speaks knows the pool's token: every message to an inbox begins with it, and on the control socket a worker is
-called by it and its number, as its heartbeat says. What lacks it is passed over: it is some other process's. Behind a
-heartbeat stands to whom the worker has lost its connection, if to anybody.
+Every peer knows the pool's token: every message to an inbox begins with it, and on the control socket a worker is
+called by it and its number, as its heartbeat says. A message without it is passed over: it is some other process's.
+Behind a heartbeat stands to whom the worker has lost its connection, if to anybody.
 
 A run ends in both threads: the coordinator says so on both sockets, and the compute thread waits until the I/O thread
 has come to that point of its inbox. So no command of one run meets the payloads of the next; what a slower peer still
@@ -42,25 +42,32 @@ from emul.roles.events import Event, Observation, Reply
 from emul.wire import Encoded, from_frames, padded, unpadded
 from emul.workers.attacking import Note
 from emul.workers.collections import rare_collections
-from emul.workers.core import Core, Setup, StoreUse, Timing
+from emul.workers.core import Core, FittedGroups, StoreUse
 from emul.workers.ending import Ending
-from emul.workers.keeping import Kept
+from emul.workers.jobs import Timing
+from emul.workers.keeping import KeptValue
 from emul.workers.launcher import Told, read
+from emul.workers.payloads import Key
+from emul.workers.setup import Setup
 from emul.workers.transport import Connection, Context
 
 BEAT_S = 0.5                        # between two heartbeats
 CHUNK = 64                          # activations answered at once
-SMALL_BYTES = 1 << 16               # arrays up to this share a frame on the way to another worker,
-BUNDLE_BYTES = 1 << 16              # and what has more than this goes: it lies in one block where it arrives
+# Arrays up to this share a frame on the way to another worker: a frame costs ZeroMQ and Python some 10 us at both ends,
+# a copy of 20 kB one or two.
+SMALL_BYTES = 1 << 16
+# A bundle with more bytes than this is sent. It lies in one block where it arrives, and a block of 4 MB is new pages
+# each time, which cost as much as the copy; small blocks are used again.
+BUNDLE_BYTES = 1 << 16
 HOLD_S = 0.05                       # a reply is kept back at most for others that the coordinator waits for as well
 
-Key = tuple[int, int]               # (source, first)
 Described = tuple[int, int, bytes, list[int]]       # source, number; header, sizes of the arrays
 
 events_decoder = msgspec.msgpack.Decoder(list[Event])
 replies_decoder = msgspec.msgpack.Decoder(list[Reply])
 observations_decoder = msgspec.msgpack.Decoder(list[Observation])
-done_decoder = msgspec.msgpack.Decoder(tuple[list[Observation], list[Timing], list[Note], list[Kept], StoreUse, str])
+done_decoder = msgspec.msgpack.Decoder(tuple[list[Observation], list[Timing], list[Note], list[KeptValue], StoreUse,
+                                             FittedGroups, str])
 setup_decoder = msgspec.msgpack.Decoder(Setup)
 commands_decoder = msgspec.msgpack.Decoder(tuple[list[tuple[int, int, int, bool]], list[Key]])
 addresses_decoder = msgspec.msgpack.Decoder(list[str])
@@ -111,7 +118,7 @@ def main(text: str) -> None:
 
 
 def _told(error: BaseException) -> str:
-    """What the coordinator says of it, after a colon: where it is a bug, with its traceback."""
+    """The coordinator's text on the error, after a colon: of a bug with its traceback."""
     if isinstance(error, (EmulError, OSError)):
         return f" {type(error).__name__}: {error}"
     return "\n" + "".join(traceback.format_exception(error))
@@ -137,12 +144,12 @@ class Bundle:
         self.described.append((source, number, payload.header, sizes))
 
     def frames(self) -> list[bytes | memoryview]:
-        """What `unbundled` takes after `described`: the small arrays in one frame, and each large one."""
+        """The frames that `unbundled` takes after `described`: the small arrays in one, and each large one."""
         return [b"".join(padded(self.small)), *self.large]
 
 
 def unbundled(described: list[Described], small: bytes, large: list[bytes]) -> dict[Key, Encoded]:
-    """What a `Bundle` had. small: its small arrays one after the other, each on a boundary."""
+    """The payloads of a `Bundle`. small: its small arrays one after the other, each on a boundary."""
     found: dict[Key, Encoded] = {}
     parts = iter(unpadded(small, [size for *_, sizes in described for size in sizes if size <= SMALL_BYTES]))
     whole = iter(large)
@@ -240,7 +247,7 @@ class IO(threading.Thread):
                 if bundle is not None:
                     self._ship(target, bundle)
                 bundle = bundles[target] = Bundle()
-            for number, part in ((first, payload), (~first, payload.aside)):    # what goes with it comes after it
+            for number, part in ((first, payload), (~first, payload.aside)):    # its companion comes after it
                 if part is not None:
                     bundle.add(source, number, part)
         for target, bundle in bundles.items():
@@ -336,12 +343,12 @@ class Loop:
                     unwritten = str(e)
                 used = core.close()
                 self._end()
-                left = core.observations, core.timings, core.notes, core.kept, used, unwritten
+                left = core.observations, core.timings, core.notes, core.kept, used, core.fitted, unwritten
                 self._control.send_multipart([b"D", encoder.encode(left)])
             elif tag == b"A":
                 used = StoreUse() if core is None else core.close()
                 self._end()
-                self._control.send_multipart([b"D", encoder.encode(([], [], [], [], used, ""))])
+                self._control.send_multipart([b"D", encoder.encode(([], [], [], [], used, FittedGroups(), ""))])
             elif tag == b"Q":
                 return
 

@@ -1,8 +1,8 @@
-"""How frames travel between the processes of a pool: through sockets of one machine, or by TCP under CURVE.
+"""The transport of frames between the processes of a pool: through sockets of one machine, or by TCP under CURVE.
 
-A transport is plain data. Who starts a worker tells it, and so the worker can speak to the others; addresses are made
-where sockets are bound, and told on. Over TCP one pair of keys is made for each pool. Every socket has both of its
-keys, and takes whoever proves that it has them, too: everybody else gets no message in, and reads none.
+A transport is plain data. The launcher tells it to a worker, and so the worker can speak to the others. Addresses are
+made where sockets are bound, and passed on. Over TCP one pair of keys is made for each pool. Every socket has both of
+its keys, and takes whoever proves that it has them, too: everybody else gets no message in, and reads none.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Context = zmq.Context[zmq.Socket[bytes]]
 
 _DOMAIN = b"emul"                   # of authentication; a socket that names one takes nobody where nobody asks for keys
 _KEEP_ALIVE_S = 60                  # idle connections stay known to what stands between two machines
-_UNANSWERED_MS = 120_000            # what was sent and no machine has taken for so long: the connection is lost
+_UNANSWERED_MS = 120_000            # no machine has taken a frame for so long: the connection is lost
 
 
 class Ipc(Struct, frozen=True, tag="ipc"):
@@ -61,7 +61,7 @@ class Ipc(Struct, frozen=True, tag="ipc"):
 
     @property
     def given_up(self) -> bool:
-        """Whether the coordinator has closed the pool already."""
+        """True if the coordinator has closed the pool already."""
         return not os.path.isdir(self.directory)
 
     def remove(self) -> None:
@@ -147,7 +147,7 @@ class Connection:
         self._made = False
 
     def lost(self) -> bool:
-        """Whether it was, since it was made first. For one thread; `events` can be read when the answer may change."""
+        """True if it was lost since it was first made. For one thread; `events` is readable when this may change."""
         from zmq.utils.monitor import recv_monitor_message  # here: it brings asyncio, and few pools are on TCP
 
         while self.events.poll(0):
@@ -160,7 +160,7 @@ class Connection:
 
 
 class _Only:
-    """Who is let in: the holder of one key."""
+    """The rule that lets in only the holder of one key."""
 
     def __init__(self, public: bytes):
         self._public = public

@@ -11,9 +11,11 @@ from collections.abc import Iterator, Sequence
 
 from emul.roles.events import Event, Observation, Reply
 from emul.workers.attacking import Note
-from emul.workers.core import Core, Setup, StoreUse, Timing
-from emul.workers.keeping import Kept
+from emul.workers.core import Core, FittedGroups, StoreUse
+from emul.workers.jobs import Timing
+from emul.workers.keeping import KeptValue
 from emul.workers.pool import Tell, newest_accuracy, tell_nobody
+from emul.workers.setup import Setup
 
 
 class Twin:
@@ -28,10 +30,11 @@ class Twin:
         self._replies: dict[int, Reply] = {}
         self._observations: dict[tuple[int, int], Observation] = {}
         self.tell: Tell = tell_nobody           # of the run that is open: what is observed, as it comes
-        self.kept: list[Kept] = []              # what nodes left in the run directory, once the run has ended
+        self.kept: list[KeptValue] = []         # values that nodes left in the run directory, once the run has ended
         self._threads: contextlib.ExitStack | None = None
         self.notes: list[Note] = []             # of the run that has ended
         self.store_use = StoreUse()             # of the run that has ended last
+        self.fitted = FittedGroups()            # of that, too
 
     def __enter__(self) -> Twin:
         return self
@@ -51,7 +54,7 @@ class Twin:
 
     @property
     def core(self) -> Core:
-        """What it runs. Raises RuntimeError between two runs."""
+        """The core that it runs. Raises RuntimeError between two runs."""
         if self._core is None:
             raise RuntimeError("no run is under way")
         return self._core
@@ -106,7 +109,7 @@ class Twin:
     def abort(self) -> None:
         """Forget the run that was under way, if any."""
         if self._core is not None:
-            self.store_use = self._core.close()
+            self.store_use, self.fitted = self._core.close(), self._core.fitted
         self._core = None
         if self._threads is not None:
             self._threads.close()

@@ -1,4 +1,4 @@
-"""What cannot repeat itself: results of `compute(..., volatile=True)`, on disk as they come, and read back.
+"""Results that cannot be repeated: those of `compute(..., volatile=True)`, on disk as they come, and read back.
 
     file      `emul.base.entries`, one a worker: `volatile-<worker>` in the run directory; of a run that was gone on
               with also `volatile-<worker>.<n>`
@@ -16,7 +16,6 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -25,10 +24,11 @@ from emul.base import errors
 from emul.base.entries import EntryError, append, entries
 from emul.base.errors import EmulError, NotRecorded, ProtocolFailure, RoleError, WireError
 from emul.base.files import strerror
+from emul.roles import Scheme
 from emul.wire import Message, decode, encode, from_frames
 
 _LEAVES = (type(None), bool, int, float, str, bytes)
-_LIST, _TUPLE, _DICT, _SCALAR, _DATA, _FAILURE = range(6)      # what a list in an encoded tree stands for
+_LIST, _TUPLE, _DICT, _SCALAR, _DATA, _FAILURE = range(6)      # the kinds of a list in an encoded tree
 
 Key = tuple[int, int]               # (node, which of its computations, from 0)
 Types = Mapping[str, type]          # dataclasses and failures that a result may hold, by name
@@ -51,24 +51,24 @@ class VolatileResult(Message):
 class Volatile:
     """The volatile results of one worker's nodes: written to `path` (None: nowhere), or taken from `recalled`."""
 
-    def __init__(self, module: ModuleType, path: Path | None, recalled: Mapping[Key, Any]):
-        self._types = types_of(module)
+    def __init__(self, scheme: Scheme[object], path: Path | None, recalled: Mapping[Key, object]):
+        self._types = types_of(scheme)
         self._recalled = recalled
         self._path = path
         self._file = None if path is None else path.open("xb", buffering=0)
 
     def recalls(self, key: Key) -> bool:
-        """Whether the result of that computation is there from before."""
+        """True if the result of that computation is there from before."""
         return key in self._recalled
 
-    def recall(self, key: Key) -> tuple[Any, BaseException | None]:
+    def recall(self, key: Key) -> tuple[object, BaseException | None]:
         """(value, failure) of a computation that has been done before."""
         return _value(self._recalled[key], self._types)
 
-    def settle(self, key: Key, label: str, value: Any, failure: BaseException | None,
-               ) -> tuple[Any, BaseException | None]:
-        """What the role gets for (value, failure): the same, once it is in the file; RoleError or NotRecorded if it
-        cannot be."""
+    def settle(self, key: Key, label: str, value: object, failure: BaseException | None,
+               ) -> tuple[object, BaseException | None]:
+        """The result that the role gets for (value, failure): the same, once it is in the file; RoleError or
+        NotRecorded if it cannot be."""
         if failure is not None and not isinstance(failure, ProtocolFailure):
             return value, failure                       # it ends the run, or the scheme takes it for what it is
         try:
@@ -89,10 +89,10 @@ class Volatile:
             self._file.close()
 
 
-def types_of(module: ModuleType) -> dict[str, type]:
-    """Name -> dataclass or failure of a protocol that a scheme's module defines or imports, and emul's own failures."""
-    return {name: kind for names in (vars(errors), vars(module)) for name, kind in names.items()
-            if isinstance(kind, type) and (dataclasses.is_dataclass(kind) or issubclass(kind, ProtocolFailure))}
+def types_of(scheme: Scheme[object]) -> dict[str, type]:
+    """Name -> type of the dataclasses and failures that a scheme's `results` lists, and of emul's own failures."""
+    ours = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, ProtocolFailure)]
+    return {kind.__name__: kind for kind in [*ours, *scheme.results]}
 
 
 def file_of(directory: str, worker: int) -> Path | None:
@@ -106,7 +106,7 @@ def file_of(directory: str, worker: int) -> Path | None:
 def read(directory: Path) -> dict[Key, Any]:
     """The encoded trees of all results in a run directory, whoever wrote them. A last entry that was cut short is left
     out. Raises VolatileError for what is damaged."""
-    found: dict[Key, Any] = {}
+    found: dict[Key, object] = {}
     for path in sorted(directory.glob("volatile-*")):
         for result in _results(path):
             found[result.node, result.number] = result.tree
@@ -128,7 +128,7 @@ def _results(path: Path) -> Iterator[VolatileResult]:
 
 # --- values as trees ------------------------------------------------------------------------------------------------
 
-def _tree(value: Any, types: Types) -> Any:
+def _tree(value: Any, types: Types) -> object:
     """A value with its containers as lists that say what they are. Raises TypeError."""
     if type(value) in _LEAVES or isinstance(value, np.ndarray) or type(value).__name__ == "Tensor":
         return value
@@ -142,23 +142,23 @@ def _tree(value: Any, types: Types) -> Any:
         fields = (getattr(value, f.name) for f in dataclasses.fields(value) if f.init)
         return [_DATA, type(value).__name__, *(_tree(v, types) for v in fields)]
     raise TypeError(f"{type(value).__name__}: expected numbers, text, bytes, arrays, lists, tuples, dictionaries, or "
-                    "dataclasses of the scheme's module")
+                    "dataclasses that the scheme's `results` lists")
 
 
-def _failure(failure: ProtocolFailure, types: Types) -> Any:
+def _failure(failure: ProtocolFailure, types: Types) -> object:
     name = type(failure).__name__
     if types.get(name) is not type(failure):
-        raise TypeError(f"the failure {name}: expected one of the scheme's module")
+        raise TypeError(f"the failure {name}: expected one that the scheme's `results` lists")
     return [_FAILURE, name, str(failure)]
 
 
-def _value(tree: Any, types: Types) -> tuple[Any, BaseException | None]:
+def _value(tree: object, types: Types) -> tuple[object, BaseException | None]:
     if isinstance(tree, list) and tree[0] == _FAILURE:
         return None, types[tree[1]](tree[2])
     return _plain(tree, types), None
 
 
-def _plain(tree: Any, types: Types) -> Any:
+def _plain(tree: object, types: Types) -> Any:
     if not isinstance(tree, list):
         return tree
     kind, *items = tree

@@ -14,7 +14,7 @@ SCHEME = '''\
 
 from dataclasses import dataclass
 
-from emul.roles import Node
+from emul.roles import Node, Scheme
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ async def client(node: Node, p: Params) -> None:
     pass
 
 
-ROLES = {"server": server, "client": client}
+SCHEME = Scheme(params=Params, roles={"server": server, "client": client})
 '''
 
 

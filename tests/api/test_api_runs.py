@@ -143,6 +143,28 @@ def test_a_script_needs_no_main_guard_and_finds_plug_ins_beside_it(small: Path, 
     assert done.stdout.split("\n") == [f"{run.digest} [42, 42]", ""]
 
 
+@pytest.mark.parametrize(("schemes", "stage", "said"), [
+    (["fedavg"], "Masked", "no scheme of this scenario sends it with its parameters"),
+    ([{"name": "mp_dp", "preset": "paper"}], "Masked", "no scheme of this scenario sends it with its parameters"),
+    ([{"name": "mp_dp", "preset": "sound"}], "Blocks", "no scheme of this scenario sends it with its parameters"),
+    ([{"name": "mp_dp", "preset": "paper", "repair": "seeds"}], "Seeds", None),
+    ([{"name": "secagg", "route": "server"}], "Shares",
+     'no scheme of this scenario sends it with its parameters; did you mean "SharesUp"?'),
+    (["fedavg", {"name": "mp_dp", "preset": "paper"}], "Blocks", None), (["secagg"], "Masked", None)])
+def test_a_stage_that_no_scheme_has_with_its_parameters_is_an_error_of_check(spec: Spec, schemes: list[Any], stage: str,
+                                                                              said: str | None) -> None:
+    fault = {"node": "client2", "stage": stage, "drop": True}
+    asked = spec | {"schemes": schemes, "faults": [fault]}
+    if said is None:
+        assert emul.check(asked)
+        return
+    with pytest.raises(ScenarioError) as error:
+        emul.check(asked)
+    problem, = error.value.problems
+    assert (problem.place, problem.found) == ("faults[0].stage", f'"{stage}"')
+    assert problem.expected.startswith(said)
+
+
 def test_check_says_what_the_command_says(small: Path, spec: Spec, monkeypatch: pytest.MonkeyPatch,
                                           capsys: pytest.CaptureFixture[str]) -> None:
     text = {"faults": [{"at": "1 s", "node": "client1", "slow": 2}]}

@@ -179,7 +179,7 @@ def test_attackers_hide_behind_secure_aggregation_as_elsewhere() -> None:
 
 
 def _known(rows: list[np.ndarray]) -> Any:
-    from emul.attacks import Known
+    from emul.roles.attackers import Known
 
     return Known(np.stack(rows), np.zeros(len(rows), bool), 6, 2)
 
@@ -236,7 +236,7 @@ def test_an_attacker_knows_those_that_have_chosen_its_cluster(knows: str, monkey
     from emul import attacks
 
     telling = Telling()
-    monkeypatch.setitem(attacks.KINDS["update"], "telling", lambda own, rng, k: telling(own, rng, k))    # type: ignore
+    monkeypatch.setitem(attacks.UPDATES, "telling", lambda own, rng, k: telling(own, rng, k))
     attack = f"attacks: [{{nodes: [client1, client3, client4], update: telling, knows: {knows}}}]\n"
     clean = Ran(CLUSTERED, IFCA)
     ran = Ran(CLUSTERED + attack, IFCA)

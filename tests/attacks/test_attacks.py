@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emul import attacks
 from emul.attacks.data import feature_noise, label_random
 from emul.base.errors import ScenarioError
-from emul.scenario import Attack, Chosen, loads
+from emul.registry import attacks
+from emul.scenario import AttackSpec, NamedAttack, loads
 from emul.testing import SMALL
 
 
@@ -43,7 +43,7 @@ def test_noise_has_the_range_of_the_inputs_and_nothing_of_them():
 def test_prototypes_are_shifted_negated_amplified_or_turned():
     own = {2: np.full(200, 3.0, np.float32), 7: np.linspace(0, 1, 200, dtype=np.float32)}
     found = {name: attacks.make(attacks.Planned("prototypes", name))(own, np.random.default_rng(4))
-             for name in attacks.PROTOTYPES}
+             for name in attacks.known("prototypes")}
     assert all(sorted(v) == [2, 7] for v in found.values())
     assert 3.5 < np.std(found["shift"][2]) < 4.5
     np.testing.assert_array_equal(found["negate"][2], -own[2])
@@ -57,8 +57,8 @@ def test_a_scenario_names_attacks_with_parameters_rounds_and_knowledge():
     scenario = loads(text + "attacks: [{nodes: [client1], data: {name: backdoor, target: 3}, update: scale},"
                             " {nodes: {fraction: 0.5}, update: {name: alie, z: 1.5}, rounds: 10.., knows: all}]\n", "t")
     assert scenario.attacks == [
-        Attack(nodes=("client1",), data=Chosen("backdoor", {"target": 3}), update=Chosen("scale")),
-        Attack(fraction=0.5, update=Chosen("alie", {"z": 1.5}), first=10, knows="all")]
+        AttackSpec(nodes=("client1",), data=NamedAttack("backdoor", {"target": 3}), update=NamedAttack("scale")),
+        AttackSpec(fraction=0.5, update=NamedAttack("alie", {"z": 1.5}), first=10, knows="all")]
     assert loads(scenario.resolved(), "again") == scenario
     assert "rounds: 10.." in scenario.resolved()
     for wrong, said in (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from emul import attacks
 from emul.base.errors import ScenarioError
+from emul.registry import attacks
 from emul.scenario.params import build_params
 
 

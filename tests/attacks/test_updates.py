@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from emul import attacks
-from emul.attacks.updates import Alie, Gaussian, Ipm, Known, MinMax, Scale, SignFlip, largest_gamma, z_max
+from emul.attacks.updates import Alie, Gaussian, Ipm, Known, MinMax, MinSum, Scale, SignFlip, largest_gamma, z_max
+from emul.registry import attacks
 
 RNG = np.random.default_rng(0)
 UPDATES = arrays(np.float32, st.tuples(st.integers(2, 8), st.integers(1, 12)), elements=st.floats(-8, 8, width=32))
@@ -102,6 +102,24 @@ def test_gamma_agrees_with_the_papers_halving_search():
         else:
             high = gamma
     assert largest_gamma(rows, mean, p) == pytest.approx(low, rel=1e-9)
+
+
+@given(arrays(np.float64, st.tuples(st.integers(2, 7), st.integers(1, 9)), elements=st.integers(-8, 8).map(float)),
+       st.sampled_from(["std", "unit", "sign"]))
+@settings(max_examples=60)
+def test_min_sum_goes_as_far_as_the_papers_halving_search(honest, direction):
+    mean = honest.mean(0)
+    p = {"std": -honest.std(0), "unit": -mean / max(np.linalg.norm(mean), 1e-12), "sign": -np.sign(mean)}[direction]
+    most = max(sum(np.linalg.norm(a - b) ** 2 for b in honest) for a in honest)
+    low, high = 0.0, 1e5
+    for _ in range(100 if p.any() else 0):
+        gamma = (low + high) / 2
+        if sum(np.linalg.norm(mean + gamma * p - g) ** 2 for g in honest) <= most:
+            low = gamma
+        else:
+            high = gamma
+    found = MinSum(direction)(honest[0].astype(np.float32), RNG, known(honest.astype(np.float32)))
+    np.testing.assert_allclose(found, mean + low * p, atol=1e-4)
 
 
 def test_attackers_that_know_only_each_other_go_by_their_own_updates():

@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 
 from emul.base.extras import MissingExtra, optional
 
-HIDDEN = ("scipy", "sklearn", "altair", "vl_convert")
+HIDDEN = ("scipy", "sklearn", "altair", "vl_convert", "dp_accounting")
 HIDE = f"""
 import sys
 for name in {HIDDEN!r}:
@@ -42,7 +42,7 @@ def test_a_missing_package_is_an_import_error_and_one_of_emul(monkeypatch: pytes
 
 def test_every_scheme_and_data_set_loads_without_what_is_optional() -> None:
     assert plainly("""
-from emul import schemes
+from emul.registry import schemes
 from emul.learning import data
 for name in schemes.known():
     schemes.find(name)
@@ -59,7 +59,7 @@ print(len(data.load({"set": "digits"}).train_y))
      "exact chances of a mask graph need SciPy, which is not installed: pip install 'emul[stats]'"),
     ("from emul.attacks.privacy.membership import judged; import numpy as np; judged(np.zeros(2), np.ones(2))",
      "to judge an attack needs scikit-learn, which is not installed: pip install 'emul[privacy]'"),
-    ("from emul import cli; cli.study._require(True)",
+    ("from emul import cli; cli.study.require(True)",
      "confidence intervals need SciPy, which is not installed: pip install 'emul[stats]'"),
     ("from emul.api.studies import Study; from pathlib import Path; Study.plot.fget(None)",
      "figures need Altair, which is not installed: pip install 'emul[report]'"),
@@ -94,6 +94,6 @@ def test_the_extras_hold_the_packages_that_errors_name_and_a_plain_install_none_
     extras = {name: names(given) for name, given in project["optional-dependencies"].items()}
     assert extras["report"] == {"altair", "vl-convert-python"}
     assert extras["stats"] == {"scipy"}
-    assert extras["privacy"] == {"scikit-learn", "scipy"}
+    assert extras["privacy"] == {"scikit-learn", "scipy", "dp-accounting"}
     assert not names(project["dependencies"]) & (extras["report"] | extras["privacy"] | extras["images"])
     assert "threadpoolctl" in names(project["dependencies"])

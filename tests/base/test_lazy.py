@@ -37,6 +37,6 @@ def loaded(code: str) -> set[str]:
     ("import emul", {"numpy", "typer", "emul.base.errors"}),
     ("import emul.cli", {"numpy", "torch", "pandas", "pydantic", "emul.scenario"}),
     ("import emul.scenario", {"torch", "pandas", "scipy", "pyarrow", "pint", "simpy", "zmq", "cryptography",
-                              "emul.kernel.loop", "emul.attacks.privacy.pefl"})])
+                              "emul.kernel.loop", "emul.schemes.pefl.attacks"})])
 def test_what_takes_long_to_load_is_not_loaded_by_who_does_not_need_it(code: str, without: set[str]) -> None:
     assert not loaded(code) & without

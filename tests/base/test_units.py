@@ -12,7 +12,7 @@ from emul.base.units import bandwidth_bps, duration_ns, probability, size_bytes
 @pytest.mark.parametrize(("text", "ns"), [
     ("20 ms", 20_000_000), ("20ms", 20_000_000), ("1 h", 3_600_000_000_000), ("1.5 min", 90_000_000_000),
     ("0.1 s", 100_000_000), ("1e-9 s", 1), ("3 µs", 3000), ("3 us", 3000), ("2 d", 172_800_000_000_000),
-    (" 7 ns ", 7), ("0", 0), (0, 0), (0.0, 0), ("0 s", 0), ("9.223372036854775807 Gs", 2**63 - 1)])
+    (" 7 ns ", 7), ("0", 0), (0, 0), (0.0, 0), ("0 s", 0), ("4.611686018427387903 Gs", 2**62 - 1)])
 def test_durations_are_exact_nanoseconds(text, ns):
     assert duration_ns(text) == ns
     assert type(duration_ns(text)) is int
@@ -43,7 +43,9 @@ def test_sizes_are_exact_bytes(text, size):
     (duration_ns, "inf s", "expected a duration such as 20 ms or 1 h"),
     (duration_ns, "nan s", "expected a duration such as 20 ms or 1 h"),
     (duration_ns, "0.5 ns", "expected a duration such as 20 ms or 1 h, in whole nanoseconds"),
-    (duration_ns, "1e99 s", "expected a duration such as 20 ms or 1 h, below 2^63 nanoseconds"),
+    (duration_ns, "1e99 s", "expected a duration such as 20 ms or 1 h, below 2^62 nanoseconds (146 years)"),
+    (duration_ns, "5000000000 s", "expected a duration such as 20 ms or 1 h, below 2^62 nanoseconds (146 years)"),
+    (size_bytes, "9.3 EB", "expected a size such as 1 MB or 64 KiB, below 2^63 bytes"),
     (duration_ns, "20 m", 'expected a duration such as 20 ms or 1 h; "m" is no such unit; did you mean ms or min?'),
     (duration_ns, "1 s**9", 'expected a duration such as 20 ms or 1 h; "s**9" is no such unit'),
     (bandwidth_bps, "20 Mb/s",
@@ -72,7 +74,7 @@ def test_a_probability_is_a_number_or_a_percentage():
     assert [probability(v) for v in (0, 1, 0.3, "30%", "0.5 %", "100%")] == [0.0, 1.0, 0.3, 0.3, 0.005, 1.0]
 
 
-@given(st.decimals(min_value=0, max_value=9 * 10**6, places=6, allow_nan=False))
+@given(st.decimals(min_value=0, max_value=4 * 10**6, places=6, allow_nan=False))
 def test_a_decimal_number_of_seconds_is_never_rounded(seconds: Decimal):
     assert duration_ns(f"{seconds:f} s") == Fraction(seconds) * 10**9
     assert duration_ns(f"{seconds:f} ks") == Fraction(seconds) * 10**12
@@ -80,7 +82,7 @@ def test_a_decimal_number_of_seconds_is_never_rounded(seconds: Decimal):
 
 @pytest.mark.parametrize(("parse", "show"), [
     (duration_ns, units.format_duration), (size_bytes, units.format_size), (bandwidth_bps, units.format_bandwidth)])
-@given(n=st.integers(0, 2**63 - 1) | st.integers(0, 10**7) | st.integers(0, 2**20).map(lambda n: n * 1024)
+@given(n=st.integers(0, 2**62 - 1) | st.integers(0, 10**7) | st.integers(0, 2**20).map(lambda n: n * 1024)
        | st.integers(0, 10**5).map(lambda n: n * 60 * 10**9))
 def test_what_is_formatted_reads_back_exactly(parse, show, n):
     assert parse(show(n)) == n

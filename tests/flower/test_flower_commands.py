@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from flower_app import BODY, scenario, write_app
 
-from emul.__main__ import main
+from emul.cli import main
 
 Emul = Callable[..., tuple[int, str, str]]
 

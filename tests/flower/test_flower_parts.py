@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import datetime
+import importlib.abc
 import multiprocessing.connection
 import random
 import subprocess
 import sys
 import time
+import tomllib
+from importlib.metadata import requires
 from pathlib import Path
 
 import click
@@ -17,21 +20,29 @@ import numpy as np
 import pytest
 import torch
 import typer
-from flower_app import write_app
+from flower_app import scenario, write_app
+from packaging.requirements import Requirement
 
-from emul.base.errors import RoleError
+from emul.base.errors import EmulError, RoleError
 from emul.cli.flower import flower_scheme, parsed
-from emul.flower import clock, task_of
-from emul.flower.apps import AppError, find
-from emul.flower.clock import EPOCH_S, Clock
-from emul.flower.current import Running, report, run_as, running
-from emul.flower.notes import Notes, best, weighted
-from emul.flower.randomness import Randomness, begin
-from emul.flower.rounds import Rounds
+from emul.scenario import loads
+from emul.schemes.flower import apps, clock, task_of
+from emul.schemes.flower.apps import AppError, find
+from emul.schemes.flower.clock import EPOCH_S, Clock
+from emul.schemes.flower.current import Running, report, run_as, running
+from emul.schemes.flower.notes import Notes, best, weighted
+from emul.schemes.flower.randomness import Randomness, begin
+from emul.schemes.flower.rounds import RoundNumbers
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def no_sleep(seconds: float) -> None:
+    raise AssertionError(f"time.sleep({seconds}): no time can pass here")
 
 
 def at(seconds: float) -> Running:
-    return Running(2, Clock(round(seconds * 1e9), clock.no_sleep))
+    return Running(2, Clock(round(seconds * 1e9), no_sleep))
 
 
 # --- the seam -------------------------------------------------------------------------------------------------------
@@ -45,7 +56,7 @@ def test_flowers_grid_has_the_members_that_are_known() -> None:
 
 
 def test_nothing_of_emul_imports_flower_before_an_app_runs() -> None:
-    code = ("import sys, emul, emul.cli, emul.flower.apps, emul.flower.hosting, emul.schemes.flower\n"
+    code = ("import sys, emul, emul.cli, emul.schemes.flower.apps, emul.schemes.flower.hosting, emul.schemes.flower\n"
             "sys.exit(any(name.partition('.')[0] == 'flwr' for name in sys.modules))")
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
@@ -126,7 +137,7 @@ def test_the_generators_of_a_process_are_put_back() -> None:
 
 def test_a_round_begins_with_another_number_whatever_it_is() -> None:
     """A second strategy in one app counts from 1 again. What has no number belongs to the round that goes on."""
-    rounds = Rounds()
+    rounds = RoundNumbers()
     said = [("", False), ("1", True), ("1", False), ("2", True), ("", True), ("2", False), ("1", True)]
     assert [rounds.begins(number, trains) for number, trains in said] == [
         False, False, False, True, False, False, True]
@@ -172,8 +183,9 @@ def test_an_app_is_found_by_the_name_of_its_package(tmp_path: Path, monkeypatch:
     folder = write_app(tmp_path / "somewhere")
     monkeypatch.delitem(sys.modules, "tiny", raising=False)      # of another test
     monkeypatch.syspath_prepend(str(folder))
-    found = find("tiny", None, "emul.flower.example:client", {})
-    assert (found.folder, found.server, found.client) == (folder, "tiny.server_app:app", "emul.flower.example:client")
+    found = find("tiny", None, "emul.schemes.flower.example:client", {})
+    assert (found.folder, found.server, found.client) == (
+        folder, "tiny.server_app:app", "emul.schemes.flower.example:client")
 
 
 @pytest.mark.parametrize(("project", "said"), [
@@ -185,6 +197,40 @@ def test_a_project_that_is_no_app_is_refused(project: str, said: str, tmp_path: 
     (tmp_path / "pyproject.toml").write_text(project)
     with pytest.raises(AppError, match=said):
         find(str(tmp_path), None, None, {})
+
+
+def test_what_flower_needs_is_what_the_extra_brings() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extra = [Requirement(text).name for text in project["optional-dependencies"]["flower"]]
+    assert extra == ["flwr"]
+    assert {Requirement(text).name for text in requires("flwr") or ()} >= set(apps._NEEDED.values())
+    assert not apps.lacking()
+
+
+def test_what_flower_lacks_is_named_by_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = scenario({"app": str(write_app(tmp_path))})
+    for module in ("grpc_health", "google.protobuf", "iterators"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(EmulError, match=r"Flower needs protobuf, grpcio-health-checking, iterators: pip install "
+                                        r"'emul\[flower\]'$"):
+        loads(text)
+    monkeypatch.setitem(sys.modules, "flwr", None)
+    with pytest.raises(EmulError, match=r"Flower is not installed  pip install 'emul\[flower\]'$"):
+        loads(text)
+
+
+def test_a_need_of_another_version_of_flower_is_named_when_it_is_loaded(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone(importlib.abc.MetaPathFinder):
+        def find_spec(self, name: str, *rest: object) -> None:
+            if name == "flwr.clientapp":
+                raise ModuleNotFoundError("No module named 'sqlalchemy'", name="sqlalchemy")
+
+    loaded = apps.Loaded(find(str(write_app(tmp_path)), None, None, {}), 7)
+    monkeypatch.delitem(sys.modules, "flwr.clientapp", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Gone(), *sys.meta_path])
+    with pytest.raises(AppError, match=r"^Flower needs sqlalchemy, which is not installed$"):
+        loaded.get("client")
 
 
 def test_options_of_the_command_line_become_an_entry_of_the_scenario(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from flower_app import BODY, LOSSY, SERVER, scenario, write_app
 from emul import engine
 from emul.base import rows as R
 from emul.base.errors import EmulError, RunError
-from emul.flower.current import running
 from emul.scenario import loads
 from emul.schemes import flower
+from emul.schemes.flower.current import running
 from emul.testing import run_text
 from emul.testing.world import Ran
 from emul.workers.pool import Workers
@@ -55,16 +55,17 @@ def test_what_the_server_app_evaluates_itself_counts_before_what_clients_do(tmp_
 
 
 def test_a_loop_of_the_apps_own_may_report_what_it_has_found(tmp_path: Path) -> None:
-    body = ("import emul.flower\nfor n in (1, 2):\n"
+    body = ("import emul.schemes.flower\nfor n in (1, 2):\n"
             "    content = RecordDict({'arrays': ArrayRecord([np.ones(4) * n])})\n"
             "    grid.send_and_receive([Message(content, node, 'train') for node in grid.get_node_ids()], timeout=9)\n"
-            "    emul.flower.report(accuracy=n / 10)")
+            "    emul.schemes.flower.report(accuracy=n / 10)")
     assert [row["accuracy"] for row in run(write_app(tmp_path, body)).rounds] == [0.1, 0.2]
 
 
 def test_the_scenarios_task_may_say_what_the_model_is_worth() -> None:
     """The app of the EXAMPLE trains the scenario's model: its accuracy is then that of FedAvg beside it."""
-    entry = {"server": "emul.flower.example:server", "client": "emul.flower.example:client", "evaluate": "task"}
+    entry = {"server": "emul.schemes.flower.example:server", "client": "emul.schemes.flower.example:client",
+             "evaluate": "task"}
     accuracy = [row["accuracy"] for row in run_text(scenario(entry)).rounds]
     plain = run_text(scenario().replace("schemes:\n", "schemes: [fedavg]"))
     assert accuracy == pytest.approx([row["accuracy"] for row in plain.rounds], abs=0.02)
@@ -291,6 +292,45 @@ def test_an_exception_of_a_client_app_is_a_reply_with_an_error(
     ran = run(write_app(tmp_path, train="assert context.node_id != 3, 'no data'"))
     assert [(row["received"], row["client_errors"]) for row in ran.rounds] == [(8, 1)] * 3
     assert [r.getMessage() for r in caplog.records] == ["ClientApp of node 3: <class 'AssertionError'>:<'no data'>"]
+
+
+def test_a_client_app_that_ends_its_process_is_a_reply_with_an_error(tmp_path: Path) -> None:
+    """And not the end of the run."""
+    ran = run(write_app(tmp_path, train="import sys\nif context.node_id == 3:\n    sys.exit(3)"))
+    assert [(row["received"], row["client_errors"]) for row in ran.rounds] == [(8, 1)] * 3
+
+
+def test_a_client_app_that_ends_while_it_is_imported_ends_the_run_with_its_name(tmp_path: Path) -> None:
+    client = "import sys\nsys.exit('no GPU')"
+    with pytest.raises(RunError, match=r"tiny.client_app has ended by SystemExit\('no GPU'\) while it was imported"):
+        run(write_app(tmp_path, client=client))
+
+
+FIRST = r"all 4 replies tell of an error; the first: client1: <class 'ValueError'>:<'no data'>"
+INDEX = ("content = RecordDict({'arrays': ArrayRecord([np.zeros(4)])})\n"
+         "replies = grid.send_and_receive([Message(content, n, 'train') for n in (2, 3, 4, 5)], timeout=2)\n"
+         "[m for m in replies if m.has_content()][0]")
+
+
+def test_a_round_in_which_every_client_app_fails_has_failed_and_says_why(tmp_path: Path) -> None:
+    """The strategy goes on with the model that it has, and clients that cannot train evaluate it."""
+    ran = run(write_app(tmp_path, train="raise ValueError('no data')"))
+    assert [(row["completed"], row["received"], row["client_errors"]) for row in ran.rounds] == [(False, 8, 4)] * 3
+    assert {row[4] for row in ran.rows if row[0] == R.LEAVE and row[2] == 0} == {f"TooFewClients: {FIRST}"}
+
+
+def test_where_a_server_app_fails_since_every_client_has_the_cause_is_the_last_line(tmp_path: Path) -> None:
+    with pytest.raises(RunError) as raised:
+        run(write_app(tmp_path, INDEX, "raise ValueError('no data')"))
+    *_, error, cause = str(raised.value).splitlines()
+    assert (error, cause) == ("IndexError: list index out of range", FIRST)
+
+
+def test_where_a_server_app_fails_since_nobody_has_answered_the_last_line_names_them(tmp_path: Path) -> None:
+    with pytest.raises(RunError) as raised:
+        run(write_app(tmp_path, INDEX), ALL_LOST)
+    assert str(raised.value).splitlines()[-1] == (
+        "none of 4 messages was answered within 2 s: client1, client2, client3, client4")
 
 
 def test_an_exception_of_a_server_app_ends_the_run_with_its_line(tmp_path: Path) -> None:

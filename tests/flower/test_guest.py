@@ -9,7 +9,7 @@ import pytest
 
 from emul.base.clock import cpu_ns
 from emul.base.errors import RoleError, RunError
-from emul.flower.guest import Dismissed, Ended, Guest, Request
+from emul.schemes.flower.guest import Dismissed, Ended, Guest, Request
 
 
 @dataclass

@@ -12,13 +12,12 @@ from emul import engine
 from emul.base import rows as R
 from emul.base.errors import Deadlock, NothingToReceive
 from emul.kernel import Kernel
-from emul.kernel.parts import Crash, Fault, Leave
+from emul.kernel.parts import Fault, NodeCrash, NodeLeave
 from emul.network import LinkRule, TopologySpec
 from emul.record.journal import MemoryJournal
 from emul.roles import Message, Node
 from emul.scenario import Stop
-from emul.scenario.faults import Crash as CrashFault
-from emul.scenario.faults import Leave as LeaveFault
+from emul.scenario.faults import Crash, Leave
 from emul.testing import MS, Shuffled, run_world
 from emul.workers.twin import Twin
 
@@ -47,7 +46,7 @@ def test_what_an_absent_node_sends_or_should_get_is_lost_and_its_role_goes_on() 
             node.send(node.server, Word(i))
             await node.sleep(0.01)
 
-    world = run_world({"server": server, "client": client}, clients=1, faults=[LeaveFault(25 * MS, "client1", 40 * MS)])
+    world = run_world({"server": server, "client": client}, clients=1, faults=[Leave(25 * MS, "client1", 40 * MS)])
     lost = {(row[2], row[3]): row for row in world.rows if row[0] == R.LOST}
     # latency 10 ms: the client is away from 25 to 65 ms; it sends at 30, 40, 50, 60; what it gets was sent 10 ms ago
     assert sorted(seq for source, seq in lost if source == 1) == [3, 4, 5, 6]
@@ -75,7 +74,7 @@ def test_a_wait_without_timeout_learns_that_the_message_of_an_absent_node_is_los
         node.send(node.server, Word(1))
         await node.sleep(1)
 
-    world = run_world({"server": server, "client": client}, clients=1, faults=[LeaveFault(0, "client1")],
+    world = run_world({"server": server, "client": client}, clients=1, faults=[Leave(0, "client1")],
                       links=[LinkRule("*", latency_ns=10 * MS)])
     # at 0 the network comes first, so that what it sends then still goes; it arrives
     assert outcome == []
@@ -92,7 +91,7 @@ def test_a_crash_keeps_the_state_unless_it_wipes_it(wipe: bool, kept: list[int])
         starts.append(state[0])
         await node.sleep(0.3)
 
-    run_world({"server": idle, "client": client}, clients=1, faults=[CrashFault(20 * MS, "client1", 10 * MS, wipe)])
+    run_world({"server": idle, "client": client}, clients=1, faults=[Crash(20 * MS, "client1", 10 * MS, wipe)])
     assert starts == kept
 
 
@@ -100,16 +99,15 @@ def test_a_crash_keeps_the_state_unless_it_wipes_it(wipe: bool, kept: list[int])
 
 def run_with_streams(roles: Any, streams: Any, pool: Any = None, stop: Stop | None = None) -> tuple[Kernel, list[Any]]:
     """Streams are made by churn; here they are given to the kernel as they are."""
-    from emul import schemes
-    from emul.scenario import Compute, Scenario
-    from emul.testing import module_of
+    from emul.registry import schemes
+    from emul.scenario import ComputeTime, Scenario
+    from emul.testing import scheme_of
 
-    module = module_of(roles)
     links = [LinkRule("*", latency_ns=10 * MS)]
     scenario = Scenario("test", 7, TopologySpec(generator="star", clients=2), links, [], [],
-                        {}, [], Compute("zero"), [("world", {})], stop or Stop(rounds=1))
+                        {}, [], ComputeTime("zero"), [("world", {})], stop or Stop(rounds=1))
     pool = pool or Twin()
-    with schemes.lend("world", module):
+    with schemes.lend("world", scheme_of(roles)):
         wiring = engine.wire(scenario, "world", {}, pool.workers, costs=engine.CostSource("zero"))
         wiring = replace(wiring, plan=replace(wiring.plan, streams=streams))
         journal = MemoryJournal(engine.header(wiring))
@@ -117,7 +115,7 @@ def run_with_streams(roles: Any, streams: Any, pool: Any = None, stop: Stop | No
     return finished.kernel, journal.rows
 
 
-def in_and_out(node: int, period: int, kind: type[Crash] | type[Leave] = Leave) -> Iterator[Fault]:
+def in_and_out(node: int, period: int, kind: type[NodeCrash] | type[NodeLeave] = NodeLeave) -> Iterator[Fault]:
     time = 0
     while True:
         time += period
@@ -130,17 +128,17 @@ async def talking(node: Node, p: Any) -> None:
         await node.sleep(0.007)
 
 
-@pytest.mark.parametrize("kind", [Leave, Crash])
+@pytest.mark.parametrize("kind", [NodeLeave, NodeCrash])
 def test_an_endless_stream_of_faults_ends_with_the_run(kind: Any) -> None:
     def once(pool: Any = None) -> list[Any]:
         return run_with_streams({"server": idle, "client": talking},
                                 [in_and_out(1, 30 * MS, kind), in_and_out(2, 50 * MS, kind)], pool)[1]
 
     rows = once()
-    begin = R.AWAY if kind is Leave else R.CRASH
+    begin = R.AWAY if kind is NodeLeave else R.CRASH
     talk = [row for row in rows if row[0] == begin and row[2] == 1]
     # who leaves has said all after 140 ms; who crashes begins anew, until the server ends
-    assert [row[1] // MS for row in talk] == [*range(30, 121, 30)] if kind is Leave else [*range(30, 481, 30)]
+    assert [row[1] // MS for row in talk] == [*range(30, 121, 30)] if kind is NodeLeave else [*range(30, 481, 30)]
     assert all(row[1] <= 500 * MS for row in rows)
     assert once() == rows
     assert once(Shuffled(2, 3)) == rows

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from emul.base import rows as R
-from emul.base.errors import RoleFailed
+from emul.base.errors import RoleFailed, ZeroTimeLoop
+from emul.kernel import state
 from emul.network import Arq, LinkRule, OutageSpec, TopologySpec
 from emul.roles import Declared, Message, Node, Octets
 from emul.scenario import Crash, Leave, Limits, LinkDown, Stop
@@ -89,13 +91,29 @@ def run(bulk: bool, sizes: Sequence[int], topology: str, link: str, faults: str,
                      pool=pool, decides="server")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _an_endless_loop_is_found_soon() -> Iterator[None]:
+    """After 300 steps at one instant in place of 10,000, which take ten seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(state, "_ACTIVATIONS_AT_ONE_INSTANT", 300)
+        yield
+
+
 @settings(max_examples=60)
 @given(st.lists(st.integers(0, 3_000), min_size=1, max_size=6), st.sampled_from(["star", "star_mesh"]),
        st.sampled_from(sorted(LINKS)), st.sampled_from(sorted(FAULTS)))
+@example([3_000, 405, 1_686, 18, 819, 3_000], "star", "free", "crash")
 def test_bulk_is_single_sends_over_any_links_and_faults(sizes: list[int], topology: str, link: str,
                                                         faults: str) -> None:
-    """Deliveries, times, fates and bytes: every row of the journal."""
-    bulk, single = (run(way, sizes, topology, link, faults) for way in (True, False))
+    """Deliveries, times, fates and bytes: every row of the journal. Over links that take no time a client whose server
+    has crashed and whose messages are too large goes round for ever at one instant: both ways are refused alike."""
+    try:
+        bulk = run(True, sizes, topology, link, faults)
+    except ZeroTimeLoop as refused:
+        with pytest.raises(ZeroTimeLoop, match=f"^{re.escape(str(refused))}$"):
+            run(False, sizes, topology, link, faults)
+        return
+    single = run(False, sizes, topology, link, faults)
     assert bulk.rows == single.rows
     assert bulk.digest == single.digest
     assert bulk.invariants.violations == []
@@ -133,7 +151,7 @@ def test_a_type_that_is_not_listed_fails_the_role_at_its_line() -> None:
     async def client(node: Node, p: Any) -> None:
         node.send_each({j: Strange() for j in node.peers})
 
-    with pytest.raises(RoleFailed, match=r"test_bulk\.py:\d+: Strange is not in MESSAGES of the scheme"):
+    with pytest.raises(RoleFailed, match=r"test_bulk\.py:\d+: Strange is not in messages of the scheme"):
         run_world({"client": client}, nodes={"client": 2})
 
 

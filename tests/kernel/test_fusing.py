@@ -13,8 +13,7 @@ from emul.learning.together import Together
 from emul.network import LinkRule
 from emul.roles import Message, Node
 from emul.roles.events import Event, Fuse
-from emul.scenario import Crash, NodeSpeed, Stop
-from emul.scenario import Fuse as Fusing
+from emul.scenario import Crash, FusedTraining, NodeSpeed, Stop
 from emul.testing import MS, Ran, Shuffled, run_world
 from emul.workers.twin import Twin
 
@@ -75,43 +74,43 @@ class Heard:
         self._pool.post(worker, event)
 
 
-def run(pool: Any, fuse: Fusing | None, roles: Any = None, **more: Any) -> tuple[Ran, list[tuple[int, ...]]]:
+def run(pool: Any, fuse: FusedTraining | None, roles: Any = None, **more: Any) -> tuple[Ran, list[tuple[int, ...]]]:
     heard = Heard(pool)
     world = run_world(roles or {"server": server, "client": client}, pool=heard, fuse=fuse, **more)
     return world, heard.groups
 
 
 def test_clients_of_a_lane_that_compute_at_the_same_time_are_together() -> None:
-    _, groups = run(Twin(), Fusing(10, 2), clients=6, costs={"train": 0.5})
+    _, groups = run(Twin(), FusedTraining(10, 2), clients=6, costs={"train": 0.5})
     assert groups == [(1, 3, 5), (2, 4, 6)], "the server is node 0"
 
 
 def test_no_more_than_asked_for_are_together() -> None:
-    _, groups = run(Twin(), Fusing(2, 1), clients=5, costs={"train": 0.5}, stop=Stop(rounds=2))
+    _, groups = run(Twin(), FusedTraining(2, 1), clients=5, costs={"train": 0.5}, stop=Stop(rounds=2))
     assert groups == [(1, 2), (3, 4), (5,)] * 2
 
 
 def test_who_computes_without_cost_is_with_those_that_hear_of_it_within_the_lookahead() -> None:
     links = [LinkRule("*", latency_ns=10 * MS), LinkRule("server->client3", latency_ns=15 * MS),
              LinkRule("server->client4", latency_ns=40 * MS)]
-    _, groups = run(Twin(), Fusing(10, 1), clients=4, links=links)
+    _, groups = run(Twin(), FusedTraining(10, 1), clients=4, links=links)
     assert groups == [(1, 2, 3), (4,)]
 
 
 def test_slow_clients_are_trained_with_fast_ones_that_have_begun() -> None:
-    _, groups = run(Twin(), Fusing(2, 1), clients=4, costs={"train": 0.5}, speeds=[NodeSpeed("client1", 0.1)])
+    _, groups = run(Twin(), FusedTraining(2, 1), clients=4, costs={"train": 0.5}, speeds=[NodeSpeed("client1", 0.1)])
     assert groups == [(2, 3), (4, 1)], "those that are due soonest, then who has begun"
 
 
 def test_the_network_and_the_journal_are_those_of_clients_trained_one_by_one() -> None:
     alone, _ = run(Twin(), None, clients=5, costs={"train": 0.5}, stop=Stop(rounds=3))
-    fused, _ = run(Twin(), Fusing(4, 2), clients=5, costs={"train": 0.5}, stop=Stop(rounds=3))
+    fused, _ = run(Twin(), FusedTraining(4, 2), clients=5, costs={"train": 0.5}, stop=Stop(rounds=3))
     assert fused.digest == alone.digest
 
 
 def test_a_computation_that_is_cut_is_done_all_the_same() -> None:
     roles = {"server": impatient, "client": abandoning}
-    world, groups = run(Twin(), Fusing(10, 1), roles, clients=3, costs={"train": 0.1}, stop=Stop(rounds=4))
+    world, groups = run(Twin(), FusedTraining(10, 1), roles, clients=3, costs={"train": 0.1}, stop=Stop(rounds=4))
     assert groups[0] == (1, 2, 3)
     assert world.digest == run(Twin(), None, roles, clients=3, costs={"train": 0.1}, stop=Stop(rounds=4))[0].digest
 
@@ -132,10 +131,10 @@ def test_groups_do_not_depend_on_who_computes(clients: int, most: int, lanes: in
         "links": [LinkRule("*", latency_ns=10 * MS), *(LinkRule(f"server->client{i + 1}", latency_ns=latency * MS)
                                                        for i, latency in enumerate(latencies[:clients]))],
         "faults": [] if crash is None else [Crash(crash * MS, "client1", back and back * MS)]}
-    first, groups = run(Twin(), Fusing(most, lanes), roles, **world)
+    first, groups = run(Twin(), FusedTraining(most, lanes), roles, **world)
     assert all(len(group) <= most and len({node % lanes for node in group}) == 1 for group in groups)
     for pool in (Shuffled(2, 1), Shuffled(3, 2)):
-        again, others = run(pool, Fusing(most, lanes), roles, **world)
+        again, others = run(pool, FusedTraining(most, lanes), roles, **world)
         assert (again.digest, others) == (first.digest, groups)
     assert run(Twin(), None, roles, **world)[0].digest == first.digest
 
@@ -161,6 +160,19 @@ def test_what_pieces_ask_for_is_done_together_by_key() -> None:
     assert calls == [[1, 3], [2], [4], [3], [5]]
     assert len(spent) == 4
     assert not together.running
+
+
+def test_what_a_gpu_took_is_shared_by_those_who_asked() -> None:
+    busy = [0]
+
+    def many(asked: Any) -> list[int]:
+        busy[0] += len(asked) * 10**12              # more than the CPU takes
+        return list(asked)
+
+    together: Together[int, int] = Together(lambda n: n % 2, many, lambda: busy[0])
+    ask = together.ask
+    assert together.run([lambda: None, lambda: ask(1), lambda: ask(3), lambda: ask(ask(2))])[1:] == [     # type: ignore
+        10**12, 10**12, 2 * 10**12]
 
 
 def test_an_error_of_what_is_done_together_reaches_all_who_asked() -> None:

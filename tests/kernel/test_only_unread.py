@@ -99,7 +99,7 @@ def test_one_event_tells_of_the_round_and_of_its_message_and_nothing_else_change
 def test_frames_that_nobody_knew_to_be_read_for_the_last_time_are_dropped() -> None:
     _, pool = ran(2)
     assert len(pool.of(Drop)) == ROUNDS * 2             # one payload a round, in two workers
-    assert not any(core._store for core in pool._cores)
+    assert not any(len(core._payloads) for core in pool._cores)
     assert not any(pool._outboxes)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from emul.base import rows as R
-from emul.base.errors import Deadlock, DuplicateKey, TimedOut, ZeroTimeLoop
+from emul.base.errors import Deadlock, DuplicateKey, EndOfTime, TimedOut, ZeroTimeLoop
 from emul.kernel import state
 from emul.kernel.calendar import FAULT, NETWORK, TIMER, Calendar
 from emul.network import LinkRule, TopologySpec
@@ -41,6 +41,19 @@ async def nothing(node: Node, p: Any) -> None:
 
 def entry(kind: int, node: int, seq: int, what: str = "") -> tuple[Any, ...]:
     return (kind, node, seq, 0, what, None)
+
+
+def test_times_before_simpys_clock_are_taken() -> None:
+    """`Environment.schedule` takes delays below 0, which a kernel needs that lets nodes run ahead of each other."""
+    calendar = Calendar()
+    for time in (10, 30):
+        calendar.add(time, (TIMER, 0, time, 0, None, None))
+    assert calendar.take_step(10)
+    assert calendar.take_step(30)
+    calendar.add(20, (TIMER, 1, 0, 0, None, None))
+    calendar.add(5, (TIMER, 2, 0, 0, None, None))
+    assert [(time, calendar.take_step(time)[0][1]) for time in (5, 20)] == [(5, 2), (20, 1)]
+    assert calendar.next_time is None
 
 
 def taken(calendar: Calendar) -> list[tuple[int, list[tuple[int, int, int]]]]:
@@ -84,6 +97,64 @@ def test_two_equal_keys_stop_the_run() -> None:
     calendar.add(5, entry(TIMER, 1, 1, "b"))
     with pytest.raises(DuplicateKey, match=r"^two events at 5 ns with the key \(kind, node, seq\) = \(1, 1, 1\)$"):
         calendar.take_step(5)
+
+
+# --- the end of virtual time ----------------------------------------------------------------------------------------
+
+LAST = "virtual time ends at 4.61168602e+09 s (2^62 ns, 146 years): the next event, "
+YEARS = 31_557_600.0                # seconds
+
+
+async def pings(node: Node, p: Any) -> None:
+    async for round_ in node.rounds():
+        with round_:
+            node.broadcast(node.clients, Ask())
+            await node.gather(Answer, node.clients)
+
+
+async def answers(node: Node, p: Any) -> None:
+    async for round_ in node.rounds(of=node.server):
+        with round_:
+            await node.recv(Ask, node.server)
+            node.send(node.server, Answer())
+
+
+def test_messages_that_take_longer_than_virtual_time_has_end_the_run_with_an_error_that_says_so() -> None:
+    """They were never taken off the calendar, and the kernel looked at them for ever."""
+    with pytest.raises(EndOfTime) as stopped:
+        run_world({"server": pings, "client": answers}, clients=2, stop=Stop(rounds=5),
+                  links=[LinkRule("*", latency_ns=2_000_000_000 * 10**9)])
+    lines = str(stopped.value).splitlines()
+    assert lines[0] == LAST + "a message of server to client1, would come at 6e+09 s"
+    assert lines[1].startswith(
+        "  server (server): waiting since 4e+09 s for Answer from client1 (not asked in round 2), ")
+
+
+@pytest.mark.parametrize(("years", "costs", "said"), [
+    (200.0, 0.0, "a deadline of server (server), would come at 6.31152e+09 s"),
+    (1e30, 0.0, "a deadline of server (server), would come at 9.22337204e+09 s"),       # no integer of a table
+    (0.0, 200 * YEARS, "the end of a computation of server (server), would come at 6.31152e+09 s"),
+    (0.0, 1e30 * YEARS, "the end of a computation of server (server), would come at 9.22337204e+09 s")])
+def test_whoever_sleeps_or_computes_until_after_the_end_of_virtual_time_is_named(
+        years: float, costs: float, said: str) -> None:
+    async def server(node: Node, p: Any) -> None:
+        await node.sleep(years * YEARS)
+        await node.compute("work", int, cost_s=costs)
+
+    with pytest.raises(EndOfTime) as stopped:
+        run_world({"server": server, "client": nothing}, clients=1)
+    assert str(stopped.value).splitlines()[0] == LAST + said
+
+
+def test_a_stop_on_virtual_time_gives_the_last_round_as_long_again_or_until_the_end_of_virtual_time() -> None:
+    async def server(node: Node, p: Any) -> None:
+        async for round_ in node.rounds():
+            with round_:
+                await node.recv(Ask, 1, timeout_s=150 * YEARS)
+
+    world = run_world({"server": server, "client": nothing}, clients=1,
+                      stop=Stop(virtual_time_ns=round(100 * YEARS) * 10**9))
+    assert world.finished.kernel.end_ns == 2**62
 
 
 # --- the order of a run ---------------------------------------------------------------------------------------------
@@ -179,7 +250,7 @@ def test_every_payload_is_freed_once_nobody_can_read_it() -> None:
             while any(self._posted):
                 self._step()
             left.extend([sum(map(len, self._outboxes)), sum(map(len, self._arrived)),
-                         sum(len(core._store) for core in self._cores)])
+                         sum(len(core._payloads) for core in self._cores)])
             return super().finish()
 
     for workers in (1, 3):

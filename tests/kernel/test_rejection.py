@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import pytest
 from emul.base import rows as R
 from emul.base.errors import NothingToReceive, ProtocolViolation, RoleFailed, TimedOut
 from emul.network import LinkRule
-from emul.roles import Message, Node, Vector
+from emul.roles import Message, Node, Scheme, Vector
 from emul.scenario import Behaviour, Limits, Stop
 from emul.testing import MS, NoParams, Ran, Shuffled, run_world
 
@@ -73,10 +72,9 @@ def world_of(bad: Behave, read: Callable[[Node], Any], honest: Behave | None = N
     def well(node: Node) -> None:
         node.send(node.server, good())
 
-    module = ModuleType("world")
-    module.__dict__.update(ROLES={"server": server, "client": client(honest or well)}, Params=NoParams,
-                           MESSAGES=MESSAGES, BEHAVIOURS={"bad": client(bad)})
-    world = run_world(module, faults=[Behaviour("client1", "bad")] if deviates else [], **how)
+    scheme = Scheme(params=NoParams, roles={"server": server, "client": client(honest or well)}, messages=MESSAGES,
+                    behaviours={"client": {"bad": client(bad)}})
+    world = run_world(scheme, faults=[Behaviour("client1", "bad")] if deviates else [], **how)
     assert not world.invariants.violations, world.invariants.text()
     return world
 
@@ -147,7 +145,7 @@ def test_an_honest_role_that_diverges_leaves_its_round_with_the_reason() -> None
 
 @pytest.mark.parametrize(("message", "said"), [
     (Update(np.ones(4)), r"Update: delta: float64, expected float32"),
-    (Strange(), r"Strange is not in MESSAGES of the scheme"),
+    (Strange(), r"Strange is not in messages of the scheme"),
     ("text", r"a str cannot be sent: it is no Message")])
 def test_a_mistake_of_an_honest_role_is_an_error_of_its_author(message: Any, said: str) -> None:
     with pytest.raises(RoleFailed, match=said):

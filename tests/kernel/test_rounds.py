@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -13,8 +13,9 @@ from emul.base.errors import TooFewClients
 from emul.network import LinkRule, OutageSpec, TopologySpec
 from emul.roles import Message, Node
 from emul.roles.events import Observation, WaitEnd
-from emul.scenario import Crash, Stop
+from emul.scenario import Behaviour, Crash, Stop
 from emul.testing import MS, Ran, run_world
+from emul.testing.world import scheme_of
 from emul.workers.twin import Twin
 
 
@@ -163,6 +164,36 @@ def test_rounds_that_no_decider_completes_have_failed() -> None:
     assert (world.summary["rounds"], world.summary["rounds_failed"]) == (2, 3)
 
 
+def counted(latency_ns: int, faults: Any = (), links: Any = (), rounds: int = 3) -> dict[str, Any]:
+    """The summary of rounds in which a server asks and takes what comes within 100 ms."""
+    async def server(node: Node, p: Any) -> None:
+        async for round_ in node.rounds():
+            with round_:
+                node.broadcast(node.clients, Ask(int(round_)))
+                await node.gather(Answer, node.clients, timeout_s=0.1)
+
+    async def client(node: Node, p: Any) -> None:
+        async for round_ in node.rounds(of=node.server):
+            with round_:
+                await node.recv(Ask, node.server)
+                node.send(node.server, Answer(int(round_)))
+
+    return run_world({"server": server, "client": client}, stop=Stop(rounds=rounds), faults=faults,
+                     links=[LinkRule("*", latency_ns=latency_ns), *links]).summary
+
+
+def test_completed_rounds_that_nobody_answers_are_counted() -> None:
+    """They count as completed: the scheme may live with it, but who reads the result has to know.
+
+    The answers of round 7 come at the instant at which round 8 begins, and count for both.
+    """
+    gone = [Crash(0, f"client{i}") for i in (1, 2, 3)]
+    assert [(s["rounds"], s["rounds_failed"], s["rounds_unanswered"]) for s in (
+        counted(10 * MS), counted(10 * MS, gone), counted(10 * MS, gone[:2]),
+        counted(10 * MS, [Crash(145 * MS, f"client{i}") for i in (1, 2, 3)], rounds=20),
+        counted(60 * MS), counted(0))] == [(3, 0, 0), (3, 0, 3), (3, 0, 0), (20, 0, 12), (3, 0, 3), (3, 0, 0)]
+
+
 def test_of_several_deciders_one_that_completes_a_round_is_enough() -> None:
     async def server(node: Node, p: Any) -> None:
         async for round_ in node.rounds():
@@ -173,6 +204,25 @@ def test_of_several_deciders_one_that_completes_a_round_is_enough() -> None:
 
     world = run_world({"server": server, "client": nothing}, servers=2, stop=Stop(rounds=3))
     assert (world.summary["rounds"], world.summary["rounds_failed"]) == (2, 1)
+
+
+@pytest.mark.parametrize("faulty", [["server"], ["server1"], ["server1", "server2"]])
+def test_a_faulty_server_decides_where_no_other_is_left(faulty: list[str]) -> None:
+    """Else nobody counts rounds, and a run that stops after some of them never ends."""
+    async def faulty_server(node: Node, p: Any) -> None:
+        async for round_ in node.rounds():
+            assert int(round_) <= 10, "the run goes on after its last round"
+            with round_:
+                await node.sleep(0.02)
+
+    scheme = replace(scheme_of({"server": ticking, "client": nothing}),
+                     behaviours={"server": {"faulty": faulty_server}})
+    world = run_world(scheme, stop=Stop(rounds=3), servers=max(1, 2 * ("server" not in faulty)),
+                      faults=[Behaviour(name, "faulty") for name in faulty])
+    names = world.header["names"]
+    deciders = faulty if len(faulty) == names.index("client1") else ["server2"]
+    assert [names[node] for node in world.header["deciders"]] == deciders
+    assert [rounds_of(world, name) for name in deciders] == [[1, 2, 3]] * len(deciders)
 
 
 def test_without_a_server_all_nodes_decide() -> None:
@@ -203,14 +253,14 @@ def test_a_decider_that_returns_from_a_crash_is_waited_for() -> None:
 
 
 class Seeing(Twin):
-    """A twin whose evaluations find accuracies of the test's choosing."""
+    """A twin whose evaluations find accuracies, or losses, of the test's choosing."""
 
-    def __init__(self, accuracy: dict[int, float]):
+    def __init__(self, found: dict[int, float], name: str = "accuracy"):
         super().__init__()
-        self.found = accuracy
+        self.found, self.name = found, name
 
     def observation(self, node: int, round: int) -> Observation:
-        return Observation(node, round, {"accuracy": self.found[round]})
+        return Observation(node, round, {self.name: self.found[round]})
 
 
 async def learning(node: Node, p: Any) -> None:
@@ -227,6 +277,16 @@ def test_a_stop_on_accuracy_ends_the_run_after_the_round_that_reached_it() -> No
                       pool=Seeing({1: 0.1, 2: 0.5, 3: 0.8, 4: 0.9}))
     assert rounds_of(world, "server") == [1, 2, 3]
     assert world.kernel.accuracy == {1: 0.1, 2: 0.5, 3: 0.8}
+
+
+def test_a_stop_on_loss_ends_the_run_at_that_loss_or_less() -> None:
+    losses = {1: 2.5, 2: 2.41, 3: 2.4, 4: 2.3}
+    world = run_world({"server": learning, "client": nothing}, stop=Stop(loss=2.4, rounds=50),
+                      pool=Seeing(losses, "loss"))
+    assert rounds_of(world, "server") == [1, 2, 3]
+    world = run_world({"server": learning, "client": nothing}, stop=Stop(loss=2.4, accuracy=0.9, rounds=2),
+                      pool=Seeing(losses, "loss"))
+    assert rounds_of(world, "server") == [1, 2]
 
 
 def test_a_stop_on_accuracy_that_is_never_reached_ends_with_the_rounds() -> None:

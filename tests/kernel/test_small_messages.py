@@ -10,7 +10,7 @@ import pytest
 from emul.network import LinkRule, OutageSpec
 from emul.roles import Message, Node
 from emul.testing import MS, Shuffled, run_world
-from emul.workers.core import WITH_EVENT_BYTES
+from emul.workers.payloads import WITH_EVENT_BYTES
 
 
 @dataclass(frozen=True)

@@ -442,3 +442,31 @@ def test_who_waits_for_a_node_that_follows_late_is_told_that_its_leader_has_left
 
     run_world({"server": server, "client": client}, topology=TopologySpec(generator="star_mesh", clients=3))
     assert known == [60]                            # it says whom it follows at 50, and that takes 10
+
+
+# --- so many of anybody ---------------------------------------------------------------------------------------------
+
+def test_collect_takes_several_of_one_node_in_the_order_of_arrival() -> None:
+    """What came before the wait and what comes during it; at the deadline what there is; with 0 what lies here."""
+    got: list[tuple[int, list[tuple[int, int]]]] = []
+
+    async def server(node: Node, p: Any) -> None:
+        async for round_ in node.rounds():
+            with round_:
+                node.broadcast(node.clients, Ask())
+                await node.sleep(0.05)
+                for count, timeout_s in ((4, 1), (3, 0), (2, 0.03), (9, 0.5)):
+                    came = await node.collect(count, timeout_s)
+                    got.append((node.now_ns // MS, [(m.sender, m.number) for m in came]))
+
+    async def client(node: Node, p: Any) -> None:
+        async for round_ in node.rounds(of=node.server):
+            with round_:
+                await node.recv(Ask, node.server)
+                for number in range(4):
+                    node.send(node.server, Answer(number))
+                    await node.sleep(0.02 * node.id)
+
+    world = run_world({"server": server, "client": client}, clients=2, stop=Stop(rounds=1), links=[LATENCY])
+    assert not world.invariants.violations
+    assert got == [(60, [(1, 0), (2, 0), (1, 1), (1, 2)]), (60, [(2, 1)]), (90, [(1, 3)]), (590, [(2, 2), (2, 3)])]

@@ -1,7 +1,9 @@
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from pretend import Pretend, counts, missing
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared"
 
@@ -29,3 +31,13 @@ def shared_data() -> Path:
     if not (folder / "mnist").is_dir():
         pytest.skip("needs ../shared/data with the MNIST files, which is not beside this checkout")
     return folder
+
+
+@pytest.fixture
+def pretend() -> Iterator[Pretend]:
+    """A device that computes in the CPU's memory and has the ways of a GPU; `pretend.counts` counts from 0."""
+    if why := missing():
+        pytest.skip(why)
+    counts.clear()
+    yield Pretend()
+    counts.room = None

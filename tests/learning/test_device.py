@@ -16,10 +16,10 @@ from emul.learning.data import DataSet
 from emul.learning.device import Device, DeviceError
 from emul.learning.dropout import Dropout
 from emul.learning.fused import train_fused
-from emul.learning.local import Local, train_alone
+from emul.learning.local import LocalTraining, train_alone
 from emul.learning.objectives import CosineAlignment, CrossEntropy, PrototypePull, Proximal
 from emul.learning.parameters import FlatModule
-from emul.learning.pooling import Pool
+from emul.learning.pooling import Pooling
 from emul.learning.solver import Sgd
 from emul.learning.training import Samples, Stream
 
@@ -51,14 +51,34 @@ def test_on_a_cpu_nothing_is_copied_or_counted() -> None:
     assert torch.equal(state, torch.get_rng_state())
 
 
+@pytest.mark.parametrize(("name", "index"), [("cuda", 0), ("cuda:0", 0), ("cuda:1", 1)])
+def test_a_gpu_is_chosen_by_its_number_and_the_first_without_one(name: str, index: int,
+                                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[int] = []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch._C, "_cuda_setDevice", chosen.append, raising=False)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda kind: kind)
+    monkeypatch.setattr(torch.cuda, "set_stream", lambda stream: chosen.append(stream.index))
+    monkeypatch.setattr(torch, "use_deterministic_algorithms", lambda *_, **__: None)
+    monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", True)   # put back after the test, as
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)                       # all that a device sets
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", torch.backends.cudnn.allow_tf32)
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    assert Device(name).kind == torch.device("cuda", index)
+    assert chosen == [index, index]
+
+
 class Elsewhere(Device):
     """Takes the ways of a GPU; its memory is the CPU's, or none at all ("meta", where nothing is computed)."""
 
     on_cpu = False                                          # type: ignore[assignment]
 
     def __init__(self, name: str = "cpu"):
-        self.kind, self.busy_ns, self._raw, self._model = torch.device(name), 0, {}, None
         self.vectors = 0
+        super().__init__(name)
+
+    def _begin(self, name: str) -> None:
+        pass
 
     def put(self, array: np.ndarray) -> torch.Tensor:
         self.vectors += array.shape == (6480,)              # the parameters of digits_classic
@@ -102,7 +122,7 @@ def test_a_model_that_many_nodes_have_got_goes_to_the_device_once() -> None:
     there = moved(where, "digits_classic")
     w = np.array(there.initial_parameters())
     samples = [there.for_node(f"client{i + 1}", i, lambda: 1)._samples() for i in range(3)]
-    locals_ = [Local(w, own, there.solver, Stream(1, "a", 1, 0)) for own in samples]
+    locals_ = [LocalTraining(w, own, there.solver, Stream(1, "a", 1, 0)) for own in samples]
     for local in locals_:
         train_alone(there._model, local)
     train_fused(there._model, locals_)
@@ -122,12 +142,12 @@ def test_every_tensor_of_a_training_is_on_its_device() -> None:
     model = there.__dict__["_model"] = FlatModule(module, there.device)
     node, w = there.for_node("a", 1, lambda: 1), np.zeros(model.dimension, np.float32)
     samples = node._samples()
-    pool, means = Pool("soft", 5, 10, 3, 1), {2: np.zeros(24, np.float32)}
+    pool, means = Pooling("soft", 5, 10, 3, 1), {2: np.zeros(24, np.float32)}
     pulls = [PrototypePull.to(means, 10, 0.5, kind, pool) for kind in ("l2_mean", "mse")]   # type: ignore[arg-type]
     aligned = CosineAlignment.to({2: np.ones(50, np.float32)}, 10)
     for more in ({}, {"only": np.ones_like(w)}, *({"objective": CrossEntropy() + term} for term in (
             Proximal(0.5), aligned, *pulls))):
-        local = Local(w, samples, there.solver, Stream(1, "a", 1, 0), **more)       # type: ignore[arg-type]
+        local = LocalTraining(w, samples, there.solver, Stream(1, "a", 1, 0), **more)       # type: ignore[arg-type]
         train_alone(model, local)
         assert [len(after) for after in train_fused(model, [local, local])] == [len(w)] * 2
     assert len(node.gradient(w)[0]) == len(w)
@@ -141,8 +161,8 @@ def test_updates_gradients_and_evaluations_on_a_gpu_are_those_on_a_cpu(model: st
     w = cpu.initial_parameters()
     for client in range(3):
         ours, theirs = (t.for_node(f"client{client}", client, lambda: 1) for t in (gpu, cpu))
-        for work in (lambda node: node.local_update(w)[0], lambda node: node.local_update(w, proximal=0.5)[0],
-                     lambda node: node.gradient(w)[0]):
+        for work in (lambda node: node.local_update(w)[0], lambda node: node.gradient(w)[0],
+                     lambda node: node.minimise(w, node.objective + Proximal(0.5))[0]):
             before = gpu.device.busy_ns
             np.testing.assert_allclose(work(ours), work(theirs), RTOL, ATOL)
             assert gpu.device.busy_ns > before
@@ -160,7 +180,7 @@ def test_prototypes_and_parts_on_a_gpu_are_those_on_a_cpu() -> None:
     for device in ("cuda", "cpu"):
         node = task(device).for_node("client1", 0, lambda: 1)
         w = node.initial_parameters()
-        pool = Pool("soft", 5, 10, 3, 1)
+        pool = Pooling("soft", 5, 10, 3, 1)
         pull = PrototypePull.to(means, 10, 0.5, "l2_mean", pool)
         after, own, counts = node.train_prototypes(w, node.objective + pull, pool)
         found.append((after, np.stack([own[j] for j in sorted(own)]), sorted(counts.items()),
@@ -179,7 +199,8 @@ def test_many_clients_with_torchs_dropout_and_channels_on_a_gpu_are_those_on_a_c
                            nn.Dropout(0.3), nn.Linear(72, 4))
     cpu = FlatModule(module)
     before, solver = cpu.read(), Sgd(lr=0.1, epochs=2, batch=5)
-    locals_ = [Local(before, Samples(source, np.arange(n)), solver, Stream(1, f"c{n}", 1, 0)) for n in (7, 12, 3)]
+    locals_ = [LocalTraining(before, Samples(source, np.arange(n)), solver, Stream(1, f"c{n}", 1, 0))
+               for n in (7, 12, 3)]
     expected = []
     for local in locals_:
         train_alone(cpu, local)
@@ -196,7 +217,8 @@ def test_a_model_that_cannot_be_fused_is_trained_on_a_gpu_and_its_draws_are_keye
                      np.zeros(0, int), 4)
     model = FlatModule(nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 4)),
                        Device("cuda"))
-    local = Local(model.read(), Samples(source, np.arange(40)), Sgd(lr=0.1, steps=5, batch=10), Stream(1, "a", 1, 0))
+    local = LocalTraining(model.read(), Samples(source, np.arange(40)), Sgd(lr=0.1, steps=5, batch=10),
+                          Stream(1, "a", 1, 0))
     found = []
     for _ in range(2):
         train_alone(model, local)

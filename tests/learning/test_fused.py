@@ -22,10 +22,10 @@ from emul.learning import Task, models
 from emul.learning.data import DataSet
 from emul.learning.dropout import Dropout
 from emul.learning.fused import FuseError, key, refusal, train_fused
-from emul.learning.local import Local, train_alone
+from emul.learning.local import LocalTraining, train_alone
 from emul.learning.objectives import CROSS_ENTROPY, CosineAlignment, Objective, PrototypePull, Proximal
 from emul.learning.parameters import FlatModule, ParameterError
-from emul.learning.pooling import Pool
+from emul.learning.pooling import Pooling
 from emul.learning.solver import Adam, Sgd, Solver
 from emul.learning.stack import Hidden, Stack, probe
 from emul.learning.training import Samples, Stream
@@ -111,15 +111,16 @@ def data(seed: int = 0, n: int = 60) -> DataSet:
     return DataSet("made", x, y, x[:0], y[:0], CLASSES, 255.0, (0.5, 0.4), (0.3, 0.2))
 
 
-def alone(model: FlatModule, local: Local) -> np.ndarray:
+def alone(model: FlatModule, local: LocalTraining) -> np.ndarray:
     return train_alone(model, local)
 
 
-def client(i: int, model: FlatModule, n: int, solver: Solver, source: DataSet | None = None, **more: Any) -> Local:
+def client(i: int, model: FlatModule, n: int, solver: Solver, source: DataSet | None = None,
+           **more: Any) -> LocalTraining:
     rng = np.random.default_rng([i, n])
     before = rng.normal(0, 0.3, model.dimension).astype(np.float32)
     samples = Samples(source or data(), rng.choice(60, n))
-    return Local(before, samples, solver, Stream(3, f"client{i}", 2, i % 3), **more)
+    return LocalTraining(before, samples, solver, Stream(3, f"client{i}", 2, i % 3), **more)
 
 
 SOLVERS = st.one_of(
@@ -137,7 +138,7 @@ KINDS = ("l2_sum", "l2_mean", "mse", "cosine")
 def pulled(kind: str, means: dict[int, np.ndarray]) -> Objective:
     if kind == "cosine":
         return CosineAlignment.to({j: np.repeat(mean, 2) for j, mean in means.items()}, CLASSES, 0.3)
-    return PrototypePull.to(means, CLASSES, 0.3, kind, Pool("soft", 3, 4, 2, 1))         # type: ignore[arg-type]
+    return PrototypePull.to(means, CLASSES, 0.3, kind, Pooling("soft", 3, 4, 2, 1))      # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -183,7 +184,8 @@ def test_the_models_that_come_along_are_trained_as_one(name: str, shape: tuple[i
                      np.zeros((0, *shape)), np.zeros(0, int), 10, 255.0, 0.5, 0.3)
     before = model.read()
     solver = Sgd(lr=lr, epochs=1, batch=4)
-    locals_ = [Local(before, Samples(source, rng.choice(40, n)), solver, Stream(1, f"c{n}", 1, 0)) for n in (6, 3, 9)]
+    locals_ = [LocalTraining(before, Samples(source, rng.choice(40, n)), solver, Stream(1, f"c{n}", 1, 0))
+               for n in (6, 3, 9)]
     assert refusal(model.module, probe(shape)) is None
     for local, after in zip(locals_, train_fused(model, locals_), strict=True):
         np.testing.assert_allclose(after, alone(model, local), RTOL, ATOL)
@@ -196,7 +198,8 @@ def test_the_masks_of_torchs_dropout_are_those_of_large_batches_too() -> None:
     rng = np.random.default_rng(1)
     source = DataSet("made", rng.random((70, 1, 32, 32), dtype=np.float32), rng.integers(0, 2, 70),
                      np.zeros((0, 1, 32, 32)), np.zeros(0, int), 2)
-    locals_ = [Local(model.read(), Samples(source, np.arange(n)), Sgd(lr=0.1, steps=2, batch=64), Stream(1, "a", n, 0))
+    locals_ = [LocalTraining(model.read(), Samples(source, np.arange(n)), Sgd(lr=0.1, steps=2, batch=64),
+                             Stream(1, "a", n, 0))
                for n in (64, 70, 30)]
     for local, after in zip(locals_, train_fused(model, locals_), strict=True):
         np.testing.assert_allclose(after, alone(model, local), RTOL, ATOL)
@@ -229,8 +232,9 @@ def test_samples_that_nobody_has_are_not_looked_at() -> None:
     pixels[:20] = np.nan
     spoilt = replace(source, train_x=pixels)
 
-    def asked(own: DataSet) -> list[Local]:
-        return [Local(model.read(), Samples(own, np.r_[20:20 + n]), Sgd(lr=0.1, steps=3, batch=5), Stream(1, "a", n, 0))
+    def asked(own: DataSet) -> list[LocalTraining]:
+        return [LocalTraining(model.read(), Samples(own, np.r_[20:20 + n]), Sgd(lr=0.1, steps=3, batch=5),
+                              Stream(1, "a", n, 0))
                 for n in (7, 1, 12)]
 
     for a, b in zip(train_fused(model, asked(source)), train_fused(model, asked(spoilt)), strict=True):
@@ -412,7 +416,7 @@ def test_prototypes_made_side_by_side_are_those_of_each_alone() -> None:
     w, means = task.initial_parameters(), {j: np.full(24, 0.1 * j, np.float32) for j in range(0, 10, 2)}
 
     def train(node: Any) -> Any:
-        pool = Pool("soft", 5, 10, 3, 1)
+        pool = Pooling("soft", 5, 10, 3, 1)
         return node.train_prototypes(w, node.objective + PrototypePull.to(means, 10, 0.5, "l2_mean", pool), pool)
 
     for (after, own, counts), i in zip(together(task, train), range(5), strict=True):

@@ -40,9 +40,10 @@ def test_initial_weights_depend_on_the_seed_alone_and_leave_torchs_generator_alo
 
 @pytest.mark.parametrize(("name", "text"), [
     ("digit_cnn", 'unknown model "digit_cnn"; did you mean "digits_cnn"?'),
-    ("transformer", 'unknown model "transformer"; known are cinic_cnn, digits_classic, digits_cnn, digits_mlp, '
-                    "digits_residual, femnist_classic, logistic, mnist_2nn, mnist_classic, mnist_pooled, "
-                    "mnist_printed, mnist_residual, resnet18, resnet20, resnet20_bn, resnet56, resnet56_bn"),
+    ("perceptron", 'unknown model "perceptron"; known are characters_mlp, cinic_cnn, digits_classic, digits_cnn, '
+                    "digits_mlp, digits_residual, femnist_classic, logistic, mnist_2nn, mnist_classic, mnist_pooled, "
+                    "mnist_printed, mnist_residual, resnet18, resnet20, resnet20_bn, resnet56, resnet56_bn, "
+                   "transformer"),
     ("mnist_pooled", "mnist_pooled takes samples of shape (1, 28, 28), the data have (1, 8, 8)")])
 def test_what_cannot_be_built_is_said(name, text):
     with pytest.raises(ModelError, match=f"^{re.escape(text)}$"):

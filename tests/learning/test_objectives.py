@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from emul.learning import Task, objectives
 from emul.learning.dataset import DataSet
 from emul.learning.fused import FuseError, key, train_fused
-from emul.learning.local import Local, train_alone
+from emul.learning.local import LocalTraining, train_alone
 from emul.learning.objectives import (
     CROSS_ENTROPY,
     Batch,
@@ -184,8 +184,8 @@ def test_clients_of_a_users_objective_learn_as_one_what_each_learns_alone(kind: 
         return {"focal": Focal(), "squared": SquaredError(0.5, "sum"), "drift": CROSS_ENTROPY + drift,
                 "both": Focal(1.0) + drift + Proximal(0.3)}[kind]
 
-    locals_ = [Local(before, Samples(source, rng.choice(60, n)), Sgd(lr=0.1, epochs=2, batch=4),
-                     Stream(1, f"c{n}", 1, 0), objective()) for n in (3, 9, 6)]
+    locals_ = [LocalTraining(before, Samples(source, rng.choice(60, n)), Sgd(lr=0.1, epochs=2, batch=4),
+                             Stream(1, f"c{n}", 1, 0), objective()) for n in (3, 9, 6)]
     assert len({key(local) for local in locals_}) == 1
     for local, after in zip(locals_, train_fused(model, locals_), strict=True):
         np.testing.assert_allclose(after, train_alone(model, local), rtol=1e-4, atol=1e-5)
@@ -220,7 +220,8 @@ def test_the_error_names_the_objective() -> None:
     model = FlatModule(nn.Linear(6, 4))
     source = DataSet("made", np.zeros((4, 6), np.float32), np.zeros(4, int), np.zeros((0, 6), np.float32),
                      np.zeros(0, int), 4)
-    local = Local(model.read(), Samples(source, np.arange(4)), Sgd(lr=0.1, steps=1), Stream(1, "a", 1, 0), Steady())
+    local = LocalTraining(model.read(), Samples(source, np.arange(4)), Sgd(lr=0.1, steps=1), Stream(1, "a", 1, 0),
+                          Steady())
     with pytest.raises(FuseError, match=r"^objective steady: needs several forward passes$"):
         train_fused(model, [local])
 

@@ -16,7 +16,7 @@ from emul.base.errors import ScenarioError
 from emul.learning import Task, names, partition
 from emul.learning.dataset import DataError
 from emul.learning.names import PluginError, no_module
-from emul.learning.partition import PartitionError
+from emul.learning.shards import PartitionError
 from emul.scenario import loads
 from emul.testing import check_task
 
@@ -290,3 +290,28 @@ def test_a_file_is_no_module_and_is_told_so_before_it_is_imported(plugin: str) -
     with pytest.raises(PluginError, match="expected the name of a module"):
         names.imported(plugin)
     assert no_module("package.mine") == ""
+
+
+@pytest.mark.parametrize("scheme", ["mp_dp", "mp_cdp", "mp_dp_naive", "{name: pile, t: 3, bits: 512}"])
+def test_a_model_that_cannot_be_disguised_is_said_before_a_run_to_schemes_that_disguise_it(plugin: Plugin, scheme: str,
+                                                                                            ) -> None:
+    name = plugin('''
+        class Twice(nn.Module):
+            def __init__(self, inputs, outputs):
+                super().__init__()
+                self.first, self.again, self.last = nn.Linear(inputs, 3), nn.Linear(3, 3), nn.Linear(3, outputs)
+            def forward(self, x):
+                return self.last(torch.relu(self.again(torch.relu(self.again(torch.relu(self.first(x)))))))
+
+        MODELS["net"] = lambda shape, outputs: Twice(shape[0], outputs)
+    ''')
+    text = TEXT.replace("PARTITION", "iid").replace("OBJECTIVE", "").replace("clients: 3", "clients: 5")
+    assert loads(text, plugins=[name])
+    if "pile" in scheme:
+        text = text.replace("{generator: star,", "{generator: star_mesh, servers: 2,")
+    with pytest.raises(ScenarioError) as error:
+        loads(text.replace("[fedavg]", f"[{scheme}]"), plugins=[name])
+    problem, = error.value.problems
+    assert (problem.place, problem.expected) == ("task.model", (
+        'layer "again" (Linear) cannot be disguised: it is used more than once in a pass, and its weights have one '
+        "scale"))

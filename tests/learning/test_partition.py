@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emul.learning import partition
-from emul.learning.partition import PartitionError, make
+from emul.learning.partition import make
+from emul.learning.shards import PartitionError
 
 LABELS = st.lists(st.integers(0, 4), min_size=20, max_size=80).map(np.array)
 DISJOINT = st.sampled_from(["iid"]) | st.sampled_from([0.05, 0.3, 1.0, 100.0]).map(lambda a: {"dirichlet": a})
@@ -98,7 +99,8 @@ def test_bootstrap_draws_with_replacement_and_differs_between_clients():
     assert not np.array_equal(a, b)
 
 
-@pytest.mark.parametrize("spec", ["iid", {"dirichlet": 0.5}, {"classes": 2}, {"bootstrap": 10}])
+@pytest.mark.parametrize("spec", ["iid", {"dirichlet": 0.5}, {"classes": 2}, {"bootstrap": 10},
+                                  {"sizes": "linear"}, {"sizes": {"lognormal": 1.0}}, {"shards": 2}])
 def test_another_seed_gives_another_partition(spec):
     labels = np.repeat(np.arange(5), 20)
     one, two = shards(spec, labels, 4, 1), shards(spec, labels, 4, 2)
@@ -113,6 +115,45 @@ def test_another_seed_gives_another_partition(spec):
 def test_what_cannot_be_divided_is_said(spec, text):
     with pytest.raises(PartitionError, match=f"^{re.escape(text)}$"):
         make(spec, np.array([0, 1, 0, 1]), 5, 0)
+
+
+# --- sizes and shards ----------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("law", "weights"), [
+    ("linear", [1, 2, 3, 4]), ("square", [1, 4, 9, 16]), ("exponential", np.exp([1, 2, 3, 4]).tolist())])
+def test_sizes_follow_their_law_and_cover_everything(law: str, weights: list[float]) -> None:
+    found = shards({"sizes": law}, np.zeros(10_000, np.int64), 4)
+    expected = np.array(weights) / sum(weights) * (10_000 - 4) + 1
+    assert np.abs([len(s) for s in found] - expected).max() < 1
+    assert sorted(np.concatenate(found).tolist()) == list(range(10_000))
+
+
+def test_lognormal_sizes_have_that_spread_and_do_not_depend_on_the_number_of_clients() -> None:
+    few, many = ([len(s) for s in shards({"sizes": {"lognormal": 0.8}}, np.zeros(10**6, np.int64), k)]
+                 for k in (200, 400))
+    logs = np.log(many)
+    assert 0.8 - 0.12 < logs.std() < 0.8 + 0.12                     # four standard errors of 400
+    ratio = np.array(few) / np.array(many[:200])
+    assert ratio.max() / ratio.min() < 1.01                         # the same draws, of another total
+
+
+@given(st.integers(1, 40), st.integers(0, 60), st.sampled_from(["linear", "square", "exponential"]))
+def test_every_client_has_a_sample(clients: int, more: int, law: str) -> None:
+    found = shards({"sizes": law}, np.zeros(clients + more, np.int64), clients)
+    assert min(len(s) for s in found) >= 1
+    assert sum(len(s) for s in found) == clients + more
+
+
+def test_each_client_has_its_shards_of_the_sorted_samples() -> None:
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 200))
+    found = shards({"shards": 2}, labels, 50)                       # 100 shards of 20: a class is 10 whole shards
+    assert {len(s) for s in found} == {40}
+    assert sorted(np.concatenate(found).tolist()) == list(range(2000))
+    held = [np.bincount(labels[s], minlength=10) for s in found]
+    assert all(set(counts.tolist()) <= {0, 20, 40} for counts in held)
+    assert sum((counts > 0).sum() == 2 for counts in held) > 30     # the others got two shards of one class
+    with pytest.raises(PartitionError, match=r"^shards: 50 clients with 41 shards each need 2050 samples, there are"):
+        shards({"shards": 41}, labels, 50)
 
 
 # --- degree ---------------------------------------------------------------------------------------------------------

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from emul.learning import functional
+from emul.learning import functional, objectives
 from emul.learning.node_task import TaskError
+from emul.learning.parameters import FlatModule
 from emul.learning.task import Task
 from emul.protocols.mp_dp import algebra
 
@@ -58,7 +59,8 @@ def test_only_models_with_layers_that_draw_are_said_to() -> None:
 def test_who_knows_the_secrets_has_the_model_and_another_pass_has_its_outputs() -> None:
     made = task("digits_residual", steps=1)
     node, w = made.for_node("a", 0, lambda: 0), made.initial_parameters().astype(np.float64)
-    secrets = algebra.drawn(made.disguise, algebra.Law("chi3", 1.5, "full", 1, 1.0), np.random.default_rng(1)).secrets
+    secrets = algebra.drawn(made.disguise, algebra.SecretsLaw("chi3", 1.5, "full", 1, 1.0),
+                            np.random.default_rng(1)).secrets
     hidden = made.disguise.disguised(w, secrets)
     np.testing.assert_allclose(made.disguise.undisguised(hidden, secrets), w, atol=1e-12)
     x = made.examples(4).x.to(torch.float64)
@@ -66,3 +68,28 @@ def test_who_knows_the_secrets_has_the_model_and_another_pass_has_its_outputs() 
     alpha = given.features.sum(1)[:, None]
     np.testing.assert_allclose((given.logits - alpha * torch.from_numpy(secrets.output)).detach().numpy(),
                                node.forward(w, x).logits.detach().numpy(), atol=1e-10)
+
+
+class TwoNames(torch.nn.Module):
+    """Its layer has two names; `tied`: and another layer its weights."""
+
+    def __init__(self, tied: bool):
+        super().__init__()
+        self.body, self.tail = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)
+        self.head = self.body
+        if tied:
+            self.tail.weight = self.body.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.tail(torch.tanh(self.body(x)))
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_layer_with_two_names_and_weights_that_are_tied_have_their_gradient_and_stay_as_they_are(tied: bool) -> None:
+    model = FlatModule(TwoNames(tied))
+    w, x, y = model.vector.clone(), torch.randn(5, 3), torch.tensor([0, 1, 2, 0, 1])
+    total = functional.Total(objectives.make("cross_entropy"))
+    found = [functional.gradients(model, w, objectives.Batch(x, y), total)[0] for _ in range(2)]
+    torch.nn.functional.cross_entropy(model.module(x), y).backward()
+    for g in found:
+        torch.testing.assert_close(g, model.gradient)

@@ -12,15 +12,15 @@ from emul.learning import Task, TaskError, models, prototypes
 from emul.learning.attack import Attack
 from emul.learning.objectives import Batch, CrossEntropy, PrototypePull, Proximal, equal_weights
 from emul.learning.parameters import FlatModule
-from emul.learning.pooling import Pool, PoolError
+from emul.learning.pooling import PoolError, Pooling
 from emul.learning.training import forward_of
 
 SPEC = {"data": {"set": "digits"}, "partition": {"class_space": {"avg": 3, "std": 1, "shots": 8, "test_shots": 9}},
         "model": "digits_classic", "solver": {"sgd": {"lr": 0.05, "momentum": 0.5, "epochs": 2, "batch": 8}}}
-POOL = Pool("soft", 5, 10, 3, 1)
+POOL = Pooling("soft", 5, 10, 3, 1)
 
 
-def soft(c: np.ndarray, pool: Pool) -> np.ndarray:
+def soft(c: np.ndarray, pool: Pooling) -> np.ndarray:
     """The definition, in float64 loops."""
     grid = c.astype(np.float64).reshape(pool.height, pool.width)
     rows, columns = pool.output(c.size)
@@ -35,13 +35,13 @@ def soft(c: np.ndarray, pool: Pool) -> np.ndarray:
 
 
 def test_soft_pooling_of_one_two_three_four():
-    assert abs(float(Pool("soft", 2, 2, 2, 1)(torch.tensor([[1.0, 2.0, 3.0, 4.0]]))[0, 0]) - 3.4926527) < 1e-6
+    assert abs(float(Pooling("soft", 2, 2, 2, 1)(torch.tensor([[1.0, 2.0, 3.0, 4.0]]))[0, 0]) - 3.4926527) < 1e-6
 
 
 @given(st.integers(0, 1000), st.sampled_from([(5, 10, 3, 1), (2, 25, 2, 1), (5, 10, 2, 2)]))
 @settings(max_examples=30)
 def test_soft_pooling_is_its_definition(seed, shape):
-    pool = Pool("soft", *shape)
+    pool = Pooling("soft", *shape)
     c = np.random.default_rng(seed).normal(0, 3, 50).astype(np.float32)
     np.testing.assert_allclose(pool(torch.from_numpy(c)[None])[0].numpy(), soft(c, pool), rtol=1e-6, atol=1e-6)
 
@@ -51,7 +51,7 @@ def test_soft_pooling_is_finite_where_exp_is_not_keeps_constants_and_has_the_rig
     assert bool(torch.isfinite(POOL(big)).all())
     assert bool((POOL(torch.full((1, 50), 2.5)) - 2.5).abs().max() < 1e-6)
     x = torch.randn(2, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(1), requires_grad=True)
-    assert torch.autograd.gradcheck(Pool("soft", 3, 4, 2, 1), (x,))
+    assert torch.autograd.gradcheck(Pooling("soft", 3, 4, 2, 1), (x,))
 
 
 @pytest.mark.parametrize(("shape", "n", "length"), [((5, 10, 3, 1), 50, 24), ((2, 25, 2, 1), 50, 24),
@@ -60,17 +60,17 @@ def test_soft_pooling_is_finite_where_exp_is_not_keeps_constants_and_has_the_rig
 def test_every_kind_of_pooling_gives_the_same_shape(shape, n, length):
     c = torch.rand(3, n, generator=torch.Generator().manual_seed(0))
     for kind in ("soft", "avg", "max", "adaptive_avg", "adaptive_max"):
-        pool = Pool(kind, *shape)
+        pool = Pooling(kind, *shape)
         assert pool.length(n) == length
         assert pool(c).shape == (3, length)
-    assert Pool("none")(c) is c
-    assert Pool("none").length(n) == n
+    assert Pooling("none")(c) is c
+    assert Pooling("none").length(n) == n
 
 
 @pytest.mark.parametrize(("pool", "said"), [
-    (Pool("soft", 7, 7, 3, 1), r"map 7 x 7: expected a product of 50, the number of features"),
-    (Pool("avg", 5, 10, 6, 1), r"kernel 6, stride 1: leave nothing of a map of 5 x 10"),
-    (Pool("avg", 5, 10, 3, 0), r"kernel 3, stride 0: leave nothing of a map of 5 x 10")])
+    (Pooling("soft", 7, 7, 3, 1), r"map 7 x 7: expected a product of 50, the number of features"),
+    (Pooling("avg", 5, 10, 6, 1), r"kernel 6, stride 1: leave nothing of a map of 5 x 10"),
+    (Pooling("avg", 5, 10, 3, 0), r"kernel 3, stride 0: leave nothing of a map of 5 x 10")])
 def test_a_pooling_that_does_not_fit_is_refused(pool, said):
     with pytest.raises(PoolError, match=f"^{said}$"):
         pool.length(50)
@@ -82,8 +82,8 @@ def test_a_pooling_that_does_not_fit_is_refused(pool, said):
 def test_models_are_cut_where_the_sheet_says(name, shape, classes, parameters, convolutions, features):
     model = FlatModule(models.create(name, shape, classes, 1))
     assert model.dimension == parameters
-    assert len(prototypes.places(model, "convolutions")) == convolutions
-    body, head = prototypes.places(model, "representation"), prototypes.places(model, "decision")
+    assert len(prototypes.coordinates(model, "convolutions")) == convolutions
+    body, head = prototypes.coordinates(model, "representation"), prototypes.coordinates(model, "decision")
     assert len(head) == (features + 1) * classes
     assert sorted(np.concatenate([body, head]).tolist()) == list(range(parameters))
     model.module.eval()
@@ -93,10 +93,10 @@ def test_models_are_cut_where_the_sheet_says(name, shape, classes, parameters, c
 def test_resnet18_has_its_size_and_its_buffers_belong_to_the_representation():
     model = FlatModule(models.create("resnet18", (3, 32, 32), 10, 1))
     assert model.trained == 11_181_642
-    head = prototypes.places(model, "decision")
+    head = prototypes.coordinates(model, "decision")
     assert len(head) == 5_130
     assert head.max() < model.trained
-    assert len(prototypes.places(model, "representation")) == model.dimension - 5_130
+    assert len(prototypes.coordinates(model, "representation")) == model.dimension - 5_130
     model.module.eval()
     assert model.module[:10](torch.zeros(1, 3, 32, 32)).shape == (1, 512)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import median
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 from emul.network import LinkRule, TopologySpec, build
 from emul.network.models.traceformats import Trace
 from emul.network.models.traces import TraceSpec, problem, read_trace, trace_names
+from emul.scenario.linkclasses import SHIPPED as SHIPPED_CLASSES
+from emul.scenario.linkclasses import read_links
 
 S = 10**9
 TEXT = "trace,time_s,mbps\na,0,1\na,10,3\na,20,3\nb,0,8\nb,5,8\n"
@@ -73,3 +76,29 @@ def test_what_no_link_can_draw_is_refused(tmp_path: Path, text: str, more: dict[
     path = tmp_path / "t.csv"
     path.write_text(text)
     assert problem(TraceSpec(path, drawn=True, **more)) == expected
+
+
+# --- the traces that are shipped --------------------------------------------------------------------------------------
+
+SHIPPED = Path(__file__).resolve().parents[2] / "scenarios" / "traces"
+
+
+def of_each(file: str) -> tuple[list[float], list[float]]:
+    """(seconds, mean in Mbit/s over time) of each trace of a file, ascending."""
+    each = [read_trace(SHIPPED / file, name=name) for name in trace_names(SHIPPED / file)]
+    return (sorted(one.length_ns / S for one in each),
+            sorted(sum(ns * rate for ns, rate in one.pieces()) / one.length_ns / 1e6 for one in each))
+
+
+@pytest.mark.parametrize("file", ["norway-3g.csv", "new-york-lte.csv"])
+def test_the_page_of_the_traces_says_what_is_in_them(file: str) -> None:
+    lengths, means = of_each(file)
+    row = next(line for line in (SHIPPED / "README.md").read_text().splitlines() if line.startswith(f"| `{file}`"))
+    short = f"; {sum(s < 250 for s in lengths)} are shorter than 250" if lengths[0] < 250 else ""
+    assert row.split(" | ")[2:] == [
+        f"{len(lengths)}", ", ".join(f"{s:,.0f}" for s in (lengths[0], median(lengths), lengths[-1])) + short,
+        ", ".join(f"{mbps:.2f}" for mbps in (means[0], median(means), means[-1])) + " |"]
+
+
+def test_the_class_3g_has_the_rate_that_it_has_from_the_traces() -> None:
+    assert read_links(SHIPPED_CLASSES)["3g"].down_bps == round(median(of_each("norway-3g.csv")[1]), 2) * 1e6

@@ -588,3 +588,58 @@ def test_no_flow_starves_by_rounding_beside_giants():
     assert rates == pytest.approx([10.0**k / 6 for k in range(1, 15)], rel=1e-12)
     fluid.start(0, "rest", 10**6, [0])
     assert fluid.rate_bps("rest") == pytest.approx(1e15 - sum(rates), rel=1e-9)
+
+
+# --- quiet flows ------------------------------------------------------------------------------------------------------
+
+def test_the_end_of_a_quiet_flow_is_no_event_while_it_is_alone():
+    fluid = Fluid()
+    link = fluid.add_link(8e6)                      # 1 byte takes 1 us
+    fluid.start(0, "a", 1000, [link], quiet=True)
+    assert fluid.next_change() is None
+    assert fluid.advance(5 * MS) == []
+    assert fluid.flows_on(link) == []
+    assert fluid.end_of(5 * MS, "a") == MS
+    assert fluid.next_change() is None
+
+
+def test_the_end_of_a_quiet_flow_in_company_is_an_event():
+    fluid = Fluid()
+    link = fluid.add_link(8e6)
+    fluid.start(0, "a", 1000, [link], quiet=True)
+    fluid.start(MS // 2, "b", 1000, [link])
+    assert fluid.next_change() == 3 * MS // 2
+    assert fluid.advance(3 * MS // 2) == ["a"]
+    assert fluid.next_change() == 2 * MS
+    assert fluid.end_of(2 * MS, "a") is None
+
+
+def test_who_asks_too_early_for_the_end_of_a_quiet_flow_gets_it_as_an_event():
+    fluid = Fluid()
+    link = fluid.add_link(8e6)
+    fluid.start(0, "a", 1000, [link], quiet=True)
+    fluid.change(MS // 2, link, 4e6)
+    assert fluid.next_change() is None
+    assert fluid.end_of(MS, "a") is None
+    assert fluid.next_change() == 3 * MS // 2
+    assert fluid.advance(3 * MS // 2) == ["a"]
+
+
+@settings(max_examples=100)
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 60), st.sets(st.integers(0, 3), min_size=1),
+                          st.booleans()), min_size=1, max_size=12))
+def test_quiet_flows_end_when_they_would_otherwise(flows):
+    """(ms of the start, kB, links, quiet)."""
+    ends = []
+    for some in (False, True):
+        fluid, found = Fluid(), {}
+        for bps in (8e6, 3e6, 20e6, 1e6):
+            fluid.add_link(bps)
+        for i, (at, kilobytes, links, quiet) in sorted(enumerate(flows), key=lambda each: each[1][0]):
+            found |= {done.item: done.due_ns for done in fluid.completions(at * MS)}
+            fluid.start(at * MS, i, kilobytes * 1000, sorted(links), quiet=quiet and some)
+        found |= {done.item: done.due_ns for done in fluid.completions(FOREVER)}
+        unseen = {i: fluid.end_of(FOREVER, i) for i in range(len(flows))}
+        found |= {i: end for i, end in unseen.items() if end is not None}
+        ends.append(found)
+    assert ends[0] == ends[1]

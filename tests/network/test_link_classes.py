@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pytest
 
 from emul.network import LinkRule, TopologySpec, build
-from emul.network.classes import LinkClass, class_rules
+from emul.network.classes import LinkClass, class_rules, whole_message_losses
+from emul.network.links.transport import Arq, TcpCap
 
 MS = 10**6
 DSL = LinkClass("dsl", 12_000_000, 1_000_000, 22 * MS, 0.002)
@@ -24,7 +25,10 @@ class Said:
     def link_classes(self) -> Sequence[LinkClass]:
         return [DSL, LTE]
 
-    def links_of(self, names: Sequence[str], seed: int) -> list[str | None]:
+    def groups_of(self, names: Sequence[str], roles: Mapping[str, Sequence[int]], seed: int) -> list[str | None]:
+        return []
+
+    def links_of(self, names: Sequence[str], seed: int, groups: Sequence[str | None] = ()) -> list[str | None]:
         return [self.of.get(name) for name in names]
 
 
@@ -72,3 +76,19 @@ def test_nodes_of_one_class_share_what_is_known_of_their_links() -> None:
     assert network.out_latency_ns(network.names.index("client4")) == 22 * MS
     assert network.out_latency_ns(network.names.index("client5")) == 35 * MS
     assert len({network.rules_met(v) for v in range(len(network.names))}) == 3
+
+
+def whole(*rules: LinkRule) -> list[str]:
+    joined = Said({"client1": "dsl", "client2": "lte"})
+    network = build(TopologySpec("star", clients=3), rules, 7, joined=joined)
+    assert network.classes is not None
+    links = (({network.classes[u], network.classes[v]}, network.parameters(u, v)) for u, v in network.pairs())
+    return [one.name for one in whole_message_losses(joined.link_classes(), links)]
+
+
+def test_links_whose_loss_of_a_packet_is_that_of_a_message_are_those_without_packets() -> None:
+    assert whole() == ["dsl", "lte"]
+    assert whole(LinkRule("@dsl->*", mtu=1448), LinkRule("*->@dsl", mtu=1448)) == ["lte"]
+    assert whole(LinkRule("*", transport=Arq("stop_and_wait"))) == ["dsl", "lte"]
+    assert whole(LinkRule("*", transport=Arq())) == whole(LinkRule("*", transport=TcpCap("mathis"))) == []
+    assert whole(LinkRule("*->@lte", outage="none"), LinkRule("@lte->*", outage="none")) == ["dsl"]

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emul.base.errors import NetworkError
-from emul.network import HERE, LinkRule, OutageSpec, RoleRule, TopologySpec, build
+from emul.network import HERE, LinkRule, OutageSpec, RoleRule, TcpStack, TopologySpec, build
 from emul.network.links.features import Switching
 from emul.network.links.tcp import mathis_bps
 from emul.network.links.transport import Arq, TcpCap
 from emul.network.models.latency import LognormalSpec
-from emul.network.outlook import Outlook
+from emul.network.outlook import Outlook, unverified
 
 MS = 10**6
 MBIT = 10**6
@@ -149,3 +149,25 @@ def test_tcp_is_the_bottleneck_where_it_is_slower_than_the_link():
     rate = mathis_bps(40 * MS, 0.01)
     assert route.bottleneck.bandwidth_bps == pytest.approx(rate)
     assert route.time_ns == pytest.approx(8e15 / rate + 20 * MS, rel=1e-6)
+
+
+@pytest.mark.parametrize("sharing", ["connections", "tcp_fifo"])
+def test_a_connection_is_foretold_new_and_used(sharing):
+    """RTT 60 ms at 10 Mbit/s, the sender's own uplink: the kernel of the specification's section 6."""
+    rules = [LinkRule("*", latency_ns=30 * MS, bandwidth_bps=10 * MBIT, sharing=sharing, overhead_bytes=52, mtu=1448,
+                      transport=TcpStack())]
+    _, route = foretold(rules, size=400_000, n=2)
+    assert route.time_ns / 1e9 == pytest.approx(0.466, abs=2e-3)
+    assert route.used_ns / 1e9 == pytest.approx(0.362, abs=2e-3)
+
+
+def test_what_is_not_verified_of_tcp_is_said():
+    rules = [LinkRule("*", latency_ns=MS, sharing="connections", bandwidth_bps=MBIT,
+                      transport=TcpStack(buffer_bytes=9000), outage=OutageSpec(p=0.03, per="packet"))]
+    network, _ = foretold(rules, n=2)
+    loss, buffer = unverified(network, 7)
+    assert loss.startswith("connections of TCP above 2% of packets lost are not verified: ")
+    assert "buffer below 10 packets" in buffer
+    network, _ = foretold([LinkRule("*", latency_ns=MS, sharing="connections", transport=TcpStack(buffer_bytes=15_000),
+                                    outage=OutageSpec(p=0.02, per="packet"))], n=2)
+    assert unverified(network, 7) == []

@@ -284,8 +284,8 @@ def test_a_link_sends_at_the_recorded_rate(write):
 def test_what_is_not_held_is_counted_by_kind(write):
     held = read(write(rows_of(OutageSpec(0.3), LognormalSpec(20 * MS, 0.5), {1: 2})))
     more = rows_of(OutageSpec(0.3), LognormalSpec(20 * MS, 0.5), {1: 3, 2: 1})
-    assert held.beyond_counts(more) == {"lost": 2, "first_lost_packet": 0, "draw": 0, "up": 0, "latency_ns": 2,
-                                         "rate_bps": 0}
+    assert held.beyond_counts(more) == {"lost": 2, "first_lost_packet": 0, "lost_packet": 0, "draw": 0, "up": 0,
+                                         "latency_ns": 2, "rate_bps": 0, "background_bps": 0}
     held = read(write([("a", "b", "up", None, None, 0, 50_000, 1)]))
     states = rows_of(SPECS["slot"])
     assert held.beyond_counts(states)["up"] == sum(row[5] >= 50_000 for row in states) > 0
@@ -317,7 +317,8 @@ def test_costs_are_read_in_their_order(tmp_path):
 
 
 @pytest.mark.parametrize(("row", "expected"), [
-    ("a,b,lots,1,0,,,1", "line 2  what  'lots'  expected one of lost, first_lost_packet, draw, up, latency_ns"),
+    ("a,b,lots,1,0,,,1", "line 2  what  'lots'  expected one of lost, first_lost_packet, lost_packet, draw, up, "
+                         "latency_ns"),
     (",b,lost,1,0,,,1", "line 2  source  None  expected a name"),
     ("a,b,lost,,0,,,1", "line 2  round  nothing  expected a number"),
     ("a,b,lost,1.5,0,,,1", "line 2  round  1.5  expected a whole number, 0 or more"),

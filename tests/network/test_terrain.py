@@ -102,7 +102,7 @@ def test_parents_lead_to_the_root_and_children_are_their_inverse() -> None:
 
 
 def test_a_scheme_that_does_not_say_that_it_knows_the_topology_is_told_how() -> None:
-    with pytest.raises(RoleError, match=r"^s does not know the topology: it has to say KNOWS_TOPOLOGY = True$"):
+    with pytest.raises(RoleError, match=r"^s does not know the topology: it has to say knows_topology=True$"):
         World("s", 0, ["a", "b"], {"peer": [0, 1]}, [1.0, 1.0]).neighbours(0)
 
 

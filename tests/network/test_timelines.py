@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emul.base.streams import key64, uniform_at, uniforms_at
-from emul.network.models.steps import Steps
+from emul.network.models.steps import StepFunction
 from emul.network.models.timelines import Slots, first_slot
 
 KEY = key64(7, "test", "a", "b")
@@ -17,7 +17,7 @@ def steps(draw):
     gaps = draw(st.lists(st.integers(1, 6), max_size=6))
     times = [sum(gaps[:i]) for i in range(len(gaps) + 1)]
     values = [draw(st.sampled_from([0.0, 0.3, 1.0])) for _ in times]
-    return Steps(times, values, draw(st.none() | st.integers(times[-1] + 1, times[-1] + 6)))
+    return StepFunction(times, values, draw(st.none() | st.integers(times[-1] + 1, times[-1] + 6)))
 
 
 @given(steps(), st.integers(0, 60), st.integers(0, 40))

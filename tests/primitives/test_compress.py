@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,9 @@ WRITTEN: list[Any] = [{"top_k": {"k": 7}}, {"top_k": {"fraction": 0.05}}, {"rand
                       {"random_k": {"fraction": 0.1, "feedback": False}}, "uniform", {"uniform": {"bits": 4}},
                       {"uniform": {"bits": 11, "bucket": 32, "rounding": "nearest"}}, "qsgd",
                       {"qsgd": {"levels": 300, "bucket": 16}}, "fedpaq", {"fedpaq": {"levels": 5, "bucket": 50}},
-                      "sign", {"sign": {"scale": "none", "feedback": False}}, "powersgd", {"powersgd": {"rank": 1}}]
+                      "sign", {"sign": {"scale": "none", "feedback": False}}, "powersgd", {"powersgd": {"rank": 1}},
+                      {"top_k": {"k": 5, "chunk": 32}}, {"top_k": {"fraction": 0.1, "chunk": 50, "bits": 2}},
+                      "bf16", "int8", {"int8": {"sigmas": 0.5}}, "e3m0", {"e3m0": {"bucket": 16}}]
 SHAPES = ((10, 12), (10,), (4, 3, 3), (4,))         # 170 numbers, two tensors of which are matrices
 D = 170
 
@@ -58,10 +61,31 @@ def test_every_codec_is_tried() -> None:
     ({"sign": {"scale": "none", "feedback": False}}, 22),
     ("powersgd", 4 * (2 * (10 + 12) + 10 + 2 * (4 + 9) + 4)),
     ({"powersgd": {"rank": 1}}, 4 * (22 + 10 + 13 + 4)),
+    ({"top_k": {"k": 5, "chunk": 32}}, 4 * 30 + 5 * 4),         # 6 chunks, places below 32, ceil(30 / 8) = 4
+    ({"top_k": {"k": 12, "chunk": 32}}, 4 * 70 + 5 * 9),        # the last chunk has 10 numbers, all of which go
+    ({"top_k": {"fraction": 0.1, "chunk": 50, "bits": 2}}, 4 * 2 * 4 + (2 + 6) * 3),    # 5 + 5 + 5 + 2 of 4 chunks
+    ({"top_k": {"k": 7, "bits": 1}}, 4 + (1 + 8) * 1),
+    ("bf16", 2 * 170),
+    ("int8", 4 * 256 + 170),
+    ("e3m0", 4 + 4 * 22),
+    ({"e3m0": {"bucket": 16}}, 4 * 11 + 4 * 22),
 ])
 def test_the_bytes_of_a_code_are_those_of_the_formula(written: Any, expected: int) -> None:
     codec = codec_of(written)
     assert there_and_back(codec, vector())[0] == codec.nbytes(D) == expected
+
+
+def test_sparselocos_values_take_14_bits_each_and_a_table_a_chunk() -> None:
+    """253 chunks of 4096 for the model of 1,035,008 numbers, of which 64 each are sent."""
+    codec = choose({"top_k": {"k": 64, "chunk": 4096, "bits": 2}})
+    assert codec.nbytes(1_035_008) == 253 * 64 * 14 // 8 + 253 * 8 == 28_336 + 2_024
+
+
+def gamma_bytes(values: Iterable[int]) -> int:
+    """Length of `planes.gamma` of them, added up number by number."""
+    lengths = [int(v).bit_length() - 1 for v in values]
+    return 1 + sum(-(-sum(n >= j - 1 for n in lengths) // 8) + -(-sum(n >= j for n in lengths) // 8)
+                   for j in range(1, max(lengths, default=0) + 1))
 
 
 @pytest.mark.parametrize(("levels", "bucket"), [(1, None), (16, None), (16, 16), (500, 8)])
@@ -73,8 +97,8 @@ def test_the_bytes_of_qsgd_are_those_of_the_gamma_codes_of_gaps_and_levels(level
     level = np.rint(np.abs(decoded) / norm * levels).astype(int)
     at = np.flatnonzero(level)
     assert codec.nbytes(D) is None
-    assert size == (4 * (-(-D // (bucket or D))) + 4 + planes.gamma_bytes(np.diff(at, prepend=-1))
-                    + planes.gamma_bytes(level[at]) + -(-len(at) // 8))
+    assert size == (4 * (-(-D // (bucket or D))) + 4 + gamma_bytes(np.diff(at, prepend=-1))
+                    + gamma_bytes(level[at]) + -(-len(at) // 8))
 
 
 # --- planes -----------------------------------------------------------------------------------------------------------
@@ -85,7 +109,7 @@ def test_gamma_codes_come_back_and_have_the_length_of_eliass(values: list[int]) 
     reader = Reader(code)
     assert planes.ungamma(reader, len(values)).tolist() == given_.tolist()
     reader.end()
-    assert len(code) == planes.gamma_bytes(given_)
+    assert len(code) == gamma_bytes(given_)
     elias = sum(2 * (v.bit_length() - 1) + 1 for v in values)       # bits of the code as a chain
     most = max((v.bit_length() - 1 for v in values), default=0)
     assert 8 * len(code) <= elias + 8 + 2 * most * 7       # a byte of planes, each plane to whole bytes
@@ -111,6 +135,84 @@ def test_the_largest_are_those_of_a_sort_ties_to_the_first(values: list[int], k:
 def test_top_k_of_all_gives_the_vector_to_the_bit() -> None:
     x = vector()
     assert there_and_back(choose({"top_k": {"fraction": 1.0}}), x)[1].tobytes() == x.tobytes()
+
+
+@given(st.lists(st.integers(-9, 9), min_size=1, max_size=60), st.integers(1, 9), st.integers(1, 20),
+       st.sampled_from([1, 2, 3, 32]))
+def test_chunked_top_k_is_that_of_a_sort_of_each_chunk(values: list[int], k: int, chunk: int, bits: int) -> None:
+    """The oracle goes number by number: sorts a chunk, and averages the sizes of each bin."""
+    expected = [0.0] * len(values)
+    for start in range(0, len(values), chunk):
+        part = values[start:start + chunk]
+        sent = sorted(range(len(part)), key=lambda i: (-abs(part[i]), i))[:k]
+        sizes, bins = [abs(part[i]) for i in sent], 1 << (bits - 1)
+        low, spread = min(sizes), max(sizes) - min(sizes)
+        bin_of = [min(bins - 1, (size - low) * bins // spread) if spread else 0 for size in sizes]
+        for i, size, b in zip(sent, sizes, bin_of, strict=True):
+            alike = [s for s, other in zip(sizes, bin_of, strict=True) if other == b]
+            expected[start + i] = math.copysign(size if bits == 32 else sum(alike) / len(alike), part[i])
+    codec = choose({"top_k": {"k": k, "chunk": chunk, "bits": bits}})
+    size, found = there_and_back(codec, np.array(values, np.float32))
+    assert size == codec.nbytes(len(values))
+    assert found.tolist() == np.array(expected, np.float32).tolist()
+
+
+def test_chunks_of_all_numbers_are_no_chunks() -> None:
+    x = vector()
+    whole, chunked = (choose({"top_k": {"k": 9, **more}}).encode(x, np.random.default_rng(0))[0]
+                      for more in ({}, {"chunk": D}))
+    assert whole.tobytes() == chunked.tobytes()
+
+
+FLOATS = st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=40)
+
+
+@given(FLOATS)
+def test_bf16_rounds_as_torch_does_and_stays_finite(values: list[float]) -> None:
+    import torch
+
+    x = np.array(values, np.float32)
+    found, expected = there_and_back(choose("bf16"), x)[1], torch.from_numpy(x).bfloat16().float().numpy()
+    most = np.float32(torch.finfo(torch.bfloat16).max)
+    assert found.tobytes() == np.clip(expected, -most, most).tobytes()
+    ordinary = np.abs(x) >= np.float32(2.0**-126)
+    assert (np.abs(found.astype(np.float64) - x) <= np.where(ordinary, 2.0**-8 * np.abs(x.astype(np.float64)),
+                                                             2.0**-134)).all()
+
+
+@given(FLOATS, st.sampled_from([0.25, 3.0, 6.0]))
+def test_int8_gives_the_mean_of_each_bin_and_keeps_the_sum(values: list[float], sigmas: float) -> None:
+    """The oracle goes number by number, in Python's floats."""
+    x = np.array(values, np.float32)
+    wide = [float(v) for v in x]
+    centre = float(np.mean(x.astype(np.float64)))
+    width = 2 * sigmas * math.sqrt(float(np.mean(np.square(x.astype(np.float64) - centre)))) / 256
+    found = there_and_back(choose({"int8": {"sigmas": sigmas}}), x)[1].astype(np.float64)
+    size = float(np.abs(x.astype(np.float64)).max())
+    assert math.isclose(found.sum(), sum(wide), rel_tol=1e-6, abs_tol=len(x) * (1e-6 * size + 1e-44))
+    for value, decoded in zip(wide, found, strict=True):
+        at = min(127, max(-128, round((value - centre) / width))) if width else 0
+        alike = [v for v, other in zip(wide, found, strict=True) if other == decoded]
+        assert math.isclose(decoded, sum(alike) / len(alike), rel_tol=1e-6, abs_tol=1e-6 * size + 1e-44)
+        if -128 < at < 127:
+            assert abs(value - decoded) <= width * (1 + 1e-6) + 1e-6 * size + 1e-44
+
+
+@given(FLOATS, st.integers(1, 12))
+def test_e3m0_is_the_nearest_power_of_two_of_the_largest_in_the_bucket(values: list[float], bucket: int) -> None:
+    x = np.array(values, np.float32)
+    found = there_and_back(choose({"e3m0": {"bucket": bucket}}), x)[1]
+    for start in range(0, len(x), bucket):
+        part = x[start:start + bucket].astype(np.float64)
+        most = float(np.abs(part).max())
+        levels = [0.0, *(most * 2.0**-e for e in range(7))]
+        for value, decoded in zip(part, found[start:start + bucket].astype(np.float64), strict=True):
+            nearest = min(abs(abs(value) - level) for level in levels)
+            assert abs(value - decoded) <= nearest * (1 + 1e-6) + 1e-6 * abs(value) + 1.5e-45
+            assert min(abs(abs(decoded) - level) for level in levels) <= 1e-6 * abs(decoded) + 1.5e-45
+            assert decoded * value >= 0
+            if abs(value) > 2.0**-7 * most and most > 1e-30:
+                assert abs(value - decoded) <= abs(value) / 3 * (1 + 1e-6)
 
 
 def test_random_k_sends_values_and_a_seed_and_no_places() -> None:
@@ -148,6 +250,38 @@ def test_the_variance_of_qsgd_is_within_the_bound_of_its_paper() -> None:
         assert found <= 1.05 * min(100 / s**2, 10 / s) * np.sum(x**2)
 
 
+def kept(written: Any, d: int, rounds: int = 60) -> float:
+    """What error feedback keeps after so many rounds of normal numbers, relative to a round's."""
+    codec, rng, left = choose(written), np.random.default_rng(3), np.zeros(d, np.float32)
+    for _ in range(rounds):
+        x = rng.standard_normal(d, np.float32) + left
+        left = x - codec.decode(codec.encode(x, rng)[0], d)
+    return float(np.linalg.norm(left)) / math.sqrt(d)
+
+
+@pytest.mark.parametrize(("written", "d", "said"), [
+    ({"qsgd": {"levels": 1}}, 650,
+     "25.5 times as much as it is given, sqrt(m) / s for m = 650 numbers that share a norm: "
+     "expected levels: 26 or more, or a bucket of 1 or fewer"),
+    ({"fedpaq": {"levels": 1}}, 900, "expected levels: 30 or more, or a bucket of 1 or fewer"),
+    ({"qsgd": {"levels": 4, "bucket": 300}}, 650, "4.33 times as much as it is given, sqrt(m) / s for m = 300 numbers"),
+    ({"uniform": {"bits": 1}}, 650, "325 times as much as it is given, m / 2 for m = 650 numbers that share lo and hi"),
+], ids=str)
+def test_what_codes_leave_out_grows_where_they_leave_out_more_than_they_are_given(written: Any, d: int, said: str,
+                                                                                   ) -> None:
+    assert said in (choose(written).grows(d) or "")
+    assert kept(written, d) > 1e3
+
+
+@pytest.mark.parametrize("written", [
+    {"qsgd": {"levels": 26}}, {"fedpaq": {"levels": 26}}, {"qsgd": {"levels": 4, "bucket": 16}}, "uniform",
+    {"uniform": {"bits": 2}}, "sign", {"top_k": {"fraction": 0.1}}, {"random_k": {"fraction": 0.1}},
+    {"top_k": {"fraction": 0.1, "chunk": 64, "bits": 2}}, "bf16", "int8", "e3m0"], ids=str)
+def test_what_codes_leave_out_stays_where_they_leave_out_less_than_they_are_given(written: Any) -> None:
+    assert choose(written).grows(650) is None
+    assert kept(written, 650) < 30                          # of random_k(0.1) 1 / 0.1 rounds' worth, and more
+
+
 def test_uniform_levels_are_a_step_from_the_values_at_most_and_half_a_step_to_the_nearest() -> None:
     x = vector()
     step = (x.max() - x.min()) / 15
@@ -157,7 +291,7 @@ def test_uniform_levels_are_a_step_from_the_values_at_most_and_half_a_step_to_th
 
 
 def test_equal_numbers_and_zeros_come_back_as_they_are() -> None:
-    for written in ("uniform", "qsgd", "fedpaq", {"top_k": {"k": 3}}):
+    for written in ("uniform", "qsgd", "fedpaq", {"top_k": {"k": 3}}, "bf16", "int8", "e3m0"):
         assert there_and_back(choose(written), np.zeros(9, np.float32))[1].tolist() == [0.0] * 9
     assert there_and_back(choose("uniform"), np.full(9, 2.5, np.float32))[1].tolist() == [2.5] * 9
 
@@ -208,6 +342,10 @@ def test_a_code_that_nobody_has_made_is_undecodable_or_d_finite_numbers(written:
     ({"qsgd": {"levels": 0, "bukket": 3}}, 'qsgd: unknown parameter "bukket", expected levels, bucket, feedback'),
     ({"qsgd": {"bucket": 0}}, "qsgd: bucket = 0: expected at least 1, or none"),
     ({"sign": {"scale": "none"}}, "sign: feedback: true needs scale: mean: without a size there is no error to keep"),
+    ({"top_k": {"k": 3, "chunk": 0}}, "top_k: chunk = 0: expected at least 1, or none"),
+    ({"top_k": {"k": 3, "bits": 9}}, "top_k: bits = 9: expected 1..8, or 32"),
+    ({"int8": {"sigmas": 0}}, "int8: sigmas = 0: expected a number > 0"),
+    ({"e3m0": {"bucket": 0}}, "e3m0: bucket = 0: expected at least 1, or none"),
     ({"powersgd": {"rank": 0}}, "powersgd: rank = 0: expected at least 1"),
     ({"powersgd": {"_shapes": []}}, 'powersgd: unknown parameter "_shapes", expected rank, feedback'),
     (["sign"], "found ['sign'], expected the name of a codec, or {name: {parameter: value}}"),

@@ -116,3 +116,21 @@ def test_who_is_lost_leaves_a_thinner_graph() -> None:
     whole = dp.theta(dp.complete(range(10)), range(10), 0.5, 5.0)
     left = dp.theta(dp.complete(range(10)), range(8), 0.5, 5.0)
     assert left == pytest.approx(whole * 10 / 8, rel=0.01)
+
+
+def test_one_sampled_round_is_the_integral_of_its_two_densities() -> None:
+    """Hockey-stick divergence of (1 - q) N(0, s^2) + q N(1, s^2) from N(0, s^2), both ways, by quadrature."""
+    sigma, rate, delta = 1.39, 0.1, 1e-5
+    x = np.linspace(-30, 30, 600_001)
+    without = stats.norm.pdf(x, 0, sigma)
+    with_ = (1 - rate) * without + rate * stats.norm.pdf(x, 1, sigma)
+    found = dp.sampled_epsilon(sigma, rate, 1, delta)
+
+    def divergence(eps: float) -> float:
+        return max(np.trapezoid(np.maximum(a - math.exp(eps) * b, 0), x)
+                   for a, b in ((with_, without), (without, with_)))
+
+    assert divergence(found) <= delta * (1 + 1e-6)
+    assert divergence(found - 5e-3) > delta
+    in_full = dp.sampled_epsilon(sigma, 1.0, 10, delta)
+    assert in_full == pytest.approx(ldp.epsilon(delta, math.sqrt(10) / sigma), abs=0.02)

@@ -7,9 +7,9 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 
-from emul.primitives.codes.secure_keys import pairwise
 from emul.primitives.crypto import gaussian as module
 from emul.primitives.crypto.gaussian import gaussian, pairwise_key
+from emul.schemes.fair_seccogc.secure_keys import pairwise
 
 SEED = bytes(range(32))
 

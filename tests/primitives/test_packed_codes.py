@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from emul.base.errors import NotDecodable
 from emul.primitives.codes.packed import Code, cut, lagrange_code, roots_code, width
-from emul.primitives.codes.product import (
+from emul.primitives.field import inverse, rank
+from emul.schemes.fastsecagg.product import (
     ProductCode,
     default_parity,
     default_sides,
     footprint,
     product_code,
 )
-from emul.primitives.field import inverse, rank
 
 CODES: list[Code] = [lagrange_code(10, 5, 2), lagrange_code(6, 1, 3), roots_code(10, 5, 2), roots_code(7, 3, 0),
                      product_code(40, (6, 7), (1, 2), 3), product_code(30, (5, 6), (1, 1), 2)]

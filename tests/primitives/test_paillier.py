@@ -96,8 +96,9 @@ def test_slots_of_a_key() -> None:
         Packing.of(512, 88).unpack([2**70], 1)
 
 
+@pytest.mark.slow
 def test_declared_seconds_are_within_a_factor_of_three_of_real_ones() -> None:
-    """CPU seconds of the powers at 1,024 bits; the least of three, since other work on the machine only adds to it."""
+    """CPU seconds of the powers at 1,024 bits; the least of ten, since other work on the machine only adds to it."""
     key = key_pair(1024, np.random.default_rng(1))
     public, values = key.public, list(range(10))
     rows, (share, _) = public.encrypt(values, RNG), key.split(RNG)
@@ -105,7 +106,7 @@ def test_declared_seconds_are_within_a_factor_of_three_of_real_ones() -> None:
 
     def real(work: Callable[[], object]) -> float:
         times = []
-        for _ in range(3):
+        for _ in range(10):
             begun = time.process_time()
             work()
             times.append(time.process_time() - begun)

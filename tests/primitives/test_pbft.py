@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from emul.primitives.bft import pbft
-from emul.primitives.bft.faults import FAULTS, Fault
+from emul.primitives.bft.faults import FAULTS, ServerBehaviour
 from emul.primitives.bft.pbft import (
     Ask,
     Bodies,
@@ -21,14 +21,14 @@ from emul.primitives.bft.pbft import (
     Decide,
     Decision,
     Entry,
-    Evaluate,
+    Execute,
     Fetch,
-    Group,
     Prepare,
     PrePrepare,
     Proposal,
     Replica,
-    Send,
+    SendSigned,
+    ServerGroup,
     ViewChange,
     VoteJournal,
     claims,
@@ -62,7 +62,7 @@ class Cluster:
                  rng: np.random.Generator | None = None, latency: tuple[float, float] = (2.5, 7.5), timeout: int = T,
                  loss: float = 0.0, until: int = 0, repeat: float = 0.0, held=None, omit_max: int = 0,
                  commits: float = 0.0):
-        self.group, self.t = Group(n, f, timeout, omit_max), t
+        self.group, self.t = ServerGroup(n, f, timeout, omit_max), t
         self.rng = rng or np.random.default_rng(1)
         self.latency, self.loss, self.until, self.repeat = latency, loss, until, repeat
         self.commits = commits                              # loss of Commits, for as long as there are losses
@@ -72,7 +72,8 @@ class Cluster:
         self.timers: dict[int, int] = {}
         self.decided: dict[int, tuple[int, int, Proposal]] = {}       # server -> (time, view, proposal)
         self.bodies: dict[int, dict[tuple[int, bytes], bytes]] = {s: {} for s in range(n)}
-        self.fault = {s: FAULTS[name]() if (name := self.faults.get(s)) in FAULTS else Fault() for s in range(n)}
+        self.fault = {s: FAULTS[name]() if (name := self.faults.get(s)) in FAULTS else ServerBehaviour()
+                      for s in range(n)}
         self.journals = {s: VoteJournal(t) for s in range(n)}
         self.replicas = {s: self.fault[s].machine(self.group, s, self.journals[s]) for s in range(n)}
         self.alive = {s for s in range(n) if self.faults.get(s) != "crashed"}
@@ -134,7 +135,7 @@ class Cluster:
         bodies = tuple(Body(c, self.bodies[server][c, d], entry(self.t, c, self.bodies[server][c, d]).signature)
                        for c, d in message.wanted if (c, d) in self.bodies[server])
         if bodies:
-            self.send(server, Send((sender,), Bodies(self.t, bodies)))
+            self.send(server, SendSigned((sender,), Bodies(self.t, bodies)))
 
     def apply(self, server, effects):
         pending = list(effects)
@@ -144,7 +145,7 @@ class Cluster:
             if isinstance(effect, Decide):
                 assert server not in self.decided
                 self.decided[server] = (self.now, effect.view, effect.proposal)
-            elif isinstance(effect, Evaluate):
+            elif isinstance(effect, Execute):
                 result = result_of([self.bodies[server][e.client, e.digest] for e in effect.entries])
                 pending += replica.evaluated(self.now, effect.entries, self.fault[server].result(replica, result))
             else:
@@ -279,7 +280,7 @@ def test_what_one_server_has_decided_no_later_view_can_change(seed):
 
 
 def lone(me: int = 1, journal: VoteJournal | None = None) -> Replica:
-    replica = Replica(Group(4, 1, T), me, journal or VoteJournal(0))
+    replica = Replica(ServerGroup(4, 1, T), me, journal or VoteJournal(0))
     replica.begin(0, [entry(0, c, b"%d of 0" % c) for c in range(4)])
     return replica
 
@@ -316,7 +317,7 @@ def test_a_leader_cannot_pass_over_what_was_prepared():
         replica = lone(3)
         effects = replica.receive(MS, 1, pbft.NewView(0, 1, changes, chosen))
         assert dict(replica.rejected) == reasons
-        assert effects == ([] if reasons else [Evaluate(chosen.entries)])
+        assert effects == ([] if reasons else [Execute(chosen.entries)])
     replica.receive(MS, 1, pbft.NewView(0, 2, changes, proposal([0, 1, 2])))
     assert replica.rejected == {"not the leader": 1}
 
@@ -338,7 +339,7 @@ def test_after_a_crash_a_server_does_not_vote_for_another_proposal_in_the_same_v
     first, journal = proposal(), VoteJournal(0)
     replica = lone(1, journal)
     effects = replica.receive(MS, 0, PrePrepare(0, 0, first))
-    assert effects == [Evaluate(first.entries)]
+    assert effects == [Execute(first.entries)]
     effects = replica.evaluated(MS, first.entries, first.result)
     assert [e.message for e in effects] == [Prepare(0, 0, proposal_digest(0, first))]
     other = Proposal(first.entries, first.result, (entry(0, 7, b"a"), entry(0, 7, b"b")))       # as sound as the first
@@ -352,11 +353,11 @@ def test_after_a_crash_a_server_does_not_vote_for_another_proposal_in_the_same_v
 def test_a_leader_that_returns_proposes_what_it_had_proposed():
     journal = VoteJournal(0)
     entries = [entry(0, c, b"%d of 0" % c) for c in range(4)]
-    replica = Replica(Group(4, 1, T), 0, journal)
-    assert replica.begin(0, entries) == [Evaluate(tuple(entries))]
+    replica = Replica(ServerGroup(4, 1, T), 0, journal)
+    assert replica.begin(0, entries) == [Execute(tuple(entries))]
     sent, = replica.evaluated(0, tuple(entries), proposal().result)
     assert sent.message == PrePrepare(0, 0, proposal())
-    back = Replica(Group(4, 1, T), 0, journal)
+    back = Replica(ServerGroup(4, 1, T), 0, journal)
     assert back.begin(5 * MS, entries[:2])[0] == sent
 
 
@@ -366,7 +367,7 @@ def test_a_server_that_was_away_asks_for_the_decision_and_checks_it():
     cluster.alive.add(3)
     away = cluster.replicas[3]
     cluster.apply(3, away.begin(cluster.now, []))
-    cluster.send(3, Send((0, 1, 2), Ask(0)))
+    cluster.send(3, SendSigned((0, 1, 2), Ask(0)))
     cluster.run(10**13)
     assert cluster.decided[3][2].result == truth()
     assert cluster.sent["Decision"] == 3

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emul.primitives.codes.gradient_coding import cyclic_mds
-from emul.primitives.codes.secure_keys import covariance, fair_cyclic, pairwise
 from emul.primitives.privacy import ldp, lmip
 from emul.primitives.privacy.patterns import link_patterns
+from emul.schemes.fair_seccogc.gradient_coding import cyclic_mds
+from emul.schemes.fair_seccogc.secure_keys import covariance, fair_cyclic, pairwise
 
 G = cyclic_mds(10, 7)
 UNIT = G / np.linalg.norm(G, axis=1, keepdims=True)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from emul.primitives.selection import KINDS, Heard, begun, choose
 from emul.primitives.selection.choice import ChoiceRule, PowerOfChoice
-from emul.primitives.selection.oort import Known, Oort, OortRule
+from emul.primitives.selection.oort import ExploredClient, Oort, OortRule
 from emul.primitives.selection.rule import drawn
 from emul.primitives.selection.tifl import Tifl, TiflRule, changed
 from emul.primitives.selection.uniform import Available, AvailableRule
@@ -45,12 +45,13 @@ def test_a_draw_goes_by_its_weights_and_zeros_come_last():
 
 # --- Oort -----------------------------------------------------------------------------------------------------------
 
-def oort(known: dict[int, Known], **params: Any) -> OortRule:
+def oort(known: dict[int, ExploredClient], **params: Any) -> OortRule:
     return OortRule(Oort(**params), known)
 
 
 def test_the_utility_of_oort_is_statistical_uncertain_and_cut_where_a_client_is_late():
-    rule = oort({1: Known(10, 5, 2, 1), 2: Known(10, 20, 2, 1), 3: Known(4, 10, 8, 1)}, step_s=10, clip=1)
+    rule = oort({1: ExploredClient(10, 5, 2, 1), 2: ExploredClient(10, 20, 2, 1), 3: ExploredClient(4, 10, 8, 1)},
+                step_s=10, clip=1)
     found = rule.utilities([1, 2, 3], 8)
     unsure = math.sqrt(0.1 * math.log(8) / 2)                           # 0.3224
     assert found == pytest.approx({1: 10 + unsure, 2: (10 + unsure) / 4, 3: 4 + math.sqrt(0.1 * math.log(8) / 8)})
@@ -58,12 +59,13 @@ def test_the_utility_of_oort_is_statistical_uncertain_and_cut_where_a_client_is_
 
 
 def test_oort_clips_utilities_at_a_quantile():
-    rule = oort({k: Known(float(k), 1, 1, 1) for k in range(1, 6)}, clip=0.5)
+    rule = oort({k: ExploredClient(float(k), 1, 1, 1) for k in range(1, 6)}, clip=0.5)
     assert rule.utilities([1, 2, 3, 4, 5], 1) == pytest.approx({1: 1, 2: 2, 3: 3, 4: 3, 5: 3})      # ln 1 = 0
 
 
 def test_oort_draws_from_those_near_the_last_that_rank_would_take():
-    rule = oort({1: Known(100, 1, 1, 1), 2: Known(96, 1, 1, 1), 3: Known(92, 1, 1, 1), 4: Known(90, 1, 1, 1)},
+    rule = oort({1: ExploredClient(100, 1, 1, 1), 2: ExploredClient(96, 1, 1, 1), 3: ExploredClient(92, 1, 1, 1),
+                 4: ExploredClient(90, 1, 1, 1)},
                 explore=0, explore_least=0, clip=1)
     chosen = Counter(k for seed in range(60) for k in rule.choose(rng(seed), [1, 2, 3, 4], 2, 1, {}))
     assert chosen.keys() == {1, 2, 3}                                   # 0.95 of 96 is 91.2
@@ -74,7 +76,7 @@ def test_oort_draws_from_those_near_the_last_that_rank_would_take():
 def test_oort_explores_a_share_of_a_round_that_decays():
     p = Oort(explore=0.8, decay=0.5, explore_least=0.3)
     assert [OortRule(p).epsilon(round_) for round_ in (1, 2, 3, 4)] == [0.8, 0.4, 0.3, 0.3]
-    rule = OortRule(p, {k: Known(1, 1, 1, 1) for k in range(10)})
+    rule = OortRule(p, {k: ExploredClient(1, 1, 1, 1) for k in range(10)})
     chosen = rule.choose(rng(), list(range(20)), 10, 2, {})
     assert len(chosen) == 10
     assert sum(k >= 10 for k in chosen) == 4
@@ -95,13 +97,13 @@ def test_the_pacer_allows_longer_rounds_when_utility_falls():
 
 
 def test_oort_learns_of_those_who_do_not_answer_that_they_take_long():
-    rule = oort({2: Known(7, 3, 1, 1)})
+    rule = oort({2: ExploredClient(7, 3, 1, 1)})
     rule.learn(Heard(4, [1, 2, 3], {1: 2.5}, 6.0, {1: 9.0}))
-    assert rule.known == {1: Known(9, 2.5, 4, 1), 2: Known(7, 6, 4, 2), 3: Known(0, 6, 4, 1)}
+    assert rule.known == {1: ExploredClient(9, 2.5, 4, 1), 2: ExploredClient(7, 6, 4, 2), 3: ExploredClient(0, 6, 4, 1)}
 
 
 def test_oort_chooses_nobody_too_often():
-    rule = oort({1: Known(9, 1, 1, 2), 2: Known(1, 1, 1, 1)}, most=2)
+    rule = oort({1: ExploredClient(9, 1, 1, 2), 2: ExploredClient(1, 1, 1, 1)}, most=2)
     assert rule.choose(rng(), [1, 2], 2, 3, {}) == [2]
 
 

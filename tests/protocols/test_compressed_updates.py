@@ -188,3 +188,19 @@ def test_none_is_no_compression_and_a_scenario_says_what_it_has_read() -> None:
     scenario = loads(text("fedavg", compress=UP))
     assert loads(scenario.resolved()) == scenario
     assert scenario.schemes == [("fedavg", {"compress": {"up": UP}})]
+
+
+@pytest.mark.parametrize(("codec", "said"), [
+    ("{fedpaq: {levels: 1, feedback: true}}",
+     "fedavg: compress.up: {'fedpaq': {'levels': 1, 'feedback': True}}: feedback: true, and grows from round to "
+     "round, since a code may leave out 25.5 times as much as it is given, sqrt(m) / s for m = 650 numbers that share "
+     "a norm: expected levels: 26 or more, or a bucket of 1 or fewer, or feedback: false"),
+    ("{down: {qsgd: {levels: 5}}}",
+     "fedavg: compress.down: {'qsgd': {'levels': 5}}: what a code leaves out is in the next one, and grows from round "
+     "to round, since a code may leave out 5.1 times as much as it is given, sqrt(m) / s for m = 650 numbers that "
+     "share a norm: expected levels: 26 or more, or a bucket of 25 or fewer"),
+    ("{fedpaq: {levels: 1}}", None), ("{qsgd: {levels: 26, feedback: true}}", None),
+    ("{qsgd: {levels: 5, bucket: 25, feedback: true}}", None), ("{up: sign, down: {uniform: {bits: 8}}}", None)])
+def test_codes_whose_errors_grow_are_warned_of_with_the_bound(codec: str, said: str | None) -> None:
+    found = loads(TEXT.replace("SCHEME", f"{{name: fedavg, compress: {codec}}}")).warnings
+    assert found == ([] if said is None else [said])

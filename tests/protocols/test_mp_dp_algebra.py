@@ -20,13 +20,14 @@ from emul.primitives.dp.pairs import pair_noise
 from emul.primitives.privacy import ldp
 from emul.primitives.ring import RingOverflow
 from emul.protocols.mp_dp.account import spent
-from emul.protocols.mp_dp.algebra import Bounds, Law, clipping_factor, drawn, noise, recovered
-from emul.protocols.mp_dp.client import clipped_and_noisy, drawn_secrets
+from emul.protocols.mp_dp.algebra import Bounds, SecretsLaw, clipping_factor, drawn, noise, recovered
+from emul.protocols.mp_dp.client import clipped_and_noisy
+from emul.protocols.mp_dp.opening import drawn_secrets
 from emul.roles import Realised
 from emul.schemes import mp_dp
-from emul.schemes.mp_dp import Params, settled
+from emul.schemes.mp_dp import Params
 
-PUBLISHED = Law("chi3", 1.5, "off", 1)
+PUBLISHED = SecretsLaw("chi3", 1.5, "off", 1)
 
 
 def disguise() -> Disguise:
@@ -38,7 +39,7 @@ def disguise() -> Disguise:
 # --- secrets ----------------------------------------------------------------------------------------------------------
 
 def test_log_uniform_multipliers_are_within_kappa() -> None:
-    own, law = disguise(), Law("log_uniform", 1.5, "off", 1)
+    own, law = disguise(), SecretsLaw("log_uniform", 1.5, "off", 1)
     R = own.multipliers(drawn(own, law, np.random.default_rng(0)).secrets)
     assert 1 / 1.5 <= R.min() < 0.8
     assert 1.2 < R.max() <= 1.5
@@ -48,7 +49,7 @@ def test_log_uniform_multipliers_are_within_kappa() -> None:
 def test_check_8_noise_of_k_clients_has_the_variance_of_central_noise_and_is_no_gaussian(scales: str) -> None:
     """K var / sigma^2 in [0.97, 1.03], kurtosis 5 - 2/K within 0.1, also of biases, whose R lacks factors."""
     own, K, sigma = disguise(), 5, 0.7
-    law = Law(scales, 1.5, "off", 1)                        # type: ignore[arg-type]
+    law = SecretsLaw(scales, 1.5, "off", 1)                 # type: ignore[arg-type]
     rng = np.random.default_rng(3)
     found = []
     for _ in range(1500 if scales == "chi3" else 300):
@@ -68,7 +69,7 @@ def test_check_8_noise_of_k_clients_has_the_variance_of_central_noise_and_is_no_
 
 def test_check_8_sound_noise_given_R_has_variance_R_squared_sigma_squared_over_K() -> None:
     own, K, sigma = disguise(), 20, 0.3
-    law = Law("log_uniform", 1.5, "off", 1)
+    law = SecretsLaw("log_uniform", 1.5, "off", 1)
     rng = np.random.default_rng(4)
     known = drawn(own, law, rng)
     R = own.multipliers(known.secrets)
@@ -96,7 +97,7 @@ def test_a_message_is_clipped_by_what_the_client_sees_and_an_oracle_by_the_true_
 def test_the_norm_by_public_bounds_is_never_below_that_of_the_true_gradient(additive: str, seed: int, size: float,
                                                                             ) -> None:
     own, rng, public = disguise(), np.random.default_rng(seed), Bounds(5.0, 2.0)
-    law = Law("chi3", 1.5, additive, 2, 0.3, bounds=public)             # type: ignore[arg-type]
+    law = SecretsLaw("chi3", 1.5, additive, 2, 0.3, bounds=public)      # type: ignore[arg-type]
     known = drawn(own, law, rng)
     assert own.multipliers(known.secrets).max() <= 5.0
     assert np.linalg.norm(known.secrets.output) <= 2.0
@@ -111,7 +112,7 @@ def test_the_norm_by_public_bounds_is_never_below_that_of_the_true_gradient(addi
 @given(st.sampled_from(["message", "bound", "oracle"]), st.integers(2, 9), st.integers(0, 2**32 - 1), st.floats(-3, 3))
 def test_one_record_less_moves_a_message_by_no_more_than_it_is_accounted_for(clip: str, b: int, seed: int,
                                                                              size: float) -> None:
-    s = settled(Params(records=b, bound=2.0, clip=clip, eps=None))      # type: ignore[arg-type]
+    s = Params(records=b, bound=2.0, clip=clip, eps=None).settled()      # type: ignore[arg-type]
     own, rng = disguise(), np.random.default_rng(seed)
     task: Any = SimpleNamespace(disguise=lambda: own)
     opening: Any = SimpleNamespace(sigma_eta=0.0)
@@ -166,29 +167,29 @@ def test_noise_of_a_pair_cancels_and_has_its_law(law: str) -> None:
 # --- guarantees -------------------------------------------------------------------------------------------------------
 
 def test_only_sound_has_a_guarantee_and_every_flaw_takes_it_away() -> None:
-    assert settled(Params()).guarantee.startswith("(eps, delta)-DP")
-    assert settled(Params(masks="real")).guarantee.startswith("(eps, delta)-DP")
+    assert Params().settled().guarantee.startswith("(eps, delta)-DP")
+    assert Params(masks="real").settled().guarantee.startswith("(eps, delta)-DP")
     for flawed in (Params(preset="paper"), Params(preset="masked"), Params(eps=None), Params(additive="full"),
                    Params(noise="uniform"), Params(clip="off"), Params(clip="oracle")):
-        assert settled(flawed).guarantee.startswith("none: "), flawed
-    assert "Psi and Phi travel without any noise" in settled(Params(preset="paper")).guarantee
-    assert "the sums of Psi and Phi are exact" in settled(Params(preset="masked")).guarantee
+        assert flawed.settled().guarantee.startswith("none: "), flawed
+    assert "Psi and Phi travel without any noise" in Params(preset="paper").settled().guarantee
+    assert "the sums of Psi and Phi are exact" in Params(preset="masked").settled().guarantee
 
 
 def test_a_preset_says_what_is_not_given() -> None:
-    s = settled(Params(preset="paper", additive="compact"))
+    s = Params(preset="paper", additive="compact").settled()
     assert (s.scales, s.additive, s.clip, s.noise, s.masks, s.repair) == ("chi3", "compact", "oracle", "uniform",
                                                                           "real", "off")
-    assert settled(Params(masks="real")).repair == "shamir"
+    assert Params(masks="real").settled().repair == "shamir"
 
 
 def test_sigma_eta_is_that_of_section_6_3() -> None:
-    assert settled(Params()).sigma_eta(5) == pytest.approx(1.3906 / math.sqrt(5), rel=1e-4)
-    assert settled(Params(masks="real")).sigma_eta(100) == pytest.approx(0.1460, abs=1e-4)
-    s = settled(Params(masks="real", graph="complete"))
+    assert Params().settled().sigma_eta(5) == pytest.approx(1.3906 / math.sqrt(5), rel=1e-4)
+    assert Params(masks="real").settled().sigma_eta(100) == pytest.approx(0.1460, abs=1e-4)
+    s = Params(masks="real", graph="complete").settled()
     assert s.sigma_pair(s.edges(list(range(100)), np.random.default_rng(0)), list(range(100))) == pytest.approx(
         0.454, rel=0.01)
-    total = settled(Params(budget="total", rounds=100))
+    total = Params(budget="total", rounds=100).settled()
     assert total.sigma_eta(1) == pytest.approx(13.906, rel=1e-4)
 
 
@@ -201,9 +202,9 @@ def test_a_client_spends_in_the_rounds_in_which_it_sent_something() -> None:
 
 
 def test_check_10_rounds_compose_as_the_accountant_of_dp_accounting_has_it() -> None:
-    found = mp_dp.account(settled(Params()), Realised(), 100, 5)
+    found = mp_dp.account(Params().settled(), Realised(), 100, 5)
     assert found["epsilon_in_total"] == pytest.approx(55.74, abs=0.05)
-    total = mp_dp.account(settled(Params(budget="total", rounds=100)), Realised(), 100, 5)
+    total = mp_dp.account(Params(budget="total", rounds=100).settled(), Realised(), 100, 5)
     assert total["epsilon_in_total"] == pytest.approx(3.0, abs=1e-6)
     privacy = pytest.importorskip("dp_accounting")
     from dp_accounting.pld import PLDAccountant

@@ -14,12 +14,12 @@ from emul.base import rows
 from emul.primitives.crypto import graphs
 from emul.primitives.crypto.graphs import Closed
 from emul.primitives.crypto.keys import SEAL_OVERHEAD_BYTES
-from emul.protocols.audit import both_revealed
 from emul.protocols.pairwise import client as members
 from emul.protocols.pairwise import messages
 from emul.protocols.pairwise import server as hub
 from emul.protocols.pairwise.messages import Consents, Survived, Unmask, id_array
-from emul.testing.summing import Summed, sums
+from emul.record.audit import both_revealed
+from emul.testing.summing import SumOutcome, sums
 from emul.wire import Message, encode
 
 STAGES = ("AdvertiseKeys", "SharesUp", "Masked", "Reveal")
@@ -43,7 +43,7 @@ def predicted(A: Closed, n: int, t: int, drops: dict[int, str], prune: bool = Fa
     return "exact", U3
 
 
-def watched(scheme: str, n: int, params: dict[str, Any], drops: dict[int, str], seed: int) -> tuple[Summed, Closed]:
+def watched(scheme: str, n: int, params: dict[str, Any], drops: dict[int, str], seed: int) -> tuple[SumOutcome, Closed]:
     """A round, and the graph that was drawn for it."""
     drawn: list[Closed] = []
     real = hub.secure_sum
@@ -138,7 +138,7 @@ def test_A1_A2_A5_300_patterns_are_exact_iff_the_predicate_says_so(scheme: str, 
 
 # --- A2 -------------------------------------------------------------------------------------------------------------
 
-def array_bytes(found: Summed, kind: str, example: Message) -> int:
+def array_bytes(found: SumOutcome, kind: str, example: Message) -> int:
     """Bytes of the arrays in all messages of a type."""
     sizes = [row[6] for row in found.rows if row[0] == rows.SEND and row[5] == kind]
     return sum(sizes) - len(sizes) * len(encode(example).header)
@@ -164,7 +164,7 @@ def test_A2_the_bytes_through_the_server_are_those_of_the_formulas() -> None:
     assert SEAL_OVERHEAD_BYTES == 16
 
 
-def bytes_are_those_of_the_formulas(found: Summed, A: Closed, drops: dict[int, str]) -> None:
+def bytes_are_those_of_the_formulas(found: SumOutcome, A: Closed, drops: dict[int, str]) -> None:
     """A2 for any pattern: the arrays of each stage, over who sends. What is lost with its sender is sent, too."""
     sent = {kind: [row for row in found.rows if row[0] == rows.SEND and row[5] == kind] for kind in (
         "AdvertiseKeys", "SharesUp", "SharesDown", "Masked", "Reveal")}

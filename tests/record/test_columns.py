@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from emul.base import rows
 from emul.record import columns as record_columns
 from emul.record.columns import columns
+from emul.record.journal import RecordError
 
 whole = st.sampled_from([-2**63, -2**31 - 1, -2**31, -129, -128, -1, 0, 127, 128, 2**15, 2**31 - 1, 2**31, 2**63 - 1])
 
@@ -41,3 +42,11 @@ def test_they_take_a_few_bytes_a_value() -> None:
     part = table[rows.DELIVER]
     assert sum(part._done[field].nbytes for field in ("time_ns", "source", "seq", "fate", "index")) / len(part) <= 22
     assert part["seq"][-1] == 199_999
+
+
+def test_rows_of_other_kinds_are_left_out_and_count_in_the_places() -> None:
+    found = [(rows.COMPUTED, 1, 0), (rows.DELIVER, 2, 0, 0, 0), (rows.COMPUTED, 3, 0)]
+    table = columns(found, (rows.COMPUTED,))
+    assert (table.count, table[rows.COMPUTED].index.tolist(), len(table[rows.DELIVER])) == (3, [0, 2], 0)
+    with pytest.raises(RecordError, match="no row of a journal: 99"):
+        columns([(99, 1)], (rows.COMPUTED,))

@@ -9,7 +9,7 @@ import pytest
 from emul import engine
 from emul.record.energy import COLUMNS
 from emul.record.journal import RecordError
-from emul.record.tables import load_run
+from emul.record.load import load_run
 from emul.scenario import loads
 from emul.workers.pool import Workers
 from emul.workers.twin import Twin

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import sys
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -47,6 +48,8 @@ CHATTER = '''
 
 from dataclasses import dataclass
 
+from emul.roles import Scheme
+
 
 @dataclass(frozen=True)
 class Params:
@@ -61,7 +64,7 @@ async def peer(node, p):
             node.report(parameters=model, rank=node.id)
 
 
-ROLES = {"peer": peer}
+SCHEME = Scheme(params=Params, roles={"peer": peer})
 '''
 
 
@@ -251,14 +254,67 @@ def test_mlflow_reads_parameters_metrics_and_files(run: Path, tmp_path: Path, mo
     assert {f.path for f in client.list_artifacts(first)} == {"summary.json", "scenario.resolved.yaml"}
 
 
+def records(file: Path) -> list[Any]:
+    """The records of an offline run of wandb: a log of LevelDB behind 7 bytes that say what it is.
+
+    Blocks of 32 KiB hold pieces: crc32 (4 bytes), length (2), kind (1: whole, 2: first, 3: middle, 4: last).
+    """
+    import wandb
+    from wandb.proto import wandb_internal_pb2
+
+    wandb.teardown()                    # its service writes the file behind the run, until it is told to end
+    data, at, body, found = file.read_bytes(), 7, b"", []
+    assert data.startswith(b":W&B")
+    while at < len(data):
+        left = 32_768 - at % 32_768
+        if left < 7:                    # no piece begins there
+            at += left
+            continue
+        length, kind = struct.unpack_from("<HB", data, at + 4)
+        body += data[at + 7:at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):
+            found.append(wandb_internal_pb2.Record.FromString(body))
+            body = b""
+    return found
+
+
+def histories(found: list[Any]) -> list[dict[str, Any]]:
+    """The rows of the history among what a file holds."""
+    return [{item.key or item.nested_key[0]: json.loads(item.value_json) for item in one.history.item}
+            for one in found if one.WhichOneof("record_type") == "history"]
+
+
+def test_wandb_reads_config_history_and_summary_of_an_offline_run(run: Path, tmp_path: Path) -> None:
+    pytest.importorskip("wandb", reason="wandb is not installed: install emul[wandb]")
+    place = export.wandb(run, tmp_path)
+    assert place.parent == tmp_path / "wandb"
+    assert place.name.startswith("offline-run-")
+    file, = place.glob("*.wandb")
+    found, tables = records(file), load_run(run)
+    told = next(one.run for one in found if one.WhichOneof("record_type") == "run")
+    assert (told.project, told.display_name) == ("traced", export.title(tables))
+    config = {item.key or item.nested_key[0]: json.loads(item.value_json) for item in told.config.update}
+    assert config["stop/rounds"] == 4
+    history = histories(found)
+    seen = tables.rounds.dropna(subset=["accuracy"])
+    assert [(row["round"], row["accuracy"]) for row in history if "accuracy" in row] == list(
+        zip(seen["round"], seen.accuracy, strict=True))
+    assert [row["round"] for row in history] == sorted(set(tables.rounds["round"]))
+    axes = {one.metric.glob_name: one.metric.step_metric for one in found if one.WhichOneof("record_type") == "metric"}
+    assert axes["*"] == "round"
+    again = export.wandb(run, tmp_path)             # a second one beside it
+    assert again != place
+
+
 @pytest.mark.parametrize(("tool", "package", "extra"), [
     ("tensorboard", "tensorboard.compat.proto.event_pb2", "emul[tensorboard]"),
-    ("mlflow", "mlflow.entities", "emul[mlflow]")])
+    ("mlflow", "mlflow.entities", "emul[mlflow]"), ("wandb", "wandb", "emul[wandb]")])
 def test_without_its_package_an_export_says_what_to_install(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                             tool: str, package: str, extra: str) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(export.ExportError, match=rf"^--{tool} needs \w+: install {extra.replace('[', '.')[:-1]}.$"):
-        getattr(export, tool)(run, tmp_path if tool == "tensorboard" else tmp_path.as_uri())
+        getattr(export, tool)(run, tmp_path.as_uri() if tool == "mlflow" else tmp_path)
 
 
 # --- the command ----------------------------------------------------------------------------------------------------
@@ -282,7 +338,7 @@ def test_the_command_writes_the_trace_and_says_how_to_look_at_it(
 def test_the_command_wants_a_format_and_a_run(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                               capsys: pytest.CaptureFixture[str]) -> None:
     assert command(monkeypatch, str(run)) == 2
-    assert "expected --perfetto, --tensorboard or --mlflow" in capsys.readouterr().err
+    assert "expected --perfetto, --tensorboard, --mlflow, --wandb or --model" in capsys.readouterr().err
     assert command(monkeypatch, str(tmp_path), "--perfetto", str(tmp_path / "t.json")) == 2
     assert "no directory of a run that ended" in capsys.readouterr().err
     assert not (tmp_path / "t.json").exists()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from emul.primitives.privacy import ldp
 from emul.record.columns import columns
 from emul.record.happened import realised
 from emul.record.tables import derive
-from emul.roles import Message, Node, Realised, Setting
+from emul.roles import Message, Node, Realised, Scheme, Setting
 from emul.scenario import loads
 from emul.testing import run_world
 
@@ -76,10 +75,8 @@ def test_an_analysis_gets_what_its_clients_have_drawn_and_who_took_part() -> Non
         return {"noise_power": (1.0, float(np.mean(np.square(drawn)))),
                 "budget": (None, math.inf), "answers": 3.0}
 
-    module = ModuleType("noised")
-    vars(module).update(ROLES={"server": server, "client": client}, MESSAGES=MESSAGES, Params=NoParams,
-                        analysis=analysis)
-    world = run_world(module, clients=3)
+    scheme = Scheme(params=NoParams, roles={"server": server, "client": client}, messages=MESSAGES, analysis=analysis)
+    world = run_world(scheme, clients=3)
     found = world.summary["analysis"]
     run, = seen
     drawn = run.reported("noise")

@@ -20,7 +20,7 @@ from emul.record import journal
 from emul.record.live.following import Follower
 from emul.record.live.server import Watching
 from emul.record.live.shown import shown
-from emul.record.live.state import DAMAGED, ENDED, RUNNING, STOPPED, State
+from emul.record.live.state import DAMAGED, ENDED, RUNNING, STOPPED, RunProgress
 from emul.record.report import data
 from emul.record.rundir import INCOMPLETE, RunDirectory
 from emul.scenario import loads
@@ -46,9 +46,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {result.scheme: result.directory for result in results if result.directory is not None}
 
 
-def whole(path: Path) -> State:
+def whole(path: Path) -> RunProgress:
     """The state at the end of a run."""
-    state, reading = State(path), journal.read(path / "journal")
+    state, reading = RunProgress(path), journal.read(path / "journal")
     state.begin(reading.header)
     for chunk in reading.chunks():
         state.take(chunk)
@@ -77,7 +77,7 @@ def test_at_the_end_the_state_says_what_summary_and_report_say(runs: dict[str, P
 
 
 def test_what_is_shown_is_json_at_every_moment(runs: dict[str, Path]) -> None:
-    state, reading = State(runs["secagg"]), journal.read(runs["secagg"] / "journal")
+    state, reading = RunProgress(runs["secagg"]), journal.read(runs["secagg"] / "journal")
     state.begin(reading.header)
     found = [row for chunk in reading.chunks() for row in chunk]
     for start in range(0, len(found), 97):
@@ -96,7 +96,7 @@ class Told:
     def __init__(self) -> None:
         self.found: list[tuple[str, int]] = []
 
-    def __call__(self, state: State) -> None:
+    def __call__(self, state: RunProgress) -> None:
         self.found.append((state.status, state.rows))
 
     def until(self, status: str) -> None:

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from test_export import histories, records
 
 from emul import engine
 from emul.record import export
 from emul.record.export import ExportError, Scalar
 from emul.record.live import loggers
 from emul.record.live.loggers import logger
-from emul.record.tables import load_run
+from emul.record.load import RunTables, load_run
 from emul.scenario import loads
 
 SCENARIO = """
@@ -44,8 +45,8 @@ class Noted:
     def add(self, found: Sequence[Scalar]) -> None:
         self.found += found
 
-    def close(self, directory: Path) -> None:
-        assert load_run(directory).summary["rounds"] == 4
+    def close(self, run: RunTables) -> None:
+        assert run.summary["rounds"] == 4
         self.closed = True
 
 
@@ -92,7 +93,7 @@ def test_a_log_that_fails_is_said_once_and_the_run_goes_on(noted: dict[str, Note
 
 
 def test_an_unknown_kind_and_a_missing_package_are_said_before_anything_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ExportError, match=r"^--log tensorbord: expected tensorboard or mlflow, with =PLACE behind it"):
+    with pytest.raises(ExportError, match=r"^--log tensorbord: expected one of tensorboard, mlflow, wandb, with "):
         logger("tensorbord=x")
     monkeypatch.setitem(loggers._PACKAGES, "mlflow", "no_such_package")
     with pytest.raises(ExportError, match=r"^--log mlflow needs a package: install emul\[mlflow\]$"):
@@ -125,3 +126,20 @@ def test_mlflow_reads_what_was_logged(tmp_path: Path, monkeypatch: pytest.Monkey
     seen = load_run(path).rounds.dropna(subset=["accuracy"])
     history = client.get_metric_history(found.info.run_id, "accuracy")
     assert [(m.step, m.value) for m in history] == list(zip(seen["round"], seen.accuracy, strict=True))
+
+
+def test_wandb_reads_what_was_logged(tmp_path: Path) -> None:
+    pytest.importorskip("wandb", reason="wandb is not installed: install emul[wandb]")
+    path = run(tmp_path, f"wandb={tmp_path / 'wb'}")["fedavg"]
+    found = dict(map(read, (tmp_path / "wb" / "wandb").glob("offline-run-*")))
+    assert len(found) == 2                                      # a run for each scheme
+    seen = load_run(path).rounds.dropna(subset=["accuracy"])
+    history = [row for row in found[export.title(load_run(path))] if "accuracy" in row]
+    assert [(row["round"], row["accuracy"]) for row in history] == list(zip(seen["round"], seen.accuracy, strict=True))
+
+
+def read(place: Path) -> tuple[str, list[dict[str, Any]]]:
+    """The name of an offline run of wandb, and its history."""
+    file, = place.glob("*.wandb")
+    found = records(file)
+    return (next(one.run.display_name for one in found if one.WhichOneof("record_type") == "run"), histories(found))

@@ -22,6 +22,7 @@ from report_runs import make_run
 
 from emul.base import rows as R
 from emul.record.journal import RecordError
+from emul.record.load import load_run
 from emul.record.report import (
     build,
     curves,
@@ -36,10 +37,9 @@ from emul.record.report import (
     topology,
     write,
 )
-from emul.record.tables import load_run
 
-PARTS = ("build", "curves", "data", "drawing", "figures", "files", "grid", "page", "palette", "phases", "sequence",
-         "spacetime", "study", "topology")
+PARTS = ("build", "curves", "data", "drawing", "figures", "files", "grid", "holdings", "page", "palette", "phases",
+         "sequence", "spacetime", "study", "topology")
 @pytest.fixture(scope="module")
 def run_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run of conftest.py, written as a run directory."""
@@ -47,7 +47,7 @@ def run_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(run_path: Path) -> data.Run:
+def run(run_path: Path) -> data.RunData:
     return data.open_run(run_path)
 
 
@@ -58,7 +58,7 @@ def test_the_examples_in_the_docstrings_are_true(name: str) -> None:
 
 # --- numbers --------------------------------------------------------------------------------------------------------
 
-def test_traffic_adds_up_to_the_bytes_of_the_table_kind_by_kind(run: data.Run, run_path: Path) -> None:
+def test_traffic_adds_up_to_the_bytes_of_the_table_kind_by_kind(run: data.RunData, run_path: Path) -> None:
     table = load_run(run_path).messages
     found = data.traffic(run)
     by_kind = found.groupby("kind")["bytes"].sum().to_dict()
@@ -72,7 +72,7 @@ def test_traffic_adds_up_to_the_bytes_of_the_table_kind_by_kind(run: data.Run, r
     assert by_kind["retransmitted"] == 70
 
 
-def test_traffic_says_link_type_and_direction(run: data.Run) -> None:
+def test_traffic_says_link_type_and_direction(run: data.RunData) -> None:
     found = data.traffic(run)
     lost = found[found.kind == "lost"]
     assert lost[["from", "to", "type", "direction", "bytes"]].to_records(index=False).tolist() == [
@@ -80,18 +80,18 @@ def test_traffic_says_link_type_and_direction(run: data.Run) -> None:
     assert not (found["type"] == "Note").any()                      # sent to itself: on no link
 
 
-def test_links_carry_what_was_offered_and_lose_what_was_lost(run: data.Run) -> None:
+def test_links_carry_what_was_offered_and_lose_what_was_lost(run: data.RunData) -> None:
     found = data.links(run).set_index(["vertex", "next"])
     assert found.loc[(0, 1)].to_dict() == {"bytes": 570, "copies": 5, "lost": 0}     # 5 Models, and 70 B again
     assert found.loc[(1, 2)].to_dict() == {"bytes": 220, "copies": 2, "lost": 1}
 
 
-def test_losses_are_by_link_and_round(run: data.Run) -> None:
+def test_losses_are_by_link_and_round(run: data.RunData) -> None:
     assert data.losses(run).to_dict("list") == {"link": ["router→client1"] * 2, "round": [1, 2], "copies": [1, 1],
                                                 "lost": [0, 1]}
 
 
-def test_the_curve_has_time_and_bytes_at_the_end_of_each_round(run: data.Run) -> None:
+def test_the_curve_has_time_and_bytes_at_the_end_of_each_round(run: data.RunData) -> None:
     found = data.curve(run)
     assert found["round"].tolist() == [1, 2]
     assert found["virtual_s"].tolist() == [146e-9, 200e-9]
@@ -101,7 +101,13 @@ def test_the_curve_has_time_and_bytes_at_the_end_of_each_round(run: data.Run) ->
     assert found["accuracy"].tolist() == [0.5, 0.75]
 
 
-def test_every_node_is_somewhere_at_every_time(run: data.Run) -> None:
+def test_the_curve_reads_tables_and_no_rows(run_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = data.curve(data.open_run(run_path))
+    monkeypatch.setattr(data.RunData, "rows", None)
+    pd.testing.assert_frame_equal(data.curve(data.open_run(run_path)), expected)
+
+
+def test_every_node_is_somewhere_at_every_time(run: data.RunData) -> None:
     seconds = data.states(run, data.waits(run)).pivot(index="name", columns="state", values="seconds") * 1e9
     assert seconds.loc["client2"].round().to_dict() == {
         "computing": 27, "between rounds": 23, "down": 120, "waiting": 40}      # crashed at 50, back at 170, to the end
@@ -110,7 +116,7 @@ def test_every_node_is_somewhere_at_every_time(run: data.Run) -> None:
     assert seconds.loc["server"].sum() == pytest.approx(210)
 
 
-def test_a_wait_is_ended_by_the_message_that_came_last(run: data.Run) -> None:
+def test_a_wait_is_ended_by_the_message_that_came_last(run: data.RunData) -> None:
     found = data.delays(run, data.waits(run)).set_index("round")
     assert found.loc[1, ["cause", "how"]].tolist() == ["client1", "arrival"]
     assert found.loc[1, "waited_s"] == pytest.approx(146e-9)
@@ -131,7 +137,7 @@ def test_a_deadline_names_everybody_who_was_not_there(tmp_path: Path) -> None:
                                                                                   (1, "c", "deadline")]
 
 
-def test_computing_counts_what_was_used_of_a_computation_that_was_cut(run: data.Run) -> None:
+def test_computing_counts_what_was_used_of_a_computation_that_was_cut(run: data.RunData) -> None:
     found = data.computing(run).set_index(["role", "label"])
     assert found.loc[("client", "train"), "virtual_s"] == pytest.approx((100 + 27) * 1e-9)
     assert found.loc[("client", "train"), ["count", "real_cpu_s"]].tolist() == [2, 3.0]
@@ -162,7 +168,7 @@ def test_the_spread_lies_between_least_and_largest_and_only_where_all_seeds_are(
 
 # --- space and time -------------------------------------------------------------------------------------------------
 
-def test_a_round_shows_its_nodes_messages_and_fates(run: data.Run) -> None:
+def test_a_round_shows_its_nodes_messages_and_fates(run: data.RunData) -> None:
     found = spacetime.space_time(run, data.waits(run), 10_000)
     assert [r.label for r in found.rounds] == ["Round 1", "Round 2", "Round 3"]
     one, two, _ = found.rounds
@@ -230,7 +236,7 @@ def test_a_table_of_rejections_that_is_cut_says_so_and_a_run_without_any_has_non
     assert "rejected" not in dict(parts["overview"].cards)
 
 
-def test_the_table_of_a_round_counts_messages_that_are_not_drawn(run: data.Run) -> None:
+def test_the_table_of_a_round_counts_messages_that_are_not_drawn(run: data.RunData) -> None:
     nodes = spacetime.space_time(run, data.waits(run), 10_000).rounds[0].nodes.set_index("node")
     assert nodes.loc["server", ["sent", "received"]].tolist() == [3, 2]         # the Note is sent and received
     assert nodes.loc["client2", "computed_s"] == pytest.approx(0, abs=1e-6)
@@ -273,7 +279,7 @@ def test_of_many_nodes_and_messages_some_are_drawn_and_the_page_says_so(tmp_path
 
 # --- the map --------------------------------------------------------------------------------------------------------
 
-def test_a_star_has_its_server_in_the_middle_and_lines_of_both_directions(run: data.Run) -> None:
+def test_a_star_has_its_server_in_the_middle_and_lines_of_both_directions(run: data.RunData) -> None:
     found = topology.network_map(run)
     places = found.vertices.set_index("name")
     assert places.loc["router", "role"] == topology.RELAY
@@ -347,13 +353,17 @@ def contrast(a: str, b: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
+GRAPHICS = [*(f"s{i}" for i in range(1, palette.SERIES + 1)), "delivered", "late", "lost", "ended", "rejected",
+            "flight", "wait", "down"]
+
+
 @pytest.mark.parametrize("theme", [palette.LIGHT, palette.DARK], ids=["light", "dark"])
 def test_colours_can_be_told_from_their_ground(theme: dict[str, str]) -> None:
     """WCAG 2.1: 4.5 for text, 3 for graphics."""
     for ground in ("page", "card"):
         assert {n: contrast(theme[n], theme[ground]) for n in ("text", "muted", "accent")
                 if contrast(theme[n], theme[ground]) < 4.5} == {}
-        assert {n: contrast(theme[n], theme[ground]) for n in palette.GRAPHICS
+        assert {n: contrast(theme[n], theme[ground]) for n in GRAPHICS
                 if contrast(theme[n], theme[ground]) < 3} == {}
 
 
@@ -500,11 +510,11 @@ def test_a_directory_of_runs_is_a_comparison_with_a_spread_over_seeds(several: P
     found = study.of_runs(study.runs_in(several))
     assert [m.series for m in found.members] == ["one", "one", "two", "two"]
     parts = build._study_parts(found)
-    assert [p.key for p in parts] == ["overview", "learning", "tradeoffs", "cost", "runs"]
+    assert [p.key for p in parts] == ["overview", "learning", "tradeoffs", "cost", "runs", "all"]
     accuracy = parts[1].figures[0]
     assert set(accuracy.frames) == {"lines", "spread"}
     assert set(accuracy.frames["spread"]["series"]) == {"one", "two"}
-    assert [p.title for p in parts[-1].group] == ["one, seed 1", "two, seed 1"]
+    assert [p.title for p in parts[-2].group] == ["one, seed 1", "two, seed 1"]
     keys = [f.key for f in every_figure(parts)]
     assert len(keys) == len(set(keys))
 
@@ -515,15 +525,37 @@ def test_the_overview_has_results_before_parameters_and_no_column_of_nothing(sev
         member.summary.update(parameters={"threshold": 3, "rule": {"krum": 1}, "left": 0, "lost": 7},
                               parameters_given=["threshold", "rule", "lost"])
     table = build.overview(found)
-    assert table.columns.tolist() == ["scheme", "seed", "rounds", "failed", "accuracy", "virtual_s", "mb", "lost",
-                                      "sent", "real_s", "threshold", "rule", "parameters.lost", "digest"]
-    assert table["lost"].tolist() == [m.summary["messages_lost"] for m in found.members]
+    assert table.columns.tolist() == [
+        "scheme", "seed", "rounds", "failed rounds", "accuracy", "virtual time, s", "MB sent", "messages lost",
+        "messages sent", "real time, s", "threshold", "rule", "parameters.lost", "digest"]
+    assert table["messages lost"].tolist() == [m.summary["messages_lost"] for m in found.members]
     assert table["threshold"].fillna(-1).tolist() == [3, 3, -1, -1]
-    assert table["rule"].tolist()[0] == '{"krum": 1}'
+    assert table["rule"].tolist()[0] == "krum 1"
     found.members[0].summary.update(messages_rejected=4, oracle_waits={"server@a.py:1": 2})
     table = build.overview(found)
-    assert table["rejected"].tolist() == [4, 0, 0, 0]
+    assert table["messages rejected"].tolist() == [4, 0, 0, 0]
     assert table["waits that know fates"].tolist() == [2, 0, 0, 0]
+
+
+def test_the_first_table_has_a_row_a_scheme_with_units_and_the_spread_over_seeds(several: Path) -> None:
+    found = study.of_runs(study.runs_in(several))
+    for member, accuracy, joules in zip(found.members, (0.8, 0.9, 0.75, 0.75), (None, None, 120.0, 130.0), strict=True):
+        member.summary.update(accuracy=accuracy, virtual_seconds=4321.6, bytes_total=2_345_678,
+                              messages_lost=5, messages_sent=40, rounds_failed=0, energy={"joules": joules})
+    table = build.by_scheme(found).map(lambda cell: str(cell).replace("\N{NO-BREAK SPACE}", " "))
+    assert table["scheme"].tolist() == ["one", "two"]
+    assert table["last accuracy"].tolist() == ["0.850 (0.800 to 0.900)", "0.750"]
+    assert table["virtual time, s"].tolist() == ["4,322"] * 2
+    assert table["MB sent"].tolist() == ["2.35"] * 2
+    assert table["messages lost"].tolist() == ["12.5 %"] * 2
+    assert table["joules"].tolist() == ["", "125 (120 to 130)"]
+    assert "failed rounds" not in table                              # nothing failed in any
+
+
+def test_a_sweep_has_a_row_for_each_value(several: Path, tmp_path: Path) -> None:
+    table = build.by_scheme(study.open_study(a_study(several, "sweep", tmp_path / "s")))
+    assert table[["scheme", "links.0.loss", "seeds"]].to_records(index=False).tolist() == [
+        (scheme, value, 1) for scheme in ("one", "two") for value in (0.1, 0.2)]
 
 
 def test_the_same_scheme_and_seed_twice_go_by_their_directories(several: Path) -> None:
@@ -575,8 +607,15 @@ def test_a_comparison_shows_differences_and_keeps_their_notes(several: Path, tmp
     parts = {p.key: p for p in build._study_parts(found)}
     assert [f.title for f in parts["differences"].figures] == ["Time to target"]
     assert "two − one: 1.5 s" in parts["differences"].figures[0].words
+    (folder / "study.json").write_text(json.dumps({
+        **json.loads((folder / "study.json").read_text()), "answer": ["one needs the least time to accuracy 0.5."]}))
     html = write(folder).read_text(encoding="utf-8")
     assert "no seed reached it" in html
+    main = html[html.index("<main"):]
+    answer, first, last = (main.index(text) for text in ("one needs the least time", "<table", "All differences"))
+    assert answer < first                                           # the page opens with the answer
+    assert main[:last].endswith('<details class="folded"><summary>')
+    assert main.index('id="all-title"') > main.index('id="runs-title"')
     assert "NaN" not in re.sub(r"<script>.*?</script>", "", html, flags=re.DOTALL)
 
 
@@ -613,7 +652,7 @@ def test_the_command_writes_the_report_and_names_it(run_path: Path, tmp_path: Pa
 
     done = CliRunner().invoke(app, ["report", str(run_path), "--out", str(tmp_path / "r.html")])
     assert done.exit_code == 0, done.output
-    assert done.output == f"written: {tmp_path / 'r.html'}\n"
+    assert done.stdout == f"written: {tmp_path / 'r.html'}\n"
     assert (tmp_path / "r.html").stat().st_size > 500_000
 
 

@@ -137,7 +137,7 @@ def test_every_figure_draws_without_network_and_complaint(chromium: Browser, one
     assert chromium.requests is not None
     chromium.open(one, width, scheme)
     marks = chromium.js(MARKS)
-    assert len(marks) == 14
+    assert len(marks) == 15
     assert {key for key, count in marks.items() if not count} == set()
     assert chromium.complaints == []
     assert {url.partition(":")[0] for url in chromium.requests} <= {"file", "about", "data"}
@@ -166,7 +166,7 @@ def test_picking_a_round_by_keyboard_changes_diagram_sentence_and_table(chromium
             f"round at {index} is drawn")
 
     chromium.open(one)
-    chromium.js("document.querySelector('.picker select').focus()")
+    chromium.js("document.querySelector('.picker[data-for] select').focus()")
     chromium.press(Keys.HOME)
     picked(0)
     first = shown(chromium)
@@ -182,13 +182,72 @@ def test_picking_a_round_by_keyboard_changes_diagram_sentence_and_table(chromium
     assert shown(chromium)[0].startswith("Round 3 began at ")
     tables = set()
     for index in range(6):
-        chromium.js("const s = document.querySelector('.picker select'); s.selectedIndex = arguments[0];"
+        chromium.js("const s = document.querySelector('.picker[data-for] select'); s.selectedIndex = arguments[0];"
                     "s.dispatchEvent(new Event('change'))", index)
         picked(index)
         tables.add(shown(chromium)[3])
     assert len(tables) > 1                          # outages differ from round to round
-    assert chromium.js("return document.querySelector('.picker [data-step=\"1\"]').disabled")
+    assert chromium.js("return document.querySelector('.picker[data-for] [data-step=\"1\"]').disabled")
     assert chromium.complaints == []
+
+
+OVERLAPS = f"""const found = [];
+    for (const box of {SHOWN}) {{
+      const texts = [...box.querySelectorAll('svg text')].filter((one) => one.textContent.trim()
+          && Number(getComputedStyle(one).opacity) > 0
+          && !/rotate\\((?!0\\))/.test(one.getAttribute('transform') || ''))
+        .map((one) => [one.textContent, one.getBoundingClientRect()]);
+      texts.forEach(([text, a], i) => texts.slice(i + 1).forEach(([other, b]) => {{
+        if (text !== other && Math.min(a.right, b.right) - Math.max(a.left, b.left) > 2
+            && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 4) found.push([box.dataset.key, text, other]);
+      }}));
+    }}
+    return found"""
+
+
+@pytest.mark.parametrize("width", [390, 1280, 1920])
+def test_no_text_of_a_chart_lies_over_another(chromium: Browser, one: Path, both: Path, width: int) -> None:
+    for page in (one, both):
+        chromium.open(page, width)
+        assert chromium.js(OVERLAPS) == []
+        assert chromium.js("return document.documentElement.scrollWidth") <= width
+
+
+def test_the_film_plays_and_its_slider_goes_by_keyboard(chromium: Browser, one: Path, tmp_path: Path) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    def seen() -> tuple[str, str, float]:
+        return tuple(chromium.js("""                                        // what is said, drawn, and where it is
+            const film = document.querySelector('.film');
+            return [film.querySelector('.now').textContent, film.querySelector('canvas').toDataURL(),
+                    Number(film.querySelector('input').value)]"""))         # type: ignore[return-value]
+
+    chromium.open(one, 375)
+    assert chromium.complaints is not None
+    first = seen()
+    assert first[0].startswith("t = 0 ms, round 1: ")
+    assert first[2] == 0
+    chromium.js("document.querySelector('.film input').focus()")
+    chromium.press(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    some = seen()
+    assert some[2] == 2
+    assert some[0] != first[0]
+    assert some[1] != first[1]
+    chromium.press(Keys.END)
+    assert seen()[2] == 1000
+    chromium.js("document.querySelector('.film select').value = '10'")
+    chromium.js("document.querySelector('.film .play').click()")            # from the beginning, for it was at its end
+    assert chromium.js("return document.querySelector('.film .play').textContent") == "Pause"
+    chromium.wait(lambda: 100 < seen()[2] < 1000, "it plays")
+    chromium.js("document.querySelector('.film .play').click()")
+    stopped = seen()
+    assert chromium.js("return document.querySelector('.film .play').textContent") == "Play"
+    chromium.js("document.documentElement.dataset.theme = 'dark'")
+    chromium.wait(lambda: seen()[1] != stopped[1], "it takes the other colours")
+    assert seen()[0] == stopped[0]
+    assert chromium.js("return document.documentElement.scrollWidth") <= 375
+    assert chromium.complaints == []
+    chromium.screenshot(tmp_path / "film.png")
 
 
 def test_the_colours_can_be_switched_by_keyboard_and_charts_follow(chromium: Browser, one: Path) -> None:
@@ -233,8 +292,7 @@ def test_runs_side_by_side_unfold_and_draw_when_a_link_leads_there(chromium: Bro
                                                                    tmp_path: Path) -> None:
     chromium.open(both)
     assert set(chromium.js(MARKS)) == {"accuracy-time", "accuracy-mb", "accuracy-round", "loss-time", "bytes-by-run",
-                                       "computing-by-run", "bytes-by-phase", "front-virtual-s-accuracy",
-                                       "front-mb-accuracy"}
+                                       "bytes-by-phase", "front-virtual-s-accuracy", "front-mb-accuracy"}
     chromium.open(both, part="#secagg-rounds")
     marks = chromium.js(MARKS)
     assert marks["secagg-space-time"] > 10

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +18,12 @@ from report_runs import make_run
 from typer.testing import CliRunner
 
 from emul.base import rows as R
-from emul.record.report import build, curves, data, figures, files, grid, phases, sequence, study, topology
-from emul.record.report.study import Member, Study, Target
+from emul.record.report import build, curves, data, figures, files, fonts, grid, phases, sequence, study, topology
+from emul.record.report.study import StudyMember, StudyRuns, Target
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> data.Run:
+def run(tmp_path_factory: pytest.TempPathFactory) -> data.RunData:
     """The run of conftest.py."""
     return data.open_run(make_run(tmp_path_factory.mktemp("parts")))
 
@@ -64,7 +67,7 @@ def test_the_target_is_a_line_and_what_it_took_a_diamond_a_scheme() -> None:
     assert by_time.frames["reached"][["series", "x", "target"]].to_records(index=False).tolist() == [("a", 2.0, 0.8)]
     assert by_mb.frames["reached"]["x"].tolist() == [0.2]
     assert "reached" not in by_round.frames                     # nobody says in which round
-    assert "the target, 0.8; diamonds" in by_time.text
+    assert "the target, 0.8; a diamond" in by_time.text
     assert by_round.text.endswith("the target, 0.8.")
 
 
@@ -84,7 +87,7 @@ def test_a_study_says_its_target_and_who_reached_it(tmp_path: Path) -> None:
 
 # --- phases ---------------------------------------------------------------------------------------------------------
 
-def test_bytes_by_phase_add_up_and_come_in_the_order_of_the_protocol(run: data.Run) -> None:
+def test_bytes_by_phase_add_up_and_come_in_the_order_of_the_protocol(run: data.RunData) -> None:
     found = phases.phases(run)
     traffic = data.traffic(run)
     for kind, name in phases.NAMES.items():
@@ -96,7 +99,7 @@ def test_bytes_by_phase_add_up_and_come_in_the_order_of_the_protocol(run: data.R
         ("server→relay", "Model")]
 
 
-def test_phases_stand_side_by_side_scheme_by_scheme_for_all_links_or_one_class(run: data.Run) -> None:
+def test_phases_stand_side_by_side_scheme_by_scheme_for_all_links_or_one_class(run: data.RunData) -> None:
     both = phases.side_by_side({"one": phases.phases(run), "two": phases.phases(run)})
     assert both.columns.tolist() == ["scheme", "link class", "phase", "direction", "first", "again", "wasted", "lost",
                                      "total"]
@@ -108,7 +111,7 @@ def test_phases_stand_side_by_side_scheme_by_scheme_for_all_links_or_one_class(r
 
 # --- sequences ------------------------------------------------------------------------------------------------------
 
-def test_a_sequence_has_a_row_a_step_with_what_became_of_it(run: data.Run) -> None:
+def test_a_sequence_has_a_row_a_step_with_what_became_of_it(run: data.RunData) -> None:
     one, two = sequence.sequences(run, [1, 2])
     first = one.steps.iloc[0]
     assert (first["what"], first["label"], first["source"], first["target"], first["count"], first["nodes"]) == (
@@ -121,7 +124,7 @@ def test_a_sequence_has_a_row_a_step_with_what_became_of_it(run: data.Run) -> No
     assert one.text.startswith("Round 1: Model, server to client; ")
 
 
-def test_a_round_in_which_nothing_was_sent_has_an_empty_sequence(run: data.Run) -> None:
+def test_a_round_in_which_nothing_was_sent_has_an_empty_sequence(run: data.RunData) -> None:
     nothing, = sequence.sequences(run, [99])
     assert nothing.lifelines == {}
     assert nothing.text == "Round 99: no message was sent."
@@ -143,7 +146,7 @@ def test_messages_inside_a_role_are_loops_and_ten_thousand_nodes_make_one_arrow(
     assert found.lifelines == {"peer": "40 × peer"}
 
 
-def test_the_page_picks_a_round_for_both_figures(run: data.Run) -> None:
+def test_the_page_picks_a_round_for_both_figures(run: data.RunData) -> None:
     part = next(p for p in build._run_parts(run) if p.key == "rounds")
     assert part.choice is not None
     assert [f.key for f in part.figures] == ["space-time", "sequence"]
@@ -153,7 +156,7 @@ def test_the_page_picks_a_round_for_both_figures(run: data.Run) -> None:
 
 # --- sweeps ---------------------------------------------------------------------------------------------------------
 
-def a_sweep(tmp_path: Path, seeds: int = 3) -> Study:
+def a_sweep(tmp_path: Path, seeds: int = 3) -> StudyRuns:
     """Two values of p, on some seeds each, for one scheme; another that does not depend on it."""
     scenario = "emul: 1\nname: s\nlinks: [{match: '*'}, {match: 'client*->server'}]\n"
     members = []
@@ -162,8 +165,8 @@ def a_sweep(tmp_path: Path, seeds: int = 3) -> Study:
             for seed in range(seeds):
                 path = make_run(tmp_path, scheme=scheme, seed=seed, scenario=scenario, observations=[
                     (0, 1, {"accuracy": 0.4 + seed / 10 + sum(value.values())}), (0, 2, {"accuracy": 0.8})])
-                members.append(Member(path, scheme, seed, value, study.summary_of(path)))
-    return Study(tmp_path, "sweep", "s", members)
+                members.append(StudyMember(path, scheme, seed, value, study.summary_of(path)))
+    return StudyRuns(tmp_path, "sweep", "s", members)
 
 
 def test_an_axis_of_a_sweep_says_what_a_path_means_and_keeps_its_key(tmp_path: Path) -> None:
@@ -202,8 +205,8 @@ def test_a_sweep_has_curves_by_value_of_each_scheme(tmp_path: Path) -> None:
 
 def test_of_many_combinations_some_are_drawn_and_it_is_said(tmp_path: Path) -> None:
     path = make_run(tmp_path)
-    members = [Member(path, "one", 0, {"a": i, "b": -i}, study.summary_of(path)) for i in range(20)]
-    found = Study(tmp_path, "sweep", "s", members)
+    members = [StudyMember(path, "one", 0, {"a": i, "b": -i}, study.summary_of(path)) for i in range(20)]
+    found = StudyRuns(tmp_path, "sweep", "s", members)
     drawn, text = grid.curves_by_value(found)
     assert drawn[0].frames["lines"]["series"].nunique() == grid.LINES
     assert text == "12 of one's combinations of values are left out, evenly chosen."
@@ -212,7 +215,7 @@ def test_of_many_combinations_some_are_drawn_and_it_is_said(tmp_path: Path) -> N
 
 # --- the map --------------------------------------------------------------------------------------------------------
 
-def test_a_full_mesh_has_a_matrix_and_a_star_has_not(tmp_path: Path, run: data.Run) -> None:
+def test_a_full_mesh_has_a_matrix_and_a_star_has_not(tmp_path: Path, run: data.RunData) -> None:
     n = 11
     pairs = [(i, j) for i in range(n) for j in range(n) if i != j]
     seq = {pair: k for i in range(n) for k, pair in enumerate(p for p in pairs if p[0] == i)}
@@ -230,23 +233,160 @@ def test_a_full_mesh_has_a_matrix_and_a_star_has_not(tmp_path: Path, run: data.R
 
 # --- files ----------------------------------------------------------------------------------------------------------
 
-def test_figures_for_a_column_are_as_wide_as_one_and_have_its_text(run: data.Run, tmp_path: Path) -> None:
+def test_figures_for_a_column_are_as_wide_as_one_and_have_its_text(run: data.RunData, tmp_path: Path) -> None:
     figure = curves.learning(data.curve(run).assign(series="x", seed=1), single=True)[0]
-    files.write_figures(tmp_path, [figure], "column", "Times")
+    files.write_figures(tmp_path, [figure], "column")
     svg = (tmp_path / "accuracy-time.svg").read_text()
     assert svg.startswith("<svg")
     assert 'width="336"' in svg
     assert 'font-size="10.67px"' in svg                         # 8 pt
-    assert 'font-family="Times"' in svg
     assert (tmp_path / "accuracy-time.pdf").read_bytes()[:4] == b"%PDF"
     with pytest.raises(ValueError, match=r"^size = poster: expected one of page, column$"):
         files.write_figures(tmp_path, [], "poster")
 
 
+def a_comparison(tmp_path: Path) -> StudyRuns:
+    """Of six schemes with long names, over two seeds."""
+    path = make_run(tmp_path)
+    names = ["fedavg of everything", "fair_seccogc", "lightsecagg", "scaffold", "fednova", "hybrid_alpha_alone"]
+    members = [StudyMember(path, name, seed, {}, study.summary_of(path) | {
+        "accuracy": 0.5 + i / 20, "virtual_seconds": 1.0 + i + seed, "bytes_total": 10**6 * (1 + i)})
+        for i, name in enumerate(names) for seed in (0, 1)]
+    pairs = [(a, b) for k, a in enumerate(names) for b in names[:k]]
+    differences = pd.DataFrame([{"metric": "accuracy", "unit": None, "scheme": a, "baseline": b, "n_seeds": 2,
+                                 "mean": 0.1, "low": 0.0, "high": 0.2, "note": ""} for a, b in pairs])
+    return StudyRuns(tmp_path, "compare", "six", members, seeds=[0, 1], differences=differences)
+
+
+def points_of(pdf: Path) -> tuple[float, float]:
+    """Width and height of the one page of a PDF, as it says itself (72 to the inch)."""
+    boxes = re.findall(rb"/MediaBox\s*\[\s*0\s+0\s+([\d.]+)\s+([\d.]+)\s*\]", pdf.read_bytes())
+    assert len(boxes) == 1
+    return float(boxes[0][0]), float(boxes[0][1])
+
+
+def outside(svg: str, width: float) -> Any:
+    """What is drawn left or right of a figure of this width, None if nothing is: it would be cut."""
+    import io
+
+    import vl_convert
+    from PIL import Image
+
+    wide = re.sub(r'viewBox="0 0 [\d.]+ ([\d.]+)"', rf'viewBox="-{width} 0 {3 * width} \1"', svg, count=1)
+    wide = re.sub(r'width="[\d.]+"', f'width="{3 * width}"', wide, count=1)
+    assert wide != svg
+    drawn = Image.open(io.BytesIO(vl_convert.svg_to_png(wide))).convert("RGBA").getchannel("A")
+    assert drawn.size[0] == round(3 * width)
+    left = drawn.crop((0, 0, round(width) - 2, drawn.size[1])).getbbox()
+    return left or drawn.crop((round(2 * width) + 2, 0, drawn.size[0], drawn.size[1])).getbbox()
+
+
+def every_figure(tmp_path: Path) -> list[Any]:
+    found = a_comparison(tmp_path)
+    return [figure for part in build._study_parts(found) for figure in part.figures]
+
+
+@pytest.mark.parametrize(("size", "points"), [("column", 252.0), pytest.param("page", 570.0, marks=pytest.mark.slow)])
+def test_every_pdf_is_as_wide_as_it_says_and_nothing_of_it_is_cut(size: str, points: float, tmp_path: Path) -> None:
+    """A column of two is 3.5 inches: 252 points; they were 336, and legends went out at the right."""
+    drawn = every_figure(tmp_path / "run")
+    assert {"bytes-by-phase", "difference-1", "front-mb-accuracy"} <= {figure.key for figure in drawn}
+    files.write_figures(tmp_path / "figures", drawn, size)
+    for figure in drawn:
+        width, _ = points_of(tmp_path / "figures" / f"{figure.key}.pdf")
+        svg = (tmp_path / "figures" / f"{figure.key}.svg").read_text()
+        if size == "column":
+            assert width == pytest.approx(points, abs=0.5), figure.key
+            assert outside(svg, 336.0) is None, figure.key
+        else:                           # the plot, with what stands beside it
+            assert width == pytest.approx(0.75 * float(re.search(r'width="([\d.]+)"', svg)[1]), abs=0.5)
+
+
+def test_names_of_a_front_stand_beside_its_line_and_run_towards_the_middle(tmp_path: Path) -> None:
+    figure = next(f for f in every_figure(tmp_path) if f.key == "front-virtual-s-accuracy")
+    names = figure.frames["front"].set_index("series")["right"]
+    assert names.tolist() == [False] * 3 + [True] * 3               # of 1.5 .. 6.5 virtual seconds
+    marks = [layer["mark"] for layer in figure.spec()["layer"] if layer.get("mark", {}).get("type") == "text"]
+    assert [(mark["align"], mark["dx"] > 0, mark["dy"] > 0) for mark in marks] == [
+        ("left", True, True), ("right", False, False)]              # the line goes right, then up
+
+
+@pytest.mark.skipif(shutil.which("pdffonts") is None or shutil.which("pdfinfo") is None,
+                    reason="pdffonts and pdfinfo are not installed (Debian: poppler-utils)")
+def test_another_program_reads_the_pdf_of_a_column_as_252_points_with_its_fonts_embedded(run: data.RunData,
+                                                                                         tmp_path: Path) -> None:
+    figure = curves.learning(data.curve(run).assign(series="x", seed=1), single=True)[0]
+    files.write_figures(tmp_path, [figure], "column")
+
+    def said(program: str) -> list[str]:
+        file = str(tmp_path / "accuracy-time.pdf")
+        return subprocess.run([program, file], capture_output=True, text=True, check=True).stdout.splitlines()
+
+    size = next(line for line in said("pdfinfo") if line.startswith("Page size:"))
+    assert size.split()[2:4] == ["252", "x"]
+    fonts = said("pdffonts")[2:]
+    assert fonts                                                    # text is text, and no curves
+    embedded = [line.split()[-5] for line in fonts]                 # emb sub uni object ID
+    assert set(embedded) == {"yes"}
+
+
+def test_the_height_of_a_column_follows_the_rows(tmp_path: Path) -> None:
+    found = a_comparison(tmp_path)
+    assert found.differences is not None
+    figure, = figures.differences(found.differences)
+    few, = figures.differences(found.differences.head(3))
+    assert files.vega_lite(figure)["height"] == 15 * 30
+    assert files.vega_lite(figure, files.SIZES["column"])["height"] == 15 * 21
+    assert files.vega_lite(few, files.SIZES["column"])["height"] == 3 * 21
+
+
+def test_letters_of_a_column_have_its_size_wherever_they_stand(run: data.RunData) -> None:
+    def sizes(value: Any) -> set[float]:
+        if isinstance(value, list):
+            return {one for item in value for one in sizes(item)}
+        if not isinstance(value, dict):
+            return set()
+        return {one for key, item in value.items() for one in ({item} if key == "fontSize" else sizes(item))}
+
+    order = sequence.message_sequence(sequence.sequences(run, [1])[0])
+    assert sizes(files.vega_lite(order, files.SIZES["column"])) <= {9.33, 12}       # 12: of titles, if there are any
+
+
+def test_a_font_that_is_not_there_is_an_error_that_lists_those_there_are(tmp_path: Path) -> None:
+    """The renderer draws no letter then, and says nothing."""
+    there = [name for name in fonts.families() if fonts.drawn(name)]
+    with pytest.raises(ValueError, match=r"^font = No Such Font: there is no such font; ") as wrong:
+        files.write_figures(tmp_path / "none", [], "page", "No Such Font")
+    assert all(name in str(wrong.value) for name in there[:40])
+    assert not (tmp_path / "none").exists()
+    from emul.cli.options import app
+
+    asked = CliRunner().invoke(app, ["report", str(tmp_path), "--figures", str(tmp_path / "none"), "--font", "No Font"])
+    assert asked.exit_code == 2
+    assert "No Font" in asked.output
+
+
+def test_figures_are_written_in_a_font_that_is_there(run: data.RunData, tmp_path: Path) -> None:
+    there = [name for name in fonts.families() if fonts.drawn(name)]
+    if not there:
+        pytest.skip("no font is installed here")
+    figure = curves.learning(data.curve(run).assign(series="x", seed=1), single=True)[0]
+    files.write_figures(tmp_path, [figure], "column", there[0])
+    assert f'font-family="{there[0]}"' in (tmp_path / "accuracy-time.svg").read_text()
+    if shutil.which("pdffonts") is None:
+        pytest.skip("poppler's pdffonts is not here to look into the PDF")
+    said = subprocess.run(["pdffonts", str(tmp_path / "accuracy-time.pdf")], capture_output=True, text=True, check=True)
+    assert re.sub(r"\W", "", there[0]) in re.sub(r"[^A-Za-z]", "", said.stdout)
+
+
+def test_names_are_read_from_fonts_and_nothing_from_what_is_none() -> None:
+    assert fonts.names_in(b"") == fonts.names_in(b"no font at all, but long enough to be taken for one") == set()
+
+
 def test_the_command_takes_the_sizes_that_there_are(tmp_path: Path) -> None:
     from emul.cli.options import app
-    from emul.cli.report import Size
+    from emul.cli.report import FigureWidth
 
-    assert {one.value for one in Size} == set(files.SIZES)
+    assert {one.value for one in FigureWidth} == set(files.SIZES)
     done = CliRunner().invoke(app, ["report", str(tmp_path), "--size", "poster"])
     assert done.exit_code == 2

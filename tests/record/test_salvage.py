@@ -16,7 +16,8 @@ import pytest
 from emul import cli, engine, load_run
 from emul.record import export, report, rundir, salvage
 from emul.record.journal import Journal, RecordError, read
-from emul.record.tables import COLUMNS, IncompleteRun
+from emul.record.load import IncompleteRun
+from emul.record.tables import COLUMNS
 from emul.roles.events import Observation
 from emul.scenario import loads
 

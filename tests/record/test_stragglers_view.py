@@ -30,7 +30,7 @@ COSTS = {"fedavg/client/train": [1.0, 0.0], "fedavg/server/aggregate": [0.0, 0.0
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, data.Run]:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, data.RunData]:
     folder = tmp_path_factory.mktemp("stragglers")
     (folder / "costs.json").write_text(json.dumps({"emul_profile": 1, "costs": COSTS}))
     (folder / "s.yaml").write_text(SCENARIO)
@@ -38,11 +38,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, data.Run]:
     return {run.summary["label"]: data.open_run(Path(run.path)) for run in done}
 
 
-def held_up(run: data.Run) -> pd.DataFrame:
+def held_up(run: data.RunData) -> pd.DataFrame:
     return stragglers.held_up(run, data.waits(run))
 
 
-def test_the_slowest_is_waited_for_and_alone_from_the_last_but_one_on(runs: dict[str, data.Run]) -> None:
+def test_the_slowest_is_waited_for_and_alone_from_the_last_but_one_on(runs: dict[str, data.RunData]) -> None:
     found = stragglers.waited_for(held_up(runs["patient"])).to_dict("records")
     assert [(row["cause"], row["rounds"]) for row in found] == [("client3", 2)]         # 10 s, the others 1 and 2
     assert found[0]["waited_s"] == pytest.approx(2 * 10.02, abs=1e-6)
@@ -50,13 +50,13 @@ def test_the_slowest_is_waited_for_and_alone_from_the_last_but_one_on(runs: dict
     assert found[0]["share"] == 1
 
 
-def test_who_is_missing_at_a_deadline_is_waited_for_until_then(runs: dict[str, data.Run]) -> None:
+def test_who_is_missing_at_a_deadline_is_waited_for_until_then(runs: dict[str, data.RunData]) -> None:
     found = stragglers.waited_for(held_up(runs["hasty"])).to_dict("records")
     assert [row["cause"] for row in found] == ["client3"]   # which has not even sent when the run is over
     assert found[0]["waited_s"] == pytest.approx(2 * 5, abs=1e-6)
 
 
-def test_a_round_that_waits_one_by_one_waits_for_each(runs: dict[str, data.Run]) -> None:
+def test_a_round_that_waits_one_by_one_waits_for_each(runs: dict[str, data.RunData]) -> None:
     found = stragglers.waited_for(held_up(runs["first_two"])).set_index("cause")["waited_s"].round(6).to_dict()
     assert found == {"client1": 2 * 1.02, "client2": 2 * 1}
 
@@ -70,17 +70,17 @@ def test_several_that_are_missing_share_a_wait() -> None:
     assert found["share"].sum() == pytest.approx(1)
 
 
-def seconds(run: data.Run) -> dict[tuple[str, str], float]:
+def seconds(run: data.RunData) -> dict[tuple[str, str], float]:
     found = stragglers.work(run)
     return {(row["name"], row["became"]): round(row["seconds"], 6) for row in found.to_dict("records")}
 
 
-def test_work_is_used_if_the_update_was_there_in_time(runs: dict[str, data.Run]) -> None:
+def test_work_is_used_if_the_update_was_there_in_time(runs: dict[str, data.RunData]) -> None:
     assert seconds(runs["patient"]) == {("client1", "used"): 2, ("client2", "used"): 4, ("client3", "used"): 20}
     assert stragglers.wasted(stragglers.work(runs["patient"])) == 0
 
 
-def test_work_of_the_late_comes_to_nothing_with_the_bytes_that_it_sent(runs: dict[str, data.Run]) -> None:
+def test_work_of_the_late_comes_to_nothing_with_the_bytes_that_it_sent(runs: dict[str, data.RunData]) -> None:
     found = stragglers.work(runs["first_two"])
     used = found[found["became"] == "used"].set_index("name")["seconds"].to_dict()
     assert used == {"client1": 2, "client2": 4}
@@ -93,7 +93,7 @@ def test_work_of_the_late_comes_to_nothing_with_the_bytes_that_it_sent(runs: dic
     assert found["bytes"].sum() == total                    # every byte towards the server, once
 
 
-def test_a_page_has_both_figures_and_says_what_was_in_vain(runs: dict[str, data.Run]) -> None:
+def test_a_page_has_both_figures_and_says_what_was_in_vain(runs: dict[str, data.RunData]) -> None:
     run = runs["first_two"]
     drawn = stragglers.views(held_up(run), stragglers.work(run))
     assert [figure.key for figure in drawn] == ["waited-for", "work-wasted"]

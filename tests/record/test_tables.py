@@ -1,6 +1,9 @@
 import json
+from dataclasses import fields
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from emul.base import files
@@ -9,8 +12,18 @@ from emul.base.errors import EmulError
 from emul.record import rundir
 from emul.record.columns import columns
 from emul.record.journal import Journal, RecordError, digest_of
+from emul.record.load import load_run, opened
 from emul.record.summary import Facts, final_mean, summarise, write_results
-from emul.record.tables import COLUMNS, derive, load_run, recorded_costs
+from emul.record.tables import (
+    COLUMNS,
+    computations_from,
+    computations_table,
+    derive,
+    messages_from,
+    messages_table,
+    read_table,
+    recorded_costs,
+)
 
 OBSERVED = [(0, 1, {"accuracy": 0.5, "loss": 1.25})]
 TIMED = [(0, "aggregate", 0.0, 1000), (1, "train", 5.0, 2000)]
@@ -121,7 +134,8 @@ def test_the_summary_is_exact(run, rows):
     digest = digest_of(rows)
     wanted = {
         "scheme": "fedavg", "label": "fedavg", "parameters": {}, "parameters_given": [], "seed": 7,
-        "rounds": 1, "rounds_failed": 2, "rounds_missed": {"client": 1},
+        "rounds": 1, "rounds_failed": 2, "rounds_unanswered": 0, "rounds_missed": {"client": 1},
+        "first_failure": "round 2 at server: TimedOut: nobody answered",
         "accuracy": 0.5, "virtual_seconds": 210 / 1e9, "bytes_total": 1440, "bytes_payload": 638,
         "bytes_by_type": {"Hello": 100, "Model": 940, "Note": 0, "Update": 400}, "messages_sent": 8,
         "messages_delivered": 5, "messages_lost": 1, "messages_late": 0, "messages_to_ended": 1,
@@ -186,6 +200,58 @@ def test_recorded_costs_are_those_of_each_node_in_order(tmp_path, rows, header):
         journal.append(row)
     journal.close()
     assert recorded_costs(tmp_path) == recorded_costs(tmp_path / "journal") == {0: [0], 1: [100], 2: [400]}
+
+
+# --- read again -----------------------------------------------------------------------------------------------------
+
+def equal(found, expected):
+    """Whether two values have the same arrays, to the type, and the same lists."""
+    pairs = [(getattr(found, one.name), getattr(expected, one.name)) for one in fields(expected)]
+    return all(a == b if isinstance(b, list) else a.dtype == b.dtype and a.tolist() == b.tolist() for a, b in pairs)
+
+
+def through_a_file(table, path, rows_at_once):
+    pq.write_table(table, path, compression="zstd", row_group_size=rows_at_once)
+    return read_table(path)
+
+
+@pytest.mark.parametrize("rows_at_once", [2, 1000])
+def test_arrays_come_back_from_their_tables(tmp_path, header, rows, rows_at_once):
+    for some in (rows, [row for row in rows if row[0] == R.ENTER], [*rows, (R.REJECT, 210, 0, 2, "no, \"never\"")]):
+        run = derive(columns(some), header)
+        m = through_a_file(messages_table(run.messages, header), tmp_path / "messages.parquet", rows_at_once)
+        c = through_a_file(computations_table(run.computations, header), tmp_path / "c.parquet", rows_at_once)
+        assert equal(messages_from(m, 3, header["network"]), run.messages)
+        assert equal(computations_from(c, 3), run.computations)
+
+
+def test_a_record_reads_its_tables_and_joins_no_rows(run, monkeypatch):
+    monkeypatch.setattr("emul.record.load.read", None)
+    record = opened(run.path, ())
+    assert record.messages.wire_bytes.tolist() == run.messages.wire_bytes.tolist()
+    assert record.computations.cost_ns.tolist() == run.computations.cost_ns.tolist()
+    assert record.end_ns == 210
+
+
+def test_a_table_that_is_not_as_a_run_writes_it_is_an_error_with_file_and_place(run):
+    file = run.path / "messages.parquet"
+    whole = pq.read_table(file)
+    at = whole.column_names.index
+    for name, column, said in (
+            ("target", pa.array([3] * len(whole)), r"column target: nodes 3 to 3; the run has 0 to 2"),
+            ("round", pa.nulls(len(whole), pa.int64()), r"column round: 8 nulls"),
+            ("fate", pa.array(["eaten"] * len(whole)).dictionary_encode(), r'found "eaten", expected one of deliv')):
+        pq.write_table(whole.set_column(at(name), name, column), file)
+        with pytest.raises(RecordError, match=rf"messages\.parquet: not as a run writes it: {said}"):
+            _ = opened_without_seal(run.path).messages
+    pq.write_table(whole.drop_columns(["hops"]), file)
+    with pytest.raises(RecordError, match=r"messages\.parquet: no column hops; there are source, source_name, "):
+        _ = opened_without_seal(run.path).messages
+
+
+def opened_without_seal(path):
+    (path / "seal.json").unlink(missing_ok=True)
+    return opened(path, ())
 
 
 # --- directories ----------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ schemes: [{name: fedavg, deadline: 1 s}]
 stop: {rounds: 3}
 """
 FILES = ("command.json", "journal", "scenario.resolved.yaml", "summary.json", "rounds.parquet", "messages.parquet",
-         "computations.parquet", "timings.parquet", "network.parquet", "models/server.safetensors")
+         "computations.parquet", "timings.parquet", "network.parquet", "samples.parquet", "models/server.safetensors")
 
 
 @pytest.fixture(scope="module")

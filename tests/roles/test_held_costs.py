@@ -11,7 +11,7 @@ SLOW = {1: [(0, 2, 1)]}
 
 
 def costs(mode="zero", beyond="stream", **more):
-    return Costs(mode, "fedavg", held=HELD, beyond=beyond, slowdowns=SLOW, **more)
+    return Costs(mode, "fedavg", network_costs=HELD, beyond=beyond, slowdowns=SLOW, **more)
 
 
 def asked(c, times=3, node=1, label="train"):
@@ -50,7 +50,7 @@ def test_a_held_cost_is_not_stretched_by_a_slow_down_and_others_are():
 
 
 def test_a_stated_cost_goes_before_a_record_and_takes_its_place_in_it():
-    costs = Costs("zero", "s", held={0: {"seal": [10, 20, 30]}})
+    costs = Costs("zero", "s", network_costs={0: {"seal": [10, 20, 30]}})
     asked = [costs.cost_ns(0, "client", "seal", 0.0, 0, 1.0), costs.stated_ns(0, "seal", 1e-9 * 7, 0.5),
              costs.cost_ns(0, "client", "seal", 0.0, 2, 1.0)]
     assert asked == [10, 14, 30]

@@ -458,7 +458,8 @@ def test_an_exception_in_a_role_ends_the_run_with_node_time_round_and_traceback(
 
     line = line_of(client, "raise KeyError")
     with pytest.raises(RoleFailed, match=re.compile(
-            rf'^client2 \(client\) failed at 0\.03 s in round 2:\nTraceback .*{HERE}", line {line}, in client\n'
+            rf'^client2 \(client\) failed at 0\.03 s in round 2:\n'
+            rf'.*, line {line}: KeyError: .*\nTraceback .*{HERE}", line {line}, in client\n'
             r".*KeyError: 'a bug'\n$", re.DOTALL)):
         run_world({"server": server, "client": client}, stop=Stop(rounds=3))
 

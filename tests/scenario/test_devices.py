@@ -222,3 +222,32 @@ def test_links_that_make_no_sense_are_refused_where_they_are_written(devices: st
 def test_what_is_wrong_with_a_table_of_links_is_said_with_its_line(tmp_path: Path, row: str, said: str) -> None:
     with pytest.raises(ScenarioError, match=said):
         read_links(file(tmp_path, f"link,down_mbps,up_mbps,rtt_ms,loss,source\n{row}\n"))
+
+
+def test_tables_that_were_edited_are_read_again_in_the_same_process(tmp_path: Path) -> None:
+    devices, links = file(tmp_path, TABLE), file(tmp_path, LINKS, "links.csv")
+    chosen = f"devices: {{table: {devices}, links: {links}, nodes: [{{match: '*', device: slow, link: slow}}]}}"
+
+    def made() -> tuple[float, int]:
+        scenario = loads(text("{mode: profile, file: none.json}", chosen), check=False)
+        assert scenario.devices is not None
+        device, = scenario.devices.of(["client1"], scenario.seed)
+        assert device is not None
+        return device.speed, scenario.devices.link_classes()[0].down_bps
+
+    assert made() == (0.5, 10**6)
+    file(tmp_path, TABLE.replace("slow,phone,0.5", "slow,phone,0.125"))
+    assert made() == (0.125, 10**6)
+    file(tmp_path, LINKS.replace("slow,1,", "slow,16,"), "links.csv")
+    assert made() == (0.125, 16 * 10**6)
+
+
+def test_a_loss_of_packets_that_is_one_of_messages_is_warned_of_with_the_figure(tmp_path: Path) -> None:
+    def warnings(links: str) -> list[str]:
+        chosen = "devices: {nodes: [{match: 'client*', link: {3g: 1, lte: 1}}, {match: server, link: datacentre}]}"
+        return loads(text(devices=chosen).replace("latency: 20 ms, bandwidth: 20 Mbit/s", links)).warnings
+
+    assert warnings("queue: unlimited") == [
+        "devices: links of lte, 3g lose a message of any size with the loss of a packet, 0.005, 0.01, since no "
+        "overhead of theirs has an mtu; with overhead: {preset: ipv4_tcp} one of 1 MB is lost with 0.969, 0.999"]
+    assert warnings("overhead: {preset: ipv4_tcp}") == warnings("transport: reliable") == warnings("outage: none") == []

@@ -24,12 +24,12 @@ from emul.scenario import (
     Crash,
     Days,
     DropOut,
-    Group,
     Leave,
     LinkDown,
     LinkSet,
     LinkUp,
-    Partition,
+    NetworkPartition,
+    ShockGroup,
     Slow,
 )
 from emul.scenario.source import read
@@ -94,15 +94,15 @@ def test_every_fault_arrives_in_the_units_of_the_emulator(base: Path) -> None:
         both, LinkSet(3 * S, "server", "client1", 5_000_000, 1_000_000, None, S),
         LinkSet(3 * S, "*", "server", None, "infinite", OutageSpec(0.5, "round")),
         LinkSet(4 * S, "client1", "server", outage="none"),
-        Partition(5 * S, (("server", "client1"), ("*",)), 15 * S, "deliver"),
+        NetworkPartition(5 * S, (("server", "client1"), ("*",)), 15 * S, "deliver"),
         Crash(6 * S, "client1", S, True), Leave(6 * S, "client*", S), Slow(7 * S, "client2", 4, 60 * S),
         DropOut("client*", "Update", 2, 3), DropOut("client3", "Update"),
         Churn("client*", Weibull(0.5, 600 * S), Exponential(120 * S), "crash", False),
         Churn("client1", LogNormal(300 * S, 1.5), Fixed(30 * S), "leave", True),
         Availability(base / "avail.csv", "client*", 172_800 * S, True, "crash"),
         Days("client3", Diurnal(0.6, 0.3, 86_400 * S, 0.5)),
-        Group(Shocks(Exponential(3600 * S), Exponential(60 * S), 0.5, 0.3), "client*", (), "rack"),
-        Group(Shocks(Fixed(3600 * S), Fixed(S)), None, ("client1", "client2"), kind="leave")]
+        ShockGroup(Shocks(Exponential(3600 * S), Exponential(60 * S), 0.5, 0.3), "client*", (), "rack"),
+        ShockGroup(Shocks(Fixed(3600 * S), Fixed(S)), None, ("client1", "client2"), kind="leave")]
     assert [rule.bandwidth_bps for rule in s.link_rules] == [
         TraceSpec(base / "lte.csv", "csv", True, 120 * S, "bus"), TraceSpec(base / "lte.up")]
 
@@ -123,7 +123,7 @@ def test_the_scenario_of_this_file_is_wired_whole(base: Path) -> None:
     wiring = engine.wire(scenario.loads(HEAD + FAULTS, base=base), "fedavg", {})
     assert len(wiring.plan.streams) == 3 + 3 + 2         # one a client of the last rule that matches it, and the groups
     assert wiring.setups[0].slowdowns == {2: [[7 * S, 4, 1], [67 * S, 1, 1]]}
-    assert {type(f).__name__ for f in wiring.plan.faults} == {"LinkChange", "Crash", "Leave"}
+    assert {type(f).__name__ for f in wiring.plan.faults} == {"LinkChange", "NodeCrash", "NodeLeave"}
 
 
 ONE = "line 9  faults[0]"

@@ -6,7 +6,7 @@ import pytest
 
 from emul import engine
 from emul.base.errors import ScenarioError
-from emul.record.tables import load_run
+from emul.record.load import load_run
 from emul.scenario import Scenario, label_of, loads
 
 TEXT = """

@@ -8,7 +8,18 @@ import pytest
 from emul import scenario
 from emul.base.errors import ScenarioError
 from emul.network import LinkRule, OutageSpec, RoleRule, TopologySpec
-from emul.scenario import Attack, Behaviour, Chosen, Compute, Crash, Evaluation, LinkDown, NodeSpeed, Stop, Workers
+from emul.scenario import (
+    AttackSpec,
+    Behaviour,
+    ComputeTime,
+    Crash,
+    Evaluation,
+    LinkDown,
+    NamedAttack,
+    NodeSpeed,
+    Stop,
+    WorkerTimeout,
+)
 
 HERE = Path(__file__).parent
 CANONICAL = (HERE / "canonical.yaml").read_text()
@@ -60,12 +71,12 @@ def test_every_key_of_the_canonical_file_arrives():
                         Behaviour("server1", "equivocating_leader", 3, 9)]
     assert s.task == {"data": {"set": "digits"}, "partition": {"dirichlet": 0.2}, "model": "digits_cnn",
                       "solver": {"sgd": {"lr": 0.1, "steps": 5, "batch": 32}}}
-    assert s.attacks == [Attack(Chosen("label_flip"), fraction=0.2)]
-    assert s.compute == Compute("profile", HERE / "quickstart.profile.json")
+    assert s.attacks == [AttackSpec(NamedAttack("label_flip"), fraction=0.2)]
+    assert s.compute == ComputeTime("profile", HERE / "quickstart.profile.json")
     assert s.schemes == [("fedavg", {"deadline": "none"}), ("secagg", {"threshold": 4}),
                          ("fair_seccogc", {"s": 7, "lambda": 0.1})]
     assert s.stop == Stop(rounds=30)
-    assert (s.evaluation, s.workers, s.warnings) == (Evaluation(1, "global"), Workers(30.0), [])
+    assert (s.evaluation, s.workers, s.warnings) == (Evaluation(1, "global"), WorkerTimeout(30.0), [])
 
 
 def test_the_optional_keys_arrive_in_the_units_of_the_emulator():
@@ -79,8 +90,8 @@ def test_the_optional_keys_arrive_in_the_units_of_the_emulator():
         LinkRule("a<->b", bandwidth_bps=16_000_000, overhead_bytes=28, mtu=1472, line=11),
         LinkRule("*", bandwidth_bps="infinite", outage=OutageSpec(0.3, "slot", 100_000_000), line=11)]
     assert s.stop == Stop(200, 0.95, 3600 * 10**9)
-    assert (s.evaluation, s.workers) == (Evaluation(5, "per_client"), Workers(120.0))
-    assert s.attacks == [Attack(Chosen("label_flip"), nodes=("client1", "client2"))]
+    assert (s.evaluation, s.workers) == (Evaluation(5, "per_client"), WorkerTimeout(120.0))
+    assert s.attacks == [AttackSpec(NamedAttack("label_flip"), nodes=("client1", "client2"))]
     assert s.faults == [LinkDown(0, "client1", "server"), LinkDown(0, "server", "client1"), Crash(10**9, "client1")]
 
 
@@ -196,7 +207,7 @@ did you mean Mbit/s or MB/s?
     ({"compute": "{mode: zero, file: x}"}, 'line 11  compute.file  "x"  is not used by mode: zero'),
     ({"schemes": "[]"}, "line 11  schemes  []  expected at least one entry"),
     ({"schemes": "[{deadline: 3 s}]"}, "line 11  schemes[0].name  missing  expected the name of a scheme"),
-    ({"stop": "{}"}, "line 11  stop  missing  expected at least one of rounds, accuracy, virtual_time"),
+    ({"stop": "{}"}, "line 11  stop  missing  expected at least one of rounds, accuracy, loss, virtual_time"),
     ({"stop": "{accuracy: 0.9}"},
      "line 11  stop.accuracy  0.9  may never be reached: give rounds or virtual_time, too"),
     ({"stop": "{rounds: 0}"}, "line 11  stop.rounds  0  expected a whole number in 1..1000000000"),
@@ -358,5 +369,5 @@ def test_our_own_scenarios_are_sound_in_format_and_resolve_to_themselves(name):
     s = scenario.load(HERE.parents[1] / "scenarios" / f"{name}.yaml", check=False)
     assert (s.name, s.topology.clients) == (name, 10)
     assert [scheme for scheme, _ in s.schemes] == ["fedavg", "secagg", "fair_seccogc"]
-    assert s.compute == Compute("profile", HERE.parents[1] / "scenarios" / f"{name}.profile.json")
+    assert s.compute == ComputeTime("profile", HERE.parents[1] / "scenarios" / f"{name}.profile.json")
     assert scenario.loads(s.resolved(), check=False) == s

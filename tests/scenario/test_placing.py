@@ -12,9 +12,11 @@ from digested import digests
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emul import cli, engine, schemes
+from emul import cli, engine
 from emul.base.errors import ScenarioError
 from emul.network import LinkRule, RoleRule, TopologySpec, build
+from emul.registry import schemes
+from emul.roles import Scheme
 from emul.roles.places import terms, wrong_place
 from emul.scenario import Scenario, loads
 from emul.scenario.placing import holders, placed_or_wrong
@@ -62,17 +64,10 @@ def test_the_first_choice_that_the_topology_has_is_taken(choices: list[str]) -> 
     names = {"server": ["server1", "server2"], "client": ["client1", "client2", "client3"], "server[0]": ["server1"],
              "server[1]": ["server2"], "client[2]": ["client3"]}
     expected = next((names[c] for c in choices if c in names), None)
-    module = _module(only=object())
-    placed, wrong = placed_or_wrong(module, None, {"places": {"only": " | ".join(choices)}}, network)
+    scheme: Scheme[Any] = Scheme(params=object, roles={"only": None})   # type: ignore[dict-item]
+    placed, wrong = placed_or_wrong(scheme, None, {"places": {"only": " | ".join(choices)}}, network)
     assert (None if placed is None else placed.names) == expected
     assert bool(wrong) is (expected is None)
-
-
-def _module(**roles: Any) -> Any:
-    from types import ModuleType
-    module = ModuleType("world")
-    vars(module).update(ROLES=roles)
-    return module
 
 
 # --- what is wrong ----------------------------------------------------------------------------------------------------
@@ -170,16 +165,26 @@ def test_faults_and_attacks_on_idle_nodes_are_noted_and_ignored() -> None:
 def test_a_behaviour_of_another_scheme_of_the_scenario_is_noted_and_ignored(tmp_path: Path) -> None:
     both = "[fedavg, {name: fedrfq, faults: 0, places: {server: [server1, server2]}}]"
     text = TEXT.replace("[fedavg]", both).replace("logistic", "digits_classic")
-    scenario = loads(text + "faults: [{node: client1, behave: equivocating}]\n")
+    scenario = loads(text + "faults: [{node: server1, behave: equivocating}]\n")
     fedavg, fedrfq = (engine.wire(scenario, name, raw) for name, raw in scenario.schemes)
     assert fedavg.setups[0].behaviours == {}
-    assert fedavg.warnings == ["faults[0].behave: fedavg has no equivocating, client1 follows the protocol"]
-    assert fedrfq.setups[0].behaviours == {2: [["equivocating", 1, 0]]}
+    assert fedavg.warnings == ["faults[0].behave: fedavg has no equivocating for server1, which follows the protocol"]
+    assert fedrfq.setups[0].behaviours == {0: [["equivocating", 1, 0]]}
     assert digests(scenario, Twin()) == digests(loads(text), Twin())
     result, = engine.run(scenario, scheme="fedavg", workers=0, out=tmp_path)
     assert result.directory is not None
     assert result.summary is not None
     assert engine.replay(result.directory, workers=0) == result.summary["digest"]
+
+
+def test_a_behaviour_of_another_role_is_noted_and_ignored() -> None:
+    schemes = "[{name: fedrfq, faults: 0, places: {server: [server1, server2]}}]"
+    scenario = loads(TEXT.replace("[fedavg]", schemes).replace("logistic", "digits_classic")
+                     + "faults: [{node: client1, behave: equivocating}, {node: server1, behave: two_faced}]\n")
+    wiring = engine.wire(scenario, *scenario.schemes[0])
+    assert wiring.setups[0].behaviours == {}
+    assert wiring.warnings == ["faults[0].behave: fedrfq has no equivocating for client1, which follows the protocol",
+                               "faults[1].behave: fedrfq has no two_faced for server1, which follows the protocol"]
 
 
 def test_what_is_idle_is_told_by_check_and_in_the_summary(
@@ -199,10 +204,10 @@ def test_what_is_idle_is_told_by_check_and_in_the_summary(
 
 def test_shards_and_attackers_follow_the_kinds_whatever_the_roles_are() -> None:
     """Peers on the clients, in another order and without some, have the shards that FedAvg's clients have."""
-    module = _module(peer=object())
-    module.Params, module.DECIDES = schemes.find("local").Params, "peer"
+    scheme: Scheme[Any] = Scheme(params=schemes.find("local").params, roles={"peer": None},    # type: ignore[dict-item]
+                                 decides="peer", name="gossip")
     text = TEXT.replace("clients: 4", "clients: 10") + "attacks: [{nodes: {fraction: 0.4}, data: label_flip}]\n"
-    with schemes.lend("gossip", module):
+    with schemes.lend("gossip", scheme):
         scenario = loads(text.replace("[fedavg]", "[fedavg, {name: gossip, places: {peer: [server2, client]}},"
                                                   " {name: gossip, places: {peer: [client9, client2, client4]}}]"))
         every = [engine.wire(scenario, name, raw) for name, raw in scenario.schemes]

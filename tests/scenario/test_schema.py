@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -10,9 +12,11 @@ from typing import Any
 import jsonschema
 import pytest
 
-from emul import attacks, schemes
-from emul.scenario.schema import SECTIONS, schema
+from emul.registry import attacks, schemes
+from emul.roles import Variant
+from emul.scenario.schema import SECTIONS, parameters, schema
 from emul.scenario.source import read
+from emul.scenario.values import QUANTITY
 
 ROOT = Path(__file__).resolve().parents[2]
 SHIPPED = [path for path in sorted((ROOT / "scenarios").rglob("*.yaml"))]
@@ -80,13 +84,53 @@ def test_every_scheme_and_attack_is_there_with_its_parameters(made: dict[str, An
     assert found["fedavg"]["weights"]["enum"] == ["samples", "uniform"]
     assert found["fedavg"]["personal"]["description"].endswith("test samples, beside that of the received one")
     assert {"lambda", "keys", "s"} <= set(found["fair_seccogc"])
-    fixed = {name: module.FIXED for name in found if (module := import_module(f"emul.schemes.{name}"))
-             and hasattr(module, "FIXED")}
+    said = {name: import_module(f"emul.schemes.{name}").SCHEME for name in found}
+    fixed = {name: one.fixed for name, one in said.items() if isinstance(one, Variant)}
     assert len(fixed) > 3
     assert [(name, key) for name, keys in fixed.items() for key in keys if key.rstrip("_") in found[name]] == []
     rule = made["$defs"]["AttackRule"]["properties"]
-    for kind, known in attacks.KINDS.items():
-        assert rule[kind]["anyOf"][0]["anyOf"][0]["enum"] == sorted(known)
+    for kind in attacks.KINDS:
+        assert rule[kind]["anyOf"][0]["anyOf"][1]["enum"] == list(attacks.known(kind))
+
+
+@dataclass(frozen=True)
+class Base:
+    bits: int = 8               # of the base
+
+    def twice(self) -> int:
+        # inside of a method
+        left: int = 2           # no field
+        return left * self.bits
+
+
+@dataclass(frozen=True)
+class Commented(Base):
+    bits: int = 4               # of the class itself
+    first: int = 1              # behind,
+    #                             and going on
+    # above, on
+    # two lines
+    second: int = 2
+    # above
+    third: int = 3              # and behind
+    bare: int = 0
+
+
+def test_a_comment_describes_the_field_that_it_stands_above_or_behind() -> None:
+    said = {key: one.get("description") for key, one in parameters(Commented).items()}
+    assert said == {"bits": "of the class itself", "first": "behind, and going on", "second": "above, on two lines",
+                    "third": "above and behind", "bare": None}
+    described = cases(schema())
+    assert described["ccesa"]["eta"]["description"] == "tight: a round is lost with at most 2^-eta"
+    assert described["ccesa"]["small_neighbourhood"]["description"].startswith("prune: a client with too few")
+    assert described["secagg"]["threshold"]["description"].startswith("t, shares that give a secret")
+
+
+@pytest.mark.parametrize("text", ["20 ms", "1.5h", ".5 s", "1e3 us", "20 Mbit/s", "2 MB / s", "64 KiB", "0", "1 week"])
+def test_whatever_has_a_number_and_a_unit_fits_as_a_quantity(text: str) -> None:
+    assert re.search(QUANTITY, text)
+    if text != "0":
+        assert not re.search(QUANTITY, text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ/ "))
 
 
 def test_a_sound_scenario_fits_and_mistakes_are_marked_where_they_are(
@@ -95,9 +139,14 @@ def test_a_sound_scenario_fits_and_mistakes_are_marked_where_they_are(
     for right, mistake, place in [
             ("seed: 7", "sed: 7", "$"), ("clients: 3", "clients: many", "$.topology.clients"),
             ("model: bernoulli", "model: bernouli", "$.links[0].outage"),
-            ("mode: zero", "mode: none", "$.compute.mode"),
+            ("mode: zero", "mode: none", "$.compute.mode"), ("latency: 20 ms", "latency: 20", "$.links[0].latency"),
+            ("latency: 20 ms", "latency: soon", "$.links[0].latency"),
             ("deadline: 2 s", "dedline: 2 s", "$.schemes[0]"), ("threshold: 2", "threshold: two", "$.schemes[1]"),
             ("factor: 3", "faktor: 3", "$.attacks[0].update"), ("model: logistic", "modell: logistic", "$.task"),
+            ("model: logistic", "model: logistik", "$.task.model"), ("set: digits", "set: digts", "$.task.data.set"),
+            ("name: fedavg", "name: fedvag", "$.schemes[0]"), (", mine]", ", secaggg]", "$.schemes[3]"),
             ("emul: 1", "emul: 2", "$.emul"), ("stop: {rounds: 2}", "", "$")]:
         assert place in wrong(validator, SMALL.replace(right, mistake)), mistake
+    for own in ("logistics", "my_model", "fedavgm", "net"):             # of a plug-in
+        assert wrong(validator, SMALL.replace("model: logistic", f"model: {own}")) == []
     assert wrong(validator, "extends: base.yaml\nstop: {rounds: 9}\n") == []

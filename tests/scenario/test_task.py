@@ -29,7 +29,8 @@ def test_looking_for_mistakes_loads_neither_torch_nor_sklearn() -> None:
 
 @pytest.mark.parametrize(("changes", "place", "found", "expected"), [
     ({"model": "digit_cnn"}, ("model",), '"digit_cnn"', 'unknown model; did you mean "digits_cnn"?'),
-    ({"model": 3}, ("model",), "3", "expected the name of a model"),
+    ({"model": 3}, ("model",), "3",
+     "expected the name of a model, or one with options such as {transformer: {blocks: 5}}"),
     ({"model": "mnist_pooled"}, ("model",), '"mnist_pooled"',
      "mnist_pooled takes samples of shape (1, 28, 28), the data have (1, 8, 8)"),
     ({"data": {"set": "digit"}}, ("data", "set",), '"digit"', 'unknown data set; did you mean "digits"?'),
@@ -45,6 +46,11 @@ def test_looking_for_mistakes_loads_neither_torch_nor_sklearn() -> None:
     ({"partition": {"dirichlet": 0}}, ("partition", "dirichlet",), "0", "expected a concentration > 0"),
     ({"partition": {"classes": 11}}, ("partition", "classes",), "11", "expected a number of classes in 1..10"),
     ({"partition": {"bootstrap": 0}}, ("partition", "bootstrap",), "0", "expected a number of samples >= 1"),
+    ({"partition": {"sizes": "cubic"}}, ("partition", "sizes"), '"cubic"', "expected linear, square, exponential, or "
+     "{lognormal: sigma} with a sigma above 0, at most 10"),
+    ({"partition": {"sizes": {"lognormal": 0}}}, ("partition", "sizes"), "{'lognormal': 0}", "expected linear, square, "
+     "exponential, or {lognormal: sigma} with a sigma above 0, at most 10"),
+    ({"partition": {"shards": 0.5}}, ("partition", "shards"), "0.5", "expected a number of shards >= 1"),
     ({"partition": {"dirichlt": 1}}, ("partition",), '"dirichlt"', 'unknown partition; did you mean "dirichlet"?'),
     ({"partition": [1]}, ("partition",), "[1]", "expected one partition such as iid or {dirichlet: 0.2}"),
     ({"solver": {"sgd": {"lr": -1, "steps": 1}}}, ("solver", "sgd", "lr",), "-1", "expected a number > 0"),
@@ -108,6 +114,6 @@ def test_files_that_are_not_there_are_told() -> None:
 
 def test_what_can_be_fused_is_told_before_the_run() -> None:
     assert cannot_fuse(SPEC) is None
-    reason = cannot_fuse({"data": {"set": "cifar10"}, "model": "resnet18"})
+    reason = cannot_fuse({**SPEC, "data": {"set": "cifar10"}, "model": "resnet18"})
     assert reason is not None
     assert reason.startswith("resnet18: layer 1 (BatchNorm2d)")

@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 from emul import scenario
 from emul.base.errors import ScenarioError
 from emul.network import Access, Capacity, Distance
-from emul.scenario.topology import Topology
+from emul.scenario.topology import TopologySection
 
 ROOT = Path(__file__).resolve().parents[2]
 GEANT = ROOT / "topologies" / "Geant2012.graphml"
@@ -134,8 +134,8 @@ SCALARS = (st.none() | st.booleans() | st.integers(-2, 60) | st.floats() | st.te
     ["ring", "tree", "grid", "random_geometric", "watts_strogatz", "barabasi_albert", "star", "distance", "1 Gbit/s",
      "infinite", "5 us", "100 km", "leaves", "all", "random", "nodes", "attribute", "n1", "core", "kollaps", str(SMALL),
      str(ROOT), "dist"]))
-KEYS = st.sampled_from([*Topology.model_fields, "rule", "count", "access", "default", "by", "unit", "per_km", "stretch",
-                        "least", "bandwidth", "value", "attribute"])
+KEYS = st.sampled_from([*TopologySection.model_fields, "rule", "count", "access", "default", "by", "unit", "per_km",
+                        "stretch", "least", "bandwidth", "value", "attribute"])
 VALUES = st.recursive(SCALARS, lambda v: st.lists(v, max_size=2) | st.dictionaries(KEYS, v, max_size=4), max_leaves=6)
 ROLES = st.dictionaries(st.sampled_from(["server", "client", "peer", "x->y", ""]), st.dictionaries(
     st.sampled_from(["rule", "nodes", "count", "access", "attribute", "value"]), VALUES, max_size=4), max_size=3)

@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 
 from emul import scenario
 from emul.base.errors import ScenarioError
-from emul.network import Arq, Queue, Switching, TcpCap
+from emul.network import Arq, Queue, Switching, TcpCap, TcpStack
 
 SMALL = """emul: 1
 name: small
@@ -102,3 +102,34 @@ def test_garbage_is_a_scenario_error_or_a_scenario_that_survives_being_written(v
         return
     again = scenario.loads(loaded.resolved(), check=False)
     assert again == loaded
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("{tcp: {}}", TcpStack()),
+    ("{tcp: {congestion: reno, initial_window: 4, idle_restart: false, buffer: 150 kB, rto_min: 1 s}}",
+     TcpStack("reno", 4, False, 150_000, 10**9)),
+    ("{tcp: {hystart: false, tlp: false, delayed_ack: 1, mss: 536 B, setup: true, buffer: unlimited}}",
+     TcpStack(hystart=False, tlp=False, delayed_ack=1, mss=536, setup=True))])
+@pytest.mark.parametrize("sharing", ["connections", "tcp_fifo"])
+def test_every_parameter_of_connections_of_tcp(text, expected, sharing):
+    assert rule(f"transport: {text}, sharing: {sharing}").transport == expected
+
+
+@pytest.mark.parametrize(("text", "place", "said"), [
+    ("transport: {tcp: {congestion: bbr}}, sharing: connections", "transport.tcp.congestion", "cubic, reno"),
+    ("transport: {tcp: {buffer: 12}}, sharing: connections", "transport.tcp.buffer", "unit"),
+    ("transport: {tcp: {window: 3}}, sharing: connections", "transport.tcp.window", "unknown"),
+    ("transport: {tcp: {idle_restart: 3}}, sharing: connections", "transport.tcp.idle_restart", "boolean"),
+    ("transport: {tcp: {}, mss: 536 B}, sharing: connections", "transport.mss", "own keys"),
+    ("transport: {tcp: cubic}, sharing: connections", "transport.tcp", "mathis, pftk"),
+    ("transport: {tcp: {}}", "links", "expected sharing connections or tcp_fifo"),
+    ("transport: {tcp: {}}, sharing: maxmin", "links", "expected sharing connections or tcp_fifo"),
+    ("sharing: tcp_fifo", "links", "expected transport: {tcp: {...}}"),
+    ("transport: {tcp: mathis}, sharing: tcp_fifo", "links", "expected transport: {tcp: {...}}")])
+def test_what_is_wrong_with_connections_of_tcp(text, place, said):
+    with pytest.raises(ScenarioError) as caught:
+        rule(text)
+    problem, = caught.value.problems
+    assert place in problem.place
+    assert problem.line == 5
+    assert said in f"{problem.found}: {problem.expected}"

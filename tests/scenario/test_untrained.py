@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from emul import engine, schemes
+from emul import engine
 from emul.base import rows as R
 from emul.base.errors import ScenarioError
+from emul.registry import schemes
 from emul.scenario import load, loads
 from emul.testing import Ran, run_text
 from emul.workers.pool import Workers
@@ -21,7 +22,7 @@ QUICK = {"fedavg", "fair_seccogc", "fedbuff", "gossip", "secagg"}
 
 def oblivious() -> list[Any]:
     """Names; those that are not quick are for the slow tests."""
-    fit = {name for name in schemes.known() if getattr(schemes.find(name), "OBLIVIOUS", False)} - JUDGING
+    fit = {name for name in schemes.known() if schemes.find(name).oblivious} - JUDGING
     return [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in sorted(fit)]
 
 
@@ -29,20 +30,35 @@ def happened(ran: Ran) -> list[tuple[object, ...]]:
     return [row for row in ran.rows if row[0] != R.REPORT]
 
 
+COUNTING = {"heavy_hitters", "histogram"}       # these count values of the data, and train nothing
+
+
 @pytest.mark.parametrize("scheme", oblivious())
 def test_the_run_without_training_is_the_run_but_for_its_models(scheme: str) -> None:
-    text = schemes.find(scheme).EXAMPLE
+    text = schemes.find(scheme).example
     trained, skipped = run_text(text), run_text(text, "training=skip")
     assert happened(skipped) == happened(trained)
     assert skipped.summary["accuracy"] is None
     assert not skipped.finished.observations
-    assert skipped.models != trained.models
+    assert (skipped.models == trained.models) is (scheme in COUNTING)
+
+
+@pytest.mark.parametrize("sharing", ["connections", "tcp_fifo"])
+@pytest.mark.parametrize("scheme", ["fedavg", "fedbuff", "gossip"])
+def test_over_connections_of_tcp_the_run_without_training_is_the_run_row_for_row(scheme: str, sharing: str) -> None:
+    links = ("links=[{match: '*', latency: 20 ms, bandwidth: 4 Mbit/s, overhead: {preset: ipv4_tcp}, "
+             f"sharing: {sharing}, transport: {{tcp: {{buffer: 30 kB}}}}, "
+             "outage: {model: bernoulli, p: 0.1, per: packet}}]")
+    text = schemes.find(scheme).example
+    trained, skipped = run_text(text, links), run_text(text, links, "training=skip")
+    assert any(row[0] == R.RESENT for row in trained.rows)
+    assert happened(skipped) == happened(trained)
 
 
 @pytest.mark.parametrize("codec", ["{top_k: {fraction: 0.1}}", "{random_k: {fraction: 0.1}}", "sign", "powersgd",
                                    "{uniform: {bits: 8}}", "{up: fedpaq, down: {uniform: {bits: 4}}}"])
 def test_compressed_updates_are_as_long_without_training(codec: str) -> None:
-    text, entry = schemes.find("fedavg").EXAMPLE, f"schemes=[{{name: fedavg, compress: {codec}}}]"
+    text, entry = schemes.find("fedavg").example, f"schemes=[{{name: fedavg, compress: {codec}}}]"
     assert happened(run_text(text, entry, "training=skip")) == happened(run_text(text, entry))
 
 
@@ -89,5 +105,5 @@ def test_the_command_prints_a_table_and_a_report_without_accuracies(
 
     assert "fedavg" in emul("run", "small.yaml", "--no-training", "--workers", "0", "--quiet")
     emul("report", "runs/small-fedavg-1", "runs/small-secagg-1")
-    compared = emul("compare", "small.yaml", "--set", "training=skip", "--seeds", "0:3", "--workers", "0", "--quiet")
+    compared = emul("compare", "small.yaml", "--set", "training=skip", "--seeds", "0:2", "--workers", "0", "--quiet")
     assert "secagg" in compared

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from emul import schemes
 from emul.base import rows
 from emul.base.streams import generator
-from emul.kernel import Crash, Kernel
+from emul.kernel import Kernel, NodeCrash
+from emul.registry import schemes
 from emul.roles.costs import Costs
 from emul.roles.desk import Desk, Memory
 from emul.roles.events import Compute, Computed, Entered, LeaveRound, Ready, Start, WaitEnd
@@ -21,7 +21,7 @@ from emul.roles.trampoline import Role
 from emul.roles.world import World
 from emul.testing import scripted
 from emul.testing.scripted import FakeTask, Late, Lost, Script, nothing
-from emul.wire import Encoded, Message, decode, encode, message_types
+from emul.wire import Encoded, Message, decode, encode
 
 
 def towards_a_goal(task: FakeTask, whose: str, round_: int, parameters: np.ndarray) -> np.ndarray:
@@ -52,7 +52,7 @@ class Played:
 
 
 def play(scheme: str, clients: int, params: dict[str, Any], rounds: int = 1, lost: Lost = nothing,
-         late: Late | None = None, faults: Sequence[Crash] = (), seed: int = 7, d: int = 40,
+         late: Late | None = None, faults: Sequence[NodeCrash] = (), seed: int = 7, d: int = 40,
          spread: float = 1.0, servers: int = 1) -> Played:
     """Run a scheme on a star mesh; computing takes no virtual time, so that times are those of the links."""
     run = scripted.play(scheme, clients, params, towards_a_goal,
@@ -70,7 +70,7 @@ class Drive:
     """One role alone: events in, actions out. Computations are done at once."""
 
     def __init__(self, scheme: str, role: str, node: int, clients: int, params: dict[str, Any]):
-        module = schemes.find(scheme)
+        found = schemes.find(scheme)
         names = ["server", *(f"client{k}" for k in range(1, clients + 1))]
         world = World(scheme, 7, names, {"server": [0], "client": list(range(1, clients + 1))}, [1.0] * len(names))
         memory = Memory()
@@ -81,9 +81,9 @@ class Drive:
         self.sent: list[tuple[list[int], Message]] = []         # since the last event
         self.last: Any = None                                   # the action that it is suspended on
         self.left: list[str] = []                               # why it left its rounds
-        self._types = message_types(module)
+        self._types = found.types
         self._inbox: list[Message] = []
-        self._role = Role(self.node, self.desk, module.ROLES[role], module.Params(**params))
+        self._role = Role(self.node, self.desk, found.roles[role], found.params(**params))
         self._go(Start(node, 0, 0))
 
     def enter(self, round_: int) -> None:

@@ -15,13 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emul import engine, load_run, schemes
+from emul import engine, load_run
 from emul.base.errors import NotDecodable, ProtocolViolation, TooFewClients
 from emul.primitives.crypto.keys import key_pair
 from emul.primitives.field import P31
 from emul.primitives.quantise import Quantiser, SumOfUpdates
 from emul.protocols import channels
-from emul.protocols.audit import wrong_sums
 from emul.protocols.channels import AdvertiseKey, Roster, ids_of
 from emul.protocols.coded_mask import client as holders
 from emul.protocols.coded_mask import server as hub
@@ -34,6 +33,8 @@ from emul.protocols.coded_mask.messages import (
     Share,
     Survivors,
 )
+from emul.record.audit import wrong_sums
+from emul.registry import schemes
 from emul.scenario import loads
 from emul.schemes import fastsecagg, lightsecagg
 from emul.testing.world import run_wiring
@@ -313,7 +314,7 @@ def test_A12_one_share_in_a_hundred_lost_in_300_rounds(play: Any, monkeypatch: p
                                                 ("swiftagg_plus", {"weights": "samples"})])
 def test_an_audited_run_leaves_inputs_and_sums_that_agree(scheme: str, params: Any, tmp_path: Path) -> None:
     entry = ", ".join(f"{key}: {value}" for key, value in {"name": scheme, "audit": "true", **params}.items())
-    scenario = loads(schemes.find(scheme).EXAMPLE, scheme, [f"schemes=[{{{entry}}}]", "stop.rounds=2"])
+    scenario = loads(schemes.find(scheme).example, scheme, [f"schemes=[{{{entry}}}]", "stop.rounds=2"])
     result, = engine.run(scenario, workers=0, out=tmp_path)
     run = load_run(result.directory)
     names = ["server", *sorted(node for node in run.artefacts if node != "server")]
@@ -512,7 +513,7 @@ def test_offline_hides_the_way_of_the_shares_behind_the_training(scheme: str, tm
     (tmp_path / "costs.json").write_text(json.dumps({"emul_profile": 1, "costs": costs}))
     took = {}
     for offline in (True, False):
-        scenario = loads(schemes.find(scheme).EXAMPLE, scheme, [
+        scenario = loads(schemes.find(scheme).example, scheme, [
             "stop.rounds=1", f"schemes.{scheme}.offline={str(offline).lower()}", f"schemes.{scheme}.stage_deadline=9 s",
             "links=[{match: '*', latency: 20 ms, bandwidth: 100 kbit/s}]",
             f"compute={{mode: profile, file: '{tmp_path}/costs.json'}}"])

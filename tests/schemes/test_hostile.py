@@ -8,14 +8,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
-from emul import engine, schemes
+from emul import engine
 from emul.base import rows as R
+from emul.registry import schemes
 from emul.roles import Message, Node
 from emul.scenario import Behaviour, Limits, Scenario, loads
 from emul.testing import Ran
@@ -165,7 +165,7 @@ class Spoilt:
 
 
 def example(name: str) -> Scenario:
-    scenario: Scenario = loads(schemes.find(name).EXAMPLE, name)
+    scenario: Scenario = loads(schemes.find(name).example, name)
     return dataclasses.replace(scenario, stop=dataclasses.replace(scenario.stop, rounds=2, virtual_time_ns=60 * 10**9))
 
 
@@ -173,15 +173,13 @@ def hostile(name: str, role: str, spoil: Spoil, times: int = 1, rounds: tuple[in
             limits: Limits = Limits()) -> tuple[Ran, str]:     # noqa: B008
     """The scheme's example with its last node of a role spoilt; and that node's name."""
     honest = schemes.find(name)
-    module = ModuleType(name)
-    module.__dict__.update(vars(honest))
 
     async def bad(node: Node, p: Any) -> None:
-        await honest.ROLES[role](Spoilt(node, spoil, times, rounds), p)
+        await honest.roles[role](Spoilt(node, spoil, times, rounds), p)
 
-    module.__dict__["BEHAVIOURS"] = {**getattr(honest, "BEHAVIOURS", {}), "hostile": bad}
+    scheme = dataclasses.replace(honest, behaviours={role: {"hostile": bad}})
     scenario = example(name)
-    with schemes.lend(name, module):
+    with schemes.lend(name, scheme):
         wiring = engine.wire(scenario, name, dict(scenario.schemes[0][1]), 1)
         setup = wiring.setups[0]
         who = setup.names[setup.roles[role][-1]]
@@ -208,7 +206,7 @@ FAST = ("fedavg", "secagg")
 def cases(every: bool) -> list[Any]:
     found = []
     for name in schemes.known():
-        learns = "client" if "client" in schemes.find(name).ROLES else "peer"
+        learns = "client" if "client" in schemes.find(name).roles else "peer"
         for role in [learns] + ["server"] * (name in SEVERAL):
             slow = not every and name not in FAST
             found.append(pytest.param(name, role, marks=pytest.mark.slow) if slow else (name, role))
@@ -240,7 +238,7 @@ def test_a_scheme_survives_messages_of_other_rounds(name: str, role: str) -> Non
 @pytest.mark.parametrize(("name", "role"), cases(every=False))
 def test_a_scheme_survives_a_flood(name: str, role: str) -> None:
     slow = name not in FAST
-    survives(*hostile(name, role, lambda message: [message], times=10_000 if slow else 300,
+    survives(*hostile(name, role, lambda message: [message], times=3000 if slow else 300,
                       limits=Limits(max_unread=1000 if slow else 50)))
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from emul.base.errors import ScenarioError
 from emul.protocols.clustered import Models, best, starts
+from emul.registry import schemes
 from emul.roles import Node
 from emul.scenario import loads
-from emul.schemes import ifca
 from emul.schemes.ifca import Chosen, Params, step
 from emul.testing import Ran, run_text
 
@@ -126,11 +128,9 @@ def test_a_cluster_that_does_not_exist_is_refused() -> None:
                 await node.recv(Models, node.server)
                 node.send(node.server, Chosen(7, np.zeros(node.task.dimension, np.float32)))
 
-    ifca.BEHAVIOURS = {"liar": liar}                                    # type: ignore[attr-defined]
-    try:
+    lying = replace(schemes.find("ifca"), behaviours={"client": {"liar": liar}})
+    with schemes.lend("ifca", lying):
         world = run(("stop:", "faults: [{node: client2, behave: liar}]\nstop:"))
-    finally:
-        del ifca.BEHAVIOURS                                             # type: ignore[attr-defined]
     assert [row["received"] for row in world.rounds] == [5, 5, 5]
     assert "cluster: out of range" in str(world.summary["violations"])
 

@@ -19,10 +19,10 @@ from emul.learning.parameters import FlatModule
 from emul.learning.task import Task
 from emul.primitives.dp import complete, theta
 from emul.primitives.privacy import ldp
-from emul.protocols.mp_dp import server as hub
 from emul.scenario import loads
 from emul.schemes import mp_dp
-from emul.schemes.mp_dp import Params, check, settled, warn
+from emul.schemes.mp_dp import Params, check, warn
+from emul.schemes.mp_dp import server_role as hub
 from emul.testing import fedsgd, run_text
 
 EXACT = "eps: null, clip: off, additive: full, dtype: float64, ring_fraction: 40"
@@ -182,7 +182,7 @@ def test_check_11_below_tau_answers_the_round_is_aborted_and_theta_is_of_the_sur
     assert "threshold t = 3" in left[0]
     assert len(done.models) == 1                                           # the model of round 1 stays as it was
     some = Done("losses: 1", clients=6, rounds=2, faults=[drop(3, "Masked", 2)])
-    mu = settled(Params()).mu
+    mu = Params().settled().mu
     assert mu is not None
     assert some.said("mu") == pytest.approx([mu * math.sqrt(5 / 6), mu])    # made for one loss
     sigma = some.opened[0].message.sigma_eta
@@ -220,7 +220,7 @@ LATE = ', {match: "client2->server*", bandwidth: 1 Mbit/s}'      # keys and shar
 def test_a_late_message_costs_what_noise_is_left_of_its_own(params: str, factor: float) -> None:
     """Once the noise of its pairs was revealed: nothing under a self mask of the ring, mu of a round under a real one,
     all but a client's own noise with seeds."""
-    s = settled(Params(masks=params[7:11], repair=params.split()[-1]))           # type: ignore[arg-type]
+    s = Params(masks=params[7:11], repair=params.split()[-1]).settled()           # type: ignore[arg-type]
     assert s.mu is not None
     assert s.mu_late(5) == pytest.approx(factor * s.mu)
     done = Done(f"{params}, stage_deadline: 60 ms", rounds=5, links=LATE)
@@ -282,7 +282,7 @@ def test_parameters_that_make_no_sense_are_refused(params: Params, said: str) ->
 
 def test_two_clients_need_no_threshold_of_their_own() -> None:
     """tau = floor(2 / 3) + 1 would let one neighbour have a client's secrets."""
-    assert settled(Params()).rules(2).t == 2
+    assert Params().settled().rules(2).t == 2
     done = Done("preset: sound, eps: null, clip: off, dtype: float64", clients=2, rounds=2)
     assert np.abs(done.models[-1] - fedsgd(scenario("", 2), 2)[-1]).max() < 1e-6
 
@@ -291,7 +291,7 @@ def test_clipping_by_public_bounds_is_for_the_true_gradient_and_accounted_for_th
     done = Done("clip: bound", rounds=2)
     for mean in done.means:
         assert np.isfinite(mean).all()
-    s = settled(Params(clip="bound"))
+    s = Params(clip="bound").settled()
     assert (s.largest_scale, s.sensitivity) == (1.5, 1 / 1.5)
     assert s.guarantee.startswith("(eps, delta)-DP")
     assert done.said("mu") == pytest.approx([s.mu / 1.5] * 2)       # type: ignore[operator]
@@ -320,7 +320,7 @@ def test_records_are_clipped_one_by_one_and_noise_is_made_for_one_of_a_batch() -
     assert 5 < (norms > bound).sum() < 43
     expected = np.minimum(1.0, bound / norms) @ each / 48
     assert np.abs(done.means[0][0] - expected).max() < 1e-9
-    whole, single = (settled(Params(records=records)) for records in (None, 16))
+    whole, single = (Params(records=records).settled() for records in (None, 16))
     assert single.sigma_eta(5) == whole.sigma_eta(5) / 16
     assert "of one record of a client" in single.guarantee
     assert Done("records: 16", **how).said("mu") == pytest.approx([single.mu])
@@ -332,7 +332,7 @@ def test_records_need_a_model_in_which_samples_are_alone() -> None:
 
 
 def test_a_32_bit_ring_has_as_many_bits_after_the_point_as_fit() -> None:
-    s = settled(Params(ring_bits=32, eps=0.1))
+    s = Params(ring_bits=32, eps=0.1).settled()
     most = 5 * (1 + 8 * s.sigma_eta(5))
     assert s.f(5) < 24
     assert most * 2.0**s.f(5) < 2**31 <= most * 2.0**(s.f(5) + 1)

@@ -18,10 +18,11 @@ from emul.learning.task import Task
 from emul.primitives.dp import sigma_over_sensitivity
 from emul.primitives.privacy.mechanism import noisy
 from emul.protocols.mp_dp.algebra import recovered
-from emul.protocols.mp_dp.client import clipped_and_noisy, drawn_secrets, gradients
+from emul.protocols.mp_dp.client import clipped_and_noisy, gradients
 from emul.protocols.mp_dp.messages import Disguised
+from emul.protocols.mp_dp.opening import drawn_secrets
 from emul.protocols.mp_dp.settings import Settings
-from emul.schemes.mp_dp import Params, settled
+from emul.schemes.mp_dp import Params
 
 K, ROUNDS, LR, EPS, DELTA = 50, 100, 0.5, 3.0, 1e-5
 
@@ -41,8 +42,8 @@ def accuracy(arm: str, seed: int, rounds: int = ROUNDS) -> float:
     """Of the last model. arm: paper, sound (of mp_dp), central, local (noise on clipped gradients)."""
     task, now = Task(SPEC, K, seed, plugins=(__name__,)), [0]
     nodes = [task.for_node(f"client{k + 1}", k, lambda: now[0]) for k in range(K)]
-    s = replace(settled(Params(preset="paper" if arm == "paper" else "sound", eps=EPS, delta=DELTA, lr=LR,
-                               inflation=1.01)), dtype="float64")
+    s = replace(Params(preset="paper" if arm == "paper" else "sound", eps=EPS, delta=DELTA, lr=LR,
+                               inflation=1.01).settled(), dtype="float64")
     if arm == "paper":
         s = replace(s, additive="off")                  # for speed; with it accuracies are the same, see section 8
     rng, model = np.random.default_rng([seed, 14]), task.initial_parameters().astype(np.float64)

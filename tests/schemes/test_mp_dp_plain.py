@@ -16,7 +16,7 @@ from emul.learning.parameters import FlatModule
 from emul.primitives.dp import sigma_over_sensitivity
 from emul.primitives.privacy import ldp
 from emul.protocols.mp_dp import plain
-from emul.protocols.mp_dp.algebra import Law, drawn
+from emul.protocols.mp_dp.algebra import SecretsLaw, drawn
 from emul.schemes import mp_cdp, mp_dp_naive
 from emul.testing import Ran, fedsgd, run_text
 
@@ -93,8 +93,9 @@ def test_the_published_law_of_r_expands_noise_and_a_transitional_layer_does_not(
     own, rng = network(), np.random.default_rng(0)
     hidden = slice(8 * 900 + 900, 8 * 900 + 900 + 900 * 700)        # of the second layer
     R_ = {name: own.multipliers(drawn(own, law, rng).secrets)[hidden] for name, law in {
-        "published": Law("uniform", 1.5, "off", 1, tied=True), "chi3": Law("chi3", 1.5, "off", 1, tied=True),
-        "expanded": Law("chi3", 1.5, "off", 1)}.items()}
+        "published": SecretsLaw("uniform", 1.5, "off", 1, tied=True), "chi3": SecretsLaw("chi3", 1.5, "off", 1,
+                                                                                         tied=True),
+        "expanded": SecretsLaw("chi3", 1.5, "off", 1)}.items()}
     assert (R_["published"] > 10).mean() == pytest.approx(0.05, abs=0.01)
     assert np.square(R_["published"]).mean() > 100
     assert np.square(R_["chi3"]).mean() == pytest.approx(3, rel=0.25)
@@ -103,7 +104,7 @@ def test_the_published_law_of_r_expands_noise_and_a_transitional_layer_does_not(
 
 def test_tied_scales_leave_transitional_layers_at_one() -> None:
     own = network()
-    secrets = drawn(own, Law("uniform", 1.5, "off", 1, tied=True), np.random.default_rng(1)).secrets
+    secrets = drawn(own, SecretsLaw("uniform", 1.5, "off", 1, tied=True), np.random.default_rng(1)).secrets
     assert own.transitions(secrets) == pytest.approx(np.ones(1600), abs=1e-12)
 
 

@@ -13,9 +13,10 @@ from emul.learning import Task
 from emul.learning.objectives import CROSS_ENTROPY, Linear, Objective
 from emul.learning.solver import Adam, Sgd, steps_of
 from emul.protocols.updates import Update
+from emul.registry.schemes import find
 from emul.roles import weighted_mean
 from emul.scenario import loads
-from emul.schemes import fedadam, fednova, find, scaffold
+from emul.schemes import fedadam, fednova, scaffold
 
 
 def vector(*numbers: float) -> np.ndarray:
@@ -147,7 +148,7 @@ def test_the_first_step_of_fedopt_is_the_one_worked_out_by_hand(second: Any, exp
 
 
 def test_variants_of_fedopt_are_told_apart() -> None:
-    assert {name: (find(name).Params().second, find(name).Params().beta1) for name in
+    assert {name: (find(name).params().second, find(name).params().beta1) for name in
             ("fedadam", "fedyogi", "fedadagrad")} == {"fedadam": ("adam", 0.9), "fedyogi": ("yogi", 0.9),
                                                       "fedadagrad": ("adagrad", 0.0)}
 
@@ -157,7 +158,7 @@ def test_variants_of_fedopt_are_told_apart() -> None:
 @pytest.mark.parametrize("scheme", ["{name: fedadagrad, beta2: 0.9}", "{name: fedadam, second: adagrad, beta2: 0.9}"])
 def test_a_weight_that_adagrad_does_not_have_is_refused(scheme: str) -> None:
     with pytest.raises(ScenarioError, match=r"beta2 = 0\.9 +adagrad has no such weight"):
-        loads(find("fedadam").EXAMPLE, sets=[f"schemes=[{scheme}]"])
+        loads(find("fedadam").example, sets=[f"schemes=[{scheme}]"])
 
 
 @pytest.mark.parametrize(("scheme", "solver", "said"), [
@@ -166,4 +167,4 @@ def test_a_weight_that_adagrad_does_not_have_is_refused(scheme: str) -> None:
     ("scaffold", "{sgd: {lr: 0.1, steps: 1, momentum: 0.9}}", "scaffold needs steps without momentum")])
 def test_solvers_for_which_equations_do_not_hold_are_refused(scheme: str, solver: str, said: str) -> None:
     with pytest.raises(ScenarioError, match=said):
-        loads(find(scheme).EXAMPLE, sets=[f"task.solver={solver}"])
+        loads(find(scheme).example, sets=[f"task.solver={solver}"])

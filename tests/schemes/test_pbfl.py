@@ -7,9 +7,9 @@ import hashlib
 import numpy as np
 import pytest
 
-from emul import schemes
 from emul.base import rows as R
 from emul.base.errors import ProtocolViolation, ScenarioError
+from emul.registry import schemes
 from emul.roles import Declared
 from emul.schemes import pbfl
 from emul.testing import Ran, run_text
@@ -22,7 +22,7 @@ def run(*sets: str, text: str = pbfl.EXAMPLE) -> Ran:
 
 
 def test_with_root_data_it_learns_what_fltrust_learns() -> None:
-    same = schemes.find("fltrust").EXAMPLE.replace("name: fltrust,", "name: fltrust, personal: true,")
+    same = schemes.find("fltrust").example.replace("name: fltrust,", "name: fltrust, personal: true,")
     ours, theirs = run(QUIET).rounds, run(QUIET, "task.root.samples=50", text=same).rounds
     for key in ("accuracy", "loss_received"):
         assert [v[key] for v in ours] == pytest.approx([v[key] for v in theirs], abs=1e-3)

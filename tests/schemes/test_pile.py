@@ -15,7 +15,7 @@ from emul.base.errors import NotDecodable, NotSendable, ProtocolViolation, Scena
 from emul.primitives.he import threshold
 from emul.primitives.he.paillier import Packing, seconds
 from emul.schemes import pile
-from emul.schemes.pile import Shape, Upload
+from emul.schemes.pile import BlockLayout, Upload
 from emul.testing import fedsgd, run_text
 from emul.workers.pool import Workers
 
@@ -78,7 +78,7 @@ def test_a_run_repeats_itself_for_any_number_of_workers(pools: list[Workers]) ->
 def test_blocks_that_do_not_fit_are_not_sent() -> None:
     found = np.zeros((3, 4))
     for under_he, most in ((False, 2.0**16), (True, 2.0**8)):
-        shape, found[2, 1] = Shape(3, 4, 5, under_he), 25 * most
+        shape, found[2, 1] = BlockLayout(3, 4, 5, under_he), 25 * most
         with pytest.raises(NotSendable, match=f"a number of {most:.0f} or more"):
             shape.integers(found)
         found[2, 1] *= 0.999
@@ -139,7 +139,7 @@ def test_too_few_partial_decryptions_or_uploads_fail_the_round_and_keep_the_mode
 # --- commitments ------------------------------------------------------------------------------------------------------
 
 def test_a_commitment_is_the_hash_of_nonce_and_plaintexts_and_norms_are_those_of_the_blocks() -> None:
-    shape = Shape(3, 4, 5, False)
+    shape = BlockLayout(3, 4, 5, False)
     found = np.array([[1.0, 0, 0, 0], [5.0, 0, 0, 0], [0, 50.0, 0, 0]])
     values, digest, norms = pile.committed(shape, found, b"n" * 32)
     assert values.tolist() == [[2**24, 0, 0, 0], [2**24, 0, 0, 0], [0, 2 * 2**24, 0, 0]]     # over 1, n, n^2
@@ -154,7 +154,7 @@ def test_a_commitment_is_the_hash_of_nonce_and_plaintexts_and_norms_are_those_of
 def test_an_upload_with_norms_out_of_range_is_refused(commitment: bytes, norms: list[float], reason: str) -> None:
     upload = Upload([], commitment, np.array(norms))
     with pytest.raises(ProtocolViolation, match=reason):
-        pile.of_shape(Shape(3, 4, 5, False), 2.0)(upload)
+        pile.of_shape(BlockLayout(3, 4, 5, False), 2.0)(upload)
 
 
 def test_clients_above_the_bound_are_left_out_of_the_sum() -> None:

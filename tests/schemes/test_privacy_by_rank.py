@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 
 from emul.primitives.codes.packed import Code, lagrange_code, roots_code
-from emul.primitives.codes.product import ProductCode, product_code
 from emul.primitives.field import P31, rank
-from emul.protocols.coded_input.seats import Seating, seat
+from emul.schemes.fastsecagg.product import ProductCode, product_code
+from emul.schemes.swiftagg_plus.seats import Seating, seat
 
 
 class View:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emul.base.errors import ProtocolViolation, TooFewClients
-from emul.kernel import Crash
+from emul.kernel import NodeCrash
 from emul.primitives.crypto import shamir
 from emul.primitives.crypto.keys import agree, key_pair, mask_seed, unseal
 from emul.primitives.crypto.masks import unmask
@@ -157,7 +157,7 @@ def test_A1_a_round_is_exact_over_U3_or_fails_as_the_predicate_says(play: Any, p
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 300), st.none() | st.integers(1, 400)), max_size=5),
        st.sampled_from([None, 0.05, 0.2]))
 def test_a_round_is_exact_whenever_clients_crash_and_return(play: Any, crashes: Any, deadline_s: Any) -> None:
-    faults = [Crash(ms * 1_000_000, node, None if back is None else (ms + back) * 1_000_000)
+    faults = [NodeCrash(ms * 1_000_000, node, None if back is None else (ms + back) * 1_000_000)
               for node, ms, back in {c[0]: c for c in crashes}.values()]
     with audited() as audit:
         played = play("secagg", 6, {"threshold": 3, "stage_deadline_s": deadline_s}, rounds=4, faults=faults)
@@ -519,6 +519,9 @@ def test_a_fraction_of_the_clients_is_drawn_and_the_threshold_follows(play: Any)
     (Params(fraction=0.0), ["fraction = 0.0: expected a number in (0, 1]"]),
     (Params(stage_deadline_s=0.0, bits=33), ["stage_deadline = 0.0 s: expected a time above 0, or none",
                                              "bits = 33: expected 1..32"]),
+    (Params(receipts=True), []),
+    (Params(receipts=True, adversary="active"), ["receipts: expected with adversary: semi_honest: what clients have "
+                                                 "signed says nothing of K"]),
     (Params(clip=-1.0), ["clip = -1.0: expected a number above 0"]),
     (Params(bits=29), ["bits = 29: quantiser_overflow: the sum of n = 10 values of 29 bits can reach 5368709110, "
                        "expected below 4294967296; 29 bits allow n <= 8"])])

@@ -8,10 +8,10 @@ from functools import partial
 import numpy as np
 import pytest
 
-from emul import schemes
 from emul.base.errors import ScenarioError
 from emul.primitives.dp import sigma_over_sensitivity
 from emul.primitives.privacy import ldp
+from emul.registry import schemes
 from emul.roles import Realised, Setting
 from emul.scenario import loads
 from emul.schemes import tp_smc
@@ -145,4 +145,4 @@ def test_bad_parameters_are_refused_when_the_scenario_is_read() -> None:
                              ("least=9", "least = 9"), ("eps=-1", "eps = -1"), ("delta=1", "delta = 1"),
                              ("over=0", "over = 0")):
         with pytest.raises(ScenarioError, match=message):
-            loads(schemes.find("tp_smc").EXAMPLE, "t", [f"schemes.tp_smc.{setting}"])
+            loads(schemes.find("tp_smc").example, "t", [f"schemes.tp_smc.{setting}"])

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emul import store as module
-from emul.store import Block, SegmentWriter, Store, StoreError, clean, summary, verify
+from emul.store import SegmentBuffer, SegmentWriter, Store, StoreError, clean, summary, verify
 
 
 def key(number: int) -> bytes:
@@ -148,7 +148,7 @@ def test_the_least_recently_used_segments_go_first(tmp_path: Path) -> None:
     for number in range(4):
         path = tmp_path / f"{number}.segment"
         segment = SegmentWriter(path)
-        block = Block(2000)
+        block = SegmentBuffer(2000)
         block.add(key(number), [b"x" * 1000])
         segment.append(block)
         segment.close()
@@ -200,7 +200,7 @@ def test_large_blocks_go_past_the_page_cache_where_the_system_takes_them(tmp_pat
 
 
 def test_a_full_disk_ends_storing_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: SegmentWriter, block: Block, direct: bool) -> int:
+    def full(self: SegmentWriter, block: SegmentBuffer, direct: bool) -> int:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(SegmentWriter, "append", full)
@@ -226,7 +226,7 @@ def test_without_memory_for_more_storing_ends_and_nothing_else(
 
 def test_there_may_be_more_segments_than_a_process_may_hold_files(tmp_path: Path) -> None:
     filled(tmp_path, 1)
-    block = Block(200)
+    block = SegmentBuffer(200)
     for number in range(1, 200):
         block.clear()
         block.add(key(number), [b"x"])
@@ -250,7 +250,7 @@ def test_a_segment_that_another_process_has_evicted_is_missed(tmp_path: Path) ->
 
 
 def test_nobody_waits_for_a_thread_that_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(self: SegmentWriter, block: Block, direct: bool) -> int:
+    def broken(self: SegmentWriter, block: SegmentBuffer, direct: bool) -> int:
         raise MemoryError
 
     monkeypatch.setattr(SegmentWriter, "append", broken)

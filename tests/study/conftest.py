@@ -16,7 +16,7 @@ PICKY = '''\
 
 from dataclasses import dataclass
 
-from emul.roles import Node
+from emul.roles import Node, Scheme
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ async def client(node: Node, p: Params) -> None:
     pass
 
 
-ROLES = {"server": server, "client": client}
+SCHEME = Scheme(params=Params, roles={"server": server, "client": client})
 '''
 
 

@@ -178,7 +178,8 @@ def test_a_key_changes_with_the_file_of_a_plug_in(small: Path, picky: str) -> No
 
 
 def test_a_key_of_a_variant_changes_with_the_scheme_that_it_varies(small: Path, picky: str) -> None:
-    (small.parent / "pickier.py").write_text('"""As picky."""\n\nVARIANT_OF = "picky"\nFIXED = {}\n')
+    (small.parent / "pickier.py").write_text(
+        '"""As picky."""\n\nfrom emul.roles import Variant\n\nSCHEME = Variant(of="picky")\n')
     plugins, edit = ["picky", "pickier"], ["schemes=[pickier]"]
     before = cells(small, {}, sets=edit, plugins=plugins)[0].key
     (small.parent / "picky.py").write_text((small.parent / "picky.py").read_text() + "# now better\n")

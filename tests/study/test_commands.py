@@ -12,7 +12,7 @@ import pytest
 
 from emul import cli
 from emul.study.cells import cells
-from emul.study.job import Event
+from emul.study.job import CellEvent
 from emul.study.progress import StudyProgress
 
 
@@ -75,10 +75,14 @@ def test_a_comparison_prints_a_table_and_a_verdict(emul: Shell) -> None:
     code, out, err = emul("compare", "small.yaml", "--seeds", "0:3", "--workers", "0", "--quiet", "--no-report")
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert re.fullmatch(r"target accuracy 0\.\d+ \(95% of the median final accuracy of \w+, the lowest\)", lines[0])
-    assert [line.split()[0] for line in lines[1:4]] == ["scheme", "fedavg*", "secagg*"]
-    assert lines[5].startswith("least time to the target: fedavg*, ")
-    assert lines[6].startswith("  secagg*: +")
+    assert lines[0].startswith("fedavg* needs the least time to accuracy 0.")
+    assert lines[1].startswith("fedavg* needs the least bytes to accuracy 0.")
+    assert lines[2] == ""
+    assert re.fullmatch(r"target accuracy 0\.\d+ \(95% of the median final accuracy of \w+, the lowest\)", lines[3])
+    assert [line.split()[0] for line in lines[4:7]] == ["scheme", "fedavg*", "secagg*"]
+    assert lines[8].startswith("least time to the target: fedavg*, ")
+    assert lines[9].startswith("  secagg*: +")
+    assert json.loads(Path("runs/small-compare/study.json").read_text())["answer"] == lines[:2]
     assert lines[-1] == "runs/small-compare"
 
 
@@ -130,10 +134,10 @@ def test_on_a_terminal_the_running_cell_is_drawn_and_ended_ones_stay(small: Path
     cell = cells(small, {}, [0])[0]
     stream = Terminal()
     progress = StudyProgress(3, 2, stream=stream)
-    progress.moved(cell, Event(cell.key, round=1, virtual_ns=10**9, accuracy=0.5))
-    progress.ended(cell, Event(cell.key, done=True), {"accuracy": 0.5, "virtual_seconds": 1.0, "bytes_total": 2000,
-                                                      "real_seconds": 0.5})
-    progress.ended(cell, Event(cell.key, done=True, error="RunError: no\nmore of it"), None)
+    progress.moved(cell, CellEvent(cell.key, round=1, virtual_ns=10**9, accuracy=0.5))
+    progress.ended(cell, CellEvent(cell.key, done=True), {"accuracy": 0.5, "virtual_seconds": 1.0, "bytes_total": 2000,
+                                                          "real_seconds": 0.5})
+    progress.ended(cell, CellEvent(cell.key, done=True, error="RunError: no\nmore of it"), None)
     progress.close()
     said = stream.getvalue()
     assert "1 of 3 cells are there already" in said
@@ -148,10 +152,10 @@ def test_elsewhere_a_long_cell_says_now_and_then_where_it_is(small: Path, monkey
     cell = cells(small, {}, [0])[0]
     stream = io.StringIO()
     progress = StudyProgress(2, 2, stream=stream)
-    progress.moved(cell, Event(cell.key, round=1, virtual_ns=10**9))
+    progress.moved(cell, CellEvent(cell.key, round=1, virtual_ns=10**9))
     assert stream.getvalue() == "0/2  fedavg seed 0  round 1/2  virtual 1.000 s\n"
     quiet = io.StringIO()
-    StudyProgress(2, 1, quiet=True, stream=quiet).moved(cell, Event(cell.key, round=1))
+    StudyProgress(2, 1, quiet=True, stream=quiet).moved(cell, CellEvent(cell.key, round=1))
     assert quiet.getvalue() == ""
 
 

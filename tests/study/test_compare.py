@@ -26,7 +26,7 @@ from emul.study.compare import (
     metrics_table,
     verdict,
 )
-from emul.study.runs import Study, Where
+from emul.study.runs import StudyOutcome, Where
 from emul.study.stats import interval, seeds_needed
 
 Inside = Callable[..., Where]
@@ -45,7 +45,7 @@ def compared(runs: dict[tuple[str, int], list[tuple[float, float, float]]], targ
     schemes = list(dict.fromkeys(scheme for scheme, _ in runs))
     seeds = sorted({seed for _, seed in runs})
     values = measure(*frames(runs), target)
-    return Comparison(Study(Path("study"), [], [], 0, [], []), schemes, seeds, target, "--target", values,
+    return Comparison(StudyOutcome(Path("study"), [], [], 0, [], []), schemes, seeds, target, "--target", values,
                       differences(values, schemes, seeds))
 
 
@@ -147,6 +147,37 @@ def test_least_time_and_least_bytes_may_be_of_different_schemes() -> None:
     said = text.comparison(c)
     assert "least time to the target: fast, 2.1 [2, 2.2] s\n  slow: +4 s [4, 4] over 3 seeds\n" in said
     assert "least bytes to the target: slow, 4 [4, 4] MB\n  fast: +16 MB [16, 16] over 3 seeds\n" in said
+
+
+def test_the_answer_names_the_best_how_much_more_others_need_and_what_is_open() -> None:
+    jitter = [0.3, -0.4, 0.5, -0.1, 0.4]
+    runs = {("a", s): SLOW for s in range(5)} | {("near", s): shifted(SLOW, x) for s, x in enumerate(jitter)}
+    runs |= {("late", s): shifted(SLOW, 6.0 + s / 100) for s in range(5)} | {("seldom", 0): FAST}
+    runs |= {("seldom", s): [(1.0, 10.0, 0.5)] for s in range(1, 5)}
+    c = compared(runs, 0.8)
+    time, size = text.answer(c)
+    mean = 6 + np.mean(jitter)                                      # SLOW reaches 0.8 at 6 s
+    assert time.startswith("a needs the least time to accuracy 0.8: 6 s [6, 6]; ")
+    assert f"near {mean / 6:.3g} times that and late {(12.02 / 6):.3g} times that." in time
+    assert "seldom (1 of 5) reached it on fewer seeds." in time
+    seeds = judged(c)["time_to_target", "near", "a"].seeds
+    assert seeds is not None
+    assert time.endswith(f"Not settled against near (about {seeds} seeds would settle it).")
+    assert "needs the least bytes" in size
+    assert text.comparison(c).startswith(f"{time}\n{size}\n\ntarget accuracy")
+
+
+def test_of_many_schemes_an_answer_names_the_nearest() -> None:
+    runs = {(f"s{k}", seed): shifted(SLOW, k + seed / 100) for k in range(6) for seed in range(3)}
+    time, _ = text.answer(compared(runs, 0.8))
+    assert "; s1 1.17 times that, s2 1.33 times that, s3 1.5 times that and 2 more schemes up to 1.83 times." in time
+
+
+def test_the_answer_without_seeds_or_without_a_winner() -> None:
+    assert text.answer(compared({("fast", 0): FAST, ("slow", 0): SLOW}, 0.8))[0].endswith(
+        "With 1 seed nothing is settled.")
+    assert text.answer(compared({(name, s): SLOW for name in ("a", "b") for s in range(3)}, 0.99)) == [
+        "No scheme reached accuracy 0.99."]
 
 
 def test_an_interval_that_holds_zero_is_said_to() -> None:

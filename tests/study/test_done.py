@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+import shutil
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from emul.base.errors import EmulError
-from emul.study import cells as cells_module
+from emul.base.machine import chip
+from emul.study import syntax
 from emul.study.cells import asked, cells
 from emul.study.done import COLUMNS, Done
+from emul.study.job import CELLS
+from emul.study.origin import ORIGIN, revision
 from emul.study.runs import Where, summary_of
 from emul.study.sweep import sweep
 
@@ -59,19 +65,53 @@ def test_runs_that_are_there_without_a_row_get_one(small: Path, inside: Inside, 
     assert rows(table)[0]["digest"] == summary_of(study.path, study.runs[0])["digest"]
 
 
+def test_a_row_has_what_makes_it_again(small: Path, inside: Inside, tmp_path: Path) -> None:
+    table = tmp_path / "data" / "done.csv"
+    more = tmp_path / "more.yaml"
+    more.write_text("evaluation: {every: 2}\n")
+    sweep(small, inside(), seeds=[0], schemes=["fedavg"], sets=[more, "stop.rounds=2"], done=table,
+          grid={"stop.rounds": [1, 2]})
+    one, two = rows(table)
+    assert (one["file"], json.loads(one["sets"])) == ("small.yaml", [{"file": "more.yaml"}, "stop.rounds=2"])
+    assert [json.loads(row["values"]) for row in (one, two)] == [{"stop.rounds": 1}, {"stop.rounds": 2}]
+    assert json.loads(one["parameters"])["weights"] == "samples"         # a default
+    assert (one["revision"], one["torch"]) == (revision(), metadata.version("torch"))
+    assert one["processor"] == chip()
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d", one["made"])
+    assert one["code"] == syntax.code_of([syntax.ROOT / "schemes" / "fedavg.py"])
+
+
 def test_a_row_of_other_code_stands_and_is_told_of(small: Path, inside: Inside, tmp_path: Path,
                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of code that is not in the scheme's own file: a row was stale without a sign once local training changed."""
     table = tmp_path / "done.csv"
     first, = cells(small, {}, [0], ["fedavg"])
-    before = first.key
     sweep(small, inside(), seeds=[0], schemes=["fedavg"], done=table)
-    monkeypatch.setattr(cells_module, "__version__", "99.0")
+    changed = tmp_path / "emul"
+    shutil.copytree(syntax.ROOT, changed, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(syntax, "ROOT", changed)
+    with (changed / "learning" / "stack.py").open("a") as file:
+        file.write("\n# a comment\n")
+    assert sweep(small, inside(), seeds=[0], schemes=["fedavg"], done=table, out=tmp_path / "same").warnings == []
+    with (changed / "learning" / "stack.py").open("a") as file:
+        file.write("\nOTHER = 1\n")
     then, = cells(small, {}, [0], ["fedavg"])
-    assert (before == then.key, asked(first.scenario) == asked(then.scenario)) == (False, True)
+    assert (first.key == then.key, asked(first.scenario) == asked(then.scenario)) == (True, True)
     study = sweep(small, inside(), seeds=[0], schemes=["fedavg"], done=table, out=tmp_path / "other")
     assert (study.known, study.runs) == (1, [])
     assert study.warnings == [f"{table}: 1 of the 1 cells in it were run with other code than there is now; delete "
-                              "their rows to have them run again"]
+                              "their rows to have them run again, or see with `emul verify` whether they still hold"]
+
+
+def test_a_run_of_an_older_revision_gets_a_row_that_says_so(small: Path, inside: Inside, tmp_path: Path) -> None:
+    study = sweep(small, inside(), seeds=[0], schemes=["fedavg"])
+    origin = study.path / CELLS / study.runs[0].key / ORIGIN
+    then = {"revision": "0123456789", "processor": "abacus", "torch": "1.0", "made": "1801-07-07"}
+    origin.write_text(json.dumps(then))
+    sweep(small, inside(), seeds=[0], schemes=["fedavg"], done=tmp_path / "done.csv")
+    row, = rows(tmp_path / "done.csv")
+    assert row["code"] == ""
+    assert {name: row[name] for name in then} == then
 
 
 def test_another_value_seed_or_scheme_is_another_row(small: Path) -> None:
@@ -89,7 +129,7 @@ def test_a_failed_cell_has_no_row(picky: str, small: Path, inside: Inside, tmp_p
 def test_another_file_is_refused_before_anything_runs(small: Path, inside: Inside, tmp_path: Path) -> None:
     table = tmp_path / "done.csv"
     table.write_text("round,accuracy\n1,0.5\n")
-    with pytest.raises(EmulError, match=r"done\.csv: found the columns round, accuracy; expected key, code, scenario,"):
+    with pytest.raises(EmulError, match=r"done\.csv: found the columns round, accuracy; expected key, code, file,"):
         sweep(small, inside(), seeds=[0], done=table)
     assert not Path("runs").exists()
     assert Done(tmp_path / "none.csv").code == {}

@@ -42,7 +42,7 @@ def test_a_comparison_marks_them_in_table_verdicts_and_tables_of_differences(com
     said = text.comparison(compared)
     assert said.splitlines()[-1] == NOTE
     marked = [line for line in said.splitlines()[:-1] if "seer" in line]
-    assert len(marked) == 3                         # the table and two verdicts
+    assert len(marked) == 5                         # two answers, the table and two verdicts
     assert all("seer*" in line for line in marked)
     notes = pd.read_csv(compared.study.path / "differences.csv")["note"]
     assert notes.str.contains("the waits of seer know fates").all()

@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from emul.cli import app
-from emul.protocols.audit import REASONS
 from emul.protocols.pairwise import server as hub
+from emul.record.audit import REASONS
 from emul.scenario import DropOut
 from emul.study.recovery import audited, matrix, outcome, page, text, undisturbed
 

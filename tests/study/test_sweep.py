@@ -23,7 +23,7 @@ from emul.base.errors import ScenarioError
 from emul.study import tables
 from emul.study.directory import StudyError, opened
 from emul.study.engines import _Waiting, beside, here
-from emul.study.job import Task
+from emul.study.job import CellJob
 from emul.study.runs import Where, summary_of
 from emul.study.sweep import sweep
 
@@ -176,9 +176,11 @@ def test_a_cell_that_fails_stops_no_other_is_named_and_is_run_again(small: Path,
 
 def test_a_process_that_dies_costs_its_cell_alone(small: Path) -> None:
     (small.parent / "deadly.py").write_text(
-        '"""Ends its process on seed 1."""\nimport os\nfrom dataclasses import dataclass\n\n\n@dataclass(frozen=True)\n'
-        "class Params:\n    pass\n\n\nasync def server(node, p):\n    if node.seed == 1:\n        os._exit(9)\n\n\n"
-        'async def client(node, p):\n    pass\n\n\nROLES = {"server": server, "client": client}\n')
+        '"""Ends its process on seed 1."""\nimport os\nfrom dataclasses import dataclass\n\n'
+        "from emul.roles import Scheme\n\n\n@dataclass(frozen=True)\nclass Params:\n    pass\n\n\n"
+        "async def server(node, p):\n    if node.seed == 1:\n        os._exit(9)\n\n\n"
+        "async def client(node, p):\n    pass\n\n\n"
+        'SCHEME = Scheme(params=Params, roles={"server": server, "client": client})\n')
     study = sweep(small, Where(beside(1), 0, ("deadly",)), sets=["schemes=[deadly]"], seeds=[0, 1, 2])
     assert [(f.cell.seed, f.error) for f in study.failed] == [(1, "the process that ran it ended with code 9")]
     assert [cell.seed for cell in study.runs] == [0, 2]
@@ -254,8 +256,8 @@ def test_a_sweep_that_ends_takes_its_processes_along(small: Path, how: signal.Si
     with started(small, "many", "--jobs", "2") as process:
         assert len(session(process.pid)) >= 3
         process.send_signal(how)
-        code = process.wait(20)
-        deadline = time.monotonic() + 20
+        code = process.wait(60)
+        deadline = time.monotonic() + 60
         while session(process.pid):
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -268,6 +270,7 @@ def test_a_sweep_that_ends_takes_its_processes_along(small: Path, how: signal.Si
 # --- Ray ------------------------------------------------------------------------------------------------------------
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("cluster")
 def test_a_sweep_on_a_local_ray_gives_the_same_results(small: Path, picky: str, inside: Inside,
                                                        monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray", reason="Ray is not installed: install emul[ray]")
@@ -304,7 +307,7 @@ def test_cells_over_networks_train_once_and_come_out_as_they_would(small: Path, 
 
 
 def test_jobs_go_on_with_their_group_and_begin_those_that_nobody_is_at() -> None:
-    waiting = _Waiting([Task(f"{group}{n}", "", "", group=group) for n in range(3) for group in "ab"])
+    waiting = _Waiting([CellJob(f"{group}{n}", "", "", group=group) for n in range(3) for group in "ab"])
     first, second = waiting.take(None), waiting.take(None)
     assert first is not None
     assert second is not None

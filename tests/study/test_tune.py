@@ -9,8 +9,8 @@ import pytest
 
 from emul.base.errors import ScenarioError
 from emul.cli.tune import _numbers
-from emul.scenario import Fuse, loads
-from emul.study.tune import MachineSetting, Measured, choose, measure, settings
+from emul.scenario import FusedTraining, loads
+from emul.study.tune import MachineSetting, RoundSeconds, choose, measure, settings
 from emul.testing import SMALL
 
 TEXT = SMALL.replace("SCHEME", "{name: fedavg}")
@@ -20,21 +20,21 @@ def test_sizes_are_tried_that_a_lane_can_fill() -> None:
     tried = settings(40, [1, 2])
     assert {s.workers for s in tried} == {1, 2}
     assert tried[0] == MachineSetting(1)
-    assert [s.fuse for s in tried if s.workers == 2] == [None, Fuse(8, 2), Fuse(16, 2), Fuse(20, 2)]
+    assert [s.fuse for s in tried if s.workers == 2] == [None, *(FusedTraining(n, 2) for n in (8, 16, 20))]
     assert [s.fuse for s in settings(1, [0])] == [None]
-    assert settings(1000, [2], [8, 64])[-1].fuse == Fuse(64, 2)
+    assert settings(1000, [2], [8, 64])[-1].fuse == FusedTraining(64, 2)
 
 
 def test_a_fused_setting_has_to_be_worth_it() -> None:
-    plain, fused = MachineSetting(1), MachineSetting(2, Fuse(8, 2))
-    assert choose([Measured(plain, 1.0), Measured(fused, 0.95)]).setting == plain
-    assert choose([Measured(plain, 1.0), Measured(fused, 0.5)]).setting == fused
-    assert choose([Measured(plain, 1.0), Measured(MachineSetting(2), 0.6)]).setting == MachineSetting(2)
+    plain, fused = MachineSetting(1), MachineSetting(2, FusedTraining(8, 2))
+    assert choose([RoundSeconds(plain, 1.0), RoundSeconds(fused, 0.95)]).setting == plain
+    assert choose([RoundSeconds(plain, 1.0), RoundSeconds(fused, 0.5)]).setting == fused
+    assert choose([RoundSeconds(plain, 1.0), RoundSeconds(MachineSetting(2), 0.6)]).setting == MachineSetting(2)
 
 
 def test_every_setting_is_measured_and_a_measured_cost_is_left_out() -> None:
     scenario = loads(TEXT.replace("mode: zero", "mode: measured"))
-    told: list[Measured] = []
+    told: list[RoundSeconds] = []
     found = measure(scenario, None, settings(5, [0]), 3, tell=told.append)
     assert [m.setting for m in found] == settings(5, [0])
     assert told == found

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from emul.base import rows as R
-from emul.roles import Message, Node
+from emul.roles import Message, Node, Scheme
 from emul.scenario import Stop
 from emul.testing import NoParams, check_scheme, drive, run_world
 
@@ -54,7 +54,8 @@ async def peer(node: Node, p: Any) -> None:
             node.report(heard=len(got))
 
 
-ROLES, Params, PLACES = {"shop": shop, "farm": farm}, NoParams, {"shop": "shop", "farm": "farm"}
+SCHEME = Scheme(params=NoParams, roles={"shop": shop, "farm": farm}, places={"shop": "shop", "farm": "farm"},
+                messages=MESSAGES)
 DECIDES = "shop"
 
 FARMS = """
@@ -101,7 +102,7 @@ def test_roles_of_any_names_run_over_a_network_of_as_many_nodes_as_are_asked_for
 def gossip() -> Iterator[str]:
     """A scheme of peers that can be imported."""
     made = ModuleType("gossiped")
-    vars(made).update(ROLES={"peer": peer}, Params=NoParams, MESSAGES=MESSAGES)
+    vars(made).update(SCHEME=Scheme(params=NoParams, roles={"peer": peer}, messages=MESSAGES))
     sys.modules["gossiped"] = made
     yield "gossiped"
     del sys.modules["gossiped"]
@@ -115,7 +116,7 @@ def test_a_scheme_of_peers_is_checked_without_a_scenario(gossip: str) -> None:
 
 def test_a_scheme_of_other_roles_wants_a_scenario_and_takes_a_file_by_its_name_as_text(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r'^scheme "test_any_roles" has the roles farm, shop, for which there is no '
-                                         r"small scenario: give it an EXAMPLE, or pass check_scheme a scenario$"):
+                                         r"small scenario: give it an example, or pass check_scheme a scenario$"):
         check_scheme("test_any_roles", plugins=[__name__], pools=[])
     (tmp_path / "farms.yaml").write_text(FARMS)
     worlds = check_scheme("test_any_roles", str(tmp_path / "farms.yaml"), plugins=[__name__], pools=[])

@@ -6,15 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emul.roles import Message, Node, Octets
+from emul.roles import Message, Node, Octets, Scheme
 
 
 @dataclass(frozen=True)
 class Box(Message):
     sealed: Octets
-
-
-MESSAGES = (Box,)
 
 
 @dataclass(frozen=True)
@@ -44,4 +41,4 @@ async def server(node: Node, p: Params) -> None:
             await node.sleep(0.1)
 
 
-ROLES = {"client": client, "server": server}
+SCHEME = Scheme(params=Params, roles={"client": client, "server": server}, messages=(Box,))

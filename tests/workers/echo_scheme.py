@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emul.roles import Message, Node, Vector
+from emul.roles import Message, Node, Scheme, Vector
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,6 @@ class Blob(Message):
 class Passed(Message):
     data: Vector
     total: float
-
-
-MESSAGES = (Blob, Payload, Passed)
 
 
 @dataclass(frozen=True)
@@ -74,4 +71,4 @@ async def client(node: Node, p: Params) -> None:
             node.send(node.server, passed)
 
 
-ROLES = {"server": server, "client": client}
+SCHEME = Scheme(params=Params, roles={"server": server, "client": client}, messages=(Blob, Payload, Passed))

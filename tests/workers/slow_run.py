@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from emul import engine, schemes
+from emul import engine
+from emul.registry import schemes
 from emul.scenario import Scenario, loads
 from emul.workers.actors import Actors
 from emul.workers.cluster import Cluster
@@ -36,7 +37,7 @@ workers: {timeout: 120 s}               # Ray may need more than 30 s to know th
 
 def example(name: str) -> Scenario:
     """A scheme's EXAMPLE."""
-    return loads(schemes.find(name).EXAMPLE, name)
+    return loads(schemes.find(name).example, name)
 
 
 def slow(out: Path, workers: Cluster | int) -> engine.Result:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import socket
 import sys
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,11 +98,11 @@ def test_a_plug_in_goes_with_what_lies_beside_it_and_a_package_whole(tmp_path: P
 
 def test_an_actor_looks_after_the_files_of_its_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray", reason="Ray is not installed: install emul[ray]")
-    from emul.workers.hosting import Host
+    from emul.workers.hosting import ProcessHost
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("ray.util.get_node_ip_address", lambda: "127.0.0.1")
-    one, other = Host(), Host()
+    one, other = ProcessHost(), ProcessHost()
     assert one.about()[0] == "127.0.0.1"
     assert one.kept("k") == ""
     folder = one.keep("k", {"x": b"1"})
@@ -115,7 +117,7 @@ def test_an_actor_looks_after_the_files_of_its_worker(tmp_path: Path, monkeypatc
 
 def test_a_machine_and_the_coordinator_find_out_whether_they_reach_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     ray = pytest.importorskip("ray", reason="Ray is not installed: install emul[ray]")
-    from emul.workers.hosting import Host
+    from emul.workers.hosting import ProcessHost
 
     class Asked:
         """An actor, in this process."""
@@ -130,12 +132,12 @@ def test_a_machine_and_the_coordinator_find_out_whether_they_reach_each_other(mo
     monkeypatch.setattr(ray, "get", lambda answers: answers)
     with socket.create_server(("127.0.0.1", 0)) as coordinator:
         control = f"tcp://127.0.0.1:{coordinator.getsockname()[1]}"
-        host = Host()
+        host = ProcessHost()
         _require_meeting([Asked(host.meet)], ["127.0.0.1"], control)
         host.end()
         with pytest.raises(NoCluster, match=r"^this process does not reach the machine 127.0.0.1 of the cluster: Conn"):
             _require_meeting([Asked(lambda control: ("", nobody()))], ["127.0.0.1"], control)
-    host = Host()
+    host = ProcessHost()
     with pytest.raises(NoCluster, match="^the machine 127.0.0.1 of the cluster does not reach this process at "
                                         f"{control}: Connection refused; workers speak to it straight, so run this"):
         _require_meeting([Asked(host.meet)], ["127.0.0.1"], control)
@@ -155,7 +157,7 @@ def test_the_process_of_an_actor_ends_with_it_or_with_its_exit_code(monkeypatch:
 
     monkeypatch.setattr("ray.util.get_node_ip_address", lambda: "127.0.0.1")
     monkeypatch.setattr(hosting.os, "getpid", lambda: 2**22 - 1)           # nobody's, to be watched
-    host = hosting.Host()
+    host = hosting.ProcessHost()
     transport = Tcp.new()
     assert host.start(Told(0, "token", transport, "tcp://127.0.0.1:1", "tcp://127.0.0.1:1", 0).text()) > 0
     assert host.wait() == 1
@@ -188,3 +190,25 @@ def test_an_actor_out_of_reach_for_a_moment_is_not_lost(monkeypatch: pytest.Monk
         assert not worker.is_alive()
         assert worker.ending() == said
         worker.forget()
+
+
+def test_the_process_of_an_actor_has_the_environment_of_every_worker(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from emul.workers import forks, hosting
+
+    class Process:
+        pid = 5
+        stdin = io.BytesIO()
+
+        def __init__(self, command: list[str], env: dict[str, str], **how: Any):
+            self.env = env
+            begun.append(self)
+
+    begun: list[Process] = []
+    monkeypatch.setattr(hosting.subprocess, "Popen", Process)
+    monkeypatch.setenv("PYTHONHASHSEED", "5")
+    host = object.__new__(hosting.ProcessHost)          # its `__init__` asks Ray where it is
+    host._address, host._home, host._open = "127.0.0.1", tmp_path, None
+    host.start(Told(0, "token", Tcp.new(), "tcp://127.0.0.1:1", "tcp://127.0.0.1:1", 0).text())
+    assert begun[0].env.items() >= forks.ENVIRONMENT.items()
+    assert forks.ENVIRONMENT["PYTHONHASHSEED"] == "0"

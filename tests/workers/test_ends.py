@@ -77,7 +77,7 @@ def endless(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         def begun() -> bool:
             there = journal.exists() and journal.stat().st_size > 5000                  # rows of some rounds
             return there and len(descendants(process.pid)) >= 4     # tracker, fork server, two workers
-        assert until(lambda: process.poll() is not None or begun(), 60)
+        assert until(lambda: process.poll() is not None or begun(), 300)
         assert process.poll() is None, process.communicate()
         yield process
     finally:

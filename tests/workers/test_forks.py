@@ -47,6 +47,25 @@ def test_workers_come_from_the_fork_server_that_has_begun(tmp_path: Path) -> Non
     assert said.split() == ["forkserver", "True", "False"]
 
 
+SEEDED = """
+import os, sys
+from emul.workers import forks
+os.environ["PYTHONHASHSEED"] = "5"
+with forks.starting() as context:
+    worker = context.Process(target=exec, args=("import sys; print(sys.flags.hash_randomization, flush=True)",))
+    worker.start()
+worker.join()
+print(os.environ["PYTHONHASHSEED"])
+open(sys.argv[1], "w").write("0")
+"""
+
+
+def test_workers_hash_text_by_one_seed_and_this_process_keeps_its_own(tmp_path: Path) -> None:
+    """The flag is 0 where PYTHONHASHSEED was 0 when the interpreter started."""
+    _, said = pid_and_output(SEEDED, tmp_path)
+    assert said.split() == ["0", "5"]
+
+
 def test_only_workers_of_this_machine_are_expected(monkeypatch: pytest.MonkeyPatch) -> None:
     from emul.cli.options import expect_workers
 

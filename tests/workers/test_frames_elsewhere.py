@@ -10,7 +10,7 @@ import pytest
 import zmq
 from small_run import digest
 
-from emul.workers.launcher import Local, Told, read
+from emul.workers.launcher import LocalLauncher, Told, read
 from emul.workers.pool import Workers
 from emul.workers.transport import Ipc, Tcp
 from emul.workers.twin import Twin
@@ -115,7 +115,7 @@ def test_each_pool_has_keys_of_its_own() -> None:
 def test_a_pool_over_tcp_computes_the_same_runs() -> None:
     with Twin() as twin:
         expected = digest(twin)
-    with Workers(2, launcher=Local(Tcp.new())) as pool:
+    with Workers(2, launcher=LocalLauncher(Tcp.new())) as pool:
         assert [digest(pool) for _ in range(2)] == [expected] * 2
 
 

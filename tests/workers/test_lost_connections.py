@@ -14,7 +14,7 @@ import zmq
 from small_run import digest
 
 from emul.base.errors import ConnectionLost, WorkerDied
-from emul.workers.launcher import Child, Local, Told
+from emul.workers.launcher import Child, LocalLauncher, Told
 from emul.workers.pool import Workers
 from emul.workers.transport import Tcp
 
@@ -65,7 +65,7 @@ class Relay:
         self.cut()
 
 
-class Relayed(Local):
+class Relayed(LocalLauncher):
     """Workers reach the coordinator's control socket through a relay."""
 
     relay: Relay
@@ -127,7 +127,7 @@ detours: list[Relay] = []
 
 
 def test_a_coordinator_that_loses_a_worker_ends_the_run() -> None:
-    with Workers(2, launcher=Local(Detour.new())) as pool:
+    with Workers(2, launcher=LocalLauncher(Detour.new())) as pool:
         assert re.match(r"^the connection between the coordinator and worker [01] \(process \d+\) was lost",
                         broken(pool, detours[0]))
     for relay in detours:
@@ -143,7 +143,7 @@ class Remote(Relayed):
         one = every[1]
         self.relays = [Relay(one.control), Relay(one.beat)]
         one.control, one.beat = (relay.address for relay in self.relays)
-        return Local.start(self, every)
+        return LocalLauncher.start(self, every)
 
 
 def test_a_worker_that_is_heard_of_no_more_is_the_one_that_was_lost_not_its_connection() -> None:

@@ -31,13 +31,13 @@ from zmq.utils.monitor import recv_monitor_message
 from emul import engine
 from emul.base.errors import WorkerDied
 from emul.scenario import load, loads
-from emul.workers.core import Setup
 from emul.workers.launcher import Told
 from emul.workers.pool import Workers
+from emul.workers.setup import Setup
 from emul.workers.transport import Tcp
 from emul.workers.twin import Twin
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("cluster")]
 
 LENGTH = 250_000                    # floats of a payload: 1 MB
 PACKETS = 100_000                   # of garbage, to every port

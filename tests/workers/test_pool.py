@@ -98,7 +98,7 @@ def test_no_payload_stays_behind_when_every_message_was_read(workers: int) -> No
         assert all(type(event) is Drop for event in posted)
         for event in posted:
             core.put(event)
-        assert core._store == {}
+        assert not core._payloads
     assert all(not outbox for outbox in pool._outboxes)
 
 
@@ -108,7 +108,7 @@ def test_no_payload_stays_behind_when_messages_are_lost() -> None:
     for core, posted in zip(pool._cores, pool._posted, strict=True):
         for event in posted:
             core.put(event)
-        assert core._store == {}
+        assert not core._payloads
     assert all(not outbox for outbox in pool._outboxes)
 
 
@@ -328,7 +328,7 @@ def test_an_idle_pool_does_not_block_its_workers_heartbeat(monkeypatch: pytest.M
 
 
 def test_set_up_survives_the_wire_that_workers_are_told_by() -> None:
-    from emul.workers.core import Setup
+    from emul.workers.setup import Setup
     scenario = load(SKELETON)
     setup = engine.wire(scenario, *scenario.schemes[0], workers=2).setups[1]
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(setup), type=Setup) == setup

@@ -14,8 +14,9 @@ from digested import digests
 from own_ray import own_ray, patiently
 from slow_run import Apart, dies_and_is_gone_on_with, example, left_behind
 
-from emul import engine, schemes
+from emul import engine
 from emul.base.errors import RunError
+from emul.registry import schemes
 from emul.workers.actors import Actors
 from emul.workers.cluster import Cluster, cluster
 from emul.workers.joining import NoCluster
@@ -24,7 +25,7 @@ from emul.workers.twin import Twin
 
 HERE = Path(__file__).resolve().parent
 NODE = {"num_cpus": 4, "object_store_memory": 80 * 2**20}         # one that dies leaves room for the pool and a run
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.xdist_group("cluster")]
 
 
 @pytest.fixture(scope="module")

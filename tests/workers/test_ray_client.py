@@ -20,7 +20,7 @@ from emul.workers.pool import Workers
 from emul.workers.twin import Twin
 
 HERE = Path(__file__).resolve().parent
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("cluster")]
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> None:
         try:
             patiently(address)
         except RuntimeError as e:
-            if joining.NOT_SERVED in str(e):
+            if joining.unserved(e):
                 pytest.skip("Ray has not started its process for this client, three times")
             raise
     monkeypatch.setattr(joining, "_patiently", tried)

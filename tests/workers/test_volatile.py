@@ -6,7 +6,6 @@ import dataclasses
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emul.base.errors import NotDecodable, ProtocolFailure, RoleError
+from emul.roles import Scheme
 from emul.workers.volatile import Volatile, VolatileError, file_of, read
 
 
@@ -30,13 +30,11 @@ class Unlucky(ProtocolFailure):
 
 
 class Stranger(ProtocolFailure):
-    """A failure that the scheme's module does not name."""
+    """A failure that the scheme's `results` do not name."""
 
 
-def scheme() -> ModuleType:
-    module = ModuleType("scheme")
-    vars(module).update(Pair=Pair, Unlucky=Unlucky)
-    return module
+def scheme() -> Scheme[Any]:
+    return Scheme(params=object, roles={}, results=(Pair, Unlucky))
 
 
 def through(value: Any, failure: BaseException | None = None) -> tuple[Any, Any]:

@@ -21,38 +21,34 @@ Those of emul are what `observers` gives; a module given with `--plugin` adds it
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from emul.attacks.privacy.evidence import Evidence, Needs, NotKept, Rows
-from emul.attacks.privacy.pixels import Findings, Picture
 from emul.base.lazy import lazily
+from emul.base.plain import PlainDict
+from emul.roles.evidence import Evidence, Findings, Needs, NotKept, Picture, Rows
 
 if TYPE_CHECKING:
     from emul.attacks.privacy.client_membership import ClientMembership
     from emul.attacks.privacy.extraction import Extraction
     from emul.attacks.privacy.gradient_inversion import GradientInversion
+    from emul.attacks.privacy.label_leakage import LabelLeakage
     from emul.attacks.privacy.leaks import ClearBlocks
-    from emul.attacks.privacy.masking import Unmask
     from emul.attacks.privacy.membership import Membership
-    from emul.attacks.privacy.pefl import Pefl
-    from emul.attacks.privacy.shared_mask import SharedMask
-    from emul.attacks.privacy.slot_leak import SlotLeak
 else:
     # who trains or checks a scenario needs none of them, nor the protocols that they know
     __getattr__ = lazily(__name__, {
         "client_membership": ["ClientMembership"], "extraction": ["Extraction"],
-        "gradient_inversion": ["GradientInversion"], "leaks": ["ClearBlocks"], "masking": ["Unmask"],
-        "membership": ["Membership"], "pefl": ["Pefl"], "shared_mask": ["SharedMask"], "slot_leak": ["SlotLeak"]})
+        "gradient_inversion": ["GradientInversion"], "label_leakage": ["LabelLeakage"], "leaks": ["ClearBlocks"],
+        "membership": ["Membership"]})
 
 __all__ = ["ClearBlocks", "ClientMembership", "Evidence", "Extraction", "Findings", "GradientInversion",
-           "Membership", "Needs", "NotKept", "Pefl", "Picture", "Rows", "SharedMask", "SlotLeak", "Unmask", "observers"]
+           "LabelLeakage", "Membership", "Needs", "NotKept", "Picture", "Rows", "observers"]
 
 _OURS = {"clear_blocks": "ClearBlocks", "client_membership": "ClientMembership", "extraction": "Extraction",
-         "gradient_inversion": "GradientInversion", "membership": "Membership", "pefl": "Pefl",
-         "shared_mask": "SharedMask", "slot_leak": "SlotLeak", "unmask": "Unmask"}
+         "gradient_inversion": "GradientInversion", "label_leakage": "LabelLeakage", "membership": "Membership"}
 
 
-def observers() -> dict[str, Any]:
-    """Name -> attack of those of emul."""
+def observers() -> PlainDict:
+    """Name -> attack of those on several schemes; an attack on one scheme lies in that scheme's folder."""
     here = sys.modules[__name__]
     return {name: getattr(here, kind) for name, kind in _OURS.items()}

@@ -1,4 +1,5 @@
-"""Who was trained on, judged by a model's outputs: thresholds and attack models that learn from samples known to be so.
+"""Membership in the training samples, judged by a model's outputs: thresholds and attack models that learn from samples
+known to be so.
 
     threshold   loss below the one that tells the known samples best; Yeom et al., CSF 2018
     surrogate   a network with 64 hidden units on [sorted outputs, loss, label] of the model under attack, of samples
@@ -24,7 +25,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True)
 class Candidates:
-    """What a model says of n samples. outputs: (n, C). labels: (n,). member: (n,) bool, the truth."""
+    """The outputs of a model for n samples. outputs: (n, C). labels: (n,). member: (n,) bool, the truth."""
 
     outputs: Array
     labels: Array
@@ -58,14 +59,14 @@ def halves(member: Array, rng: np.random.Generator) -> tuple[Array, Array]:
 
 
 def by_threshold(known: Candidates, other: Candidates) -> dict[str, float]:
-    """How well the best threshold on the losses of `known` tells `other`: see `told`."""
+    """The success of the best threshold on the losses of `known` at telling `other`: see `told`."""
     losses = known.losses
     tells = [np.mean((losses <= at) == known.member) for at in losses]
     return told(-other.losses, other.member, -float(losses[int(np.argmax(tells))]))
 
 
 def by_network(network: Any, other: Candidates) -> dict[str, float]:
-    """How well an attack model tells them: see `told`."""
+    """The success of an attack model at telling them: see `told`."""
     return told(network.predict_proba(other.features)[:, 1], other.member, 0.5)
 
 

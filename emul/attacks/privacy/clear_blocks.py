@@ -20,26 +20,16 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 
-class NotBroken(ValueError):
-    """What was seen determines nothing, such as blocks of zeros."""
-
-
-def features_of_one(row: Floats) -> tuple[float, Floats]:
-    """(alpha, h^ (n,)) of a batch of one sample, from row c of Psi_c in the last layer, (n,). h^ feeds the last layer;
-    times s it is the true activation. Raises NotBroken."""
-    squared = float(row.sum())
-    if not squared > 0:
-        raise NotBroken("the features sum to nothing")
-    alpha = float(np.sqrt(squared))
-    return alpha, row / alpha
+class BlocksUndetermined(ValueError):
+    """The values seen determine nothing, such as blocks of zeros."""
 
 
 def input_of_one(weights: Floats, biases: Floats) -> Floats:
     """x, (n_0,), of a batch of one sample. weights: (n_1, n_0) of any block's first layer, which is linear; biases:
-    (n_1,) of the same block. Raises NotBroken."""
+    (n_1,) of the same block. Raises BlocksUndetermined."""
     best = int(np.abs(biases).argmax())
     if not biases[best]:
-        raise NotBroken("no unit of the first layer is active")
+        raise BlocksUndetermined("no unit of the first layer is active")
     return weights[best] / biases[best]
 
 
@@ -50,7 +40,7 @@ def span_of_inputs(blocks: Floats, tolerance: float = 1e-10) -> Floats:
     stacked = blocks.reshape(-1, blocks.shape[-1])
     _, values, rows = np.linalg.svd(stacked, full_matrices=False)
     if not values[0]:
-        raise NotBroken("the blocks are zero")
+        raise BlocksUndetermined("the blocks are zero")
     return rows[values > tolerance * values[0]]
 
 
@@ -59,7 +49,8 @@ def inputs_of_batch(slices: Floats, samples: int, rng: np.random.Generator) -> F
     independent. slices: (m, n_1, n_0 + 1) of `slices_of`: sum_s delta_ks mask_s (x_s, 1)^T, m >= 2.
 
     Two random sums of the slices are M diag(u) X and M diag(v) X; M's columns are eigenvectors of the one times the
-    inverse of the other. Leurgans, Ross, Abel, SIAM J. Matrix Anal. Appl. 1993, after Jennrich. Raises NotBroken.
+    inverse of the other. Leurgans, Ross, Abel, SIAM J. Matrix Anal. Appl. 1993, after Jennrich. Raises
+    BlocksUndetermined.
     """
     left = np.linalg.svd(np.concatenate(list(slices), axis=1), full_matrices=False)[0][:, :samples]
     right = np.linalg.svd(np.concatenate(list(slices)), full_matrices=False)[2][:samples]
@@ -68,9 +59,9 @@ def inputs_of_batch(slices: Floats, samples: int, rng: np.random.Generator) -> F
         masks = np.linalg.eig(np.linalg.solve(v.T, u.T).T)[1]
         found = np.real(np.linalg.solve(masks, v)) @ right
     except np.linalg.LinAlgError:
-        raise NotBroken("the blocks are of a lower rank than the batch has samples") from None
+        raise BlocksUndetermined("the blocks are of a lower rank than the batch has samples") from None
     if not found[:, -1].all():
-        raise NotBroken("a sample without a bias")
+        raise BlocksUndetermined("a sample without a bias")
     return found[:, :-1] / found[:, -1:]
 
 

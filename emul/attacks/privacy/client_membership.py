@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from emul.attacks.privacy.evidence import Evidence, Needs, NotKept, Rows
 from emul.attacks.ranges import at_least
+from emul.roles.evidence import Evidence, Needs, NotKept, Rows
 
 if TYPE_CHECKING:
     from emul.attacks.privacy.attack_models import Candidates
@@ -77,7 +77,7 @@ class ClientMembership:
         return rows
 
     def _shadow(self, evidence: Evidence, held: HeldModel, x: Array, labels: Array) -> Candidates:
-        """What a model says that has learnt every second of the attacker's samples."""
+        """The outputs of a model that has learnt every second of the attacker's samples."""
         from emul.attacks.privacy.attack_models import Candidates
         from emul.attacks.privacy.held_model import fitted
 

@@ -7,16 +7,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from emul.attacks.privacy.evidence import Evidence, Needs, Rows
 from emul.attacks.ranges import at_least
+from emul.roles.evidence import Evidence, Needs, Rows
 
 Array = np.ndarray
 
 
 @dataclass(frozen=True)
 class Extraction:
-    """How near a client comes to the server's model. Tramer et al., USENIX Security 2016; agreement and fidelity as in
-    Jagielski et al., USENIX Security 2020; against X. Yang et al., arXiv 2412.11737, 2024.
+    """An attack in which a client approximates the server's model. Tramer et al., USENIX Security 2016; agreement and
+    fidelity as in Jagielski et al., USENIX Security 2020; against X. Yang et al., arXiv 2412.11737, 2024.
 
     The attacker holds what a client does: the disguised model and its own samples. `outputs`: the model as it came.
     `adaptive`: less alpha times the r that is estimated from its samples. `probe`: a linear map from the disguised

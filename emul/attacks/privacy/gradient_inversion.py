@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from emul.attacks.privacy.evidence import Evidence, Needs
-from emul.attacks.privacy.pixels import Findings
 from emul.attacks.ranges import above_zero, at_least
+from emul.roles.evidence import Evidence, Findings, Needs
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class GradientInversion:
     restarts: int = 1
     step: float = 0.1                   # of adam
     tv: float = 1e-4                    # weight of the total variation
-    node: str | None = None             # whose samples; none: of all
+    node: str | None = None             # the owner of the samples; none: of all
     round_: int | None = None
     most: int = 6                       # messages that are attacked, the first ones
 
@@ -54,6 +53,7 @@ class GradientInversion:
         """Columns: samples, labels_right (share), psnr, psnr_blind (of the mean training image), ssim, test_mse (of
         normalised inputs), feat_mse (of what feeds the last layer), distance (of the found gradient to what came),
         seen_cosine (of what came with the true gradient)."""
-        from emul.attacks.privacy.reconstruction import reconstructed  # here: torch takes a second to load
+        # a circle: the search reads the attack's own parameters. Here, since torch takes a second to load
+        from emul.attacks.privacy.reconstruction import reconstructed
 
         return reconstructed(self, evidence)

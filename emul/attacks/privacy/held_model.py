@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from emul.attacks.privacy.clear_blocks import estimated_direction, unmasked_outputs
-from emul.attacks.privacy.evidence import Evidence, Needs, NotKept
-from emul.protocols.mp_dp.client import drawn_secrets
+from emul.protocols.mp_dp.opening import drawn_secrets
+from emul.roles.evidence import Evidence, Needs, NotKept
 
 if TYPE_CHECKING:
     from emul.learning import NodeTask
@@ -23,7 +23,7 @@ KINDS = ("Disguised", "Model")
 
 @dataclass(frozen=True)
 class Views:
-    """What is said of n samples by the server's model, and what a client makes of its own. All (n, C) but features.
+    """The outputs of the server's model and of a client's own model for n samples. All (n, C) but features.
 
     true: for the judge alone. disguised: y^ of what the client got, and adaptive: less alpha times the r that it has
     estimated; None: nothing is disguised. features: h^ (n, f), which feed the last layer.
@@ -84,8 +84,8 @@ class HeldModel:
 
 
 def held_model(evidence: Evidence, node: str | None, round_: int | None) -> HeldModel:
-    """What a client, by default the first that got one, held in a round, by default the last that was kept. Raises
-    NotKept."""
+    """The model that a client held in a round. By default: the first client that got one, the last round that was kept.
+    Raises NotKept."""
     kept = evidence.run.summary.get("payloads", {})
     kind = next((kind for kind in KINDS if kind in kept), None)
     if kind is None:
@@ -104,7 +104,7 @@ def _held(evidence: Evidence, client: str, round_: int, message: Any) -> HeldMod
     if not hasattr(message, "diagonals"):
         return HeldModel(client, round_, task, parameters)
     disguise = task.disguise()
-    known = drawn_secrets(disguise, evidence.scheme.settled(evidence.params), evidence.seed, round_)
+    known = drawn_secrets(disguise, evidence.params.settled(), evidence.seed, round_)
     return HeldModel(client, round_, task, disguise.undisguised(parameters, known.secrets), parameters,
                      disguise.forward(message.diagonals.astype(np.float64)), known.secrets.output)
 

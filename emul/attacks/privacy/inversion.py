@@ -25,8 +25,8 @@ _SMALL = 1e-30                                      # keeps a division by a vect
 
 @dataclass(frozen=True)
 class Search:
-    """How candidates are searched for. tv: weight of the total variation of images, `inverting` alone. step: of Adam.
-    low, high: what a sample's numbers may be, that broadcast over a batch."""
+    """The settings of the search for candidates. tv: weight of the total variation of images, `inverting` alone. step:
+    of Adam. low, high: what a sample's numbers may be, that broadcast over a batch."""
 
     by: Literal["inverting", "dlg"]
     optimiser: Literal["adam", "lbfgs"]
@@ -40,7 +40,8 @@ class Search:
 
 @dataclass(frozen=True)
 class Candidate:
-    """What was found. y: labels (B,). distance: of its gradient to the one that was seen, without total variation."""
+    """The result of a search. y: labels (B,). distance: of its gradient to the one that was seen, without total
+    variation."""
 
     x: Tensor
     y: Tensor

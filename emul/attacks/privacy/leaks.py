@@ -1,4 +1,4 @@
-"""What the server of MP-DP reads off blocks without noise, as an attack on a run."""
+"""The values that the server of MP-DP reads off blocks without noise, as an attack on a run."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emul.attacks.privacy import clear_blocks
-from emul.attacks.privacy.clear_blocks import Floats, NotBroken
-from emul.attacks.privacy.evidence import Evidence, Needs, answers
-from emul.attacks.privacy.pixels import Findings, Picture, is_image, matched, pixels
+from emul.attacks.privacy.clear_blocks import BlocksUndetermined, Floats
+from emul.attacks.privacy.pixels import is_image, matched, pixels
+from emul.base.plain import PlainDict
+from emul.roles.evidence import Evidence, Findings, Needs, Picture, answers
 
 if TYPE_CHECKING:
-    from emul.attacks.privacy.evidence import Observed
     from emul.learning import NodeTask
+    from emul.roles.evidence import Observed
 
 _EXACT = 1e-6               # of a number of a normalised input
 _OTHERS = 50                # samples of nobody, that a test of membership must not take for members
@@ -34,7 +35,7 @@ class ClearBlocks:
     `match: clear` does the rest.
     """
 
-    node: str | None = None             # whose message; none: of all
+    node: str | None = None             # the sender of the message; none: of all
     round_: int | None = None
 
     NEEDS: ClassVar[Needs] = Needs(payloads=("Disguised",))
@@ -51,7 +52,7 @@ class ClearBlocks:
 
 @dataclass(frozen=True)
 class _Message:
-    """What a client has sent, by layers, and the truth."""
+    """The update that a client has sent, by layers, and the truth."""
 
     node: NodeTask
     hidden: Floats                      # W^, (d,)
@@ -69,13 +70,13 @@ class _Message:
 
     @property
     def linear(self) -> bool:
-        """Whether the first layer is a matrix on the inputs, with a bias."""
+        """True if the first layer is a matrix on the inputs, with a bias."""
         first, second = self.parts[0], self.parts[1]
         return first.ndim == 3 and second.ndim == 2 and first.shape[2] == self.x[0].size
 
     @property
     def one_hidden(self) -> bool:
-        """Whether that layer feeds the last one."""
+        """True if that layer feeds the last one."""
         return self.linear and len(self.parts) == 4
 
     def passed(self, x: Floats) -> tuple[Floats, Floats]:
@@ -91,7 +92,7 @@ class _Message:
 def _message(evidence: Evidence, opening: Any, one: Observed) -> _Message:
     from emul.attacks.privacy.seen_gradients import blocks_of  # here: torch takes a second to load
 
-    s, node = evidence.scheme.settled(evidence.params), evidence.node(one.source_name, one.round)
+    s, node = evidence.params.settled(), evidence.node(one.source_name, one.round)
     disguise, batch = node.disguise(), node.batch()
     blocks = blocks_of(one.message, s, disguise, len(evidence.roles["client"]))
     of_each = [list(evidence.task.named(block).values()) for block in blocks]
@@ -102,12 +103,12 @@ def _message(evidence: Evidence, opening: Any, one: Observed) -> _Message:
                     list(evidence.task.named(hidden).values()), batch.x.numpy().astype(np.float64), batch.y.numpy())
 
 
-def _of(evidence: Evidence, opening: Any, one: Observed) -> tuple[dict[str, Any], list[Picture]]:
+def _of(evidence: Evidence, opening: object, one: Observed) -> tuple[PlainDict, list[Picture]]:
     sent = _message(evidence, opening, one)
     row = {"node": one.source_name, "round": one.round, "samples": len(sent.x), **_spanned(evidence, sent)}
     try:
         found, labels = _inputs(sent, evidence.rng("clear blocks", one.source_name, one.round))
-    except NotBroken:
+    except BlocksUndetermined:
         found = labels = None
     row |= _found(sent, found, labels) | {"features_error": _features_error(sent)}
     if found is None or not is_image(evidence.task.data):
@@ -119,7 +120,7 @@ def _of(evidence: Evidence, opening: Any, one: Observed) -> tuple[dict[str, Any]
                  for true, own, error in zip(b, a, errors, strict=True)]
 
 
-def _spanned(evidence: Evidence, sent: _Message) -> dict[str, Any]:
+def _spanned(evidence: Evidence, sent: _Message) -> PlainDict:
     """rank, residual_members, residual_others, members_told."""
     if not sent.linear:
         return dict.fromkeys(("rank", "residual_members", "residual_others", "members_told"))
@@ -132,7 +133,7 @@ def _spanned(evidence: Evidence, sent: _Message) -> dict[str, Any]:
 
 
 def _inputs(sent: _Message, rng: np.random.Generator) -> tuple[Floats | None, NDArray[np.int64] | None]:
-    """(inputs (b, n_0) in any order, their labels), as far as model and blocks let that be. Raises NotBroken."""
+    """(inputs (b, n_0) in any order, their labels), as far as model and blocks allow. Raises BlocksUndetermined."""
     if not sent.linear:
         return None, None
     weights = np.concatenate([sent.parts[0], sent.parts[1][:, :, None]], axis=2)[sent.clear]    # (S - 1, n_1, n_0 + 1)
@@ -146,7 +147,7 @@ def _inputs(sent: _Message, rng: np.random.Generator) -> tuple[Floats | None, ND
                                            sent.directions)
 
 
-def _found(sent: _Message, found: Floats | None, labels: NDArray[np.int64] | None) -> dict[str, Any]:
+def _found(sent: _Message, found: Floats | None, labels: NDArray[np.int64] | None) -> PlainDict:
     """recovered, input_error, labels_right."""
     if found is None:
         return dict.fromkeys(("recovered", "input_error", "labels_right"))

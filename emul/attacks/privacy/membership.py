@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from emul.attacks.privacy.evidence import Evidence, Needs, NotKept, Rows
 from emul.base.extras import optional
-from emul.base.kept import Model
+from emul.base.kept import KeptModel
+from emul.base.plain import PlainDict
+from emul.roles.evidence import Evidence, Needs, NotKept, Rows
 
 LOW_FPR = 0.01                          # of Carlini et al., S&P 2022: success where few are accused wrongly
 
@@ -26,7 +27,7 @@ class Membership:
     however many there are.
     """
 
-    node: str | None = None             # whose model; none: of every node that left one
+    node: str | None = None             # the owner of the model; none: of every node that left one
     round_: int | None = None           # none: every model that was kept
 
     NEEDS: ClassVar[Needs] = Needs()
@@ -39,7 +40,7 @@ class Membership:
             raise NotKept(f"{evidence.run.path}: what its nodes reported are no models of the task")
         return found
 
-    def _of(self, model: Model, evidence: Evidence) -> dict[str, Any]:
+    def _of(self, model: KeptModel, evidence: Evidence) -> PlainDict:
         own = [model.node] if model.node in evidence.shards else list(evidence.shards)
         vector = model.vector()
         members = np.concatenate([evidence.node(name).loss(vector, "train", each=True) for name in own])
@@ -49,7 +50,7 @@ class Membership:
 
 
 def judged(members: np.ndarray, others: np.ndarray) -> dict[str, float]:
-    """How well losses (m,) of samples that were trained on are told from those (n,) of others that were not.
+    """Measures of telling the losses (m,) of samples that were trained on from those (n,) of samples that were not.
 
     >>> judged(np.array([0.0, 0.1]), np.array([1.0, 2.0]))["auc"]
     1.0

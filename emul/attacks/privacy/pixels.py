@@ -1,14 +1,11 @@
-"""How near found samples are to true ones, and pictures of both."""
+"""Distances between found samples and true ones, and pictures of both."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emul.attacks.privacy.evidence import Rows
 from emul.base.extras import optional
 
 if TYPE_CHECKING:
@@ -17,25 +14,8 @@ if TYPE_CHECKING:
 Array = np.ndarray
 
 
-@dataclass(frozen=True)
-class Picture:
-    """An image beside what an attack made of it. true, found: (C, H, W) in [0, 1], C 1 or 3."""
-
-    caption: str
-    true: Array
-    found: Array
-
-
-@dataclass(frozen=True)
-class Findings:
-    """What an attack gives that has pictures, too."""
-
-    rows: Rows
-    pictures: Sequence[Picture] = field(default_factory=list)
-
-
 def is_image(data: DataSet) -> bool:
-    """Whether samples are grey or coloured images of stored bytes."""
+    """True if samples are grey or coloured images of stored bytes."""
     shape = data.input_shape
     return isinstance(shape, tuple) and len(shape) == 3 and shape[0] in (1, 3) and data.scale != 1.0
 

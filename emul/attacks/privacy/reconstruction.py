@@ -1,18 +1,19 @@
-"""What `gradient_inversion` does with each gradient that it has: a search, its labels, and how near it came."""
+"""The steps of `gradient_inversion` for each gradient that it has: a search, its labels, and how near it came."""
 
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from emul.attacks.privacy.evidence import Evidence, NotKept
 from emul.attacks.privacy.inversion import Candidate, Search, cosine_distance, invert, labels_of
-from emul.attacks.privacy.pixels import Findings, Picture, is_image, limits, matched, of_images, pixels, psnr
-from emul.attacks.privacy.seen_gradients import Seen, seen_gradients
+from emul.attacks.privacy.pixels import is_image, limits, matched, of_images, pixels, psnr
+from emul.attacks.privacy.seen_gradients import SeenGradient, seen_gradients
 from emul.attacks.privacy.seen_sums import seen_sums
+from emul.base.plain import PlainDict
+from emul.roles.evidence import Evidence, Findings, NotKept, Picture
 
 if TYPE_CHECKING:
     from emul.attacks.privacy.gradient_inversion import GradientInversion
@@ -30,7 +31,7 @@ def reconstructed(attack: GradientInversion, evidence: Evidence) -> Findings:
     return Findings([row for row, _ in found], [picture for _, pictures in found for picture in pictures])
 
 
-def _of(attack: GradientInversion, seen: Seen, evidence: Evidence) -> tuple[dict[str, Any], list[Picture]]:
+def _of(attack: GradientInversion, seen: SeenGradient, evidence: Evidence) -> tuple[PlainDict, list[Picture]]:
     data, truth = evidence.task.data, seen.work.truth
     labels = _labels(attack, seen, evidence)
     low, high = (torch.from_numpy(level) for level in limits(data))
@@ -48,7 +49,7 @@ def _of(attack: GradientInversion, seen: Seen, evidence: Evidence) -> tuple[dict
     return row | of_images(x, truth.x.numpy(), data), pictures
 
 
-def _labels(attack: GradientInversion, seen: Seen, evidence: Evidence) -> torch.Tensor | None:
+def _labels(attack: GradientInversion, seen: SeenGradient, evidence: Evidence) -> torch.Tensor | None:
     if attack.labels == "known":
         return seen.work.truth.y
     if not evidence.task.data.labelled:
@@ -64,7 +65,7 @@ def last_rows(named: dict[str, Array]) -> Array:
     return last if last.ndim == 1 else last.reshape(len(last), -1).sum(1)
 
 
-def judged(seen: Seen, found: Candidate, x: Array) -> dict[str, float]:
+def judged(seen: SeenGradient, found: Candidate, x: Array) -> dict[str, float]:
     """labels_right, test_mse, feat_mse, distance, seen_cosine. x: what was found, in the order of the truth."""
     work = seen.work
     true, y = work.truth.x, work.truth.y

@@ -1,4 +1,4 @@
-"""What a server of a run has seen of the gradients of single clients, in the terms of its own model.
+"""The view that a server of a run has of the gradients of single clients, in the terms of its own model.
 
     fedavg and what sends its messages      a difference of models, over minus the step: the sum of its steps' gradients
     dp_fedavg                               a clipped and noisy gradient
@@ -17,13 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from emul.attacks.privacy.evidence import Evidence, NotKept, Observed, answers
 from emul.learning.objectives import Batch, CrossEntropy, Objective, Outputs, SquaredError
 from emul.learning.solver import Sgd
 from emul.primitives import ring
 from emul.protocols.mp_dp.algebra import number_of_blocks, recovered
-from emul.protocols.mp_dp.client import drawn_secrets
+from emul.protocols.mp_dp.opening import drawn_secrets
 from emul.protocols.rounds import Update
+from emul.roles.evidence import Evidence, NotKept, Observed, answers
 
 if TYPE_CHECKING:
     from emul.attacks.privacy.inversion import Predict
@@ -38,8 +38,8 @@ KINDS = (("Model", "Update"), ("Model", "Gradient"), ("Disguised", "Blocks"), ("
 
 @dataclass(frozen=True)
 class Work:
-    """What a client did in a round. model: where it began, (d,) float64, in the server's terms. predict: what samples
-    would have given; of `truth`, the real ones, its gradient."""
+    """The training of a client in a round. model: where it began, (d,) float64, in the server's terms. predict: what
+    samples would have given; of `truth`, the real ones, its gradient."""
 
     task: NodeTask
     model: Array
@@ -48,7 +48,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenGradient:
     """One vector that stands for the gradient of one client, or of several together, `node` in words.
 
     vector: (d,) float64, to be met by `work.predict`. gradient: (d,) of the server's own model, for its labels.
@@ -61,7 +61,7 @@ class Seen:
     work: Work
 
 
-def seen_gradients(evidence: Evidence, clear: bool, node: str | None, round_: int | None) -> Iterator[Seen]:
+def seen_gradients(evidence: Evidence, clear: bool, node: str | None, round_: int | None) -> Iterator[SeenGradient]:
     """Every such vector that came to the server in rounds that were kept, in the order of sending. clear: Phi of mp_dp.
     node, round_: of these alone. Raises NotKept."""
     for opening, one in answers(evidence, KINDS, node, round_):
@@ -71,7 +71,7 @@ def seen_gradients(evidence: Evidence, clear: bool, node: str | None, round_: in
 
 # --- gradients and differences of models -----------------------------------------------------------------------------
 
-def plain(evidence: Evidence, opening: Any, one: Observed, clear: bool) -> Seen:
+def plain(evidence: Evidence, opening: Any, one: Observed, clear: bool) -> SeenGradient:
     """Of a difference of models or a gradient of the model that the server has sent. Raises NotKept."""
     if clear:
         raise NotKept(f"{evidence.run.path}: clear: only runs of mp_dp have blocks beside a gradient")
@@ -83,7 +83,7 @@ def plain(evidence: Evidence, opening: Any, one: Observed, clear: bool) -> Seen:
     else:
         work = gradient_taken(evidence, start, one.source_name, one.round)
         seen = message.gradient.astype(np.float64)
-    return Seen(one.source_name, one.round, seen, seen, work)
+    return SeenGradient(one.source_name, one.round, seen, seen, work)
 
 
 def descended(evidence: Evidence, start: Array, name: str, round_: int) -> Work:
@@ -91,6 +91,8 @@ def descended(evidence: Evidence, start: Array, name: str, round_: int) -> Work:
     solver = evidence.task.solver
     if not isinstance(solver, Sgd):
         raise NotKept(f"{evidence.run.path}: a difference of models is a gradient with the solver sgd alone")
+    if solver.clip is not None or solver.schedule is not None or solver.keep:
+        raise NotKept(f"{evidence.run.path}: expected sgd without clip, schedule and keep")
     node = evidence.node(name, round_)
     truth, plan = node.planned()
     return Work(node, start, of_steps(node, start, plan, solver, evidence.task.objective), in_float64(truth))
@@ -149,15 +151,15 @@ def in_float64(batch: Batch) -> Batch:
 
 # --- blocks of a disguised model --------------------------------------------------------------------------------------
 
-def disguised(evidence: Evidence, opening: Any, one: Observed, clear: bool) -> Seen:
+def disguised(evidence: Evidence, opening: object, one: Observed, clear: bool) -> SeenGradient:
     """Of what a client of mp_dp has sent. Raises NotKept with `clear` where no block is clear."""
-    s: Settings = evidence.scheme.settled(evidence.params)
+    s: Settings = evidence.params.settled()
     work = undisguised(evidence, opening, one.source_name, one.round)
     disguise = work.task.disguise()
     blocks = blocks_of(one.message, s, disguise, len(evidence.roles["client"]))
     gradient = recovered(disguise, drawn_secrets(disguise, s, evidence.seed, one.round), blocks)
     gradient[disguise.trained:] = 0.0       # running statistics, which are no gradient of the loss
-    seen = Seen(one.source_name, one.round, gradient, gradient, work)
+    seen = SeenGradient(one.source_name, one.round, gradient, gradient, work)
     if not clear:
         return seen
     if s.additive == "off" or s.masks == "ring":
@@ -168,7 +170,7 @@ def disguised(evidence: Evidence, opening: Any, one: Observed, clear: bool) -> S
 
 def undisguised(evidence: Evidence, opening: Any, name: str, round_: int) -> Work:
     """One gradient of a client of mp_dp, in the terms of the server, which has the secrets of the round."""
-    s: Settings = evidence.scheme.settled(evidence.params)
+    s: Settings = evidence.params.settled()
     node = evidence.node(name, round_)
     disguise = node.disguise()
     model = disguise.undisguised(opening.parameters, drawn_secrets(disguise, s, evidence.seed, round_).secrets)

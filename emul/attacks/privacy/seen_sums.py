@@ -1,7 +1,7 @@
-"""What a server of a run has seen of the gradients of all clients of a round together: the step of its own model.
+"""The view that a server of a run has of the gradients of all clients of a round together: the step of its own model.
 
-Whatever hides single messages, masks of pairs, a ring, encryption or a disguise, the server ends a round with the mean,
-and the noise that is in it:
+Single messages may be hidden by masks of pairs, a ring, encryption or a disguise. The server still ends a round with
+the mean, and the noise that is in it:
 
     fedavg, secagg and what sends their messages    (w_t - w_t+1) / solver.lr, the weighted mean of the local steps
     dp_fedavg, mp_dp                                (w_t - w_t+1) / lr, the mean of clipped gradients
@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from emul.attacks.privacy.evidence import Evidence, answers
-from emul.attacks.privacy.seen_gradients import KINDS, Seen, Work, descended, gradient_taken, undisguised
+from emul.attacks.privacy.seen_gradients import KINDS, SeenGradient, Work, descended, gradient_taken, undisguised
 from emul.learning.objectives import Batch
+from emul.roles.evidence import Evidence, answers
 
 if TYPE_CHECKING:
     from emul.attacks.privacy.inversion import Predict
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SUMS = (*KINDS, ("Begin", "Masked"))
 
 
-def seen_sums(evidence: Evidence, round_: int | None) -> Iterator[Seen]:
+def seen_sums(evidence: Evidence, round_: int | None) -> Iterator[SeenGradient]:
     """A vector for each round that was kept, or for this one alone. Raises NotKept."""
     heard: dict[int, tuple[Any, list[str]]] = {}
     for opening, one in answers(evidence, SUMS, round_=round_):
@@ -37,11 +37,12 @@ def seen_sums(evidence: Evidence, round_: int | None) -> Iterator[Seen]:
                  for name in sorted(names, key=evidence.shards.__getitem__)]
         after = evidence.model(server, number).vector().astype(np.float64)
         mean = (works[0].model - after) / _step(evidence, opening)
-        yield Seen(f"all {len(works)} clients", number, mean, mean, together(works, _weights(evidence, opening, works)))
+        yield SeenGradient(f"all {len(works)} clients", number, mean, mean,
+                           together(works, _weights(evidence, opening, works)))
 
 
-def _gradients(evidence: Evidence, opening: Any) -> bool:
-    """Whether clients send gradients, which count alike and are stepped along by the server."""
+def _gradients(evidence: Evidence, opening: object) -> bool:
+    """True if clients send gradients, which count alike and are stepped along by the server."""
     return hasattr(opening, "diagonals") or "Gradient" in evidence.run.summary["payloads"]
 
 
@@ -52,12 +53,12 @@ def _work(evidence: Evidence, opening: Any, name: str, round_: int) -> Work:
     return (gradient_taken if _gradients(evidence, opening) else descended)(evidence, start, name, round_)
 
 
-def _step(evidence: Evidence, opening: Any) -> float:
+def _step(evidence: Evidence, opening: object) -> float:
     owner = evidence.params if _gradients(evidence, opening) else evidence.task.solver
     return float(owner.lr)
 
 
-def _weights(evidence: Evidence, opening: Any, works: Sequence[Work]) -> np.ndarray:
+def _weights(evidence: Evidence, opening: object, works: Sequence[Work]) -> np.ndarray:
     """Of each client in the mean, (K,), of sum 1."""
     p = evidence.params
     alike = getattr(p, "mean_samples", None) is None if _gradients(evidence, opening) else (

@@ -1,1 +1,1 @@
-"""Where the nodes are: topologies from generators and files, who plays which role, and the routes between them."""
+"""The places of nodes: topologies from generators and files, who plays which role, and the routes between them."""

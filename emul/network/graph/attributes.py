@@ -1,9 +1,9 @@
-"""What the attributes of a graph mean: emul's own names, and those of other tools with their units.
+"""The meaning of a graph's attributes: emul's own names, and those of other tools with their units.
 
 A name has one meaning, whatever file it stands in: `delay_us` is microseconds (Celestial), `bw` is Mbit/s (Mininet),
 `datarate` bit/s (OMNeT++), `packet_loss` a fraction (Shadow). A name that tools use in different units, such as a bare
 `delay`, needs its unit written, or a *dialect*, which says whose file it is. emul's own bare numbers for latency and
-bandwidth are refused, since nobody can tell what was meant. What nothing uses is counted, to be told.
+bandwidth are refused, since nobody can tell what was meant. Attributes that nothing uses are counted, to be told.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 from emul.base import units
 from emul.base.errors import Problem
+from emul.base.plain import PlainMapping
 from emul.network.graph.geo import LENGTH_ATTRIBUTES, PLACE_ATTRIBUTES
 from emul.network.graph.reading import LINE
 from emul.network.graph.topology import Capacity, unknown
@@ -30,7 +31,7 @@ _PLAIN = re.compile(r"[+-]?\d{1,20}(\.\d{0,20})?([eE][+-]?\d{1,2})?", re.ASCII)
 SPEED = "LinkSpeedRaw"              # bit/s, of the Topology Zoo; counts where nothing else is said
 
 
-def _number(value: Any) -> Fraction | None:
+def _number(value: object) -> Fraction | None:
     """A plain number, also as text; None for anything else."""
     if isinstance(value, bool):
         return None
@@ -55,7 +56,7 @@ def _latency(unit_ns: int | None = None) -> Parse:
     return parse
 
 
-def _tool_units(value: Any) -> Any:
+def _tool_units(value: object) -> object:
     """Units as tools write them, in ours: 20Mbps is Mbit/s, 2MBps is MB/s, Shadow's "1 Gbit" is Gbit/s."""
     if not isinstance(value, str):
         return value
@@ -78,7 +79,7 @@ def _bandwidth(unit_bps: int | None = None, zero_is_infinite: bool = False, stri
 
 
 def _loss(per: OutageUnit = "message", percent: bool = False) -> Parse:
-    """A probability, or an outage as it is. What other tools lose are packets."""
+    """A probability, or an outage as it is. Other tools lose packets."""
     def parse(value: Any) -> AnyOutage:
         if isinstance(value, SPECS):
             return value
@@ -96,11 +97,11 @@ class Meaning:
     parse: Parse
 
 
-def _as_it_is(value: Any) -> Any:
+def _as_it_is(value: object) -> object:
     return value.item() if hasattr(value, "item") else value        # a NumPy scalar as a Python number
 
 
-def _whole_ns(value: Any) -> Any:
+def _whole_ns(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value     # GraphML may declare a double
 
 
@@ -157,7 +158,7 @@ _VERTEX_RATES = {"bandwidth_up": _bandwidth(strict=True), "bandwidth_down": _ban
                  "host_bandwidth_up": _bandwidth(), "host_bandwidth_down": _bandwidth()}       # the latter: Shadow
 _VERTEX_NAMES = ("label", "name")
 
-# what a file says for people: nobody expects that a network acts on it
+# keys for people: nobody expects that a network acts on them
 DESCRIPTIVE = frozenset((
     "id", "key", "label", "name", "type", "Country", "country", "Internal", "hyperedge", "LinkLabel", "LinkType",
     "LinkNote", "LinkSpeed", "LinkSpeedUnits", SPEED, "geocode_append", "geocode_country", "geocode_id", "description",
@@ -208,7 +209,7 @@ class Attributes:
             stated.get("latency_ns"), stated.get("bandwidth_bps"), stated.get("outage"))]
         return stated, "bandwidth_bps" in said or "bandwidth_bps" in stated, problems
 
-    def _speed(self, data: Mapping[str, Any], stated: dict[str, Any], place: str) -> list[Problem]:
+    def _speed(self, data: Mapping[str, Any], stated: dict[str, object], place: str) -> list[Problem]:
         """The bandwidth by the capacity rule: the attribute `by`, else the Zoo's; the default is given later."""
         by, unit = self._capacity.by, self._capacity.unit_bps
         if by is None or by not in data:
@@ -221,7 +222,7 @@ class Attributes:
             return [Problem(f"{place}, {by}", repr(data[by]), str(error), data.get(LINE))]
         return []
 
-    def vertex(self, data: Mapping[str, Any], place: str) -> tuple[dict[str, int], list[Problem]]:
+    def vertex(self, data: PlainMapping, place: str) -> tuple[dict[str, int], list[Problem]]:
         """({"up": bit/s, "down": bit/s} as far as they are stated, what is wrong)."""
         rates: dict[str, int] = {}
         problems: list[Problem] = []

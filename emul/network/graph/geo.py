@@ -1,4 +1,4 @@
-"""Where vertices are, how far apart, and the latency that follows: light in fibre takes 5 us a km.
+"""The positions of vertices, how far apart, and the latency that follows: light in fibre takes 5 us a km.
 
 Positions are degrees on the globe (Topology Zoo, SNDlib) or kilometres in a plane (generators).
 """
@@ -91,7 +91,7 @@ def positions(graph: nx.Graph, names: Sequence[str]) -> tuple[Positions, list[Pr
 
     A vertex without coordinates (Topology Zoo has junctions of links) takes the mean of its neighbours'.
     """
-    points: dict[Any, Point | None] = {}
+    points: dict[object, Point | None] = {}
     problems: list[Problem] = []
     for (key, data), name in zip(graph.nodes(data=True), names, strict=True):
         try:
@@ -103,7 +103,7 @@ def positions(graph: nx.Graph, names: Sequence[str]) -> tuple[Positions, list[Pr
     return Positions(tuple(points.values())), problems
 
 
-def _point(data: Mapping[str, Any]) -> Point | None:
+def _point(data: Mapping[str, object]) -> Point | None:
     for lat, lon in PLACE_ATTRIBUTES:
         if lat in data and lon in data:
             return _degrees(data[lat], data[lon])
@@ -123,11 +123,11 @@ def _degrees(lat: Any, lon: Any) -> Point:
     return float(lat), float(lon)
 
 
-def _fill(graph: nx.Graph, points: dict[Any, Point | None]) -> None:
+def _fill(graph: nx.Graph, points: dict[object, Point | None]) -> None:
     around = graph.to_undirected(as_view=True)
     missing = [key for key, point in points.items() if point is None]
     while missing:
-        found: dict[Any, Point] = {}
+        found: dict[object, Point] = {}
         for key in missing:
             near = [point for other in around[key] if (point := points[other]) is not None]
             if near:

@@ -9,6 +9,7 @@ from xml.parsers import expat
 import networkx as nx
 
 from emul.base.errors import Problem
+from emul.base.plain import PlainDict
 from emul.network.graph.reading import LINE, Reading, new_graph
 from emul.network.graph.topology import unknown
 
@@ -29,14 +30,14 @@ class _GraphML:
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
-        self.nodes: dict[str, dict[str, Any]] = {}
-        self.edges: list[tuple[str, str, dict[str, Any]]] = []
+        self.nodes: dict[str, PlainDict] = {}
+        self.edges: list[tuple[str, str, PlainDict]] = []
         self.directed = False
         self._keys: dict[str, tuple[str, str, str]] = {}        # id -> (attribute, type, domain)
         self._defaults: list[tuple[str, str, Any]] = []         # (domain, attribute, value)
         self._stack: list[str] = []
         self._graphs = 0
-        self._data: dict[str, Any] | None = None                # of the node or edge that is open
+        self._data: PlainDict | None = None                     # of the node or edge that is open
         self._place = ""
         self._key = ""
         self._text: list[str] = []
@@ -56,7 +57,7 @@ class _GraphML:
             said = expat.ErrorString(error.code)
             self._problem("", "", f"is no XML: {said}: expected a GraphML file", error.lineno)
             return
-        except (ValueError, LookupError) as error:              # what the declared encoding is not
+        except (ValueError, LookupError) as error:              # the text is not in the declared encoding
             self._problem("", "", f"is no readable XML: {error}: expected a GraphML file", 1)
             return
         if not self._graphs:
@@ -65,7 +66,7 @@ class _GraphML:
     def _problem(self, place: str, found: str, expected: str, line: int | None = None) -> None:
         self.problems.append(Problem(place, found, expected, line or self._parser.CurrentLineNumber))
 
-    def _doctype(self, *_: Any) -> None:
+    def _doctype(self, *_: object) -> None:
         self._problem("", "DOCTYPE", "is refused: expected GraphML without a DTD, which could define entities")
         raise _Stop
 
@@ -146,14 +147,14 @@ class _GraphML:
             self._data.setdefault("label", "".join(self._text).strip())
         elif name == "default" and self._stack[-1] == "key":
             attribute, kind, domain = self._keys[self._key]
-            default: dict[str, Any] = {}
+            default: PlainDict = {}
             self._place = "key"
             self._set(default, attribute, kind)
             self._defaults += [(domain, attribute, value) for value in default.values()]
         elif name in ("node", "edge"):
             self._finish(name)
 
-    def _set(self, data: dict[str, Any], attribute: str, kind: str) -> None:
+    def _set(self, data: dict[str, object], attribute: str, kind: str) -> None:
         text = "".join(self._text)
         text = text if kind == "string" else text.strip()
         try:

@@ -2,9 +2,9 @@
 
 A vertex is a place: it may host one node of a scheme, or have hosts attached by access links (module `roles`), and
 forwards what passes. Edges of an undirected graph are links in both directions; self-loops are left out (sending to
-oneself needs no network); of parallel edges the first that states a thing wins. What attributes mean stands in module
-`attributes`; latencies by distance and the capacity rule fill in what a file leaves open, and the rules of a scenario
-override them all.
+oneself needs no network); of parallel edges the first that states a thing wins. Module `attributes` says what
+attributes mean; latencies by distance and the capacity rule fill in what a file leaves open, and the rules of a
+scenario override them all.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import networkx as nx
 from msgspec.structs import replace
 
 from emul.base.errors import NetworkError, Problem
+from emul.base.plain import PlainDict
 from emul.network.graph.attributes import DESCRIPTIVE, Attributes
 from emul.network.graph.generators import shape
 from emul.network.graph.geo import LENGTH_ATTRIBUTES, PLACE_ATTRIBUTES, Positions, positions
@@ -59,7 +60,7 @@ class GraphTopology:
         return self._neighbours[u]
 
     def given(self, u: int, v: int) -> LinkParameters:
-        """What the graph states of the link u -> v. Raises KeyError where there is none."""
+        """The attributes that the graph states of the link u -> v. Raises KeyError where there is none."""
         return self._given[u, v]
 
     def neighbour_groups(self, u: int, masks: list[int]) -> Iterator[tuple[int, LinkParameters]]:
@@ -126,16 +127,16 @@ def from_spec(spec: TopologySpec, seed: int) -> GraphTopology:
     if spec.dialect is not None and spec.dialect not in DIALECTS:
         raise TopologyError("topology", [Problem("topology.dialect", repr(spec.dialect),
                                                  unknown(str(spec.dialect), DIALECTS, "dialect"), spec.line)])
-    return _Builder(spec, graph, plane, where, seed).topology()
+    return _TopologyBuilder(spec, graph, plane, where, seed).topology()
 
 
-def _graph(spec: TopologySpec, seed: int) -> tuple[Any, Positions | None]:
+def _graph(spec: TopologySpec, seed: int) -> tuple[object, Positions | None]:
     if spec.generator is not None:
         return shape(spec, seed)
     return (spec.graph if spec.file is None else read_graph(spec.file)), None
 
 
-class _Builder:
+class _TopologyBuilder:
     """Puts one topology together; what is wrong is collected, and raised at the end."""
 
     def __init__(self, spec: TopologySpec, graph: nx.Graph, plane: Positions | None, where: str, seed: int):
@@ -218,7 +219,7 @@ class _Builder:
         if length is not None:
             self._lengths.setdefault(ends, length)
 
-    def _length(self, data: dict[str, Any], place: str, problems: list[Problem]) -> float | None:
+    def _length(self, data: PlainDict, place: str, problems: list[Problem]) -> float | None:
         """Of an edge, in km, where its file states it and somebody wants to know."""
         name = next((name for name in LENGTH_ATTRIBUTES if name in data), None)
         if name is None or self._spec.latency is None:

@@ -21,6 +21,7 @@ from typing import Any
 import networkx as nx
 
 from emul.base.errors import NetworkError, Problem
+from emul.base.plain import PlainDict
 from emul.network.graph.graphml import graphml
 from emul.network.graph.reading import LINE, Reading, new_graph, text_of
 from emul.network.graph.topology import TopologyError, shortened, unknown
@@ -69,7 +70,7 @@ def _gml(raw: bytes) -> Reading:
 
 # ---- node-link JSON ----
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) < len(pairs):
         twice = next(key for i, (key, _) in enumerate(pairs) if any(key == k for k, _ in pairs[:i]))
@@ -77,7 +78,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _no_constant(word: str) -> Any:
+def _no_constant(word: str) -> object:
     raise ValueError(f"{word} is no number of JSON")
 
 
@@ -100,11 +101,11 @@ class _NodeLink:
     def __init__(self) -> None:
         self._problems: list[Problem] = []
 
-    def _problem(self, place: str, found: Any, expected: str) -> None:
+    def _problem(self, place: str, found: object, expected: str) -> None:
         shown = json.dumps(found, ensure_ascii=False) if not isinstance(found, str) else found
         self._problems.append(Problem(place, shown[:40], expected))
 
-    def read(self, tree: Any) -> Reading:
+    def read(self, tree: object) -> Reading:
         if not isinstance(tree, dict):
             self._problem("", type(tree).__name__, 'expected a mapping with the keys "nodes" and "links" or "edges"')
             return new_graph(False), self._problems
@@ -122,7 +123,7 @@ class _NodeLink:
                 self._edge(graph, place, data)
         return graph, self._problems
 
-    def _entries(self, tree: dict[str, Any], key: str) -> Iterable[tuple[str, dict[str, Any]]]:
+    def _entries(self, tree: dict[str, object], key: str) -> Iterable[tuple[str, dict[str, object]]]:
         entries = tree.get(key)
         if not isinstance(entries, list):
             self._problem(key, "missing" if entries is None else entries, "expected a list of mappings")
@@ -133,7 +134,7 @@ class _NodeLink:
             else:
                 self._problem(f"{key}[{i}]", entry, "expected a mapping")
 
-    def _node(self, graph: nx.Graph, place: str, data: dict[str, Any]) -> None:
+    def _node(self, graph: nx.Graph, place: str, data: dict[str, object]) -> None:
         key = data.get("id")
         if not _is_id(key):
             self._problem(f"{place}.id", "missing" if key is None else key, "expected text or a whole number")
@@ -143,7 +144,7 @@ class _NodeLink:
             graph.add_node(key)
             graph.nodes[key].update({k: v for k, v in data.items() if k != "id"})
 
-    def _edge(self, graph: nx.Graph, place: str, data: dict[str, Any]) -> None:
+    def _edge(self, graph: nx.Graph, place: str, data: dict[str, object]) -> None:
         known = True
         for end in ("source", "target"):
             key = data.get(end)
@@ -157,7 +158,7 @@ class _NodeLink:
                 {k: v for k, v in data.items() if k not in ("source", "target", "key")})
 
 
-def _is_id(key: Any) -> bool:
+def _is_id(key: object) -> bool:
     return isinstance(key, str | int) and not isinstance(key, bool)
 
 
@@ -182,7 +183,7 @@ def _edge_list(raw: bytes) -> Reading:
     return graph, problems
 
 
-def _edge_of(line: str) -> tuple[str, str, dict[str, Any]] | None:
+def _edge_of(line: str) -> tuple[str, str, dict[str, object]] | None:
     parts = line.split(maxsplit=2)
     if not parts or parts[0].startswith("#"):
         return None
@@ -213,7 +214,7 @@ def _csv(raw: bytes) -> Reading:
         for row in rows:
             if not row:
                 continue
-            data: dict[str, Any] = dict(zip(head, (cell.strip() for cell in row), strict=False))
+            data: PlainDict = dict(zip(head, (cell.strip() for cell in row), strict=False))
             if len(row) != len(head) or not data["source"] or not data["target"]:
                 problems.append(Problem("", ",".join(row)[:40], f"expected {len(head)} cells, as in the first line",
                                         rows.line_num))

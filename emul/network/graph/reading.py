@@ -1,4 +1,4 @@
-"""What all readers of graph files make: a graph of networkx and what is wrong with the file."""
+"""The result of all readers of graph files: a graph of networkx and what is wrong with the file."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Which vertices of a graph play which role, by the rules of a topology; hosts that are attached to vertices."""
+"""The roles of the vertices of a graph, by the rules of a topology, and hosts that are attached to vertices."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, get_args, get_type_hints
+from typing import get_args, get_type_hints
 
 import networkx as nx
 
@@ -16,7 +16,7 @@ ROLE_RULES: tuple[str, ...] = get_args(get_type_hints(RoleRule)["rule"])
 _EXPLICIT = ("nodes", "attribute")
 
 
-def role_order(roles: Mapping[str, Any]) -> list[str]:
+def role_order(roles: Mapping[str, object]) -> list[str]:
     """Servers first, then clients, then the others as they come: the order of node ids."""
     first = [role for role in ("server", "client") if role in roles]
     return first + [role for role in roles if role not in first]

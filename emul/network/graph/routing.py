@@ -1,7 +1,7 @@
 """Routes: the least latency, then the fewest hops, then the lowest vertex ids, so that a route never depends on order.
 
 The lowest ids are those of the vertex before each, from the target back. One Dijkstra per source, run only as far as
-the targets that are asked for, and resumed for a farther one. What makes 100,000 vertices cheap:
+the targets that are asked for, and resumed for a farther one. Three rules make 100,000 vertices cheap:
 
     dead ends       a vertex with one link in (out) is no target (source) of a search: its only neighbour is
     neighbours      where a link leads straight to the target, only what is nearer than it is searched, for all links
@@ -39,10 +39,10 @@ class ShortestPaths:
         self._backs: dict[int, _Tree] = {}                      # ways to it
         self._found: dict[tuple[int, int], tuple[int, ...]] = {}    # routes along those
         self._sole: tuple[list[int], list[int]] | None = None   # the only neighbour that a link leads from, and to
-        self._straight = bytearray(vertices)                    # whether its links have been looked at together
+        self._straight = bytearray(vertices)                    # 1: its links have been looked at together
         self._detours: dict[int, set[int]] = {}                 # vertex -> neighbours that its link is not the way to
         self._seldom = _SELDOM
-        self._asked_from = [0] * vertices                       # how often it was asked for what no tree tells
+        self._asked_from = [0] * vertices                       # questions that no tree answers, so far
         self._asked_to = [0] * vertices
 
     def latency_ns(self, u: int, v: int) -> int | None:
@@ -89,7 +89,7 @@ class ShortestPaths:
     # --- straight on ----------------------------------------------------------------------------------------------
 
     def _is_straight(self, source: int, target: int) -> bool:
-        """Whether the link between the two is the route; False: it is not, or there is none, or too many to look at."""
+        """True if the link between the two is the route; False: it is not, or there is none, or too many to look at."""
         links = self._links(source)
         if target not in links or len(links) > _FEW:
             return False
@@ -101,8 +101,8 @@ class ShortestPaths:
         return target not in self._detours.get(source, ())
 
     def _sooner(self, source: int, links: dict[int, int]) -> set[int]:
-        """To which of its neighbours other ways lead sooner. What is further than the last vertex before one need not
-        be searched; of two ways that take as long a link is the one with fewer hops."""
+        """To which of its neighbours other ways lead sooner. Vertices further than the last one before need not be
+        searched; of two ways that take as long a link is the one with fewer hops."""
         least_in, known = self._least_in(), self._out
         bound = max([along - least_in[target] for target, along in links.items()])
         longest = max(links.values())
@@ -166,7 +166,7 @@ class ShortestPaths:
     def _before(self, back: _Tree, source: int, target: int) -> dict[int, int]:
         """The vertex before each on the best ways from the source: of several the lowest, as a search from there finds.
 
-        What lies on them is what can be reached from the source by links that each bring the target nearer by their
+        A vertex lies on them if it can be reached from the source by links that each bring the target nearer by their
         latency and one hop.
         """
         before: dict[int, int] = {}
@@ -268,7 +268,7 @@ class ShortestPaths:
 
 
 class _Tree:
-    """What is known of the best ways from one vertex, or to it. Final: `before`, and `reached` of what is in it."""
+    """The knowledge of the best ways from one vertex, or to it. Final: `before`, and `reached` of what is in it."""
 
     __slots__ = ("before", "heap", "reached")
 

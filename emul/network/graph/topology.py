@@ -33,7 +33,7 @@ _SHOWN = 10         # problems of one kind shown before "and n more"
 
 
 class TopologyError(NetworkError):
-    """What is wrong with one topology: `file` names it, `problems` say where."""
+    """The mistakes in one topology: `file` names it, `problems` say where."""
 
     def __init__(self, file: str, problems: list[Problem]):
         self.file = file
@@ -63,7 +63,8 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class RoleRule:
-    """Which vertices of a file or graph play a role. Vertices named by "nodes" and "attribute" are taken first.
+    """A rule that chooses the vertices of a file or graph that play a role. Vertices named by "nodes" and "attribute"
+    are taken first.
 
     With `access` the rule chooses places, and the nodes are `count` hosts of their own (None: one a place), attached
     to the places in turn by access links; a place may have any number of them, and a node of its own.
@@ -112,15 +113,15 @@ class TopologySpec:
 
 
 class Topology(Protocol):
-    """What a network needs of a topology. Vertices are 0 .. len(names) - 1."""
+    """A topology, as a network needs it. Vertices are 0 .. len(names) - 1."""
 
     names: list[str]
     roles: dict[str, list[int]]
     unused: Mapping[tuple[str, str], int]       # ("edges" or "vertices", attribute) -> how many have it for nothing
-    varies: bool                                # whether some latency that it states is drawn for each message
+    varies: bool                                # true if some stated latency is drawn for each message
 
     def linked(self, u: int, v: int) -> bool:
-        """Whether there is a link u -> v."""
+        """True if there is a link u -> v."""
         ...
 
     def neighbours(self, u: int) -> Iterable[int]:
@@ -136,7 +137,7 @@ class Topology(Protocol):
         ...
 
     def any_link(self, sources: frozenset[int], destinations: frozenset[int]) -> bool:
-        """Whether a link leads from one of `sources` to one of `destinations`."""
+        """True if a link leads from one of `sources` to one of `destinations`."""
         ...
 
     def problems(self, parameters: Any, mentioned: Mentioned) -> list[Problem]:
@@ -144,7 +145,7 @@ class Topology(Protocol):
         ...
 
     def warnings(self, mentioned: Mentioned) -> list[str]:
-        """What works, and is probably not what was meant."""
+        """Warnings: it works, and is probably not what was meant."""
         ...
 
 
@@ -165,7 +166,7 @@ class Generated:
         self._groups: tuple[dict[int, int], dict[int, int]] | None = None
 
     def linked(self, u: int, v: int) -> bool:
-        """Whether one end is a hub, or any two are linked; never a vertex with itself."""
+        """True if one end is a hub, or any two are linked; never a vertex with itself."""
         return u != v and (self.mesh or u < self.hubs or v < self.hubs)
 
     def is_hub(self, v: int) -> bool:
@@ -218,7 +219,7 @@ class Generated:
 
 
 def _two(sources: frozenset[int], destinations: frozenset[int]) -> bool:
-    """Whether there are u in sources and v in destinations with u != v."""
+    """True if there are u in sources and v in destinations with u != v."""
     return bool(sources and destinations) and (len(sources) > 1 or sources != destinations)
 
 
@@ -267,8 +268,8 @@ def _generator_problems(spec: TopologySpec) -> list[Problem]:
     return problems
 
 
-def positive(value: Any) -> bool:
-    """Whether it is a whole number of 1 or more; a bool is none."""
+def positive(value: object) -> bool:
+    """True if it is a whole number of 1 or more; a bool is none."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 

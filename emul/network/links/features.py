@@ -1,15 +1,15 @@
-"""What a link may have besides a constant latency and rate, as values: latencies, a limit of what waits, switching."""
+"""Features of a link besides a constant latency and rate, as values: latencies, a limit of what waits, switching."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 Finding = tuple[str, str, str]      # place, found, expected
 
 
-def is_count(value: Any, least: int) -> bool:
-    """Whether it is a whole number, `least` or more."""
+def is_count(value: object, least: int) -> bool:
+    """True if it is a whole number, `least` or more."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
@@ -27,13 +27,13 @@ class Delay(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """How much may wait: `limit` wire bytes or packets. M/M/1/K is messages of one packet and a queue of K - 1."""
+    """The limit of a queue: `limit` wire bytes or packets. M/M/1/K is messages of one packet and a queue of K - 1."""
 
     limit: int
     unit: Literal["bytes", "packets"] = "bytes"
 
     def problems(self) -> list[Finding]:
-        """What is wrong with it, if anything."""
+        """Its mistakes, if there are any."""
         found = [] if is_count(self.limit, 0) else [("limit", repr(self.limit), "expected a whole number, 0 or more")]
         if self.unit not in ("bytes", "packets"):
             found.append(("unit", repr(self.unit), "expected bytes or packets"))
@@ -42,7 +42,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Switching:
-    """How far a message must have crossed before it goes on: its first byte, or its first packet of `mtu` bytes.
+    """The part of a message that must have crossed before it goes on: its first byte, or first packet of `mtu` bytes.
 
     mtu None: that of the link's overhead; where there is none, a message is one packet.
     """
@@ -51,7 +51,7 @@ class Switching:
     mtu: int | None = None
 
     def problems(self) -> list[Finding]:
-        """What is wrong with it, if anything."""
+        """Its mistakes, if there are any."""
         found = []
         if self.mode not in ("cut_through", "packetized"):
             found.append(("mode", repr(self.mode), "expected cut_through or packetized"))

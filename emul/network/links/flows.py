@@ -2,12 +2,13 @@
 
 A message is one *flow* over all the links in a row that share bandwidth. It pays their latencies first and then
 occupies them all at once, at the rate that `Fluid` gives it, until its last byte is through: the order in which
-SimGrid does it. What a link loses is decided when the message comes to it; a lost message occupies the links up to
-the one that loses it, and its loss is known when it would have been through. So it is with a link that is down. What a
-fault drops from a link goes on as a lost message over all links of its row: nobody tells its source.
+SimGrid does it. A loss is decided when the message comes to it; a lost message occupies the links up to
+the one that loses it, and its loss is known when it would have been through. So it is with a link that is down. A
+message that a fault drops from a link goes on as a lost one over all links of its row: nobody tells its source.
 
 With `connections` the messages of one node to another follow each other, as over a TCP connection that both keep: the
-flow of one begins when that of the one before has ended. Else each is a flow of its own from the start.
+flow of one begins when that of the one before has ended. Else each is a flow of its own from the start. Where the links
+say which TCP that is (`TcpStack`), a message is the trains of packets that a `Sender` lets go, each a flow.
 """
 
 from __future__ import annotations
@@ -18,12 +19,21 @@ from math import inf, prod
 from typing import Any, Literal, NamedTuple
 
 from emul.base.errors import NetworkError
+from emul.network.links.connections import TcpStack, agreed
+from emul.network.links.crossflows import Course, CrossFlows, CrossItem
 from emul.network.links.features import Delay
 from emul.network.links.fluid import Fluid
 from emul.network.links.link import HERE, InFlight, Left
+from emul.network.links.queues import Queues, QueueSenders
+from emul.network.links.senders import Ends, Sender, Senders, stack_of
 from emul.network.links.shares import RateProfile
 from emul.network.links.transport import TcpCap
-from emul.network.models.loss import Outage
+from emul.network.models.chains import PacketChain
+from emul.network.models.loss import Outage, PerPacket, Timed
+from emul.network.models.packetfates import LinkFates, PacketFates, RowFates
+from emul.network.models.residual import LinkLoad, Own
+
+_FRUITLESS = 100                # looks at background alone, before it is asked whether all else stands still
 
 
 class FlowLink:
@@ -34,36 +44,82 @@ class FlowLink:
 
     cut = False
 
-    __slots__ = ("_bandwidth", "_flows", "_fluid", "_held", "_latency", "_lost", "_offered", "down", "dropped_ns",
-                 "dst", "latency_ns", "mtu", "number", "overhead_bytes", "packet_loss", "src", "tcp")
+    __slots__ = (
+        "_bandwidth",
+        "_flows",
+        "_latency",
+        "_lost",
+        "_medium",
+        "_offered",
+        "_own",
+        "_packet_outage",
+        "_paused",
+        "agreed",
+        "built_ns",
+        "down",
+        "dropped_ns",
+        "dst",
+        "fates",
+        "latency_ns",
+        "load",
+        "mtu",
+        "nominal_bps",
+        "number",
+        "overhead_bytes",
+        "packet_loss",
+        "src",
+        "stack",
+        "tcp",
+        "typical_ns",
+    )
 
     def __init__(self, flows: Flows, number: int, src: int, dst: int, latency: int | Delay = 0,
                  bandwidth_bps: float | Literal["profile"] | None = None, outage: Outage | None = None,
-                 overhead_bytes: int = 0, mtu: int | None = None, tcp: TcpCap | None = None):
+                 overhead_bytes: int = 0, mtu: int | None = None, tcp: TcpCap | TcpStack | None = None,
+                 fates: PacketFates | None = None, mean_bps: float | None = None,
+                 load: LinkLoad | None = None):
+        self.load = load                        # background traffic; both directions of one medium have the same
         self._flows = flows
-        self._fluid = flows.fluid
+        self._medium = flows.medium
         self.number = number
         self.src = src
         self.dst = dst
         self._set_latency(latency)
+        self.built_ns = self.latency_ns
         self._bandwidth: Any = "infinite" if bandwidth_bps is None else bandwidth_bps
-        self.tcp = tcp
+        self._own: Own | str = "profile"        # the rate that faults leave it, of which a load takes its part
+        # by these a route's slowest link is found; `mean_bps` is that of a profile
+        self.nominal_bps: float = inf if bandwidth_bps is None else 0.0
+        if bandwidth_bps is not None:
+            self.nominal_bps = (mean_bps or inf) if bandwidth_bps == "profile" else bandwidth_bps
+        self.tcp = tcp if isinstance(tcp, TcpCap) else None
+        self.stack = tcp if isinstance(tcp, TcpStack) else None
+        self.agreed = agreed(tcp)
+        self.fates = fates                      # of packets, under `stack`
         self._set_outage(outage)
         self._offered: dict[int, int] = {}      # round -> messages offered in it
         self.overhead_bytes = overhead_bytes
         self.mtu = mtu
-        self.down = False                       # what comes is lost
-        self._held = False                      # down with `pause`: what comes waits
-        self.dropped_ns = -1                    # when a fault last dropped what was on it
+        self.down = False                       # messages that come are lost
+        self._paused = False                    # down with `pause`: what comes waits
+        self.dropped_ns = -1                    # time of the last fault that dropped its flows
 
     def _set_latency(self, latency: int | Delay) -> None:
         self._latency = None if isinstance(latency, int) else latency
         self.latency_ns = latency if isinstance(latency, int) else latency.least_ns
+        self.typical_ns = latency if isinstance(latency, int) else latency.typical_ns
 
     def _set_outage(self, outage: Outage | None) -> None:
-        """Under TCP nothing is lost: the flow is slower and sends a share again."""
+        """Under a formula of TCP nothing is lost: the flow is slower and sends a share again.
+
+        Under `stack` packets are lost, and trains that meet the link down; whole messages and rounds as ever.
+        """
         self.packet_loss = 0.0 if outage is None else outage.mean_loss(1)
         self._lost = None if outage is None or self.tcp is not None else outage.lost
+        self._packet_outage = None
+        if self.stack is not None and (isinstance(outage, (PerPacket, PacketChain))
+                                       or (isinstance(outage, Timed) and outage.timeline is None)):
+            self._packet_outage, self._lost = outage, None
 
     def wire_bytes(self, size_bytes: int) -> int:
         """As `Link.wire_bytes`."""
@@ -89,39 +145,61 @@ class FlowLink:
                bandwidth_bps: float | Literal["infinite"] | None = None, latency_ns: int | None = None,
                outage: Outage | Literal["none"] | None = None, inflight: InFlight = "drop") -> None:
         """Change the link from `now` on, as `Link.change`."""
+        self._flows.catch_up(now)
         if latency_ns is not None:
             self._set_latency(latency_ns)
+            self._flows.senders.tell_latency(now, self.number)
         if outage is not None:
             self._set_outage(None if outage == "none" else outage)
         if bandwidth_bps is not None:
-            self._bandwidth = bandwidth_bps
-            if not self._held:
-                self._fluid.change(now, self.number, bandwidth_bps)
-        if down is None:
-            return
-        if down and not (self.down or self._held):
+            self._own = bandwidth_bps
+            self._bandwidth = bandwidth_bps if self.load is None else self.load.residual(bandwidth_bps) or "infinite"
+            if not self._paused:
+                self._medium.change(now, self.number, self._bandwidth)
+        if down is not None:
+            self._change_state(now, down, inflight)
+        if self.load is not None:
+            self.load.set_own(now, self.down or self._paused, self._own)
+
+    def _change_state(self, now: int, down: bool, inflight: InFlight) -> None:
+        """Go down, or come up again."""
+        if down and not (self.down or self._paused):
             if inflight == "pause":
-                self._held = True
-                self._fluid.change(now, self.number, 0)
+                self._paused = True
+                self._medium.change(now, self.number, 0)
             elif inflight == "drop":
                 self._flows.doom(now, self.number)
                 self.dropped_ns = now
-        elif not down and self._held:
-            self._held = False
-            self._fluid.change(now, self.number, self._bandwidth)
-        self.down = down and not self._held
+        elif not down and self._paused:
+            self._paused = False
+            self._medium.change(now, self.number, self._bandwidth)
+        before, self.down = self.down, down and not self._paused
+        if self._flows.cross is not None and before != self.down:
+            if self.down:
+                self._flows.cross.stop(now, self, inflight == "drop")
+            else:
+                self._flows.cross.go_on(now, self)
+
+    @property
+    def name(self) -> str:
+        """Of its ends, for errors."""
+        return f"link {self.src} -> {self.dst}" if self.fates is None else self.fates.name
+
+    def message_fates(self, source: int, target: int, round: int) -> LinkFates | None:
+        """The fates of the packets of the next message between these vertices; None: all of them pass."""
+        return None if self.fates is None else self.fates.message(self._packet_outage, source, target, round)
 
     def offered(self) -> Mapping[int, int]:
         """As `Link.offered`."""
         return self._offered
 
-    def in_flight(self) -> list[Any]:
+    def in_flight(self) -> list[object]:
         """The items whose flows are on the link, or wait for one before them."""
-        return [*self._fluid.flows_on(self.number), *self._flows.waiting(self.number)]
+        return self._flows.items_on(self.number)
 
 
 class FlowTcp(NamedTuple):
-    """What TCP makes of a flow: bit/s of payload and on the wire, inf without a limit; loss a packet, end to end."""
+    """The limits of TCP on a flow: bit/s of payload and on the wire, inf without a limit; loss a packet, end to end."""
 
     payload_bps: float
     wire_bps: float
@@ -143,17 +221,17 @@ def tcp_of(links: Sequence[tuple[TcpCap | None, float, int]], latency_ns: int) -
     return FlowTcp(rate, rate * (1 + overhead / tcp.mss), loss, tcp.mss)
 
 
-class Flow(NamedTuple):
-    """What `Fluid` is to be told of a message."""
+class FlowRequest(NamedTuple):
+    """A message as `Fluid` is told of it."""
 
-    item: Any
+    item: object
     size_bytes: int
     links: Sequence[int]
     rtt_ns: int
     cap_bps: float | None
 
 
-FlowSharing = Literal["maxmin", "rtt_weighted", "connections"]
+FlowSharing = Literal["maxmin", "rtt_weighted", "connections", "tcp_fifo"]
 
 
 class Flows:
@@ -164,30 +242,51 @@ class Flows:
 
     def __init__(self, sharing: FlowSharing):
         self.sharing = sharing
-        self.fluid = Fluid("maxmin" if sharing == "connections" else sharing)
-        self._doomed: dict[Any, None] = {}      # items that will be lost; a dict, since it keeps an order
-        self._queues: dict[Hashable, deque[Flow]] = {}      # connection that is in use -> what waits for it
-        self._connection: dict[Any, Hashable] = {}          # item under way -> its connection
+        self.fluid = Fluid("rtt_weighted" if sharing == "rtt_weighted" else "maxmin")
+        self.medium: Fluid | Queues = Queues() if sharing == "tcp_fifo" else self.fluid
+        self._doomed: dict[object, None] = {}      # items that will be lost; a dict, since it keeps an order
+        self._queues: dict[Hashable, deque[FlowRequest]] = {}      # connection that is in use -> what waits for it
+        self._connection: dict[object, Hashable] = {}          # item under way -> its connection
+        self.senders = Senders(self.fluid) if isinstance(self.medium, Fluid) else QueueSenders(self.fluid, self.medium)
+        self.cross: CrossFlows | None = None            # background flows
+        self._fruitless = 0                             # calls of `advance` since something left or began
+
+    def add_background(self, courses: Sequence[Course]) -> None:
+        """Background flows, over links of these flows, from time 0 on; before anything begins."""
+        self.cross = CrossFlows(self.fluid, courses)
+
+    def catch_up(self, now: int) -> None:
+        """Begin the background flows that begin by `now`: before anything else happens at `now`."""
+        if self.cross is not None:
+            self.cross.run(now)
 
     def link(self, bandwidth_bps: float | None, profile: RateProfile | None = None) -> int:
         """The number of a new link; both directions of a half-duplex one use the same."""
-        return self.fluid.add_link(bandwidth_bps, profile=profile)
+        return self.medium.add_link(bandwidth_bps, profile=profile)
 
-    def start(self, now: int, item: Any, size_bytes: int, delivered: bool, links: Sequence[FlowLink],
-              latency_ns: int, ends: Hashable = None) -> int:
+    def start(self, now: int, item: object, size_bytes: int, delivered: bool, links: Sequence[FlowLink],
+              latency_ns: int, ends: Ends = (-1, -1), round: int = 0) -> int:
         """A flow of `item` begins on `links`; returns the bytes that TCP sends again on each of them.
 
         latency_ns: one way, from its source to its target; the RTT is twice that. Where links ask for TCP, the first
-        one's formula caps the rate, for the loss of all of them together. ends: source and target, of whom
-        `connections` lets one flow after the other begin.
+        one's formula caps the rate, for the loss of all of them together. ends: vertices of source and target, of
+        which `connections` lets one flow after the other begin. round: of the message.
         """
+        self.catch_up(now)
+        self._fruitless = 0
         if not delivered:
             self._doomed[item] = None
         size = max(link.wire_bytes(size_bytes) for link in links)
+        stack = links[0].stack if len(links) == 1 else stack_of(links)
+        if stack is not None:
+            fates = [fate for link in links if (fate := link.message_fates(*ends, round)) is not None]
+            self.senders.write(now, ends, stack, item, size_bytes, size, links, latency_ns,
+                               RowFates(fates) if fates else None)
+            return 0
         tcp = tcp_of([(link.tcp, link.packet_loss, link.overhead_bytes) for link in links], latency_ns)
         cap = None if tcp is None or tcp.wire_bps == inf else tcp.wire_bps
         # the formula gives the rate of what arrives: what is sent again is counted, and does not slow the flow more
-        flow = Flow(item, size, [link.number for link in links], 2 * latency_ns, cap)
+        flow = FlowRequest(item, size, [link.number for link in links], 2 * latency_ns, cap)
         if self.sharing != "connections" or self._connected(flow, (ends, links[0].number)):
             self._begin(now, flow)
         if tcp is None:
@@ -195,11 +294,11 @@ class Flows:
         part, whole = TcpCap.resent_share(tcp.loss)
         return size * part // whole
 
-    def _begin(self, now: int, flow: Flow) -> None:
+    def _begin(self, now: int, flow: FlowRequest) -> None:
         self.fluid.start(now, flow.item, flow.size_bytes, flow.links, rtt_ns=flow.rtt_ns, cap_bps=flow.cap_bps)
 
-    def _connected(self, flow: Flow, connection: Hashable) -> bool:
-        """Whether the flow may begin; else it waits until those before it have ended."""
+    def _connected(self, flow: FlowRequest, connection: Hashable) -> bool:
+        """True if the flow may begin; else it waits until those before it have ended."""
         queue = self._queues.get(connection)
         if queue is None:
             self._queues[connection] = deque()
@@ -208,8 +307,8 @@ class Flows:
         queue.append(flow)
         return False
 
-    def _follow(self, now: int, item: Any) -> None:
-        """What waits for the connection of `item` goes on: that has ended."""
+    def _follow(self, now: int, item: object) -> None:
+        """The next message that waits for the connection of `item` goes on: that has ended."""
         connection = self._connection.pop(item, None)
         queue = self._queues.get(connection)
         if queue:
@@ -223,26 +322,73 @@ class Flows:
         """The items whose flows will be on the link once those before them have ended."""
         return [flow.item for queue in self._queues.values() for flow in queue if link in flow.links]
 
+    def items_on(self, link: int) -> list[Any]:
+        """The items under way on a link, or waiting for it."""
+        flows = self.fluid.flows_on(link) if self.medium is self.fluid else []
+        alone = [item for item in flows if not isinstance(item, (Sender, CrossItem))]
+        return [*alone, *self.waiting(link), *self.senders.items_on(link)]
+
     def doom(self, now: int, link: int) -> None:
-        """What is on a link at `now`, or waits for it, will be lost. What has ended by then is through."""
+        """Mark the flows that are on a link at `now`, or wait for it, as lost. A flow that has ended by then is
+        through.
+
+        The connections over it forget their windows.
+        """
+        self.catch_up(now)
         self.fluid.settle(now)
-        self._doomed.update(dict.fromkeys([*self.fluid.flows_on(link), *self.waiting(link)]))
+        self._doomed.update(dict.fromkeys(self.items_on(link)))
+        self.senders.forget(link)
+
+    def forget(self, vertex: int) -> None:
+        """The node at a vertex has crashed: its connections begin anew with what is sent next."""
+        self.senders.forget_node(vertex)
 
     def next_change(self) -> int | None:
-        """Time at which the next flow ends or a rate changes; None: never, as things stand."""
-        return self.fluid.next_change()
+        """Time at which the next flow ends, a rate changes or a sender goes on; None: never, as things stand."""
+        change, timer = self.fluid.next_change(), self.senders.next_timer()
+        if self.cross is not None and self.fluid.awaited:
+            # A message that stands still for good, say on a link that stays down, must not have the calendar look at
+            # background flows for ever: then the run is deadlocked.
+            if self._fruitless > _FRUITLESS and self.fluid.stands_still():
+                change = self.fluid.next_break()
+            elif (start := self.cross.next_start()) is not None:
+                change = start if change is None else min(change, start)
+        return change if timer is None else timer if change is None else min(change, timer)
 
     def advance(self, now: int) -> list[Left]:
-        """What is through by `now`: (item, delivered, HERE, 0), in the order of their ends."""
-        left = []
-        for item in self.fluid.advance(now):
-            delivered = item not in self._doomed
-            if not delivered:
-                del self._doomed[item]
-            left.append((item, delivered, HERE, 0))
-            if self._connection:
-                self._follow(now, item)
+        """The items that are through by `now`: (item, delivered, HERE, bytes sent again), in the order of their
+        ends."""
+        left: list[Left] = []
+        self._fruitless += 1
+        if not self.senders.used:
+            self.catch_up(now)
+            for item in self.fluid.advance(now):
+                left.append(self._leave(item, 0))
+                if self._connection:
+                    self._follow(now, item)
+            return left
+        while (due := self.next_change()) is not None and due <= now:
+            self.catch_up(due)
+            if due == self.senders.next_timer():        # timers first
+                self.senders.run_timer(due)
+            else:
+                for item in self.fluid.advance(due):
+                    if isinstance(item, Sender):
+                        self.senders.end_piece(due, item)
+                    else:
+                        left.append(self._leave(item, 0))
+                        if self._connection:
+                            self._follow(due, item)
+            left += [self._leave(item, again) for item, again in self.senders.take()]
         return left
+
+    def _leave(self, item: object, again: int) -> Left:
+        """As `advance` says it; again -1: its sender gave up."""
+        self._fruitless = 0
+        doomed = item in self._doomed
+        if doomed:
+            del self._doomed[item]
+        return item, not doomed and again >= 0, HERE, max(0, again)
 
 
 def refuse_mixture(first: str, second: str) -> NetworkError:

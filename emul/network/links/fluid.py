@@ -17,12 +17,12 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from math import ceil, inf
-from typing import Any, Literal
+from typing import Literal
 
 from emul.base.errors import NetworkError
 from emul.network.links.hub import Hub
 from emul.network.links.mesh import Mesh
-from emul.network.links.shares import SNAP_NS, WORK_PER_BYTE, Flow, Group, RateProfile, SharedLink, check_bandwidth
+from emul.network.links.shares import SNAP_NS, WORK_PER_BYTE, Flow, FlowGroup, RateProfile, SharedLink, check_bandwidth
 
 Sharing = Literal["maxmin", "rtt_weighted"]
 
@@ -31,9 +31,12 @@ Sharing = Literal["maxmin", "rtt_weighted"]
 class Completion:
     """A flow that has ended. `due_ns`: when, in whole ns (up); `exact_ns`: before rounding, as good as a float is."""
 
-    item: Any
+    item: object
     due_ns: int
     exact_ns: float
+
+
+Due = tuple[int, int, int, FlowGroup]           # when its next flow ends, serial, epoch, group
 
 
 class Fluid:
@@ -55,14 +58,17 @@ class Fluid:
         self._weighted = sharing == "rtt_weighted"
         self._links: list[SharedLink] = []
         self._flows: dict[Hashable, Flow] = {}         # in the order of their start
+        self._background = 0                            # flows in flight that are background
         self._order = 0
-        self._heap: list[tuple[int, int, int, Group]] = []       # due, serial, epoch, group
+        self._heap: list[Due] = []
+        self._unseen: list[Due] = []                    # of quiet flows that are alone, and of background alone
+        self._ended: dict[Hashable, int] = {}           # quiet items that ended so: when, whole ns
         self._breaks: list[tuple[int, int]] = []        # next breakpoint, link
         self._serial = 0
         self._stamp = 0
         self._now = -1
-        self._stale: list[Group] = []            # groups to be solved before anything is asked of them
-        self._done: list[tuple[int, int, float, Any]] = []              # due, order, exact, item
+        self._stale: list[FlowGroup] = []        # groups to be solved before anything is asked of them
+        self._done: list[tuple[int, int, float, object]] = []              # due, order, exact, item
 
     # --- links ------------------------------------------------------------------------------------------------------
 
@@ -77,19 +83,25 @@ class Fluid:
         self._links.append(SharedLink(index, None if bandwidth_bps is None else float(bandwidth_bps), profile))
         return index
 
-    def change(self, now_ns: int, link: int, bandwidth_bps: float | Literal["infinite", "profile"]) -> None:
+    def change(self, now_ns: int, link: int,
+               bandwidth_bps: float | RateProfile | Literal["infinite", "profile"]) -> None:
         """From `now_ns` on the link has this bandwidth; 0: what is on it stands still.
 
         A number or "infinite" takes the place of the link's profile until "profile" gives the word back to it.
-        Raises NetworkError on what no link can have.
+        Another profile takes the place of the link's for good. Raises NetworkError on what no link can have.
         """
         place = self._link(link)
         if bandwidth_bps == "profile":
             if place.profile is None:
                 raise NetworkError(f"link {link} has no profile")
-        elif bandwidth_bps != "infinite":
+        elif bandwidth_bps != "infinite" and isinstance(bandwidth_bps, (int, float)):
             check_bandwidth(link, bandwidth_bps)
         self._reach(now_ns)
+        if not isinstance(bandwidth_bps, (int, float, str)):
+            self._breaks = [found for found in self._breaks if found[1] != link]      # those of the profile before
+            heapify(self._breaks)
+            place.profile, place.watched = bandwidth_bps, False
+            bandwidth_bps = "profile"
         place.follows = bandwidth_bps == "profile"
         if bandwidth_bps == "profile":
             self._follow(now_ns, place)
@@ -100,13 +112,17 @@ class Fluid:
         """Process what has happened by `now_ns`: what has ended is off its links, and awaits `advance`."""
         self._run(now_ns)
 
-    def flows_on(self, link: int) -> list[Any]:
+    def flows_on(self, link: int) -> list[object]:
         """The items on a link, in the order of their start."""
         return [flow.item for flow in self._link(link).flows]
 
-    def bandwidth_bps(self, link: int) -> float | None:
-        """As of the last event; None is infinite. The rate of an idle link with a profile is not kept up to date."""
-        return self._link(link).bandwidth_bps
+    def bandwidth_bps(self, now_ns: int, link: int) -> float | None:
+        """At `now_ns`, which is no earlier than the last event; None is infinite."""
+        place = self._link(link)
+        if place.follows:                               # the rate of an idle link is not kept up to date
+            assert place.profile is not None
+            return float(place.profile.rate_at(now_ns))
+        return place.bandwidth_bps
 
     def _link(self, index: int) -> SharedLink:
         if not 0 <= index < len(self._links):
@@ -147,13 +163,16 @@ class Fluid:
     # --- flows ------------------------------------------------------------------------------------------------------
 
     def start(self, now_ns: int, item: Hashable, size_bytes: float, links: Sequence[int], *, rtt_ns: int = 0,
-              cap_bps: float | None = None) -> None:
+              cap_bps: float | None = None, quiet: bool = False, background: bool = False) -> None:
         """Put `item` on its links; one named twice counts once. `cap_bps` is a rate that it never exceeds.
 
         `rtt_ns` matters only with "rtt_weighted". Without bytes, or without a finite link and cap, it ends at
-        `now_ns`. Raises NetworkError where something of that cannot be, and then changes nothing.
+        `now_ns`. quiet: while no other flow shares a link with it, `next_change` does not name its end, and `advance`
+        does not return it; `end_of` says when it ended. background: `advance` never returns it, and `next_change` names
+        nothing while all flows are such. Raises NetworkError where something of that cannot be, and
+        then changes nothing.
         """
-        places = [self._link(index) for index in dict.fromkeys(links)]
+        shared = [self._link(index) for index in dict.fromkeys(links)]
         if item in self._flows:
             raise NetworkError(f"{item!r} is in flight already")
         if not 0 <= size_bytes < inf:
@@ -163,16 +182,18 @@ class Fluid:
         self._reach(now_ns)
         self._order += 1
         if cap_bps is not None:
-            places.append(SharedLink(-self._order, float(cap_bps)))
-        for link in places:
+            shared.append(SharedLink(-self._order, float(cap_bps)))
+        for link in shared:
             if link.follows and not link.watched:
                 self._follow(now_ns, link)
         weight = 1 / max(1, rtt_ns) if self._weighted else 1.0
-        flow = Flow(self._order, item, size_bytes * WORK_PER_BYTE, weight, tuple(places))
+        flow = Flow(self._order, item, size_bytes * WORK_PER_BYTE, weight, tuple(shared), quiet, background)
         flow.active = _finite(flow.links)
         if not size_bytes or not flow.active:
-            self._done.append((now_ns, flow.order, float(now_ns), item))
+            if not background:
+                self._done.append((now_ns, flow.order, float(now_ns), item))
             return
+        self._background += background
         self._flows[item] = flow
         groups = _groups(next(iter(link.flows)) for link in flow.active if link.flows)
         joins = len(groups) == 1 and groups[0].accepts(flow.active)
@@ -190,10 +211,11 @@ class Fluid:
         else:
             self._regroup(now_ns, 0.0, flows)
 
-    def remove(self, now_ns: int, items: Iterable[Hashable] = (), *, link: int | None = None) -> list[Any]:
+    def remove(self, now_ns: int, items: Iterable[Hashable] = (), *, link: int | None = None) -> list[object]:
         """Take flows off their links: the `items`, or all that are on `link`. Returns them in the order of their start.
 
-        What has ended by `now_ns` is not removed: `advance` returns it. Raises NetworkError on an item not in flight.
+        A flow that has ended by `now_ns` is not removed: `advance` returns it. Raises NetworkError on an item not in
+        flight.
         """
         wanted = list(items)
         if link is not None:
@@ -211,7 +233,7 @@ class Fluid:
             self._changed(group_of, now_ns)
         return [flow.item for flow in left]
 
-    def in_flight(self) -> list[Any]:
+    def in_flight(self) -> list[object]:
         """All items that have not ended by the last call, in the order of their start."""
         return list(self._flows)
 
@@ -223,13 +245,25 @@ class Fluid:
         return flow.group.rate_bps(flow)
 
     def remaining_bytes(self, now_ns: int, item: Hashable) -> float:
-        """What has not crossed its links at `now_ns`; 0 for one that has ended by then and awaits `advance`."""
+        """The bytes that have not crossed its links at `now_ns`; 0 for one that has ended by then and awaits
+        `advance`."""
         flow = self._flow(item)
         self._run(now_ns)
         if flow.item not in self._flows:
             return 0.0
         assert flow.group is not None
         return flow.group.work(flow, now_ns) / WORK_PER_BYTE
+
+    def end_of(self, now_ns: int, item: Hashable) -> int | None:
+        """The time at which a quiet item ended, alone; None: it has not, and from now on its end is an event."""
+        self._run(now_ns)
+        end = self._ended.pop(item, None)
+        flow = self._flows.get(item)
+        if end is None and flow is not None:
+            flow.quiet = False
+            assert flow.group is not None
+            self._touch(flow.group)
+        return end
 
     def _flow(self, item: Hashable) -> Flow:
         flow = self._flows.get(item)
@@ -240,18 +274,32 @@ class Fluid:
     # --- time -------------------------------------------------------------------------------------------------------
 
     def next_change(self) -> int | None:
-        """When to call `advance`: the next completion, or breakpoint of the profile of a link in use. In whole ns, up.
+        """The time of the next call of `advance`: the next completion, or breakpoint of the profile of a link in use.
+        In whole ns, up.
 
         None where nothing is in flight, or all of it stands still for good. Every other call may move it.
         """
         if self._done:
             return min(self._done)[0]
+        if self._background and not self.awaited:
+            return None
         self._flush()
-        due = self._next_due()
+        due = _next_due(self._heap)
         pause = self._next_break()
         return due if pause is None else pause if due is None else min(due, pause)
 
-    def advance(self, now_ns: int) -> list[Any]:
+    @property
+    def awaited(self) -> bool:
+        """True if a flow that is not background is in flight."""
+        return len(self._flows) > self._background
+
+    def stands_still(self) -> bool:
+        """True if no flow that is not background has a rate, so that the end of others and new ones change nothing."""
+        self._flush()
+        return all(flow.background or flow.group is None or not flow.group.rate_bps(flow)
+                   for flow in self._flows.values())
+
+    def advance(self, now_ns: int) -> list[object]:
         """The items that have ended by `now_ns` and were not returned yet, ordered by whole ns, then by their start."""
         return [completion.item for completion in self.completions(now_ns)]
 
@@ -274,9 +322,12 @@ class Fluid:
         self._now = max(now_ns, self._now)
         self._flush()
         while True:
-            due, pause = self._next_due(), self._next_break()
+            heap = self._heap
+            due, unseen, pause = _next_due(heap), _next_due(self._unseen), self._next_break()
+            if unseen is not None and (due is None or unseen < due):
+                due, heap = unseen, self._unseen
             if due is not None and due <= now_ns and (pause is None or due <= pause):
-                self._finish(heappop(self._heap)[3])
+                self._finish(heappop(heap)[3], heap is self._heap)
             elif pause is not None and pause <= now_ns:
                 link = self._links[heappop(self._breaks)[1]]
                 link.watched = False
@@ -284,15 +335,6 @@ class Fluid:
             else:
                 return
             self._flush()
-
-    def _next_due(self) -> int | None:
-        heap = self._heap
-        while heap:
-            due, _, epoch, group = heap[0]
-            if epoch == group.epoch:
-                return due
-            heappop(heap)
-        return None
 
     def _next_break(self) -> int | None:
         while self._breaks:
@@ -304,23 +346,34 @@ class Fluid:
             heappop(self._breaks)
         return None
 
-    def _finish(self, group: Group) -> None:
+    def next_break(self) -> int | None:
+        """The next breakpoint of the profile of a link that a flow is on which is not background; None: never."""
+        return min((change for change, index in self._breaks if self._links[index].follows
+                    and any(not flow.background for flow in self._links[index].flows)), default=None)
+
+    def _finish(self, group: FlowGroup, seen: bool) -> None:
         due = group.due
         assert due is not None
         done, exact = group.finish()
         for flow in done:
             self._forget(flow)
-            self._done.append((due, flow.order, exact, flow.item))
+            if flow.background:
+                continue
+            if seen:
+                self._done.append((due, flow.order, exact, flow.item))
+            else:
+                self._ended[flow.item] = due
         self._changed(group)
 
     def _forget(self, flow: Flow) -> None:
         del self._flows[flow.item]
+        self._background -= flow.background
         for link in flow.links:
             del link.flows[flow]
 
     # --- groups -----------------------------------------------------------------------------------------------------
 
-    def _changed(self, group: Group, now_ns: int | None = None) -> None:
+    def _changed(self, group: FlowGroup, now_ns: int | None = None) -> None:
         """Flows have come or gone, or a bandwidth has changed: at `now_ns`, or at the group's clock."""
         group.until_regroup -= 1
         if group.until_regroup < 0 and group.flows:
@@ -329,7 +382,7 @@ class Fluid:
         else:
             self._touch(group)
 
-    def _touch(self, group: Group) -> None:
+    def _touch(self, group: FlowGroup) -> None:
         """Solve it before anything is asked: not at once, since many flows may start at one instant."""
         if not group.stale:
             group.stale = True
@@ -344,13 +397,18 @@ class Fluid:
                 group.plan()
                 if group.due is not None:
                     self._serial += 1
-                    heappush(self._heap, (group.due, self._serial, group.epoch, group))
+                    first = next(iter(group.flows))
+                    unseen = first.quiet and len(group.flows) == 1
+                    if first.background:
+                        unseen = all(flow.background for flow in group.flows)
+                    heappush(self._unseen if unseen else self._heap, (group.due, self._serial, group.epoch, group))
         self._stale.clear()
-        if len(self._heap) > 64 + 4 * len(self._flows):
-            self._heap = [entry for entry in self._heap if entry[2] == entry[3].epoch]
-            heapify(self._heap)
+        for heap in (self._heap, self._unseen):
+            if len(heap) > 64 + 4 * len(self._flows):
+                heap[:] = [entry for entry in heap if entry[2] == entry[3].epoch]
+                heapify(heap)
 
-    def _dissolve(self, group: Group, now_ns: int | None = None) -> list[Flow]:
+    def _dissolve(self, group: FlowGroup, now_ns: int | None = None) -> list[Flow]:
         """End a group and return its flows with the work that is left of them at `now_ns`, or at the group's clock."""
         flows = list(group.flows)
         for flow in flows:
@@ -358,7 +416,7 @@ class Fluid:
         for flow in flows:
             flow.group = None
         group.flows = {}
-        self._touch(group)                      # which voids its entry
+        self._touch(group)                      # this voids its entry
         return flows
 
     def _regroup(self, ns: int, rest: float, flows: Sequence[Flow]) -> None:
@@ -371,11 +429,13 @@ class Fluid:
                 continue
             if not flow.active:
                 self._forget(flow)
+                if flow.background:
+                    continue
                 self._done.append((ns + ceil(rest - SNAP_NS), flow.order, ns + rest, flow.item))
                 continue
             members, links = [flow], []
             found.add(flow)
-            for member in members:              # which grows
+            for member in members:              # the list grows meanwhile
                 for link in member.active:
                     if link.stamp != stamp:
                         link.stamp = stamp
@@ -391,10 +451,20 @@ class Fluid:
                 self._touch(Mesh(ns, rest, members, self._weighted))
 
 
+def _next_due(heap: list[Due]) -> int | None:
+    """The time of its first entry, without those of plans that have changed since."""
+    while heap:
+        due, _, epoch, group = heap[0]
+        if epoch == group.epoch:
+            return due
+        heappop(heap)
+    return None
+
+
 def _finite(links: Iterable[SharedLink]) -> tuple[SharedLink, ...]:
     return tuple(link for link in links if link.bandwidth_bps is not None)
 
 
-def _groups(flows: Iterable[Flow]) -> list[Group]:
+def _groups(flows: Iterable[Flow]) -> list[FlowGroup]:
     """Their groups, each once, in the order met."""
     return list(dict.fromkeys(flow.group for flow in flows if flow.group is not None))

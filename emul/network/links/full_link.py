@@ -3,16 +3,20 @@
 * Latencies that are drawn. Order is kept (a message leaves when the one before it has, at the earliest) unless the
   distribution says `reorder`.
 * A rate that varies in time, and outages with pauses: services of `emul.network.links.service`.
-* A limit of what waits (`Queue`): drop-tail. What is being transmitted does not count, and a message is taken or
+* A limit of what waits (`Queue`): drop-tail. The message in transmission does not count, and a message is taken or
   dropped as a whole. A dropped one occupies nothing; its loss is known when it would have been delivered, had it been
   taken.
 * Handing on heads (`Switching`). A message that goes on over another link leaves when its first packet (packetized) or
   its first byte (cut-through) has crossed. The next link is told when the rest follows (`Tail`), and transmits no
   faster than that comes (`emul.network.links.transit`). So n packets of L bytes over several links take
-  sum(L / C_i + d_i) + (n - 1) L / min C, and a shorter last packet waits for the full one ahead of it. What a link
-  loses, it loses whole, and that is known when the tail would have come. A message of which the head has left is
+  sum(L / C_i + d_i) + (n - 1) L / min C, and a shorter last packet waits for the full one ahead of it. A link loses a
+  message as a whole, and that is known when the tail would have come. A message of which the head has left is
   settled: no fault or change of this link touches it any more, and its tail follows as planned (and occupies the link
   as long).
+* Contacts (`emul.network.models.contacts`): a plan says when it transmits, at which rate and latency. A message is
+  transmitted over as many contacts as it needs. One that no later contact can carry is lost when its transmission would
+  begin; it occupies nothing. With `drops` that is one whose turn comes outside of contacts, and one that a contact cuts
+  is lost there.
 * Transports (`emul.network.links.transport`): ARQ on this link alone, or a cap on the rate as TCP's.
 
 A change plans anew all that has not been transmitted: first what has been sent by now is set down with the link as it
@@ -24,33 +28,44 @@ from __future__ import annotations
 from collections import deque
 from heapq import heapify, heappop, heappush
 from math import inf
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 from emul.base.errors import NetworkError
+from emul.network.links.crossqueues import CrossQueue
 from emul.network.links.features import Delay, Queue, Switching
 from emul.network.links.link import HERE, InFlight, Left, Link, Tail
-from emul.network.links.service import PAUSED, STOPPED, UNLIMITED, Constant, Gated, Service, Varying
+from emul.network.links.service import NEVER, PAUSED, STOPPED, UNLIMITED, Constant, Gated, Service, Varying
 from emul.network.links.tcp import MSS_BYTES
 from emul.network.links.transit import Transit
 from emul.network.links.transport import Arq, Attempts, Conditions, Fates, TcpCap
+from emul.network.models.contacts import Contacts
 from emul.network.models.loss import Outage
+from emul.network.models.profiles import VaryingRate
+from emul.network.models.residual import LinkLoad
+
+_INFINITE_BPS = 10**18          # stands for an infinite bandwidth that a fault sets within contacts
 
 
 class FullLink(Link):
     """The link from `src` to `dst` with features; the interface is `Link`'s. Times in ns, sizes in bytes.
 
-    profile: a rate that varies, in place of `bandwidth_bps`; until a `change` of the bandwidth. key: of the
-    stream that later attempts of a reliable transport draw from. half_duplex: both directions are this link.
+    profile: a rate that varies, in place of `bandwidth_bps`; until a `change` of the bandwidth. Contacts are both the
+    profile and the latency. key: of the
+    stream that later attempts of a reliable transport draw from. load: background traffic, which leaves the rest of the
+    rate. cross: background messages, which wait in the queue. half_duplex: both directions are this link.
     """
 
-    __slots__ = ("_draw", "_fates", "_flight", "_free", "_given", "_heap", "_key", "_limit", "_outage",
-                 "_part_bytes", "_paused", "_profile", "_reorder", "_resent", "_seq", "_service", "_switching",
-                 "_tails", "_transport", "_typical_ns", "_waiting", "_waits", "cut", "half_duplex")
+    __slots__ = ("_contacts", "_cross", "_draw", "_fates", "_flight", "_free", "_given", "_heap", "_key", "_lags",
+                 "_limit", "_load", "_outage", "_part_bytes", "_paused", "_profile", "_reorder", "_resent", "_seq",
+                 "_service", "_switching", "_tails", "_transport", "_waiting", "_waits", "cut", "half_duplex",
+                 "typical_ns")
 
-    def __init__(self, src: int, dst: int, latency: int | Delay = 0, bandwidth_bps: int | float | None = None,
-                 outage: Outage | None = None, overhead_bytes: int = 0, mtu: int | None = None, *,
-                 profile: Service | None = None, queue: Queue | None = None, switching: Switching | None = None,
-                 transport: Arq | TcpCap | None = None, key: int = 0):
+    def __init__(self, src: int, dst: int, latency: int | Delay | Contacts = 0,
+                 bandwidth_bps: int | float | None = None, outage: Outage | None = None,
+                 overhead_bytes: int = 0, mtu: int | None = None, *,
+                 profile: VaryingRate | None = None, queue: Queue | None = None, switching: Switching | None = None,
+                 transport: Arq | TcpCap | None = None, key: int = 0, load: LinkLoad | None = None,
+                 cross: CrossQueue | None = None):
         super().__init__(src, dst, 0, bandwidth_bps, None, overhead_bytes, mtu)
         self._flight: deque[Transit] = deque()         # in the order offered; what has left among them is `gone`
         self._heap: list[tuple[int, int, Transit]] = []        # (due, seq, ...) of all that have not left
@@ -68,6 +83,9 @@ class FullLink(Link):
             self._part_bytes = mtu + overhead_bytes if mtu else transport.mtu or MSS_BYTES
         self._paused = False
         self._profile = self._given = profile
+        self._contacts = profile if isinstance(profile, Contacts) else None
+        self._load = load
+        self._cross = cross
         self._set_latency(latency)
         self._set_outage(outage)
         self._set_service()
@@ -76,11 +94,12 @@ class FullLink(Link):
 
     # --- what it is made of ---
 
-    def _set_latency(self, latency: int | Delay) -> None:
+    def _set_latency(self, latency: int | Delay | Contacts) -> None:
         plain = isinstance(latency, int)
         self.latency_ns = latency if isinstance(latency, int) else latency.least_ns
-        self._typical_ns = latency if isinstance(latency, int) else latency.typical_ns
-        self._draw = None if isinstance(latency, int) else latency.draw
+        self.typical_ns = latency if isinstance(latency, int) else latency.typical_ns
+        self._lags = latency if isinstance(latency, Contacts) else None     # latencies by the end of a transmission
+        self._draw = None if isinstance(latency, (int, Contacts)) else latency.draw
         self._reorder = not plain and bool(getattr(latency, "reorder", False))
 
     def _set_outage(self, outage: Outage | None) -> None:
@@ -91,7 +110,10 @@ class FullLink(Link):
 
     def _set_service(self) -> None:
         service: Service
-        if self._profile is not None:
+        left = None if self._load is None else self._load.residual(self._own)
+        if left is not None:
+            service = Varying(left)
+        elif self._profile is not None:
             service = Varying(self._profile)
         elif self.bandwidth_bps is None:
             service = UNLIMITED
@@ -106,11 +128,17 @@ class FullLink(Link):
             service = Gated(service, timeline)
         self._service: Service = STOPPED if self._paused else service
 
+    @property
+    def _own(self) -> VaryingRate | int | float | None:
+        """The link's own rate, of which background traffic takes its part; None: infinite."""
+        return self.bandwidth_bps if self._profile is None else self._profile
+
     def _capped(self, cap: TcpCap, service: Service) -> Service:
         """`service` at TCP's rate if that is less. The formulas count payload, the link's rate wire bytes."""
-        if self._profile is not None:
-            raise NetworkError(f"link {self.src} -> {self.dst}: transport tcp: expected a bandwidth that is constant")
-        rate = cap.rate_bps(self._loss_per_packet(), 2 * self._typical_ns) * (1 + self.overhead_bytes / cap.mss)
+        if self._profile is not None or self._load is not None:
+            raise NetworkError(f"link {self.src} -> {self.dst}: transport tcp: expected a bandwidth that is constant, "
+                               "without background traffic")
+        rate = cap.rate_bps(self._loss_per_packet(), 2 * self.typical_ns) * (1 + self.overhead_bytes / cap.mss)
         return Constant(rate) if rate < (inf if self.bandwidth_bps is None else self.bandwidth_bps) else service
 
     def _loss_per_packet(self) -> float:
@@ -118,11 +146,15 @@ class FullLink(Link):
 
     # --- the interface ---
 
-    def offer(self, now: int, item: Any, size_bytes: int, round: int, last: bool = True, tail: Tail = HERE) -> bool:
+    def offer(self, now: int, item: object, size_bytes: int, round: int, last: bool = True, tail: Tail = HERE) -> bool:
         """As `Link.offer`. last: it goes no further. tail: when the rest of it will be here, if only its head is."""
+        if self._cross is not None:
+            self._cross.pull(now)
         e = self._entered(now, item, size_bytes, round)
         whole = last or self._switching is None or isinstance(self._transport, Arq)
         start = max(now, self._busy_until)
+        if self._contacts is not None:
+            start = self._opens(self._contacts, start)
         if isinstance(self._transport, Arq):
             e.comes, start = tail, max(start, tail.end_ns)      # ARQ sends whole messages
             e.task = Attempts(self._transport, e.size, self._part_bytes, e.packets, self._key, round, e.k)
@@ -162,21 +194,24 @@ class FullLink(Link):
             flight.popleft()
         return left
 
-    def in_flight(self) -> list[Any]:
+    def in_flight(self) -> list[object]:
         """All items offered that have not left, in the order in which they were; those to be lost too."""
-        return [e.item for e in self._flight if not e.gone]
+        return [e.item for e in self._flight if not (e.gone or e.cross)]
 
     def change(self, now: int, down: bool | None = None,
                bandwidth_bps: int | float | Literal["infinite", "profile"] | None = None,
-               latency_ns: int | Delay | None = None, outage: Outage | Literal["none"] | None = None,
+               latency_ns: int | Delay | Contacts | None = None, outage: Outage | Literal["none"] | None = None,
                inflight: InFlight = "drop") -> None:
         """As `Link.change`. A reliable transport recovers what a link that goes down drops, if it comes up in time.
 
-        bandwidth_bps "profile": the link has the rate that varies again, with which it was made.
+        bandwidth_bps "profile": the link has the rate that varies again, with which it was made. A link with contacts
+        has another rate or latency within them.
         """
         follows = bandwidth_bps == "profile" and self._given is not None
         self._check(None if follows else bandwidth_bps, latency_ns if isinstance(latency_ns, int) else None, None,
                     inflight)
+        if self._cross is not None:
+            self._cross.pull(now)
         self._set_down_sent(now)
         drops = False
         if down is not None and down is not self.down:
@@ -187,17 +222,58 @@ class FullLink(Link):
         if bandwidth_bps is not None:
             self._profile = self._given if follows else None
             self._set_bandwidth(None if bandwidth_bps in ("infinite", "profile") else cast(float, bandwidth_bps))
+            if self._contacts is not None and not follows:
+                self._profile = self._contacts.at_rate(self.bandwidth_bps or _INFINITE_BPS)
         if latency_ns is not None:
             self._set_latency(latency_ns)
-            self._reorder = self._reorder and self.cut      # who asks for `next_change` has been told so, or not
+            self._reorder = self._reorder and self.cut      # callers of `next_change` have been told so, or not
         if outage is not None:
             self._set_outage(None if outage == "none" else outage)
+        if self._load is not None:
+            self._load.set_own(now, self.down, self._own)
         self._set_service()
         self._plan_all(now, drops)
+        if self._cross is not None:
+            self._cross.planned_anew(self.typical_ns)
+
+    # --- background messages ---
+
+    def cross(self, now: int, item: object, size_bytes: int) -> Transit | None:
+        """A background message comes, in the order of time with what is offered; None: it is dropped at once.
+
+        It waits in the queue as any other, and needs not be advanced: `cross_left` says that it has left. Its latency
+        is the typical one.
+        """
+        e = Transit(item, self._seq, 0, 0, now, self.wire_bytes(size_bytes), self.packets(size_bytes))
+        self._seq += 1
+        e.cross = True
+        start = max(now, self._busy_until)
+        if self._refuses or (self._limit is not None and not self._takes(self._limit, now, start, e)):
+            return None
+        self._plan(e, start, self._floor)
+        self._busy_until = e.free
+        self._floor = max(self._floor, e.whole)
+        self._flight.append(e)
+        return e
+
+    def cross_left(self, e: Transit) -> None:
+        """A background message has left."""
+        flight = self._flight
+        e.gone = True
+        self._free = max(self._free, e.free)
+        self._tails = max(self._tails, e.whole)
+        while flight and flight[0].gone:
+            flight.popleft()
+
+    def cross_sent(self, e: Transit, now: int) -> int:
+        """The whole wire bytes of a background message that have crossed by `now`; nothing may change after it."""
+        if e.end <= now:
+            return e.size
+        return 0 if e.start >= now else int(e.size - e.left + self._service.sent_bytes(e.planned, now))
 
     # --- offers ---
 
-    def _entered(self, now: int, item: Any, size_bytes: int, round: int) -> Transit:
+    def _entered(self, now: int, item: object, size_bytes: int, round: int) -> Transit:
         """The message, counted: as the k-th of its round, whatever becomes of it."""
         k = self._counted(round)
         e = Transit(item, self._seq, round, k, now, self.wire_bytes(size_bytes), self.packets(size_bytes))
@@ -215,7 +291,7 @@ class FullLink(Link):
             e.follows(tail, size_bytes, packet_bytes, self.overhead_bytes if framed else 0)
 
     def _takes(self, queue: Queue, now: int, start: int, e: Transit) -> bool:
-        """Whether the queue has room for `e`, which begins at `start`."""
+        """True if the queue has room for `e`, which begins at `start`."""
         self._forget_begun(now)
         if start <= now:
             return True
@@ -237,7 +313,12 @@ class FullLink(Link):
 
     def _plan(self, e: Transit, at: int, floor: int) -> None:
         """Plan `e`, of which `left` bytes are to be sent from `at` on; nothing leaves before `floor`."""
-        latency = self.latency_ns if self._draw is None else self._draw(e.round, e.k)
+        if e.cross:
+            latency, lost = self.typical_ns, None
+        else:
+            latency, lost = self.latency_ns if self._draw is None else self._draw(e.round, e.k), self._lost
+        if self._contacts is not None:
+            at = self._opens(self._contacts, at)
         e.planned = at
         head_crossed = e.begun and e.head_left == 0 and e.head_end < at
         if e.task is not None:
@@ -245,15 +326,26 @@ class FullLink(Link):
             arrival = e.whole
         else:
             e.end = e.free = e.whole_ends(self._service, at)
+            cut = False
+            if self._contacts is not None and at < PAUSED:
+                lasts = self._contacts.lasts(at) if self._contacts.drops else NEVER
+                if lasts == at or (e.end >= NEVER and lasts >= NEVER):
+                    self._lose(e, at, floor)
+                    return
+                cut = e.end > lasts
+                if cut:
+                    e.end = e.free = lasts
             if not e.begun:
                 e.start = at
-                if self._lost is not None and at < PAUSED:
-                    e.delivered = not self._lost(at, e.end, e.round, e.k, e.packets)
+                if lost is not None and at < PAUSED:
+                    e.delivered = not lost(at, e.end, e.round, e.k, e.packets)
                 else:
                     e.delivered = True
-            if e.settled or not e.accepted:
+            if e.settled or cut or not e.accepted:
                 e.delivered = False
             e.resent = 0 if self._resent is None else _share(e.size, *self._resent)
+            if self._lags is not None:
+                latency = self._lags.latency_at(e.end)
             arrival = e.end + latency
         e.whole = arrival if self._reorder or arrival > floor else floor
         head_due, e.due, e.goes = e.due if head_crossed else 0, e.whole, HERE
@@ -267,6 +359,22 @@ class FullLink(Link):
         if e.body_left or not e.begun:
             e.body_due = e.body_ends(self._service, at) + latency
         e.goes = Tail(min(max(e.body_due, e.due), e.whole), e.whole, max(0, e.first_packet - self.overhead_bytes))
+
+    def _opens(self, contacts: Contacts, at: int) -> int:
+        """The first time from `at` on at which there is a contact; `at` if there is none any more, or no waiting."""
+        if contacts.drops:
+            return at
+        opens = contacts.opens(at)
+        return opens if opens < NEVER else at
+
+    def _lose(self, e: Transit, at: int, floor: int) -> None:
+        """No contact carries `e`: it is lost at the time `at`, which is told a latency later."""
+        if not e.begun:
+            e.start = at
+        e.end = e.free = at
+        e.accepted = e.delivered = False
+        e.due = e.whole = max(at + self.latency_ns, floor)
+        e.goes, e.resent = HERE, 0
 
     def _plan_attempts(self, e: Transit, task: Attempts, at: int, latency: int) -> None:
         if not e.begun:
@@ -313,7 +421,7 @@ class FullLink(Link):
             floor = max(floor, e.whole)
         self._busy_until = busy
         self._floor = floor
-        self._heap = [(e.due, e.seq, e) for e in self._flight if not e.gone]
+        self._heap = [(e.due, e.seq, e) for e in self._flight if not (e.gone or e.cross)]
         heapify(self._heap)
 
 

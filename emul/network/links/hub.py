@@ -120,7 +120,7 @@ class Hub:
             self._t = t
 
     def work(self, flow: Flow, now_ns: int | None = None) -> float:
-        """What is left of it at `now_ns`, before the next completion; None: at the clock."""
+        """The rest of it at `now_ns`, before the next completion; None: at the clock."""
         t = self._t if now_ns is None else max(self._t, float(now_ns - self.ns))
         if flow.capped:
             return max(0.0, flow.work - flow.cap_bps * (t - flow.anchor))

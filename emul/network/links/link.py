@@ -9,8 +9,9 @@ when it would have been delivered. Order is kept: no message leaves before one t
 the latency was lowered in between.
 
 `Link` is what most links are: constant latency, constant rate, no limit of what waits, datagrams, whole messages.
-It is the hot path of a run. What else a link can have makes a `FullLink` of it (module `full_link`), and costs only
-that.
+It is the hot path of a run. Every other feature of a link makes a `FullLink` of it (module `full_link`), and costs only
+that: a plain link takes 1.4 million messages a second, a `FullLink` that uses no feature 0.44 million.
+`test_without_features_it_does_what_the_plain_link_does` holds both against each other.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections import deque
 from collections.abc import Mapping
 from fractions import Fraction
 from math import ceil
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeGuard, get_args
 
 from emul.base.errors import NetworkError
 from emul.network.links.service import PAUSED, WORK_PER_BYTE
@@ -32,7 +33,7 @@ INFLIGHT: tuple[str, ...] = get_args(InFlight)
 
 
 class Tail(NamedTuple):
-    """When the rest of a message follows its head, which is here: in packets, or (packet_bytes 0) as a stream."""
+    """The timing of the rest of a message whose head is here: in packets, or (packet_bytes 0) as a stream."""
 
     body_ns: int = 0            # all but its last packet is here
     end_ns: int = 0             # the whole is here
@@ -52,8 +53,8 @@ class Link:
     where things have left by then: the link does not check, to stay cheap.
     """
 
-    half_duplex = False     # whether both directions are this one link
-    cut = False             # whether `offer` wants to know `last` and `tail`, and can bring `next_change` forward
+    half_duplex = False     # true if both directions are this one link
+    cut = False             # true if `offer` needs `last` and `tail`, and can bring `next_change` forward
 
     __slots__ = ("_busy_until", "_count", "_floor", "_lost", "_others", "_queue", "_rate", "_refuses", "_round",
                  "_work", "bandwidth_bps", "down", "dst", "latency_ns", "mtu", "overhead_bytes", "src")
@@ -100,7 +101,7 @@ class Link:
         """Bytes that cross the link for a message of `size_bytes`: size + packets * overhead_bytes.
 
         packets = ceil(size / mtu), or 1 where there is no `mtu`. `offer` applies this itself; call it to count.
-        What a transport sends again is not in it (`resent_bytes` of `advance`).
+        Bytes that a transport sends again are not in it (`resent_bytes` of `advance`).
         """
         if not self.overhead_bytes:
             return size_bytes
@@ -111,7 +112,7 @@ class Link:
         """Packets of a message, at least 1: what an outage per packet can hit."""
         return 1 if self.mtu is None else -(-size_bytes // self.mtu) or 1
 
-    def offer(self, now: int, item: Any, size_bytes: int, round: int, last: bool = True, tail: Tail = HERE) -> bool:
+    def offer(self, now: int, item: object, size_bytes: int, round: int, last: bool = True, tail: Tail = HERE) -> bool:
         """Queue `item`, of `size_bytes` without per-packet overhead; `round` is 0 outside rounds and if unscoped.
 
         last: whether this is the last link of its way. tail: when the rest of it will be here, if its head comes
@@ -151,8 +152,13 @@ class Link:
     def carry(self, now: int, size_bytes: int, round: int) -> tuple[int, bool]:
         """As `offer`, of a link that `change` is never called of: when the message leaves it, and whether delivered.
 
-        What is known already need not be kept: it is not in flight here, and `advance` does not bring it.
+        A message whose fate is known already need not be kept: it is not in flight here, and `advance` does not bring
+        it.
         """
+        # With `offer` and `advance` alone every message has a place in a queue and a second entry in the calendar, and
+        # many messages of one node cannot be sent in one pass (`emul.kernel.bulk`): 22 us of CPU a message in place of
+        # 18 where 60 nodes send to each other (in process, least of six interleaved pairs). A round of FedAvg with 100
+        # clients does not show it. A property test holds both ways against each other.
         start = self._busy_until
         if start < now:
             start = now
@@ -191,7 +197,7 @@ class Link:
         return due if due < PAUSED else None
 
     def advance(self, now: int) -> list[Left]:
-        """What has left by `now`, in the order offered: (item, delivered, tail, resent_bytes).
+        """The messages that have left by `now`, in the order offered: (item, delivered, tail, resent_bytes).
 
         delivered: False if lost, which is known only now. tail: when the rest of it leaves, where only its head has;
         HERE here. resent_bytes: wire bytes sent again by a transport; 0 here.
@@ -210,7 +216,7 @@ class Link:
         counts = {**(self._others or {}), self._round: self._count}
         return {round: count for round, count in counts.items() if count}
 
-    def in_flight(self) -> list[Any]:
+    def in_flight(self) -> list[object]:
         """All items offered that have not left: waiting, being transmitted, on their way; those to be lost too."""
         return [entry[1] for entry in self._queue]
 
@@ -218,7 +224,7 @@ class Link:
                bandwidth_bps: int | float | Literal["infinite"] | None = None,
                latency_ns: int | None = None, outage: Outage | Literal["none"] | None = None,
                inflight: InFlight = "drop") -> None:
-        """Change the link from `now` on; None leaves a thing as it is. What has left by `now` is untouched.
+        """Change the link from `now` on; None leaves a thing as it is. Messages that have left by `now` are untouched.
 
         down: what the link does when it goes down, with what it carries and with what is offered until it is up
             again, says `inflight`; of a link that is down already it changes nothing.
@@ -255,7 +261,7 @@ class Link:
         self.down = down
         self._refuses = down and not pauses
 
-    def _check(self, bandwidth_bps: Any, latency_ns: Any, outage: Any, inflight: str) -> None:
+    def _check(self, bandwidth_bps: object, latency_ns: object, outage: object, inflight: str) -> None:
         problems = [text for text in (bandwidth_problem(bandwidth_bps), latency_problem(latency_ns)) if text]
         if getattr(outage, "timeline", None) is not None:
             problems.append("outage: expected one without a span of pauses, which a link has from the start or not")
@@ -310,8 +316,8 @@ class Link:
         self._floor = floor
 
 
-def bandwidth_problem(bandwidth_bps: Any) -> str | None:
-    """What is wrong with a bandwidth in bit/s; None and "infinite" are sound."""
+def bandwidth_problem(bandwidth_bps: object) -> str | None:
+    """The mistake in a bandwidth in bit/s; None and "infinite" are sound."""
     if bandwidth_bps is None or bandwidth_bps == "infinite":
         return None
     if _is_number(bandwidth_bps) and 0 < bandwidth_bps < float("inf"):
@@ -319,12 +325,12 @@ def bandwidth_problem(bandwidth_bps: Any) -> str | None:
     return f'bandwidth {bandwidth_bps!r}: expected a positive number of bit/s or "infinite"'
 
 
-def latency_problem(latency_ns: Any) -> str | None:
-    """What is wrong with a latency in ns; None is sound."""
+def latency_problem(latency_ns: object) -> str | None:
+    """The mistake in a latency in ns; None is sound."""
     if latency_ns is None or (_is_number(latency_ns) and isinstance(latency_ns, int) and latency_ns >= 0):
         return None
     return f"latency {latency_ns!r}: expected a whole number of ns, 0 or more"
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)

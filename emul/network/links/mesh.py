@@ -57,7 +57,7 @@ class Mesh:
             self.ns, self.rest = now_ns, 0.0
 
     def work(self, flow: Flow, now_ns: int | None = None) -> float:
-        """What is left of it at `now_ns`, before the next completion; None: at the clock."""
+        """The rest of it at `now_ns`, before the next completion; None: at the clock."""
         passed = 0.0 if now_ns is None else max(0.0, now_ns - self.ns - self.rest)
         return max(0.0, flow.work - flow.rate_bps * passed)
 

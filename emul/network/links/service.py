@@ -1,4 +1,4 @@
-"""What a link's transmitter does with time: when the last byte has left, how much has by now. Exact, without state.
+"""The times of a link's transmitter: when the last byte has left, how much has by now. Exact, without state.
 
 A service is a rate that may vary in time. `Constant`, `UNLIMITED` and `STOPPED` are here, profiles and traces in
 `emul.network.models.profiles`; `Gated` lets another service transmit only while a timeline is up.
@@ -14,26 +14,27 @@ NEVER = 2**62                       # ns: what a profile answers where the last 
 PAUSED = 1 << 100                   # ns: times from here on stand for "not before the link goes on"
 _STEPS = 1_000_000                  # changes of a timeline that one transmission may span
 
-Bytes = int | Fraction              # what is left of a transmission that was cut may be a fraction of a byte
+Bytes = int | Fraction              # the rest of a cut transmission may have a fraction of a byte
 
 
 class Service(Protocol):
-    """When bytes leave. Pure: of two calls with equal arguments the answers are equal."""
+    """The times at which bytes leave a link. Pure: of two calls with equal arguments the answers are equal."""
 
     def finish(self, start_ns: int, size_bytes: Bytes) -> int:
-        """When the last of `size_bytes` has left, if nothing else is sent from `start_ns` on; rounded up to ns."""
+        """The time when the last of `size_bytes` has left, if nothing else is sent from `start_ns` on; rounded up to
+        ns."""
         ...
 
     def sent_bytes(self, start_ns: int, now_ns: int) -> Bytes:
-        """What leaves in [start, now), exactly, where there is enough to send."""
+        """The bytes that leave in [start, now), exactly, where there is enough to send."""
         ...
 
 
-class Timeline(Protocol):
-    """Whether the link transmits, as a function of time: of an outage with `span: pause`."""
+class UpTimes(Protocol):
+    """The times at which a link transmits: of an outage with `span: pause`."""
 
     def up_at(self, t_ns: int) -> bool:
-        """Whether the link transmits at `t_ns`."""
+        """True if the link transmits at `t_ns`."""
         ...
 
     def next_change(self, t_ns: int) -> int | None:
@@ -111,12 +112,12 @@ class Gated:
 
     __slots__ = ("_inner", "_timeline")
 
-    def __init__(self, inner: Service, timeline: Timeline):
+    def __init__(self, inner: Service, timeline: UpTimes):
         self._inner = inner
         self._timeline = timeline
 
     def finish(self, start_ns: int, size_bytes: Bytes) -> int:
-        """When the last byte has left if only times up count; PAUSED: never, or after a million changes."""
+        """The time when the last byte has left if only times up count; PAUSED: never, or after a million changes."""
         at, left = start_ns, size_bytes
         if at >= NEVER:
             return PAUSED
@@ -134,7 +135,7 @@ class Gated:
         return PAUSED
 
     def sent_bytes(self, start_ns: int, now_ns: int) -> Bytes:
-        """What `inner` sends in those parts of [start, now) in which the timeline is up."""
+        """The bytes that `inner` sends in those parts of [start, now) in which the timeline is up."""
         at, sent = start_ns, Fraction(0)
         up = self._timeline.up_at(at)
         while at < now_ns:

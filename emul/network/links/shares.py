@@ -1,10 +1,10 @@
-"""What flows on links with shared bandwidth are made of: the links, the flows, and the clocks' tolerances."""
+"""The parts of flows on links with shared bandwidth: the links, the flows, and the clocks' tolerances."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from math import inf
-from typing import Any, Protocol
+from typing import Protocol
 
 from emul.base.errors import NetworkError
 
@@ -29,7 +29,7 @@ class RateProfile(Protocol):
 
 
 class SharedLink:
-    """A link and the flows on it. What a filling notes on it holds for that filling."""
+    """A link and the flows on it. The notes of a filling on it hold for that filling."""
 
     __slots__ = ("bandwidth_bps", "flows", "follows", "index", "left_bps", "open", "profile", "stamp", "watched")
 
@@ -48,25 +48,28 @@ class SharedLink:
 class Flow:
     """An item on its links, with what is left of it."""
 
-    __slots__ = ("active", "anchor", "cap_bps", "capped", "group", "item", "links", "order", "rate_bps", "version",
-                 "weight", "work")
+    __slots__ = ("active", "anchor", "background", "cap_bps", "capped", "group", "item", "links", "order", "quiet",
+                 "rate_bps", "version", "weight", "work")
 
-    def __init__(self, order: int, item: Hashable, work: float, weight: float, links: tuple[SharedLink, ...]):
+    def __init__(self, order: int, item: Hashable, work: float, weight: float, links: tuple[SharedLink, ...],
+                 quiet: bool, background: bool = False):
         self.order = order
         self.item = item
+        self.quiet = quiet                          # its end is no event while it is alone
+        self.background = background                # nobody waits for its end
         self.work = work                            # bit ns / s, at the group's clock or, in a hub, at `anchor`
         self.weight = weight
         self.links = links
         self.active: tuple[SharedLink, ...] = ()         # those of finite bandwidth
         self.rate_bps = 0.0                         # in a mesh
-        self.group: Group | None = None
+        self.group: FlowGroup | None = None
         self.cap_bps = inf                          # in a hub: of the links that it has for itself
         self.capped = False
         self.anchor = 0.0
         self.version = 0
 
 
-class Group(Protocol):
+class FlowGroup(Protocol):
     """Flows that share links, directly or through others, on a clock of their own: a `Mesh` or a `Hub`."""
 
     flows: dict[Flow, None]
@@ -77,7 +80,7 @@ class Group(Protocol):
     until_regroup: int          # changes: then it may have fallen apart, or be of the other kind
 
     def accepts(self, links: Sequence[SharedLink]) -> bool:
-        """Whether a new flow over `links` (finite ones, which hold it not yet) leaves it a group of its kind."""
+        """True if a new flow over `links` (finite ones, which hold it not yet) leaves it a group of its kind."""
         ...
 
     def add(self, flow: Flow) -> None:
@@ -97,7 +100,7 @@ class Group(Protocol):
         ...
 
     def work(self, flow: Flow, now_ns: int | None = None) -> float:
-        """What is left of a flow at `now_ns`, before the next completion; None: at the clock."""
+        """The rest of a flow at `now_ns`, before the next completion; None: at the clock."""
         ...
 
     def rate_bps(self, flow: Flow) -> float:
@@ -121,7 +124,7 @@ class Group(Protocol):
         ...
 
 
-def check_bandwidth(link: int, bandwidth_bps: Any) -> None:
+def check_bandwidth(link: int, bandwidth_bps: object) -> None:
     """Raise NetworkError on what no link can have."""
     if isinstance(bandwidth_bps, bool) or not isinstance(bandwidth_bps, (int, float)) or not 0 <= bandwidth_bps < inf:
         raise NetworkError(f'link {link}: bandwidth {bandwidth_bps!r}: expected a number of bit/s, 0 or more, '

@@ -1,4 +1,4 @@
-"""What a long TCP flow gets at most, by its RTT and its loss: caps for flows in `Fluid`, and the cost of slow start.
+"""The most that a long TCP flow gets, by its RTT and its loss: caps for flows in `Fluid`, and the cost of slow start.
 
 Formulas for loss-based congestion control (Reno; Cubic is close at short RTT) under independent losses. They say
 nothing of BBR, which does not slow down for them. Times in ns, sizes in bytes, rates in bit/s of payload.
@@ -65,7 +65,7 @@ def slow_start_rounds(size_bytes: int, *, mss_bytes: int = MSS_BYTES, window: in
 
 def slow_start_delay_ns(size_bytes: int, rtt_ns: int, rate_bps: float, *, mss_bytes: int = MSS_BYTES,
                         window: int = INITIAL_WINDOW) -> int:
-    """How much later the last byte leaves than at `rate_bps` from the start, while the window is below rate * RTT.
+    """The delay of the last byte against sending at `rate_bps` from the start, while the window is below rate * RTT.
 
     A round whose window takes less than an RTT to send waits for the rest of it, unless it is the last. An estimate:
     no losses, no delayed acknowledgements, no idle restart.

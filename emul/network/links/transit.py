@@ -4,14 +4,13 @@ Packets come over the link before this one, the first when the message is offere
 leave in their order, each when it is there and the one before it has left. With arrivals A_1 .. A_n and one rate C
 that is max over i of A_i + (bytes of the packets i .. n) / C. All packets but the last are equal, so that over links of
 constant rates A_1 .. A_(n-1) is a maximum of straight lines, and the largest term is that of the first packet, of the
-last full one (n - 1) or of the last (n): three terms, exact for any last packet. Where rates vary packets in between
+last full one (n - 1) or of the last (n): three terms, exact for any last packet. If rates vary packets in between
 may count, and the three are a bound from below.
 """
 
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
 from emul.network.links.link import HERE, Tail
 from emul.network.links.service import PAUSED, Bytes, Service
@@ -21,12 +20,12 @@ from emul.network.links.transport import Attempts
 class Transit:
     """A message on the link, and the plan for it. Sizes are wire bytes, times ns."""
 
-    __slots__ = ("accepted", "begun", "blocked", "body_due", "body_left", "comes", "delivered", "due", "end",
+    __slots__ = ("accepted", "begun", "blocked", "body_due", "body_left", "comes", "cross", "delivered", "due", "end",
                  "first_packet", "free", "goes", "gone", "head_end", "head_left", "item", "k", "last_in", "last_out",
                  "last_two", "left", "offered", "packets", "planned", "resent", "round", "seq", "settled", "size",
                  "start", "task", "whole")
 
-    item: Any
+    item: object
     seq: int                    # number among all that were offered
     round: int
     k: int
@@ -37,8 +36,8 @@ class Transit:
     offered: int
     comes: Tail                 # the rest of it, to this link
     goes: Tail                  # the rest of it, to the next one, if it leaves by its head
-    first_packet: int           # what comes with its head,
-    last_in: int                # what cannot leave before all of it has come,
+    first_packet: int           # the bytes that come with its head,
+    last_in: int                # the bytes that cannot leave before all have come,
     last_two: int               # before all but its last packet has; 0: not known
     last_out: int               # its last packet on this link
     head_left: Bytes | None     # bytes that must cross before it goes on; None: all
@@ -49,24 +48,25 @@ class Transit:
     body_left: Bytes            # of all but its last packet, to be transmitted from `planned` on,
     body_due: int               # and when that has crossed
     gone: bool
+    cross: bool                 # of background traffic: no outage and no drawn latency touches it
     task: Attempts | None
     start: int                  # of its transmission
     end: int                    # of its last byte
-    free: int                   # when the link can begin with the next one
+    free: int                   # the time when the link can begin with the next one
     head_end: int
-    whole: int                  # when the whole has crossed
-    due: int                    # when it leaves: whole, or earlier by its head
+    whole: int                  # the time when the whole has crossed
+    due: int                    # the time when it leaves: whole, or earlier by its head
     delivered: bool
     resent: int
 
-    def __init__(self, item: Any, seq: int, round: int, k: int, now: int, size: int, packets: int):
+    def __init__(self, item: object, seq: int, round: int, k: int, now: int, size: int, packets: int):
         self.item, self.seq, self.round, self.k, self.offered = item, seq, round, k, now
         self.size = self.left = self.body_left = size
         self.packets = packets
         self.comes = self.goes = HERE
         self.first_packet = self.last_in = self.last_two = self.last_out = 0
         self.head_left, self.head_end = None, PAUSED
-        self.begun = self.settled = self.blocked = self.gone = False
+        self.begun = self.settled = self.blocked = self.gone = self.cross = False
         self.accepted, self.task = True, None
 
     def cut(self, size_bytes: int, packet_bytes: int, overhead_bytes: int) -> None:
@@ -80,7 +80,7 @@ class Transit:
     def follows(self, tail: Tail, size_bytes: int, packet_bytes: int, overhead_bytes: int) -> None:
         """Its tail follows, in packets that add so much overhead here. After `cut`, whose `packet_bytes` these are.
 
-        What comes in finer packets than it goes on in waits for its last bytes alone: the bound is weaker.
+        A message that comes in finer packets than it goes on in waits for its last bytes alone: the bound is weaker.
         """
         self.comes = tail
         if tail.packet_bytes:
@@ -90,17 +90,17 @@ class Transit:
                 self.last_two = tail.packet_bytes + overhead_bytes + last
 
     def whole_ends(self, service: Service, at: int) -> int:
-        """When its last byte has left, sent from `at` on: no faster than it comes."""
+        """The time when its last byte has left, sent from `at` on: no faster than it comes."""
         return service.finish(at, self.left) if self.comes is HERE else self._ends(service, at, self.left, 0)
 
     def body_ends(self, service: Service, at: int) -> int:
-        """When all but its last packet has."""
+        """The time when all but its last packet has left."""
         if self.comes is HERE:
             return service.finish(at, self.body_left)
         return self._ends(service, at, self.body_left, self.last_out)
 
     def _ends(self, service: Service, at: int, left: Bytes, rest: int) -> int:
-        """When `left` bytes have left, which are all but the last `rest`."""
+        """The time when `left` bytes have left, which are all but the last `rest`."""
         end = service.finish(at, left)
         for there_ns, behind in self._bounds(rest):
             if there_ns > at:
@@ -126,7 +126,7 @@ class Transit:
             self.head_left = max(0, self.head_left - sent)
 
     def _unsent(self, service: Service, now: int, left: Bytes, rest: int) -> Bytes:
-        """What is left of all but the last `rest` bytes: `left`, and what had not come in time."""
+        """The rest of all but the last `rest` bytes: `left`, and what had not come in time."""
         unsent = max(0, left)
         for there_ns, behind in self._bounds(rest):
             if there_ns > now:
@@ -136,7 +136,7 @@ class Transit:
         return unsent
 
     def _to_come(self, now: int) -> Bytes:
-        """What is not here: it comes evenly, after the head and up to the last packet."""
+        """The bytes that are not here: they come evenly, after the head and up to the last packet."""
         body_ns, end_ns, _ = self.comes
         if end_ns <= now:
             return 0

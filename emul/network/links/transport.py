@@ -16,7 +16,7 @@ acknowledgement (`ack_loss`) repeats what has arrived, which costs time and byte
 bandwidth and no bytes; the latency back is the one there. The timeout is never less than the way there and back, so
 nothing is repeated for being slow.
 
-Loss: the first attempt meets the link's outage as a datagram does. What comes later has draws of its own, keyed by
+Loss: the first attempt meets the link's outage as a datagram does. Later attempts have draws of their own, keyed by
 (round, k, attempt, packet), with the model's mean loss, where the model counts messages or packets (a chain forgets
 within a timeout); with outages per slot, on/off, fading and traces the time of each transmission decides; with outages
 per round all attempts share the round's fate, and repeating does not help.
@@ -30,7 +30,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import inf
-from typing import Any, Literal, NamedTuple, Protocol, cast, get_args
+from typing import Literal, NamedTuple, Protocol, cast, get_args
 
 import numpy as np
 
@@ -44,11 +44,11 @@ from emul.network.models.loss import Outage, PerRound, Timed, TracedLoss
 ArqMode = Literal["stop_and_wait", "selective_repeat"]
 ARQ_MODES: tuple[str, ...] = get_args(ArqMode)
 TCP_FORMULAS = ("mathis", "pftk")
-UNLIMITED_RETRIES = 4095         # what "unlimited" stands for, so that a link that loses all comes to an end
+UNLIMITED_RETRIES = 4095         # the value of "unlimited", so that a link that loses all comes to an end
 _ACK = 1 << 62                      # draws of acknowledgements: apart from those of packets, below 2^63
 
 
-def _counts(least: Mapping[str, int], of: Any) -> list[Finding]:
+def _counts(least: Mapping[str, int], of: object) -> list[Finding]:
     """Those of the fields named that are neither None nor a whole number of at least so much."""
     return [(name, repr(value), f"expected a whole number, {low} or more") for name, low in least.items()
             if (value := getattr(of, name)) is not None and not is_count(value, low)]
@@ -124,11 +124,11 @@ class _ByPacket(Protocol):
 
     def first_lost(self, round: int, k: int, most: int) -> int | None: ...
 
-    def packet_loss(self, round: int, k: int, packets: int) -> Any: ...
+    def packet_loss(self, round: int, k: int, packets: int) -> object: ...
 
 
 class Fates:
-    """What an ARQ asks of an outage: the fate of each part of each attempt.
+    """The questions of an ARQ to an outage: the fate of each part of each attempt.
 
     Recorded outages are told by what they answer, as those that they stand for.
     """
@@ -168,7 +168,7 @@ class Fates:
         return [first, *(part for part in lost if part > first)]
 
 
-class Plan(NamedTuple):
+class SendingTimes(NamedTuple):
     """Of one message: when its last byte has left, the link is free, its fate is known; whether it arrives."""
 
     end: int
@@ -179,7 +179,7 @@ class Plan(NamedTuple):
 
 
 class Conditions(NamedTuple):
-    """What a link is like while an ARQ uses it. fates None: nothing is lost; blocked: everything is."""
+    """The state of a link while an ARQ uses it. fates None: nothing is lost; blocked: everything is."""
 
     service: Service
     latency: int
@@ -229,15 +229,15 @@ class Attempts:
         self._stuck = False                     # the link does not go on
 
     def go_on_from(self, at: int) -> None:
-        """What is not yet sent is sent from `at` on, at the earliest."""
+        """The packets that are not yet sent are sent from `at` on, at the earliest."""
         self._at = at
 
     def run_until(self, now: int, link: Conditions) -> None:
         """Set down what has happened by `now`."""
         self._run(now, link)
 
-    def plan(self, link: Conditions) -> Plan:
-        """What will happen if the link stays as it is."""
+    def plan(self, link: Conditions) -> SendingTimes:
+        """The future of the message if the link stays as it is."""
         rest: Attempts = object.__new__(Attempts)
         for name in Attempts.__slots__:         # a third of what copy() takes
             setattr(rest, name, getattr(self, name))
@@ -245,11 +245,11 @@ class Attempts:
         rest._missing = set(self._missing)
         rest._run(None, link)
         if rest._stuck:
-            return Plan(PAUSED, PAUSED, PAUSED, True, rest._resent)
+            return SendingTimes(PAUSED, PAUSED, PAUSED, True, rest._resent)
         delivered = not rest._missing
         known = (rest._heard if delivered else rest._end) + link.latency
         free = rest._free if self._arq.mode == "stop_and_wait" else rest._end
-        return Plan(rest._end, free, known, delivered, rest._resent)
+        return SendingTimes(rest._end, free, known, delivered, rest._resent)
 
     def _before(self, part: int) -> int:
         """Bytes of the parts before `part`."""

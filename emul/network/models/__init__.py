@@ -1,1 +1,2 @@
-"""What changes by chance or by a trace: losses, latencies, rates, absences; pure functions of names and indices."""
+"""Properties that change by chance or by a trace: losses, latencies, rates, absences; pure functions of names and
+indices."""

@@ -11,12 +11,14 @@ go on from its own state in the same way.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 
 from emul.base.streams import uniform_at
-from emul.network.models.stays import Geometric, Stays, drawn, geometric
+from emul.network.models.stays import GeometricStays, Stays, drawn, geometric
 
 _ROUNDS_KEPT = 8                # rounds whose chains are cached
 _START = 1 << 121               # the index of the draw of a chain's first state: no other draw has it
@@ -56,7 +58,7 @@ class Chain:
 
     def stays_from(self, bad: bool, key: int, prefix: int) -> Stays:
         """The states from one that is given on; stay i is draw number `prefix << 32 | i` of `key`."""
-        return Stays(bad, Geometric(key, prefix, (self.p, self.r)))
+        return Stays(bad, GeometricStays(key, prefix, (self.p, self.r)))
 
 
 class RoundChain:
@@ -145,7 +147,7 @@ class PacketChain:
         self._loss = loss
 
     def lost(self, start_ns: int, end_ns: int, round: int, k: int, packets: int) -> bool:
-        """Whether one of its packets, steps in a row of the chain, is a loss; times do not matter."""
+        """True if one of its packets, steps in a row of the chain, is a loss; times do not matter."""
         return self.first_lost(round, k, packets) is not None
 
     def first_lost(self, round: int, k: int, most: int) -> int | None:
@@ -171,6 +173,26 @@ class PacketChain:
             found[packet:end] = self._chain.loss(bad)
             packet, stay, bad = end, stay + 1, not bad
         return found
+
+    def lost_packets(self, key: int) -> Iterator[int]:
+        """The lost ones of many packets in a row, ascending. Draw 0 of the stream `key` is the first state."""
+        chain = self._chain
+        if not chain.mean_loss():
+            return
+        bad, begin = uniform_at(key, 0) < chain.bad_share, 0
+        for stay in count():
+            length = geometric(uniform_at(key, 1 << 64 | stay), chain.r if bad else chain.p)
+            end = None if length is None else begin + length
+            at, drawn = begin - 1, stay << 64
+            while True:
+                gap = geometric(uniform_at(key, 1 << 96 | drawn), chain.loss(bad))
+                if gap is None or (end is not None and at + gap >= end):
+                    break
+                at, drawn = at + gap, drawn + 1
+                yield at
+            if end is None:
+                return
+            begin, bad = end, not bad
 
     def mean_loss(self, packets: int = 1) -> float:
         """P(a loss in so many steps in a row), from the stationary state on."""

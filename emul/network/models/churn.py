@@ -1,4 +1,4 @@
-"""When nodes are away: endless alternations of up and down as pure functions of (seed, node), and traces of them.
+"""Absences of nodes: endless alternations of up and down as pure functions of (seed, node), and traces of them.
 
 A node's absences are an iterator of (down at, up at) in ns, ascending and apart; `up at` None: for good. Nothing is
 drawn ahead: an iterator is asked for the next absence when the last has begun, and its k-th sojourn is drawn from a
@@ -93,7 +93,7 @@ class LogNormal:
         """The duration in ns that a share u, in [0, 1), of all lies below; u is moved off 0 by half a step."""
         return self.median_ns * math.exp(self.sigma * _normal.inv_cdf(u + _HALF))
 
-    def biased(self, u: float, draw: Any) -> float:
+    def biased(self, u: float, draw: object) -> float:
         """As of `Exponential`: log-normal again, the median times exp(sigma^2); it takes u and not `draw`."""
         return self.median_ns * math.exp(self.sigma**2 + self.sigma * _normal.inv_cdf(u + _HALF))
 
@@ -111,7 +111,7 @@ class Fixed:
     def quantile(self, u: float) -> float:
         return float(self.value_ns)
 
-    def biased(self, u: float, draw: Any) -> float:
+    def biased(self, u: float, draw: object) -> float:
         """As of `Exponential`: where all are equal, the same."""
         return float(self.value_ns)
 
@@ -173,7 +173,7 @@ class Diurnal:
     spread: float = 0.0
 
     def absences(self, seed: int, node: str) -> Absences:
-        """A node has one stretch of availability a day, around the day's peak. How long is drawn at every trough: it
+        """A node has one stretch of availability a day, around the day's peak. Its length is drawn at every trough: it
         is up while the sine is above its draw, so at any time the share is the sine."""
         key = key64(seed, "churn/day", node)
         shift = (uniform_at(key, 0) - 0.5) * self.spread * self.period_ns
@@ -213,7 +213,7 @@ class Shocks:
         return _joined(self._failures(seed, group, node))
 
     def hit(self, seed: int, group: str, node: str, shock: int) -> bool:
-        """Whether the member fails at shock number `shock`, from 0."""
+        """True if the member fails at shock number `shock`, from 0."""
         own = key64(seed, "churn/member", group, node)
         if uniform_at(own, 2 * shock) < math.sqrt(self.correlation):
             return uniform_at(key64(seed, "churn/group", group), shock) < self.p
@@ -255,8 +255,8 @@ def _joined(absences: Absences) -> Absences:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """When a node is there: intervals (from, to) in ns, ascending, apart. With a period all comes again, else the node
-    is gone for good after the last."""
+    """The presence of a node: intervals (from, to) in ns, ascending, apart. With a period all comes again, else the
+    node is gone for good after the last."""
 
     present: tuple[tuple[int, int], ...]
     period_ns: int | None = None
@@ -356,7 +356,7 @@ def from_fedscale(text: str, file: str) -> dict[str, Schedule]:
     return schedules
 
 
-def _seconds(values: Any) -> list[int] | None:
+def _seconds(values: object) -> list[int] | None:
     """Numbers of seconds as ns; None if they are none."""
     if not isinstance(values, list) or not all(
             isinstance(v, (int, float)) and not isinstance(v, bool) and 0 <= v < units.LARGEST / 1e9 for v in values):

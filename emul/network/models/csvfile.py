@@ -159,7 +159,7 @@ def amount(text: str, *, unit: str = "a number", below: float = math.inf) -> flo
 
 
 def stamp(path: Path) -> tuple[int, int] | None:
-    """What changes when the file does: its time and size; None where there is none."""
+    """The mark that changes when the file does: its time and size; None where there is none."""
     try:
         stat = path.stat()
     except OSError:

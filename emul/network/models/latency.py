@@ -13,7 +13,7 @@ from itertools import pairwise
 from math import exp, floor, isfinite
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any, Literal, Protocol, TypeAlias, get_args
+from typing import Literal, Protocol, TypeAlias, get_args
 
 from emul.base.errors import ScenarioError
 from emul.base.streams import key64, uniform_at
@@ -66,7 +66,7 @@ LatencySpec: TypeAlias = JitterSpec | LognormalSpec | EmpiricalSpec
 SPECS = (JitterSpec, LognormalSpec, EmpiricalSpec)
 
 
-class Law(Protocol):
+class LatencyLaw(Protocol):
     """A distribution in ns: its quantile function, its lower end, median and mean before it is cut at a minimum."""
 
     def quantile(self, u: float) -> float:
@@ -89,7 +89,7 @@ class Latency:
 
     __slots__ = ("_key", "_quantile", "least_ns", "mean_ns", "reorder", "typical_ns")
 
-    def __init__(self, law: Law, min_ns: int, reorder: bool, key: int):
+    def __init__(self, law: LatencyLaw, min_ns: int, reorder: bool, key: int):
         self._key = key
         self._quantile = law.quantile
         self.least_ns = max(min_ns, floor(law.least), 0)
@@ -104,7 +104,7 @@ class Latency:
 
 
 @dataclass(frozen=True, slots=True)
-class Uniform:
+class UniformLatency:
     """Uniform in mean +- jitter."""
 
     mean: float
@@ -256,25 +256,25 @@ def _pareto(u: float) -> float:
 _PARETO_MEAN = 4 * 4.5**-3 - 4 / 3 * (1.5 * 4.5**-2 - 1.5 * 4.5**-3)
 
 
-def law(spec: LatencySpec) -> Law:
+def law(spec: LatencySpec) -> LatencyLaw:
     """The distribution of a spec. Raises ScenarioError for a file that cannot be read."""
     return _law(spec, csvfile.stamp(spec.file) if isinstance(spec, EmpiricalSpec) else None)
 
 
 @lru_cache(maxsize=256)
-def _law(spec: LatencySpec, stamp: tuple[int, int] | None) -> Law:
+def _law(spec: LatencySpec, stamp: tuple[int, int] | None) -> LatencyLaw:
     # once for all the links that a rule matches; a file that has changed is read again
     if isinstance(spec, LognormalSpec):
         return Lognormal(spec.median_ns, spec.sigma)
     if isinstance(spec, EmpiricalSpec):
         return read_empirical(spec.file)
-    laws: dict[str, type[Uniform] | type[Normal] | type[Pareto] | type[ParetoNormal]] = {
-        "uniform": Uniform, "normal": Normal, "pareto": Pareto, "paretonormal": ParetoNormal}
+    laws: dict[str, type[UniformLatency] | type[Normal] | type[Pareto] | type[ParetoNormal]] = {
+        "uniform": UniformLatency, "normal": Normal, "pareto": Pareto, "paretonormal": ParetoNormal}
     return laws[spec.distribution](spec.mean_ns, spec.jitter_ns)
 
 
 def latency(spec: int | LatencySpec | None, seed: int, src: str, dst: str) -> int | Latency:
-    """What a link has: a constant in ns, 0 where nothing is said, or a distribution with its stream."""
+    """The latency of a link: a constant in ns, 0 where nothing is said, or a distribution with its stream."""
     if spec is None:
         return 0
     if isinstance(spec, int):
@@ -321,7 +321,7 @@ def problem(spec: LatencySpec) -> tuple[str, str, str] | None:
 _SIGMA = 20         # of a lognormal law: beyond it draws leave what 64 bits of nanoseconds hold
 
 
-def _durations(**values: Any) -> tuple[str, str, str] | None:
+def _durations(**values: object) -> tuple[str, str, str] | None:
     for name, value in values.items():
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= LARGEST:
             return name, repr(value), "expected a duration, 0 or more"

@@ -11,6 +11,7 @@ the transmission starts; any_slot: if it is bad at any time of it; pause: never,
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import expm1, log1p
 from typing import Protocol
 
@@ -25,12 +26,13 @@ from emul.network.models.outages import (
     Span,
     read_trace,
 )
-from emul.network.models.steps import Steps
+from emul.network.models.stays import geometric
+from emul.network.models.steps import StepFunction
 from emul.network.models.timelines import ChainSlots, Levels, OnOff, Slots, Timeline
 
 
 class Outage(Protocol):
-    """What a link asks when a transmission starts."""
+    """The model that a link asks when a transmission starts."""
 
     @property
     def timeline(self) -> Timeline | None:
@@ -103,6 +105,15 @@ class PerPacket:
         """The probability of loss of each packet of the message."""
         return self._p
 
+    def lost_packets(self, key: int) -> Iterator[int]:
+        """The lost ones of many packets in a row, ascending: geometric gaps, draws 0, 1, ... of the stream `key`."""
+        at, drawn = -1, 0
+        while True:
+            gap = geometric(uniform_at(key, drawn), self._p)
+            assert gap is not None                      # p is above 0
+            at, drawn = at + gap, drawn + 1
+            yield at
+
     def mean_loss(self, packets: int = 1) -> float:
         """1 - (1 - p)^packets; 0 without packets."""
         return -expm1(packets * self._keep) if packets else 0.0
@@ -170,13 +181,13 @@ class TracedLoss:
 
     timeline = None
 
-    def __init__(self, steps: Steps, span: Span, seed: int, src: str, dst: str):
+    def __init__(self, steps: StepFunction, span: Span, seed: int, src: str, dst: str):
         self.steps = steps
         self.span = span
         self._key = key64(seed, "outage/trace", src, dst)
 
     def lost(self, start_ns: int, end_ns: int, round: int, k: int, packets: int) -> bool:
-        """Whether its draw lies below the probability at `start_ns`; span any_slot: the largest in [start, end)."""
+        """True if its draw lies below the probability at `start_ns`; span any_slot: the largest in [start, end)."""
         p = self.steps.most(start_ns, end_ns) if self.span == "any_slot" else self.steps.value_at(start_ns)
         return self.draw(round, k) < p
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import expm1, isfinite
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, TypeGuard, get_args
 
 from emul.base.errors import ScenarioError
 from emul.network.models import csvfile
-from emul.network.models.steps import Steps
+from emul.network.models.steps import StepFunction
 
 OutageUnit = Literal["message", "packet", "round", "slot"]
 Span = Literal["at_start", "any_slot", "pause"]
@@ -112,7 +112,7 @@ def problem(spec: AnyOutage) -> tuple[str, str, str] | None:
 
 
 def _values(spec: AnyOutage) -> tuple[str, str, str] | None:
-    """What is wrong with the numbers alone."""
+    """The mistakes in the numbers alone."""
     if isinstance(spec, OutageSpec):
         if spec.model != "bernoulli":
             return "model", repr(spec.model), 'expected "bernoulli"'
@@ -157,25 +157,25 @@ def _trace(spec: LossTraceSpec) -> tuple[str, str, str] | None:
     return None
 
 
-def _probabilities(**values: Any) -> tuple[str, str, str] | None:
+def _probabilities(**values: object) -> tuple[str, str, str] | None:
     for name, value in values.items():
         if not _is_number(value) or not 0 <= value <= 1:        # refuses NaN, too
             return name, repr(value), "expected a probability in [0, 1]"
     return None
 
 
-def _durations(**values: Any) -> tuple[str, str, str] | None:
+def _durations(**values: object) -> tuple[str, str, str] | None:
     for name, value in values.items():
         if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
             return name, repr(value), "expected a positive duration"
     return None
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def read_trace(file: Path, loop: bool) -> Steps:
+def read_trace(file: Path, loop: bool) -> StepFunction:
     """The probability of loss over time in a CSV file with the columns t and up (0 or 1), or t and loss.
 
     Raises ScenarioError: no such file, a value that is none, times that do not ascend from 0, with line and column.
@@ -184,7 +184,7 @@ def read_trace(file: Path, loop: bool) -> Steps:
 
 
 @lru_cache(maxsize=256)
-def _read_trace(file: Path, loop: bool, stamp: tuple[int, int] | None) -> Steps:
+def _read_trace(file: Path, loop: bool, stamp: tuple[int, int] | None) -> StepFunction:
     # once for all the links that a rule matches; a file that has changed is read again
     found = csvfile.read(file, ("t=", "up"), ("t=", "loss"))
     t = found.find("t") or ""
@@ -195,7 +195,7 @@ def _read_trace(file: Path, loop: bool, stamp: tuple[int, int] | None) -> Steps:
         found.problem(found.rows[0][0], "", "1 row", "expected two or more: with loop the last row says where it ends")
     found.check()
     known, levels = [n for n in times if n is not None], [v for v in values if v is not None]
-    return Steps(known[:-1], levels[:-1], known[-1]) if loop else Steps(known, levels)
+    return StepFunction(known[:-1], levels[:-1], known[-1]) if loop else StepFunction(known, levels)
 
 
 def _up(text: str) -> float:

@@ -21,8 +21,8 @@ _MS = 10**6
 _RATE = OPPORTUNITY_BYTES * 8 * 1000        # bit/s: one opportunity a millisecond
 
 
-class Service(Protocol):
-    """What a link asks of a rate that varies in time. Pure: nothing depends on what was asked before."""
+class VaryingRate(Protocol):
+    """A rate that varies in time, as a link asks for it. Pure: nothing depends on what was asked before."""
 
     def rate_at(self, t_ns: int) -> float:
         """bit/s at a time."""
@@ -33,11 +33,12 @@ class Service(Protocol):
         ...
 
     def finish(self, start_ns: int, size_bytes: int | Fraction) -> int:
-        """When the last of `size_bytes` has left that begin at `start_ns`, rounded up to ns; NEVER if it never does."""
+        """The time when the last of `size_bytes` has left that begin at `start_ns`, rounded up to ns; NEVER if it never
+        does."""
         ...
 
     def sent_bytes(self, start_ns: int, now_ns: int) -> Fraction:
-        """What leaves between two times, exactly."""
+        """The bytes that leave between two times, exactly."""
         ...
 
 
@@ -80,7 +81,7 @@ class PiecewiseConstant:
         return self._repeat + rest, laps
 
     def work_at(self, t_ns: int) -> int:
-        """What could have left from 0 to `t_ns`, in bit ns/s."""
+        """The work that could have left from 0 to `t_ns`, in bit ns/s."""
         t_ns, laps = self._fold(t_ns)
         return self._at(t_ns) + laps * self._lap
 
@@ -106,7 +107,7 @@ class PiecewiseConstant:
         return float(self._rates[bisect_right(self._times, self._fold(t_ns)[0]) - 1])
 
     def next_change(self, t_ns: int) -> int | None:
-        """As a `Service` says: where a lap begins with the rate that the last one ended with, that is no change."""
+        """As a `VaryingRate` says: where a lap begins with the rate that the last one ended with, that is no change."""
         here, laps = self._fold(t_ns)
         i = bisect_right(self._times, here)
         shift = laps * self._period
@@ -120,7 +121,7 @@ class PiecewiseConstant:
         return self._times[first] + shift + self._period if first < len(self._times) else None
 
     def finish(self, start_ns: int, size_bytes: int | Fraction) -> int:
-        """As a `Service` says; what has no bytes leaves at once."""
+        """As a `VaryingRate` says; what has no bytes leaves at once."""
         if size_bytes <= 0:
             return start_ns
         return self.time_of(self.work_at(start_ns) + size_bytes * WORK_PER_BYTE)

@@ -18,7 +18,7 @@ _KEPT = 64                  # stays between two checkpoints
 
 
 def drawn(key: int, index: int, p: float) -> bool:
-    """Whether draw number `index` of the stream `key` is one of probability p."""
+    """True if draw number `index` of the stream `key` is one of probability p."""
     return p > 0 and (p >= 1 or uniform_at(key, index) < p)
 
 
@@ -32,7 +32,7 @@ def geometric(u: float, p: float) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Exponential:
+class ExponentialStays:
     """Stay i lasts an exponential time with the mean `means[bad]`, rounded, 1 ns at least: draw i + 1 of `key`."""
 
     key: int
@@ -43,7 +43,7 @@ class Exponential:
 
 
 @dataclass(frozen=True, slots=True)
-class Geometric:
+class GeometricStays:
     """Stay i ends at each step with probability `leave[bad]`: draw `prefix << 32 | i` of `key`."""
 
     key: int
@@ -65,7 +65,7 @@ class Stays:
     def __init__(self, bad: bool, length: Callable[[int, bool], int | None]):
         self._first = bad
         self._length = length
-        self._checkpoints = [0]             # where the stays number 0, _KEPT, 2 * _KEPT, ... begin
+        self._checkpoints = [0]             # begins of the stays number 0, _KEPT, 2 * _KEPT, ...
         self._go_to(0, 0)
 
     def _go_to(self, number: int, begin: int) -> None:
@@ -83,7 +83,7 @@ class Stays:
         return self._state(self._number)
 
     def end(self, n: int) -> int | None:
-        """Where the stay that holds `n` ends, itself excluded; None: never."""
+        """The end of the stay that holds `n`, itself excluded; None: never."""
         if not self._begin <= n < self._end:
             self._find(n)
         return None if self._end == _ALWAYS else self._end

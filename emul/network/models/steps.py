@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 
 
-class Steps:
+class StepFunction:
     """A level over virtual time that is constant between given times: `values[i]` from `times[i]` (ns) on.
 
     times: ascending, the first is 0. period_ns: what comes before it is repeated; None: the last value stays.

@@ -11,8 +11,8 @@ from typing import Protocol
 import numpy as np
 
 from emul.base.streams import uniform_at, uniforms_at
-from emul.network.models.stays import Exponential, Stays, drawn
-from emul.network.models.steps import Steps
+from emul.network.models.stays import ExponentialStays, Stays, drawn
+from emul.network.models.steps import StepFunction
 
 _HORIZON = 1 << 26          # slots: a change farther away than this counts as none
 
@@ -21,7 +21,7 @@ class Timeline(Protocol):
     """A state of a link over virtual time."""
 
     def up_at(self, t_ns: int) -> bool:
-        """Whether the link is up at `t_ns` (>= 0)."""
+        """True if the link is up at `t_ns` (>= 0)."""
         ...
 
     def next_change(self, t_ns: int) -> int | None:
@@ -39,7 +39,7 @@ class OnOff:
 
     def __init__(self, key: int, up_ns: int, down_ns: int, start: str):
         down = start == "stationary" and uniform_at(key, 0) < down_ns / (up_ns + down_ns)
-        self._stays = Stays(down, Exponential(key, (up_ns, down_ns)))
+        self._stays = Stays(down, ExponentialStays(key, (up_ns, down_ns)))
 
     def up_at(self, t_ns: int) -> bool:
         return not self._stays.bad(t_ns)
@@ -133,11 +133,11 @@ def first_slot(key: int, p: float, begin: int, end: int | None, down: bool) -> i
 
 
 class Levels:
-    """A timeline out of `Steps` of 0 and 1: down where the value is 1."""
+    """A timeline out of `StepFunction` of 0 and 1: down where the value is 1."""
 
     __slots__ = ("steps",)
 
-    def __init__(self, steps: Steps):
+    def __init__(self, steps: StepFunction):
         self.steps = steps
 
     def up_at(self, t_ns: int) -> bool:

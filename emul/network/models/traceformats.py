@@ -27,7 +27,7 @@ _MOST_PROBLEMS = 20
 
 @dataclass(frozen=True)
 class Trace:
-    """What a file says: `rates_bps[i]` from `times_ns[i]` on, for `length_ns` in all.
+    """The rates in a file: `rates_bps[i]` from `times_ns[i]` on, for `length_ns` in all.
 
     period_ns: after it, by the format itself, the trace begins anew. stamps_ms: the lines of a Mahimahi trace.
     """
@@ -48,7 +48,7 @@ class Trace:
                                  (period_ns or self.period_ns or self.length_ns) if loop else None)
 
     def from_time(self, start_ns: int) -> Trace:
-        """What comes from `start_ns` on, and then what came before it: the same laps, begun elsewhere.
+        """The trace from `start_ns` on, and then its part before that: the same laps, begun elsewhere.
 
         >>> Trace((0, 4), (5, 7), 10).from_time(6)
         Trace(times_ns=(0, 4, 8), rates_bps=(7, 5, 7), length_ns=10, period_ns=None)
@@ -111,9 +111,6 @@ def _mahimahi(text: str, name: str | None, found: list[Problem]) -> Trace | None
     length = stamps[-1] * _MS
     times, rates = bins(counts, 1, stamps[-1])
     return Trace(tuple(times), tuple(rates), length, length, tuple(stamps))
-
-
-_SIMGRID_NUMBER = r"([0-9.eE+-]{1,40})"
 
 
 def _simgrid(text: str, name: str | None, found: list[Problem]) -> Trace | None:
@@ -247,9 +244,9 @@ def rows_of(text: str, found: list[Problem], header: str) -> list[tuple[int, lis
     return rows
 
 
-_UNUSUAL = ("", " ", "\t", "#")         # what the first cell of a row begins with that may be no row
+_UNUSUAL = ("", " ", "\t", "#")         # first characters of a first cell whose row may be none
 
-_Column = tuple[int, Fraction | None]       # where it is, and base units in one of its unit; None: units in the values
+_Column = tuple[int, Fraction | None]       # its index, and base units in one of its unit; None: units in the values
 
 
 def _columns(line: int, header: list[str], name: str | None, found: list[Problem],

@@ -1,6 +1,6 @@
 """Traces of bandwidth in files: what a scenario says of one, and what its file holds.
 
-What the formats are like is in `emul.network.models.traceformats`.
+The formats are described in `emul.network.models.traceformats`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class TraceSpec:
     scale: float = 1.0              # every rate is multiplied by it
 
     def of(self, seed: int, source: str, destination: str) -> TraceSpec:
-        """What one link follows. Raises ScenarioError."""
+        """The trace that one link follows. Raises ScenarioError."""
         if not self.drawn:
             return self
         key, names = key64(seed, "trace", source, destination), self.names()
@@ -157,7 +157,8 @@ def digest(path: Path) -> str:
 
 @lru_cache(maxsize=256)
 def _digest(path: Path, mtime_ns: int, size: int) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_trace(path: Path, format: str | None = None, name: str | None = None) -> Trace:

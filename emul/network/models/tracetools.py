@@ -1,4 +1,4 @@
-"""What a trace of bandwidth comes to, at a coarser step, and traces made by a model."""
+"""Summaries of a trace of bandwidth, at a coarser step, and traces made by a model."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any
 
 from numpy.random import Generator
 
 from emul.base import units
+from emul.base.plain import PlainDict
 from emul.base.streams import generator
 from emul.network.models.profiles import OPPORTUNITY_BYTES
 from emul.network.models.traceformats import Trace, parse_trace
@@ -20,7 +20,7 @@ MOST_PIECES = 10_000_000        # of a generated trace
 
 
 @dataclass(frozen=True)
-class Summary:
+class TraceSummary:
     """Over a trace's length, by time. Rates in bit/s, times in s; `percentiles` as PERCENTILES.
 
     off: share of the time at 0; on_s, off_s: mean length of a stretch above 0, and at 0 (0: there is none).
@@ -39,8 +39,8 @@ class Summary:
     below: dict[int, float]
 
 
-def summary(trace: Trace, thresholds_bps: Iterable[int] = ()) -> Summary:
-    """What a trace comes to, each of its pieces weighted by its length; `below` has the thresholds given, in bit/s."""
+def summary(trace: Trace, thresholds_bps: Iterable[int] = ()) -> TraceSummary:
+    """The summary of a trace, each of its pieces weighted by its length; `below` has the thresholds given, in bit/s."""
     pieces = list(trace.pieces())
     length = sum(ns for ns, _ in pieces)
     ordered = sorted((rate, ns) for ns, rate in pieces)
@@ -57,9 +57,9 @@ def summary(trace: Trace, thresholds_bps: Iterable[int] = ()) -> Summary:
             stretches[rate > 0].append(ns)
         before = rate > 0
     on, off = (sum(s) / len(s) / 1e9 if s else 0.0 for s in (stretches[True], stretches[False]))
-    return Summary(length / 1e9, len(pieces), sum(ns * rate for ns, rate in pieces) / length, ordered[0][0],
-                   ordered[-1][0], percentiles, sum(stretches[False]) / length, on, off,
-                   {t: sum(ns for ns, rate in pieces if rate < t) / length for t in thresholds_bps})
+    return TraceSummary(length / 1e9, len(pieces), sum(ns * rate for ns, rate in pieces) / length, ordered[0][0],
+                        ordered[-1][0], percentiles, sum(stretches[False]) / length, on, off,
+                        {t: sum(ns for ns, rate in pieces if rate < t) / length for t in thresholds_bps})
 
 
 def resampled(trace: Trace, step_ns: int) -> Trace:
@@ -148,12 +148,12 @@ def generate(model: str, given: Mapping[str, str], seed: int) -> Trace:
     return _MAKERS[model](generator(seed, "trace", model), **read_parameters(model, MODELS[model], given))
 
 
-def read_parameters(model: str, known: Mapping[str, Parameter], given: Mapping[str, str]) -> dict[str, Any]:
+def read_parameters(model: str, known: Mapping[str, Parameter], given: Mapping[str, str]) -> PlainDict:
     """The values of a model's parameters from their texts. Raises ValueError saying what is expected."""
     for name in given:
         if name not in known:
             raise ValueError(f"{name}: is not used by {model}, which has {', '.join(known)}")
-    values: dict[str, Any] = {}
+    values: PlainDict = {}
     for name, parameter in known.items():
         text = given.get(name, parameter.default)
         if text is None:

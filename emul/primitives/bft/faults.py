@@ -1,6 +1,7 @@
-"""What faulty servers do differently from `pbft.Replica`: with their inputs, their results, what they send.
+"""The ways in which faulty servers differ from `pbft.Replica`: in their inputs, their results, their messages.
 
-`FAULTS` by name; an honest server is `Fault()`. Crashed and slow servers are matters of time, and their driver's.
+`FAULTS` by name; an honest server is `ServerBehaviour()`. Crashed and slow servers are matters of time: their driver
+has them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from emul.primitives.bft.pbft import (
     PrePrepare,
     Proposal,
     Replica,
-    Send,
+    SendSigned,
     proposal_digest,
 )
 
@@ -29,46 +30,46 @@ def tampered(result: bytes) -> bytes:
     return result[:-4] + bytes([result[-4] ^ 1]) + result[-3:] if len(result) >= 4 else bytes([result[0] ^ 1])
 
 
-class Fault:
+class ServerBehaviour:
     """None: the honest server."""
 
     machine: type[Replica] = Replica
 
     def inputs(self, entries: list[Entry]) -> list[Entry]:
-        """Which of its inputs the server admits to have."""
+        """Those of its inputs that the server admits to have."""
         return entries
 
     def result(self, replica: Replica, result: bytes) -> bytes:
-        """What the server says that F comes to."""
+        """The value of F that the server claims."""
         return result
 
-    def sent(self, me: int, send: Send) -> Iterable[Send]:
-        """What is sent in place of `send`."""
+    def sent(self, me: int, send: SendSigned) -> Iterable[SendSigned]:
+        """The messages that are sent in place of `send`."""
         return [send]
 
     def told(self, result: bytes) -> bytes | None:
-        """What clients are told of the result; None: nothing."""
+        """The result that clients are told; None: nothing."""
         return result
 
 
-class Silent(Fault):
+class Silent(ServerBehaviour):
     """Follows everything, and never says a word."""
 
-    def sent(self, me: int, send: Send) -> Iterable[Send]:
+    def sent(self, me: int, send: SendSigned) -> Iterable[SendSigned]:
         """Nothing to others; to itself what it would have sent."""
-        return [Send((me,), send.message)] if me in send.to else []
+        return [SendSigned((me,), send.message)] if me in send.to else []
 
     def told(self, result: bytes) -> bytes | None:
         return None
 
 
-class Equivocating(Fault):
+class Equivocating(ServerBehaviour):
     """As the leader it shows another result to every second server, and votes for whatever it has shown to each."""
 
     def __init__(self) -> None:
         self._shown: dict[bytes, bytes] = {}            # digest of the proposal -> of the other one
 
-    def sent(self, me: int, send: Send) -> Iterable[Send]:
+    def sent(self, me: int, send: SendSigned) -> Iterable[SendSigned]:
         """Its proposals and votes twice: as they are to servers of even numbers and itself, with another result to the
         rest."""
         m = send.message
@@ -77,13 +78,13 @@ class Equivocating(Fault):
         if isinstance(m, (PrePrepare, NewView)):
             other: Proposal = dataclasses.replace(m.proposal, result=tampered(m.proposal.result))
             self._shown[proposal_digest(m.t, m.proposal)] = proposal_digest(m.t, other)
-            return [Send(first, m), Send(second, dataclasses.replace(m, proposal=other))]
+            return [SendSigned(first, m), SendSigned(second, dataclasses.replace(m, proposal=other))]
         if isinstance(m, (Prepare, Commit)) and m.digest in self._shown:
-            return [Send(first, m), Send(second, dataclasses.replace(m, digest=self._shown[m.digest]))]
+            return [SendSigned(first, m), SendSigned(second, dataclasses.replace(m, digest=self._shown[m.digest]))]
         return [send]
 
 
-class Tampering(Fault):
+class Tampering(ServerBehaviour):
     """As the leader it proposes another result, to everybody; and always tells clients another one."""
 
     def result(self, replica: Replica, result: bytes) -> bytes:
@@ -94,23 +95,23 @@ class Tampering(Fault):
         return tampered(result)
 
 
-class Dropping(Fault):
+class Dropping(ServerBehaviour):
     """Leaves its first input out of what it proposes."""
 
     def inputs(self, entries: list[Entry]) -> list[Entry]:
         return entries[1:]
 
 
-class WrongVotes(Fault):
+class WrongVotes(ServerBehaviour):
     """Votes for proposals that do not exist."""
 
-    def sent(self, me: int, send: Send) -> Iterable[Send]:
+    def sent(self, me: int, send: SendSigned) -> Iterable[SendSigned]:
         """Votes to others with a digest that no proposal has; its vote to itself and all else as they are."""
         m = send.message
         if not isinstance(m, (Prepare, Commit)):
             return [send]
         others = tuple(s for s in send.to if s != me)
-        return [Send((me,), m), Send(others, dataclasses.replace(m, digest=sha256(m.digest).digest()))]
+        return [SendSigned((me,), m), SendSigned(others, dataclasses.replace(m, digest=sha256(m.digest).digest()))]
 
 
 class _Gullible(Replica):
@@ -123,7 +124,7 @@ class _Gullible(Replica):
         return None
 
 
-class Colluding(Fault):
+class Colluding(ServerBehaviour):
     """Tampers as the leader, and votes for everything: several of them need no word between them."""
 
     machine = _Gullible
@@ -133,5 +134,5 @@ class Colluding(Fault):
         return tampered(result)
 
 
-FAULTS: dict[str, type[Fault]] = {"silent": Silent, "equivocating": Equivocating, "tampering": Tampering,
-                                  "dropping": Dropping, "wrong_votes": WrongVotes, "colluding": Colluding}
+FAULTS: dict[str, type[ServerBehaviour]] = {"silent": Silent, "equivocating": Equivocating, "tampering": Tampering,
+                                            "dropping": Dropping, "wrong_votes": WrongVotes, "colluding": Colluding}

@@ -1,7 +1,7 @@
 """PBFT as a pure state machine: one server, one instance of agreement. Castro and Liskov 1999, as FedRFQ uses it.
 
 Rule 1: nothing here sends, waits, signs, or reads a clock. Messages and times go in, effects come out, in order.
-Rule 2: nothing here knows what is agreed on: F of listed inputs is asked for (`Evaluate`), bytes are compared.
+Rule 2: nothing here knows what is agreed on: F of listed inputs is asked for (`Execute`), bytes are compared.
 
 N >= 3f + 1 servers, 0..N-1; quorum q = floor((N + f) / 2) + 1, which is 2f + 1 for N = 3f + 1. Leader of view v of
 instance t: (t + v) mod N.
@@ -18,8 +18,8 @@ instance t: (t + v) mod N.
 
 Check of a proposal: (i) it is the leader's; (ii) every input is signed by its client, no client twice; (iii) no more
 than `omit_max` of this server's own inputs are left out; (iv) F of the inputs has the proposed bytes. A client that has
-signed two inputs is left out, with both as proof. What was prepared before is not asked for (iii) again: q servers have
-accepted it.
+signed two inputs is left out, with both as proof. A value that was prepared before is not asked for (iii) again: q
+servers have accepted it.
 
 Deviations from the sheet that the scheme follows: certificates in ViewChange, without which a liar could claim to have
 prepared anything; `Decision`, so that a server that a faulty leader kept out catches up: it checks (ii), (iv) itself.
@@ -146,7 +146,7 @@ class Bodies:
 
 @dataclass(frozen=True)
 class Decision:
-    """What was decided, with the votes that prove it."""
+    """The decision, with the votes that prove it."""
 
     t: int
     certificate: Certificate                    # of Commits
@@ -185,7 +185,7 @@ def _pack(value: Any, out: list[bytes]) -> None:
             _pack(item, out)
 
 
-def pack(*values: Any) -> bytes:
+def pack(*values: object) -> bytes:
     """Unambiguous bytes of integers, bytes, text, None, tuples and dataclasses of these."""
     out: list[bytes] = []
     _pack(values, out)
@@ -193,7 +193,7 @@ def pack(*values: Any) -> bytes:
 
 
 def statement(server: int, message: Signed) -> bytes:
-    """What `server` signs of a message: its type, who sends it, everything in it but the signature."""
+    """The bytes that `server` signs of a message: its type, who sends it, everything in it but the signature."""
     # the scheme's messages inherit from these; what is signed is the same
     kind = next(c for c in type(message).__mro__ if c.__module__ == __name__)
     return pack(kind.__name__, server, *(getattr(message, f.name) for f in fields(kind) if f.name != "signature"))
@@ -205,12 +205,12 @@ def body_digest(body: bytes) -> bytes:
 
 
 def upload_statement(t: int, client: int, digest: bytes) -> bytes:
-    """What a client signs of its input for instance t."""
+    """The bytes that a client signs of its input for instance t."""
     return pack("Upload", t, client, digest)
 
 
 def proposal_digest(t: int, proposal: Proposal) -> bytes:
-    """What votes are for; the same in every view."""
+    """The digest that votes are for; the same in every view."""
     return sha256(pack("Proposal", t, proposal)).digest()
 
 
@@ -265,7 +265,7 @@ def _of_certificate(t: int, c: Certificate, vote: type[Prepare] | type[Commit]) 
 # --- what comes out -------------------------------------------------------------------------------------------------
 
 @dataclass(frozen=True)
-class Send:
+class SendSigned:
     """To be signed and sent to each of `to`; where the server itself is among them, handed back to it at once."""
 
     to: tuple[int, ...]
@@ -273,7 +273,7 @@ class Send:
 
 
 @dataclass(frozen=True)
-class Evaluate:
+class Execute:
     """F of these inputs, which are all here, is wanted: `Replica.evaluated`."""
 
     entries: tuple[Entry, ...]
@@ -287,13 +287,13 @@ class Decide:
     proposal: Proposal
 
 
-Effect: TypeAlias = Send | Evaluate | Decide
+Effect: TypeAlias = SendSigned | Execute | Decide
 
 
 # --- the machine ----------------------------------------------------------------------------------------------------
 
 @dataclass(frozen=True)
-class Group:
+class ServerGroup:
     """Facts that all servers know."""
 
     servers: int                                # N
@@ -317,7 +317,7 @@ class Group:
 
 @dataclass
 class VoteJournal:
-    """What a server writes down before it sends: with it, no crash makes it vote twice in one view."""
+    """The notes that a server writes before it sends: with it, no crash makes it vote twice in one view."""
 
     t: int
     view: int = 0
@@ -334,7 +334,7 @@ class Replica:
     The driver checks signatures before it calls `receive` (`claims`), and tells only of server signatures that hold.
     """
 
-    def __init__(self, group: Group, me: int, journal: VoteJournal):
+    def __init__(self, group: ServerGroup, me: int, journal: VoteJournal):
         self.group, self.me, self.journal, self.t = group, me, journal, journal.t
         self.rejected: Counter[str] = Counter()             # reason -> messages and proposals
         self.view = journal.view
@@ -348,13 +348,13 @@ class Replica:
         self._asked: set[tuple[int, tuple[int, bytes]]] = set()     # (server, input): in this view
         self._results: dict[tuple[Entry, ...], bytes] = {}
         self._proposal: tuple[int, Proposal, bool] | None = None     # view, to be checked; whether it was certified
-        self._own: tuple[Entry, ...] | None = None          # what this server is about to propose in its view
+        self._own: tuple[Entry, ...] | None = None        # the entries that this server is about to propose in its view
         self._missed: dict[tuple[int, bytes], Entry] = {}
         self._accepted: dict[int, tuple[bytes, Proposal]] = {}      # view -> what passed the check
         self._prepares: dict[tuple[int, bytes], dict[int, bytes]] = {}
         self._commits: dict[tuple[int, bytes], dict[int, bytes]] = {}
         self._changes: dict[int, dict[int, ViewChange]] = {}        # view -> server -> its word
-        self._behind: set[int] = set()                      # who asked, before this server had decided
+        self._behind: set[int] = set()                      # servers that asked before this one had decided
         self._told: dict[int, Decision] = {}                # decisions of others, to be checked
         self._effects: list[Effect] = []
 
@@ -366,7 +366,7 @@ class Replica:
 
     @property
     def deadline(self) -> int | None:
-        """When `expire` wants to be called; None: never."""
+        """The time at which `expire` wants to be called; None: never."""
         times = [time for time in (self._timer, self._patience) if time is not None]
         return min(times, default=None)
 
@@ -376,7 +376,7 @@ class Replica:
 
     @property
     def everybody_committed(self) -> bool:
-        """Whether every server is known to have come as far as a Commit for what is decided: nobody needs help."""
+        """True if every server is known to have come as far as a Commit for what is decided: nobody needs help."""
         c = self.decision
         if c is None:
             return False
@@ -384,7 +384,7 @@ class Replica:
         return len(votes) == self.group.servers
 
     def heard(self) -> tuple[set[int], str]:
-        """Who has voted for what this server waits for in its view, and what that is called."""
+        """The servers whose votes have come of those that this server waits for in its view, and the kind of vote."""
         if self.view in self._accepted:
             found, _ = self._accepted[self.view]
             if self.view in self.journal.prepared:
@@ -502,7 +502,7 @@ class Replica:
             self._change(now, view + 1)
 
     def _fault_of(self, proposal: Proposal, certified: bool) -> str | None:
-        """What of (ii) and (iii) does not hold; None: all does. What is missing is kept for the ViewChange."""
+        """The part of (ii) and (iii) that does not hold; None: all does. A missing part is kept for the ViewChange."""
         clients = [e.client for e in proposal.entries]
         if clients != sorted(set(clients)):
             return "a client twice"
@@ -534,7 +534,7 @@ class Replica:
         return proposal.result == result
 
     def _choose(self) -> tuple[Entry, ...]:
-        """What this server proposes as the leader: every input whose bytes are here, of clients that signed one."""
+        """The proposal of this server as the leader: every input whose bytes are here, of clients that signed one."""
         chosen = []
         for _, inputs in sorted(self._known.items()):
             entry = next(iter(inputs.values()))
@@ -584,7 +584,7 @@ class Replica:
             self._change(now, min(ahead.values()))
 
     def _certified(self, c: Certificate, view: int) -> bool:
-        """Whether q servers have prepared this below `view`; their signatures were checked by the driver."""
+        """True if q servers have prepared this below `view`; their signatures were checked by the driver."""
         voters = [server for server, _ in c.votes]
         return (c.view < view and len(set(voters)) == len(voters) >= self.group.quorum
                 and all(0 <= s < self.group.servers for s in voters))
@@ -720,14 +720,14 @@ class Replica:
         to = tuple(sorted(self._behind - {self.me}))
         self._behind.clear()
         if to:
-            self._effects.append(Send(to, Decision(self.t, self.decision)))
+            self._effects.append(SendSigned(to, Decision(self.t, self.decision)))
         return True
 
     def _settle(self, certificate: Certificate) -> None:
         self.journal.decision = certificate
         self._timer = self._patience = None
         self._told.clear()
-        # who has gone beyond this view does not listen to it any more; who has come as far may decide by itself
+        # a server beyond this view does not listen to it any more; one that has come as far may decide by itself
         self._behind |= {s for view, senders in self._changes.items() if view > certificate.view for s in senders}
         self._effects.append(Decide(certificate.view, certificate.proposal))
 
@@ -744,14 +744,14 @@ class Replica:
             return False
         to = tuple(s for s in servers if s != self.me)
         self._asked |= {(s, key) for s in to for key in wanted}
-        self._effects.append(Send(to, Fetch(self.t, wanted)))
+        self._effects.append(SendSigned(to, Fetch(self.t, wanted)))
         return True
 
     def _result(self, entries: tuple[Entry, ...]) -> bytes | None:
         """F of the entries; None: not yet known. It is asked for as soon as their bytes are here."""
         found = self._results.get(entries)
         if found is None and all((e.client, e.digest) in self._here for e in entries):
-            asked = Evaluate(entries)
+            asked = Execute(entries)
             if asked not in self._effects:
                 self._effects.append(asked)
         return found
@@ -760,7 +760,7 @@ class Replica:
         return tuple(sorted(votes.items())[:self.group.quorum])
 
     def _broadcast(self, message: Signed) -> None:
-        self._effects.append(Send(self.group.everybody, message))
+        self._effects.append(SendSigned(self.group.everybody, message))
 
     def _reject(self, reason: str) -> list[Effect]:
         self.rejected[reason] += 1
@@ -768,6 +768,6 @@ class Replica:
 
 
 def _newest(changes: Iterable[ViewChange]) -> Certificate | None:
-    """What was prepared last, among what the ViewChanges tell."""
+    """The proposal prepared last, among those that the ViewChanges tell."""
     certificates = [c.prepared for c in changes if c.prepared is not None]
     return max(certificates, key=lambda c: c.view, default=None)

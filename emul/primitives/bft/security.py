@@ -1,4 +1,4 @@
-"""How likely the servers bear their malicious ones."""
+"""The probability that the servers bear their malicious ones."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def sign(secret: bytes, statement: bytes) -> bytes:
 
 
 def verify(public: bytes, statement: bytes, signature: bytes) -> bool:
-    """Whether `signature` is that of `statement` by the owner of `public`; nothing that is sent raises."""
+    """True if `signature` is that of `statement` by the owner of `public`; nothing that is sent raises."""
     try:
         _public(public).verify(signature, statement)
     except (InvalidSignature, ValueError):

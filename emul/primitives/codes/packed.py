@@ -26,7 +26,7 @@ from emul.primitives.field import P31, Elements, Matrix, inverse, lagrange, matm
 
 
 class Code(Protocol):
-    """A linear secret sharing of vectors over GF(p) among n places."""
+    """A linear secret sharing of vectors over GF(p) among n positions."""
 
     @property
     def p(self) -> int:
@@ -34,7 +34,7 @@ class Code(Protocol):
 
     @property
     def n(self) -> int:
-        """Places for holders, from 0."""
+        """Positions of holders, from 0."""
 
     @property
     def segments(self) -> int:
@@ -66,8 +66,8 @@ class Code(Protocol):
         `inconsistent_sets`, if one differs.
         """
 
-    def decodable(self, places: Collection[int]) -> bool:
-        """Whether the shares of these places give the secrets."""
+    def decodable(self, positions: Collection[int]) -> bool:
+        """True if the shares at these positions give the secrets."""
 
 
 def width(d: int, segments: int) -> int:
@@ -110,18 +110,18 @@ class PackedCode:
     def encode(self, message: Sequence[Elements]) -> Elements:
         return matmul(self.generator, message, self.p)
 
-    def decodable(self, places: Collection[int]) -> bool:
-        return len(places) >= self.need
+    def decodable(self, positions: Collection[int]) -> bool:
+        return len(positions) >= self.need
 
     def decode(self, answers: Mapping[int, Elements], verify: bool = False) -> Elements:
-        places = sorted(answers)
-        if len(places) < self.need:
-            raise NotDecodable(f"undecodable: {len(places)} answers, need {self.need}")
-        used = places[:self.need]
+        positions = sorted(answers)
+        if len(positions) < self.need:
+            raise NotDecodable(f"undecodable: {len(positions)} answers, need {self.need}")
+        used = positions[:self.need]
         back = inverse(self.generator[used], self.p)
         message = matmul(back if verify else back[:self.segments], [answers[k] for k in used], self.p)
         if verify:
-            expect_consistent(self, message, answers, places[self.need:])
+            expect_consistent(self, message, answers, positions[self.need:])
         return message[:self.segments]
 
 
@@ -137,7 +137,7 @@ def expect_consistent(code: Code, message: Elements, answers: Mapping[int, Eleme
 
 @lru_cache(maxsize=16)
 def lagrange_code(n: int, segments: int, colluders: int) -> PackedCode:
-    """T = `colluders` learn nothing; any S + T of n places decode. Raises ValueError for impossible numbers."""
+    """T = `colluders` learn nothing; any S + T of n positions decode. Raises ValueError for impossible numbers."""
     _expect(n, segments, colluders)
     need = segments + colluders
     generator = lagrange(range(need + 1, need + 1 + n), range(1, need + 1), P31)

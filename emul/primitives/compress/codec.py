@@ -1,4 +1,4 @@
-"""What a codec is: a frozen dataclass of parameters that makes bytes of a vector, and a vector of such bytes.
+"""A codec: a frozen dataclass of parameters that makes bytes of a vector, and a vector of such bytes.
 
     code, warm = codec.encode(x, rng, warm)         decoded = codec.decode(code, len(x))
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,15 +33,15 @@ class Codec(ABC):
     @property
     @abstractmethod
     def unbiased(self) -> bool:
-        """Whether the mean of the decoded vector, over what is drawn, is the vector itself."""
+        """True if the mean of the decoded vector, over what is drawn, is the vector itself."""
 
     @property
     def keeps_errors(self) -> bool:
-        """Whether the sender adds to a vector what the codes before have left out."""
+        """True if the sender adds to a vector what the codes before have left out."""
         return bool(getattr(self, "feedback", False))
 
     @abstractmethod
-    def encode(self, x: Floats, rng: np.random.Generator, warm: Any = None) -> tuple[Octets, Any]:
+    def encode(self, x: Floats, rng: np.random.Generator, warm: object = None) -> tuple[Octets, object]:
         """(code (n,) uint8, what the next call with a vector of this sender takes as `warm`) of x, (d,) finite."""
 
     @abstractmethod
@@ -52,6 +51,11 @@ class Codec(ABC):
     @abstractmethod
     def nbytes(self, d: int) -> int | None:
         """Length of a code of d numbers; None: it depends on them."""
+
+    def grows(self, d: int) -> str | None:
+        """The reason why the error of codes of d numbers grows from round to round where it is added to the next
+        vector; None: it does not, since a code leaves out less than it is given, E|x - decoded|^2 < |x|^2."""
+        return None
 
     def shaped(self, shapes: Shapes) -> Codec:
         """The same for vectors that are made of tensors of these shapes."""
@@ -71,7 +75,7 @@ class Reader:
         self._at += n
         return self._code[self._at - n:self._at]
 
-    def numbers(self, dtype: str, n: int) -> NDArray[Any]:
+    def numbers(self, dtype: str, n: int) -> np.ndarray:
         """The next n numbers of a little-endian dtype, a fresh array. Raises Undecodable for one that is not finite."""
         found = np.frombuffer(self.octets(n * np.dtype(dtype).itemsize).tobytes(), dtype)
         if found.dtype.kind == "f" and not np.isfinite(found).all():
@@ -84,7 +88,7 @@ class Reader:
             raise Undecodable("too long")
 
 
-def joined(parts: Sequence[NDArray[Any]]) -> Octets:
+def joined(parts: Sequence[np.ndarray]) -> Octets:
     """Arrays of numbers, one behind the other, as bytes."""
     return np.concatenate([np.ascontiguousarray(part).reshape(-1).view(np.uint8) for part in parts])
 
@@ -99,18 +103,18 @@ def rows_of(x: Floats, bucket: int | None, fill: float) -> Floats:
 
 
 def scales(d: int, bucket: int | None) -> int:
-    """How many rows `rows_of` makes of d numbers."""
+    """The number of rows that `rows_of` makes of d numbers."""
     return 1 if bucket is None or bucket >= d else -(-d // bucket)
 
 
-def finite(x: NDArray[Any]) -> NDArray[Any]:
+def finite(x: np.ndarray) -> np.ndarray:
     """x itself. Raises Undecodable if there is a number that is not finite."""
     if not np.isfinite(x).all():
         raise Undecodable("a number that is not finite")
     return x
 
 
-def sendable(x: NDArray[Any]) -> NDArray[Any]:
+def sendable(x: np.ndarray) -> np.ndarray:
     """x itself. Raises NotSendable if there is a number that is not finite: training has diverged."""
     if not np.isfinite(x).all():
         raise NotSendable("not to be compressed: a number that is not finite")

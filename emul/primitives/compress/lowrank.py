@@ -41,7 +41,7 @@ class PowerSGD(Codec):
         """The same for vectors that are made of tensors of these shapes."""
         return replace(self, _shapes=shapes)
 
-    def encode(self, x: Floats, rng: np.random.Generator, warm: Any = None) -> tuple[Octets, Any]:
+    def encode(self, x: Floats, rng: np.random.Generator, warm: Any = None) -> tuple[Octets, object]:
         """Tensor by tensor: P and Q, or its numbers."""
         parts: list[np.ndarray] = []
         kept: list[Floats] = []

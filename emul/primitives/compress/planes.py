@@ -7,14 +7,12 @@ operations whatever the length. Each plane is filled up to whole bytes.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from emul.primitives.compress.codec import Octets, Reader, Undecodable, joined
 
-Numbers = NDArray[Any]              # unsigned
+Numbers = np.ndarray              # unsigned
 
 MOST_PLANES = 32
 
@@ -29,7 +27,7 @@ def pack(values: Numbers, bits: int) -> Octets:
 
 
 def unpack(reader: Reader, n: int, bits: int) -> NDArray[np.uint32]:
-    """What `pack` has been given, (n,) uint32."""
+    """The numbers that `pack` was given, (n,) uint32."""
     if bits == 8:
         return reader.octets(8 * -(-n // 8))[:n].astype(np.uint32)
     found = np.zeros(n, np.uint32)
@@ -61,7 +59,7 @@ def gamma(values: Numbers) -> Octets:
 
 
 def ungamma(reader: Reader, n: int) -> NDArray[np.uint32]:
-    """What `gamma` has been given, (n,) uint32. Raises Undecodable."""
+    """The numbers that `gamma` was given, (n,) uint32. Raises Undecodable."""
     planes = int(reader.octets(1)[0])
     if planes >= MOST_PLANES:
         raise Undecodable("a number of more than 32 bits")
@@ -72,11 +70,3 @@ def ungamma(reader: Reader, n: int) -> NDArray[np.uint32]:
         length[live] = j
         low[live] |= bits_of(reader, len(live)).astype(np.uint32) << np.uint32(j - 1)
     return (np.uint32(1) << length) | low
-
-
-def gamma_bytes(values: Numbers) -> int:
-    """Length of `gamma(values)`, added up number by number: for tests and tables."""
-    lengths = [int(v).bit_length() - 1 for v in values]
-    planes = max(lengths, default=0)
-    return 1 + sum(-(-sum(n >= j - 1 for n in lengths) // 8) + -(-sum(n >= j for n in lengths) // 8)
-                   for j in range(1, planes + 1))

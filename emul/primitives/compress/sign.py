@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -32,7 +32,7 @@ class Sign(Codec):
     def unbiased(self) -> bool:
         return False
 
-    def encode(self, x: Floats, rng: np.random.Generator, warm: Any = None) -> tuple[Octets, Any]:
+    def encode(self, x: Floats, rng: np.random.Generator, warm: object = None) -> tuple[Octets, object]:
         """The scale, then the signs: 1 is negative."""
         size = np.array([np.abs(x).mean(dtype=np.float64)], np.float32) if self.scale == "mean" else np.empty(0, "<f4")
         return joined([sendable(size), np.packbits(x < 0)]), None

@@ -63,7 +63,7 @@ def _law(name: str) -> Any:
 
 
 def connected(A: Closed, members: Collection[int]) -> bool:
-    """Whether the graph induced on `members` is of one piece. Else the sum of each piece is exposed."""
+    """True if the graph induced on `members` is of one piece. Else the sum of each piece is exposed."""
     left = set(members)
     if not left:
         return True

@@ -69,7 +69,7 @@ _LOW = frozenset((u | ignored << 255).to_bytes(32, "little") for ignored in (0, 
 
 
 def is_low_order(*publics: bytes) -> bool:
-    """Whether `agree` would refuse one of these, of 32 bytes each: a point whose secrets do not depend on the
+    """True if `agree` would refuse one of these, of 32 bytes each: a point whose secrets do not depend on the
     other's."""
     return not _LOW.isdisjoint(publics)
 

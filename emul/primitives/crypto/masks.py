@@ -54,7 +54,7 @@ def unmask(total: Ring, self_seeds: Mapping[int, bytes],
     for i in sorted(self_seeds):
         prg_add(total, self_seeds[i], -1)
     for j in sorted(dropped):
-        # what j would have added cancels what its neighbours added for it: sgn(j, i) = -sgn(i, j)
+        # the masks j would have added cancel those its neighbours added for it: sgn(j, i) = -sgn(i, j)
         add_pair_masks(total, j, dropped[j])
     return len(self_seeds) + sum(len(seeds) for seeds in dropped.values())
 

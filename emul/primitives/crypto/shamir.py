@@ -20,7 +20,6 @@ MAX_HOLDERS = 65535
 
 _POLYNOMIAL = 0x1100B
 _ORDER = 65535                     # of the multiplicative group
-_ELEMENTS = SHARE_BYTES // 2
 _BLOCK_ELEMENTS = 1 << 18          # of one product: bounds the memory for indices, 2 MB
 
 Elements = NDArray[np.uint16]

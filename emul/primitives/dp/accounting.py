@@ -1,4 +1,5 @@
-"""The Gaussian mechanism turned round: the noise that a guarantee needs. Balle and Wang, ICML 2018, theorem 8.
+"""The Gaussian mechanism turned round: the noise that a guarantee needs. Balle and Wang, ICML 2018, theorem 8. And the
+privacy that random cohorts add.
 
 mu = sensitivity / standard deviation; mechanisms with fresh noise compose by mu_total = sqrt(sum mu^2)
 (`emul.primitives.privacy.ldp.composed`).
@@ -34,3 +35,20 @@ def largest_mu(eps: float, delta: float, rounds: int = 1) -> float:
 def sigma_over_sensitivity(eps: float, delta: float, rounds: int = 1) -> float:
     """The least standard deviation of noise for a sensitivity of 1. Raises ValueError as `largest_mu`."""
     return 1.0 / largest_mu(eps, delta, rounds)
+
+
+def sampled_epsilon(sigma: float, rate: float, rounds: int, delta: float) -> float:
+    """The eps, at `delta`, of `rounds` sums under fresh noise, each over members that are drawn one by one with
+    probability `rate` and in secret (Poisson sampling). One member is there or not.
+
+    sigma: standard deviation of the noise over the sensitivity. By the privacy loss distribution (Koskela, Jälkö and
+    Honkela, AISTATS 2020) of dp-accounting, rounded up. 0.0 without rounds, inf without noise. Raises MissingExtra.
+    """
+    if not rounds:
+        return 0.0
+    if not sigma:
+        return math.inf
+    with optional("the privacy of random cohorts needs", "privacy"):
+        from dp_accounting.pld import privacy_loss_distribution as pld
+    one = pld.from_gaussian_mechanism(sigma, sampling_prob=rate, value_discretization_interval=1e-3)
+    return float(one.self_compose(rounds).get_epsilon_for_delta(delta))

@@ -1,4 +1,4 @@
-"""Who shares pairwise noise with whom, and what the sum then protects. X. Yang et al., arXiv 2412.11737, section 5.
+"""The graph of pairwise noise, and the protection of the sum. X. Yang et al., arXiv 2412.11737, section 5.
 
 Their theorems 10 and 11 are replaced: the exact covariance of what the server sees gives the guarantee for any graph.
 """

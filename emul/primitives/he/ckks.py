@@ -11,14 +11,15 @@ they are added and multiplied by `+` and `*`, with each other (left and right) o
 
 Six rules that are easy to break:
 
-1. Vectors and masks are full rows (`emul.primitives.he.slots`); what must reach every slot is a float.
+1. Vectors and masks are full rows (`emul.schemes.ppfpl.slots`); what must reach every slot is a float.
 2. Value times scale stays below half the remaining modulus: after two rescales |value| < 2^10. One slot that passes it
    destroys all.
 3. An empty string is parsed as a ciphertext: lengths are looked at first. Junk raises ValueError, other parameters
    RuntimeError; both become ProtocolViolation here.
 4. `copy()` of a ciphertext takes half a second: sums are built by `a + b`.
 5. Secret keys leave only through `Keys.part(secret=True)`.
-6. Encryption cannot be seeded, and lengths vary by 0.3 %: rows are padded to fixed lengths. What encrypts is volatile.
+6. Encryption cannot be seeded, and lengths vary by 0.3 %: rows are padded to fixed lengths. A computation that encrypts
+is volatile.
 
 A plain factor of zeros only would give a fresh ciphertext in place of a rescaled one (TenSEAL): never multiply by it.
 Keys are drawn by TenSEAL, not from the scenario's seed.
@@ -47,7 +48,7 @@ class NoLibrary(EmulError):
 
 
 def available() -> bool:
-    """Whether TenSEAL can be imported."""
+    """True if TenSEAL can be imported."""
     return find_spec("tenseal") is not None
 
 
@@ -105,7 +106,8 @@ class Box(ABC):
 
     @abstractmethod
     def open(self, rows: np.ndarray) -> list[Cipher]:
-        """What `seal` was given. Raises ProtocolViolation for a row that is no ciphertext of these parameters."""
+        """The numbers that `seal` was given. Raises ProtocolViolation for a row that is no ciphertext of these
+        parameters."""
 
     @abstractmethod
     def encrypt(self, row: np.ndarray) -> Cipher:
@@ -153,11 +155,6 @@ class Ckks(Box):
             self._context = _tenseal().context_from(unpadded(keys))
         except (ValueError, RuntimeError) as e:
             raise ProtocolViolation(f"no keys: {e}") from None
-
-    @property
-    def has_secret(self) -> bool:
-        """Whether it can decrypt."""
-        return bool(self._context.is_private())
 
     def seal(self, ciphers: Sequence[Cipher], rescales: int) -> np.ndarray:
         size = self.parameters.cipher_bytes[rescales]

@@ -5,9 +5,9 @@
     two trapdoors: sk = 0 mod lambda, 1 mod n;  c^sk = 1 + m n mod n^2;  sk = sk_1 + sk_2:  c^sk_1 c^sk_2 = c^sk
 
 Ciphertexts stand in rows of a (C, 2 |n|) uint8 array, big-endian, so that they travel as they are. `Packing` puts many
-small numbers into one plaintext. What `plus` and `scale` make is not randomised anew: who knows the factors and the old
-ciphertext recognises it. Keys and randomness come from the generator that is given, and so from a scenario's seed: for
-emulation only.
+small numbers into one plaintext. Results of `plus` and `scale` are not randomised anew: a party that knows the factors
+and the old ciphertext recognises them. Keys and randomness come from the generator that is given, and so from a
+scenario's seed: for emulation only.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class PublicKey:
         return self._rows([total])
 
     def sound(self, rows: Rows) -> bool:
-        """Whether each row is a unit modulo n^2, which every ciphertext is."""
+        """True if each row is a unit modulo n^2, which every ciphertext is."""
         n = mpz(self.n)
         return rows.shape[1:] == (self.cipher_bytes,) and all(
             0 < c < n * n and gmpy2.gcd(c, n) == 1 for c in numbers(rows))
@@ -243,7 +243,7 @@ AT_2048 = Seconds(encrypt=8.9e-3, decrypt=2.5e-3, partial=17.5e-3, add=5e-6, sca
 
 
 def seconds(bits: int) -> Seconds:
-    """What is declared for a key of so many bits: as measured with gmpy2 at 2,048, times (bits / 2048)^3 for powers
+    """The seconds declared for a key of so many bits: as measured with gmpy2 at 2,048, times (bits / 2048)^3 for powers
     with exponents of the key's length, and its square for the others."""
     r = bits / 2048
     return Seconds(AT_2048.encrypt * r**3, AT_2048.decrypt * r**3, AT_2048.partial * r**3, AT_2048.add * r**2,

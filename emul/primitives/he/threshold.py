@@ -32,7 +32,7 @@ _SMALL = 1 << 14                    # primes below it are divided by
 
 @dataclass(frozen=True)
 class Dealt:
-    """What a dealer makes: a public key for everybody, and a share for each party; it then forgets p and q."""
+    """The keys that a dealer makes: a public key for everybody, and a share for each party; it then forgets p and q."""
 
     public: PublicKey
     shares: tuple[Share, ...]       # of the parties 1..l, with the exponents 2 Delta f(i)
@@ -126,7 +126,7 @@ def _two_safe_primes(bits: int, rng: np.random.Generator) -> tuple[mpz, mpz]:
 def safe_prime(bits: int, rng: np.random.Generator) -> mpz:
     """p = 2 p' + 1 of so many bits, both prime, above 3/4 of the range: two of them have a product of twice the bits.
 
-    What small primes divide is sieved out of a window behind a random number, then the rest is tested.
+    Multiples of small primes are sieved out of a window behind a random number, then the rest is tested.
     """
     while True:
         start = (mpz(3) << (bits - 3)) + _below(mpz(1) << (bits - 4), rng) | 1

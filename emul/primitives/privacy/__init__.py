@@ -1,1 +1,2 @@
-"""What observers of masked updates learn: mutual information (`lmip`) and differential privacy (`ldp`)."""
+"""The information that observers of masked updates gain: mutual information (`lmip`) and differential privacy
+(`ldp`)."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from emul.primitives.clip import clipped
@@ -19,9 +17,10 @@ def noisy(update: np.ndarray, clip: float | None, lambda_: float, rng: np.random
     return kept + np.float32(lambda_) * rng.standard_normal(update.size, dtype=np.float32)
 
 
-def told_by_update(lambda_: float, clip: float | None, delta: float, rounds: int, sent: int) -> dict[str, Any]:
-    """What noisy updates tell whoever hears them, for an `analysis`: bits per coordinate of an update that spreads as
-    its noise does, and epsilon at `delta`, "unbounded" for updates that are not clipped. lambda_ is above 0.
+def told_by_update(lambda_: float, clip: float | None, delta: float, rounds: int, sent: int) -> dict[str, object]:
+    """The information that noisy updates give to whoever hears them, for an `analysis`: bits per coordinate of an
+    update that spreads as its noise does, and epsilon at `delta`, "unbounded" for updates that are not clipped. lambda_
+    is above 0.
 
     Epsilon of one update, and of a client's updates together: in all `rounds`, and in as many as the client `sent` one
     in that took part most often. Each has fresh noise, so their mu add in squares; what is lost on a link counts, since

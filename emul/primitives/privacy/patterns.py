@@ -1,4 +1,4 @@
-"""Which clients a relay may hear: all patterns with their probabilities, or a sample where there are too many."""
+"""Sets of clients that a relay may hear: all with their probabilities, or a sample where there are too many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every robust rule takes and returns, and sums over rows that are the same on every run.
+"""Arguments and result of every robust rule, and sums over rows that are the same on every run.
 
 A rule reads n updates of d numbers, one row a client, in the order of the clients' ids. They may be one (n, d) array
 or n vectors (d,): nothing here copies all of them, whatever is made of them is made some columns at a time.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,14 +28,14 @@ class TooManyByzantine(ProtocolFailure):
 
 @dataclass(frozen=True)
 class Aggregation:
-    """What a rule made of n updates, and why."""
+    """The aggregate that a rule made of n updates, and why."""
 
     aggregate: Floats               # (d,)
     kept: tuple[int, ...]           # rows that have a part in it, ascending
     weights: Floats | None          # (n,), aggregate = sum_i weights_i x_i; None: it is no such sum
     scores: Floats                  # (n,), what rows were judged by
-    why: str                        # what the scores are, and which are kept
-    state: Any = None               # what the rule wants back in the next round; None: it has no memory
+    why: str                        # the meaning of the scores, and which are kept
+    state: object = None            # the rule's state for the next round; None: it has no memory
 
 
 def rows_of(updates: Updates) -> Rows:

@@ -22,7 +22,7 @@ LEAST_WEIGHT = 1e-6                     # W_min: below it nothing is moved
 
 @dataclass(frozen=True)
 class Clustered:
-    """What the updates of one round say to each cluster."""
+    """The step of each cluster from the updates of one round."""
 
     directions: NDArray[np.float64]     # (m, l), to be multiplied by a step; 0 where the weights are too small
     weights: NDArray[np.float64]        # (n,), w_i

@@ -1,7 +1,7 @@
 """The robust rules by the names that a scenario uses: `aggregate: median`, `aggregate: {krum: {f: 2}}`.
 
-A rule is a frozen dataclass of parameters and a function (updates, parameters, given) -> Aggregation. What a rule needs
-besides the updates is `Given`: whose they are, the server's own update, and what the rule returned as its state.
+A rule is a frozen dataclass of parameters and a function (updates, parameters, given) -> Aggregation. `Given` holds the
+other inputs of a rule: whose the updates are, the server's own update, and what the rule returned as its state.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from emul.base.plain import PlainMapping
 from emul.primitives.robust.aggregation import Aggregation, Updates
 from emul.primitives.robust.bulyan import bulyan
 from emul.primitives.robust.clipping import centred_clipping, norm_clipping
@@ -27,9 +28,9 @@ from emul.primitives.written import choose as written_choice
 
 @dataclass(frozen=True)
 class Given:
-    """What a rule may know besides the updates."""
+    """The knowledge of a rule besides the updates."""
 
-    clients: tuple[int, ...] = ()                       # whose the rows are
+    clients: tuple[int, ...] = ()                       # the senders of the rows
     samples: NDArray[np.integer] | None = None          # (n,), what they say that they trained on
     reference: NDArray[np.floating] | None = None       # (d,), the server's own update of this round
     state: Any = None                                   # `Aggregation.state` of the round before
@@ -106,7 +107,7 @@ class GeometricMedian:
     """`weights`: alpha_i, equal or the number of samples that a client claims."""
 
     weights: Literal["uniform", "samples"] = "uniform"
-    nu: float = 1e-6                    # smoothing, in units of the updates
+    nu: float = 1e-6                    # smoothing, a share of the median distance
     iterations: int = 100               # at most
     tolerance: float = 1e-4             # of the last step, relative to the median distance
 
@@ -231,7 +232,7 @@ class Chosen:
         return self.rule.run(updates, self.params, given or Given())
 
 
-def choose(written: str | Mapping[str, Any]) -> Chosen:
+def choose(written: str | PlainMapping) -> Chosen:
     """The rule that a scenario writes: its name, or {name: {parameter: value}}.
 
     Raises ValueError with everything that is wrong with it.

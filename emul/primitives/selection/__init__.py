@@ -1,7 +1,8 @@
-"""Who takes part in a round: rules as a scenario names them, `selection: uniform`, `selection: {oort: {count: 10}}`.
+"""The choice of the clients of a round: rules as a scenario names them, `selection: uniform`, `selection: {oort:
+{count: 10}}`.
 
-A rule is a frozen dataclass of parameters and a state that chooses and learns (`rule.Rule`). What they do with the
-network, such as asking candidates, is in `emul.protocols.selection`.
+A rule is a frozen dataclass of parameters and a state that chooses and learns (`rule.Rule`). Their use of the network,
+such as asking candidates, is in `emul.protocols.selection`.
 """
 
 from __future__ import annotations
@@ -14,38 +15,37 @@ from typing import Any
 from emul.base.units import duration_ns
 from emul.primitives.selection.choice import ChoiceRule, PowerOfChoice
 from emul.primitives.selection.oort import Oort, OortRule
-from emul.primitives.selection.rule import Asks, Common, Heard, Rule, Tells
+from emul.primitives.selection.rule import Asks, Common, Heard, SelectionRule, Tells
 from emul.primitives.selection.tifl import Tifl, TiflRule
-from emul.primitives.selection.uniform import Available, AvailableRule, Uniform, UniformRule
+from emul.primitives.selection.uniform import Available, AvailableRule, UniformRule, UniformSelection
+from emul.primitives.written import WrittenChoice
 from emul.primitives.written import choose as written_choice
 
-__all__ = ["KINDS", "Asks", "Common", "Heard", "Rule", "Tells", "Written", "begun", "choose"]
-
-Written = str | dict[str, Any]          # as a scenario writes it
+__all__ = ["KINDS", "Asks", "Common", "Heard", "SelectionRule", "Tells", "begun", "choose"]
 
 KINDS: Mapping[str, type[Common]] = types.MappingProxyType({
-    "uniform": Uniform, "available": Available, "oort": Oort, "tifl": Tifl, "power_of_choice": PowerOfChoice})
+    "uniform": UniformSelection, "available": Available, "oort": Oort, "tifl": Tifl, "power_of_choice": PowerOfChoice})
 
-_RULES: Mapping[type[Common], Callable[[Any], Rule]] = types.MappingProxyType({
-    Uniform: UniformRule, Available: AvailableRule, Oort: OortRule, Tifl: TiflRule, PowerOfChoice: ChoiceRule})
+_RULES: Mapping[type[Common], Callable[[Any], SelectionRule]] = types.MappingProxyType({
+    UniformSelection: UniformRule, Available: AvailableRule, Oort: OortRule, Tifl: TiflRule, PowerOfChoice: ChoiceRule})
 
 
-def choose(written: Written) -> Common:
+def choose(written: WrittenChoice) -> Common:
     """The parameters of the rule that a scenario writes. Raises ValueError with everything that is wrong with it.
 
     >>> choose({"uniform": {"count": 10, "over": 1.3}})
-    Uniform(count=10, over=1.3, least=1)
+    UniformSelection(count=10, over=1.3, least=1)
     """
     p: Common = written_choice(_in_seconds(written), KINDS, "selection")[1]
     return p
 
 
-def begun(p: Common) -> Rule:
+def begun(p: Common) -> SelectionRule:
     """The rule at the beginning of a run."""
     return _RULES[type(p)](p)
 
 
-def _in_seconds(written: Any) -> Any:
+def _in_seconds(written: object) -> Any:
     """With `window: 1 s` as window_s = 1.0, where a rule has such a time."""
     if not isinstance(written, Mapping) or len(written) != 1:
         return written

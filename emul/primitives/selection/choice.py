@@ -37,12 +37,12 @@ class PowerOfChoice(Common):
 
     @property
     def tells(self) -> Tells:                       # type: ignore[override]
-        """What a client that takes part sends beside its update."""
+        """The value that a client that takes part sends beside its update."""
         return "loss" if self.loss == "rpow_d" else ""
 
     @property
     def asks(self) -> Asks:                         # type: ignore[override]
-        """What candidates are asked before the choice."""
+        """The question to candidates before the choice."""
         return "" if self.loss == "rpow_d" else "loss"
 
 

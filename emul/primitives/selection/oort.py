@@ -35,11 +35,11 @@ class Oort(Common):
     window: int = 20                    # W, rounds between two looks of the pacer
     alpha: float = 2.0                  # penalty of those that take longer than T
     explore: float = 0.9                # epsilon of the first round,
-    decay: float = 0.98                 # what it is multiplied by from round to round,
+    decay: float = 0.98                 # its factor from round to round,
     explore_least: float = 0.2          # and what it does not fall below
     cutoff: float = 0.95                # c
     clip: float = 0.95                  # quantile
-    most: int | None = None             # who has been chosen so often is chosen no more; None: no such limit
+    most: int | None = None             # times after which a client is chosen no more; None: no such limit
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -57,8 +57,8 @@ class Oort(Common):
 
 
 @dataclass
-class Known:
-    """What is known of a client that has been chosen."""
+class ExploredClient:
+    """The knowledge of a client that has been chosen."""
 
     utility: float                      # U
     seconds: float                      # D
@@ -71,7 +71,7 @@ class OortRule:
     """The explored clients, and the pacer."""
 
     p: Oort
-    known: dict[int, Known] = field(default_factory=dict)
+    known: dict[int, ExploredClient] = field(default_factory=dict)
     won: list[float] = field(default_factory=list)      # round -> sum of the U that it brought
     preferred_s: float = 0.0            # T
 
@@ -102,7 +102,7 @@ class OortRule:
         most = float(np.quantile([self.known[k].utility for k in able], self.p.clip))
         return {k: self._utility(self.known[k], most, round_) for k in able}
 
-    def _utility(self, one: Known, most: float, round_: int) -> float:
+    def _utility(self, one: ExploredClient, most: float, round_: int) -> float:
         value = min(one.utility, most) + math.sqrt(0.1 * math.log(round_) / one.last)
         late = self.preferred_s < one.seconds
         return value * (self.preferred_s / one.seconds) ** self.p.alpha if late else value
@@ -123,7 +123,7 @@ class OortRule:
                 utility = 0.0 if before is None else before.utility
             if seconds is None:
                 seconds = heard.waited if before is None else max(heard.waited, before.seconds)
-            self.known[k] = Known(utility, seconds, heard.round, times)
+            self.known[k] = ExploredClient(utility, seconds, heard.round, times)
         self.won.append(sum(heard.told.get(k, 0.0) for k in heard.chosen))
         W = self.p.window
         if len(self.won) % W == 0 and len(self.won) >= 2 * W and sum(self.won[-2 * W:-W]) > sum(self.won[-W:]):

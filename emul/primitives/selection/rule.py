@@ -1,4 +1,4 @@
-"""What rules of selection have in common: their parameters, what they are told, and draws without replacement."""
+"""The common parts of rules of selection: their parameters, what they are told, and draws without replacement."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Asks = Literal["", "loss", "presence"]
 class Common:
     """Parameters of every rule."""
 
-    tells: ClassVar[Tells] = ""         # what a client that takes part sends beside its update
-    asks: ClassVar[Asks] = ""           # what candidates are asked before the choice
+    tells: ClassVar[Tells] = ""         # the value that a client sends beside its update
+    asks: ClassVar[Asks] = ""           # the question to candidates before the choice
 
     count: int | None = None            # K, updates of a round; None: the scheme's fraction of the clients
     over: float = 1.0                   # so many times K are chosen; the round ends with the first K updates
@@ -34,17 +34,17 @@ class Common:
 
 @dataclass(frozen=True)
 class Heard:
-    """What a round has shown of those that were chosen for it."""
+    """The facts that a round has shown of those that were chosen for it."""
 
     round: int
     chosen: Sequence[int]
     seconds: Mapping[int, float]        # client -> from the choice to its update, of those that came
-    waited: float                       # how long the server has waited for the others
+    waited: float                       # seconds that the server has waited for the others
     told: Mapping[int, float] = field(default_factory=dict)     # client -> what it sent beside its update
     samples: Mapping[int, int] = field(default_factory=dict)    # client -> n_k, as its update says
 
 
-class Rule(Protocol):
+class SelectionRule(Protocol):
     """One rule over a run. It is part of a server's state."""
 
     def candidates(self, rng: np.random.Generator, clients: Sequence[int], count: int) -> list[int]:

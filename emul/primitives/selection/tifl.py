@@ -1,8 +1,8 @@
 """TiFL: a round's clients are all of one tier, so that no fast one waits for a slow one. Chai et al., HPDC 2020.
 
 Profiling (section 4.2): in the first `profile` rounds all clients take part; a client's latency is the mean of its
-times, each T_max for one that did not answer. Who never answered is left out. The others are cut into `tiers` of equal
-size, the fastest first.
+times, each T_max for one that did not answer. A client that never answered is left out. The others are cut into `tiers`
+of equal size, the fastest first.
 
 Selection (Algorithm 2): a tier is drawn, with equal probabilities at first, among those that have credits left; each
 draw costs one. Every `interval` rounds, if the tier drawn last has not gained accuracy since the time before, tiers get
@@ -42,7 +42,7 @@ class Tifl(Common):
 
     @property
     def tells(self) -> Tells:                       # type: ignore[override]
-        """What a client that takes part sends beside its update."""
+        """The value that a client that takes part sends beside its update."""
         return "accuracy" if self.adaptive else ""
 
 

@@ -16,14 +16,14 @@ from emul.primitives.selection.rule import Asks, Common, Heard, drawn
 
 
 @dataclass(frozen=True)
-class Uniform(Common):
+class UniformSelection(Common):
     """No parameters of its own."""
 
 
 class UniformRule:
     """Remembers nothing."""
 
-    def __init__(self, p: Uniform):
+    def __init__(self, p: UniformSelection):
         self.p = p
 
     def candidates(self, rng: np.random.Generator, clients: Sequence[int], count: int) -> list[int]:
@@ -44,7 +44,7 @@ class Available(Common):
     asks: ClassVar[Asks] = "presence"
 
     of: float = 2.0                     # so many times those to be chosen are asked
-    window_s: float = 1.0               # how long they have to answer
+    window_s: float = 1.0               # the time that they have to answer
     prefer: Literal["any", "rare"] = "any"      # rare: who has taken part least often comes first
 
     def __post_init__(self) -> None:

@@ -22,7 +22,7 @@ class Upload(Message):
 class Result(Message):
     """Server to every client."""
 
-    body: bytes                         # what was agreed on, canonical
+    body: bytes                         # the agreed value, canonical
     signature: bytes
 
 
@@ -41,7 +41,7 @@ async def upload(node: Node, round_: int, body: bytes, servers: Iterable[int]) -
 
 
 async def agreed(node: Node, round_: int, faults: int, timeout_s: float | None) -> bytes | None:
-    """What `faults` + 1 servers say that was agreed on; None: no so many say the same, within `timeout_s`.
+    """The result on which `faults` + 1 servers agree; None: not so many say the same within `timeout_s`.
 
     timeout_s: None: until the fates are known.
     """

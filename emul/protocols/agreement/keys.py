@@ -20,7 +20,7 @@ def secret_key(node: Node) -> bytes:
 
 
 def verify(seed: int, claims: Sequence[tuple[str, bytes, bytes]]) -> list[bool]:
-    """Whether each (signer's name, statement, signature) holds. Everybody has got everybody's public key before the
+    """True if each (signer's name, statement, signature) holds. Everybody has got everybody's public key before the
     first round, for which no byte is counted."""
     return [signing.verify(_public(seed, name), told, signature) for name, told, signature in claims]
 

@@ -16,8 +16,8 @@ from typing import Any, Generic, TypeVar
 
 from emul.base.errors import ProtocolFailure, ProtocolViolation, TimedOut
 from emul.primitives.bft import pbft
-from emul.primitives.bft.faults import Fault
-from emul.primitives.bft.pbft import Certificate, Decide, Effect, Entry, Evaluate, Replica, Signed
+from emul.primitives.bft.faults import ServerBehaviour
+from emul.primitives.bft.pbft import Certificate, Decide, Effect, Entry, Execute, Replica, Signed
 from emul.protocols.agreement.clients import Result, Upload
 from emul.protocols.agreement.keys import signed, verify
 from emul.roles import Message, Node
@@ -71,7 +71,7 @@ class Ask(Message, pbft.Ask, unscoped=True):
 
 
 MESSAGES: tuple[type[Message], ...] = (PrePrepare, Prepare, Commit, ViewChange, NewView, Fetch, Bodies, Decision, Ask)
-T = TypeVar("T")                    # what a client's input is, once it has been read
+T = TypeVar("T")                    # the type of a client's input, once it has been read
 
 _WIRE: dict[type[Any], type[Any]] = {kind.__mro__[2]: kind for kind in MESSAGES}      # kind, Message, the primitive's
 
@@ -84,7 +84,7 @@ class NoQuorum(ProtocolFailure):
 
 @dataclass
 class Ballot(Generic[T]):
-    """What a server agrees on: inputs of clients by (client node, digest), how they are read, and F of them.
+    """The subject of the agreement: inputs of clients by (client node, digest), how they are read, and F of them.
 
     read: body -> input; raises ProtocolViolation. F: {client: input} -> the bytes that are agreed on. size: numbers in
     an input, the work of F.
@@ -94,7 +94,7 @@ class Ballot(Generic[T]):
     F: Callable[[dict[int, T]], bytes]
     size: Callable[[T], int]
     bodies: dict[tuple[int, bytes], tuple[pbft.Body, T]] = field(default_factory=dict)
-    rejected: Counter[str] = field(default_factory=Counter)         # what was dropped, by reason
+    rejected: Counter[str] = field(default_factory=Counter)         # dropped messages, by reason
 
     def add(self, body: pbft.Body) -> tuple[Entry, bool]:
         """Keep an input whose signature holds: (its name, whether its bytes are valid)."""
@@ -118,7 +118,7 @@ class Voter:
     node: Node
     replica: Replica
     ballot: Ballot[Any]
-    fault: Fault = field(default_factory=Fault)
+    fault: ServerBehaviour = field(default_factory=ServerBehaviour)
     delay_s: float = 0.0                # a slow server waits so long before it sends
 
     @property
@@ -131,7 +131,7 @@ class Voter:
         node, replica = self.node, self.replica
         while pending:
             effect = pending.pop(0)
-            if isinstance(effect, Evaluate):
+            if isinstance(effect, Execute):
                 work = sum(self.ballot.size(self.ballot.bodies[e.client, e.digest][1]) for e in effect.entries)
                 found = await node.compute("filter", self.ballot.result, effect.entries, work=work)
                 pending += replica.evaluated(node.now_ns, effect.entries, self.fault.result(replica, found))
@@ -139,7 +139,7 @@ class Voter:
                 for part in self.fault.sent(replica.me, effect):
                     pending += await self.send(part)
 
-    async def send(self, send: pbft.Send) -> list[Effect]:
+    async def send(self, send: pbft.SendSigned) -> list[Effect]:
         """Sign, send to the others; what this server makes of its own copy."""
         node, me = self.node, self.replica.me
         told = pbft.statement(me, send.message)
@@ -164,7 +164,7 @@ class Voter:
         elif isinstance(m, pbft.Fetch):
             found = tuple(ballot.bodies[key][0] for key in m.wanted if key in ballot.bodies)
             if found and m.t == replica.t:
-                await self.apply([pbft.Send((server,), pbft.Bodies(m.t, found))])
+                await self.apply([pbft.SendSigned((server,), pbft.Bodies(m.t, found))])
         elif isinstance(m, pbft.Bodies):
             for body, ok in zip(m.bodies, good[1:], strict=True):
                 if ok and m.t == replica.t:
@@ -210,7 +210,7 @@ async def agree(voter: Voter, inputs: list[Entry], timeout_s: float, last: pbft.
     end = node.now_ns + round(timeout_s * 1e9)
     await voter.apply(replica.begin(node.now_ns, voter.fault.inputs(inputs)))
     if ask:
-        await voter.apply([pbft.Send(replica.group.everybody, pbft.Ask(replica.t))])
+        await voter.apply([pbft.SendSigned(replica.group.everybody, pbft.Ask(replica.t))])
     early = [m for m in later or [] if send_of(m).t == replica.t]
     if later is not None:
         later[:] = [m for m in later if send_of(m).t > replica.t]
@@ -244,7 +244,7 @@ async def _step(voter: Voter, end: int, last: pbft.Certificate | None, later: li
         later.append(message)
     elif t == replica.t - 1 and last is not None and isinstance(message, (ViewChange, Ask)):
         if message.sender in voter.servers:
-            await voter.send(pbft.Send((voter.servers.index(message.sender),), pbft.Decision(t, last)))
+            await voter.send(pbft.SendSigned((voter.servers.index(message.sender),), pbft.Decision(t, last)))
     elif t == replica.t:
         await voter.take(message)
     else:
@@ -268,7 +268,7 @@ async def accepted(voter: Voter, got: Mapping[int, Upload]) -> list[Entry]:
 
 
 def accept(voter: Voter, got: Mapping[int, Upload]) -> list[Entry]:
-    """What `accepted` computes."""
+    """The result of `accepted`."""
     node, ballot, entries = voter.node, voter.ballot, []
     for k, m in sorted(got.items()):
         told = pbft.upload_statement(voter.replica.t, k, pbft.body_digest(m.body))
@@ -290,5 +290,5 @@ async def tell(voter: Voter, result: bytes) -> None:
 
 
 def dropped(voter: Voter) -> str:
-    """What was dropped and why: "bad signature 2, wrong result 1"."""
+    """The messages that were dropped and why: "bad signature 2, wrong result 1"."""
     return ", ".join(f"{why} {n}" for why, n in sorted((voter.ballot.rejected + voter.replica.rejected).items()))

@@ -5,7 +5,7 @@
     sum_{U2} share_j(z_i) is share j of sum_{U2} z_i    so the answers of U3 decode the sum of the masks
     sum_{U2} x = sum_{U2} y - sum_{U2} z
 
-The code is an argument: `emul.primitives.codes.packed`, `emul.primitives.codes.product`. Each stage closes a set, and
+The code is an argument: `emul.primitives.codes.packed`, `emul.schemes.fastsecagg.product`. Each stage closes a set, and
 only the set counts from then on: U0 selected > Keys sent keys > U1 shared > U2 sent a masked input > U3 answered.
 The masks do not depend on the updates, so clients may train while the shares travel.
 

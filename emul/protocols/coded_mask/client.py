@@ -26,7 +26,7 @@ from emul.protocols.coded_mask.messages import (
     Survivors,
     joined,
 )
-from emul.protocols.coded_mask.rules import Route, Rules
+from emul.protocols.coded_mask.rules import CodedMaskRules, Route
 from emul.protocols.demands import Demand, Refused, ascending, shaped
 from emul.protocols.rounds import train_once
 from emul.protocols.sums import Begin, refusing_client
@@ -36,7 +36,7 @@ from emul.roles import Node, Vector
 Holds = Callable[[Collection[int], Mapping[int, np.ndarray]], list[int]]
 
 
-async def coded_mask_client(node: Node, rules: Rules, holds: Holds | None = None) -> None:
+async def coded_mask_client(node: Node, rules: CodedMaskRules, holds: Holds | None = None) -> None:
     """Rounds of a client, which keeps nothing between them.
 
     holds: what a holder does that lacks a share; None: it stays silent, as it must.
@@ -44,7 +44,7 @@ async def coded_mask_client(node: Node, rules: Rules, holds: Holds | None = None
     await refusing_client(node, partial(take_part, node, rules, holds or all_of_them))
 
 
-async def take_part(node: Node, rules: Rules, holds: Holds) -> None:
+async def take_part(node: Node, rules: CodedMaskRules, holds: Holds) -> None:
     """One round. Raises Refused or ProtocolViolation where the server asks for what the protocol forbids."""
     code, patience_s, size = rules.code, rules.patience_s, node.task.dimension + rules.codec.extra
     begin = await node.recv(Begin, node.server, timeout_s=patience_s, accept=shaped(model=(node.task.dimension,)))
@@ -75,8 +75,8 @@ async def take_part(node: Node, rules: Rules, holds: Holds) -> None:
 
 
 @dataclass(frozen=True)
-class Hand:
-    """What a client has after coding its mask."""
+class CodedMask:
+    """The shares and boxes of a client after coding its mask."""
 
     channels: Channels
     mask: Elements                          # z_i, (d',)
@@ -84,14 +84,14 @@ class Hand:
     kept: Elements                          # its own share of its own mask, (w,)
 
 
-def coded_mask(channels: Channels, code: Code, size: int, mask_seed: bytes, code_seed: bytes) -> Hand:
+def coded_mask(channels: Channels, code: Code, size: int, mask_seed: bytes, code_seed: bytes) -> CodedMask:
     """A fresh mask and its shares. A member's place in the code is its place among those that sent keys."""
     mask = uniform(mask_seed, size, code.p)
     w = width(size, code.segments)
     randomness = uniform(code_seed, code.randomness * w, code.p).reshape(code.randomness, w)
     shares = code.encode([*cut(mask, code.segments), *randomness])
     boxes = {j: channels.seal(j, shares[place]) for place, j in enumerate(channels.members) if j != channels.me}
-    return Hand(channels, mask, boxes, shares[channels.members.index(channels.me)].copy())
+    return CodedMask(channels, mask, boxes, shares[channels.members.index(channels.me)].copy())
 
 
 def masked_input(mask: Elements, update: Vector, samples: int, codec: SumOfUpdates, p: int) -> tuple[Elements, float]:
@@ -119,7 +119,7 @@ def others_in(U2: Sequence[int], me: int, U1: Collection[int], need: int) -> lis
 class ThroughServer:
     """All shares of a client in one message, up to the server and down from it."""
 
-    def __init__(self, node: Node, hand: Hand, patience_s: float | None):
+    def __init__(self, node: Node, hand: CodedMask, patience_s: float | None):
         self._node, self._hand, self._patience_s = node, hand, patience_s
         self._boxes: dict[int, np.ndarray] = {}
 
@@ -136,14 +136,14 @@ class ThroughServer:
         return self._boxes
 
     async def boxes(self, U2: Sequence[int]) -> Mapping[int, np.ndarray]:
-        """What has come from each of U2."""
+        """The shares that have come from each of U2."""
         return {i: self._boxes[i] for i in U2}
 
 
 class BetweenClients:
     """Each share in a message of its own, straight to its holder. One that is lost is missing."""
 
-    def __init__(self, node: Node, hand: Hand, patience_s: float | None):
+    def __init__(self, node: Node, hand: CodedMask, patience_s: float | None):
         self._node, self._hand, self._patience_s = node, hand, patience_s
 
     def send(self) -> None:
@@ -157,7 +157,7 @@ class BetweenClients:
         return others_in(got.ids.tolist(), self._node.id, self._hand.boxes, 1)
 
     async def boxes(self, U2: Sequence[int]) -> Mapping[int, np.ndarray]:
-        """What has come from each of U2."""
+        """The shares that have come from each of U2."""
         size = 4 * self._hand.kept.size + SEAL_OVERHEAD_BYTES
         # with deadlines, what has not come by now never will for this round
         got = await self._node.gather(Share, U2, timeout_s=None if self._patience_s is None else 0,
@@ -168,7 +168,7 @@ class BetweenClients:
 WAYS: Mapping[Route, type[ThroughServer] | type[BetweenClients]] = {"server": ThroughServer, "direct": BetweenClients}
 
 
-def boxes_of(hand: Hand) -> Demand:
+def boxes_of(hand: CodedMask) -> Demand:
     """A box from each of some others."""
     def accept(message: Relayed) -> None:
         ascending("ids", message.ids, list(hand.boxes))
@@ -178,7 +178,7 @@ def boxes_of(hand: Hand) -> Demand:
 
 # --- a holder's answer ------------------------------------------------------------------------------------------------
 
-def answer(hand: Hand, boxes: Mapping[int, np.ndarray], U2: Collection[int], holds: Holds, p: int) -> Answer:
+def answer(hand: CodedMask, boxes: Mapping[int, np.ndarray], U2: Collection[int], holds: Holds, p: int) -> Answer:
     """The sum of the shares of U2 that this client holds. Raises Refused, or ProtocolViolation for a broken one."""
     shares = [hand.channels.open(i, boxes[i], p) for i in holds(U2, boxes)]
     return Answer(total([hand.kept, *shares], hand.kept.size, p))
@@ -193,5 +193,5 @@ def all_of_them(U2: Collection[int], boxes: Mapping[int, np.ndarray]) -> list[in
 
 
 def those_that_came(U2: Collection[int], boxes: Mapping[int, np.ndarray]) -> list[int]:
-    """What a naive holder adds up: its answer is of another set, and the sum decoded from it is wrong."""
+    """The sum of a naive holder: its answer is of another set, and the sum decoded from it is wrong."""
     return [i for i in U2 if i in boxes]

@@ -38,7 +38,7 @@ def joined(boxes: Sequence[np.ndarray]) -> np.ndarray:
 class Coded(Message):
     """Client to server: the shares of my mask, one for each other."""
 
-    ids: Words                      # whose, ascending
+    ids: Words                      # their owners, ascending
     boxes: OctetRows                # (u - 1, 4 w + 16), encrypted for them
 
 

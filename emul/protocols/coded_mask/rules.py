@@ -1,32 +1,27 @@
-"""What server and clients of the coded-mask protocol have agreed on before a round."""
+"""The agreement of server and clients of the coded-mask protocol before a round."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 from emul.primitives.codes.packed import Code
 from emul.primitives.quantise import SumOfUpdates
-from emul.protocols.sums import Summed, codec
+from emul.protocols.sums import WeightedSum, codec
 
 Route = Literal["server", "direct"]
 
 
-class Options(Summed, Protocol):
-    """The parameters that schemes of the coded-mask protocol have in common."""
+@dataclass(frozen=True)
+class CodedSum(WeightedSum):
+    """Parameters of a scheme of the coded-mask protocol."""
 
-    @property
-    def offline(self) -> bool: ...
-    @property
-    def route(self) -> Route: ...
-    @property
-    def verify_spare(self) -> bool: ...
-    @property
-    def audit(self) -> bool: ...
+    offline: bool = True                    # train while the shares of the masks travel
+    route: Route = "server"                 # of the shares
 
 
 @dataclass(frozen=True)
-class Rules:
+class CodedMaskRules:
     """code: of the masks, for the n clients of a round; a stage that leaves fewer than it needs ends the round.
 
     codec: how updates become vectors of the field. route: of the shares. offline: train while they travel; else when
@@ -48,9 +43,10 @@ class Rules:
         return None if self.deadline_s is None else 2 * self.deadline_s
 
 
-def rules_of(p: Options, code: Code, clients: int) -> Rules:
+def rules_of(p: CodedSum, code: Code, clients: int) -> CodedMaskRules:
     """The rules of a scheme's parameters."""
-    return Rules(code, codec(p, clients, code.p), p.route, p.offline, p.verify_spare, p.stage_deadline_s, p.audit)
+    return CodedMaskRules(code, codec(p, clients, code.p), p.route, p.offline, p.verify_spare, p.stage_deadline_s,
+                          p.audit)
 
 
 def default_answers(n: int, T: int) -> int:

@@ -19,19 +19,20 @@ from emul.protocols.coded_mask.messages import (
     Survivors,
     joined,
 )
-from emul.protocols.coded_mask.rules import Rules
+from emul.protocols.coded_mask.rules import CodedMaskRules
 from emul.protocols.demands import Demand, demand, elements, shaped
 from emul.protocols.sums import Begin, Seen, summing_server
 from emul.roles import Node, Vector
 
 
-async def coded_mask_server(node: Node, rules: Rules, *, fraction: float) -> None:
+async def coded_mask_server(node: Node, rules: CodedMaskRules, *, fraction: float) -> None:
     """Rounds of the coded-mask protocol. A round that fails keeps the model. fraction: of the clients, drawn each
     round."""
     await summing_server(node, partial(masked_sum, node, rules), rules.codec, fraction=fraction, audit=rules.audit)
 
 
-async def masked_sum(node: Node, rules: Rules, U0: list[int], model: Vector, sets: Seen) -> tuple[Elements, list[int]]:
+async def masked_sum(node: Node, rules: CodedMaskRules, U0: list[int], model: Vector,
+                     sets: Seen) -> tuple[Elements, list[int]]:
     """(sum of x_i over U2, (d',) uint32 mod p; U2). Fills `sets` as the stages close.
 
     Raises TooFewClients, naming the stage, below what the code needs, and NotDecodable.
@@ -47,7 +48,7 @@ async def masked_sum(node: Node, rules: Rules, U0: list[int], model: Vector, set
     U1 = sets["U1"] = await relay(node, keyed, code.need, w, deadline_s)
 
     masked = await node.gather(Masked, U1, timeout_s=deadline_s, accept=elements("y", size, code.p))
-    U2 = sets["U2"] = closed("masked input", masked, len(U1), code.need)    # what comes from now on is not summed
+    U2 = sets["U2"] = closed("masked input", masked, len(U1), code.need)    # later ones are not summed
     node.broadcast(U2, Survivors(ids_of(U2)))
 
     enough = code.enough if not rules.verify and code.enough is not None else len(U2)
@@ -69,7 +70,7 @@ async def through_server(node: Node, keyed: Sequence[int], need: int, w: int, de
 
 
 async def between_clients(node: Node, keyed: Sequence[int], need: int, w: int, deadline_s: float | None) -> list[int]:
-    """U1, who say that their shares are out. Whether these arrive is known to their receivers only."""
+    """U1, who say that their shares are out. Only the receivers know whether these arrive."""
     shared = await node.gather(Shared, keyed, timeout_s=deadline_s)
     U1 = closed("shares", shared, len(keyed), need)
     node.broadcast(U1, Sharers(ids_of(U1)))
@@ -87,7 +88,7 @@ def shares_for_others(keyed: Sequence[int], w: int) -> Demand:
 
 
 def relayed(coded: Mapping[int, Coded], U1: Sequence[int], keyed: Sequence[int], j: int) -> Relayed:
-    """What the others of U1 have for j."""
+    """The shares that the others of U1 have for j."""
     others = [i for i in U1 if i != j]
     place = keyed.index(j)                      # among the boxes of i, which has none for itself
     return Relayed(ids_of(others), joined([coded[i].boxes[place - (i < j)] for i in others]))

@@ -1,12 +1,13 @@
-"""Gradients of a disguised model, summed under noise that many draw together. X. Yang et al., arXiv 2412.11737.
+"""Gradients of a disguised model, and noise on them. X. Yang et al., arXiv 2412.11737.
+
+`emul.schemes.mp_dp`, its relatives `mp_cdp`, `mp_dp_naive` and `pile`, and attacks on them share this. Masks, and noise
+that pairs of clients draw, are of the scheme `mp_dp` alone and lie in its folder.
 
 `settings`  what server and clients have agreed on: sizes of noise, the ring, which guarantee follows
 `algebra`   secrets, blocks, clipping, noise, recovery: pure functions
-`messages`  what travels beside keys
-`server`    rounds: disguise, sum, recover, step
-`client`    rounds: gradients of the blocks, clipping, noise, masks
-`real`      real-valued noise of pairs, and its repair by seeds
-`double`    real-valued noise in the pairwise protocol, and its repair by shares
-`plain`     rounds of relatives without masks
+`messages`  the disguised model, and what comes back
+`opening`   how the server opens a round
+`client`    gradients of the blocks, clipping, noise
+`plain`     rounds without masks
 `account`   what was really spent
 """

@@ -1,4 +1,4 @@
-"""What MP-DP draws, clips and adds: the algebra of a round around the disguise of a model.
+"""The draws, clips and sums of MP-DP: the algebra of a round around the disguise of a model.
 
 X. Yang et al., arXiv 2412.11737, sections 4 and 5, corrected: scales are positive, the additive part is divided by the
 number of features, which costs fewer digits, and noise is of the laws that `emul.primitives.dp.laws` gives.
@@ -36,18 +36,18 @@ class Unbounded(ProtocolFailure):
 
 @dataclass(frozen=True)
 class Bounds:
-    """What is public of the secrets with `clip: bound`: R <= scale = R_max and ||r||_2 <= output = rho."""
+    """The public bounds of the secrets with `clip: bound`: R <= scale = R_max and ||r||_2 <= output = rho."""
 
     scale: float
     output: float
 
     def keep(self, disguise: Disguise, secrets: Secrets) -> bool:
-        """Whether these secrets do, but for rounding."""
+        """True if these secrets do, but for rounding."""
         return bool(disguise.multipliers(secrets).max() <= self.scale * (1 + 1e-9)
                     and np.linalg.norm(secrets.output) <= self.output * (1 + 1e-9))
 
     def norm(self, found: Vector, directions: Vector | None) -> float:
-        """What the norm of the true gradient cannot exceed, of (S, d) blocks: R_max (||ghat|| + rho ||Psi|| +
+        """An upper bound of the norm of the true gradient, of (S, d) blocks: R_max (||ghat|| + rho ||Psi|| +
         rho^2 ||Phi||). directions: (G, n_L) of the compact variant, where rho is of r's coefficients along them."""
         norms = np.linalg.norm(found.astype(np.float64), axis=1)
         if len(norms) == 1:
@@ -57,8 +57,8 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Law:
-    """What the secrets of a round are drawn by.
+class SecretsLaw:
+    """The law that the secrets of a round are drawn by.
 
     scales: chi3: products |DN*(1)|, of two different factors (Gamma's duplication formula) or, chi3_series, of two
     equal ones as published; log_uniform: R in [1/kappa, kappa]; uniform: factors in (0, 1). additive: full: all n_L
@@ -76,14 +76,14 @@ class Law:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnSecrets:
     """The secrets of a round, and what of them is public: the directions (G, n_L) of the compact variant."""
 
     secrets: Secrets
     directions: Vector | None
 
 
-def drawn(disguise: Disguise, law: Law, rng: np.random.Generator) -> Drawn:
+def drawn(disguise: Disguise, law: SecretsLaw, rng: np.random.Generator) -> DrawnSecrets:
     """Fresh secrets. Raises Unbounded if none of 100 draws keeps within the law's bounds."""
     for _ in range(_DRAWS):
         found = _drawn(disguise, law, rng)
@@ -94,7 +94,7 @@ def drawn(disguise: Disguise, law: Law, rng: np.random.Generator) -> Drawn:
                     f"||r|| <= output_bound = {law.bounds.output:g}; expected larger bounds")
 
 
-def _drawn(disguise: Disguise, law: Law, rng: np.random.Generator) -> Drawn:
+def _drawn(disguise: Disguise, law: SecretsLaw, rng: np.random.Generator) -> DrawnSecrets:
     """r = (gamma o r^a) / n_{L-1}, or (sum_g gamma_g a_g) / n_{L-1}, all of N(0, 1), or times another scale: 1 as
     published, which hides more and costs digits."""
     rows = tuple(_scale(law, rng, width, alone, row=True)
@@ -112,10 +112,10 @@ def _drawn(disguise: Disguise, law: Law, rng: np.random.Generator) -> Drawn:
     elif law.additive == "compact":
         directions = rng.normal(size=(law.directions, n))
         output = rng.normal(size=law.directions) @ directions * scale
-    return Drawn(Secrets(rows, columns, output), directions)
+    return DrawnSecrets(Secrets(rows, columns, output), directions)
 
 
-def _scale(law: Law, rng: np.random.Generator, width: int, alone: bool, row: bool) -> Vector:
+def _scale(law: SecretsLaw, rng: np.random.Generator, width: int, alone: bool, row: bool) -> Vector:
     """alone: it is the only factor of a weight's R."""
     if law.scales == "log_uniform":
         return laws.log_uniform(rng, width, law.kappa, 1 if alone and not law.tied else 2)
@@ -147,7 +147,7 @@ def blocks(task: NodeTask, parameters: Vector, diagonals: Vector, directions: Ve
     return task.gradients(parameters, wanted, forward=disguise.forward(diagonals), each=each)
 
 
-def clipping_factor(found: Vector, bound: float, clip: Clip, disguise: Disguise, known: Drawn | None,
+def clipping_factor(found: Vector, bound: float, clip: Clip, disguise: Disguise, known: DrawnSecrets | None,
                     bounds: Bounds | None = None, directions: Vector | None = None) -> float:
     """c of (S, d) blocks: min(1, B / norm), of what the client sees (message), of the most that the true gradient can
     have (bound), or, oracle, of the gradient that the server will recover, for which it would have to know the
@@ -165,7 +165,7 @@ def clipping_factor(found: Vector, bound: float, clip: Clip, disguise: Disguise,
     return min(1.0, bound / norm) if norm > 0 else 1.0
 
 
-def noise(law: Noise, sigma: float, disguise: Disguise, scales: Law,
+def noise(law: Noise, sigma: float, disguise: Disguise, scales: SecretsLaw,
           rng: np.random.Generator) -> Vector:
     """eta, (d,) float64. gaussian: N(0, sigma^2). uniform: DN(sigma, 1), times an own draw of each factor that R lacks
     for R o eta to be N(0, sigma^2) over the draw of R; who knows R sees bounded noise."""
@@ -182,7 +182,7 @@ def noise(law: Noise, sigma: float, disguise: Disguise, scales: Law,
 
 # --- the server -------------------------------------------------------------------------------------------------------
 
-def recovered(disguise: Disguise, known: Drawn, mean: Vector) -> Vector:
+def recovered(disguise: Disguise, known: DrawnSecrets, mean: Vector) -> Vector:
     """g, (d,) float64, of (S, d) blocks or a weighted mean of them."""
     weights = np.ones(1)
     if len(mean) > 1:

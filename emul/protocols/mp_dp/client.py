@@ -1,51 +1,21 @@
-"""A client's side of MP-DP."""
+"""A client's contribution from the disguised model: gradients of the blocks, clipped, with its own noise."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from emul.base.errors import ProtocolViolation
-from emul.base.streams import generator
-from emul.primitives import ring
-from emul.protocols.demands import Demand, Refused, demand, shaped
-from emul.protocols.mp_dp.double import DoubleNoise
-from emul.protocols.mp_dp.messages import Blocks, Disguised
+from emul.protocols.demands import Demand, demand, shaped
+from emul.protocols.mp_dp.messages import Disguised
+from emul.protocols.mp_dp.opening import drawn_secrets, law
 from emul.protocols.mp_dp.settings import Settings
-from emul.protocols.pairwise.client import contribute
 from emul.roles import Node
 
 if TYPE_CHECKING:
     from emul.learning import NodeTask
     from emul.learning.disguise import Disguise
-    from emul.protocols.mp_dp.algebra import Drawn, Law
-
-
-async def join(node: Node, s: Settings) -> None:
-    """Rounds of a client, which keeps nothing between them."""
-    from emul.protocols.mp_dp.real import take_part
-
-    async for round_ in node.rounds(of=node.server):
-        with round_:
-            K = s.cohort(len(node.clients))
-            disguise = await node.compute("model", node.task.disguise)
-            opening = await node.recv(Disguised, node.server, timeout_s=s.rules(K).patience_s,
-                                      accept=as_agreed(s, node.task, disguise))
-            contribution = Contribution(node, s, opening, K)
-            try:
-                if s.masks == "off":
-                    values, _ = await contribution.values()
-                    node.send(node.server, Blocks(values.astype(s.dtype)))
-                elif s.repair == "shamir":
-                    masking = None if s.masks == "ring" else DoubleNoise(s, opening, node.task.dimension).masked
-                    await contribute(node, s.rules(K), contribution.values, contribution.encoded, masking)
-                else:
-                    await take_part(node, s, K, contribution)
-            except ProtocolViolation as e:
-                raise Refused(str(e)) from e
 
 
 def as_agreed(s: Settings, task: NodeTask, disguise: Disguise) -> Demand:
@@ -60,33 +30,17 @@ def as_agreed(s: Settings, task: NodeTask, disguise: Disguise) -> Demand:
     return accept
 
 
-@dataclass
-class Contribution:
-    """What a client gives to the sum of a round, before masks: c times its blocks, and its own noise on the first."""
+async def contribution(node: Node, s: Settings, opening: Disguised) -> tuple[np.ndarray, int, float]:
+    """A client's share of the sum of a round, before masks: c times its blocks, and its own noise on the first.
 
-    node: Node
-    s: Settings
-    opening: Disguised
-    K: int
-    clipping: float = 1.0
-
-    async def values(self) -> tuple[np.ndarray, int]:
-        """((S d,) float64, number of samples)."""
-        node, s = self.node, self.s
-        found, samples = await node.compute("lmt", gradients, node.task, self.opening, s)
-        if s.mean_samples is not None:
-            found = found * found.dtype.type(samples / s.mean_samples)      # w_k, before clipping: B bounds it, too
-        noisy, self.clipping = await node.compute("noise", clipped_and_noisy, found, node.task, s,
-                                                  self.opening, node.seed, node.round, node.stream("noise"),
-                                                  work=found.size)
-        return noisy, samples
-
-    def encoded(self, values: np.ndarray, samples: int) -> tuple[np.ndarray, float]:
-        """(values in the ring, or as they are where masks are real; 1 if they were clipped)."""
-        clipped = float(self.clipping < 1)
-        if self.s.masks == "real":
-            return values, clipped
-        return ring.encode(values, self.s.f(self.K), self.s.ring_bits, self.K), clipped
+    ((S d,) float64, number of samples, c).
+    """
+    found, samples = await node.compute("lmt", gradients, node.task, opening, s)
+    if s.mean_samples is not None:
+        found = found * found.dtype.type(samples / s.mean_samples)      # w_k, before clipping: B bounds it, too
+    noisy, c = await node.compute("noise", clipped_and_noisy, found, node.task, s, opening, node.seed, node.round,
+                                  node.stream("noise"), work=found.size)
+    return noisy, samples, c
 
 
 def gradients(task: NodeTask, opening: Disguised, s: Settings) -> tuple[np.ndarray, int]:
@@ -121,19 +75,3 @@ def clipped_and_noisy(found: np.ndarray, task: NodeTask, s: Settings, opening: D
     if opening.sigma_eta:
         values[0] += noise(s.noise, opening.sigma_eta, disguise, secrets, rng)
     return values.reshape(-1), c
-
-
-def law(s: Settings) -> Law:
-    """What secrets are drawn by."""
-    from emul.protocols.mp_dp.algebra import Bounds, Law
-
-    bounds = None if s.largest_scale is None else Bounds(s.largest_scale, s.output_bound or 0.0)
-    return Law(s.scales, s.kappa, s.additive, s.directions, s.output_scale, s.tied, bounds)
-
-
-def drawn_secrets(disguise: Disguise, s: Settings, seed: int, round_: int) -> Drawn:
-    """The server's secrets of a round, from a stream of the scenario's seed. Clients know them with `clip: oracle`
-    alone, which nothing but an emulation can have."""
-    from emul.protocols.mp_dp.algebra import drawn
-
-    return drawn(disguise, law(s), generator(seed, "mp_dp secrets", round_))

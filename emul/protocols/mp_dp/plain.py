@@ -14,9 +14,9 @@ import numpy as np
 
 from emul.base.errors import TooFewClients
 from emul.primitives.privacy import ldp
-from emul.protocols.mp_dp.client import join
+from emul.protocols.mp_dp.client import as_agreed, contribution
 from emul.protocols.mp_dp.messages import Blocks, Disguised, numbers
-from emul.protocols.mp_dp.server import Opened, State, opening
+from emul.protocols.mp_dp.opening import Opened, State, opening
 from emul.protocols.mp_dp.settings import Additive, Loss, Precision, Settings
 from emul.protocols.rounds import finite
 from emul.roles import Node
@@ -54,18 +54,10 @@ class Unmasked(Disguising):
     stage_deadline_s: float | None = None   # of the blocks; None: until their fates are known
 
 
-_NOTHING: dict[str, Any] = {
-    "eps": None, "delta": 1e-5, "budget": "round", "rounds": None, "bound": 1.0, "clip": "off", "own": "none",
-    "masks": "off", "graph": "complete", "n": 1, "inflation": 1.0, "losses": 0, "noise": "gaussian",
-    "sigma_delta": None, "ring_bits": 64, "ring_fraction": None, "repair": "off", "threshold": None,
-    "scale_bound": None, "output_bound": None,
-    "fraction": 1.0, "stage_deadline_s": None}
-
-
 def settled(p: Disguising, **own: Any) -> Settings:
     """The parameters, with what such a scheme does without. own: what it has besides."""
     given = {f.name: getattr(p, f.name) for f in fields(Unmasked if isinstance(p, Unmasked) else Disguising)}
-    return Settings(**_NOTHING | given | own)
+    return Settings(**given | own)
 
 
 async def serve(node: Node, s: Settings, gradient: Gradient, sigma: float) -> None:
@@ -91,6 +83,17 @@ async def serve(node: Node, s: Settings, gradient: Gradient, sigma: float) -> No
             node.report(parameters=state.model.astype(np.float32), received=len(got), cohort=len(U0))
 
 
+async def join(node: Node, s: Settings) -> None:
+    """Rounds of a client, which keeps nothing between them."""
+    async for round_ in node.rounds(of=node.server):
+        with round_:
+            disguise = await node.compute("model", node.task.disguise)
+            opened = await node.recv(Disguised, node.server, timeout_s=s.rules(s.cohort(len(node.clients))).patience_s,
+                                     accept=as_agreed(s, node.task, disguise))
+            values, _, _ = await contribution(node, s, opened)
+            node.send(node.server, Blocks(values.astype(s.dtype)))
+
+
 def stepped(model: np.ndarray, blocks: Mapping[int, np.ndarray], gradient: Gradient, opened: Opened, task: NodeTask,
             lr: float) -> np.ndarray:
     """W - lr g, of the type of W. Raises NotDecodable if that is not finite."""
@@ -98,4 +101,3 @@ def stepped(model: np.ndarray, blocks: Mapping[int, np.ndarray], gradient: Gradi
 
 
 MESSAGES = (Disguised, Blocks)
-__all__ = ["MESSAGES", "Unmasked", "join", "serve", "settled"]

@@ -1,17 +1,17 @@
-"""What server and clients of MP-DP have agreed on before the first round."""
+"""The settings that server and clients of MP-DP have agreed on before the first round."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from emul.primitives.dp import complete, largest_mu, n_out, sigma_pairwise
 from emul.primitives.dp.graph import Edges
 from emul.primitives.ring import largest_fraction
-from emul.protocols.pairwise.rules import Rules
+from emul.protocols.pairwise.rules import PairwiseRules
 from emul.roles import checks
 
 Preset = Literal["sound", "paper", "masked"]
@@ -34,38 +34,39 @@ class Settings:
     """The parameters of `emul.schemes.mp_dp`, those of the preset filled in, or of one of its relatives."""
 
     preset: Preset | Literal["naive", "central", "pile"]
-    eps: float | None
-    delta: float
-    budget: Literal["round", "total"]
-    rounds: int | None
-    bound: float
-    mean_samples: float | None
-    graph: Graph
-    n: int
-    inflation: float
-    losses: int
-    scales: Scales
-    kappa: float
-    additive: Additive
-    directions: int
-    output_scale: float | None
-    clip: Clip
-    noise: Noise
-    masks: Masks
-    sigma_delta: float | None
-    ring_bits: Literal[64, 32]
-    ring_fraction: int | None
-    repair: Repair
-    threshold: int | None
-    scale_bound: float | None
-    output_bound: float | None
-    loss: Loss
-    lr: float
-    dtype: Precision
-    fraction: float
-    stage_deadline_s: float | None
+    # features that a scheme of this family may have; the defaults are those of one without them
+    eps: float | None = None
+    delta: float = 1e-5
+    budget: Literal["round", "total"] = "round"
+    rounds: int | None = None
+    bound: float = 1.0
+    mean_samples: float | None = None
+    graph: Graph = "complete"
+    n: int = 1
+    inflation: float = 1.0
+    losses: int = 0
+    scales: Scales = "chi3"
+    kappa: float = 1.5
+    additive: Additive = "off"
+    directions: int = 1
+    output_scale: float | None = None
+    clip: Clip = "off"
+    noise: Noise = "gaussian"
+    masks: Masks = "off"
+    sigma_delta: float | None = None
+    ring_bits: Literal[64, 32] = 64
+    ring_fraction: int | None = None
+    repair: Repair = "off"
+    threshold: int | None = None
+    scale_bound: float | None = None
+    output_bound: float | None = None
+    loss: Loss = "squared"
+    lr: float = 0.1
+    dtype: Precision = "float64"
+    fraction: float = 1.0
+    stage_deadline_s: float | None = None
     tied: bool = False                  # R_ij = r_i / r_j, without transitional layers
-    own: Own = "share"                  # a client's noise: its share of central noise, as much as that, none
+    own: Own = "none"                   # a client's noise: its share of central noise, as much as that, none
     records: int | None = None
 
     def cohort(self, clients: int) -> int:
@@ -90,8 +91,8 @@ class Settings:
 
     @property
     def unit_bound(self) -> float:
-        """What noise is made for: what one unit of privacy adds to a message at most, by clipping in the l2 norm. B of
-        a client's whole contribution, B / b of one record of a batch of b."""
+        """The bound that noise is made for: the most that one unit of privacy adds to a message in the l2 norm, by
+        clipping. B of a client's whole contribution, B / b of one record of a batch of b."""
         return self.bound / (self.records or 1)
 
     @property
@@ -103,7 +104,7 @@ class Settings:
 
     @property
     def sensitivity(self) -> float:
-        """What one unit of privacy changes in the part of a message that noise is on, at most, in the l2 norm: its
+        """The most that one unit of privacy changes, in the l2 norm, in the part of a message that noise is on: its
         bound, or with `clip: bound` that over R_max, since it then bounds R_max times that norm and more."""
         return self.unit_bound / (self.largest_scale or 1.0)
 
@@ -142,14 +143,14 @@ class Settings:
         """The least degree in the mask graph of K clients."""
         return K - 1 if self.graph == "complete" else min(self.n, K - 1)
 
-    def rules(self, K: int) -> Rules:
+    def rules(self, K: int) -> PairwiseRules:
         """Of the pairwise protocol; t: tau = floor(2 deg / 3) + 1 by default, and 2 at least, or one neighbour alone
         would have a client's secrets."""
         t = self.threshold if self.threshold is not None else max(2, 2 * self.degree(K) // 3 + 1)
-        return Rules(t, self.stage_deadline_s, "server", word_bits=8 * self.word.itemsize)
+        return PairwiseRules(t, self.stage_deadline_s, "server", word_bits=8 * self.word.itemsize)
 
     @property
-    def word(self) -> np.dtype[Any]:
+    def word(self) -> np.dtype:
         """The type of a number as it travels: a word of the ring, or a real."""
         return np.dtype(f"u{self.ring_bits // 8}" if self.masks == "ring" else self.dtype)
 
@@ -163,7 +164,7 @@ class Settings:
     # --- what follows from them -------------------------------------------------------------------------------------
 
     def flaws(self) -> list[str]:
-        """Why no (eps, delta) holds against the server; [] where it does."""
+        """The reasons why no (eps, delta) holds against the server; [] where it does."""
         found = []
         if self.eps is None:
             found.append("no noise is added")
@@ -180,7 +181,7 @@ class Settings:
 
     @property
     def guarantee(self) -> str:
-        """What holds against the server, in words."""
+        """The guarantee that holds against the server, in words."""
         flaws = self.flaws()
         if flaws:
             return "none: " + "; ".join(flaws)
@@ -191,7 +192,7 @@ class Settings:
 
 
 def wrong_settings(s: Settings) -> list[str]:
-    """What is wrong with the parameters that MP-DP and its relatives have in common, for a scheme's `check`."""
+    """The mistakes in the parameters that MP-DP and its relatives have in common, for a scheme's `check`."""
     errors = checks.positive(eps=s.eps, bound=s.bound, lr=s.lr, output_scale=s.output_scale,
                              mean_samples=s.mean_samples)
     errors += checks.times(stage_deadline=s.stage_deadline_s)

@@ -4,7 +4,7 @@
     sum_{U3} x = sum_{U3} y - sum_{U3} PRG(b_i) - sum_{j in U2 - U3} sum_{i in N_j & U3} sgn(j, i) PRG(s_ij)
 
 N_i: the neighbours of i in the mask graph. All of it also works in Z_2^64, and with real numbers and noise in place of
-the ring and its masks (`emul.protocols.mp_dp.double`). Each stage closes a set, and only
+the ring and its masks (`emul.schemes.mp_dp.double`). Each stage closes a set, and only
 the set counts from then on: U0 selected > U1 sent keys > U2 shared > U3 sent a masked input > U4 signed U3, if the
 server is not trusted > U5 revealed shares.
 
@@ -17,6 +17,6 @@ server is not trusted > U5 revealed shares.
 `quantised` updates as vectors of the ring, and the two roles of a scheme that sums one vector
 """
 
-from emul.protocols.pairwise.messages import MESSAGES
+from emul.protocols.pairwise.messages import MESSAGES, unsent
 
-__all__ = ["MESSAGES"]
+__all__ = ["MESSAGES", "unsent"]

@@ -15,26 +15,26 @@ import numpy as np
 from emul.primitives.bft.signing import SIGNATURE_BYTES
 from emul.protocols.agreement.keys import signed, verify
 from emul.protocols.demands import Refused, ascending, shaped
-from emul.protocols.pairwise.hand import Secrets
+from emul.protocols.pairwise.hand import RoundSecrets
 from emul.protocols.pairwise.messages import Consent, Consents, KeyRing, Survived, Unmask, id_array
-from emul.protocols.pairwise.rules import Rules
+from emul.protocols.pairwise.rules import PairwiseRules
 from emul.roles import Node
 
 
-async def public_record(node: Node, rules: Rules, own: Secrets) -> np.ndarray:
-    """What a client advertises: its keys, with its signature if the server is not trusted."""
+async def advertised_keys(node: Node, rules: PairwiseRules, own: RoundSecrets) -> np.ndarray:
+    """The keys that a client advertises, with its signature if the server is not trusted."""
     if not rules.active:
         return own.public
     signature = await signed(node, _of_keys(node.round, node.id, own.public.tobytes()))
     return np.concatenate([own.public, np.frombuffer(signature, np.uint8)])
 
 
-def extra_octets(rules: Rules) -> int:
-    """How many octets stand behind the keys of a client."""
+def extra_octets(rules: PairwiseRules) -> int:
+    """The number of octets behind the keys of a client."""
     return SIGNATURE_BYTES if rules.active else 0
 
 
-async def verify_ring(node: Node, rules: Rules, ring: KeyRing) -> None:
+async def verify_ring(node: Node, rules: PairwiseRules, ring: KeyRing) -> None:
     """Raises Refused unless every client has signed its keys."""
     if not rules.active:
         return
@@ -45,7 +45,7 @@ async def verify_ring(node: Node, rules: Rules, ring: KeyRing) -> None:
         raise Refused("inconsistent_sets: keys that their owner has not signed")
 
 
-async def agreed_request(node: Node, rules: Rules, U2: Sequence[int]) -> Unmask:
+async def agreed_request(node: Node, rules: PairwiseRules, U2: Sequence[int]) -> Unmask:
     """The request that follows from a U3 that t of the neighbours, this client among them, have been shown alike.
 
     U2: A_i & U2. Raises Refused.

@@ -1,4 +1,4 @@
-"""What a client of the pairwise protocol draws, shares and reveals: pure functions, and what they refuse."""
+"""The draws, shares and reveals of a client of the pairwise protocol: pure functions, and their refusals."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from emul.protocols.pairwise.messages import (
     Reveal,
     Shares,
     Unmask,
+    UnmaskWithout,
     channel_public,
     id_array,
     mask_public,
@@ -31,8 +32,8 @@ Masking = Callable[[int, bytes, Mapping[int, bytes], Vector, int, Encode], tuple
 
 
 @dataclass(frozen=True)
-class Secrets:
-    """What a client draws anew each round."""
+class RoundSecrets:
+    """The secrets that a client draws anew each round."""
 
     c: KeyPair                      # of the channels to its neighbours
     s: KeyPair                      # of the pair masks
@@ -51,8 +52,8 @@ class Secrets:
 
 
 @dataclass(frozen=True)
-class Hand:
-    """What a client holds after sharing."""
+class SharedSecrets:
+    """The shares that a client holds after sharing."""
 
     peers: dict[int, bytes]         # N_i & U1: s_pk, of one vector after the other
     channels: dict[int, bytes]      # N_i & U1: key of the channel
@@ -60,14 +61,14 @@ class Hand:
     kept: bytes                     # own shares of its own secrets
 
 
-def new_secrets(rng: np.random.Generator, vectors: int = 1) -> Secrets:
+def new_secrets(rng: np.random.Generator, vectors: int = 1) -> RoundSecrets:
     """Fresh ones, from a client's own stream: for emulation only, since who has the scenario's seed has them, too."""
-    first = Secrets(key_pair(rng.bytes(KEY_BYTES)), key_pair(rng.bytes(KEY_BYTES)), rng.bytes(KEY_BYTES))
+    first = RoundSecrets(key_pair(rng.bytes(KEY_BYTES)), key_pair(rng.bytes(KEY_BYTES)), rng.bytes(KEY_BYTES))
     more = tuple((key_pair(rng.bytes(KEY_BYTES)), rng.bytes(KEY_BYTES)) for _ in range(vectors - 1))
-    return Secrets(first.c, first.s, first.b, more)
+    return RoundSecrets(first.c, first.s, first.b, more)
 
 
-def check_ring(i: int, own: Secrets, ring: KeyRing, clients: Sequence[int], extra: int = 0) -> None:
+def check_ring(i: int, own: RoundSecrets, ring: KeyRing, clients: Sequence[int], extra: int = 0) -> None:
     """Figure 4, round 1: keys of clients, all of them different, with one's own as it was sent.
 
     extra: octets behind the keys of each, such as a signature. Raises ProtocolViolation.
@@ -79,7 +80,8 @@ def check_ring(i: int, own: Secrets, ring: KeyRing, clients: Sequence[int], extr
     demand(ring.keys.shape[1] == width + extra, "keys: not as many of each client as it has vectors")
 
 
-def share_secrets(i: int, own: Secrets, ring: KeyRing, t: int, round_: int, rng: np.random.Generator) -> Hand:
+def share_secrets(i: int, own: RoundSecrets, ring: KeyRing, t: int, round_: int,
+                  rng: np.random.Generator) -> SharedSecrets:
     """Shares of s_sk and b, of one vector after the other, to A_i & U1, encrypted but for the own one."""
     ids = ring.ids.tolist()
     if i not in ids or len(ids) < t:
@@ -91,7 +93,7 @@ def share_secrets(i: int, own: Secrets, ring: KeyRing, t: int, round_: int, rng:
     vectors = range(len(own.vectors))
     peers = {j: b"".join(mask_public(keys, v) for v in vectors)
              for j, keys in zip(ids, ring.keys, strict=True) if j != i}
-    return Hand(peers, channels, boxes, shares[i])
+    return SharedSecrets(peers, channels, boxes, shares[i])
 
 
 def require_sharers(i: int, U2: Sequence[int], peers: Collection[int], t: int) -> None:
@@ -102,7 +104,7 @@ def require_sharers(i: int, U2: Sequence[int], peers: Collection[int], t: int) -
         raise Refused(f"{len(U2)} clients in U2, threshold t = {t}")
 
 
-def pair_seeds(i: int, own: Secrets, peers: Mapping[int, bytes], U2: Collection[int], round_: int,
+def pair_seeds(i: int, own: RoundSecrets, peers: Mapping[int, bytes], U2: Collection[int], round_: int,
                vector: int = 0) -> dict[int, bytes]:
     """{j: s_ij} for j in N_i & U2: over U2, not U1, since only there can j's half be taken off again."""
     part = slice(KEY_BYTES * vector, KEY_BYTES * (vector + 1))
@@ -117,19 +119,39 @@ def masked_input(i: int, b: bytes, seeds: Mapping[int, bytes], update: Vector, s
     return mask_input(x, i, b, seeds), clipped
 
 
-def reveal(i: int, hand: Hand, boxes: Mapping[int, Shares], U2: Sequence[int], request: Unmask, t: int,
+def reveal(i: int, hand: SharedSecrets, boxes: Mapping[int, Shares], U2: Sequence[int], request: Unmask, t: int,
            round_: int) -> Reveal:
     """Of survivors the share of b, of the dropped that of s_sk, of nobody both and of nobody else any."""
-    survivors = request.survivors.tolist()
-    check_reveal(U2, survivors, request.dropped.tolist())
+    survivors, dropped = request.survivors.tolist(), request.dropped.tolist()
+    check_survivors(i, U2, survivors, dropped, t)
+    return asked_shares(opened(i, hand, boxes, round_), survivors, dropped)
+
+
+def reveal_without(i: int, held: Mapping[int, bytes], seeds: Mapping[int, bytes], U2: Sequence[int],
+                   request: UnmaskWithout, t: int) -> Reveal:
+    """As `reveal`, with `receipts`; and of those whose secrets too few hold, the seed of the pair mask with them.
+
+    held: as `opened` gives it. seeds: {j: s_ij}. Of nobody two things: whoever gives the seed has given no share of b.
+    """
+    survivors, dropped, unheld = (ids.tolist() for ids in (request.survivors, request.dropped, request.unheld))
+    if set(dropped) & set(unheld):
+        raise Refused("inconsistent_sets: a mask key and the pair mask of one client")
+    check_survivors(i, U2, survivors, [*dropped, *unheld], t)
+    shares = asked_shares(held, survivors, dropped)
+    rows = np.frombuffer(b"".join(seeds[j] for j in unheld), np.uint8).reshape(len(unheld), shamir.SHARE_BYTES)
+    return Reveal(np.concatenate([shares.ids, id_array(unheld)]), np.concatenate([shares.shares, rows]))
+
+
+def check_survivors(i: int, U2: Sequence[int], survivors: Sequence[int], others: Sequence[int], t: int) -> None:
+    """Raises Refused, or ProtocolViolation, unless this request unmasks nobody."""
+    check_reveal(U2, survivors, others)
     if i not in survivors:
         raise Refused("inconsistent_sets: my own masked input was sent, but I am asked as one who dropped out")
     if len(survivors) < t:
         raise Refused(f"{len(survivors)} clients in U3, threshold t = {t}")
-    return asked_shares(opened(i, hand, boxes, round_), survivors, request.dropped.tolist())
 
 
-def opened(i: int, hand: Hand, boxes: Mapping[int, Shares], round_: int) -> dict[int, bytes]:
+def opened(i: int, hand: SharedSecrets, boxes: Mapping[int, Shares], round_: int) -> dict[int, bytes]:
     """{j: the shares of j's secrets that i holds}, its own among them."""
     held = {i: hand.kept}
     for j, message in boxes.items():

@@ -24,6 +24,11 @@ With `adversary: active` AdvertiseKeys has 64 more and KeyRing 64 |A_i & U1|, of
     Consent         64                              each of U3 to the server
     Consents        68 |A_i & U4|                   server to each of U4
 
+With `receipts`, in place of Masked and Unmask; K: those whose secrets too few could give back:
+
+    MaskedLacking   4 d' + 4 per neighbour lacked   each of U2 to the server
+    UnmaskWithout   4 |A_i & U2|                    server to each of U3, which is without K
+
 With two vectors AdvertiseKeys has 32 more, Shares 64 more.
 """
 
@@ -106,6 +111,23 @@ class Unmask(Message):
 
 
 @dataclass(frozen=True)
+class MaskedLacking(Message):
+    """Client to server, with `receipts`: a masked input, and whose shares I lack."""
+
+    y: Words                        # as in Masked
+    lacking: Words                  # of N_i & U2, ascending: no box of theirs has come, or one that does not open
+
+
+@dataclass(frozen=True)
+class UnmaskWithout(Message):
+    """Server to client, with `receipts`: of whom to reveal what; of nobody two things."""
+
+    survivors: Words                # A_i & U3: the share of b
+    dropped: Words                  # A_i & (U2 - U3 - K): the share of s_sk
+    unheld: Words                   # A_i & K: the seed of the pair mask with it
+
+
+@dataclass(frozen=True)
 class Survived(Message):
     """Server to client, which it does not trust: U3."""
 
@@ -129,14 +151,14 @@ class Consents(Message):
 
 @dataclass(frozen=True)
 class Reveal(Message):
-    """Client to server: the shares asked for that the client holds."""
+    """Client to server: the shares asked for that the client holds, and the seeds asked for."""
 
     ids: Words                      # (m,)
     shares: OctetRows               # (m, 32)
 
 
 MESSAGES = (Begin, AdvertiseKeys, KeyRing, Shares, Shared, Sharers, SharesUp, SharesDown, Masked, Unmask, Survived,
-            Consent, Consents, Reveal)
+            Consent, Consents, Reveal, MaskedLacking, UnmaskWithout)
 
 
 def id_array(ids: Sequence[int]) -> np.ndarray:
@@ -152,3 +174,8 @@ def channel_public(keys: np.ndarray) -> bytes:
 def mask_public(keys: np.ndarray, vector: int = 0) -> bytes:
     """s_pk of what a client advertises, of one of its vectors."""
     return keys[KEY_BYTES * (1 + vector):KEY_BYTES * (2 + vector)].tobytes()
+
+
+def unsent(route: str) -> list[str]:
+    """The messages of the other route of encrypted shares."""
+    return ["SharesUp", "SharesDown"] if route == "direct" else ["Shares", "Shared", "Sharers"]

@@ -1,4 +1,4 @@
-"""What server and clients of a pairwise protocol have agreed on before the first round."""
+"""The agreement of server and clients of a pairwise protocol before the first round."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Route = Literal["direct", "server"]
 
 
 @dataclass(frozen=True)
-class Rules:
+class PairwiseRules:
     """t: shares that give a secret. deadline_s: of each stage at the server; None: until the fates are known.
 
     route: whether encrypted shares go from client to client, or through the server, which then forwards those of U2
@@ -19,6 +19,8 @@ class Rules:
     verify_spare: shares beyond t are held against the others; a round whose shares do not fit is given up.
     prune: who has fewer than t clients around it when the keys or the shares are in is left out like one that has sent
     none, instead of the round being given up.
+    receipts: clients say with their masked input whose shares they lack. A client that is lacked, and has its shares at
+    fewer than t others, leaves the sum, and the others reveal their pair masks with it instead of its secrets.
     """
 
     t: int
@@ -29,14 +31,14 @@ class Rules:
     word_bits: int = 32
     verify_spare: bool = False
     prune: bool = False
+    receipts: bool = False
 
     @property
     def words(self) -> int:
-        """How many uint32 travel for a number of the ring."""
+        """The number of uint32 that travel for one number of the ring."""
         return self.word_bits // 32
 
     @property
     def patience_s(self) -> float | None:
-        """How long a client waits: what has been under way for longer than a whole stage could not be answered in
-        time."""
+        """The time that a client waits: a message under way for longer than a stage could not be answered in time."""
         return None if self.deadline_s is None else 2 * self.deadline_s

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -16,7 +16,7 @@ from emul.primitives.crypto.keys import KEY_BYTES, SEAL_OVERHEAD_BYTES, agree, m
 from emul.primitives.crypto.masks import Ring, sum_ring, unmask
 from emul.primitives.quantise import SumOfUpdates
 from emul.protocols.audit import Revealed
-from emul.protocols.demands import Demand, demand, key_table, shaped
+from emul.protocols.demands import Demand, ascending, demand, key_table, shaped
 from emul.protocols.pairwise.consent import extra_octets
 from emul.protocols.pairwise.messages import (
     AdvertiseKeys,
@@ -24,6 +24,7 @@ from emul.protocols.pairwise.messages import (
     Consents,
     KeyRing,
     Masked,
+    MaskedLacking,
     Reveal,
     Shared,
     Sharers,
@@ -31,10 +32,11 @@ from emul.protocols.pairwise.messages import (
     SharesUp,
     Survived,
     Unmask,
+    UnmaskWithout,
     id_array,
     mask_public,
 )
-from emul.protocols.pairwise.rules import Rules
+from emul.protocols.pairwise.rules import PairwiseRules
 from emul.protocols.sums import Begin, Seen, summing_server
 from emul.roles import Message, Node, Vector
 
@@ -47,7 +49,7 @@ Unmasking = Callable[[Mapping[int, Masked], Mapping[int, bytes], Mapping[int, Ma
                      tuple[np.ndarray, int]]
 
 
-class Shown(Protocol):
+class RevealedShares(Protocol):
     """A message that reveals shares."""
 
     @property
@@ -56,16 +58,18 @@ class Shown(Protocol):
     def shares(self) -> np.ndarray: ...
 
 
-async def pairwise_server(node: Node, graph: Graph, rules: Rules, sums: SumOfUpdates, *, fraction: float) -> None:
+async def pairwise_server(node: Node, graph: Graph, rules: PairwiseRules, sums: SumOfUpdates, *,
+                          fraction: float) -> None:
     """Rounds of the pairwise protocol over any mask graph. A round that fails keeps the model.
 
     graph: drawn anew each round. sums: how updates are coded. fraction: of the clients, drawn each round.
     """
-    await summing_server(node, partial(found_sum, node, graph, rules, sums.extra), sums, fraction=fraction,
+    await summing_server(node, partial(pairwise_sum, node, graph, rules, sums.extra), sums, fraction=fraction,
                          audit=rules.audit)
 
 
-async def found_sum(node: Node, graph: Graph, rules: Rules, extra: int, U0: list[int], model: Vector, seen: Seen,
+async def pairwise_sum(node: Node, graph: Graph, rules: PairwiseRules, extra: int, U0: list[int], model: Vector,
+                       seen: Seen,
                     ) -> tuple[np.ndarray, list[int]]:
     """(sum of x_i, (d + extra,) uint32; U3). Fills `seen` with the sets and the masks that were expanded."""
     sets: Sets = seen
@@ -74,7 +78,8 @@ async def found_sum(node: Node, graph: Graph, rules: Rules, extra: int, U0: list
     return total, sets["U3"]
 
 
-async def secure_sum(node: Node, U0: list[int], graph: Graph, rules: Rules, begin: Message, size: int, sets: Sets,
+async def secure_sum(node: Node, U0: list[int], graph: Graph, rules: PairwiseRules, begin: Message, size: int,
+                     sets: Sets,
                      unmasking: Unmasking | None = None) -> tuple[np.ndarray, int]:
     """(sum of x_i over U3, (d',) uint32 or uint64 of the ring; masks expanded). Fills `sets` as the stages close.
 
@@ -93,11 +98,13 @@ async def secure_sum(node: Node, U0: list[int], graph: Graph, rules: Rules, begi
         node.broadcast(members, ring)
     U2 = await exchanged_shares(node, rules, A, U1, sets)
 
-    masked = await node.gather(Masked, U2, timeout_s=rules.deadline_s, accept=shaped(y=(rules.words * size,)))
-    U3 = sets["U3"] = list(masked)                  # what comes from now on is late: not summed, its b not asked for
+    masked = await masked_inputs(node, rules, A, U2, rules.words * size, sets)
+    U3 = sets["U3"] = list(masked)                  # later ones are late: not summed, their b not asked for
     asked = await asked_survivors(node, rules, A, U2, U3, sets)
+    unheld = sets.get("unheld", [])
+    U2 = [j for j in U2 if j not in unheld]
 
-    reveals = await node.gather(Reveal, asked, timeout_s=rules.deadline_s, accept=shares_of(U2))
+    reveals = await node.gather(Reveal, asked, timeout_s=rules.deadline_s, accept=shares_of([*U2, *unheld]))
     sets["U5"] = list(reveals)
     if rules.audit:
         audit_reveals(Revealed(t, node.world.names), reveals, U3)
@@ -107,11 +114,14 @@ async def secure_sum(node: Node, U0: list[int], graph: Graph, rules: Rules, begi
     pairs = sum(len(A[j].intersection(U3)) for j in mask_keys)
     dropped_seeds = await node.compute("agree", dropped_pair_seeds, mask_keys, advertised, A, U3, node.round,
                                        work=pairs)
+    if unheld:
+        dropped_seeds = {**dropped_seeds, **revealed_seeds(reveals, A, unheld, U3, node.world.names)}
+        pairs += sum(len(dropped_seeds[j]) for j in unheld)
     return await node.compute("unmask", unmasking or unmasked_sum, masked, self_seeds, dropped_seeds, rules.words,
                               work=(len(U3) + pairs) * masked[U3[0]].y.size)
 
 
-async def exchanged_shares(node: Node, rules: Rules, A: Closed, U1: list[int], sets: Sets, secrets: int = 2,
+async def exchanged_shares(node: Node, rules: PairwiseRules, A: Closed, U1: list[int], sets: Sets, secrets: int = 2,
                            ) -> list[int]:
     """U2, whose shares are out. Each of it is told whose of its neighbours' are, or gets them.
 
@@ -133,9 +143,79 @@ async def exchanged_shares(node: Node, rules: Rules, A: Closed, U1: list[int], s
     return U2
 
 
-async def asked_survivors(node: Node, rules: Rules, A: Closed, U2: list[int], U3: list[int], sets: Sets) -> list[int]:
-    """Who is asked for shares, U3; or U4, if they have to agree on U3 first. Raises TooFewClients."""
+async def masked_inputs(node: Node, rules: PairwiseRules, A: Closed, U2: list[int], size: int, sets: Sets,
+                        ) -> Mapping[int, Masked]:
+    """The messages of U3. With `receipts` U3 is without those whose secrets too few could give back; they are in K,
+    `unheld` of `sets`, with such of U2 from whom nothing has come. size: words of an input."""
+    if not rules.receipts:
+        return await node.gather(Masked, U2, timeout_s=rules.deadline_s, accept=shaped(y=(size,)))
+    came = await node.gather(MaskedLacking, U2, timeout_s=rules.deadline_s, accept=lacking_of(A, U2, size))
+    lacking = {i: frozenset(m.lacking.tolist()) for i, m in came.items()}
+    U3, sets["unheld"] = held_by_enough(A, U2, lacking, rules.t)
+    if len(U3) < len(came):
+        node.abstain([i for i in came if i not in U3], UnmaskWithout)
+    return {i: Masked(came[i].y) for i in U3}
+
+
+def lacking_of(A: Closed, U2: Sequence[int], size: int) -> Demand:
+    """A masked input of `size` words, and some of the sender's neighbours in U2."""
+    def accept(message: MaskedLacking) -> None:
+        shaped(y=(size,))(message)
+        ascending("lacking", message.lacking, sorted(A[message.sender].intersection(U2) - {message.sender}))
+    return accept
+
+
+def held_by_enough(A: Closed, U2: Sequence[int], lacking: Mapping[int, Collection[int]], t: int,
+                   ) -> tuple[list[int], list[int]]:
+    """(those that have sent a masked input, without K; K, of U2). lacking: of those that have, whose shares they lack.
+
+    In K is whoever is lacked by one of its neighbours while fewer than t others hold its shares: what t - 1 of them say
+    cannot be waited for if it is itself the t-th. And again, since who leaves holds nothing any more.
+
+    >>> everybody = frozenset({1, 2, 3, 4})
+    >>> held_by_enough(dict.fromkeys(everybody, everybody), [1, 2, 3, 4], {1: [], 2: [1], 3: [1], 4: []}, 2)
+    ([2, 3, 4], [1])
+    """
+    left, unheld = list(lacking), list[int]()
+    while True:
+        lost = []
+        for j in U2:
+            near = A[j].intersection(left) - {j}
+            holders = [i for i in near if j not in lacking[i]]
+            if j not in unheld and len(holders) < min(t, len(near)):
+                lost.append(j)
+        if not lost:
+            return left, sorted(unheld)
+        unheld += lost
+        left = [i for i in left if i not in lost]
+
+
+def revealed_seeds(reveals: Mapping[int, Reveal], A: Closed, unheld: Sequence[int], U3: Sequence[int],
+                   names: Sequence[str]) -> dict[int, dict[int, bytes]]:
+    """{j: {i: s_ij}} for j in K, i in N_j & U3, as i has revealed it. Raises TooFewClients where one has not."""
+    shown = {i: dict(zip(reveal.ids.tolist(), reveal.shares, strict=True)) for i, reveal in reveals.items()}
+    found: dict[int, dict[int, bytes]] = {}
+    for j in unheld:
+        near = sorted(A[j].intersection(U3))
+        for i in near:
+            if j not in shown.get(i, {}):
+                raise TooFewClients(f"unmask: {names[i]} has not revealed its pair mask with {names[j]}, whose shares "
+                                    "too few hold")
+        found[j] = {i: shown[i][j].tobytes() for i in near}
+    return found
+
+
+async def asked_survivors(node: Node, rules: PairwiseRules, A: Closed, U2: list[int], U3: list[int],
+                          sets: Sets) -> list[int]:
+    """The clients that are asked for shares, U3; or U4, if they have to agree on U3 first. Raises TooFewClients."""
     found = neighbourhoods("masked input", node, A, U3, len(U2), rules.t)
+    if rules.receipts:
+        unheld = sets["unheld"]
+        for members, near in found:
+            others = A[members[0]].intersection(U2).difference(U3)
+            node.broadcast(members, UnmaskWithout(id_array(near), id_array(sorted(others.difference(unheld))),
+                                                  id_array(sorted(others.intersection(unheld)))))
+        return U3
     if not rules.active:
         for members, near in found:
             dropped = sorted(A[members[0]].intersection(U2).difference(U3))
@@ -184,7 +264,8 @@ def forwarded_bundles(bundles: Mapping[int, SharesUp], A: Closed) -> dict[int, S
     return found
 
 
-def audit_reveals(revealed: Revealed, reveals: Mapping[int, Shown], survivors: Sequence[int], vector: int = 0) -> None:
+def audit_reveals(revealed: Revealed, reveals: Mapping[int, RevealedShares], survivors: Sequence[int],
+                  vector: int = 0) -> None:
     """Note every share that came. Raises AuditFailed if both secrets of one client have been revealed."""
     alive = set(survivors)
     for holder, reveal in reveals.items():
@@ -201,7 +282,7 @@ def shares_of(U2: Sequence[int]) -> Demand:
     return accept
 
 
-def surrounded(node: Node, rules: Rules, A: Closed, U: list[int], awaited: type[Message]) -> list[int]:
+def surrounded(node: Node, rules: PairwiseRules, A: Closed, U: list[int], awaited: type[Message]) -> list[int]:
     """U as a stage closes it: with `prune` without those that have fewer than t of it around them, who are told that
     no `awaited` message comes. If nobody were left, all of U."""
     kept = pruned(A, U, rules.t) if rules.prune else U
@@ -258,7 +339,7 @@ def reconstruct(reveals: Mapping[int, Reveal], A: Closed, U2: Sequence[int], U3:
     return secrets_of(reveals, A, U2, U3, dropped, t, names, verify)
 
 
-def secrets_of(reveals: Mapping[int, Shown], A: Closed, U2: Sequence[int], alive: Sequence[int],
+def secrets_of(reveals: Mapping[int, RevealedShares], A: Closed, U2: Sequence[int], alive: Sequence[int],
                dropped: Sequence[int], t: int, names: Sequence[str], verify: bool = False,
                ) -> tuple[dict[int, bytes], dict[int, bytes]]:
     """({i: b_i} of `alive`, {j: s_sk_j} of `dropped`), from shares that those of A have revealed.

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from emul.record.journal import Reading, RecordError
-from emul.record.live.state import DAMAGED, ENDED, RUNNING, STOPPED, WAITING, State
+from emul.record.live.state import DAMAGED, ENDED, RUNNING, STOPPED, WAITING, RunProgress
 from emul.record.rundir import ERROR, JOURNAL, RESUMED, RunDirectory
 
 EVERY_S = 0.5
@@ -21,13 +21,13 @@ class Follower:
     A run that was cut off is followed again once it is resumed; one that has ended is not looked at any more.
     """
 
-    def __init__(self, directory: Path, told: Callable[[State], None], every_s: float = EVERY_S):
+    def __init__(self, directory: Path, told: Callable[[RunProgress], None], every_s: float = EVERY_S):
         self._directory, self._told, self._every_s = RunDirectory(directory), told, every_s
         self._over, self._settled = threading.Event(), threading.Event()
         self._rest_s = every_s
         self._file = Path()
         self._reading: Reading | None = None
-        self._state = State(directory)
+        self._state = RunProgress(directory)
         self._thread = threading.Thread(target=self._follow, name="emul-follower", daemon=True)
 
     def start(self) -> None:
@@ -60,7 +60,7 @@ class Follower:
 
     def _read(self) -> None:
         """One journal, from its first row to where it ends or is left."""
-        self._state = State(self._directory.path)
+        self._state = RunProgress(self._directory.path)
         try:
             self._reading = Reading(self._file, sums=False, more=self._more)
             self._state.begin(self._reading.header)
@@ -76,7 +76,7 @@ class Follower:
         self._reading = None
 
     def _more(self) -> bool:
-        """All that is there was read. Whether there can be more of it, after a while."""
+        """All that is there was read. Returns whether there can be more of it, after a while."""
         reading = self._reading
         if reading is None:                         # not even its header
             return not self._over.wait(self._every_s) and self._directory.running
@@ -122,7 +122,7 @@ class Follower:
 
 
 def why_stopped(directory: Path) -> str:
-    """Why a run ended before its end, as far as it has left word."""
+    """The reason why a run stopped early, as far as it has left word."""
     try:
         lines = (directory / ERROR).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

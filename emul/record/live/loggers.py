@@ -1,19 +1,18 @@
-"""A run in TensorBoard or MLflow while it goes: what its rounds come to, as soon as it is known."""
+"""A run in TensorBoard, MLflow or Weights & Biases while it goes: what its rounds come to, as soon as it is known."""
 
 from __future__ import annotations
 
 import contextlib
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
 
-from emul.record.export import ExportError, MLflowRun, Scalar, TensorBoardEvents
+from emul.record.export import Curves, ExportError, MLflowRun, Scalar, TensorBoardEvents, WandbRun
 from emul.record.live.following import Follower
-from emul.record.live.state import Round, State
-from emul.record.tables import load_run
+from emul.record.live.state import RoundProgress, RunProgress
+from emul.record.load import load_run
 
 _EVERY_S = 1.0
 _SETTLE_S = 30.0                    # for what is still to be told once the run has ended
@@ -22,53 +21,29 @@ _RECENT = 100                       # rounds of which values may still come
 Beside = Callable[[Path], AbstractContextManager[None]]         # of a run directory: while the run in it goes
 
 
-class Log(Protocol):
-    """Where scalars go."""
-
-    def add(self, found: Sequence[Scalar]) -> None: ...
-    def close(self, directory: Path) -> None: ...
+def _title(state: RunProgress) -> str:
+    """The name under which `emul export` writes the same run."""
+    return f"{state.label}-seed{state.header.get('seed')}-{state.path.resolve().name}"
 
 
-class TensorBoard:
-    """Below `where`, where `emul export` writes the same run."""
-
-    def __init__(self, state: State, where: str):
-        name = f"{state.label}-seed{state.header.get('seed')}-{state.path.resolve().name}"
-        self._events = TensorBoardEvents(Path(where or "runs/tensorboard") / name)
-        self.add = self._events.add
-
-    def close(self, directory: Path) -> None:
-        """All was written."""
-        self._events.close()
-
-
-class MLflow:
-    """A run in the store `where`; "": where MLflow's own settings say."""
-
-    def __init__(self, state: State, where: str):
-        name = f"{state.label}-seed{state.header.get('seed')}-{state.path.resolve().name}"
-        self._run = MLflowRun(state.path, where or None, name)
-        self.add = self._run.add
-
-    def close(self, directory: Path) -> None:
-        """Log what the summary says."""
-        self._run.close(load_run(directory))
-
-
-KINDS: dict[str, Callable[[State, str], Log]] = {"tensorboard": TensorBoard, "mlflow": MLflow}
-_PACKAGES = {"tensorboard": "tensorboard", "mlflow": "mlflow"}
+# kind -> the place of a run there, made from the text after `=`; "": where emul's or MLflow's own settings say
+KINDS: dict[str, Callable[[RunProgress, str], Curves]] = {
+    "tensorboard": lambda state, where: TensorBoardEvents(Path(where or "runs/tensorboard"), _title(state)),
+    "mlflow": lambda state, where: MLflowRun(state.path, where or None, _title(state)),
+    "wandb": lambda state, where: WandbRun(state.path, Path(where or "runs"), _title(state))}
+_PACKAGES = {kind: kind for kind in KINDS}
 
 
 class Logging:
-    """Feeds a log from the journal of a run. What goes wrong there is said once, and does not touch the run."""
+    """Feeds a log from the journal of a run. An error there is said once, and does not touch the run."""
 
-    def __init__(self, make: Callable[[State], Log]):
+    def __init__(self, make: Callable[[RunProgress], Curves]):
         self._make = make
-        self._log: Log | None = None
+        self._log: Curves | None = None
         self._told: set[tuple[str, int]] = set()
         self._failed = False
 
-    def __call__(self, state: State) -> None:
+    def __call__(self, state: RunProgress) -> None:
         """Taken from the follower's thread."""
         if self._failed or not state.header:
             return
@@ -82,11 +57,11 @@ class Logging:
         """The run is over."""
         if self._log is not None and not self._failed:
             try:
-                self._log.close(directory)
+                self._log.close(load_run(directory))
             except Exception as e:
                 self._fail(e)
 
-    def _news(self, state: State) -> list[Scalar]:
+    def _news(self, state: RunProgress) -> list[Scalar]:
         """Scalars that were not told, of rounds that are over."""
         many = len({one.node for one in state.rounds.values()}) > 1
         found = []
@@ -103,8 +78,8 @@ class Logging:
         print(f"warning: nothing more is logged: {type(error).__name__}: {error}", file=sys.stderr)     # noqa: T201
 
 
-def _values(one: Round, state: State) -> dict[str, float]:
-    """What `emul.record.export.scalars` has of a round, as far as it is known; nothing while it is under way."""
+def _values(one: RoundProgress, state: RunProgress) -> dict[str, float]:
+    """The values of a round as in `emul.record.export.scalars`, as far as known; none while it is under way."""
     if one.left_ns is None:
         return {}
     known = {**one.values, **state.observed.get((one.number, one.node), {}), "mb": one.bytes / 1e6,
@@ -114,11 +89,11 @@ def _values(one: Round, state: State) -> dict[str, float]:
 
 
 def logger(said: str) -> Beside:
-    """What `--log` says, such as `tensorboard` or `mlflow=sqlite:///runs.db`. Raises ExportError: no such kind, or its
-    package is not installed."""
+    """The logger that `--log` names, such as `tensorboard` or `mlflow=sqlite:///runs.db`. Raises ExportError: no such
+    kind, or its package is not installed."""
     kind, _, where = said.partition("=")
     if kind not in KINDS:
-        raise ExportError(f"--log {kind}: expected {' or '.join(KINDS)}, with =PLACE behind it or without")
+        raise ExportError(f"--log {kind}: expected one of {', '.join(KINDS)}, with =PLACE behind it or without")
     try:
         __import__(_PACKAGES[kind])
     except ImportError:
@@ -127,7 +102,7 @@ def logger(said: str) -> Beside:
 
 
 @contextlib.contextmanager
-def _logged(directory: Path, make: Callable[[State], Log]) -> Iterator[None]:
+def _logged(directory: Path, make: Callable[[RunProgress], Curves]) -> Iterator[None]:
     logging = Logging(make)
     follower = Follower(directory, logging, _EVERY_S)
     follower.start()

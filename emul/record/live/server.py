@@ -20,7 +20,7 @@ from emul.base.errors import EmulError
 from emul.record.live.following import Follower
 from emul.record.live.page import POLICY, page
 from emul.record.live.shown import shown
-from emul.record.live.state import ENDED, RUNNING, State
+from emul.record.live.state import ENDED, RUNNING, RunProgress
 from emul.record.report import write
 
 _BEAT_S = 10.0                      # without news, before a connection is tried
@@ -39,7 +39,7 @@ class News:
         self.status, self.closed = "", False
         self.readers = 0            # without any, only what ends a run is made ready
 
-    def tell(self, state: State) -> None:
+    def tell(self, state: RunProgress) -> None:
         """Taken from the follower's thread."""
         if not self.readers and state.status == RUNNING:
             return
@@ -54,7 +54,7 @@ class News:
             self.readers += readers
 
     def close(self) -> None:
-        """Whoever waits need not any more."""
+        """End all waits: no news will come any more."""
         with self._changed:
             self.closed = True
             self._changed.notify_all()
@@ -98,7 +98,7 @@ class Watching:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """What a request may call this server."""
+        """The names by which a request may call this server."""
         return f"127.0.0.1:{self.port}", f"localhost:{self.port}"
 
     def feed(self, send: Callable[[bytes], None]) -> bool:
@@ -182,14 +182,14 @@ def _handler(watching: Watching) -> type[BaseHTTPRequestHandler]:
             except OSError:                 # the other side has gone
                 self.close_connection = True
 
-        def log_message(self, *_: Any) -> None:
+        def log_message(self, *_: object) -> None:
             """Nothing: the terminal is the user's."""
 
     return Handler
 
 
 def _refusal(watching: Watching, path: str, headers: Any) -> HTTPStatus | None:
-    """Why a request is not answered; None: it is."""
+    """The status of a request that is refused; None: it is answered."""
     if headers.get_all("Host", []) not in ([host] for host in watching.hosts):
         return HTTPStatus.MISDIRECTED_REQUEST
     token, slash, name = path[1:].partition("/")

@@ -1,12 +1,12 @@
-"""What the page of a run that goes shows of its state: numbers, charts and tables as plain values."""
+"""The state of a run that goes, as its page shows it: numbers, charts and tables as plain values."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
-from emul.record.live.state import COMPUTING, DOWN, ENDED, RUNNING, STOPPED, Node, Round, State
+from emul.base.plain import PlainDict
+from emul.record.live.state import COMPUTING, DOWN, ENDED, RUNNING, STOPPED, NodeProgress, RoundProgress, RunProgress
 from emul.record.progress import clock, rounded_size, seconds
 from emul.record.report import figures
 from emul.record.report.curves import learning
@@ -19,7 +19,7 @@ _SAID = {"waiting": "waits for its first row", RUNNING: "is running", ENDED: "ha
          "damaged": "cannot be read"}
 
 
-def shown(state: State) -> dict[str, Any]:
+def shown(state: RunProgress) -> PlainDict:
     """Everything, ready for JSON."""
     share = state.share()
     return {"status": state.status, "said": said(state), "share": share, "cards": _cards(state),
@@ -28,14 +28,14 @@ def shown(state: State) -> dict[str, Any]:
             "rounds": [_round(one, state) for one in _newest(state)], "refused": _refused(state)}
 
 
-def said(state: State) -> str:
-    """How it stands, in a sentence."""
+def said(state: RunProgress) -> str:
+    """The state of the run in a sentence."""
     left = state.left_s()
     more = f"; about {clock(left)} left" if left is not None else f": {state.why}" if state.why else ""
     return f"The run {_SAID.get(state.status, state.status)}{more}."
 
 
-def _cards(state: State) -> list[tuple[str, str]]:
+def _cards(state: RunProgress) -> list[tuple[str, str]]:
     accuracy, loss, rounds = state.newest("accuracy"), state.newest("loss"), state.stop_rounds
     m = state.messages
     return [("scheme", state.label), ("round", f"{state.entered:,}" + (f" of {rounds:,}" if rounds else "")),
@@ -46,34 +46,34 @@ def _cards(state: State) -> list[tuple[str, str]]:
             ("rejected", f"{m['rejected']:,}"), ("real time", clock(state.elapsed_s))]
 
 
-def _figures(state: State) -> list[Figure]:
+def _figures(state: RunProgress) -> list[Figure]:
     curve, traffic = state.curve(), state.traffic_frame()
     found = learning(curve, single=True) if len(curve) else []
     return [*found, *([figures.bytes_by_type(traffic)] if len(traffic) else [])]
 
 
-def _figure(figure: Figure) -> dict[str, Any]:
+def _figure(figure: Figure) -> dict[str, object]:
     return {"key": figure.key, "title": figure.title, "text": figure.text, "width": figure.least_width,
             "spec": figure.spec() | {"description": figure.words},
             "frames": {name: packed(frame) for name, frame in figure.frames.items()}}
 
 
-def _counts(nodes: Sequence[Node]) -> list[tuple[str, str, int]]:
+def _counts(nodes: Sequence[NodeProgress]) -> list[tuple[str, str, int]]:
     """(role, state, how many), in the order of the nodes."""
     return [(*key, n) for key, n in Counter((node.role, node.state) for node in nodes).items()]
 
 
-def _node(node: Node) -> dict[str, Any]:
+def _node(node: NodeProgress) -> PlainDict:
     doing = node.doing if node.state == COMPUTING else ""
     return {"name": node.name, "role": node.role, "state": node.state, "round": node.round, "doing": doing,
             "bad": node.state == DOWN}
 
 
-def _newest(state: State) -> list[Round]:
+def _newest(state: RunProgress) -> list[RoundProgress]:
     return sorted(state.rounds.values(), key=lambda one: (-one.number, one.node))[:_ROUNDS]
 
 
-def _round(one: Round, state: State) -> list[str]:
+def _round(one: RoundProgress, state: RunProgress) -> list[str]:
     """Cells: round, node, entered, took, lost, accuracy, loss, outcome."""
     values = state.observed.get((one.number, one.node), {})
     took = "" if one.left_ns is None else seconds((one.left_ns - one.entered_ns) / 1e9)
@@ -83,6 +83,6 @@ def _round(one: Round, state: State) -> list[str]:
             f"{state.lost[one.number]:,}", *observed, outcome]
 
 
-def _refused(state: State) -> list[list[str]]:
+def _refused(state: RunProgress) -> list[list[str]]:
     return [[sender, kind, reason, f"{count:,}"] for (sender, kind, reason), count in
             state.refused.most_common(_REFUSED)]

@@ -1,11 +1,11 @@
-"""What a run has come to so far, kept up row by row; memory for what is under way, not for what is over."""
+"""The progress of a run, kept up row by row; memory for what is under way, not for what is over."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from emul.base import rows
+from emul.base.plain import PlainDict, PlainMapping
 from emul.base.rows import Row
 from emul.record.report.data import read_scenario
 from emul.record.rundir import SCENARIO
@@ -27,7 +28,7 @@ COMPUTING, IN_ROUND, BETWEEN, DOWN, OVER = "computing", "waiting", "between roun
 
 
 @dataclass
-class Node:
+class NodeProgress:
     """One node, as its newest row tells."""
 
     name: str
@@ -38,7 +39,7 @@ class Node:
 
 
 @dataclass
-class Round:
+class RoundProgress:
     """One round of a deciding node. None: not yet."""
 
     number: int
@@ -47,18 +48,18 @@ class Round:
     left_ns: int | None = None
     why: str = ""
     bytes: int = 0                  # of all until it was left
-    values: dict[str, Any] = field(default_factory=dict)        # that its node has reported
+    values: PlainDict = field(default_factory=dict)             # that its node has reported
 
 
-class State:
+class RunProgress:
     """Of the run in `directory`. `status`, `why`: how it stands, for whoever follows it to say."""
 
     def __init__(self, directory: Path):
         self.path = directory
         self.status, self.why = "", ""
-        self.header: dict[str, Any] = {}
-        self.nodes: list[Node] = []
-        self.rounds: dict[tuple[int, int], Round] = {}
+        self.header: PlainDict = {}
+        self.nodes: list[NodeProgress] = []
+        self.rounds: dict[tuple[int, int], RoundProgress] = {}
         self.observed: dict[tuple[int, int], dict[str, float]] = {}     # (round, node)
         self.now_ns = self.rows = self.bytes = 0
         self.messages: Counter[str] = Counter()                         # sent, and by fate
@@ -72,10 +73,10 @@ class State:
         self.stop_rounds, self._stop_ns = _stop_of(directory)
         self._began = _mtime(directory / SCENARIO)
 
-    def begin(self, header: Mapping[str, Any]) -> None:
+    def begin(self, header: PlainMapping) -> None:
         """The journal's header is known."""
         self.header = dict(header)
-        self.nodes = [Node(name, role) for name, role in zip(header["names"], header["roles"], strict=True)]
+        self.nodes = [NodeProgress(name, role) for name, role in zip(header["names"], header["roles"], strict=True)]
         self._deciders = frozenset(header.get("deciders", range(len(self.nodes))))
 
     def take(self, found: Sequence[Row]) -> None:
@@ -101,7 +102,7 @@ class State:
         self.nodes[node].state = IN_ROUND if number else OVER
         self.nodes[node].round = number or self.nodes[node].round
         if number and node in self._deciders:
-            self.rounds[number, node] = Round(number, node, time_ns)
+            self.rounds[number, node] = RoundProgress(number, node, time_ns)
 
     def _leave(self, row: Row) -> None:
         _, time_ns, node, number, why, *_ = row
@@ -210,7 +211,7 @@ class State:
 
     @property
     def label(self) -> str:
-        """What the run's scheme is called."""
+        """The label of the run's scheme."""
         return str(self.header.get("label") or self.header.get("scheme") or self.path.name)
 
     def newest(self, name: str) -> float | None:
@@ -221,7 +222,7 @@ class State:
     # --- how far it is ----------------------------------------------------------------------------------------------
 
     def share(self) -> float | None:
-        """How far it is on the way to the first of its stops, 0 to 1; None: nobody knows."""
+        """The share of the way to the first of its stops, 0 to 1; None: nobody knows."""
         rounds, virtual_ns = self.stop_rounds, self._stop_ns
         over = sum(1 for one in self.rounds.values() if one.left_ns is not None) / max(1, len(self._deciders))
         shares = [over / rounds] if rounds else []
@@ -250,12 +251,13 @@ class State:
         return self.elapsed_s * (1 - now) / now if now else None
 
 
-_HANDLERS: dict[int, Any] = {
-    rows.ENTER: State._enter, rows.LEAVE: State._leave, rows.REPORT: State._report, rows.COMPUTE: State._compute,
-    rows.COMPUTED: State._waits, rows.RESUME: State._waits, rows.CRASH: State._down, rows.AWAY: State._down,
-    rows.RETURN: State._waits, rows.BACK: State._waits, rows.FINISH: State._finish, rows.SEND: State._send,
-    rows.HOP: State._hop, rows.RESENT: State._resent, rows.DELIVER: State._deliver, rows.LOST: State._lose,
-    rows.LATE: State._late, rows.REJECT: State._reject}
+_HANDLERS: dict[int, Callable[..., None]] = {
+    rows.ENTER: RunProgress._enter, rows.LEAVE: RunProgress._leave, rows.REPORT: RunProgress._report,
+    rows.COMPUTE: RunProgress._compute, rows.COMPUTED: RunProgress._waits, rows.RESUME: RunProgress._waits,
+    rows.CRASH: RunProgress._down, rows.AWAY: RunProgress._down, rows.RETURN: RunProgress._waits,
+    rows.BACK: RunProgress._waits, rows.FINISH: RunProgress._finish, rows.SEND: RunProgress._send,
+    rows.HOP: RunProgress._hop, rows.RESENT: RunProgress._resent, rows.DELIVER: RunProgress._deliver,
+    rows.LOST: RunProgress._lose, rows.LATE: RunProgress._late, rows.REJECT: RunProgress._reject}
 
 
 def _mean(values: Sequence[float]) -> float | None:

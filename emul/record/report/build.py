@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,22 +10,25 @@ from typing import Any
 import pandas as pd
 
 from emul.base.files import write_atomically
+from emul.base.plain import PlainDict, PlainMapping
 from emul.record.attacks import attacks, read_attack
 from emul.record.journal import RecordError
 from emul.record.marks import NOTE, incomplete, marked, oracle_waits
-from emul.record.report import data, figures, grid, page, spacetime, stragglers, study
+from emul.record.report import data, figures, grid, groups, holdings, page, spacetime, stragglers, study, suite
 from emul.record.report.curves import learning
-from emul.record.report.data import Run
+from emul.record.report.data import RunData
 from emul.record.report.drawing import Choice, slugs
 from emul.record.report.files import write_figures
+from emul.record.report.film import ROWS, film
 from emul.record.report.page import Part
 from emul.record.report.phases import bytes_by_phase, phases, side_by_side
 from emul.record.report.sequence import message_sequence, sequences, shown_sequence
-from emul.record.report.study import Member, Study
+from emul.record.report.study import StudyMember, StudyRuns
 from emul.record.report.topology import crowded, network_map
 from emul.record.report.tradeoffs import trade_offs
 from emul.record.summary import parameter_columns
 
+_FILMS = 5              # the share of a film in the rows of a page is one in so many
 SPACE_TIME_ROWS = 100_000       # of all space-time diagrams of a page together: about 3 MB
 ATTACKED_ROWS = 200             # of an attack, at most, that a page shows
 ATTACKED_PICTURES = 48
@@ -36,7 +38,7 @@ PHASES = "MB by class of links, phase and direction, in the order of the protoco
 
 
 def write(path: Path | Sequence[Path], out: Path | None = None, figures_dir: Path | None = None,
-          size: str = "page", font: str = "") -> Path:
+          size: str = "page", font: str = "", tell: Callable[[str], None] = lambda step: None) -> Path:
     """Write the report of a run, a study, a directory of runs, or several runs; the file's path.
 
     As `emul.record.report.write`.
@@ -49,17 +51,21 @@ def write(path: Path | Sequence[Path], out: Path | None = None, figures_dir: Pat
         run = data.open_run(paths[0])
         found, title, home = _run_parts(run), f"{paths[0].resolve().name}", paths[0]
         said = [text] if (text := incomplete(run.summary)) else []
+    elif len(paths) == 1 and suite.is_suite(paths[0]):
+        title, found = suite.suite_parts(paths[0])
+        home = paths[0]
     else:
         many = study.marked(_study(paths))
         said = [f"{m.path.name} is {text}" for m in many.members if (text := incomplete(m.summary))]
-        found, title, home = _study_parts(many), many.name or many.path.name, many.path
+        found, title, home = _study_parts(many, tell), many.name or many.path.name, many.path
         found = [_noted(part) if study.knowing(many) else part for part in found]
+    tell("writing the page")
     out = home / "report.html" if out is None else out
     out.parent.mkdir(parents=True, exist_ok=True)
     with write_atomically(out) as temporary:
         temporary.write_text(page.render(title, found, said), encoding="utf-8")
     if figures_dir is not None:
-        write_figures(figures_dir, [figure for part in found for figure in part.figures], size, font)
+        write_figures(figures_dir, [figure for part in found for figure in part.figures], size, font, tell)
     return out
 
 
@@ -69,7 +75,7 @@ def _noted(part: Part) -> Part:
     return replace(part, text=" ".join(filter(None, [part.text, f"{NOTE}."]))) if side_by_side else part
 
 
-def _study(paths: list[Path]) -> Study:
+def _study(paths: list[Path]) -> StudyRuns:
     if len(paths) == 1:
         if study.is_study(paths[0]):
             return study.open_study(paths[0])
@@ -85,7 +91,7 @@ def _study(paths: list[Path]) -> Study:
 
 # --- one run --------------------------------------------------------------------------------------------------------
 
-def _run_parts(run: Run) -> list[Part]:
+def _run_parts(run: RunData) -> list[Part]:
     found = data.curve(run)
     found = found.assign(series=marked(run.label, run.summary), seed=run.summary.get("seed"))
     drawn = learning(found, single=True)
@@ -97,7 +103,7 @@ def _run_parts(run: Run) -> list[Part]:
 
 
 def attacked(path: Path) -> list[Part]:
-    """What attacks on the privacy of a run have found, a table each, and pictures; nothing if there were none."""
+    """The results of attacks on the privacy of a run, a table each, and pictures; nothing if there were none."""
     tables, pictures = [], []
     for label in attacks(path):
         found = read_attack(path, label)
@@ -108,26 +114,30 @@ def attacked(path: Path) -> list[Part]:
         if found.pictures:
             left_out = f"; the first {ATTACKED_PICTURES} of {len(found.pictures)}" * (
                 len(found.pictures) > ATTACKED_PICTURES)
-            pictures.append((f"{label}: originals on the left, what was reconstructed on the right{left_out}.", [
+            pictures.append((f"{label}: originals on the left, reconstructions on the right{left_out}.", [
                 (said, file.read_bytes()) for said, file in found.pictures[:ATTACKED_PICTURES]]))
     return [Part("attacks", "Attacks on privacy", tables=tables, pictures=pictures)] if tables else []
 
 
 @dataclass(frozen=True)
 class _Detail:
-    """What is told of one run, and what of it stands beside that of others: bytes, computations, their use."""
+    """The parts of the report on one run, and those that stand beside other runs': bytes, computations, their use."""
 
     parts: list[Part]
     traffic: pd.DataFrame
     phases: pd.DataFrame
     computing: pd.DataFrame
     work: pd.DataFrame
+    by_group: dict[str, pd.DataFrame]       # of the scenario, its rows of `work`
 
 
-def _details(run: Run, prefix: str, budget: int) -> _Detail:
+def _details(run: RunData, prefix: str, budget: int) -> _Detail:
     traffic, waits, computing = data.traffic(run), data.waits(run), data.computing(run)
     by_phase = phases(run)
     parts = []
+    held = holdings.samples(run)
+    if len(held):
+        parts.append(Part("data", "Data of the nodes", [holdings.samples_by_class(held)]))
     if len(traffic):
         parts.append(Part("bytes", "Bytes", [figures.bytes_by_type(traffic), figures.bytes_by_link(traffic)],
                           tables=[(PHASES, by_phase)],
@@ -138,28 +148,34 @@ def _details(run: Run, prefix: str, budget: int) -> _Detail:
     if len(losses):
         network.append(figures.outages(losses))
     parts.append(Part("network", "Network", network))
+    if (played := film(run, waits, drawn, min(ROWS, budget // _FILMS))) is not None:
+        parts.append(Part("film", "The run as a film", film=played))
     rounds = spacetime.space_time(run, waits, budget)
     if rounds.rounds:
         parts.append(_rounds(run, rounds))
     if run.summary["messages_rejected"]:
         parts.append(rejected(run.summary))
     slow = [figures.waiting(data.states(run, waits))]
-    held = data.delays(run, waits)
-    if len(held):
-        slow.append(figures.delays(held))
-    work = stragglers.work(run)
-    parts.append(Part("stragglers", "Stragglers", [*slow, *stragglers.views(stragglers.held_up(run, waits), work)]))
+    delayed = data.delays(run, waits)
+    if len(delayed):
+        slow.append(figures.delays(delayed))
+    work, held_up = stragglers.work(run), stragglers.held_up(run, waits)
+    parts.append(Part("stragglers", "Stragglers", [*slow, *stragglers.views(held_up, work)]))
+    if run.summary.get("groups"):
+        parts.append(Part("groups", "Groups of clients", groups.figures(run, held_up, work),
+                          tables=[("", groups.table(run, held_up, work))]))
     if len(computing):
         parts.append(Part("computing", "Computing", [figures.computing(computing)], text=declared_text(
             run.summary.get("seconds_declared", {}), "s", "were stated by the scheme, not measured or looked up")))
     theory = theory_table(run.summary.get("analysis"))
     if len(theory):
         parts.append(Part("theory", "Theory beside measurement", tables=[("", theory)],
-                          text="What the scheme's analysis says of this network, and what this run measured."))
-    return _Detail([_prefixed(part, prefix) for part in parts], traffic, by_phase, computing, work)
+                          text="Values of the scheme's analysis for this network, beside what this run measured."))
+    return _Detail([_prefixed(part, prefix) for part in parts], traffic, by_phase, computing, work,
+                   groups.by_group(run, work))
 
 
-def _rounds(run: Run, found: spacetime.SpaceTime) -> Part:
+def _rounds(run: RunData, found: spacetime.SpaceTime) -> Part:
     """One round, of which the reader chooses the number: in space and time, and as a sequence of messages."""
     orders = sequences(run, [one.number for one in found.rounds])
     choice = Choice([one.label for one in found.rounds], found.first, [
@@ -168,8 +184,8 @@ def _rounds(run: Run, found: spacetime.SpaceTime) -> Part:
     return Part("rounds", "A round in space and time", drawn, choice=choice)
 
 
-def rejected(summary: Mapping[str, Any]) -> Part:
-    """What peers sent that was rejected: by whom, of whom, and why. For runs in which something was."""
+def rejected(summary: PlainMapping) -> Part:
+    """A table of messages of peers that were rejected: by whom, of whom, and why. For runs in which something was."""
     listed, total = summary["violations"], summary["messages_rejected"]
     told = sum(one["count"] for one in listed)
     text = (f"{total:,} of {summary['messages_sent']:,} messages were not what their type or the protocol says, or "
@@ -198,7 +214,7 @@ def _prefixed(part: Part, prefix: str) -> Part:
                    figures=[replace(figure, key=f"{prefix}-{figure.key}") for figure in part.figures])
 
 
-def theory_table(analysis: Any) -> pd.DataFrame:
+def theory_table(analysis: object) -> pd.DataFrame:
     """quantity, theory, measured, difference of a summary's `analysis`; a plain number is theory alone.
 
     >>> theory_table({"P_O": {"theory": 0.5, "measured": 0.25}}).to_dict("list")
@@ -211,7 +227,7 @@ def theory_table(analysis: Any) -> pd.DataFrame:
     return table.assign(**{"measured - theory": pd.Series(gaps, dtype=object)}).dropna(axis=1, how="all")
 
 
-def _quantities(place: str, value: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+def _quantities(place: str, value: dict[str, object]) -> Iterator[tuple[str, object, object]]:
     """Dictionaries are walked; one that says theory or measured is a quantity, of which each may be a dictionary."""
     for key, item in value.items():
         name = f"{place}{key}"
@@ -229,16 +245,16 @@ def _quantities(place: str, value: dict[str, Any]) -> Iterator[tuple[str, Any, A
                 yield f"{name}, {case}", of[0], of[1]
 
 
-def _number(value: Any) -> bool:
+def _number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _cards(run: Run) -> list[tuple[str, str]]:
+def _cards(run: RunData) -> list[tuple[str, str]]:
     s = run.summary
     return [*_figures_of(s), ("nodes", f"{len(run.names):,}"), ("seed", str(s.get("seed")))]
 
 
-def _figures_of(s: dict[str, Any]) -> list[tuple[str, str]]:
+def _figures_of(s: PlainDict) -> list[tuple[str, str]]:
     from emul.record.progress import bytes_of, clock, seconds
 
     accuracy, own = s.get("accuracy"), s.get("accuracy_of_clients")
@@ -254,7 +270,7 @@ def _figures_of(s: dict[str, Any]) -> list[tuple[str, str]]:
             ("real time", clock(s["real_seconds"]))]
 
 
-def _provenance(run: Run, prefix: str) -> list[Part]:
+def _provenance(run: RunData, prefix: str) -> list[Part]:
     s = run.summary
     facts = [("scheme", s["scheme"]), ("seed", s.get("seed")), ("digest", s.get("digest")),
              ("digest of the journal", s.get("digest_journal")), ("digest of the models", s.get("digest_model")),
@@ -274,7 +290,7 @@ def _provenance(run: Run, prefix: str) -> list[Part]:
     return [_prefixed(part, prefix)]
 
 
-def left_behind(summary: Mapping[str, Any], most: int = 200) -> pd.DataFrame:
+def left_behind(summary: PlainMapping, most: int = 200) -> pd.DataFrame:
     """The models and arrays that nodes left, one a row; how many more there are than `most`.
 
     >>> left_behind({"models": {"server": 3}, "artefacts": {"a": {"noise": "0f"}}}).to_dict("list")
@@ -290,7 +306,7 @@ def left_behind(summary: Mapping[str, Any], most: int = 200) -> pd.DataFrame:
 
 # --- several runs ---------------------------------------------------------------------------------------------------
 
-def _study_parts(found: Study) -> list[Part]:
+def _study_parts(found: StudyRuns, tell: Callable[[str], None] = lambda step: None) -> list[Part]:
     shown = found.representatives()
     detailed = shown[:DETAILED]
     budget = SPACE_TIME_ROWS // max(len(detailed), 1)
@@ -298,7 +314,8 @@ def _study_parts(found: Study) -> list[Part]:
     told: dict[str, _Detail] = {}
     curves: list[pd.DataFrame] = []
     opened = {member.path for member in detailed}
-    for member, prefix in zip(detailed, slugs([m.series for m in detailed]), strict=True):
+    for i, (member, prefix) in enumerate(zip(detailed, slugs([m.series for m in detailed]), strict=True), 1):
+        tell(f"reading {member.path.name}, run {i} of {len(detailed)}")
         run = data.open_run(member.path)
         told[member.series] = _details(run, prefix, budget)
         details.append(Part(prefix, f"{member.series}{_of_seed(found, member)}", group=[
@@ -307,25 +324,28 @@ def _study_parts(found: Study) -> list[Part]:
         curves.append(_labelled(data.curve(run), member))
     if found.curves is None and found.kind == "runs":           # those of the other seeds, too
         curves += [_labelled(data.curve(data.open_run(m.path)), m) for m in found.members if m.path not in opened]
-    parts = [Part("overview", "Overview", text=_about(found), tables=[("", overview(found)), *_failures(found)]),
+    parts = [Part("overview", "Overview", text=_about(found), answer=found.answer,
+                  tables=[("", by_scheme(found)), *_failures(found)]),
              _learning(found, curves)]
     if found.differences is not None and len(found.differences):
         parts.append(Part("differences", "Differences between schemes", figures.differences(found.differences),
-                          tables=[("All differences", found.differences)],
-                          text="Means of the differences on the same seeds, where every scheme met the same "
-                               "realisation of the network; a bar is the table's interval, where one could be had."))
+                          folded=[("All differences", differences_table(found.differences))],
+                          text="Means of the differences on the same seeds, on which every scheme met the same "
+                               "realisation of the network. A bar is the interval of the table, if it has one."))
     if traded := trade_offs(found):
         parts.append(traded)
     if values := grid.sweep_figures(found):
-        parts.append(Part("grid", "What the grid's values do", values))
+        parts.append(Part("grid", "Effects of the grid's values", values))
     parts.append(_costs(told, _first_seeds(found)))
     left = len(shown) - len(detailed)
     parts.append(Part("runs", "Runs in detail", group=details, text="One run of each scheme."
                       + (f" {left} more are not shown; `emul report RUN` shows one." if left else "")))
+    parts.append(Part("all", "All runs", folded=[
+        ("A row for each run: results, parameters, digests", overview(found))]))
     return parts
 
 
-def _learning(found: Study, read: list[pd.DataFrame]) -> Part:
+def _learning(found: StudyRuns, read: list[pd.DataFrame]) -> Part:
     """Curves: of a sweep by the grid's values, of a comparison with its target, else of `read`."""
     if found.kind == "sweep":
         drawn, text = grid.curves_by_value(found)
@@ -338,31 +358,35 @@ def _learning(found: Study, read: list[pd.DataFrame]) -> Part:
 def _costs(told: Mapping[str, _Detail], text: str) -> Part:
     """Bytes and computing of several runs side by side."""
     drawn = [figures.bytes_by_run({name: one.traffic for name, one in told.items()})]
-    if computed := {name: one.computing for name, one in told.items() if len(one.computing)}:
+    if computed := {name: one.computing for name, one in told.items() if one.computing["virtual_s"].sum() > 0}:
         drawn.append(figures.computing_by_run(computed))
     if work := {name: one.work for name, one in told.items() if one.work["seconds"].sum() > 0}:
         drawn.append(stragglers.side_by_side(work))
+    if grouped := {f"{name}: {group}": rows for name, one in told.items() for group, rows in one.by_group.items()}:
+        drawn.append(stragglers.side_by_side(
+            grouped, "work-by-run-and-group", "Work that came to nothing, by run and group",
+            "Shares of the computing of each group in each run, by the fate of the message that followed.", "group"))
     sent = side_by_side({name: one.phases for name, one in told.items()})
     if not len(sent):
         return Part("cost", "Costs side by side", drawn, text=text)
-    return Part("cost", "Costs side by side", [*drawn, bytes_by_phase(sent)], text=text, tables=[(PHASES, sent)])
+    return Part("cost", "Costs side by side", [*drawn, bytes_by_phase(sent)], text=text, folded=[(PHASES, sent)])
 
 
-def _of_seed(found: Study, member: Member) -> str:
+def _of_seed(found: StudyRuns, member: StudyMember) -> str:
     several = len({m.seed for m in found.members}) > 1
     values = ", ".join(f"{k} = {v}" for k, v in member.values.items())
     return (f", seed {member.seed}" if several else "") + (f", {values}" if values else "")
 
 
-def _first_seeds(found: Study) -> str:
+def _first_seeds(found: StudyRuns) -> str:
     return "Of the first seed of each scheme." if len({m.seed for m in found.members}) > 1 else ""
 
 
-def _labelled(curve: pd.DataFrame, member: Member) -> pd.DataFrame:
+def _labelled(curve: pd.DataFrame, member: StudyMember) -> pd.DataFrame:
     return curve.assign(series=member.series, seed=member.seed)
 
 
-def _about(found: Study) -> str:
+def _about(found: StudyRuns) -> str:
     seeds = sorted({m.seed for m in found.members if m.seed is not None})
     what = {"sweep": "Sweep", "compare": "Comparison"}.get(found.kind, "Runs")
     text = f"{what} of {found.name or 'several scenarios'}: {len(found.members)} runs"
@@ -372,7 +396,78 @@ def _about(found: Study) -> str:
     return text
 
 
-def overview(found: Study) -> pd.DataFrame:
+def by_scheme(found: StudyRuns) -> pd.DataFrame:
+    """One row a scheme (in a sweep: a scheme and its values of the grid): means over its seeds, with the least and the
+    largest of several. Columns of nothing are left out."""
+    grid = dict.fromkeys(name for m in found.members for name in m.values)
+    own: dict[tuple[Any, ...], list[StudyMember]] = {}
+    for member in found.members:
+        own.setdefault((member.series, *(_readable(member.values.get(name)) for name in grid)), []).append(member)
+    took = {} if found.target is None else found.target.reached.set_index("series").to_dict("index")
+    rows = []
+    for (series, *values), members in own.items():
+        said = [m.summary for m in members]
+        row: PlainDict = {"scheme": series, **dict(zip(grid, values, strict=True)), "seeds": len(members),
+                               "last accuracy": _spread([s["accuracy"] for s in said], 3)}
+        if (reached := took.get(series)) is not None and found.target is not None:
+            at = f"{found.target.accuracy:g}"
+            row |= {f"reached {at}": f"{reached['seeds']} of {reached['of']}",
+                    f"time to {at}, s": _digits(reached["virtual_s"]), f"MB to {at}": _digits(reached["mb"])}
+        rows.append(row | {
+            "rounds": _spread([s["rounds"] for s in said]),
+            "failed rounds": _spread([s["rounds_failed"] for s in said]),
+            "virtual time, s": _spread([s["virtual_seconds"] for s in said]),
+            "MB sent": _spread([s["bytes_total"] / 1e6 for s in said]),
+            "messages lost": _spread([100 * s["messages_lost"] / max(1, s["messages_sent"]) for s in said], unit=" %"),
+            "joules": _spread([(s.get("energy") or {}).get("joules") for s in said])})
+    table = pd.DataFrame(rows)
+    nothing = [name for name in table if name != "scheme" and set(table[name]) <= {"", "0", "0\N{NO-BREAK SPACE}%"}]
+    return table.drop(columns=nothing)
+
+
+def _spread(values: Sequence[float | None], decimals: int | None = None, unit: str = "") -> str:
+    """The mean, with the least and the largest of several that differ; empty without any. A cell that is too narrow is
+    broken before these.
+
+    >>> _spread([0.9, 0.92], 3).split(" "), _spread([4.0]), _spread([None]), _spread([12345.6, 12345.6])
+    (['0.910', '(0.900\\xa0to\\xa00.920)'], '4', '', '12,346')
+    """
+    known = [float(value) for value in values if value is not None and value == value]
+    if not known:
+        return ""
+
+    def shown(value: float) -> str:
+        return f"{value:.{decimals}f}" if decimals is not None else _digits(value)
+
+    mean, least, most = shown(sum(known) / len(known)), shown(min(known)), shown(max(known))
+    parts = [mean + unit, *([f"({least} to {most})"] if least != most else [])]
+    return " ".join(part.replace(" ", "\N{NO-BREAK SPACE}") for part in parts)
+
+
+def _digits(value: float) -> str:
+    """Three digits that count, whole numbers from 100 on; empty for none.
+
+    >>> _digits(0.012345), _digits(12.345), _digits(12345.6), _digits(float("nan"))
+    ('0.0123', '12.3', '12,346', '')
+    """
+    return "" if value != value else f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+_DIFFERENCE_COLUMNS = {"n_seeds": "seeds", "low": "from", "high": "to", "t_low": "paired t, from", "t_high": "to (t)",
+                       "p_holm": "p by Holm", "seeds_needed": "seeds that would settle it"}
+
+
+def differences_table(found: pd.DataFrame) -> pd.DataFrame:
+    """`differences.parquet` with names that can be read, without columns of nothing."""
+    bare = found.dropna(axis=1, how="all")
+    return bare.assign(metric=bare["metric"].str.replace("_", " ")).rename(columns=_DIFFERENCE_COLUMNS)
+
+
+_UNITS = {"virtual_s": "virtual time, s", "mb": "MB sent", "lost": "messages lost", "rejected": "messages rejected",
+          "sent": "messages sent", "real_s": "real time, s", "failed": "failed rounds"}
+
+
+def overview(found: StudyRuns) -> pd.DataFrame:
     """One row a run: what its summary says, results before parameters.
 
     A scheme that does not depend on a value of the grid, or has no such parameter, has none there.
@@ -388,19 +483,29 @@ def overview(found: Study) -> pd.DataFrame:
         "sent": m.summary["messages_sent"], "real_s": m.summary["real_seconds"]} for m in found.members])
     taken = {*results.columns, "digest"}
     short = {name: name.removeprefix("parameters.") for name in given}
-    parameters = {name if short[name] in taken else short[name]: [_cell(value) for value in values]
+    parameters = {name if short[name] in taken else short[name]: [_readable(value) for value in values]
                   for name, values in given.items()}
     nothing = [name for name in ("waits that know fates", "rejected") if not results[name].any()]
     digests = [str(m.summary["digest"])[:_DIGEST] for m in found.members]
-    return results.assign(**parameters, digest=digests).drop(columns=nothing)
+    return results.drop(columns=nothing).rename(columns=_UNITS).assign(**parameters, digest=digests)
 
 
-def _cell(value: Any) -> Any:
-    """A parameter's value as a table shows it."""
-    return value if value is None or isinstance(value, (str, int, float)) else json.dumps(value)
+def _readable(value: object) -> Any:
+    """A parameter's value as a table shows it: numbers as they are, the rest in words.
+
+    >>> _readable({"trimmed_mean": {"f": 1}}), _readable({"up": "qsgd", "down": None}), _readable([1, 2]), _readable(3)
+    ('trimmed_mean (f 1)', 'up qsgd, down none', '1, 2', 3)
+    """
+    if isinstance(value, dict):
+        return ", ".join(f"{key} ({_readable(below)})" if isinstance(below, dict) and below else
+                         str(key) if below == {} else f"{key} {'none' if below is None else _readable(below)}"
+                         for key, below in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(str(_readable(item)) for item in value)
+    return value
 
 
-def _failures(found: Study) -> list[tuple[str, pd.DataFrame]]:
+def _failures(found: StudyRuns) -> list[tuple[str, pd.DataFrame]]:
     if not found.failed:
         return []
     rows = [{k: v if isinstance(v, (str, int, float)) or v is None else str(v) for k, v in entry.items()}

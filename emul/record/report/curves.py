@@ -49,7 +49,8 @@ def _curve(curves: pd.DataFrame, y: str, x: str, single: bool, target: Target | 
         chart = drawn.single()
     text = _TEXTS[x].format(y.capitalize())
     if len(spread):
-        text += " Thick: mean over seeds, as far as every seed has got; band: least and largest; thin: single seeds."
+        text += (" Thick line: the mean over the seeds, up to where every seed has values. Band: from the least to the "
+                 "largest. Thin lines: single seeds.")
     if target is not None:
         frames["target"] = pd.DataFrame({"target": [target.accuracy]})
         chart = drawn.across() + chart
@@ -57,7 +58,7 @@ def _curve(curves: pd.DataFrame, y: str, x: str, single: bool, target: Target | 
         if len(reached := _reached(target, x, series)):
             frames["reached"] = reached
             chart += drawn.reached()
-            text += "; diamonds: the mean over those seeds that reached it of what it took"
+            text += "; a diamond marks the mean over the seeds that reached it"
         text += "."
     return Figure(f"{y}-{short}", f"{y.capitalize()} against {x_title}", text,
                   f"Line chart of {y} against {x_title}. {_ends(known, spread, y)}.", whole(chart, height=230), frames,
@@ -78,7 +79,7 @@ def _ends(known: pd.DataFrame, spread: pd.DataFrame, y: str) -> str:
 
 
 def _reached(target: Target, x: str, series: list[str]) -> pd.DataFrame:
-    """Where the diamonds stand; none on an axis of rounds."""
+    """The positions of the diamonds; none on an axis of rounds."""
     found = target.reached[target.reached["series"].isin(series)]
     if x not in found:
         return found.iloc[:0]

@@ -1,56 +1,57 @@
 """A run as arrays, and the frames that figures of one run are drawn from.
 
-Everything that needs an order of events comes from the journal; observations and real times from the tables.
+Messages, computations, rounds and real times are the tables that the run wrote. The journal is read only for figures of
+what no table has: the hops of copies, and the order in which a node was activated, waited and was away.
 All of it is vectorised: a run of a million messages takes seconds.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from emul.base import rows as R
-from emul.record import rundir, salvage
-from emul.record.columns import Finder, Table, columns, copy_keys
-from emul.record.journal import RecordError, read
-from emul.record.tables import (
-    LATE,
-    LOST,
-    REJECTED,
-    TO_ENDED,
-    Computations,
-    Messages,
-    computations_of,
-    messages_of,
-    read_table,
-    rounds_table,
-    timings_table,
-)
+from emul.base.plain import PlainDict
+from emul.record import rundir
+from emul.record.columns import KeyIndex, Table, copy_keys
+from emul.record.journal import RecordError
+from emul.record.load import OpenedRun, opened
+from emul.record.tables import LATE, LOST, REJECTED, TO_ENDED
 from emul.roles.events import WaitEnd
 
 KINDS = ("first", "retransmitted", "wasted", "lost")
 STATES = ("computing", "waiting", "between rounds", "down")
 
+_FILES = (rundir.JOURNAL, rundir.SCENARIO, "messages.parquet", "computations.parquet", "rounds.parquet",
+          "timings.parquet")
+_OF_NODES = (R.START, R.RESUME, R.ENTER, R.COMPUTED, R.COMPUTE, R.CRASH, R.RETURN, R.FINISH)
+_OF_ABSENCES = (R.AWAY, R.BACK, R.DROP)
+_OF_LINKS = (R.SEND, R.HOP, R.RESENT, R.LINK)
+
 
 @dataclass(frozen=True)
-class Run:
-    """A run directory, read. `end_ns`: when the last deciding node returned."""
+class RunData(OpenedRun):
+    """A run directory, of which each part is read when a figure asks for it."""
 
-    path: Path
-    header: dict[str, Any]
-    summary: dict[str, Any]
-    scenario: dict[str, Any]
+    scenario: PlainDict
     scenario_text: str
-    table: Table
-    messages: Messages
-    computations: Computations
-    rounds: pd.DataFrame
-    timings: pd.DataFrame
-    end_ns: int
+
+    @cached_property
+    def rounds(self) -> pd.DataFrame:
+        return self.table("rounds").to_pandas()
+
+    @cached_property
+    def timings(self) -> pd.DataFrame:
+        return self.table("timings").to_pandas()
+
+    @cached_property
+    def events(self) -> Table:
+        """The rows of which no table tells, by kind."""
+        return self.rows((*_OF_NODES, *_OF_ABSENCES, *_OF_LINKS))
 
     @property
     def label(self) -> str:
@@ -72,31 +73,14 @@ class Run:
         return list(self.header["network"])
 
 
-def open_run(path: Path) -> Run:
-    """Read a run directory; one of a run that has not ended from its journal alone. Raises RecordError."""
-    if salvage.is_unfinished(path):
-        return _open_unfinished(path)
-    rundir.check_seal(path, (rundir.SUMMARY, rundir.JOURNAL, rundir.SCENARIO, "rounds.parquet", "timings.parquet"))
-    source = read(path / rundir.JOURNAL)
-    table = columns(source)
-    if not source.complete:
-        raise RecordError(f"{path / rundir.JOURNAL}: the journal was not closed")
-    summary = rundir.read_json(path / rundir.SUMMARY)
+def open_run(path: Path) -> RunData:
+    """Open a run directory; one of a run that has not ended from its journal alone. Raises RecordError."""
+    record = opened(path, _FILES)
     text, scenario = read_scenario(path / rundir.SCENARIO)
-    return Run(path, source.header, summary, scenario, text, table, messages_of(table),
-               computations_of(table), read_table(path / "rounds.parquet").to_pandas(),
-               read_table(path / "timings.parquet").to_pandas(), round(summary["virtual_seconds"] * 1e9))
+    return RunData(record.path, record.summary, record.derived, scenario, text)
 
 
-def _open_unfinished(path: Path) -> Run:
-    found = salvage.unfinished(path)
-    run, (text, scenario) = found.derived, read_scenario(path / rundir.SCENARIO)
-    return Run(path, dict(run.header), found.summary, scenario, text, run.table, run.messages, run.computations,
-               rounds_table(run.rounds, run.messages).to_pandas(), timings_table((), run.header).to_pandas(),
-               round(found.summary["virtual_seconds"] * 1e9))
-
-
-def read_scenario(file: Path) -> tuple[str, dict[str, Any]]:
+def read_scenario(file: Path) -> tuple[str, PlainDict]:
     """A resolved scenario as text and as plain values. Raises RecordError naming the file."""
     from ruamel.yaml.error import YAMLError
 
@@ -107,7 +91,7 @@ def read_scenario(file: Path) -> tuple[str, dict[str, Any]]:
         raise RecordError(f"{file}: no scenario of a run: {' '.join(str(error).split())[:200]}") from None
 
 
-def plain_yaml(text: str) -> dict[str, Any]:
+def plain_yaml(text: str) -> dict[str, object]:
     """A resolved scenario as plain values; empty if it is no mapping."""
     from ruamel.yaml import YAML
 
@@ -117,7 +101,7 @@ def plain_yaml(text: str) -> dict[str, Any]:
 
 # --- learning -------------------------------------------------------------------------------------------------------
 
-def curve(run: Run) -> pd.DataFrame:
+def curve(run: RunData) -> pd.DataFrame:
     """One row a round that was observed: round, virtual_s, mb, then accuracy and loss where there are any.
 
     virtual_s: when the last deciding node left it. mb: 10^6 bytes of all that was sent until then. Values are means
@@ -129,10 +113,9 @@ def curve(run: Run) -> pd.DataFrame:
 
 
 def observed(path: Path) -> pd.DataFrame:
-    """The same without bytes, of a run that has ended; its journal is not read. Raises RecordError."""
-    rundir.check_seal(path, (rundir.SUMMARY, "rounds.parquet"))
-    end_ns = round(rundir.read_json(path / rundir.SUMMARY)["virtual_seconds"] * 1e9)
-    return _seen(read_table(path / "rounds.parquet").to_pandas(), end_ns)[0]
+    """The same without bytes: neither messages nor journal are read. Raises RecordError."""
+    record = opened(path, ("rounds.parquet",))
+    return _seen(record.table("rounds").to_pandas(), record.end_ns)[0]
 
 
 def _seen(rounds: pd.DataFrame, end_ns: int) -> tuple[pd.DataFrame, np.ndarray]:
@@ -145,7 +128,7 @@ def _seen(rounds: pd.DataFrame, end_ns: int) -> tuple[pd.DataFrame, np.ndarray]:
     return found, left_ns
 
 
-def sent_until(run: Run, times_ns: np.ndarray) -> np.ndarray:
+def sent_until(run: RunData, times_ns: np.ndarray) -> np.ndarray:
     """(n,) wire bytes of the copies sent at or before each time."""
     total = np.concatenate([[0], np.cumsum(run.messages.wire_bytes)])       # messages stand in the order of sending
     return total[np.searchsorted(run.messages.sent_ns, times_ns, side="right")]
@@ -163,27 +146,27 @@ class Offers:
     wire: np.ndarray
 
 
-def _place(run: Run, source: np.ndarray, seq: np.ndarray) -> np.ndarray:
+def _place(run: RunData, source: np.ndarray, seq: np.ndarray) -> np.ndarray:
     """Places of copies in the messages."""
-    return Finder(copy_keys(run.messages.source, run.messages.seq)).places(copy_keys(source, seq))
+    return KeyIndex(copy_keys(run.messages.source, run.messages.seq)).positions(copy_keys(source, seq))
 
 
-def offers(run: Run) -> Offers:
+def offers(run: RunData) -> Offers:
     """The first hops and the further ones, those that lost the copy included; not what was sent again."""
-    sent, hop = run.table[R.SEND], run.table[R.HOP]
+    sent, hop = run.events[R.SEND], run.events[R.HOP]
     source, seq, vertex, following, wire = (
         np.concatenate([sent[f], hop[f]]) for f in ("source", "seq", "vertex", "next", "wire"))
     used = vertex >= 0                      # not what a node sends to itself, or while it is away
     return Offers(_place(run, source[used], seq[used]), vertex[used], following[used], wire[used])
 
 
-def resent(run: Run) -> Offers:
-    """What reliable links sent again; `wire`: bytes."""
-    again = run.table[R.RESENT]
+def resent(run: RunData) -> Offers:
+    """The packets that reliable links sent again; `wire`: bytes."""
+    again = run.events[R.RESENT]
     return Offers(_place(run, again["source"], again["seq"]), again["vertex"], again["next"], again["bytes"])
 
 
-def traffic(run: Run, by_round: bool = False) -> pd.DataFrame:
+def traffic(run: RunData, by_round: bool = False) -> pd.DataFrame:
     """Bytes by link, type, direction (role to role, end to end) and kind: from, to, type, direction, kind, bytes.
 
     kind: `retransmitted`: sent again by a reliable link; of what was sent once `lost` if the copy was lost on any
@@ -214,7 +197,7 @@ def traffic(run: Run, by_round: bool = False) -> pd.DataFrame:
         "bytes": total, **({"scoped": keys[6] > 0} if by_round else {})})
 
 
-def links(run: Run) -> pd.DataFrame:
+def links(run: RunData) -> pd.DataFrame:
     """One row a link that carried something: vertex, next, bytes (those sent again included), copies, lost (copies)."""
     m, o, again = run.messages, offers(run), resent(run)
     keys, place, copies = np.unique(o.vertex << 32 | o.next, return_inverse=True, return_counts=True)
@@ -228,7 +211,7 @@ def links(run: Run) -> pd.DataFrame:
                          "lost": lost})
 
 
-def losses(run: Run) -> pd.DataFrame:
+def losses(run: RunData) -> pd.DataFrame:
     """Per link and round of the sender: copies offered and lost; only links that lost something."""
     m, o = run.messages, offers(run)
     here = (m.fate[o.copy] == LOST) & (m.lost_vertex[o.copy] == o.vertex) & (m.lost_next[o.copy] == o.next)
@@ -259,16 +242,13 @@ class Waits:
     outcome: np.ndarray
 
 
-_OF_NODES = (R.START, R.RESUME, R.ENTER, R.COMPUTED, R.COMPUTE, R.CRASH, R.RETURN, R.FINISH)
-
-
-def waits(run: Run) -> Waits:
-    """What every node did when it did not compute, from the order of its rows."""
+def waits(run: RunData) -> Waits:
+    """The intervals in which each node did not compute, from the order of its rows."""
     node, index, kind, time = (np.concatenate(parts) for parts in zip(*(
-        (t["node"], t.index, np.full(len(t), k), t["time_ns"]) for k in _OF_NODES for t in (run.table[k],)),
+        (t["node"], t.index, np.full(len(t), k), t["time_ns"]) for k in _OF_NODES for t in (run.events[k],)),
         strict=True))
     outcome = np.full(len(node), -1, np.int64)
-    outcome[kind == R.RESUME] = run.table[R.RESUME]["outcome"]
+    outcome[kind == R.RESUME] = run.events[R.RESUME]["outcome"]
     order = np.lexsort((index, node))
     node, kind, time, outcome = node[order], kind[order], time[order], outcome[order]
     last = np.append(node[1:] != node[:-1], True) if len(node) else np.empty(0, bool)
@@ -282,13 +262,13 @@ def waits(run: Run) -> Waits:
     return Waits(node[keep], time[keep], end[keep], state[keep], ended_by[keep])
 
 
-def busy_until(run: Run) -> np.ndarray:
+def busy_until(run: RunData) -> np.ndarray:
     """(n,) when each computation ended, was cut, or the run ended in it."""
     c = run.computations
     return np.where(c.end_ns >= 0, c.end_ns, np.minimum(c.start_ns + c.cost_ns, np.maximum(run.end_ns, c.start_ns)))
 
 
-def states(run: Run, w: Waits) -> pd.DataFrame:
+def states(run: RunData, w: Waits) -> pd.DataFrame:
     """Seconds that each node spent in each of STATES: node (number), name, role, state, seconds. (nodes x 4 rows)"""
     c, n = run.computations, len(run.names)
     total = np.zeros((n, len(STATES)), np.int64)
@@ -300,7 +280,7 @@ def states(run: Run, w: Waits) -> pd.DataFrame:
         "state": np.tile(np.array(STATES, dtype=object), n), "seconds": total.reshape(-1) / 1e9})
 
 
-def delays(run: Run, w: Waits) -> pd.DataFrame:
+def delays(run: RunData, w: Waits) -> pd.DataFrame:
     """The longest wait of every (round, deciding node), and what ended it: round, decider, cause, how, ...
 
     As `endings`. Where a timeout ended it (how: `deadline`), a row for every sender of a message of that round that
@@ -311,7 +291,7 @@ def delays(run: Run, w: Waits) -> pd.DataFrame:
     return _with_missing(run, frame).drop(columns=["node", "end_ns"]).reset_index(drop=True)
 
 
-def endings(run: Run, w: Waits) -> pd.DataFrame:
+def endings(run: RunData, w: Waits) -> pd.DataFrame:
     """Every wait of the deciding nodes in their rounds, and what ended it: round, node, decider, cause, how, ...
 
     cause: the sender of the message whose arrival, or whose loss becoming known, ended the wait; where a timeout did
@@ -359,14 +339,14 @@ def endings(run: Run, w: Waits) -> pd.DataFrame:
 DEADLINE = "deadline"
 
 
-def _with_missing(run: Run, frame: pd.DataFrame) -> pd.DataFrame:
+def _with_missing(run: RunData, frame: pd.DataFrame) -> pd.DataFrame:
     """A wait that a deadline ended as one row a sender whose message of that round was not there in time."""
     ended = frame[frame["how"] == DEADLINE]
     if not len(ended):
         return frame
     m = run.messages
     keys = ended["round"].to_numpy(np.int64) << 32 | ended["node"].to_numpy(np.int64)
-    place = Finder(keys).places(m.round << 32 | m.target)
+    place = KeyIndex(keys).positions(m.round << 32 | m.target)
     in_time = (m.arrived_ns >= 0) & (m.arrived_ns <= ended["end_ns"].to_numpy(np.int64)[np.maximum(place, 0)])
     missing = np.flatnonzero((place >= 0) & ~in_time & (m.source != m.target))
     pairs = pd.DataFrame({"place": place[missing], "source": m.source[missing]}).drop_duplicates()
@@ -376,7 +356,7 @@ def _with_missing(run: Run, frame: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([frame[frame["how"] != DEADLINE], late, alone]).sort_values(["round", "node"], kind="stable")
 
 
-def _round_at(run: Run, node: np.ndarray, time_ns: np.ndarray) -> np.ndarray:
+def _round_at(run: RunData, node: np.ndarray, time_ns: np.ndarray) -> np.ndarray:
     """The round that each deciding node was in when its wait began, after what it did then; 0: in none."""
     found = np.zeros(len(node), np.int64)
     for number, mine in run.rounds.groupby("node"):
@@ -391,7 +371,7 @@ def _round_at(run: Run, node: np.ndarray, time_ns: np.ndarray) -> np.ndarray:
     return found
 
 
-def computing(run: Run) -> pd.DataFrame:
+def computing(run: RunData) -> pd.DataFrame:
     """By role and label: number, virtual seconds in all, mean and largest in ms; CPU seconds that this machine took."""
     c = run.computations
     roles = np.array(run.roles, dtype=object)
@@ -406,18 +386,18 @@ def computing(run: Run) -> pd.DataFrame:
     return found.sort_values("virtual_s", ascending=False, ignore_index=True)
 
 
-def absences(run: Run) -> Waits:
-    """When nodes were away, their roles going on: what `away` and `back` rows enclose, and for those that dropped out
-    of a round what `drop` and the next `enter` do. state and outcome: -1."""
+def absences(run: RunData) -> Waits:
+    """The intervals in which nodes were away while their roles went on: between `away` and `back` rows, and for nodes
+    that dropped out of a round between `drop` and the next `enter`. state and outcome: -1."""
     away, dropped = (_between(run, begin, end) for begin, end in ((R.AWAY, R.BACK), (R.DROP, R.ENTER)))
     node, begin, end = (np.concatenate(pair) for pair in zip(away, dropped, strict=True))
     none = np.full(len(node), -1)
     return Waits(node, begin, end, none, none)
 
 
-def _between(run: Run, begins: int, ends: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _between(run: RunData, begins: int, ends: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(node, from, to) of what a row of one kind begins and the next of another kind of the same node ends."""
-    gone, back = run.table[begins], run.table[ends]
+    gone, back = run.events[begins], run.events[ends]
     node = np.concatenate([gone["node"], back["node"]])
     time = np.concatenate([gone["time_ns"], back["time_ns"]])
     order = np.lexsort((np.concatenate([gone.index, back.index]), node))

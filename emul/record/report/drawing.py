@@ -1,4 +1,4 @@
-"""What every figure of a report is made of: the figure itself, its data by name, colours, units.
+"""The parts of every figure of a report: the figure itself, its data by name, colours, units.
 
 A chart refers to its data by name, so that the page can hold them packed and a round can be exchanged for another.
 Colours are tokens of `emul.record.report.palette`.
@@ -15,14 +15,16 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
+from emul.base.plain import PlainDict
+
 KIND_COLOURS = ["$s1", "$s4", "$late", "$lost"]         # of `data.KINDS`
 
 @dataclass(frozen=True)
 class Shown:
-    """What a figure shows of one of the things among which a reader chooses. `tokens`: as of `Figure`."""
+    """The content of a figure for one of the things among which a reader chooses. `tokens`: as of `Figure`."""
 
     text: str
-    tokens: dict[str, Any]
+    tokens: PlainDict
     height: int
     frames: dict[str, pd.DataFrame]
     table: pd.DataFrame
@@ -54,13 +56,13 @@ class Figure:
     chart: alt.TopLevelMixin
     frames: dict[str, pd.DataFrame]
     table: pd.DataFrame
-    tokens: dict[str, Any] = field(default_factory=dict)
+    tokens: PlainDict = field(default_factory=dict)
     height: int | None = None
     least_width: int = 280
     more: dict[str, pd.DataFrame] = field(default_factory=dict)
     elastic: bool = False
 
-    def spec(self) -> dict[str, Any]:
+    def spec(self) -> PlainDict:
         """The chart in Vega-Lite, without its data and without addresses of schemas."""
         spec = self.chart.to_dict()
         for key in ("$schema", "datasets", "config"):

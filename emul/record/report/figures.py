@@ -12,7 +12,7 @@ import pandas as pd
 from emul.record.report import palette
 from emul.record.report.data import KINDS, STATES
 from emul.record.report.drawing import KIND_COLOURS, Figure, Shown, amount, byte_unit, coloured, named, whole
-from emul.record.report.spacetime import FATES, Round, SpaceTime
+from emul.record.report.spacetime import FATES, RoundDiagram, SpaceTime
 from emul.record.report.topology import RELAY, Map
 
 _LINKS, _NODES, _CAUSES, _LOSSY = 20, 24, 14, 30        # rows that a figure shows, at most
@@ -28,9 +28,9 @@ _CROSS = "M-0.8,-0.8L0.8,0.8M0.8,-0.8L-0.8,0.8"
 
 # --- bytes ----------------------------------------------------------------------------------------------------------
 
-_MEANING = ("first: sent once and of use; retransmitted: sent again by reliable links; wasted: came after its round "
-            "was over, to a node that had ended, or was rejected or never read; lost: of copies that were lost, with "
-            "all hops.")
+_MEANING = ("first: sent once and of use; retransmitted: sent again by reliable links; wasted: of copies that came "
+            "after their round was over or to a node that had ended, were rejected or never read; lost: of copies that "
+            "were lost, with all hops.")
 
 
 def bytes_by_type(traffic: pd.DataFrame) -> Figure:
@@ -162,7 +162,7 @@ def topology(found: Map) -> Figure:
 
 
 def matrix(found: Map) -> Figure:
-    """What every link carried and lost, from vertex to vertex: for networks whose map is full of lines."""
+    """The bytes that each link carried and lost, from vertex to vertex: for networks whose map is full of lines."""
     e = found.edges[found.edges["bytes"] > 0]
     unit, factor = byte_unit(e["bytes"].max())
     names = found.vertices["name"].tolist()
@@ -179,7 +179,7 @@ def matrix(found: Map) -> Figure:
                  alt.Tooltip("copies:Q", format=","), alt.Tooltip("lost:Q", format=","),
                  alt.Tooltip("loss:Q", title="share lost", format=".1%")])
     top = e.sort_values("loss", ascending=False).iloc[0]
-    return Figure("links", "What each link carried and lost",
+    return Figure("links", "Load and losses of each link",
                   "A square is one direction of a link: the larger, the more bytes were offered to it; the redder, the "
                   "larger the share of copies that it lost.",
                   f"Matrix of {len(e):,} links. Most lossy: {top['from']}→{top['to']} with {top['loss']:.0%}.",
@@ -239,7 +239,7 @@ def space_time(found: SpaceTime) -> Figure:
     axis = alt.Axis(values=["$ticks"], labelExpr="lanes[datum.value]", grid=True, domain=False, ticks=False)
     y = alt.Y("ya:Q", scale=scale, title=None, axis=axis)
     span = [alt.Tooltip("x:Q", title="$said_from"), alt.Tooltip("took:Q", title="$said_for", format=".4~g")]
-    waits = boxes("waits", 0.07).transform_calculate(       # who is away may compute: a pale band behind it
+    waits = boxes("waits", 0.07).transform_calculate(       # a node that is away may compute: a pale band behind it
         ya="datum.lane - (datum.state == 'away' ? 0.45 : 0.07)",
         yb="datum.lane + (datum.state == 'away' ? 0.45 : 0.07)").encode(
         x=x, x2="x2:Q", y=y, y2="yb:Q",
@@ -275,17 +275,17 @@ def space_time(found: SpaceTime) -> Figure:
         color="independent", shape="independent", strokeDash="independent")
     chosen = ("" if len(found.rounds) == found.total else
               f" The page holds {len(found.rounds):,} of {found.total:,} rounds, evenly chosen.")
-    return Figure("space-time", "Who did what, when",
-                  "A lane is a node. Thick bars compute, thin bars wait or are down; a slanted line is a message from "
-                  "when it was sent to when it arrived, a cross where it was lost (the place on its way has no "
-                  "meaning). The dotted upright line: the last deciding node leaves the round. What lasts longer than "
-                  f"twice the round is cut.{chosen}",
+    return Figure("space-time", "The nodes and messages of a round, in time",
+                  "A lane is a node. Thick bars are computations, thin bars are waits or times down. A slanted line is "
+                  "a message from its sending to its arrival; a lost one ends in a cross, whose place on the way has "
+                  "no meaning. At the dotted upright line the last deciding node leaves the round. The diagram is cut "
+                  f"at twice the length of the round.{chosen}",
                   first.text, whole(chart), shown.frames, first.nodes, first.tokens, first.height, 720,
                   {name: f for name, f in shown.frames.items() if name != "marks"})
 
 
-def shown_round(one: Round) -> Shown:
-    """What the space-time diagram shows of one round."""
+def shown_round(one: RoundDiagram) -> Shown:
+    """The content of the space-time diagram for one round."""
     return Shown(one.text, one.tokens, one.height, {
         "computations": one.computations, "waits": one.waits, "messages": one.messages,
         "marks": pd.DataFrame({"x": [one.tokens["left"]]})}, one.nodes)
@@ -307,9 +307,9 @@ def waiting(states: pd.DataFrame) -> Figure:
     top = f"{names.loc[order[0]]} waited longest, {amount(wide.loc[order[0], 'waiting'], 's')}" if len(order) else ""
     table = wide.loc[order, list(STATES)].add_suffix("_s").reset_index()
     table.insert(1, "name", names.loc[order].to_numpy())
-    return Figure("waiting", "Where the time of each node went",
-                  "Waiting: for messages, or sleeping. Between rounds: for the next one to begin. What a node did "
-                  f"after its role had ended is left out.{cut}", f"Stacked bars of time by node. {top}.",
+    return Figure("waiting", "Time of each node, by activity",
+                  "Waiting: for messages, or sleeping. Between rounds: for the next one to begin. The time after the "
+                  f"end of a role is left out.{cut}", f"Stacked bars of time by node. {top}.",
                   whole(chart, height=_BAR * max(2, len(kept))), {"states": frame}, table, least_width=320)
 
 
@@ -319,7 +319,7 @@ _HOW_SHAPES = ["circle", "cross", "triangle-up", "square", "diamond"]
 
 
 def delays(found: pd.DataFrame) -> Figure:
-    """Who ended the longest wait of each round."""
+    """The nodes that ended the longest wait of each round."""
     total = found.groupby("cause")["waited_s"].sum().sort_values(ascending=False, kind="stable")
     kept = found.assign(cause=found["cause"].where(found["cause"].isin(total.index[:_CAUSES]), "others"))
     kept, width = binned(kept, ["cause", "how"], {"waited_s": "mean", "alone_s": "mean", "decider": "size"})
@@ -338,11 +338,11 @@ def delays(found: pd.DataFrame) -> Figure:
     often = found["cause"].value_counts().head(3)
     said = ", ".join(f"{name} {count} times" for name, count in often.items())
     cut = f" {width} rounds to a point, with the means of their waits." if width > 1 else ""
-    return Figure("delays", "Who delayed each round",
-                  "The longest wait of each deciding node in each round, by what ended it: the message that came last "
-                  "(or whose loss became known last) names its sender; a deadline names everybody whose message came "
-                  "later or was lost. waited_s: the wait; alone_s: the part of it after the last but one message, what "
-                  f"this one alone cost.{cut}",
+    return Figure("delays", "Delays of each round",
+                  "The longest wait of each deciding node in each round, by the event that ended it. A message that "
+                  "came last, or whose loss became known last, names its sender. A deadline names every node whose "
+                  "message came later or was lost. waited_s: the length of the wait. alone_s: the part of it after the "
+                  f"last but one message, which this sender alone cost.{cut}",
                   f"Points by round and cause. Most often: {said}.",
                   whole(chart, height=_BAR * max(3, len(order))), {"delays": kept},
                   found.sort_values(["round", "decider"]), least_width=340)
@@ -365,8 +365,8 @@ def computing(found: pd.DataFrame) -> Figure:
         y=y, x=alt.X("real_cpu_s:Q", title="seconds, all nodes and rounds together"), tooltip=told)
     top = f"{frame['what'][0]}: {amount(frame['virtual_s'][0], 's')}" if len(frame) else "nothing was computed"
     return Figure("computing", "Computing by role and label",
-                  "Bars: virtual seconds charged. Upright ticks: CPU seconds that it really took on the machine of the "
-                  "run, whose speed the virtual one need not have.",
+                  "Bars: virtual seconds charged. Upright ticks: CPU seconds that the computations really took on the "
+                  "machine of the run, whose speed need not be that of the virtual one.",
                   f"Bars of virtual seconds by role and label. Largest is {top}.",
                   whole(bars + ticks, height=_BAR * max(2, len(frame))), {"computing": frame}, found, least_width=320)
 
@@ -379,9 +379,10 @@ def computing_by_run(frames: dict[str, pd.DataFrame]) -> Figure:
     if len(order) > palette.SERIES:
         found["what"] = found["what"].where(found["what"].isin(order[:palette.SERIES - 1]), "others")
         order = [*order[:palette.SERIES - 1], "others"]
+    # "~g" writes 1.2e-7: 0.00000012 at the right end of the axis went out of a figure of a column's width.
     chart = named("computing").mark_bar().encode(
         y=alt.Y("run:N", title=None, sort=list(frames), axis=alt.Axis(labelLimit=220)),
-        x=alt.X("virtual_s:Q", title="virtual seconds, all nodes and rounds together"),
+        x=alt.X("virtual_s:Q", title="virtual seconds", axis=alt.Axis(format="~g")),
         color=coloured("what", order, palette.series(len(order)), legend=alt.Legend(columns=3)),
         tooltip=["run:N", "role:N", "label:N", alt.Tooltip("count:Q", format=","),
                  alt.Tooltip("virtual_s:Q", title="virtual s", format=",.4f")])
@@ -419,8 +420,8 @@ def _difference(metric: str, part: pd.DataFrame, number: int) -> Figure:
         f" ({r['low']:.4g} to {r['high']:.4g})" if pd.notna(r["low"]) else "") for _, r in part.iterrows()
         if pd.notna(r["mean"]))
     return Figure(f"difference-{number}", metric.replace("_", " ").capitalize(),
-                  f"Left of the dashed line the first of the two has less, which is {_good(metric)}. Thick: the "
-                  "bootstrap's interval; thin, where it is known: that of the paired t-test.", f"Differences: {said}.",
+                  f"Left of the dashed line the first of the two has less, which is {_good(metric)}. Thick bar: the "
+                  "interval of the bootstrap. Thin bar: that of the paired t-test, if known.", f"Differences: {said}.",
                   whole(zero + bars + dots, height=30 * max(2, len(part))),
                   {"differences": part.drop(columns=["metric"]), "zero": pd.DataFrame({"x": [0]})},
                   part.drop(columns=["pair"]), least_width=300)

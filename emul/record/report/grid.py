@@ -1,4 +1,4 @@
-"""What the values of a sweep's grid do: final metrics against them, with intervals, and learning curves by value."""
+"""The effect of the values of a sweep's grid: final metrics with intervals, and learning curves by value."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import altair as alt
 import numpy as np
@@ -17,7 +16,7 @@ from emul.record import rundir
 from emul.record.report import data, palette
 from emul.record.report.curves import learning
 from emul.record.report.drawing import Figure, coloured, columns, named, slug, whole
-from emul.record.report.study import Member, Study
+from emul.record.report.study import StudyMember, StudyRuns
 
 METRICS = {"accuracy": "final accuracy", "virtual_s": "virtual seconds", "mb": "MB"}
 SCHEMES = 6             # of which curves are drawn, at most
@@ -36,7 +35,7 @@ def sweep_key(parameter: str, metric: str) -> str:
     return f"sweep-{parameter}-{metric}".replace(".", "_").replace("[", "_").replace("]", "")
 
 
-def titled(path: str, scenario: Mapping[str, Any]) -> str:
+def titled(path: str, scenario: Mapping[str, object]) -> str:
     """A path of a grid in words: an entry of a list by what it matches, a scheme by its name.
 
     >>> titled("links[1].outage.p", {"links": [{"match": "*"}, {"match": "client*->server"}]})
@@ -57,7 +56,7 @@ def titled(path: str, scenario: Mapping[str, Any]) -> str:
     return path
 
 
-def _titles(found: Study) -> dict[str, str]:
+def _titles(found: StudyRuns) -> dict[str, str]:
     """Path of the grid -> its words; paths of one name keep the path."""
     paths = dict.fromkeys(k for m in found.members for k in m.values)
     scenario = data.read_scenario(found.members[0].path / rundir.SCENARIO)[1]
@@ -65,23 +64,23 @@ def _titles(found: Study) -> dict[str, str]:
     return {path: words if list(said.values()).count(words) == 1 else path for path, words in said.items()}
 
 
-def _varied(members: list[Member]) -> list[str]:
+def _varied(members: list[StudyMember]) -> list[str]:
     """The paths that have two values at least."""
     return [name for name in dict.fromkeys(k for m in members for k in m.values)
             if len({_text(m.values[name]) for m in members if name in m.values}) > 1]
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _label(values: Mapping[str, Any], names: list[str], titles: Mapping[str, str]) -> str:
+def _label(values: Mapping[str, object], names: list[str], titles: Mapping[str, str]) -> str:
     return ", ".join(f"{titles[name].partition(' of ')[0]} = {_text(values[name])}" for name in names if name in values)
 
 
 # --- metrics against a parameter ------------------------------------------------------------------------------------
 
-def sweep_figures(found: Study) -> list[Figure]:
+def sweep_figures(found: StudyRuns) -> list[Figure]:
     """A figure for every parameter of the grid that has two values at least, and every metric."""
     titles, varied = _titles(found), _varied(found.members)
     drawn = []
@@ -158,7 +157,7 @@ def interval(sd: np.ndarray, n: np.ndarray) -> np.ndarray:
 
 # --- learning curves by value ---------------------------------------------------------------------------------------
 
-def curves_by_value(found: Study) -> tuple[list[Figure], str]:
+def curves_by_value(found: StudyRuns) -> tuple[list[Figure], str]:
     """Accuracy against time and rounds of every scheme, a line a combination of values; and what is left out."""
     titles = _titles(found)
     schemes = list(dict.fromkeys(m.series for m in found.members))
@@ -175,7 +174,7 @@ def curves_by_value(found: Study) -> tuple[list[Figure], str]:
     return drawn, " ".join(text)
 
 
-def _of_scheme(scheme: str, members: list[Member], titles: Mapping[str, str]) -> tuple[list[Figure], int]:
+def _of_scheme(scheme: str, members: list[StudyMember], titles: Mapping[str, str]) -> tuple[list[Figure], int]:
     varied = _varied(members)
     labels = [_label(m.values, varied, titles) or scheme for m in members]
     combinations = list(dict.fromkeys(labels))

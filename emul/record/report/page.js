@@ -122,7 +122,7 @@
     }
   }
 
-  for (const picker of document.querySelectorAll(".picker")) {
+  for (const picker of document.querySelectorAll(".picker[data-for]")) {
     const select = picker.querySelector("select");
     select.addEventListener("change", () => pick(picker, select.selectedIndex));
     for (const button of picker.querySelectorAll("button")) {

@@ -16,8 +16,10 @@ import pandas as pd
 
 from emul import __version__
 from emul.base.extras import optional
+from emul.base.plain import PlainDict
 from emul.record.report import palette
 from emul.record.report.drawing import Choice, Figure, Shown
+from emul.record.report.film import Film
 
 ROWS = 100              # of a table, at most; the whole of it goes to `--figures`
 _SCROLLS = 320          # px: a chart that is never narrower gets a frame that can be scrolled by keyboard
@@ -32,6 +34,8 @@ _POLICY = ("default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-
 class Part:
     """A section. cards: (name, value) shown large. tables: (caption, frame). pictures: (title, [(caption, PNG)]).
     choice: what can be chosen in the first figures. group: runs, each folded up. source: a text to show as it is.
+    answer: paragraphs that stand before all else. folded: further tables, each folded up under its caption. film: of a
+    run, below the figures.
     """
 
     key: str
@@ -44,12 +48,16 @@ class Part:
     choice: Choice | None = None
     group: list[Part] = field(default_factory=list)
     source: str = ""
+    answer: list[str] = field(default_factory=list)
+    folded: list[tuple[str, pd.DataFrame]] = field(default_factory=list)
+    film: Film | None = None
 
 
 def render(title: str, parts: Sequence[Part], warnings: Sequence[str] = ()) -> str:
     """The whole page; `warnings` stand above all else."""
     links = "".join(f'<li><a href="#{escape(p.key)}">{escape(p.title)}</a></li>' for p in parts)
     body = "\n".join(_section(p, 2) for p in parts)
+    filmed = any(p.film for p in _flat(parts))
     setup = {"light": palette.LIGHT, "dark": palette.DARK, "config": palette.CONFIG}
     return f"""<!doctype html>
 <html lang="en">
@@ -79,6 +87,7 @@ def render(title: str, parts: Sequence[Part], warnings: Sequence[str] = ()) -> s
 <script>{bundle()}</script>
 <script>{report_asset("charts.js")}</script>
 <script>{report_asset("page.js")}</script>
+{f'<script>{report_asset("film.js")}</script>' if filmed else ""}
 </body>
 </html>
 """
@@ -120,13 +129,18 @@ def _flat(parts: Sequence[Part]) -> Iterator[Part]:
 # --- sections -------------------------------------------------------------------------------------------------------
 
 def _section(part: Part, level: int) -> str:
-    inner = [f'<p class="lead">{escape(part.text)}</p>' if part.text else "", _cards(part.cards)]
+    inner = [*(f'<p class="answer">{escape(text)}</p>' for text in part.answer),
+             f'<p class="lead">{escape(part.text)}</p>' if part.text else "", _cards(part.cards)]
     picker = _picker(part) if part.choice else ""
     drawn = "".join(_figure(f, level + 1, picker if i == 0 else "") for i, f in enumerate(part.figures))
     narrow = len(part.figures) > 1 and all(f.least_width <= _PAIRED for f in part.figures)
     inner.append(f'<div class="pairs">{drawn}</div>' if narrow else drawn)
+    if part.film is not None:
+        inner.append(_film(part.film, part.key))
     if part.tables:
         inner.append('<div class="tables">' + "".join(_captioned(c, table) for c, table in part.tables) + "</div>")
+    inner += [f'<details class="folded"><summary>{escape(caption)}</summary>{_table(table)}</details>'
+              for caption, table in part.folded]
     inner += [_pictures(title, found) for title, found in part.pictures]
     if part.source:
         inner.append(f'<details><summary>The scenario as it was run</summary><pre tabindex="0">{escape(part.source)}'
@@ -155,6 +169,21 @@ def _figure(figure: Figure, level: int, picker: str) -> str:
             f'{figure.least_width}px"></div></div><figcaption>{escape(figure.text)}</figcaption>'
             f"<details><summary>Data of this figure</summary>{_table(figure.table, f'{figure.key}-data')}</details>"
             "</figure>")
+
+
+def _film(film: Film, key: str) -> str:
+    """A canvas with what it is played by; the slider goes through the whole film in a thousand steps."""
+    lengths = "".join(f'<option value="{seconds}"{" selected" if seconds == 20 else ""}>{said}</option>'
+                      for seconds, said in ((10, "10 s"), (20, "20 s"), (60, "1 minute"), (180, "3 minutes")))
+    legend = "".join(f'<li><span class="swatch {name}"></span>{said}</li>' for name, said in (
+        ("message", "message"), ("useless", "message that comes to nothing"), ("lost", "lost message"),
+        ("computing", "computing"), ("away", "away, or link down")))
+    return (f'<figure class="film" data-key="{escape(key)}"><div class="picker">'
+            '<button type="button" class="play">Play</button>'
+            '<label>Time <input type="range" min="0" max="1000" value="0" step="1"></label>'
+            f'<label>All of it in <select>{lengths}</select></label></div><p class="said now"></p>'
+            f'<canvas role="img" aria-label="{escape(film.words)}"></canvas><ul class="legend">{legend}</ul>'
+            f'<figcaption>{escape(film.text)}</figcaption></figure>')
 
 
 def _picker(part: Part) -> str:
@@ -220,8 +249,12 @@ def shown(value: Any) -> str:
 
 def _figure_data(part: Part) -> str:
     found = []
+    if part.film is not None:
+        found.append(_json(f"film-{part.key}", {
+            "unit": part.film.unit, "aspect": part.film.aspect,
+            "frames": {name: packed(frame) for name, frame in part.film.frames.items()}}))
     for i, figure in enumerate(part.figures):
-        content: dict[str, Any] = {"spec": figure.spec() | {"description": figure.words},
+        content: dict[str, object] = {"spec": figure.spec() | {"description": figure.words},
                                    "frames": {name: packed(f) for name, f in figure.frames.items()}}
         if part.choice is not None and i < len(part.choice.shown):
             content |= {"first": part.choice.first, "frames": {},
@@ -230,18 +263,18 @@ def _figure_data(part: Part) -> str:
     return "".join(found)
 
 
-def _shown(one: Shown) -> dict[str, Any]:
+def _shown(one: Shown) -> PlainDict:
     return {"text": one.text, "tokens": one.tokens, "height": one.height, "table": packed(one.table),
             "frames": {name: packed(f) for name, f in one.frames.items()}}
 
 
-def packed(frame: pd.DataFrame) -> dict[str, Any]:
+def packed(frame: pd.DataFrame) -> PlainDict:
     """A frame by columns, texts as codes into a list.
 
     >>> packed(pd.DataFrame({"x": [0.5, 2], "name": ["a", "a"]}))
     {'n': 2, 'columns': {'x': [0.5, 2], 'name': {'of': ['a'], 'at': [0, 0]}}}
     """
-    columns: dict[str, Any] = {}
+    columns: dict[str, object] = {}
     for name in frame:
         column = frame[name]
         if pd.api.types.is_numeric_dtype(column):
@@ -253,6 +286,6 @@ def packed(frame: pd.DataFrame) -> dict[str, Any]:
     return {"n": len(frame), "columns": columns}
 
 
-def _json(key: str, value: Any) -> str:
+def _json(key: str, value: object) -> str:
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     return f'<script type="application/json" id="{escape(key)}">{text}</script>\n'

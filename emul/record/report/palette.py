@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from emul.base.plain import PlainDict
+
 SERIES = 8          # colours for schemes, labels and roles, one after the other
 
 LIGHT = {
@@ -28,8 +30,6 @@ DARK = {
     "flight": "#5cd5d0",
     "wait": "#8493a8", "between": "#4a5666", "down": "#ff6b74", "clean": "#76859a",
 }
-GRAPHICS = [*(f"s{i}" for i in range(1, SERIES + 1)), "delivered", "late", "lost", "ended", "rejected", "flight",
-            "wait", "down"]
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 
@@ -43,7 +43,7 @@ _AXIS = {"labelColor": "$muted", "titleColor": "$text", "domainColor": "$line", 
          "gridColor": "$line", "gridOpacity": 0.6, "labelFontSize": 11, "titleFontSize": 12,
          "titleFontWeight": "normal", "labelLimit": 150, "titlePadding": 8}
 
-CONFIG: dict[str, Any] = {
+CONFIG: PlainDict = {
     "background": "transparent", "font": FONT, "view": {"stroke": None}, "axis": _AXIS,
     "legend": {"labelColor": "$text", "titleColor": "$muted", "orient": "top", "labelFontSize": 11, "titleFontSize": 11,
                "titleFontWeight": "normal", "symbolSize": 90, "labelLimit": 180, "columnPadding": 14},
@@ -53,7 +53,7 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def fill(value: Any, tokens: dict[str, Any]) -> Any:
+def fill(value: object, tokens: dict[str, object]) -> Any:
     """`value` with every "$token" replaced; a list that holds nothing but a token of a list becomes that list.
 
     >>> fill({"domain": ["$lanes"], "color": "$lost"}, {"lanes": [1, 2], "lost": "red"})

@@ -12,7 +12,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from emul.record.report.data import KINDS, Run, traffic
+from emul.record.report.data import KINDS, RunData, traffic
 from emul.record.report.drawing import KIND_COLOURS, Figure, byte_unit, coloured, named, whole
 from emul.record.report.topology import RELAY
 
@@ -21,7 +21,7 @@ ROWS = 48               # of a figure, at most
 _BAR = 20
 
 
-def phases(run: Run) -> pd.DataFrame:
+def phases(run: RunData) -> pd.DataFrame:
     """MB in the order of the protocol: link class, phase, direction, first, again, wasted, lost, total.
 
     first, again and so on are the kinds of `data.traffic`; total is their sum. Phases come in the order in which their
@@ -43,7 +43,7 @@ def phases(run: Run) -> pd.DataFrame:
     return wide.iloc[np.argsort(at, kind="stable")].reset_index(drop=True)
 
 
-def _first_sent(run: Run) -> dict[tuple[str, str], int]:
+def _first_sent(run: RunData) -> dict[tuple[str, str], int]:
     """(phase, direction) -> its place in the order of the first messages."""
     m = run.messages
     key = np.stack([m.kind, m.round > 0, m.source, m.target])
@@ -84,13 +84,14 @@ def bytes_by_phase(found: pd.DataFrame) -> Figure:
     chart = named("bytes").transform_filter("links == 'all' || datum['link class'] == links").mark_bar().encode(
         y=alt.Y("row:N", title=None, sort=order, axis=alt.Axis(labelLimit=330)),
         x=alt.X("sum(size):Q", title=f"{unit} on all such links"), order=alt.Order("rank:Q"),
-        color=coloured("kind", list(NAMES.values()), KIND_COLOURS, legend=alt.Legend(columns=4, title=None)),
+        color=coloured("kind", list(NAMES.values()), KIND_COLOURS, legend=alt.Legend(columns=2, title=None)),
         tooltip=[*(["scheme:N"] if many else []), "phase:N", "direction:N", "kind:N",
                  alt.Tooltip("sum(size):Q", title=unit, format=",.4~f")]).add_params(chosen)
     cut = f" The {ROWS} of {len(total):,} phases with the most bytes." if len(total) > ROWS else ""
     return Figure("bytes-by-phase", "Bytes by phase, direction and class of links",
-                  "A phase is a type of messages, in the order of the protocol; a direction, from role to role, end to "
-                  "end; a class of links, what stands at both ends of each hop. First: sent once and of use; again: by "
-                  "reliable links; wasted: late, to nobody, rejected or never read; lost: with all hops of the copy."
+                  "A phase is a type of messages, in the order of the protocol. A direction leads from role to role, "
+                  "end to end. A class of links is the pair of roles at both ends of a hop. First: sent once and of "
+                  "use; again: by reliable links; wasted: late, to nobody, rejected or never read; lost: with all hops "
+                  "of the copy."
                   + cut, f"Stacked bars of bytes by phase. Largest: {total.idxmax()} with {total.max():.4g} MB.",
                   whole(chart, height=_BAR * max(2, len(order))), {"bytes": long}, found, least_width=420)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import altair as alt
 import numpy as np
 import pandas as pd
 
+from emul.base.plain import PlainDict
 from emul.record.progress import rounded_size
-from emul.record.report.data import Run, busy_until
+from emul.record.report.data import RunData, busy_until
 from emul.record.report.drawing import Figure, Shown, named, whole
 from emul.record.report.spacetime import unit_of
 from emul.record.tables import IN_FLIGHT, LATE, LOST, REJECTED, TO_ENDED
@@ -43,8 +45,8 @@ class Sequence:
         return _ROW * max(2, len(self.steps))
 
     @property
-    def tokens(self) -> dict[str, Any]:
-        """What its chart is filled with, see `palette.fill`."""
+    def tokens(self) -> PlainDict:
+        """The values that fill its chart, see `palette.fill`."""
         n, k = max(len(self.steps), 1), len(self.lifelines)
         return {"names": list(self.lifelines.values()), "places": list(range(k)), "rows": list(range(len(self.steps))),
                 "times": self._times(), "ydomain": [n - 0.4, -0.7], "xdomain": [-0.15, max(k - 0.5, 0.8)]}
@@ -69,7 +71,7 @@ class Sequence:
 
 
 def _said(steps: pd.DataFrame) -> list[str]:
-    """What stands at each step: how many, and how large or how long on the whole."""
+    """The text at each step: how many, and how large or how long on the whole."""
     found = []
     for row in steps.itertuples():
         times = f" × {row.count:,}" if row.count > 1 else ""
@@ -87,7 +89,7 @@ def _wrong(steps: pd.DataFrame) -> list[str]:
             for row in steps.to_dict("records")]
 
 
-def sequences(run: Run, numbers: Iterable[int]) -> list[Sequence]:
+def sequences(run: RunData, numbers: Iterable[int]) -> list[Sequence]:
     """The sequences of these rounds; 0: what belongs to none."""
     wanted = list(numbers)
     steps = steps_of(run, wanted)
@@ -95,7 +97,7 @@ def sequences(run: Run, numbers: Iterable[int]) -> list[Sequence]:
     return [_sequence(run, number, by_round.get(number, steps.iloc[:0])) for number in wanted]
 
 
-def _sequence(run: Run, number: int, steps: pd.DataFrame) -> Sequence:
+def _sequence(run: RunData, number: int, steps: pd.DataFrame) -> Sequence:
     steps = steps.drop(columns="round").reset_index(drop=True)
     here = set(steps["source"]) | set(steps["target"])
     lifelines = {role: f"{n:,} × {role}" if (n := run.roles.count(role)) > 1 else run.names[run.roles.index(role)]
@@ -108,7 +110,7 @@ def _sequence(run: Run, number: int, steps: pd.DataFrame) -> Sequence:
     return Sequence(number, lifelines, steps.head(STEPS), text)
 
 
-def steps_of(run: Run, numbers: Iterable[int]) -> pd.DataFrame:
+def steps_of(run: RunData, numbers: Iterable[int]) -> pd.DataFrame:
     """The steps of these rounds, a row each, in the order in which they began.
 
     round, what (`message` or `computation`), label (type of the message, name of the computation), source, target
@@ -125,7 +127,7 @@ def steps_of(run: Run, numbers: Iterable[int]) -> pd.DataFrame:
     return found.fillna({"bytes": 0, **dict.fromkeys(_FATES, 0)})
 
 
-def _messages(run: Run, numbers: np.ndarray) -> pd.DataFrame:
+def _messages(run: RunData, numbers: np.ndarray) -> pd.DataFrame:
     m = run.messages
     mine = np.flatnonzero(np.isin(m.round, numbers) & (m.source != m.target))
     roles = np.array(run.roles, dtype=object)
@@ -140,7 +142,7 @@ def _messages(run: Run, numbers: np.ndarray) -> pd.DataFrame:
         bytes=("bytes", "mean"), **{name: (name, "sum") for name in _FATES})
 
 
-def _computations(run: Run, numbers: np.ndarray) -> pd.DataFrame:
+def _computations(run: RunData, numbers: np.ndarray) -> pd.DataFrame:
     c = run.computations
     mine = np.flatnonzero(np.isin(c.round, numbers))
     role = np.array(run.roles, dtype=object)[c.node[mine]]
@@ -165,42 +167,48 @@ def _y(field: str = "y") -> alt.Y:
         values=["$rows"], labelExpr="times[datum.value]", labelOverlap=False, grid=False, domain=False, ticks=False))
 
 
-def message_sequence(one: Sequence) -> Figure:
-    """One round as a sequence; a page exchanges its data when another is picked."""
+@cache
+def _chart() -> Any:
+    """Of any round of any run: what differs is in its data and tokens. Altair copies what it layers again and again, so
+    that this takes as long as all other figures of a run together; hence once."""
     told = ["label:N", alt.Tooltip("source:N", title="from"), alt.Tooltip("target:N", title="to"),
             alt.Tooltip("count:Q", format=","), alt.Tooltip("nodes:Q", title="by nodes", format=","),
             alt.Tooltip("from_s:Q", title="began, s", format=".4f"),
             alt.Tooltip("until_s:Q", title="ended, s", format=".4f"), alt.Tooltip("wrong:N", title="of these")]
     lifelines = named("lifelines").mark_rule(color="$muted", strokeWidth=1.2, strokeDash=[2, 3]).encode(
         x=_x(), y=_y(), y2="y2:Q")
-    chart = (lifelines + _arrows(told) + _loops(told) + _boxes(told)).add_params(
-        alt.param(name="names", value=["$names"]), alt.param(name="times", value=["$times"]))
+    return whole((lifelines + _arrows(told) + _loops(told) + _boxes(told)).add_params(
+        alt.param(name="names", value=["$names"]), alt.param(name="times", value=["$times"])))
+
+
+def message_sequence(one: Sequence) -> Figure:
+    """One round as a sequence; a page exchanges its data when another is picked."""
     shown = shown_sequence(one)
     return Figure("sequence", "The messages of a round in their order",
-                  "A lifeline is a role, or its only node. An arrow is all messages of one type from one role to "
-                  "another: how many, how large each was when encoded, and what became of those that did not arrive in "
-                  "time; a hook, those between nodes of one role; a box, a computation, and how long from the first "
-                  "one's beginning to the last one's end. On the left: when the step began, after the first one of the "
-                  "round.",
-                  one.text, whole(chart), shown.frames, shown.table, shown.tokens, shown.height,
+                  "A lifeline is a role, or its only node. An arrow stands for all messages of one type from one role "
+                  "to another, with their number, their encoded size, and the fates of those that did not arrive in "
+                  "time. A hook stands for messages between nodes of one role. A box stands for computations, with the "
+                  "time from the first one's beginning to the last one's end. On the left is the time at which the "
+                  "step began, after the first one of the round.",
+                  one.text, _chart(), shown.frames, shown.table, shown.tokens, shown.height,
                   max(480, 170 * len(one.lifelines)))
 
 
 def shown_sequence(one: Sequence) -> Shown:
-    """What the figure shows of one round."""
+    """The content of the figure for one round."""
     return Shown(one.text, one.tokens, one.height, one.frames(),
                  one.steps.rename(columns={"from_s": "began_s", "until_s": "ended_s"}))
 
 
 def _text(data: Any, field: str, x: str, align: str, dx: int, dy: int) -> Any:
-    """What stands at each step, with a halo that keeps it apart from lines: `said`, or `wrong` in red."""
+    """The texts at the steps, with a halo that keeps them apart from lines: `said`, or `wrong` in red."""
     text = data.encode(x=_x(x), y=_y(), text=f"{field}:N")
-    place: dict[str, Any] = {"align": align, "dx": dx, "dy": dy, "fontSize": 11}
-    halo: dict[str, Any] = {"stroke": "$card", "strokeWidth": 4, "strokeJoin": "round", "aria": False}
+    place: dict[str, object] = {"align": align, "dx": dx, "dy": dy, "fontSize": 11}
+    halo: dict[str, object] = {"stroke": "$card", "strokeWidth": 4, "strokeJoin": "round", "aria": False}
     return text.mark_text(**place, **halo) + text.mark_text(fill="$lost" if field == "wrong" else "$text", **place)
 
 
-def _arrows(told: list[Any]) -> Any:
+def _arrows(told: list[Any]) -> object:
     base = named("arrows")
     line = base.mark_rule(strokeWidth=1.6, color="$s1").encode(x=_x(), x2="x2:Q", y=_y(), tooltip=told)
     head = base.mark_point(filled=True, opacity=1, size=70, color="$s1").encode(
@@ -221,7 +229,7 @@ def _loops(told: list[Any]) -> Any:
             + _text(base, "wrong", "out", "left", 8, 0))
 
 
-def _boxes(told: list[Any]) -> Any:
+def _boxes(told: list[Any]) -> object:
     box = named("boxes").mark_point(filled=True, opacity=1, size=170, shape="square", color="$s2", stroke="$card",
                                     strokeWidth=1).encode(x=_x(), y=_y(), tooltip=told)
     return box + _text(named("boxes"), "said", "x", "left", 13, 0)

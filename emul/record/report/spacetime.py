@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from emul.record.report.data import STATES, Run, Waits, absences, busy_until
+from emul.base.plain import PlainDict
+from emul.record.report.data import STATES, RunData, Waits, absences, busy_until
 from emul.record.tables import DELIVERED, IN_FLIGHT, LATE, LOST, REJECTED, TO_ENDED
 
 LANES = 32
@@ -27,13 +28,14 @@ _LANE_HEIGHT, _LEAST_HEIGHT = 22, 120
 
 
 @dataclass(frozen=True)
-class Round:
-    """What the diagram of one round is drawn from. `tokens`: what its chart is filled with, see `palette.fill`."""
+class RoundDiagram:
+    """The data that the diagram of one round is drawn from. `tokens`: what its chart is filled with, see
+    `palette.fill`."""
 
     number: int
     label: str
     text: str
-    tokens: dict[str, Any]
+    tokens: PlainDict
     height: int
     computations: pd.DataFrame
     waits: pd.DataFrame
@@ -45,7 +47,7 @@ class Round:
 class SpaceTime:
     """The rounds of a run that a page shows, out of `total`, and the one that it shows first."""
 
-    rounds: list[Round]
+    rounds: list[RoundDiagram]
     total: int
     first: int                      # index into `rounds`
     labels: list[str]               # of computations, for their colours
@@ -67,9 +69,9 @@ class _Sorted:
         return int(end - begin)
 
 
-def space_time(run: Run, waits: Waits, budget: int) -> SpaceTime:
+def space_time(run: RunData, waits: Waits, budget: int) -> SpaceTime:
     """`budget`: rows (messages, computations, waits) of all rounds together."""
-    builder = _Builder(run, waits)
+    builder = _DiagramBuilder(run, waits)
     numbers = builder.numbers()
     chosen = evenly(numbers, [builder.rows(number) for number in numbers], budget)
     rounds = [builder.round(number) for number in chosen]
@@ -79,9 +81,9 @@ def space_time(run: Run, waits: Waits, budget: int) -> SpaceTime:
     return SpaceTime(rounds, len(numbers), middle, list(run.computations.labels))
 
 
-def one_round(run: Run, waits: Waits, number: int) -> SpaceTime:
+def one_round(run: RunData, waits: Waits, number: int) -> SpaceTime:
     """The diagram of a single round. Raises ValueError: the run has none of this number."""
-    builder = _Builder(run, waits)
+    builder = _DiagramBuilder(run, waits)
     numbers = builder.numbers()
     if number not in numbers:
         raise ValueError(f"round {number}: the run has the rounds {numbers[0]}..{numbers[-1]}" if numbers else
@@ -100,14 +102,15 @@ def evenly(numbers: list[int], rows: list[int], budget: int) -> list[int]:
     low, high = 1, len(numbers)
     while low < high:                       # the largest count that fits; rows are nearly monotone in it
         count = (low + high + 1) // 2
-        if sum(rows[i] for i in _spaced(len(numbers), count)) <= budget:
+        if sum(rows[i] for i in spaced(len(numbers), count)) <= budget:
             low = count
         else:
             high = count - 1
-    return [numbers[i] for i in _spaced(len(numbers), low)]
+    return [numbers[i] for i in spaced(len(numbers), low)]
 
 
-def _spaced(n: int, count: int) -> list[int]:
+def spaced(n: int, count: int) -> list[int]:
+    """Evenly spaced places of n things, first and last included, at most `count`."""
     return [] if not n else np.unique(np.linspace(0, n - 1, min(count, n)).round().astype(int)).tolist()
 
 
@@ -120,8 +123,8 @@ def unit_of(length_ns: float) -> tuple[str, float]:
     return next(((unit, factor) for unit, factor in _UNITS if length_ns >= 2 * factor), ("ns", 1.0))
 
 
-class _Builder:
-    def __init__(self, run: Run, waits: Waits):
+class _DiagramBuilder:
+    def __init__(self, run: RunData, waits: Waits):
         self.run, self.waits = run, waits
         self._messages = _Sorted(run.messages.round)
         self._computations = _Sorted(run.computations.round)
@@ -159,7 +162,7 @@ class _Builder:
         return sorted(self._windows)
 
     def rows(self, number: int) -> int:
-        """How many rows this round will have, at most."""
+        """The most rows that this round will have."""
         return (min(self._messages.count(number), MESSAGES) + min(self._computations.count(number), COMPUTATIONS)
                 + LANES * 2)
 
@@ -179,7 +182,7 @@ class _Builder:
         loose = loose[(c.start_ns[loose] < max(end, start + 1)) & (self._ends[loose] >= start)]
         return np.concatenate([self._computations.of(number), loose]) if number else loose
 
-    def round(self, number: int) -> Round:
+    def round(self, number: int) -> RoundDiagram:
         run, m, c = self.run, self.run.messages, self.run.computations
         start, left = self._windows[number]
         copies, computed = self._copies(number, start, left), self._computed(number, start, left)
@@ -208,7 +211,7 @@ class _Builder:
                   "said_from": f"from, {unit}", "said_for": f"for, {unit}", "said_sent": f"sent at, {unit}",
                   "said_under_way": f"under way for, {unit}",
                   "left": _short(np.array([(left - start) / factor])).tolist()[0]}
-        return Round(
+        return RoundDiagram(
             number, f"Round {number}" if number else "Before round 1",
             self._text(number, start, left, copies, computed, lanes, len(drawn), len(shown)), tokens,
             max(_LEAST_HEIGHT, _LANE_HEIGHT * len(lanes)),
@@ -247,7 +250,7 @@ class _Builder:
         slowest = active[np.lexsort((active, -last[active]))].tolist()
         chosen += [n for n in slowest if n not in set(chosen)][:_LATEST]
         others = [n for n in active.tolist() if n not in set(chosen)]
-        chosen += [others[i] for i in _spaced(len(others), LANES - len(chosen))]
+        chosen += [others[i] for i in spaced(len(others), LANES - len(chosen))]
         return sorted(chosen)
 
     def _thin(self, copies: np.ndarray) -> np.ndarray:
@@ -256,8 +259,8 @@ class _Builder:
             return copies
         wrong = self._fate[copies] != FATES.index("delivered")
         bad, good = copies[wrong], copies[~wrong]
-        bad = bad[_spaced(len(bad), max(MESSAGES // 2, MESSAGES - len(good)))]
-        return np.sort(np.concatenate([bad, good[_spaced(len(good), MESSAGES - len(bad))]]))
+        bad = bad[spaced(len(bad), max(MESSAGES // 2, MESSAGES - len(good)))]
+        return np.sort(np.concatenate([bad, good[spaced(len(good), MESSAGES - len(bad))]]))
 
     def _idle(self, lanes: list[int], start: int, end: int) -> np.ndarray:
         """Places of the waits of these nodes that fall into the window."""
@@ -269,7 +272,7 @@ class _Builder:
             high = begin + np.searchsorted(w.start_ns[begin:stop], end, side="left")
             found.append(np.arange(low, max(low, high)))
         idle = np.concatenate(found) if found else np.empty(0, np.int64)
-        return idle[_spaced(len(idle), WAITS)]
+        return idle[spaced(len(idle), WAITS)]
 
     def _table(self, lanes: list[int], copies: np.ndarray, computed: np.ndarray, idle: np.ndarray, start: int,
                end: int) -> pd.DataFrame:

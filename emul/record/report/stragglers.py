@@ -1,8 +1,8 @@
 """Stragglers: for whom the deciding nodes waited, how long, and what work came to nothing.
 
 A computation belongs to what its node sends next to a deciding node: an update that was late, lost, or never read was
-computed in vain. What a node computed last, and sent to no deciding node, is `unsent`: it was cut off, the run was
-over, or its scheme wants nothing of it.
+computed in vain. The last computation of a node, if nothing of it was sent to a deciding node, is `unsent`: it was cut
+off, the run was over, or its scheme wants nothing of it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from emul.record.report.data import DEADLINE, Run, Waits, busy_until, endings
+from emul.record.report.data import DEADLINE, RunData, Waits, busy_until, endings
 from emul.record.report.drawing import Figure, amount, coloured, named, whole
 from emul.record.tables import DELIVERED, IN_FLIGHT, LATE, LOST, REJECTED, TO_ENDED
 
@@ -21,11 +21,14 @@ BECAME = ("used", "late", "lost", "unread", "unsent")
 _COLOURS = ["$s1", "$late", "$lost", "$s4", "$between"]
 _WAITED = ("alone", "together")
 _WAITED_COLOURS = ["$s2", "$wait"]
+_WAITED_TEXT = ("Every wait of a deciding node in a round counts for the node whose message, or loss, ended it. A wait "
+                "that a deadline ended counts in equal parts for the nodes that had not answered. Alone: the part "
+                "since the message before; together: the part while others were still missing, too.")
 
 
 # --- who was waited for ---------------------------------------------------------------------------------------------
 
-def held_up(run: Run, w: Waits) -> pd.DataFrame:
+def held_up(run: RunData, w: Waits) -> pd.DataFrame:
     """The waits of the deciding nodes as `data.endings`, one that a timeout ended as a row for each node that was sent
     something in that round and of which nothing had come, or `nobody`."""
     found = endings(run, w)
@@ -62,7 +65,8 @@ def waited_for(held: pd.DataFrame) -> pd.DataFrame:
     return found.sort_values("waited_s", ascending=False, kind="stable").reset_index()
 
 
-def waited_figure(held: pd.DataFrame) -> Figure:
+def waited_figure(held: pd.DataFrame, key: str = "waited-for", title: str = "Waits, by the node that was waited for",
+                  text: str = _WAITED_TEXT) -> Figure:
     """Seconds that deciding nodes waited, by whom for. There is one wait at least."""
     found = waited_for(held)
     kept = found.head(_SHOWN)
@@ -80,17 +84,14 @@ def waited_figure(held: pd.DataFrame) -> Figure:
     few = found.head(max(1, round(len(found) / 10)))
     said = (f"{found['cause'][0]} was waited for {amount(found['waited_s'][0], 's')} in {found['rounds'][0]} rounds; "
             f"the first tenth of them, {len(few)}, for {few['share'].sum():.0%} of the time")
-    return Figure("waited-for", "Who was waited for, and how long",
-                  "Every wait of a deciding node in a round counts for the node whose message, or loss, ended it, or, "
-                  "in equal parts, for those that had not answered at the deadline. Alone: since the message before; "
-                  f"together: while others were still missing, too.{cut}",
+    return Figure(key, title, f"{text}{cut}",
                   f"Stacked bars of waits by cause: {said}.",
                   whole(chart, height=_BAR * max(2, len(kept))), {"waited": parts}, found, least_width=330)
 
 
 # --- work wasted ----------------------------------------------------------------------------------------------------
 
-def work(run: Run) -> pd.DataFrame:
+def work(run: RunData) -> pd.DataFrame:
     """One row a node and what its work became: node (number), name, role, became, count, seconds, bytes.
 
     Of nodes that decide nothing. count: computations; seconds: virtual; bytes: of what it sent to deciding nodes, on
@@ -114,7 +115,7 @@ def work(run: Run) -> pd.DataFrame:
     return found.assign(became=np.array(BECAME, dtype=object)[found["became"].to_numpy(np.int64)])
 
 
-def _became(run: Run, sent: np.ndarray) -> np.ndarray:
+def _became(run: RunData, sent: np.ndarray) -> np.ndarray:
     """Of each of these messages the index into BECAME."""
     m = run.messages
     fate, became = m.fate[sent], np.full(len(sent), BECAME.index("used"))
@@ -124,9 +125,10 @@ def _became(run: Run, sent: np.ndarray) -> np.ndarray:
     return became
 
 
-def _followed_by(run: Run, sent: np.ndarray, became: np.ndarray, node: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
-    """What became of the message that each node sent first at or after each of these times; of several of one instant
-    the largest, which is the update and not what a rule is told beside it."""
+def _followed_by(run: RunData, sent: np.ndarray, became: np.ndarray, node: np.ndarray,
+                 end_ns: np.ndarray) -> np.ndarray:
+    """The fate of the first message that each node sent at or after each of these times. Of several at one instant it
+    is the largest, which is the update and not a message for a rule beside it."""
     m = run.messages
     times, rank = np.unique(np.concatenate([m.sent_ns[sent], end_ns]), return_inverse=True)
     key = m.source[sent] * len(times) + rank[:len(sent)]        # ranks: nodes x nanoseconds can exceed 64 bits
@@ -163,8 +165,8 @@ def work_figure(found: pd.DataFrame) -> Figure:
     said = (f"{wasted(found):.1%} of {amount(found['seconds'].sum(), 's')} came to nothing, and "
             f"{amount(lost['bytes'].sum() / 1e6, 'MB')} of what was sent")
     return Figure("work-wasted", "Work that came to nothing",
-                  "What nodes computed, by what became of the message that they sent next to a deciding node: used, "
-                  f"late, lost, or come and never read; unsent: nothing was sent any more.{cut}",
+                  "Computing of each node, by the fate of the message that it sent next to a deciding node: used, "
+                  f"late, lost, or come and never read; unsent: the node sent nothing any more.{cut}",
                   f"Stacked bars of computing by node: {said}.",
                   whole(chart, height=_BAR * max(2, min(len(order), _SHOWN))), {"work": kept},
                   found.drop(columns=["node"]), least_width=330)
@@ -177,21 +179,23 @@ def views(held: pd.DataFrame, worked: pd.DataFrame) -> list[Figure]:
             *([work_figure(worked)] if worked["seconds"].sum() > 0 else [])]
 
 
-def side_by_side(found: dict[str, pd.DataFrame]) -> Figure:
-    """Work of several runs, by what became of it, each as shares of its own."""
-    parts = pd.concat([one.groupby("became", as_index=False)[["count", "seconds", "bytes"]].sum().assign(run=name)
+def side_by_side(found: dict[str, pd.DataFrame], key: str = "work-by-run",
+                 title: str = "Work that came to nothing, side by side",
+                 text: str = "Shares of the computing of all nodes that decide nothing, by the fate of the message "
+                             "that followed.", what: str = "run") -> Figure:
+    """Work of several runs, or of several of `what`, by what became of it, each as shares of its own."""
+    parts = pd.concat([one.groupby("became", as_index=False)[["count", "seconds", "bytes"]].sum().assign(**{what: name})
                        for name, one in found.items()], ignore_index=True)
-    parts = parts.assign(share=parts["seconds"] / parts.groupby("run")["seconds"].transform("sum"),
+    parts = parts.assign(share=parts["seconds"] / parts.groupby(what)["seconds"].transform("sum"),
                          rank=parts["became"].map({name: i for i, name in enumerate(BECAME)}))
     chart = named("work").mark_bar().encode(
-        y=alt.Y("run:N", title=None, sort=list(found), axis=alt.Axis(labelLimit=220)),
+        y=alt.Y(f"{what}:N", title=None, sort=list(found), axis=alt.Axis(labelLimit=220)),
         x=alt.X("share:Q", title="share of the virtual seconds computed", axis=alt.Axis(format=".0%")),
         color=coloured("became", list(BECAME), _COLOURS, legend=alt.Legend(columns=3, title=None)),
         order=alt.Order("rank:Q"), tooltip=[
-            "run:N", "became:N", alt.Tooltip("share:Q", format=".1%"), alt.Tooltip("seconds:Q", format=",.4~g"),
+            f"{what}:N", "became:N", alt.Tooltip("share:Q", format=".1%"), alt.Tooltip("seconds:Q", format=",.4~g"),
             alt.Tooltip("bytes:Q", format=",")])
     said = "; ".join(f"{name} {wasted(one):.0%}" for name, one in found.items())
-    return Figure("work-by-run", "Work that came to nothing, side by side",
-                  "Shares of what the nodes that decide nothing computed, by what became of the message that followed.",
-                  f"Stacked bars of shares by run. In vain: {said}.", whole(chart, height=_BAR * max(len(found), 2)),
+    return Figure(key, title, text, f"Stacked bars of shares by {what}. In vain: {said}.",
+                  whole(chart, height=_BAR * max(len(found), 2)),
                   {"work": parts}, parts.drop(columns=["rank"]), least_width=320)

@@ -14,28 +14,30 @@ from typing import Any
 
 import pandas as pd
 
+from emul.base.plain import PlainDict
 from emul.record import rundir, salvage
 from emul.record.journal import RecordError
 from emul.record.marks import among, incomplete, oracle_waits
 from emul.record.report.data import read_scenario
+from emul.record.tables import read_table
 
 STUDY = "study.json"
 FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Member:
+class StudyMember:
     """One run of a study. `series`: the name that it shares with the other seeds of the same thing."""
 
     path: Path
     series: str
     seed: int | None
-    values: dict[str, Any]
-    summary: dict[str, Any]
+    values: PlainDict
+    summary: PlainDict
 
     @cached_property
-    def stop(self) -> dict[str, Any]:
-        """When it was to end, as its scenario says. Raises RecordError."""
+    def stop(self) -> PlainDict:
+        """The limits of the run, as its scenario says. Raises RecordError."""
         file = self.path / rundir.SCENARIO
         return dict(read_scenario(file)[1].get("stop") or {}) if file.is_file() else {}
 
@@ -50,34 +52,35 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Study:
+class StudyRuns:
     """Several runs. kind: "sweep", "compare", or "runs" for a plain list of run directories."""
 
     path: Path
     kind: str
     name: str
-    members: list[Member]
-    failed: list[dict[str, Any]] = field(default_factory=list)
+    members: list[StudyMember]
+    failed: list[dict[str, object]] = field(default_factory=list)
     grid: dict[str, list[Any]] = field(default_factory=dict)
     seeds: list[int] = field(default_factory=list)
     curves: pd.DataFrame | None = None
     differences: pd.DataFrame | None = None
     target: Target | None = None
+    answer: list[str] = field(default_factory=list)         # of a comparison, as the command printed it
 
-    def representatives(self) -> list[Member]:
+    def representatives(self) -> list[StudyMember]:
         """The first run of every series, by seed: what is shown in detail."""
-        found: dict[str, Member] = {}
+        found: dict[str, StudyMember] = {}
         for member in sorted(self.members, key=lambda m: -1 if m.seed is None else m.seed):
             found.setdefault(member.series, member)
         return [found[name] for name in dict.fromkeys(m.series for m in self.members)]
 
 
-def knowing(found: Study) -> list[str]:
+def knowing(found: StudyRuns) -> list[str]:
     """Series of which a run has waits that know fates."""
     return list(dict.fromkeys(m.series for m in found.members if oracle_waits(m.summary)))
 
 
-def marked(found: Study) -> Study:
+def marked(found: StudyRuns) -> StudyRuns:
     """The study with the mark of such waits at the names of its series, in every frame."""
     marked_ones = knowing(found)
     names = {m.series: among(m.series, marked_ones) for m in found.members}
@@ -93,16 +96,16 @@ def marked(found: Study) -> Study:
 
 
 def is_study(path: Path) -> bool:
-    """Whether the directory has the file that a study leaves when it is written."""
+    """True if the directory has the file that a study leaves when it is written."""
     return (path / STUDY).is_file()
 
 
 def is_run(path: Path) -> bool:
-    """Whether it is the directory of a run: of one that has ended it has a summary, else a journal."""
+    """True if it is the directory of a run: of one that has ended it has a summary, else a journal."""
     return (path / (rundir.JOURNAL if salvage.is_unfinished(path) else rundir.SUMMARY)).is_file()
 
 
-def open_study(path: Path) -> Study:
+def open_study(path: Path) -> StudyRuns:
     """Read a study directory. Raises RecordError for what is none."""
     file = path / STUDY
     try:
@@ -115,15 +118,19 @@ def open_study(path: Path) -> Study:
     for entry in found.get("runs", []):
         folder = path / entry["directory"]
         if is_run(folder) and not salvage.is_unfinished(folder):    # a study that goes on lists what it has
-            members.append(Member(folder, str(entry["scheme"]), entry.get("seed"), dict(entry.get("values") or {}),
-                                  summary_of(folder)))
+            series = ", ".join(filter(None, [entry.get("network"), str(entry["scheme"])]))
+            members.append(StudyMember(folder, series, entry.get("seed"), dict(entry.get("values") or {}),
+                                       summary_of(folder)))
     if not members:
         raise RecordError(f"{path}: no run of this study has ended")
     failed = [{**entry, **_until(path / str(entry.get("directory")))} for entry in found.get("failed", [])]
-    return Study(path, str(found.get("kind")), str(found.get("scenario")), members, failed,
-                 {str(k): list(v) for k, v in (found.get("grid") or {}).items()}, list(found.get("seeds") or []),
-                 _frame(path / "curves.parquet"), _frame(path / "differences.parquet"),
-                 _target(found.get("target"), _frame(path / "metrics.parquet")))
+    kind = str(found.get("kind"))       # the tables of a suite have other columns: `emul.record.report.suite`
+    curves, differences, metrics = (_frame(path / f"{name}.parquet") if kind == "compare" else None
+                                    for name in ("curves", "differences", "metrics"))
+    return StudyRuns(path, kind, str(found.get("scenario")), members, failed,
+                     {str(k): list(v) for k, v in (found.get("grid") or {}).items()}, list(found.get("seeds") or []),
+                     curves, differences, _target(found.get("target"), metrics),
+                     [str(text) for text in found.get("answer") or ()])
 
 
 def _target(accuracy: Any, metrics: pd.DataFrame | None) -> Target | None:
@@ -137,8 +144,8 @@ def _target(accuracy: Any, metrics: pd.DataFrame | None) -> Target | None:
     return Target(float(accuracy), reached.rename_axis("series").reset_index())
 
 
-def _until(folder: Path) -> dict[str, Any]:
-    """How far a cell came that did not come to its end: what its journal says."""
+def _until(folder: Path) -> dict[str, object]:
+    """The progress of a cell that did not come to its end, from its journal."""
     try:
         summary = salvage.unfinished(folder).summary
     except RecordError as error:
@@ -147,21 +154,17 @@ def _until(folder: Path) -> dict[str, Any]:
 
 
 def _frame(file: Path) -> pd.DataFrame | None:
-    if not file.is_file():
-        return None
-    import pyarrow.parquet as pq
-
-    return pq.read_table(file).to_pandas()
+    return read_table(file).to_pandas() if file.is_file() else None
 
 
-def summary_of(folder: Path) -> dict[str, Any]:
+def summary_of(folder: Path) -> PlainDict:
     """The summary of a run directory, of a run that has not ended as well. Raises RecordError for what is no JSON."""
     if salvage.is_unfinished(folder):
         return salvage.unfinished(folder).summary
     return rundir.read_json(folder / rundir.SUMMARY)
 
 
-def of_runs(folders: Sequence[Path]) -> Study:
+def of_runs(folders: Sequence[Path]) -> StudyRuns:
     """Run directories side by side. A series is a scheme; where a scheme comes twice with one seed, a directory."""
     summaries = [summary_of(folder) for folder in folders]
     names = [_scenario(folder) for folder in folders]
@@ -175,9 +178,9 @@ def of_runs(folders: Sequence[Path]) -> Study:
         if len(set(series)) < len(series):
             series = ["/".join(folder.resolve().parts[-2:]) for folder in folders]
     series = [f"{name} (INCOMPLETE)" if incomplete(s) else name for name, s in zip(series, summaries, strict=True)]
-    members = [Member(folder, name, seed, {}, summary)
+    members = [StudyMember(folder, name, seed, {}, summary)
                for folder, name, seed, summary in zip(folders, series, seeds, summaries, strict=True)]
-    return Study(folders[0].resolve().parent, "runs", ", ".join(dict.fromkeys(names)), members)
+    return StudyRuns(folders[0].resolve().parent, "runs", ", ".join(dict.fromkeys(names)), members)
 
 
 def _scenario(folder: Path) -> str:

@@ -8,18 +8,18 @@ others by group.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import networkx as nx
 import numpy as np
 import pandas as pd
 
 from emul.base.errors import NetworkError
+from emul.base.plain import PlainDict
 from emul.network.graph.generators import shape
 from emul.network.graph.geo import Point, Positions, positions
 from emul.network.graph.readers import read_graph
 from emul.network.graph.topology import SHAPES, STARS, RoleRule, TopologySpec
-from emul.record.report.data import Run, links
+from emul.record.report.data import RunData, links
 
 RELAY = "relay"         # the role of vertices that host no node
 DRAWN = 200             # vertices, at most, that are drawn one by one
@@ -36,7 +36,7 @@ _SPIRAL = 0.025         # of the map's width, between vertices at one place
 
 @dataclass(frozen=True)
 class Map:
-    """What a map is drawn from.
+    """The data that a map is drawn from.
 
     vertices: name, x, y, role, label, size (how many it stands for). edges: from, to, x, y, x2, y2, bytes, copies,
     lost, loss. text: how the positions came about and what was left out. aspect: height over width.
@@ -48,16 +48,16 @@ class Map:
     aspect: float
 
 
-def network_map(run: Run) -> Map:
+def network_map(run: RunData) -> Map:
     """The map of a run's network with what its links carried."""
     found = links(run)
     roles = np.array([RELAY] * len(run.vertices), dtype=object)
     roles[list(run.header["vertices"])] = run.roles
     if len(run.vertices) > DRAWN:
         return _grouped(run, found, roles)
-    graph, places, how = _positions(run, found, roles)
+    graph, layout, how = _positions(run, found, roles)
     named = _named(found, len(run.vertices))
-    vertices = pd.DataFrame({"name": run.vertices, "x": places[:, 0], "y": places[:, 1], "role": roles,
+    vertices = pd.DataFrame({"name": run.vertices, "x": layout[:, 0], "y": layout[:, 1], "role": roles,
                              "size": 1, "label": [n if named[v] else "" for v, n in enumerate(run.vertices)]})
     carried = set(zip(found["vertex"].tolist(), found["next"].tolist(), strict=True))
     quiet = [(u, v) for u, v in graph.edges if (u, v) not in carried and (v, u) not in carried]
@@ -69,16 +69,16 @@ def network_map(run: Run) -> Map:
     rest = pd.DataFrame({"vertex": [u for u, _ in quiet], "next": [v for _, v in quiet], "bytes": 0, "copies": 0,
                          "lost": 0})
     edges = pd.concat([rest, found], ignore_index=True) if quiet else found
-    return Map(vertices, _lines(edges, places, run.vertices), text, _aspect(places))
+    return Map(vertices, _lines(edges, layout, run.vertices), text, _aspect(layout))
 
 
 def crowded(found: Map) -> bool:
-    """Whether lines cross so often that a matrix says more: each vertex with more than a few others."""
+    """True if lines cross so often that a matrix says more: each vertex with more than a few others."""
     return len(found.vertices) <= MATRIX and len(found.edges) > CROWDED * len(found.vertices)
 
 
 def _named(found: pd.DataFrame, n: int) -> np.ndarray:
-    """Which vertices are labelled: all of few, else those with the most bytes."""
+    """The vertices that are labelled: all if they are few, else those with the most bytes."""
     if n <= NAMED:
         return np.ones(n, bool)
     load = np.zeros(n)
@@ -89,7 +89,7 @@ def _named(found: pd.DataFrame, n: int) -> np.ndarray:
     return named
 
 
-def _graph(run: Run, found: pd.DataFrame) -> tuple[nx.Graph, list[Point | None], bool]:
+def _graph(run: RunData, found: pd.DataFrame) -> tuple[nx.Graph, list[Point | None], bool]:
     """Vertices by number and all links known; where the vertices stand; whether that is a plane and no globe.
 
     A topology's file is read again where it still lies where it lay. Its vertices come first in a network, in its
@@ -112,7 +112,7 @@ def _graph(run: Run, found: pd.DataFrame) -> tuple[nx.Graph, list[Point | None],
     return graph, points, plane
 
 
-def _given(run: Run) -> tuple[nx.Graph, Positions]:
+def _given(run: RunData) -> tuple[nx.Graph, Positions]:
     """The graph that the scenario names, without hosts; empty for stars, whose vertices have no places."""
     section = _section(run)
     if isinstance(file := section.get("file"), str):
@@ -122,26 +122,26 @@ def _given(run: Run) -> tuple[nx.Graph, Positions]:
         return nx.Graph(), Positions(())
     counts = {name: section[name] for name in ("clients", "servers", "peers") if name in section}
     sizes = {name: section[name] for name in ("nodes", *SHAPES[section["generator"]]) if name in section}
-    roles = {} if counts else {"node": RoleRule("all")}     # who plays what does not move a vertex
+    roles = {} if counts else {"node": RoleRule("all")}     # roles do not move a vertex
     return shape(TopologySpec(section["generator"], **counts, sizes=sizes, roles=roles), int(run.header["seed"]))
 
 
-def _section(run: Run) -> dict[str, Any]:
+def _section(run: RunData) -> PlainDict:
     section = run.scenario.get("topology")
     return section if isinstance(section, dict) else {}
 
 
-def _positions(run: Run, found: pd.DataFrame, roles: np.ndarray) -> tuple[nx.Graph, np.ndarray, str]:
+def _positions(run: RunData, found: pd.DataFrame, roles: np.ndarray) -> tuple[nx.Graph, np.ndarray, str]:
     """The graph, (n, 2) places of its vertices, and how they came about."""
     graph, points, plane = _graph(run, found)
     stated = _stated(graph, points, plane)
     if stated is not None:
         return graph, stated, "Vertices stand where the topology says."
     if _section(run).get("generator") in STARS:
-        return graph, _around(roles), "Servers in the middle, the others around them."
+        return graph, around(roles), "Servers in the middle, the others around them."
     spread = nx.spring_layout(graph, seed=_SPRING_SEED, iterations=_SPRING_STEPS)
-    places = np.array([spread[v] for v in range(len(roles))], float).reshape(-1, 2)
-    return graph, places, "Positions have no meaning: neighbours are drawn near each other."
+    layout = np.array([spread[v] for v in range(len(roles))], float).reshape(-1, 2)
+    return graph, layout, "Positions have no meaning: neighbours are drawn near each other."
 
 
 def _stated(graph: nx.Graph, points: list[Point | None], plane: bool) -> np.ndarray | None:
@@ -153,41 +153,41 @@ def _stated(graph: nx.Graph, points: list[Point | None], plane: bool) -> np.ndar
             if near is None:
                 return None
             known[v] = known[near]
-    places = np.array([known[v] for v in range(len(points))], float).reshape(-1, 2)
+    layout = np.array([known[v] for v in range(len(points))], float).reshape(-1, 2)
     if not plane:
-        places = places[:, ::-1] * [np.cos(np.radians(places[:, 0].mean())), 1.0]       # (longitude, latitude)
-    width = max(float(np.ptp(places, axis=0).max()), 1e-6)
+        layout = layout[:, ::-1] * [np.cos(np.radians(layout[:, 0].mean())), 1.0]       # (longitude, latitude)
+    width = max(float(np.ptp(layout, axis=0).max()), 1e-6)
     taken: dict[tuple[float, float], int] = {}
-    for v, place in enumerate(places.round(6).tolist()):
+    for v, place in enumerate(layout.round(6).tolist()):
         again = taken[place[0], place[1]] = taken.get((place[0], place[1]), -1) + 1
         angle = 2.4 * again                                 # the golden angle: a spiral
-        places[v] += _SPIRAL * width * again ** 0.5 * np.array([np.cos(angle), np.sin(angle)])
-    return places
+        layout[v] += _SPIRAL * width * again ** 0.5 * np.array([np.cos(angle), np.sin(angle)])
+    return layout
 
 
-def _around(roles: np.ndarray) -> np.ndarray:
+def around(roles: np.ndarray) -> np.ndarray:
     """Servers on a small circle, or in the middle; everybody else on a large one."""
-    places = np.zeros((len(roles), 2))
+    layout = np.zeros((len(roles), 2))
     inner = np.flatnonzero(roles == "server")
     outer = np.flatnonzero(roles != "server")
     for group, radius in ((inner, 0.0 if len(inner) == 1 else 0.28), (outer, 1.0)):
         angle = np.pi / 2 - 2 * np.pi * np.arange(len(group)) / max(len(group), 1)
-        places[group] = radius * np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    return places
+        layout[group] = radius * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    return layout
 
 
-def _aspect(places: np.ndarray) -> float:
-    width, height = np.maximum(np.ptp(places, axis=0), 1e-9) if len(places) else (1.0, 1.0)
+def _aspect(layout: np.ndarray) -> float:
+    width, height = np.maximum(np.ptp(layout, axis=0), 1e-9) if len(layout) else (1.0, 1.0)
     return float(np.clip(height / width, 0.45, 1.0))
 
 
-def _lines(edges: pd.DataFrame, places: np.ndarray, names: list[str]) -> pd.DataFrame:
+def _lines(edges: pd.DataFrame, layout: np.ndarray, names: list[str]) -> pd.DataFrame:
     """The links as lines, one a direction: what goes from u to v runs to the right of the line from u to v."""
     u, v = edges["vertex"].to_numpy(np.int64), edges["next"].to_numpy(np.int64)
-    a, b = places[u].reshape(-1, 2), places[v].reshape(-1, 2)
+    a, b = layout[u].reshape(-1, 2), layout[v].reshape(-1, 2)
     along = b - a
     length = np.maximum(np.hypot(along[:, 0], along[:, 1]), 1e-9)[:, None]
-    width = max(float(np.ptp(places, axis=0).max()), 1e-9) if len(places) else 1.0
+    width = max(float(np.ptp(layout, axis=0).max()), 1e-9) if len(layout) else 1.0
     shift = np.stack([along[:, 1], -along[:, 0]], axis=1) / length * width * _APART / 2
     a, b = a + shift, b + shift
     name = np.array(names, dtype=object)
@@ -198,7 +198,7 @@ def _lines(edges: pd.DataFrame, places: np.ndarray, names: list[str]) -> pd.Data
         "loss": edges["lost"].to_numpy(np.int64) / np.maximum(copies, 1)})
 
 
-def _grouped(run: Run, found: pd.DataFrame, roles: np.ndarray) -> Map:
+def _grouped(run: RunData, found: pd.DataFrame, roles: np.ndarray) -> Map:
     """Hubs (servers, then the vertices with most bytes) one by one, the others by role and by the hub that they
     exchange most with."""
     n = len(run.vertices)
@@ -237,11 +237,11 @@ def _grouped(run: Run, found: pd.DataFrame, roles: np.ndarray) -> Map:
     graph.add_nodes_from(range(len(labels)))
     graph.add_edges_from(zip(edges["vertex"].tolist(), edges["next"].tolist(), strict=True))
     spread = nx.spring_layout(graph, seed=_SPRING_SEED, iterations=_SPRING_STEPS)
-    places = np.array([spread[i] for i in range(len(labels))], float)
-    vertices = pd.DataFrame({"name": labels, "x": places[:, 0], "y": places[:, 1], "role": unit_roles,
+    layout = np.array([spread[i] for i in range(len(labels))], float)
+    vertices = pd.DataFrame({"name": labels, "x": layout[:, 0], "y": layout[:, 1], "role": unit_roles,
                              "size": [1] * len(hubs) + counts.tolist(), "label": labels})
     text = (f"{n:,} vertices: {len(hubs)} hubs (servers, then those with the most bytes) are drawn one by one, the "
             "others by role and by the hub that they exchange most with. Positions have no meaning.")
     if inside.any():
         text += f" {int(merged.loc[inside, 'bytes'].sum()):,} bytes inside groups are not drawn."
-    return Map(vertices, _lines(edges, places, labels), text, _aspect(places))
+    return Map(vertices, _lines(edges, layout, labels), text, _aspect(layout))

@@ -1,4 +1,4 @@
-"""What accuracy costs: schemes by accuracy, virtual time, bytes and joules, and which of them no other one beats.
+"""The cost of accuracy: schemes by accuracy, virtual time, bytes and joules, and which of them no other one beats.
 
 A point is a scheme (of a sweep: with its values of the grid), the mean over its seeds; lines reach from the least to
 the largest. A scheme is on a front if no other one is at least as good in both and better in one (Pareto). Where runs
@@ -14,16 +14,17 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
+from emul.base.plain import PlainDict
 from emul.record.report import palette
-from emul.record.report.drawing import Figure, named, whole
+from emul.record.report.drawing import Figure, columns, named, whole
 from emul.record.report.page import Part
-from emul.record.report.study import Member, Study
+from emul.record.report.study import StudyMember, StudyRuns
 
 COSTS = {"virtual_s": "virtual seconds", "mb": "MB", "joules": "joules, idling left out"}
 _SHAPES = ["circle", "square", "diamond", "triangle-up", "cross", "triangle-down"]
 
 
-def measured(found: Study) -> pd.DataFrame:
+def measured(found: StudyRuns) -> pd.DataFrame:
     """One row a run: series, seed, accuracy, virtual_s, mb, joules (of computing, sending and receiving; NaN: no
     devices), reached (whether it has the accuracy at which runs stop; True where there is none)."""
     return pd.DataFrame([{"series": _series(m), "seed": m.seed, "accuracy": m.summary["accuracy"],
@@ -31,16 +32,16 @@ def measured(found: Study) -> pd.DataFrame:
                           "joules": _joules(m.summary), "reached": _reached(m)} for m in found.members])
 
 
-def _series(member: Member) -> str:
+def _series(member: StudyMember) -> str:
     return ", ".join([member.series, *(f"{name} = {value}" for name, value in member.values.items())])
 
 
-def _joules(summary: dict[str, Any]) -> float:
+def _joules(summary: PlainDict) -> float:
     energy = summary.get("energy")
     return float("nan") if energy is None else float(energy["joules"] - energy["idle_j"])
 
 
-def _reached(member: Member) -> bool:
+def _reached(member: StudyMember) -> bool:
     target = member.stop.get("accuracy")
     return target is None or (member.summary["accuracy"] or 0.0) >= float(target)
 
@@ -65,40 +66,47 @@ def on_front(values: np.ndarray) -> np.ndarray:
     return np.asarray(~np.any(at_most & better, axis=1))
 
 
-def trade_offs(found: Study) -> Part | None:
+def trade_offs(found: StudyRuns) -> Part | None:
     """The part of a report; None where fewer than two schemes have an accuracy."""
-    table = summarised(measured(found)).dropna(subset=["accuracy"])
-    if len(table) < 2:
+    runs, target = measured(found), _target(found)
+    table = told = summarised(runs).dropna(subset=["accuracy"])
+    if len(told) < 2:
         return None
-    costs = [name for name in COSTS if table[name].notna().all()]
+    if target is not None:              # by how much the last round overshoots is no merit of a scheme
+        table = summarised(runs.assign(accuracy=runs["accuracy"].astype(float).clip(upper=target))).loc[told.index]
+    costs = [name for name in COSTS if table[name].notna().all() and table[name].any()]
     table = table.assign(front=on_front(np.column_stack([-table["accuracy"], *(table[name] for name in costs)])))
     series = table["series"].tolist()
-    drawn = [front_figure(table, name, "accuracy", series) for name in costs]
     equal = table[table["reached"] == table["seeds"]]
-    target = _target(found)
+    drawn = []
+    if target is None or len(equal) < len(table):
+        drawn = [front_figure(table, name, "accuracy", series) for name in costs]
     if target is not None and len(equal) >= 2:
         drawn += [front_figure(equal, x, y, series) for x, y in combinations(costs, 2)]
-    return Part("tradeoffs", "What accuracy costs", drawn, text=_text(table, equal, target, len(costs)),
-                tables=[("Means over the seeds, and whether no other scheme beats it in all of these at once",
-                         _shown(table, costs))])
+    return Part("tradeoffs", "The costs of accuracy", drawn, text=_text(table, equal, target, "joules" in costs),
+                tables=[("Means over the seeds; on the front: no other scheme beats it in all of these at once",
+                         _shown(table.assign(accuracy=told["accuracy"]), costs))])
 
 
-def _target(found: Study) -> float | None:
+def _target(found: StudyRuns) -> float | None:
     """The accuracy at which all runs stop; None: not all do, or at different ones."""
     targets = {m.stop.get("accuracy") for m in found.members}
     target = targets.pop() if len(targets) == 1 else None
     return None if target is None else float(target)
 
 
-def _text(table: pd.DataFrame, equal: pd.DataFrame, target: float | None, costs: int) -> str:
+def _text(table: pd.DataFrame, equal: pd.DataFrame, target: float | None, joules: bool) -> str:
     text = ("A point is a scheme, the mean over its seeds, with lines from the least to the largest. Filled points, "
-            "joined by the stepped line, are on the front: no other scheme is as good in both and better in one.")
-    if costs == len(COSTS):
+            "joined by the stepped line, are on the front: a scheme is on it if no other scheme is better in one "
+            "measure and at least as good in the other.")
+    if joules:
         text += " Joules are those of computing, sending and receiving, of all nodes; idling is left out."
     if target is not None:
         missing = table.loc[~table["series"].isin(equal["series"]), "series"].tolist()
-        text += f" Runs end when they have an accuracy of {target:g}, so their costs are those of getting there."
-        text += f" {', '.join(missing)} did not on every seed: costs alone cannot be compared." if missing else ""
+        text += (f" Runs end when they have an accuracy of {target:g}, so their costs are those of reaching it. "
+                 "Accuracy above it counts as that.")
+        text += (f" {', '.join(missing)} did not reach it on every seed, so costs alone cannot be compared."
+                 if missing else "")
     return text
 
 
@@ -106,30 +114,71 @@ def front_figure(table: pd.DataFrame, x: str, y: str, series: list[str]) -> Figu
     """One value against another, each scheme a point; `y` may be the accuracy, of which more is better. series: all
     that have a colour, so that a scheme has the same one in every figure."""
     frame = table.assign(front=on_front(np.column_stack([table[x], -table[y] if y == "accuracy" else table[y]])))
+    frame = _apart(frame, x, y)
     best = frame[frame["front"]].sort_values(x)
     across, up = _axis(alt.X, x, frame[x]), _axis(alt.Y, y, frame[y])
-    colour, shape = _marks(series, frame["series"].tolist())
+    colour, shape = scheme_marks(series, frame["series"].tolist())
     told: Any = [alt.Tooltip("series:N", title="scheme"), "seeds:Q", "front:N",
                  *(alt.Tooltip(f"{name}:Q", title=_TITLES[name], format=",.4~g") for name in (x, y))]
     schemes = named("schemes").encode(color=colour, tooltip=told)
     line = schemes.mark_rule(strokeWidth=1, opacity=0.5)
     spans = (line.encode(x=_axis(alt.X, x, frame[x], "_low"), x2=f"{x}_high:Q", y=up)
              + line.encode(x=across, y=_axis(alt.Y, y, frame[y], "_low"), y2=f"{y}_high:Q"))
-    points = schemes.mark_point(size=90, strokeWidth=2, opacity=1).encode(
-        x=across, y=up, shape=shape, fill=alt.condition("datum.front", colour, alt.value("$card")))
+    points = schemes.mark_point(strokeWidth=2, opacity=1).encode(
+        x=across, y=up, shape=shape, size=alt.Size("size:Q", scale=None, legend=None),
+        fill=alt.condition("datum.front", colour, alt.value("$card")))
     front = named("front").encode(x=across, y=up)
     step = front.mark_line(interpolate="step-after", color="$muted", strokeWidth=1.4, strokeDash=[5, 3])
-    names = front.mark_text(align="left", dx=8, dy=-9, fontSize=11).encode(text="series:N")
+    # the stepped line leaves a point to the right and goes up (accuracy) or down (a cost): a name stands on the other
+    # side of it, and runs towards the middle, so that none goes out of the figure
+    below = y == "accuracy"
+    # a layer without a name would have no extent, of which Vega warns
+    names = [front.transform_filter("datum.right" if right else "!datum.right").mark_text(
+        align="right" if right else "left", dx=-8 if right else 8, dy=14 if below != right else -9, fontSize=11,
+        limit=_NAME).encode(text="label:N") for right in (False, True) if (best["right"] == right).any()]
     said = "; ".join(f"{row['series']}: {row[x]:.4g} {_unit(x)}, {row[y]:.4g} {_unit(y)}" for _, row in best.iterrows())
-    columns = ["series", "seeds", *(f"{name}{end}" for name in (x, y) for end in ("", "_low", "_high")), "front"]
-    return Figure(f"front-{x}-{y}".replace("_", "-"), f"{_unit(y).capitalize()} against {_unit(x)}",
-                  "To the left is cheaper, " + ("above is better." if y == "accuracy" else "below is cheaper."),
+    wanted = ["series", "seeds", *(f"{name}{end}" for name in (x, y) for end in ("", "_low", "_high")), "front"]
+    return Figure(f"front-{x}-{y}".replace("_", "-"), f"{_capital(_unit(y))} against {_unit(x)}",
+                  "To the left is cheaper, " + ("above is better." if y == "accuracy" else "below is cheaper.")
+                  + (" Rings around a point are schemes at the same place." if (frame["size"] > _SIZE).any() else ""),
                   f"Points of {len(frame)} schemes. On the front: {said}.",
-                  whole(step + spans + points + names, height=300),
-                  {"schemes": frame[columns], "front": best[["series", x, y]]}, frame[columns].sort_values(x),
+                  whole(alt.layer(step, spans, points, *names), height=300),
+                  {"schemes": frame[[*wanted, "size"]], "front": best[["series", "label", "right", x, y]]},
+                  frame[wanted].sort_values(x),
                   least_width=340)
 
 
+def _apart(frame: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
+    """With `size` and `label` of the points: of those at one place each is a ring around the next, the largest first,
+    and the first of them that is on the front has the names of all that are. right: in the right half."""
+    points = np.column_stack([_place(x, frame[x]), _place(y, frame[y])])
+    first = [int(np.flatnonzero(np.all(np.abs(points - place) < _CLOSE, axis=1))[0]) for place in points]
+    behind = [first[i + 1:].count(mine) for i, mine in enumerate(first)]
+    names: dict[int, list[str]] = {}
+    for mine, name, front in zip(first, frame["series"], frame["front"], strict=True):
+        if front:
+            names.setdefault(mine, []).append(name)
+    label = [", ".join(names.pop(mine)) if front and mine in names else ""
+             for mine, front in zip(first, frame["front"], strict=True)]
+    return frame.assign(size=[_SIZE * (1 + 0.7 * n) ** 2 for n in behind], label=label,
+                        right=points[:, 0] > 0.5).sort_values(
+        "size", ascending=False, kind="stable")
+
+
+def _place(name: str, values: pd.Series[float]) -> np.ndarray:
+    """The positions of values along their axis, of 0 to 1."""
+    at = np.log(values) if _is_log(name, values) else values
+    return np.asarray((at - at.min()) / ((at.max() - at.min()) or 1.0), float)
+
+
+def _capital(text: str) -> str:
+    """With a capital at the beginning, and else as it is: MB stays MB."""
+    return text[:1].upper() + text[1:]
+
+
+_SIZE = 90              # of a point, in square pixels
+_CLOSE = 0.02           # of an axis: points that are no farther apart hide one another
+_NAME = 160             # px, of a name beside a point, at most
 _TITLES = {"accuracy": "accuracy", **COSTS}
 
 
@@ -139,14 +188,18 @@ def _unit(name: str) -> str:
 
 def _axis(channel: Any, name: str, values: pd.Series[float], end: str = "") -> Any:
     """Of a value, logarithmic where costs differ much."""
-    log = name != "accuracy" and values.min() > 0 and values.max() / values.min() > 8
     return channel(f"{name}{end}:Q", title=_TITLES[name], axis=alt.Axis(tickCount=6),
-                   scale=alt.Scale(zero=False, padding=14, type="log" if log else "linear"))
+                   scale=alt.Scale(type="log", padding=14) if _is_log(name, values)
+                   else alt.Scale(zero=False, padding=14))
 
 
-def _marks(series: list[str], shown: list[str]) -> tuple[alt.Color, alt.Shape]:
+def _is_log(name: str, values: pd.Series[float]) -> bool:
+    return bool(name != "accuracy" and values.min() > 0 and values.max() / values.min() > 8)
+
+
+def scheme_marks(series: list[str], shown: list[str]) -> tuple[alt.Color, alt.Shape]:
     """Colours and shapes of all series; the legend has those shown."""
-    legend = alt.Legend(columns=3, symbolOpacity=1, symbolStrokeWidth=0, values=shown)
+    legend = alt.Legend(columns=columns(series), symbolOpacity=1, symbolStrokeWidth=0, values=shown)
     shapes = [_SHAPES[i // palette.SERIES % len(_SHAPES)] for i in range(len(series))]
     return (alt.Color("series:N", title=None, legend=legend,
                       scale=alt.Scale(domain=series, range=palette.series(len(series)))),
@@ -155,5 +208,5 @@ def _marks(series: list[str], shown: list[str]) -> tuple[alt.Color, alt.Shape]:
 
 def _shown(table: pd.DataFrame, costs: list[str]) -> pd.DataFrame:
     found = table[["series", "seeds", "reached", "accuracy", *costs, "front"]].round(
-        {"accuracy": 4, "virtual_s": 2, "mb": 3, "joules": 1})
-    return found.rename(columns={"series": "scheme", "front": "on the front"}).sort_values("virtual_s")
+        {"accuracy": 4, "virtual_s": 2, "mb": 3, "joules": 1}).sort_values("virtual_s")
+    return found.rename(columns={"series": "scheme", **COSTS, "front": "on the front"})

@@ -244,7 +244,7 @@ def test_pictures_stand_beside_the_table_and_in_the_report_and_give_way_to_new_o
     assert [said.partition(":")[0] for said, _ in found.pictures] == ["client1, round 1", "client2, round 1"]
     part, = attacked(path)
     title, pictures = next(one for one in part.pictures if one[0].startswith("shown:"))
-    assert title == "shown: originals on the left, what was reconstructed on the right."
+    assert title == "shown: originals on the left, reconstructions on the right."
     assert pictures[0][1] == (folder / "1.png").read_bytes()
     page = render("t", [part])
     assert page.count('src="data:image/png;base64,') == sum(len(of) for _, of in part.pictures)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emul import engine
-from emul.attacks.privacy.clear_blocks import NotBroken, inputs_of_batch
+from emul.attacks.privacy.clear_blocks import BlocksUndetermined, inputs_of_batch
 from emul.attacks.privacy.pixels import matched
 from emul.engine.observing import attack
 from emul.record.report.build import attacked
@@ -55,7 +55,7 @@ def test_slices_of_a_tensor_give_the_samples_that_it_is_made_of(b: int, m: int, 
 
 
 def test_blocks_of_fewer_samples_than_there_are_said_to_be_are_refused() -> None:
-    with pytest.raises(NotBroken, match="a lower rank than the batch has samples"):
+    with pytest.raises(BlocksUndetermined, match="a lower rank than the batch has samples"):
         inputs_of_batch(np.zeros((3, 4, 5)), 2, np.random.default_rng(1))
 
 

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 import emul
-from emul import attacks, engine
+from emul import engine
 from emul.attacks.privacy import Needs, NotKept
 from emul.base.errors import ScenarioError
 from emul.cli import main
 from emul.engine.observing import attack
 from emul.record.journal import RecordError
 from emul.record.report.build import attacked
+from emul.registry import attacks
 from emul.scenario import loads
 
 SCENARIO = """

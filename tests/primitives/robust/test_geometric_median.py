@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
@@ -16,7 +16,8 @@ def objective(x, alpha, z):
 
 
 def one_step(x, alpha, z, nu):
-    beta = [a / max(nu, float(np.linalg.norm(row - z))) for a, row in zip(alpha, x, strict=True)]
+    distances = np.linalg.norm(x - z, axis=1)
+    beta = [a / max(nu * np.median(distances), distance) for a, distance in zip(alpha, distances, strict=True)]
     return sum(b * row for b, row in zip(beta, x, strict=True)) / sum(beta)
 
 
@@ -25,10 +26,31 @@ def test_each_iteration_is_the_printed_one_from_the_weighted_mean(x, iterations,
     alpha = np.array(data.draw(st.lists(st.integers(1, 5), min_size=len(x), max_size=len(x))), float)
     z = np.average(x, axis=0, weights=alpha)
     for _ in range(iterations):
+        assume(np.median(np.linalg.norm(x - z, axis=1)) > 0)
         z = one_step(x, alpha, z, 1e-6)
+    distances = np.linalg.norm(x - z, axis=1)
+    assume(distances.min() > 0.11 * np.median(distances))           # or an update may be the median
     found = geometric_median(x, alpha, iterations=iterations, tolerance=0.0)
     np.testing.assert_allclose(found.aggregate, z, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(found.weights @ x, found.aggregate, atol=1e-9)
+
+
+@given(UPDATES, st.integers(-60, 60))
+def test_updates_of_any_size_have_the_same_median(x, power):
+    """To the bit: a power of two changes no digit."""
+    np.testing.assert_array_equal(geometric_median(x * 2.0**power).aggregate,
+                                  geometric_median(x).aggregate * 2.0**power)
+
+
+@settings(max_examples=200)
+@given(arrays(np.float64, array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=8),
+              elements=st.integers(-3, 3).map(float)))
+def test_of_updates_that_are_tied_the_sum_of_distances_is_the_least_by_the_defaults(x):
+    """Half of them alike, on one line, or an update on the edge of being the median: there steps become small early."""
+    alpha = np.ones(len(x))
+    long = geometric_median(x, nu=1e-12, iterations=3000, tolerance=0.0).aggregate
+    least = min(objective(x, alpha, z) for z in [long, *x])
+    assert objective(x, alpha, geometric_median(x).aggregate) <= least * (1 + 1e-5) + 1e-12
 
 
 @given(UPDATES)
@@ -46,7 +68,10 @@ def test_by_hand():
     one = geometric_median(x, iterations=1)
     assert one.aggregate[0] == pytest.approx((beta[1] + 10 * beta[2]) / beta.sum())
     assert one.weights.tolist() == pytest.approx((beta / beta.sum()).tolist())
-    assert geometric_median(x, tolerance=0.0).aggregate[0] == pytest.approx(1.0, abs=1e-3)
+    for size in (1.0, 1e-7, 1e-30, 1e30):
+        found = geometric_median(x * size)
+        assert found.aggregate[0] / size == pytest.approx(1.0, abs=1e-9)
+        assert found.weights.tolist() == [0, 1, 0]
 
 
 def test_a_minority_of_any_size_moves_it_by_little():

@@ -1,0 +1,1 @@
+"""FedAvg of 100,000 numbers as a Flower app."""

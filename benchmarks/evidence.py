@@ -1,0 +1,112 @@
+"""The dates when the rows of the pages were made and last computed again: the block `evidence` of each page.
+
+    emul verify docs/reproductions/data/mp_dp_done.csv
+    python -m benchmarks.evidence
+
+Every table of `docs/*/data` is either one of cells, which `emul verify` computes again, or one of `TIMINGS`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.common import ROOT
+from benchmarks.document import replaced
+from benchmarks.finished import markdown
+from emul.study import verify
+
+DOCS = ROOT / "docs"
+REPRODUCTIONS, STUDIES = DOCS / "reproductions" / "data", DOCS / "studies" / "data"
+TABLES = {                              # table of cells -> pages that stand on it
+    REPRODUCTIONS / "ppfpl_done.csv": ("reproductions/ppfpl.md",),
+    REPRODUCTIONS / "mp_dp_done.csv": ("reproductions/mp_dp.md",),
+    REPRODUCTIONS / "ebs_cfl_runs.csv": ("reproductions/ebs_cfl.md",),
+    REPRODUCTIONS / "fedrfq_runs.csv": ("reproductions/fedrfq.md",),
+    REPRODUCTIONS / "seccogc_mnist_runs.csv": ("reproductions/seccogc.md",),
+    REPRODUCTIONS / "robustness_runs.csv": ("robustness.md",),
+    REPRODUCTIONS / "secagg_networks.csv": ("schemes/secure_aggregation.md",),
+    STUDIES / "stragglers.csv": ("studies/stragglers.md", "studies/bytes.md"),
+    STUDIES / "split.csv": ("studies/split.md",),
+    STUDIES / "atlas.csv": ("atlas.md",),
+    STUDIES / "atlas_robust.csv": ("atlas.md",),
+}
+TIMINGS = {                             # what a machine took, which no other one takes -> what was timed
+    REPRODUCTIONS / "ebs_cfl_costs.csv": "CPU seconds of the steps of secure sums",
+    REPRODUCTIONS / "ppfpl_costs.csv": "CPU seconds of encryption",
+    REPRODUCTIONS / "secagg_costs.csv": "CPU seconds of secure sums",
+    STUDIES / "deployment_runs.csv": "deployments of real processes",
+    STUDIES / "deployment_rounds.csv": "rounds of real processes",
+    STUDIES / "deployment_predictions.csv": "rounds of real processes, predicted before",
+    STUDIES / "connections_ns3.csv": "transfers in ns-3 and in the model",
+}
+OTHERS = {                              # without a key for each row -> what the table has
+    STUDIES / "atlas_refused.csv": "the mistakes that `emul check` tells of a scheme on a network: of no run",
+    STUDIES / "suite_flower.csv": "Flower apps, which `python -m benchmarks.suite_flower` runs again",
+}
+# rounds that tests compute of cells that take minutes; `real_s` is no guide, since trainings came out of stores, too
+FIRST = {"ppfpl_done.csv": 5, "mp_dp_done.csv": 10, "ebs_cfl_runs.csv": 10, "fedrfq_runs.csv": 5,
+         "seccogc_mnist_runs.csv": 5}
+Row = Mapping[str, str]
+
+
+def block(table: Path) -> str:
+    """Of each processor that made rows of the table: how many, when, by which revisions, and what came of them since;
+    below it the cells that came out different."""
+    rows, said = verify.read(table), verify.verdicts(table.with_name(verify.FILE))
+    last = {(v["key"], v["digest"]): v for v in said if v["table"] == table.name}
+    of = {row["key"]: last[row["key"], row["digest"]] for row in rows if (row["key"], row["digest"]) in last}
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row["processor"], row["torch"]), []).append(row)
+    head = ["rows", "made", "by emul", "on", "computed again", "equal", "equal in values", "different"]
+    lines = [markdown(head, (_line(on, own, of) for on, own in sorted(groups.items()))), *_different(rows, of)]
+    return f"`{table.relative_to(ROOT)}`\n\n" + "\n".join(lines)
+
+
+def _line(on: tuple[str, str], rows: Sequence[Row], of: Mapping[str, Row]) -> list[str]:
+    found = [of[row["key"]] for row in rows if row["key"] in of]
+    again = f"{len(found)}, last {max(v['made'] for v in found)}" if found else "none"
+    by_day = sorted(rows, key=lambda row: row["made"])
+    counts = (str(sum(v["verdict"] == verdict for v in found)) for verdict in (
+        verify.EQUAL, verify.IN_VALUES, verify.DIFFERENT))
+    return [str(len(rows)), _range(row["made"] for row in by_day), _range(row["revision"] for row in by_day),
+            f"{on[0]}, torch {on[1]}", again, *counts]
+
+
+def _range(values: Iterable[str]) -> str:
+    every = list(dict.fromkeys(values))
+    return every[0] if len(every) == 1 else f"{every[0]} to {every[-1]}"
+
+
+def _different(rows: Sequence[Row], of: Mapping[str, Row]) -> Iterator[str]:
+    for row in rows:
+        verdict = of.get(row["key"])
+        if verdict is not None and verdict["verdict"] == verify.DIFFERENT:
+            where = f" from round {verdict['round']} on" if verdict["round"] else ""
+            at = f"at {verdict['revision']} on {verdict['processor']} within {verdict['tolerance']}"
+            cell = f"`{Path(row['file']).stem}`, `{row['scheme']}`, seed {row['seed']}, `{row['values']}`"
+            yield f"\nDifferent{where}, {at}: {cell}{': ' + verdict['detail'] if verdict['detail'] else ''}."
+
+
+def filled(page: Path, text: str) -> str:
+    """The text of a page with its block made anew."""
+    tables = [table for table, pages in TABLES.items() if page.relative_to(DOCS).as_posix() in pages]
+    return replaced(text, "evidence", "\n\n".join(map(block, tables)))
+
+
+def pages() -> list[Path]:
+    """All pages that stand on tables of cells."""
+    return [DOCS / name for name in dict.fromkeys(name for names in TABLES.values() for name in names)]
+
+
+def main() -> None:
+    """The command line."""
+    argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
+    for page in pages():
+        page.write_text(filled(page, page.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

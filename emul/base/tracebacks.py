@@ -1,0 +1,60 @@
+"""Errors of code that a user has brought, as the user can act upon them: their own lines, and little of emul's."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+import traceback
+from pathlib import Path
+
+from emul.base.errors import EmulError
+
+WHOLE = "EMUL_TRACEBACK"        # environment variable, which workers inherit: no line of emul's is left out
+_EMUL = f"{Path(__file__).parents[1]}{os.sep}"
+_PYTHON = f"{sysconfig.get_paths()['stdlib']}{os.sep}"
+
+
+def said(error: BaseException) -> str:
+    """An error in one line: one of emul's as it is, another with its type and where it came from."""
+    text = " ".join(str(error).split())[:300]
+    if isinstance(error, EmulError):
+        return text
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _library(frame.filename)]
+    place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {text}{'' if isinstance(error, SyntaxError) else place}"
+
+
+def _library(file: str) -> bool:
+    """True if a file belongs to emul, to Python or to an installed package: no line of the user's."""
+    return file.startswith((_EMUL, _PYTHON, "<")) or "site-packages" in file
+
+
+def whole() -> bool:
+    """True if somebody has asked for tracebacks with emul's own lines, too."""
+    return bool(os.environ.get(WHOLE))
+
+
+def told(error: BaseException) -> str:
+    """The traceback. Where a line of the user's has a part in it, that line and the error stand above it, and emul's
+    frames are left out, but for the last one of all, where that has raised the error."""
+    found = traceback.TracebackException.from_exception(error)
+    own = [frame for frame in found.stack if not _library(frame.filename)]
+    head = f"{Path(own[-1].filename).name}, line {own[-1].lineno}: {_last_line(found)}\n" if own else ""
+    if not whole() and (left_out := _shorten(found)):
+        head += f"({left_out} lines of emul left out: emul --traceback shows them)\n"
+    return head + "".join(found.format())
+
+
+def _last_line(found: traceback.TracebackException) -> str:
+    return "".join(found.format_exception_only()).strip().splitlines()[-1].strip()[:300]
+
+
+def _shorten(found: traceback.TracebackException) -> int:
+    """Leave emul's frames out; how many they were."""
+    frames, left_out = list(found.stack), 0
+    if not all(_library(frame.filename) for frame in frames):
+        kept = [frame for i, frame in enumerate(frames)
+                if i == len(frames) - 1 or not frame.filename.startswith(_EMUL)]
+        left_out = len(frames) - len(kept)
+        found.stack = traceback.StackSummary.from_list(kept)
+    return left_out + sum(_shorten(cause) for cause in (found.__cause__, found.__context__) if cause is not None)

@@ -1,0 +1,216 @@
+"""The background traffic of a network: which entries load which links, and what is wrong with entries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, pairwise
+from typing import Protocol
+
+from emul.base.errors import NetworkError
+from emul.base.units import format_bandwidth
+from emul.network.graph.topology import Topology
+from emul.network.links.transport import TcpCap
+from emul.network.models.background import Traffic, is_nothing, mean_bps, rate_curve
+from emul.network.models.contacts import Contacts
+from emul.network.models.residual import LoadEntry
+from emul.network.rules import LinkParameters, LinkRule, Resolver
+
+_LOOKED_AT = 2_000          # links, or pairs of vertices, of one entry that checks look at
+_EXAMPLES = 3
+
+
+class RoutedNetwork(Protocol):
+    """The part of `emul.network.Network` that background traffic asks for."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Of the vertices."""
+        ...
+
+    @property
+    def groups(self) -> Sequence[str | None]:
+        """The group that each vertex is in."""
+        ...
+
+    @property
+    def classes(self) -> Sequence[str | None]:
+        """The class of links that joins each vertex to the network."""
+        ...
+
+    @property
+    def topology(self) -> Topology:
+        """The values that the network was built from."""
+        ...
+
+    def route(self, u: int, v: int) -> tuple[int, ...]:
+        """The vertices from u to v, both included. Raises NetworkError."""
+        ...
+
+    def parameters(self, u: int, v: int) -> LinkParameters:
+        """Of the link u -> v."""
+        ...
+
+    def contacts(self, u: int, v: int) -> Contacts | None:
+        """Those of the link u -> v; None: it transmits at all times."""
+        ...
+
+    def load_bps(self, u: int, v: int) -> float:
+        """The mean background traffic on the link u -> v, of rates and messages."""
+        ...
+
+
+class Background:
+    """Entries over one network. Curves are made when a link first asks for its load."""
+
+    def __init__(self, entries: Sequence[Traffic], network: RoutedNetwork, seed: int):
+        self._entries = entries
+        self._network = network
+        self._seed = seed
+        rules = [LinkRule(entry.match) for entry in entries]
+        resolver = Resolver(rules, network.names, network.groups, network.classes)
+        number = {id(rule): i for i, rule in enumerate(rules)}
+        self._of_bit = [number[id(rule)] for rule in resolver.rule_of_bits()]
+        # of most vertices nothing is said: a star of 100,000 clients with one loaded link keeps one mask
+        self._sources = {v: mask for v, mask in enumerate(resolver.source_masks) if mask}
+        self._destinations = {v: mask for v, mask in enumerate(resolver.destination_masks) if mask}
+        self._of_flows: dict[tuple[int, int], list[LoadEntry]] | None = None       # link -> flows that cross it
+
+    def on_link(self, u: int, v: int) -> list[LoadEntry]:
+        """The traffic in this direction of a link, in the order of the entries, flows last."""
+        if self._of_flows is None:
+            self._of_flows = self._flows()
+        mask = self._sources.get(u, 0) & self._destinations.get(v, 0)
+        found = []
+        for bit in range(mask.bit_length()):
+            entry = self._entries[self._of_bit[bit]]
+            if mask >> bit & 1 and entry.link is not None and not is_nothing(entry.rate):
+                found.append(self._one(entry, u, v))
+        return found + self._of_flows.get((u, v), [])
+
+    def _one(self, entry: Traffic, u: int, v: int) -> LoadEntry:
+        names = self._network.names
+        return LoadEntry(label(entry), rate_curve(entry, self._seed, names[u], names[v]), mean_bps(entry.rate))
+
+    def _flows(self) -> dict[tuple[int, int], list[LoadEntry]]:
+        found: dict[tuple[int, int], list[LoadEntry]] = {}
+        for bit, number in enumerate(self._of_bit):
+            entry = self._entries[number]
+            for u, v in () if entry.flow is None or is_nothing(entry.rate) else self._pairs(bit):
+                one = self._one(entry, u, v)
+                for ends in pairwise(self._network.route(u, v)):
+                    found.setdefault(ends, []).append(one)
+        return found
+
+    def elastic_on(self, u: int, v: int) -> list[tuple[int, Traffic]]:
+        """(number, entry) of the elastic entries that name this link."""
+        mask = self._sources.get(u, 0) & self._destinations.get(v, 0)
+        return [(number, self._entries[number]) for bit, number in enumerate(self._of_bit)
+                if mask >> bit & 1 and self._entries[number].link is not None and self._entries[number].elastic]
+
+    def elastic_links(self) -> Iterator[tuple[int, int]]:
+        """The links that elastic entries name."""
+        for bit, number in enumerate(self._of_bit):
+            if self._entries[number].link is not None and self._entries[number].elastic:
+                yield from self._matched(bit)
+
+    def elastic_routes(self) -> Iterator[tuple[tuple[int, int], int, Traffic]]:
+        """(two vertices, number, entry) of the elastic entries that name routes."""
+        for bit, number in enumerate(self._of_bit):
+            if self._entries[number].flow is not None and self._entries[number].elastic:
+                for ends in self._pairs(bit):
+                    yield ends, number, self._entries[number]
+
+    def _pairs(self, bit: int) -> Iterator[tuple[int, int]]:
+        """The pairs of vertices that a pattern matches; nobody sends to himself."""
+        sources = [v for v, mask in self._sources.items() if mask >> bit & 1]
+        destinations = [v for v, mask in self._destinations.items() if mask >> bit & 1]
+        return ((u, v) for u in sources for v in destinations if u != v)
+
+    def _links_of(self, bit: int) -> Iterator[tuple[int, int]]:
+        """The links that an entry's pattern matches, or that its flows cross; the first _LOOKED_AT of them.
+
+        Raises NetworkError where a flow has no way.
+        """
+        if self._entries[self._of_bit[bit]].flow is not None:
+            for u, v in islice(self._pairs(bit), _LOOKED_AT):
+                yield from pairwise(self._network.route(u, v))
+            return
+        yield from islice(self._matched(bit), _LOOKED_AT)
+
+    def _matched(self, bit: int) -> Iterator[tuple[int, int]]:
+        """The links that a pattern matches."""
+        there = {v for v, mask in self._destinations.items() if mask >> bit & 1}
+        return ((u, v) for u, mask in self._sources.items() if mask >> bit & 1
+                for v in self._network.topology.neighbours(u) if v in there)
+
+    def problems(self) -> list[tuple[int, str]]:
+        """(number of the entry, what is expected) of all entries that cannot be, once each."""
+        found = []
+        for number, entry in enumerate(self._entries):
+            bits = [bit for bit, other in enumerate(self._of_bit) if other == number]
+            try:
+                crossed = dict.fromkeys(ends for bit in bits for ends in self._links_of(bit))
+            except NetworkError as error:
+                found.append((number, str(error)))
+                continue
+            if not crossed:
+                found.append((number, "matches no link" if entry.flow is None else "matches no two vertices"))
+            capped = next((ends for ends in crossed
+                           if isinstance(self._network.parameters(*ends).transport, TcpCap)), None)
+            planned = next((ends for ends in crossed if self._network.contacts(*ends) is not None), None)
+            if capped is not None:
+                found.append((number, f"{self._name(*capped)} has a formula of TCP, which knows no background traffic: "
+                              "expected connections of TCP, or datagrams"))
+            elif planned is not None and (entry.elastic or entry.flow is not None):
+                found.append((number, f"{self._name(*planned)} transmits only within its contacts: expected an entry "
+                              "with link and rate there"))
+            elif entry.elastic and (wrong := self._elastic_problem(entry, bits, crossed)) is not None:
+                found.append((number, wrong))
+        return found
+
+    def _elastic_problem(self, entry: Traffic, bits: Sequence[int],
+                         crossed: Iterable[tuple[int, int]]) -> str | None:
+        """The reason why an entry cannot have messages or greedy flows on these links; None: it can."""
+        network, sharing = self._network, {ends: self._network.parameters(*ends).sharing for ends in crossed}
+        queue = next((ends for ends, mode in sharing.items() if mode == "tcp_fifo"), None)
+        if queue is not None:
+            return (f"{self._name(*queue)} has sharing: tcp_fifo, whose queues know packets of the scheme's "
+                    "connections alone: expected a rate, or another sharing")
+        fifo = next((ends for ends, mode in sharing.items() if mode == "fifo"), None)
+        if entry.greedy is not None and fifo is not None:
+            return (f"{self._name(*fifo)} sends one message after the other, so that a flow without an end would stop "
+                    "it: expected links with sharing, or messages")
+        unlimited = next((ends for ends in sharing if network.parameters(*ends).bandwidth_bps is None), None)
+        if entry.greedy is not None and unlimited is not None:
+            return f"{self._name(*unlimited)} has no bandwidth that greedy flows could share: expected one"
+        for u, v in () if entry.flow is None else (ends for bit in bits for ends in islice(
+                self._pairs(bit), _LOOKED_AT)):
+            modes = {sharing[ends] == "fifo" for ends in pairwise(network.route(u, v))}
+            if len(modes) > 1:
+                return (f"the route from {network.names[u]} to {network.names[v]} has links that share their bandwidth "
+                        "and links that do not: expected one kind of them")
+        return None
+
+    def warnings(self) -> list[str]:
+        """Warnings of links of which the mean background leaves nothing. For networks without `problems`."""
+        looked_at = dict.fromkeys(ends for bit in range(len(self._of_bit)) for ends in self._links_of(bit))
+        full = []
+        for u, v in looked_at:
+            own, load = self._network.parameters(u, v).bandwidth_bps, self._network.load_bps(u, v)
+            if own is not None and load >= float(own):
+                rates = format_bandwidth(round(load)), format_bandwidth(round(float(own)))
+                full.append(f"{self._name(u, v)} ({rates[0]} on {rates[1]})")
+        if not full:
+            return []
+        more = f" and {len(full) - _EXAMPLES} more" if len(full) > _EXAMPLES else ""
+        named = ", ".join(full[:_EXAMPLES])
+        return [f"traffic: in the mean nothing is left for messages on {named}{more}; what exceeds "
+                "a link is dropped there, and links further on carry the whole demand still"]
+
+    def _name(self, u: int, v: int) -> str:
+        return f"{self._network.names[u]}->{self._network.names[v]}"
+
+
+def label(entry: Traffic) -> str:
+    """The name of an entry in tables: its own, or its key."""
+    return entry.name or entry.key

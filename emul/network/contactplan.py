@@ -1,0 +1,80 @@
+"""The contact plan of a network: the contacts of its links by the numbers of their ends, and mistakes of the plan."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from emul.base.errors import NetworkError, Problem, ScenarioError
+from emul.network.graph.topology import Topology
+from emul.network.models.contacts import Contacts, ContactSpec, read_plan
+from emul.network.rules import LinkParameters
+
+_ENOUGH = 20
+
+
+class PlannedNetwork(Protocol):
+    """The part of `emul.network.Network` that a plan asks for."""
+
+    @property
+    def topology(self) -> Topology:
+        """The values that the network was built from."""
+        ...
+
+    def parameters(self, u: int, v: int) -> LinkParameters:
+        """Of the link u -> v."""
+        ...
+
+
+class ContactsError(NetworkError):
+    """Rows of a contact plan that the network cannot have: `problems`, with their lines in the file."""
+
+    def __init__(self, file: str, problems: list[Problem]):
+        self.problems = problems
+        super().__init__(str(ScenarioError(file, problems)))
+
+
+class ContactPlan:
+    """`links`: (u, v) -> contacts, of the links that the plan names. `sources`: their first ends."""
+
+    def __init__(self, spec: ContactSpec | None, network: PlannedNetwork):
+        self._network = network
+        self._strange: list[Problem] = []
+        self.links: dict[tuple[int, int], Contacts] = {}
+        if spec is not None:
+            number = {name: v for v, name in enumerate(network.topology.names)}
+            for (source, destination), contacts in read_plan(spec).items():
+                strange = [(column, name) for column, name in (("source", source), ("destination", destination))
+                           if name not in number]
+                if strange:
+                    self._strange += [Problem(column, f'"{name}"', "unknown vertex", contacts.line)
+                                      for column, name in strange]
+                else:
+                    self.links[number[source], number[destination]] = (
+                        contacts.dropping() if spec.gap == "drop" else contacts)
+        self.sources = {u for u, _ in self.links}
+
+    def problems(self) -> list[Problem]:
+        """The mistakes of the plan, of its first lines: vertices, links, and links that cannot have contacts."""
+        found = list(self._strange)
+        names = self._network.topology.names
+        for (u, v), contacts in self.links.items():
+            if not self._network.topology.linked(u, v):
+                expected = "expected a link of the topology"
+            else:
+                expected = _refusal(self._network.parameters(u, v))
+            if expected:
+                found.append(Problem("", f"{names[u]} -> {names[v]}", expected, contacts.line))
+        return sorted(found, key=lambda one: one.line or 0)[:_ENOUGH]
+
+
+def _refusal(p: LinkParameters) -> str:
+    """The reason why a link cannot have contacts; "": it can."""
+    if p.sharing != "fifo":
+        return f"has sharing {p.sharing}: contacts are known to links with sharing: fifo alone"
+    if p.duplex == "half":
+        return "is half-duplex: contacts are known to links with duplex: full alone"
+    if p.transport != "datagram":
+        return "has a transport: contacts are known to links with transport: datagram alone"
+    if p.switching != "store_and_forward":
+        return "has switching: contacts are known to links with switching: store_and_forward alone"
+    return ""

@@ -1,0 +1,306 @@
+"""Contact plans: the spans of time in which a link transmits, each with a rate and a latency, known beforehand.
+
+A plan is a CSV file with a row for each contact of a link in one direction:
+
+    start_s,end_s,source,destination,rate_mbps,latency_ms
+    0,60,satellite,station,10,10
+    600,660,satellite,station,10,8.5
+
+A link that the plan names transmits only within its contacts; the plan gives its rate and its latency. The rows of a
+link ascend in time. They may touch, and they do not overlap. An end that is empty or `inf` is the end of time.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Literal, get_args
+
+from emul.base.errors import Problem, ScenarioError
+from emul.base.units import LARGEST
+from emul.network.models import csvfile
+from emul.network.models.profiles import NEVER, WORK_PER_BYTE
+from emul.network.models.traces import digest
+
+COLUMNS = ("start_s", "end_s", "source", "destination", "rate_mbps", "latency_ms")
+Gap = Literal["hold", "drop"]
+GAPS: tuple[str, ...] = get_args(Gap)
+_ENOUGH = 20            # problems of one file, before reading it further helps nobody
+_REMEMBERED = 10_000    # texts of numbers
+
+
+@dataclass(frozen=True)
+class ContactSpec:
+    """The `contacts` of a scenario. sha256: of the file as it was, checked where it is given.
+
+    gap "hold": a message that a contact cuts goes on in the next one. "drop": it is lost, as is one whose turn comes
+    outside of contacts.
+    """
+
+    file: Path
+    gap: Gap = "hold"
+    sha256: str | None = field(default=None, compare=False)
+
+
+class Contacts:
+    """The contacts of one link in one direction: a `VaryingRate`, 0 bit/s outside of the contacts, and the latency.
+
+    Times and latencies in ns, rates in bit/s; all four arrays have one entry for each contact, in the order of time.
+    drops: what a contact cuts does not go on in the next one.
+    """
+
+    def __init__(self, begins: array[int], ends: array[int], rates_bps: array[int], latencies_ns: array[int],
+                 line: int | None = None, drops: bool = False):
+        self.begins = begins
+        self.ends = ends
+        self.rates_bps = rates_bps
+        self.latencies_ns = latencies_ns
+        self.line = line                            # of its first row, in the file
+        self.drops = drops
+
+    def __len__(self) -> int:
+        return len(self.begins)
+
+    def at_rate(self, bandwidth_bps: int | float) -> Contacts:
+        """The same contacts at one other rate, of whole bit/s and at least one."""
+        rates = array("q", [max(1, round(bandwidth_bps))]) * len(self)
+        return Contacts(self.begins, self.ends, rates, self.latencies_ns, self.line, self.drops)
+
+    def dropping(self) -> Contacts:
+        """The same contacts, with `drops`."""
+        return Contacts(self.begins, self.ends, self.rates_bps, self.latencies_ns, self.line, True)
+
+    # --- latencies ---
+
+    @cached_property
+    def least_ns(self) -> int:
+        """The least latency over all contacts: the kernel looks ahead that far."""
+        return min(self.latencies_ns)
+
+    @cached_property
+    def typical_ns(self) -> int:
+        """The median latency of the contacts, the lower one of two: by these routes are chosen."""
+        return sorted(self.latencies_ns)[(len(self) - 1) // 2]
+
+    def latency_at(self, t_ns: int) -> int:
+        """The latency of a transmission that ends at `t_ns`: at the end of a contact still that of this contact.
+
+        Outside of contacts that of the next one, behind the last one that of the last.
+        """
+        i = bisect_left(self.begins, t_ns) - 1      # the last one that began before
+        if i < 0 or (t_ns > self.ends[i] and i + 1 < len(self)):
+            i += 1
+        return self.latencies_ns[i]
+
+    # --- rates ---
+
+    @cached_property
+    def _work(self) -> list[int]:
+        """The work that could have left before each contact, and in all, in bit ns/s. Made when a link first sends."""
+        work = [0]
+        for begin, end, rate in zip(self.begins, self.ends, self.rates_bps, strict=True):
+            work.append(work[-1] + rate * (end - begin))
+        return work
+
+    @cached_property
+    def mean_bps(self) -> int:
+        """The mean rate within the contacts; of contacts without an end that rate."""
+        if self.ends[-1] == NEVER:
+            return self.rates_bps[-1]
+        return round(Fraction(self._work[-1], self.up_ns))
+
+    @property
+    def up_ns(self) -> int:
+        """The length of all contacts together."""
+        return sum(self.ends) - sum(self.begins)
+
+    def opens(self, t_ns: int) -> int:
+        """The first time from `t_ns` on that lies in a contact; NEVER: none does."""
+        i = bisect_right(self.ends, t_ns)           # the first one that has not ended
+        return max(t_ns, self.begins[i]) if i < len(self) else NEVER
+
+    def lasts(self, t_ns: int) -> int:
+        """The end of the contact at `t_ns`, and of those that touch it without a gap; `t_ns` outside of contacts."""
+        i = bisect_right(self.begins, t_ns) - 1
+        if i < 0 or t_ns >= self.ends[i]:
+            return t_ns
+        while i + 1 < len(self) and self.begins[i + 1] == self.ends[i]:
+            i += 1
+        return self.ends[i]
+
+    def rate_at(self, t_ns: int) -> float:
+        """As a `VaryingRate` says."""
+        i = bisect_right(self.begins, t_ns) - 1
+        return float(self.rates_bps[i]) if i >= 0 and t_ns < self.ends[i] else 0.0
+
+    def next_change(self, t_ns: int) -> int | None:
+        """As a `VaryingRate` says: where one contact touches the next at the same rate, that is no change."""
+        i = bisect_right(self.ends, t_ns)
+        if i == len(self):
+            return None
+        if t_ns < self.begins[i]:
+            return self.begins[i]
+        while (i + 1 < len(self) and self.begins[i + 1] == self.ends[i]
+               and self.rates_bps[i + 1] == self.rates_bps[i]):
+            i += 1
+        return None if self.ends[i] == NEVER else self.ends[i]
+
+    def _work_at(self, t_ns: int) -> int:
+        i = bisect_right(self.begins, t_ns) - 1
+        return 0 if i < 0 else self._work[i] + self.rates_bps[i] * (min(t_ns, self.ends[i]) - self.begins[i])
+
+    def finish(self, start_ns: int, size_bytes: int | Fraction) -> int:
+        """As a `VaryingRate` says; what has no bytes leaves as soon as there is a contact."""
+        if size_bytes <= 0:
+            return self.opens(start_ns)
+        work = self._work_at(start_ns) + size_bytes * WORK_PER_BYTE
+        i = bisect_left(self._work, work) - 1
+        if i == len(self):
+            return NEVER
+        return min(NEVER, self.begins[i] - int((self._work[i] - work) // self.rates_bps[i]))
+
+    def sent_bytes(self, start_ns: int, now_ns: int) -> Fraction:
+        """As a `VaryingRate` says."""
+        return Fraction(self._work_at(now_ns) - self._work_at(start_ns), WORK_PER_BYTE)
+
+
+Plan = Mapping[tuple[str, str], Contacts]           # (source, destination) -> contacts
+
+
+def read_plan(spec: ContactSpec) -> Plan:
+    """The contacts of each link that the file names. Raises ScenarioError with every line that is wrong."""
+    return _read(spec.file, csvfile.stamp(spec.file))
+
+
+def problem(spec: ContactSpec) -> tuple[str, str] | None:
+    """(found, expected) where the file is not the one that the scenario was resolved with."""
+    if spec.sha256 is None or spec.sha256 == digest(spec.file):
+        return None
+    return f"{digest(spec.file)[:16]}...", (
+        f"expected {spec.sha256[:16]}...: the file is not the one that this scenario was resolved with")
+
+
+@lru_cache(maxsize=2)
+def _read(path: Path, stamp: tuple[int, int] | None) -> Plan:
+    # once for the schemes of a scenario; a file that has changed is read again
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            return _PlanReading(path).read(enumerate(file, 1))
+    except OSError as error:
+        raise ScenarioError(str(path), [Problem("", error.strerror or "unreadable",
+                                                "expected a contact plan, a CSV file")]) from None
+    except UnicodeDecodeError:
+        raise ScenarioError(str(path), [Problem("", "no UTF-8 text", "expected a CSV file")]) from None
+
+
+class _PlanReading:
+    """The rows as they come; all that is wrong, at the end."""
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._problems: list[Problem] = []
+        self._links: dict[tuple[str, str], Contacts] = {}
+        self._numbers: dict[str, int] = {}          # of rates and latencies that were read before
+
+    def read(self, lines: Iterable[tuple[int, str]]) -> Plan:
+        """The plan in numbered lines, of which the first that says something is the header. Raises ScenarioError."""
+        order: list[int] | None = None
+        for line, text in lines:
+            text = text.strip()
+            if not text or text.startswith("#"):
+                continue
+            cells = text.split(",")
+            if order is None:
+                order = self._order(line, [cell.strip() for cell in cells])
+            elif len(cells) != len(COLUMNS):
+                self._wrong(line, "", f"{len(cells)} values", f"expected {len(COLUMNS)}, as the header has")
+            else:
+                self._take(line, [cells[i] for i in order])
+            if len(self._problems) >= _ENOUGH:
+                break
+        if not self._links and not self._problems:
+            self._wrong(None, "", "no rows", f"expected the header {','.join(COLUMNS)} and at least one row below it")
+        if self._problems:
+            raise ScenarioError(str(self._path), self._problems)
+        return self._links
+
+    def _order(self, line: int, header: list[str]) -> list[int]:
+        if sorted(header) != sorted(COLUMNS):
+            self._wrong(line, "", ",".join(header)[:80], f"expected a header with the columns {', '.join(COLUMNS)}")
+            raise ScenarioError(str(self._path), self._problems)
+        return [header.index(name) for name in COLUMNS]
+
+    def _take(self, line: int, cells: list[str]) -> None:
+        """One row, its cells in the order of COLUMNS."""
+        begin_text, end_text, source, destination, rate_text, latency_text = cells
+        begin = self._number(line, "start_s", begin_text, 9)
+        end = NEVER if end_text.strip() in ("", "inf") else self._number(line, "end_s", end_text, 9)
+        rate = self._repeated(line, "rate_mbps", rate_text)
+        latency = self._repeated(line, "latency_ms", latency_text)
+        source, destination = source.strip(), destination.strip()
+        if not source or not destination:
+            self._wrong(line, "destination" if source else "source", "nothing", "expected the name of a vertex")
+        elif begin is None or end is None or rate is None or latency is None:
+            return
+        elif rate == 0:
+            self._wrong(line, "rate_mbps", rate_text.strip(), "expected a rate of at least 1 bit/s")
+        elif end <= begin:
+            self._wrong(line, "end_s", end_text.strip(), f"expected more than start_s, {begin_text.strip()}")
+        else:
+            self._add(line, source, destination, begin, end, rate, latency)
+
+    def _add(self, line: int, source: str, destination: str, begin: int, end: int, rate: int, latency: int) -> None:
+        link = self._links.get((source, destination))
+        if link is None:
+            link = self._links[source, destination] = Contacts(
+                array("q"), array("q"), array("q"), array("q"), line)
+        elif begin < link.ends[-1]:
+            end_text = "inf" if link.ends[-1] == NEVER else f"{link.ends[-1] / 1e9:.12g}"
+            self._wrong(line, "start_s", f"{begin / 1e9:.12g}", (
+                f"expected rows of {source} -> {destination} in the order of time, without an overlap: the row before "
+                f"is of [{link.begins[-1] / 1e9:.12g}, {end_text}]"))
+            return
+        link.begins.append(begin)
+        link.ends.append(end)
+        link.rates_bps.append(rate)
+        link.latencies_ns.append(latency)
+
+    def _number(self, line: int, column: str, text: str, decimals: int) -> int | None:
+        """The number in a cell times 10^decimals; None and a problem where there is none."""
+        try:
+            found = _scaled(text, decimals)
+        except ValueError:
+            found = -1
+        if 0 <= found <= LARGEST:
+            return found
+        self._wrong(line, column, f'"{text.strip()[:40]}"', "expected a number, 0 or more")
+        return None
+
+    def _repeated(self, line: int, column: str, text: str) -> int | None:
+        """As `_number` with six decimals, of a column in which few different numbers come again and again."""
+        found: int | None = self._numbers.get(text)
+        if found is None:
+            found = self._number(line, column, text, 6)
+            if found is not None and len(self._numbers) < _REMEMBERED:
+                self._numbers[text] = found
+        return found
+
+    def _wrong(self, line: int | None, place: str, found: str, expected: str) -> None:
+        self._problems.append(Problem(place, found, expected, line))
+
+
+def _scaled(text: str, decimals: int) -> int:
+    """The number in a text times 10^decimals: exact with so many decimals after the point, rounded with more. Raises
+    ValueError."""
+    whole, _, rest = text.partition(".")
+    if len(rest) <= decimals and "_" not in text:
+        try:
+            return int(whole + rest.ljust(decimals, "0"))     # 0.4 us; by a Fraction 3 us, and plans have many rows
+        except ValueError:
+            pass                                            # as 1e3
+    return round(csvfile.finite(text.strip()) * 10**decimals)

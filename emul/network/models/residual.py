@@ -1,0 +1,218 @@
+"""The rate that background traffic leaves of a link: max(0, c(t) - sum of b(t)), and what the traffic got itself.
+
+Background traffic with a rate is served first and never reacts: packets of it lie between those of the messages. The
+excess over the link's rate c is dropped and leaves no backlog.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from emul.network.linkrecord import BeyondRecord
+from emul.network.models.background import RateCurve
+from emul.network.models.profiles import NEVER, WORK_PER_BYTE, PiecewiseConstant, VaryingRate
+
+# A rate that so many changes of its parts leave as it is counts as one that stays: else a link that is always full
+# would be asked for ever when it has sent a message.
+MOST_UNCHANGED = 1_000_000
+
+Own = VaryingRate | int | float | None          # the rate of a link itself; None: infinite
+
+
+class Residual:
+    """A `VaryingRate`: what `load` leaves of a link's `own` rate. Pieces are found as far as they are asked for, and
+    kept: 100 B each.
+
+    Work is counted in bit ns/s, exactly, as `PiecewiseConstant` does it.
+    """
+
+    __slots__ = ("_load", "_next", "_own", "_rates", "_times", "_unchanged", "_work")
+
+    def __init__(self, own: VaryingRate, load: RateCurve):
+        self._own = own
+        self._load = load
+        self._times: list[int] = [0]
+        self._rates: list[int] = [self._left(0)]
+        self._work: list[int] = [0]                     # up to each of the times
+        self._next = self._change(0)                    # the end of what is known; None: the last rate stays
+        self._unchanged = 0
+
+    def _left(self, t_ns: int) -> int:
+        return max(0, int(self._own.rate_at(t_ns)) - self._load.rate_at(t_ns))
+
+    def _change(self, t_ns: int) -> int | None:
+        return earlier(self._own.next_change(t_ns), self._load.next_change(t_ns))
+
+    def _extend(self) -> None:
+        """Find one more piece, behind what is known."""
+        at = self._next
+        assert at is not None
+        rate = self._left(at)
+        self._next = self._change(at)
+        if rate == self._rates[-1]:
+            self._unchanged += 1
+            if self._unchanged >= MOST_UNCHANGED:
+                self._next = None
+            return
+        self._unchanged = 0
+        self._work.append(self._work[-1] + self._rates[-1] * (at - self._times[-1]))
+        self._times.append(at)
+        self._rates.append(rate)
+
+    def _reach(self, t_ns: int) -> None:
+        while self._next is not None and self._next <= t_ns:
+            self._extend()
+
+    def _work_at(self, t_ns: int) -> int:
+        self._reach(t_ns)
+        i = bisect_right(self._times, t_ns) - 1
+        return self._work[i] + self._rates[i] * (t_ns - self._times[i])
+
+    def rate_at(self, t_ns: int) -> float:
+        """As a `VaryingRate` says."""
+        self._reach(t_ns)
+        return float(self._rates[bisect_right(self._times, t_ns) - 1])
+
+    def next_change(self, t_ns: int) -> int | None:
+        """As a `VaryingRate` says."""
+        self._reach(t_ns)
+        i = bisect_right(self._times, t_ns)
+        while i == len(self._times):
+            if self._next is None:
+                return None
+            try:
+                self._extend()
+            except BeyondRecord:                        # as of `RecordedRate`: there the record ends
+                return self._next
+        return self._times[i]
+
+    def finish(self, start_ns: int, size_bytes: int | Fraction) -> int:
+        """As a `VaryingRate` says; what has no bytes leaves at once."""
+        if size_bytes <= 0:
+            return start_ns
+        work = self._work_at(start_ns) + size_bytes * WORK_PER_BYTE
+        while self._next is not None and self._work[-1] + self._rates[-1] * (self._next - self._times[-1]) < work:
+            self._extend()
+        i = bisect_left(self._work, work) - 1
+        if not self._rates[i]:                          # the last one: the others are followed by more work
+            return NEVER
+        return min(NEVER, self._times[i] - int((self._work[i] - work) // self._rates[i]))
+
+    def sent_bytes(self, start_ns: int, now_ns: int) -> Fraction:
+        """As a `VaryingRate` says."""
+        return Fraction(self._work_at(now_ns) - self._work_at(start_ns), WORK_PER_BYTE)
+
+
+class CurveProfile(Residual):
+    """A curve as a `VaryingRate`: the residual with the parts exchanged."""
+
+    __slots__ = ()
+
+    def __init__(self, curve: RateCurve):
+        super().__init__(PiecewiseConstant([0], [0]), curve)
+
+    def _left(self, t_ns: int) -> int:
+        return self._load.rate_at(t_ns)
+
+
+def earlier(a: int | None, b: int | None) -> int | None:
+    """The earlier of two times; None: never."""
+    return b if a is None else a if b is None else min(a, b)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadEntry:
+    """One entry's traffic on one link: the entry's name, its rate, and the mean of that in the long run."""
+
+    entry: str
+    curve: RateCurve
+    mean_bps: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedTraffic:
+    """One entry's traffic on one link by the end of a run, in whole bytes: offered = carried + dropped."""
+
+    entry: str
+    offered_bytes: int
+    carried_bytes: int
+    dropped_bytes: int
+
+
+class LinkLoad:
+    """All background traffic on one link; of a half-duplex link, that of both directions. A `RateCurve`.
+
+    `own` is the link's own rate. A fault changes it with `set_own`; while the link is down nothing is carried.
+    """
+
+    __slots__ = ("_last", "_own", "_past", "entries")
+
+    def __init__(self, entries: Sequence[LoadEntry], own: Own):
+        self.entries = entries
+        self._own = own
+        self._last: tuple[Own, Residual | None] | None = None
+        self._past: list[tuple[int, bool, Own]] = [(0, False, own)]       # from when on: down, and the own rate
+
+    def rate_at(self, t_ns: int) -> int:
+        """bit/s of all entries together."""
+        return sum(one.curve.rate_at(t_ns) for one in self.entries)
+
+    def next_change(self, t_ns: int) -> int | None:
+        """As a `RateCurve` says."""
+        return min((at for one in self.entries if (at := one.curve.next_change(t_ns)) is not None), default=None)
+
+    def residual(self, own: Own | str) -> Residual | None:
+        """The rate that is left of `own`; "profile": of the rate as built; None: of an infinite one, all of it."""
+        rate = self._rate(own)
+        if self._last is None or self._last[0] != rate:         # most faults change something else
+            varying = varying_rate(rate)
+            self._last = rate, None if varying is None else Residual(varying, self)
+        return self._last[1]
+
+    def _rate(self, own: Own | str) -> Own:
+        return self._own if own == "profile" else None if isinstance(own, str) else own
+
+    def set_own(self, now_ns: int, down: bool, own: Own | str) -> None:
+        """From `now_ns` on the link is down, or has this own rate: told of each fault, for what it carried."""
+        rate = self._rate(own)
+        if self._past[-1][1:] != (down, rate):
+            self._past.append((now_ns, down, rate))
+
+    def carried(self, end_ns: int) -> list[CarriedTraffic]:
+        """The fate of each entry's traffic by `end_ns`. The excess over the rate is dropped of all in proportion."""
+        offered, dropped = [0] * len(self.entries), [0] * len(self.entries)
+        for i, (begin, down, own) in enumerate(self._past):
+            end = min(end_ns, self._past[i + 1][0]) if i + 1 < len(self._past) else end_ns
+            varying = varying_rate(0 if down else own)
+            t: int | None = begin
+            while t is not None and t < end:
+                change = earlier(self.next_change(t), None if varying is None else varying.next_change(t))
+                until = end if change is None else min(end, change)
+                self._add(t, until, None if varying is None else int(varying.rate_at(t)), offered, dropped)
+                t = until
+        found = []
+        for one, work, lost in zip(self.entries, offered, dropped, strict=True):
+            whole = work // WORK_PER_BYTE
+            gone = min(whole, (lost + WORK_PER_BYTE // 2) // WORK_PER_BYTE)
+            found.append(CarriedTraffic(one.entry, whole, whole - gone, gone))
+        return found
+
+    def _add(self, t_ns: int, until_ns: int, own_bps: int | None, offered: list[int], dropped: list[int]) -> None:
+        """Add a stretch of constant rates, in bit ns/s."""
+        rates = [one.curve.rate_at(t_ns) for one in self.entries]
+        total = sum(rates)
+        excess = 0 if own_bps is None else max(0, total - own_bps)
+        for i, rate in enumerate(rates):
+            offered[i] += rate * (until_ns - t_ns)
+            if excess:
+                dropped[i] += rate * (until_ns - t_ns) * excess // total
+
+
+def varying_rate(own: Own) -> VaryingRate | None:
+    """A link's own rate as one that varies; None: infinite."""
+    if own is None:
+        return None
+    return PiecewiseConstant([0], [round(own)]) if isinstance(own, (int, float)) else own

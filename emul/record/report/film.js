@@ -1,0 +1,176 @@
+"use strict";
+// The film of a run: the map of its network over virtual time, drawn on a canvas as the slider stands.
+(() => {
+  const { rows } = window.emul;
+  const root = document.documentElement;
+  const LOST_AT = 0.8;                            // of its way, where the cross of a lost message stands
+  const BESIDE = 4;                               // px, from the middle of a link: both directions are told apart
+  const COLOURS = { message: "s1", "of no use": "late", lost: "lost" };
+
+  function player(box) {
+    const data = JSON.parse(document.getElementById("film-" + box.dataset.key).textContent);
+    const film = Object.fromEntries(Object.entries(data.frames).map(([name, frame]) => [name, rows(frame)]));
+    const canvas = box.querySelector("canvas");
+    const slider = box.querySelector("input");
+    const button = box.querySelector(".play");
+    const said = box.querySelector(".now");
+    const lasts = box.querySelector("select");
+    const whole = film.windows.reduce((sum, part) => sum + part.to - part.from, 0);
+    let place = 0;                                // 0..1, of all windows one after the other
+    let before = null;                            // when the last picture was drawn, while it plays
+
+    function time() {
+      let left = place * whole;
+      for (const part of film.windows) {
+        if (left <= part.to - part.from) return part.from + left;
+        left -= part.to - part.from;
+      }
+      return film.windows[film.windows.length - 1].to;
+    }
+
+    const now = (list, t) => list.filter((one) => one.from <= t && t <= one.to);
+
+    function paint() {
+      const width = canvas.clientWidth;
+      if (!width) return;                         // folded up
+      const height = Math.round(Math.min(560, Math.max(240, width * data.aspect)));
+      const scale = window.devicePixelRatio || 1;
+      canvas.style.height = height + "px";
+      canvas.width = Math.round(width * scale);
+      canvas.height = Math.round(height * scale);
+      const pen = canvas.getContext("2d");
+      pen.setTransform(scale, 0, 0, scale, 0, 0);
+      const css = getComputedStyle(root);
+      const colour = (name) => css.getPropertyValue("--" + name).trim();
+      const many = film.vertices.length;
+      const size = many > 60 ? 4 : 8;
+      const at = (v) => {
+        const one = film.vertices[v];
+        return [44 + one.x * (width - 88), 30 + one.y * (height - 56)];
+      };
+      const line = (u, v) => {
+        pen.beginPath();
+        pen.moveTo(...at(u));
+        pen.lineTo(...at(v));
+        pen.stroke();
+      };
+      const cross = (x, y, half) => {
+        pen.beginPath();
+        pen.moveTo(x - half, y - half);
+        pen.lineTo(x + half, y + half);
+        pen.moveTo(x + half, y - half);
+        pen.lineTo(x - half, y + half);
+        pen.stroke();
+      };
+      const t = time();
+      const hops = now(film.hops, t), work = now(film.work, t), away = now(film.away, t), down = now(film.down, t);
+
+      pen.lineWidth = 1;
+      pen.strokeStyle = colour("muted");
+      pen.globalAlpha = many > 60 ? 0.25 : 0.6;
+      for (const link of film.links) line(link.u, link.v);
+      pen.globalAlpha = 1;
+      pen.strokeStyle = colour("lost");
+      pen.setLineDash([4, 4]);
+      for (const link of down) line(link.u, link.v);
+      pen.setLineDash([]);
+
+      pen.lineWidth = 2;
+      for (const hop of hops) {
+        const [x, y] = at(hop.u), [x2, y2] = at(hop.v);
+        const far = Math.hypot(x2 - x, y2 - y) || 1;
+        const gone = hop.to > hop.from ? (t - hop.from) / (hop.to - hop.from) : 1;
+        const lost = hop.kind === "lost" && gone >= LOST_AT;
+        const part = lost ? LOST_AT : gone;
+        const px = x + part * (x2 - x) - (y2 - y) / far * BESIDE;
+        const py = y + part * (y2 - y) + (x2 - x) / far * BESIDE;
+        pen.fillStyle = pen.strokeStyle = colour(COLOURS[hop.kind]);
+        if (lost) {
+          cross(px, py, 4);
+        } else {
+          pen.beginPath();
+          pen.arc(px, py, 3.5, 0, 2 * Math.PI);
+          pen.fill();
+        }
+      }
+
+      const done = new Map(work.map((one) => [one.vertex, (t - one.from) / (one.to - one.from)]));
+      const gone = new Set(away.map((one) => one.vertex));
+      pen.font = "11px " + css.getPropertyValue("--font");
+      pen.textAlign = "center";
+      film.vertices.forEach((one, v) => {
+        const [x, y] = at(v);
+        pen.beginPath();
+        pen.arc(x, y, size, 0, 2 * Math.PI);
+        pen.fillStyle = colour("card");
+        pen.fill();
+        if (done.has(v)) {
+          pen.fillStyle = colour("s3");
+          pen.beginPath();
+          pen.moveTo(x, y);
+          pen.arc(x, y, size, -Math.PI / 2, -Math.PI / 2 + 2 * Math.PI * Math.max(done.get(v), 0.03));
+          pen.fill();
+        }
+        pen.strokeStyle = colour(gone.has(v) ? "lost" : done.has(v) ? "s3" : "muted");
+        pen.beginPath();
+        pen.arc(x, y, size, 0, 2 * Math.PI);
+        pen.stroke();
+        if (gone.has(v)) cross(x, y, size);
+        if (many * 30 <= width) {
+          pen.strokeStyle = colour("card");       // a rim: links run behind the name
+          pen.lineWidth = 3;
+          pen.strokeText(one.name, x, y - size - 5);
+          pen.lineWidth = 2;
+          pen.fillStyle = colour("text");
+          pen.fillText(one.name, x, y - size - 5);
+        }
+      });
+
+      const rounds = now(film.rounds, t).map((one) => one.number);
+      const round = rounds.length ? "round " + (rounds.length > 3 ? rounds[0] + " to " + rounds[rounds.length - 1]
+        : rounds.join(", ")) : "between rounds";
+      const clock = "t = " + t.toLocaleString("en", { maximumSignificantDigits: 5 }) + " " + data.unit;
+      const parts = [`${hops.length} ${hops.length === 1 ? "message" : "messages"} on links`,
+                     `${done.size} ${done.size === 1 ? "node computes" : "nodes compute"}`];
+      if (gone.size) parts.push(`${gone.size} away`);
+      if (down.length) parts.push(`${down.length} ${down.length === 1 ? "link" : "links"} down`);
+      said.textContent = `${clock}, ${round}: ${parts.join(", ")}.`;
+      slider.value = String(Math.round(place * 1000));
+      slider.setAttribute("aria-valuetext", `${clock}, ${round}`);
+    }
+
+    function step(moment) {
+      if (before === null) return;
+      place = Math.min(1, place + Math.max(0, moment - before) / 1000 / Number(lasts.value));
+      before = moment;
+      paint();
+      if (place < 1) requestAnimationFrame(step); else play(false);
+    }
+
+    function play(on) {
+      if (on && place >= 1) place = 0;
+      before = on ? performance.now() : null;
+      button.textContent = on ? "Pause" : "Play";
+      if (on) requestAnimationFrame(step);
+    }
+
+    button.addEventListener("click", () => play(before === null));
+    slider.addEventListener("input", () => {
+      play(false);
+      place = Number(slider.value) / 1000;
+      paint();
+    });
+    let drawn = 0;
+    new ResizeObserver(() => {                    // another width, or unfolded
+      if (canvas.clientWidth !== drawn) {
+        drawn = canvas.clientWidth;
+        paint();
+      }
+    }).observe(box);
+    new MutationObserver(paint).observe(root, { attributes: true, attributeFilter: ["data-theme"] });
+    window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paint);
+    paint();
+  }
+
+  document.querySelectorAll(".film").forEach(player);
+})();

@@ -1,0 +1,218 @@
+"""`Scheme`: what a scheme is, as one typed value.
+
+The module or folder of a scheme ends with it:
+
+    SCHEME = Scheme(params=Params, roles={"server": server, "client": client}, messages=(Model, Update), check=check)
+
+Everything that emul knows of a scheme beside its roles' code stands in these fields. `emul.registry.schemes` finds the
+value by the scheme's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
+
+from emul.roles.analysis import Analysis, Realised, Setting
+from emul.roles.places import default_place, wrong_place
+from emul.roles.trampoline import RoleFunction
+from emul.roles.world import World
+from emul.wire import Message
+
+P = TypeVar("P")
+
+Way = Literal["up", "down"]                 # of a vector: from clients to the server, and back
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)       # one value is one scheme: it is a key
+class Scheme(Generic[P]):
+    """A federated-learning scheme. Only `params` and `roles` must be given."""
+
+    # ---- its code ----
+
+    params: type[P]
+    """A frozen dataclass: the keys of a scenario's entry. The comment behind a field is its description."""
+
+    roles: Mapping[str, RoleFunction]
+    """Role -> `async def role(node, params)`."""
+
+    messages: Sequence[type[Message]] = ()
+    """The types of all messages that the roles send, those of protocols included. Receivers know types by their names,
+    so no two have one name."""
+
+    unsent: Callable[[P], Collection[str]] | None = None
+    """params -> the names of those of `messages` that are not sent under these parameters, such as those of another
+    preset. A fault that drops a node out at one of them is an error of `emul check`."""
+
+    behaviours: Mapping[str, Mapping[str, RoleFunction]] = field(default_factory=dict)
+    """Role -> name -> faulty variant of it, which `faults: {behave: NAME}` puts in the place of the honest one."""
+
+    # ---- who is where ----
+
+    places: Mapping[str, str] = field(default_factory=dict)
+    """Role -> its place (`emul.roles.places`), of roles that are elsewhere than by default: a role `server` is the
+    first server, any other role is every node of its own name."""
+
+    without: Callable[[P], Collection[str]] | None = None
+    """params -> the roles that have no node under these parameters."""
+
+    decides: str | Sequence[str] | Callable[[Mapping[str, list[int]]], Collection[int]] | None = None
+    """The nodes whose rounds are the run's: a role, several, or a function of {role: nodes} that gives the nodes. None:
+    the servers if there are any, else all nodes."""
+
+    knows_topology: bool = False
+    """True if roles may ask for neighbours, parents and latencies (`World.neighbours` and its like)."""
+
+    ideal_links: bool = False
+    """True if nothing is lost under this scheme: the outages of the scenario are taken out of the network."""
+
+    # ---- what holds of its runs ----
+
+    stateless: Sequence[str] = ()
+    """Roles that keep nothing between rounds but `node.state`. Their coroutines are ended while they wait for a round,
+    which saves the memory of 100,000 of them."""
+
+    deterministic: bool | Callable[[P], bool] = True
+    """True if a run comes out again value by value. False: the scheme draws randomness of its own, as CKKS does."""
+
+    results: Sequence[type] = ()
+    """Dataclasses and failures that `compute(..., volatile=True)` gives: they are kept by their names."""
+
+    oblivious: bool | Callable[[P], Sequence[str]] = False
+    """True if nothing in it is decided by what was learned, so that `training: skip` gives the same run. A function of
+    the parameters gives the reasons against it, each as `check` gives one; an empty list: there are none."""
+
+    disguises: bool = False
+    """True if clients take gradients of the task's model in disguise (`node.task.disguise`): a user's model that cannot
+    be disguised is then refused before a run."""
+
+    batches: bool = False
+    """True if messages go with every batch of a local training: `emul explain` then counts a round of one batch."""
+
+    compress: Sequence[Way] = ()
+    """The ways on which `compress` may put a codec: vectors travel there in the clear, one by one."""
+
+    timeouts: Sequence[str] = ()
+    """The fields of `params` that bound how long a role waits, in seconds: `check_scheme` makes every answer late."""
+
+    audits: bool = False
+    """True if `params` has `audit: bool`, which makes the roles keep what `emul.record.audit` reads."""
+
+    # ---- functions that emul calls ----
+
+    honest: Callable[..., Any] | None = None
+    """(task, received messages, node) -> the vector that an honest node sends, or (vector, its cluster). Attackers that
+    know of others compute it again; None: nobody can."""
+
+    check: Callable[[P, World], list[str]] | None = None
+    """The mistakes in these parameters in this world: "f = 5: needs n >= 13 clients" is shown at the key `f`."""
+
+    warn: Callable[[P, World], list[str]] | None = None
+    """Warnings for the user before the run, of parameters that are no mistake."""
+
+    analysis: Callable[[P, Setting, Realised], Analysis] | None = None
+    """The theory of a run (`emul.roles.analysis`)."""
+
+    example: str = ""
+    """A scenario of about a second that runs the scheme: golden logs, conformance and docs are made with it."""
+
+    # ---- filled in by the registry ----
+
+    name: str = ""
+    module: str = ""
+    """The module that defines it."""
+    doc: str = ""
+    """The text at the head of its module."""
+    of: str = ""
+    """The scheme that it is a variant of; "": it is none."""
+
+    @property
+    def headline(self) -> str:
+        """The first line of its text."""
+        return next(iter(self.doc.strip().splitlines()), "")
+
+    @property
+    def types(self) -> dict[str, type[Message]]:
+        """Name -> class of its messages, ascending by name."""
+        return {kind.__name__: kind for kind in sorted(self.messages, key=lambda kind: kind.__name__)}
+
+    def sends(self, params: P) -> list[str]:
+        """The names of the messages that a run with these parameters may send, ascending."""
+        without = () if self.unsent is None else self.unsent(params)
+        return [name for name in self.types if name not in without]
+
+    def all_places(self) -> dict[str, str]:
+        """Role -> its place, of every role that it has, whatever its parameters are."""
+        return {role: self.places.get(role) or default_place(role) for role in self.roles}
+
+    def places_under(self, params: P) -> dict[str, str]:
+        """Role -> its place, of every role that a run with these parameters has."""
+        without = () if self.without is None else self.without(params)
+        return {role: place for role, place in self.all_places().items() if role not in without}
+
+    def deciders(self, roles: Mapping[str, list[int]]) -> list[int]:
+        """The nodes whose rounds are the run's, ascending. roles: role -> nodes."""
+        if callable(self.decides):
+            return sorted(self.decides(roles))
+        chosen = self.decides
+        if chosen is None:
+            chosen = ("server",) if roles.get("server") else tuple(roles)
+        elif isinstance(chosen, str):
+            chosen = (chosen,)
+        return sorted(node for role in chosen for node in roles.get(role, []))
+
+    def root(self, roles: Mapping[str, list[int]]) -> int:
+        """The first of the deciders, 0 where there is none: parents lead to it."""
+        return next(iter(self.deciders(roles)), 0)
+
+    def repeats(self, params: P) -> bool:
+        """True if a run with these parameters comes out again value by value (`deterministic`)."""
+        return bool(self.deterministic(params) if callable(self.deterministic) else self.deterministic)
+
+    def faults(self) -> str:
+        """The mistake in this value itself; "": nothing."""
+        return self._wrong_roles() or self._wrong_messages()
+
+    def _wrong_roles(self) -> str:
+        for given, named in (("stateless", self.stateless), ("places", self.places)):
+            strange = [role for role in named if role not in self.roles]
+            if strange:
+                return f"has no role {', '.join(strange)}, which {given} names"
+        wrong = ((role, place, wrong_place(place)) for role, place in self.places.items())
+        return next((f'places["{role}"] = {place!r}: {text}' for role, place, text in wrong if text), "")
+
+    def _wrong_messages(self) -> str:
+        strange = [kind for kind in self.messages if not (isinstance(kind, type) and issubclass(kind, Message))]
+        if strange:
+            return f"messages lists {strange[0]!r}: expected types of messages"
+        names = [kind.__name__ for kind in self.messages]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            return f"messages lists two types called {', '.join(twice)}: receivers tell types by their names"
+        return ""
+
+
+AnyScheme: TypeAlias = Scheme[Any]       # whatever its parameters are
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)       # one value is one scheme: it is a key
+class Variant:
+    """A scheme that is another one with some parameters fixed, with whatever else is given in the place of the base's.
+
+        SCHEME = Variant(of="fedavg", fixed={"aggregate": "median"}, example=EXAMPLE)
+    """
+
+    of: str
+    """The name of the scheme whose messages, roles and equations it has."""
+
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    """Parameters that a scenario cannot set."""
+
+    defaults: Mapping[str, object] = field(default_factory=dict)
+    """Other defaults."""
+
+    ideal_links: bool | None = None
+    """As of `Scheme`; None: as the base has it."""
+
+    example: str = ""

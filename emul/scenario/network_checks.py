@@ -1,0 +1,282 @@
+"""Checks of what a scenario says of its network: do files and tables exist, is it one, are the nodes there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from emul.base.errors import NetworkError, Problem, ScenarioError
+from emul.base.plain import PlainMapping
+from emul.network import LinkRule, Network, TopologyError, TopologySpec, build, parse_match, realisation
+from emul.network.classes import whole_message_losses
+from emul.network.contactplan import ContactsError
+from emul.network.links.fifo import LinksError
+from emul.network.links.tcp import MSS_BYTES
+from emul.network.models import contacts, latency, outages, traces
+from emul.network.models.background import Traffic
+from emul.network.models.churn import read_availability
+from emul.network.models.contacts import ContactSpec
+from emul.network.models.csvfile import in_short
+from emul.network.rules import MARK
+from emul.scenario.churn import Availability
+from emul.scenario.costtrace import read_trace
+from emul.scenario.devices import Devices, equipment, unknown_devices, unknown_links, unknown_to
+from emul.scenario.faults import Slow, is_pattern, matches
+from emul.scenario.group_checks import lacking, overruled, sound_groups, unknown_in_rules, unknown_mark
+from emul.scenario.network import NetworkUse
+from emul.scenario.sections import SoundParts
+from emul.scenario.wording import Finding, Path, Verdicts, nearest, shown
+
+
+def check_network(parts: SoundParts, tree: PlainMapping,
+                  ) -> tuple[Network | None, SoundParts, Verdicts]:
+    """(the network, the parts that are sound so far, what is said). None: nobody knows the network yet."""
+    network: Network | None = None
+    checked = Verdicts()
+    if "network" in parts:
+        checked.found += _record(parts["network"])
+    devices = parts.get("devices")
+    if devices is not None and (unsound := [*_devices(devices), *_link_classes(devices)]):
+        checked.found += unsound
+        parts = {key: value for key, value in parts.items() if key != "devices"}
+    groups, unsound = sound_groups(parts.get("groups", ()), parts.get("devices"))
+    checked.found += unsound
+    parts = {**parts, "groups": groups, "devices": equipment(parts.get("devices"), groups)}
+    if "topology" in parts and "link_rules" in parts:
+        unsound = [*_files(parts["link_rules"]), *_traces_of_traffic(parts.get("traffic", [])),
+                   *_plan(parts.get("contacts"))]
+        if not unsound:
+            network, unsound = _built(parts)
+        checked.found += unsound
+    if network is not None:
+        short, told = lacking(groups, network)
+        checked.found += [*short, *_unknown_names(parts, tree, network.names), *unknown_in_rules(parts, tree)]
+        checked.warnings += [*told, *overruled(groups, parts["link_rules"]), *_unmatched(parts, network.names)]
+        checked.warnings += _no_effect(parts)
+        unsound = list(_traffic(parts, network))
+        checked.found += unsound
+        if network.background is not None and not unsound:
+            checked.warnings += network.background.warnings()
+        checked.warnings += [] if parts.get("devices") is None else _whole_losses(parts["devices"], network)
+    if "compute" in parts and parts["compute"].trace is not None:
+        given = devices is not None or any(group.device for group in groups)
+        checked.found += _cost_trace(parts, given, None if network is None else network.names)
+    checked.found += _schedules(parts.get("faults", []), tree)
+    return network, parts, checked
+
+
+def _record(use: NetworkUse) -> Iterator[Finding]:
+    """The record of a network that is to be replayed can be read."""
+    if use.replay is None:
+        return
+    try:
+        realisation.read(use.replay)
+    except ScenarioError as error:
+        yield ("network", "replay"), *in_short(error)
+
+
+# --- devices --------------------------------------------------------------------------------------------------------
+
+def _devices(devices: Devices) -> Iterator[Finding]:
+    """The table of devices, and what names them."""
+    try:
+        for i, name, expected in unknown_devices(devices):
+            yield ("devices", "nodes", i, "device"), shown(name), expected
+    except ScenarioError as error:
+        yield ("devices", "table"), *in_short(error)
+
+
+def _link_classes(devices: Devices) -> Iterator[Finding]:
+    """The table of links, and what names its classes."""
+    try:
+        for i, name, expected in unknown_links(devices):
+            yield ("devices", "nodes", i, "link"), shown(name), expected
+    except ScenarioError as error:
+        yield ("devices", "links"), *in_short(error)
+
+
+def _cost_trace(parts: SoundParts, given: bool, names: Sequence[str] | None) -> Iterator[Finding]:
+    """A file of what computations took. given: there are devices, sound or not. names: of the nodes; None: not known.
+    """
+    try:
+        trace = read_trace(parts["compute"].trace)
+    except ScenarioError as error:
+        yield ("compute", "trace"), *in_short(error)
+        return
+    if trace.by_device and not given:
+        yield ("compute", "trace"), "device", "a file by device needs devices: who has which"
+    devices = parts.get("devices")
+    for name in () if devices is None else unknown_to(devices, trace.by_device):
+        yield ("compute", "trace"), shown(name), "a device that the table lacks"
+    for name, expected in () if names is None else trace.unknown(names):
+        yield ("compute", "trace"), shown(name), expected
+
+
+def _whole_losses(devices: Devices, network: Network) -> list[str]:
+    """Warnings of classes in which the loss of a packet is that of a message of any size."""
+    classes = devices.link_classes()
+    of = network.classes
+    found = [] if not classes else whole_message_losses(
+        classes, (({of[u], of[v]}, network.parameters(u, v)) for u, v in network.pairs()))
+    if not found:
+        return []
+    names, each = ", ".join(one.name for one in found), ", ".join(f"{one.loss:.3g}" for one in found)
+    of_many = ", ".join(f"{1 - (1 - one.loss) ** -(-10**6 // MSS_BYTES):.3g}" for one in found)
+    return [f"devices: links of {names} lose a message of any size with the loss of a packet, {each}, since no "
+            f"overhead of theirs has an mtu; with overhead: {{preset: ipv4_tcp}} one of 1 MB is lost with {of_many}"]
+
+
+# --- topology and links ---------------------------------------------------------------------------------------------
+
+def _files(rules: Sequence[LinkRule]) -> Iterator[Finding]:
+    """The files that rules name, where they are named."""
+    for i, rule in enumerate(rules):
+        found: list[tuple[str, tuple[str, str, str] | None]] = []
+        if isinstance(rule.outage, outages.LossTraceSpec):
+            found.append(("outage", outages.problem(rule.outage)))
+        if isinstance(rule.latency_ns, latency.EmpiricalSpec):
+            found.append(("latency", latency.problem(rule.latency_ns)))
+        if isinstance(rule.bandwidth_bps, traces.TraceSpec):
+            found.append(("bandwidth", traces.problem(rule.bandwidth_bps)))
+        for key, wrong in found:
+            if wrong is not None:
+                yield ("links", i, key, wrong[0]), wrong[1], wrong[2]
+
+
+def _traces_of_traffic(entries: Sequence[Traffic]) -> Iterator[Finding]:
+    """The files that background traffic names."""
+    for i, entry in enumerate(entries):
+        wrong = traces.problem(entry.rate) if isinstance(entry.rate, traces.TraceSpec) else None
+        if wrong is not None:
+            yield ("traffic", i, "rate", wrong[0]), wrong[1], wrong[2]
+
+
+def _plan(spec: ContactSpec | None) -> list[Finding]:
+    """The file of a contact plan."""
+    if spec is None:
+        return []
+    try:
+        contacts.read_plan(spec)
+    except ScenarioError as error:
+        return _of_plan(spec, error.problems)
+    wrong = contacts.problem(spec)
+    return [] if wrong is None else [(("contacts", "sha256"), *wrong)]
+
+
+def _of_plan(spec: ContactSpec, problems: Sequence[Problem]) -> list[Finding]:
+    """All that is wrong with a contact plan, with its lines."""
+    return [(("contacts", "file"), ", ".join(part for part in (
+        str(spec.file).rpartition("/")[2], f"line {one.line}" if one.line else "", one.place, one.found) if part),
+        one.expected) for one in problems]
+
+
+def _traffic(parts: SoundParts, network: Network) -> Iterator[Finding]:
+    """Entries of background traffic that match nothing, have no way, or meet a link that cannot have any."""
+    for i, expected in () if network.background is None else network.background.problems():
+        entry: Traffic = parts["traffic"][i]
+        key = "link" if entry.flow is None else "flow"
+        strange = [name for side in parse_match(entry.match) for name in side
+                   if not is_pattern(name) and not name.startswith(MARK) and name not in network.names]
+        yield ("traffic", i, key), shown(entry.match), (
+            f'unknown node "{strange[0]}"{nearest(strange[0], network.names)}' if strange else expected)
+
+
+def _built(parts: SoundParts) -> tuple[Network | None, list[Finding]]:
+    """The network, or why there is none."""
+    topology: TopologySpec = parts["topology"]
+    try:
+        return build(topology, parts["link_rules"], parts.get("seed", 0), joined=parts.get("devices"),
+                     traffic=parts.get("traffic", ()), contacts=parts.get("contacts")), []
+    except TopologyError as error:
+        return None, [_of_topology(problem, topology) for problem in error.problems]
+    except ContactsError as error:
+        return None, _of_plan(parts["contacts"], error.problems)
+    except LinksError as error:
+        return None, [(("links",), problem.place, f"{problem.found}: {problem.expected}") for problem in error.problems]
+    except NetworkError as error:
+        # the network lists its own findings below a heading, one a line
+        lines = str(error).splitlines()
+        of_file = topology.file is not None and lines[0].startswith(str(topology.file))
+        return None, [(("topology", "file") if of_file else ("topology",), "", " ".join(line.split()))
+                      for line in lines[1:] or lines]
+
+
+def _of_topology(problem: Problem, topology: TopologySpec) -> Finding:
+    """A problem of the topology: where its key is written, or in the file that it names."""
+    steps = problem.place.split(".")
+    if steps[0] == "topology":
+        return tuple(steps), problem.found, problem.expected
+    line = "" if problem.line is None else f"line {problem.line}: "
+    said = ": ".join(part for part in (problem.place, problem.found, problem.expected) if part)
+    key = ("topology", "file") if topology.file is not None else ("topology",)
+    return key, "" if topology.file is None else str(topology.file).rpartition("/")[2], line + said
+
+
+# --- names of nodes -------------------------------------------------------------------------------------------------
+
+def _unknown_names(parts: SoundParts, tree: PlainMapping, names: list[str]) -> Iterator[Finding]:
+    """Names and patterns of faults and attacks that are those of no node and of no group."""
+    known = set(names)
+    entries = tree.get("faults") or []
+    for i, entry in enumerate(entries if "faults" in parts else []):
+        for below, name in _named(entry):
+            if name in known or (is_pattern(name) and any(matches(known_name, name) for known_name in names)):
+                continue
+            expected = "matches no node" if is_pattern(name) else _no_node(name, names, parts)
+            if expected:
+                yield ("faults", i, *below), shown(name), expected
+    for i, attack in enumerate(parts.get("attacks", [])):
+        alone = isinstance(tree["attacks"][i]["nodes"], str)            # a group
+        for j, name in enumerate(attack.nodes):
+            if name not in known and (expected := _no_node(name, names, parts)):
+                yield ("attacks", i, "nodes", *([] if alone else [j])), shown(name), expected
+
+
+def _no_node(name: str, names: list[str], parts: SoundParts) -> str:
+    """The mistake in a name that no node has; "" if it is that of a group."""
+    return unknown_mark(name, parts) if name.startswith(MARK) else "unknown node" + nearest(name, names)
+
+
+def _named(entry: PlainMapping) -> list[tuple[Path, str]]:
+    """(place below the fault, name or pattern) of what a fault of the file names."""
+    key = next(key for key in ("node", "link", "partition", "churn", "availability", "group")
+               if entry.get(key) is not None)
+    below = entry[key]
+    if key == "node":
+        return [((key,), below)]
+    if key == "link":
+        return [((key,), name.strip()) for name in below.replace("<->", "->").split("->")]
+    if key == "partition":
+        return [((key, g, n), name) for g, group in enumerate(below) for n, name in enumerate(group)]
+    named: list[tuple[Path, str]] = [((key, "match"), below["match"])] if below.get("match") is not None else []
+    return named + [((key, "nodes", n), name) for n, name in enumerate(below.get("nodes") or ())]
+
+
+def _unmatched(parts: SoundParts, names: list[str]) -> list[str]:
+    return [f'nodes[{i}] {shown(rule.match)} matches no node' for i, rule in enumerate(parts.get("node_speeds", []))
+            if rule.match is not None and not rule.match.startswith(MARK)
+            and not any(matches(name, rule.match) for name in names)]
+
+
+def _no_effect(parts: SoundParts) -> list[str]:
+    """Warnings of speeds on which the cost of computations does not depend."""
+    compute = parts.get("compute")
+    if compute is None or compute.mode not in ("zero", "recorded"):
+        return []
+    said = ["groups: speed"] * any(group.speed is not None for group in parts.get("groups", ()))
+    said += ["nodes: speed"] * bool(parts.get("node_speeds"))
+    if compute.trace is None:           # such a fault slows computations whose times come from a trace
+        said += ["faults: slow"] * any(isinstance(fault, Slow) for fault in parts.get("faults", []))
+    return [f"{what} has no effect with compute mode: {compute.mode}" for what in said]
+
+
+def _schedules(faults: Sequence[object], tree: PlainMapping) -> Iterator[Finding]:
+    """Problems of the files of availability, where they are named."""
+    chosen = [fault for fault in faults if isinstance(fault, Availability)]
+    if not chosen:
+        return
+    places = [i for i, entry in enumerate(tree["faults"]) if (entry.get("availability") or {}).get("file")]
+    for i, fault in zip(places, chosen, strict=True):
+        try:
+            read_availability(fault.file, fault.period_ns)
+        except ScenarioError as error:
+            yield ("faults", i, "availability", "file"), *in_short(error)

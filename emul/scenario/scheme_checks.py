@@ -1,0 +1,199 @@
+"""Checks of what a scenario says of its schemes and attacks: do they exist, do they know their keys and places."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from emul.base.errors import EmulError
+from emul.base.plain import PlainMapping
+from emul.network import Network
+from emul.network.terrain import Terrain
+from emul.registry import attacks, schemes
+from emul.roles import Scheme, World
+from emul.roles.scheme import AnyScheme
+from emul.scenario.attacks import AttackSpec, NamedAttack
+from emul.scenario.compress import cannot_compress
+from emul.scenario.labels import COMPRESS, label_of
+from emul.scenario.labels import parameters as own_parameters
+from emul.scenario.params import check_params
+from emul.scenario.placing import Placed, chart_for, node_speeds, placed_or_wrong
+from emul.scenario.sections import SoundParts
+from emul.scenario.untrained import SKIP, cannot_skip, needs_training
+from emul.scenario.wording import Finding, Path, Verdicts, nearest, shown
+
+
+def check_schemes(parts: SoundParts, network: Network | None, tree: PlainMapping, plugins: Sequence[str],
+                  ) -> tuple[list[AnyScheme], Verdicts]:
+    """(the schemes that exist, what is said). A scheme is asked what it finds where its parameters are sound."""
+    found: list[AnyScheme] = []
+    checked = Verdicts()
+    for i, (name, entry) in enumerate(parts.get("schemes", [])):
+        scheme, wrong = _existing(name, plugins)
+        if scheme is not None:
+            found.append(scheme)
+            of_entry = _entry(scheme, entry, parts, network, plugins)
+            checked.warnings += [f"{label_of(name, entry)}: {text}" for text in of_entry.warnings]
+            wrong = of_entry.found
+        checked.found += [(("schemes", i, *below), value, expected) for below, value, expected in wrong]
+    if parts.get("training") == SKIP:
+        checked.found += [(path, value, f"training: skip: {expected}") for path, value, expected in cannot_skip(parts)]
+    if parts.get("faults"):
+        checked.found += _only_offered("behave", "behaviour", _behaviours_of, found, tree, plugins)
+        checked.found += _only_offered("stage", "message", _types_of, found, tree, plugins)
+    checked.found += _attacks(parts.get("attacks", []), found, tree, plugins)
+    checked.found += _payloads(parts["record"].payloads if "record" in parts else (), found, plugins)
+    return found, checked
+
+
+# --- an entry of `schemes` ------------------------------------------------------------------------------------------
+
+def _existing(name: str, plugins: Sequence[str]) -> tuple[Scheme[object] | None, list[Finding]]:
+    """The scheme of that name, or why there is none."""
+    try:
+        return schemes.find(name, plugins), []
+    except schemes.UnknownScheme:
+        expected = "unknown scheme" + nearest(name, schemes.known(plugins)) + schemes.plugin_hint(name)
+        return None, [(("name",), shown(name), expected)]
+    except EmulError as error:
+        return None, [(("name",), shown(name), str(error))]
+
+
+def _entry(scheme: AnyScheme, entry: PlainMapping, parts: SoundParts, network: Network | None,
+           plugins: Sequence[str]) -> Verdicts:
+    """An entry's parameters, then its places, then the scheme's own judgement of both."""
+    params, wrong = check_params(scheme.params, own_parameters(entry))
+    if network is None or params is None:
+        return Verdicts(wrong)
+    placed, wrong = placed_or_wrong(scheme, params, entry, network)
+    if placed is None:
+        return Verdicts(wrong)
+    world = _world(scheme, placed, network, parts, entry)
+    found = [_at(text, scheme.name, entry) for text in _judged(scheme.check, params, world)]
+    found += cannot_compress(scheme, entry, parts.get("attacks", []), plugins)
+    if parts.get("training") == SKIP:
+        found += [(below, value, f"training: skip: {expected}")
+                  for below, value, expected in needs_training(scheme, params, entry)]
+    return Verdicts(found, list(_judged(scheme.warn, params, world)))
+
+
+def _world(scheme: AnyScheme, placed: Placed, network: Network, parts: SoundParts,
+           entry: PlainMapping) -> World:
+    known = chart_for(scheme, network, placed)
+    seed = parts.get("seed", 0)
+    speeds = node_speeds(parts.get("node_speeds", []), seed, placed, network, parts.get("devices"),
+                         parts.get("groups", ()))
+    return World(scheme.name, seed, placed.names, placed.roles, speeds, task=parts.get("task", {}),
+                 compress=entry.get(COMPRESS, {}),
+                 root=scheme.root(placed.roles), terrain=None if known is None else Terrain(known))
+
+
+def _judged(judge: Callable[[Any, World], Sequence[str]] | None, params: object, world: World) -> Sequence[str]:
+    """The sentences of a scheme's `check` or `warn`; none if it looks at a task that is wrong itself."""
+    try:
+        return () if judge is None else judge(params, world)
+    except UnsoundError:
+        return ()
+
+
+def _at(text: str, name: str, parameters: PlainMapping) -> Finding:
+    """A scheme's own "f = 5: needs n >= 13 clients" in its place: at `f` if that is one of the keys written."""
+    head, colon, rest = text.partition(": ")
+    key = head.split(" ")[0]
+    if colon and len(head) <= 40:
+        return ((key,) if key in parameters else ()), head, rest
+    return (), name, text
+
+
+class UnsoundError(EmulError):
+    """A scheme has asked for a part of a task that is wrong."""
+
+
+class Unsound(Mapping[str, Any]):
+    """A task with mistakes, as a scheme's check sees it: whatever that says of it would be of no use."""
+
+    def __getitem__(self, key: str) -> Any:
+        raise UnsoundError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        raise UnsoundError("task")
+
+    def __len__(self) -> int:
+        raise UnsoundError("task")
+
+
+# --- what only some schemes have ------------------------------------------------------------------------------------
+
+def _behaviours_of(scheme: AnyScheme) -> list[str]:
+    return [name for faulty in scheme.behaviours.values() for name in faulty]
+
+
+def _types_of(scheme: AnyScheme) -> list[str]:
+    return list(scheme.types)
+
+
+def _only_offered(key: str, what: str, offer: Callable[[AnyScheme], list[str]], found: list[AnyScheme],
+                  tree: PlainMapping, plugins: Sequence[str]) -> Iterator[Finding]:
+    """Problems of faults whose `key` names what no scheme has."""
+    offered = {name for scheme in found for name in offer(scheme)}
+    for i, entry in enumerate(tree.get("faults") or []):
+        name = entry.get(key)
+        if name is not None and name not in offered and not _offered_elsewhere(name, offer, plugins):
+            expected = (f"unknown {what}" + nearest(name, sorted(offered)) if offered else
+                        f"unknown {what}: no scheme of this scenario has any")
+            yield ("faults", i, key), shown(name), expected
+
+
+def _offered_elsewhere(name: str, offer: Callable[[AnyScheme], list[str]], plugins: Sequence[str]) -> bool:
+    """True if a scheme that this scenario does not run has it: a run keeps the scenario of its scheme alone, with the
+    faults of all."""
+    for scheme in schemes.known(plugins):
+        with contextlib.suppress(EmulError):
+            if name in offer(schemes.find(scheme, plugins)):
+                return True
+    return False
+
+
+def _payloads(kinds: Sequence[str], found: list[AnyScheme], plugins: Sequence[str]) -> Iterator[Finding]:
+    """Types of messages that are to be kept and that no scheme has, of this scenario or of one that its run is part
+    of."""
+    known = sorted({kind for scheme in found for kind in scheme.types})
+    for i, kind in enumerate(kinds if found else ()):
+        if kind not in known and not _offered_elsewhere(kind, _types_of, plugins):
+            yield ("record", "payloads", i), shown(kind), ("no scheme of this scenario sends such messages"
+                                                           + nearest(kind, known))
+
+
+# --- attacks --------------------------------------------------------------------------------------------------------
+
+def _attacks(entries: Sequence[AttackSpec], found: list[AnyScheme], tree: PlainMapping,
+             plugins: Sequence[str]) -> Iterator[Finding]:
+    """Problems of names, of parameters, and of what an attacker is to know."""
+    silent = [scheme.name for scheme in found if scheme.honest is None]
+    for i, entry in enumerate(entries):
+        for kind, chosen in entry.chosen().items():
+            yield from _attack(chosen, kind, ("attacks", i, kind), isinstance(tree["attacks"][i][kind], str), plugins)
+        if entry.update is None or entry.update.name not in attacks.known("update", plugins):
+            continue
+        needs = attacks.needs(attacks.known("update", plugins)[entry.update.name])
+        knows = entry.knows or needs
+        if attacks.KNOWS.index(knows) < attacks.KNOWS.index(needs):
+            yield ("attacks", i, "knows"), knows, f"{entry.update.name} needs to know at least: {needs}"
+        elif knows != "own" and silent:
+            yield ("attacks", i, "knows"), knows, (f"expected own: scheme {silent[0]} does not say what an honest node "
+                                                   "sends (honest), so that nobody can compute it again")
+
+
+def _attack(chosen: NamedAttack, kind: str, path: Path, short: bool, plugins: Sequence[str]) -> Iterator[Finding]:
+    """Of one attack. short: the file gives its name alone, and no mapping."""
+    known = attacks.known(kind, plugins)
+    if chosen.name not in known:
+        what = f"unknown attack on {'an ' if kind == 'update' else ''}{kind}"
+        yield path if short else (*path, "name"), shown(chosen.name), what + nearest(chosen.name, known)
+        return
+    _, found = check_params(attacks.parameters(known[chosen.name]), chosen.params)
+    for below, value, expected in found:
+        if not below:
+            below, value, expected = _at(expected, chosen.name, chosen.params)
+        yield (*path, *below), value, expected

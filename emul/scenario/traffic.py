@@ -1,0 +1,393 @@
+"""`traffic`: background traffic on links and along routes; its models, the values they stand for, and back to YAML."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, cast
+
+from pydantic import Field, PlainValidator
+
+from emul.base import units
+from emul.base.plain import PlainDict
+from emul.base.units import format_bandwidth, format_duration, format_size
+from emul.network import parse_match
+from emul.network.models.background import (
+    MOST_STEPS,
+    ExponentialRate,
+    NormalRate,
+    OnOffRate,
+    ParetoStay,
+    PoissonRate,
+    RampRate,
+    RateLaw,
+    RateSpec,
+    SineRate,
+    StayLaw,
+    Traffic,
+    UniformRate,
+    WalkRate,
+)
+from emul.network.models.elastic import (
+    ExponentialSize,
+    FixedSize,
+    GapLaw,
+    LogNormalSize,
+    MessageLaws,
+    ParetoSize,
+    SizeLaw,
+    UniformSize,
+)
+from emul.network.models.traces import TraceSpec
+from emul.scenario.bandwidths import BandwidthTrace, bandwidth_document, bandwidth_spec
+from emul.scenario.churn import LawRule, law_document, law_value
+from emul.scenario.sections import Section, duration_text, exactly_one, without_none
+from emul.scenario.values import (
+    Count,
+    Duration,
+    PositiveDuration,
+    PositiveSize,
+    Quantity,
+    Text,
+    Written,
+    findings,
+    number,
+    one_of,
+    unit,
+)
+from emul.scenario.wording import Finding
+
+_MATCH = 'expected text such as "client*->server"'
+Rate = Annotated[int, unit(units.bandwidth_bps)]                    # 0 is a rate here
+PositiveRate = Annotated[int, unit(units.bandwidth_bps, least=1)]
+
+
+def _match(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(_MATCH)
+    parse_match(value)
+    return value
+
+
+_Match = Annotated[str, PlainValidator(_match, json_schema_input_type=str)]
+
+
+# ---- laws ----
+
+class ParetoLaw(Section):
+    shape: Annotated[float, number("a number in [1.01, 100]", lambda x: 1.01 <= x <= 100)]
+    mean: PositiveDuration
+
+
+class StayRule(LawRule):
+    pareto: ParetoLaw | None = None
+
+    def wrong(self) -> list[Finding]:
+        """Not exactly one law."""
+        return exactly_one(self, "exponential", "weibull", "lognormal", "pareto")
+
+
+def _stay(value: object) -> StayLaw:
+    """A duration, always the same, or a law."""
+    if isinstance(value, dict):
+        rule = StayRule.model_validate(value)
+        if rule.pareto is not None:
+            return ParetoStay(rule.pareto.shape, rule.pareto.mean)
+    return law_value(value)
+
+
+# the validator returns a StayLaw
+AnyStay = Annotated[StayRule, PlainValidator(_stay, json_schema_input_type=StayRule | Written)]
+
+
+class NormalRule(Section):
+    mean: Rate
+    sigma: Rate
+
+
+class PoissonRule(Section):
+    mean: PositiveRate
+    unit: PositiveRate = 10**6
+
+    def wrong(self) -> list[Finding]:
+        """So many units that floats cannot tell them apart."""
+        if self.mean > 500 * self.unit:
+            return [(("unit",), format_bandwidth(self.unit), "expected at least a 500th of the mean")]
+        return []
+
+
+class RateLawRule(Section):
+    uniform: Annotated[list[Rate], Field(min_length=2, max_length=2)] | None = None
+    normal: NormalRule | None = None
+    exponential: Rate | None = None
+    poisson: PoissonRule | None = None
+
+    def wrong(self) -> list[Finding]:
+        """Not exactly one law, or a range that descends."""
+        found = exactly_one(self, "uniform", "normal", "exponential", "poisson")
+        if not found and self.uniform is not None and self.uniform[0] > self.uniform[1]:
+            return [(("uniform",), "", "expected two rates of which the first is not the larger one")]
+        return found
+
+
+# ---- rates ----
+
+class SineRule(Section):
+    mean: Rate
+    amplitude: Rate
+    period: PositiveDuration
+    step: PositiveDuration | None = None
+
+    def wrong(self) -> list[Finding]:
+        """A rate below 0, or steps that are too long or too many."""
+        found: list[Finding] = []
+        if self.amplitude > self.mean:
+            found.append((("amplitude",), format_bandwidth(self.amplitude),
+                          f"expected at most the mean, {format_bandwidth(self.mean)}: no rate is below 0"))
+        return found + _steps(self.step, self.period, "period")
+
+
+class RampRule(Section):
+    from_: Annotated[Rate, Field(alias="from")]
+    to: Rate
+    over: PositiveDuration
+    step: PositiveDuration | None = None
+
+    def wrong(self) -> list[Finding]:
+        """Steps that are too long or too many."""
+        return _steps(self.step, self.over, "over")
+
+
+class OnOffRule(Section):
+    rate: Rate
+    on: AnyStay
+    off: AnyStay
+    start: Annotated[str, one_of("on", "stationary", what="start")] = "on"
+
+
+class WalkRule(Section):
+    every: AnyStay
+    law: RateLawRule
+    most: PositiveRate | None = None
+
+
+class RateRule(Section):
+    sine: SineRule | None = None
+    ramp: RampRule | None = None
+    on_off: OnOffRule | None = None
+    walk: WalkRule | None = None
+
+    def wrong(self) -> list[Finding]:
+        """Not exactly one."""
+        return exactly_one(self, "sine", "ramp", "on_off", "walk")
+
+
+def _steps(step: int | None, whole: int, name: str) -> list[Finding]:
+    if step is None or whole / MOST_STEPS <= step <= whole:
+        return []
+    return [(("step",), format_duration(step), f"expected at most {name}, {format_duration(whole)}, and at least a "
+             f"{MOST_STEPS}th of it")]
+
+
+def _rate(value: object) -> int | BandwidthTrace | RateRule:
+    if not isinstance(value, dict):
+        try:
+            return units.bandwidth_bps(value)
+        except ValueError as error:
+            raise ValueError(f"{error}, or one of trace, sine, ramp, on_off, walk") from None
+    return BandwidthTrace.model_validate(value) if "trace" in value else RateRule.model_validate(value)
+
+
+AnyRate = Annotated[BandwidthTrace | RateRule | int, PlainValidator(
+    _rate, json_schema_input_type=BandwidthTrace | RateRule | Quantity)]
+
+
+# ---- messages ----
+
+class ParetoSizeRule(Section):
+    shape: Annotated[float, number("a number in [1.01, 100]", lambda x: 1.01 <= x <= 100)]
+    mean: PositiveSize
+
+
+class LogNormalSizeRule(Section):
+    median: PositiveSize
+    sigma: Annotated[float, number("a number above 0, at most 10", lambda x: 0 < x <= 10)]
+
+
+class SizeRule(Section):
+    exponential: PositiveSize | None = None
+    pareto: ParetoSizeRule | None = None
+    lognormal: LogNormalSizeRule | None = None
+    uniform: Annotated[list[PositiveSize], Field(min_length=2, max_length=2)] | None = None
+
+    def wrong(self) -> list[Finding]:
+        """Not exactly one law, or a range that descends."""
+        found = exactly_one(self, "exponential", "pareto", "lognormal", "uniform")
+        if not found and self.uniform is not None and self.uniform[0] > self.uniform[1]:
+            return [(("uniform",), "", "expected two sizes of which the first is not the larger one")]
+        return found
+
+
+def _size(value: object) -> SizeLaw:
+    """A size, always the same, or a law."""
+    if not isinstance(value, dict):
+        size = units.size_bytes(value)
+        if size == 0:
+            raise ValueError("expected more than 0")
+        return FixedSize(size)
+    rule = SizeRule.model_validate(value)
+    if rule.pareto is not None:
+        return ParetoSize(rule.pareto.shape, rule.pareto.mean)
+    if rule.lognormal is not None:
+        return LogNormalSize(rule.lognormal.median, rule.lognormal.sigma)
+    if rule.uniform is not None:
+        return UniformSize(*rule.uniform)
+    assert rule.exponential is not None
+    return ExponentialSize(rule.exponential)
+
+
+# the validator returns a SizeLaw
+AnySize = Annotated[SizeRule, PlainValidator(_size, json_schema_input_type=SizeRule | Written)]
+
+
+class MessagesRule(Section):
+    every: AnyStay
+    size: AnySize
+
+
+class TrafficRule(Section):
+    link: _Match | None = None
+    flow: _Match | None = None
+    name: Text | None = None
+    rate: AnyRate | None = None
+    messages: MessagesRule | None = None
+    greedy: Count | None = None
+    at: Duration = 0
+    for_: Annotated[PositiveDuration | None, Field(alias="for")] = None
+
+    def wrong(self) -> list[Finding]:
+        """Not one of link and flow, or not one of the kinds of traffic."""
+        return exactly_one(self, "link", "flow") + exactly_one(self, "rate", "messages", "greedy")
+
+
+def distinct_names(rules: list[TrafficRule]) -> list[TrafficRule]:
+    """The rules. Raises where two have one name, which names their draws."""
+    count = Counter(rule.name for rule in rules if rule.name is not None)
+    wrong: list[Finding] = [((i, "name"), f'"{rule.name}"', "is the name of another entry, too")
+                            for i, rule in enumerate(rules) if rule.name is not None and count[rule.name] > 1]
+    if wrong:
+        raise findings(wrong)
+    return rules
+
+
+# ---- to values ----
+
+def traffic_values(rules: list[TrafficRule], base: Path) -> list[Traffic]:
+    """The entries in the order of the file; traces are looked for in `base`."""
+    entries = [Traffic("", 0 if rule.rate is None else _spec(rule.rate, base), rule.link, rule.flow, rule.name, rule.at,
+                       rule.for_, _messages(rule.messages), rule.greedy) for rule in rules]
+    found, seen = [], Counter[str]()
+    for entry in entries:
+        key = entry.name or _text(entry)
+        seen[key] += 1
+        found.append(replace(entry, key=key if seen[key] == 1 else f"{key} #{seen[key]}"))
+    return found
+
+
+def _text(entry: Traffic) -> str:
+    """The entry in canonical text, which names its draws. A trace by the name of its file, wherever that lies."""
+    said = traffic_document(entry)
+    if isinstance(entry.rate, TraceSpec):
+        rate = {key: value for key, value in said["rate"].items() if key != "sha256"}
+        said |= {"rate": rate | {"trace": entry.rate.file.name}}
+    return json.dumps(said, sort_keys=True, ensure_ascii=False).replace('"', "")
+
+
+def _messages(rule: MessagesRule | None) -> MessageLaws | None:
+    return None if rule is None else MessageLaws(cast(GapLaw, rule.every), cast(SizeLaw, rule.size))
+
+
+def _spec(rate: int | BandwidthTrace | RateRule, base: Path) -> RateSpec:
+    if isinstance(rate, BandwidthTrace):
+        return cast(TraceSpec, bandwidth_spec(rate, base))
+    if isinstance(rate, int):
+        return rate
+    if rate.sine is not None:
+        return SineRate(rate.sine.mean, rate.sine.amplitude, rate.sine.period, rate.sine.step)
+    if rate.ramp is not None:
+        return RampRate(rate.ramp.from_, rate.ramp.to, rate.ramp.over, rate.ramp.step)
+    if rate.on_off is not None:
+        one = rate.on_off
+        return OnOffRate(one.rate, cast(StayLaw, one.on), cast(StayLaw, one.off), one.start == "stationary")
+    assert rate.walk is not None
+    return WalkRate(cast(StayLaw, rate.walk.every), _law(rate.walk.law), rate.walk.most)
+
+
+def _law(rule: RateLawRule) -> RateLaw:
+    if rule.uniform is not None:
+        return UniformRate(*rule.uniform)
+    if rule.normal is not None:
+        return NormalRate(rule.normal.mean, rule.normal.sigma)
+    if rule.poisson is not None:
+        return PoissonRate(rule.poisson.mean, rule.poisson.unit)
+    return ExponentialRate(rule.exponential or 0)
+
+
+# ---- back to YAML ----
+
+def traffic_document(entry: Traffic) -> PlainDict:
+    """As a file says it; read again it is the same."""
+    messages = entry.messages
+    return without_none(link=entry.link, flow=entry.flow, name=entry.name,
+                        rate=None if entry.elastic else _rate_document(entry.rate), greedy=entry.greedy,
+                        messages=None if messages is None else {"every": _stay_document(cast(StayLaw, messages.every)),
+                                                                "size": _size_document(messages.size)},
+                        at=duration_text(entry.at_ns or None), **{"for": duration_text(entry.for_ns)})
+
+
+def _rate_document(rate: RateSpec) -> object:
+    if isinstance(rate, (int, TraceSpec)):
+        return bandwidth_document(rate)
+    if isinstance(rate, SineRate):
+        return {"sine": without_none(mean=format_bandwidth(rate.mean_bps),
+                                     amplitude=format_bandwidth(rate.amplitude_bps),
+                                     period=format_duration(rate.period_ns), step=duration_text(rate.step_ns))}
+    if isinstance(rate, RampRate):
+        return {"ramp": without_none(**{"from": format_bandwidth(rate.from_bps)}, to=format_bandwidth(rate.to_bps),
+                                     over=format_duration(rate.over_ns), step=duration_text(rate.step_ns))}
+    if isinstance(rate, OnOffRate):
+        return {"on_off": without_none(rate=format_bandwidth(rate.rate_bps), on=_stay_document(rate.on),
+                                       off=_stay_document(rate.off),
+                                       start="stationary" if rate.stationary else None)}
+    return {"walk": without_none(every=_stay_document(rate.every), law=_law_document(rate.law),
+                                 most=None if rate.most_bps is None else format_bandwidth(rate.most_bps))}
+
+
+def _stay_document(law: StayLaw) -> object:
+    if isinstance(law, ParetoStay):
+        return {"pareto": {"shape": law.shape, "mean": format_duration(law.mean_ns)}}
+    return law_document(law)
+
+
+def _size_document(law: SizeLaw) -> object:
+    if isinstance(law, FixedSize):
+        return format_size(law.size_bytes)
+    if isinstance(law, ParetoSize):
+        return {"pareto": {"shape": law.shape, "mean": format_size(law.mean_bytes)}}
+    if isinstance(law, LogNormalSize):
+        return {"lognormal": {"median": format_size(law.median_bytes), "sigma": law.sigma}}
+    if isinstance(law, UniformSize):
+        return {"uniform": [format_size(law.least_bytes), format_size(law.most_bytes)]}
+    return {"exponential": format_size(law.mean_bytes)}
+
+
+def _law_document(law: RateLaw) -> PlainDict:
+    if isinstance(law, UniformRate):
+        return {"uniform": [format_bandwidth(law.least_bps), format_bandwidth(law.most_bps)]}
+    if isinstance(law, NormalRate):
+        return {"normal": {"mean": format_bandwidth(law.mean_bps), "sigma": format_bandwidth(law.sigma_bps)}}
+    if isinstance(law, PoissonRate):
+        return {"poisson": {"mean": format_bandwidth(law.mean_bps), "unit": format_bandwidth(law.unit_bps)}}
+    return {"exponential": format_bandwidth(law.mean_bps)}

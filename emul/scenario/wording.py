@@ -1,0 +1,88 @@
+"""The wording of a mistake in a file: its place, the value as it was written, the nearest name that there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+from emul.base.errors import Problem, ScenarioError
+
+Path = tuple[str | int, ...]            # ("links", 0, "outage", "p")
+Finding = tuple[Path, str, str]         # (path below what is looked at, found, expected)
+
+MISSING = "missing"                     # found where nothing was written
+
+
+@dataclass
+class Verdicts:
+    """The result of a check: mistakes, and warnings."""
+
+    found: list[Finding] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def __iadd__(self, other: Verdicts) -> Verdicts:
+        self.found += other.found
+        self.warnings += other.warnings
+        return self
+
+
+def place(path: Path) -> str:
+    """A path as text.
+
+    >>> place(("links", 0, "outage", "p"))
+    'links[0].outage.p'
+    """
+    return suffix(path, None)
+
+
+def suffix(path: Path, before: str | None) -> str:
+    """A path as text behind `before`; None: nothing stands before it."""
+    parts = [f"[{p}]" if isinstance(p, int) else f".{p}" for p in path]
+    text = "".join(parts)
+    return text[1:] if before is None and text.startswith(".") else text
+
+
+def shown(value: object) -> str:
+    """A value as the error table shows it: YAML-like, on one line, cut at 40 characters.
+
+    >>> shown("krumm"), shown(1.4), shown(None), shown({"p": 1})
+    ('"krumm"', '1.4', 'null', '{p: 1}')
+    """
+    text = _flow(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def one_line(text: str, most: int) -> str:
+    """Text without line breaks and control characters, cut at `most`."""
+    text = "".join(c if c.isprintable() else "\ufffd" for c in text[:most + 1])
+    return text if len(text) <= most else text[:most - 3] + "..."
+
+
+def scenario_error(file: str, problems: list[Problem]) -> ScenarioError:
+    """All problems of a file, each on one line whatever its keys and values hold."""
+    clean = [Problem(one_line(p.place, 100), one_line(p.found, 100), one_line(p.expected, 400), p.line, p.file)
+             for p in problems]
+    return ScenarioError(file, clean)
+
+
+def _flow(value: object) -> str:
+    if isinstance(value, str):
+        return f'"{one_line(value, 60)}"'
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_flow(k)[1:-1]}: {_flow(v)}" for k, v in list(value.items())[:9]) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_flow(v) for v in value[:20]) + "]"
+    return str(value)
+
+
+def nearest(found: str, known: Iterable[str]) -> str:
+    """'; did you mean "x"?', or the list of what there is where nothing is near. At most 20 names are listed."""
+    known = [str(name) for name in known]
+    near = get_close_matches(found[:100], known, n=1) or get_close_matches(found[:100].lower(), known, n=1)
+    if near:
+        return f'; did you mean "{near[0]}"?'
+    more = ", ..." if len(known) > 20 else ""
+    return f"; there are: {', '.join(known[:20])}{more}" if known else ""

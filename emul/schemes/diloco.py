@@ -1,0 +1,93 @@
+"""DiLoCo: peers train alone for H steps, then take one step of Nesterov's momentum along the mean of their differences.
+Douillard et al., arXiv 2311.08105, Algorithm 1.
+
+    peer m      theta_m: H steps of the task's solver from theta;  Delta_m = theta - theta_m
+    all         Delta = (1/n) sum_m Delta_m, by a collective (`emul.protocols.collective`)
+                b <- mu b + Delta;  theta <- theta - eta (Delta + mu b);  theta_m <- theta
+
+as torch's SGD(nesterov=True) has it, b = 0 at first. theta and b are replicas: all have the same mean. A round is H
+steps and one collective. The paper's inner solver is AdamW whose moments stay at the peer from round to round and are
+never averaged: `keep: true` of the solver. The paper has H = 500, INTELLECT-1 100, the scaling laws 30. `local_sgd` is
+the variant with eta 1 and mu 0, a mean of the models.
+
+Differences travel in 32 bits. A peer whose round fails throws its H steps away and goes on from theta; if others have
+taken the outer step, its replica differs from then on, since nothing brings it back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from emul.protocols import collective, peers
+from emul.protocols.collective import How, all_reduce, wrong_group
+from emul.protocols.rounds import finite
+from emul.roles import Node, Scheme, Vector, World, checks
+
+
+@dataclass(frozen=True)
+class Params:
+    rate: float = 0.7                   # eta, of the outer step
+    momentum: float = 0.9               # mu, of the outer step
+    steps: int | None = None            # H, inner steps a round; None: as many as the solver says
+    how: How = "ring"                   # the collective that adds up
+    timeout_s: float | None = None      # of a collective, from a peer's call; None: until fates are known
+
+
+@dataclass
+class State:
+    model: Vector                       # theta, (d,) float32
+    momentum: Vector                    # b, (d,) float32
+
+
+async def peer(node: Node, p: Params) -> None:
+    first = node.task.initial_parameters()
+    s = node.state(State(first, np.zeros_like(first)))
+    members = node.nodes("peer")
+    train = partial(node.task.local_update, steps=p.steps)
+    async for round_ in node.rounds(sync=node.peers):
+        with round_:
+            update, _ = await node.compute("train", train, s.model)             # -Delta_m
+            total = await all_reduce(node, members, update, p.how, p.timeout_s)
+            model, momentum = await node.compute("outer", outer, s.model, s.momentum, total, len(members), p)
+            s.model, s.momentum = finite(model), momentum
+            node.report(parameters=s.model)
+
+
+def outer(model: Vector, momentum: Vector, updates: Vector, n: int, p: Params) -> tuple[Vector, Vector]:
+    """(theta, b) after the step, (d,) float32 each. updates: the sum of -Delta_m over the n peers."""
+    delta = updates / np.float32(-n)
+    momentum = np.float32(p.momentum) * momentum + delta
+    return model - np.float32(p.rate) * (delta + np.float32(p.momentum) * momentum), momentum
+
+
+def check(params: Params, world: World) -> list[str]:
+    """The mistakes in these parameters; none if they are sound."""
+    wrong = [] if 0 <= params.momentum < 1 else [f"momentum = {params.momentum}: expected a number in [0, 1)"]
+    return (wrong + checks.positive(rate=params.rate) + checks.at_least(1, "an integer >= 1", steps=params.steps)
+            + checks.times(timeout=params.timeout_s) + wrong_group(params.how, world))
+
+
+def warn(params: Params, world: World) -> list[str]:
+    """Warnings for the user before the run, of parameters that are no mistake."""
+    return [f"task.solver.{found}: the inner solver begins anew in every round; keep: true is that of the paper"
+            for found in collective.begins_anew(world)]
+
+
+EXAMPLE = """
+emul: 1
+name: diloco
+seed: 7
+topology: {generator: complete, peers: 4}
+links: [{match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}]
+task: {data: {set: digits}, partition: iid, model: logistic, solver: {sgd: {lr: 0.1, steps: 5, batch: 16}}}
+compute: {mode: zero}
+schemes: [{name: diloco, timeout: 10 s}]
+stop: {rounds: 3}
+"""
+
+SCHEME = Scheme(
+    params=Params, roles={"peer": peer}, messages=collective.MESSAGES, places=peers.PLACES, oblivious=True,
+    timeouts=("timeout_s",), check=check, warn=warn, example=EXAMPLE)

@@ -1,0 +1,30 @@
+"""The number of values in each message of EBS-CFL: the table of section 9.4 of its specification, for q = 1."""
+
+from __future__ import annotations
+
+from emul.roles import Analysis
+from emul.schemes.ebs_cfl.masking.shape import Shape
+
+
+def elements(shape: Shape, n: int, sets: int = 1, full: bool = False) -> dict[str, int]:
+    """{message: numbers in its arrays}, of one message each; of AlphaKeys those of one client and set.
+
+    n: clients that take part. For q = 1.
+
+    >>> elements(Shape(20, 2, 199_210, 2), 20)["Upload"] * 8        # bytes: 9.56 MB
+    9562080
+    """
+    d, s, N, m, l = shape.d, shape.segments, shape.clients, shape.clusters, shape.length  # noqa: E741
+    return {"References": m * l, "ClientKeys": 4 * d * d,
+            "ServerKeySet": N * (14 * d * d + 13 * d * d * N) + 2 * d * d * N + 6 * d * d * N * N + d * d,
+            ("AlphaTensor" if full else "AlphaKeys"): 12 * s * d**3 if full else 6 * s * d + 8 * d * d,
+            "VerifyKeys": 3 * d * N, "Participants": n, "RoundKey": 3 * s * d, "Models": m * l, "Upload": 3 * s * d,
+            "Checks": n * s, "Correction": s * d}
+
+
+def messages_per_round(pad: bool, n: int) -> Analysis:
+    """The theory of a round in which nothing is lost, for a scheme's `analysis`."""
+    if pad:
+        return {"models_per_round": (float(n), "messages.Models"), "uploads_per_round": (float(n), "messages.Padded")}
+    return {"models_per_round": (float(n), "messages.Models"), "uploads_per_round": (float(n), "messages.Upload"),
+            "round_keys_per_round": (float(n), "messages.RoundKey")}

@@ -1,0 +1,194 @@
+"""A Flower app, unmodified: its ServerApp at the server, its ClientApp at each client, Flower's messages between them.
+
+The server app runs in a thread that stands still whenever it waits; clocks and `time.sleep` are those of virtual time.
+A round is one of the app's, as far as its messages tell (`rounds`). Waits have the app's own timeouts and no knowledge
+of fates: a lost message is one that does not come. Deviations from `flwr run`: node numbers are 2, 3, ..., in the order
+of the clients; a client that is behind skips what belongs to rounds that are over.
+
+Nothing of Flower is imported before an app runs. `task_of(context)`, for apps that want the scenario's data and model,
+gives an app the learning task of the node that it runs on; `report(accuracy=...)` tells what a server app has found.
+Beside this file lie the Grid (`grid`, `requests`, `messages`), the thread of the server app (`guest`), what runs client
+apps (`hosting`), and the clocks and generators that apps get (`clock`, `randomness`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+from emul.base.errors import EmulError, TimedOut, TooFewClients
+from emul.base.plain import PlainDict
+from emul.protocols.demands import demand
+from emul.roles import Message, Node, Scheme, World, checks
+from emul.schemes.flower import apps, messages
+from emul.schemes.flower.current import report, task_of
+from emul.schemes.flower.guest import Ended, Request
+from emul.schemes.flower.hosting import AppHost, Client, Owed, label_of, serve
+from emul.schemes.flower.messages import Answer, Call, Ping, Pong
+from emul.schemes.flower.notes import constant
+from emul.schemes.flower.requests import AnyReply, BeginRound, Replies, Sleep, WhoIsThere
+
+__all__ = ["EXAMPLE", "SCHEME", "Params", "check", "client", "report", "server", "task_of"]
+
+
+@dataclass(frozen=True)
+class Params:
+    app: str | None = None              # folder with the app's pyproject.toml, or a package beside one
+    server: str | None = None           # "package.module:app", in place of what the folder names
+    client: str | None = None
+    config: PlainDict = field(default_factory=dict)         # over the app's run config
+    timeout_s: float | None = None      # at most so long waits send_and_receive, whatever the app says
+    connected: Literal["always", "asked"] = "always"    # nodes that the app sees: all; or those that answer then
+    ask_s: float = 1.0                  # the time that it waits for their answers
+    evaluate: Literal["app", "task"] = "app"    # the accuracy that counts: the app's, or that of the scenario's task
+    stuck_s: float = 600.0              # real seconds that the server app may compute without a word
+    log: Literal["debug", "info", "warning", "error"] = "error"     # of Flower's log, on stderr
+
+
+async def server(node: Node, p: Params) -> None:
+    host = AppHost(node, p)
+    try:
+        async for round_ in node.rounds():
+            with round_:
+                closed = await play(node, p, host)
+                tell(node, p, closed)
+            if host.ended:
+                return
+    finally:
+        host.close()
+
+
+async def play(node: Node, p: Params, host: AppHost) -> BeginRound:
+    """One round of the app, until it begins the next one or ends."""
+    while True:
+        request = await node.compute(host.label, host.step, node.now_ns)
+        for nodes, call in host.grid.outgoing():
+            node.broadcast(nodes, call)
+        if isinstance(request, Ended):
+            closed: BeginRound = await node.compute("aggregate", host.closing)
+            return closed
+        if isinstance(request, BeginRound):
+            return request
+        host.answer = await answered(node, p, host, request)
+
+
+async def answered(node: Node, p: Params, host: AppHost, request: Request) -> list[Any]:
+    """The answer to the app's request: answers of clients, or the nodes that are there."""
+    got: list[Any] = []
+    if isinstance(request, WhoIsThere):
+        node.broadcast(node.clients, Ping())
+        return list(await node.gather(Pong, node.clients, timeout_s=p.ask_s))
+    if isinstance(request, Sleep):
+        await node.sleep(request.seconds)
+    elif isinstance(request, Replies):
+        got = await replies(node, host, request)
+    elif isinstance(request, AnyReply):
+        try:
+            got = [await node.recv_any(timeout_s=left_s(node, request.until_ns))]
+        except TimedOut:
+            got = []
+    return [answer for answer in got if isinstance(answer, Answer)]
+
+
+async def replies(node: Node, host: AppHost, request: Replies) -> list[Message]:
+    """The messages that come until all requested ones are there, or their time is over, in the order of arrival.
+    Answers that nobody waits for any more come, too: they take the place of none.
+    """
+    asked, got = dict(request.asked), list[Message]()
+    while asked:
+        count = len(asked)
+        came = await node.collect(count, timeout_s=left_s(node, request.until_ns))
+        got += came
+        for answer in came:
+            name = host.grid.name_of(answer)
+            if asked.get(name) == answer.sender:
+                del asked[name]
+        if len(came) < count:
+            break
+    return got
+
+
+def left_s(node: Node, until_ns: int) -> float:
+    """The time left until then."""
+    return max(0, until_ns - node.now_ns) / 1e9
+
+
+def tell(node: Node, p: Params, closed: BeginRound) -> None:
+    """Report the round that ends: what the app has found of its model counts as an evaluation of it.
+
+    Raises TooFewClients for one in which every training has failed.
+    """
+    values: PlainDict = {key: value for key, value in closed.metrics.items() if math.isfinite(value)}
+    values |= closed.counts
+    if closed.model is None or p.evaluate == "task":
+        node.report(closed.model, **values)
+    else:
+        own = {key: value for key, value in values.items() if key not in ("accuracy", "loss")}
+        node.report(closed.model, evaluate=partial(constant, closed.metrics), **own)
+    if closed.failure:
+        raise TooFewClients(closed.failure)
+
+
+async def client(node: Node, p: Params) -> None:
+    def asked(call: Any) -> None:
+        demand(isinstance(call, (Call, Ping)) and call.sender == node.server, "no call of the server")
+
+    s = node.state(Client())
+    s.owed = None                   # after a crash: what its app was about to send went with it
+    async for round_ in node.rounds(of=node.server):
+        with round_:
+            while True:
+                await reply(node, s)
+                call = await node.recv_any(accept=asked)
+                if isinstance(call, Ping):
+                    node.send(node.server, Pong())
+                    continue
+                served = await node.compute(label_of(call), serve, node, p, s, call)
+                if served is not None:
+                    s.owed = Owed(call, served, node.now_ns + round(served.slept_s * 1e9))
+
+
+async def reply(node: Node, s: Client) -> None:
+    """Send the reply that the client owes. Its app may sleep before, to the end, even if the round is over by then."""
+    if s.owed is None:
+        return
+    if node.now_ns < s.owed.due_ns:
+        await node.sleep((s.owed.due_ns - node.now_ns) / 1e9)
+    answer, s.owed = s.owed.served.answer(s.owed.call, node.now_ns), None
+    node.send(node.server, answer)
+
+
+def check(params: Params, world: World) -> list[str]:
+    """The mistakes in these parameters; none if they are sound."""
+    lacking = apps.lacking() if apps.installed() else apps.MISSING
+    if lacking:
+        return [lacking]
+    found = checks.times(timeout=params.timeout_s, ask=params.ask_s, stuck=params.stuck_s)
+    try:
+        apps.find(params.app, params.server, params.client, params.config)
+    except EmulError as e:
+        found.append(str(e))
+    return found
+
+
+EXAMPLE = """
+emul: 1
+name: flower
+seed: 7
+topology: {generator: star, clients: 5}
+links:
+  - {match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}
+  - {match: "client*->server*", outage: {model: bernoulli, p: 0.1, per: round}}
+task: {data: {set: digits}, partition: {dirichlet: 0.5}, model: logistic,
+       solver: {sgd: {lr: 0.1, steps: 1, batch: 16}}}
+compute: {mode: zero}
+schemes: [{name: flower, timeout: 1 s, server: "emul.schemes.flower.example:server",
+           client: "emul.schemes.flower.example:client"}]
+stop: {rounds: 3}
+"""
+
+SCHEME = Scheme(
+    params=Params, roles={"server": server, "client": client}, messages=messages.MESSAGES, timeouts=("timeout_s",),
+    check=check, example=EXAMPLE)

@@ -1,0 +1,236 @@
+"""Flower apps as files: what an app folder says, and its ServerApp and ClientApp, loaded anew for every run.
+
+A folder as `flwr new` makes it holds a pyproject.toml:
+
+    [tool.flwr.app.components]      serverapp = "package.server_app:app", clientapp = "package.client_app:app"
+    [tool.flwr.app.config]          defaults of the app's run config
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar, Literal
+
+from emul.base.errors import EmulError
+from emul.base.plain import PlainMapping
+from emul.schemes.flower import clock, randomness, sharing
+
+Side = Literal["server", "client"]
+MISSING = "Flower is not installed: pip install 'emul[flower]'"
+# its imports where apps run, as far as emul itself does not need them: module -> package. The extra `flower` brings
+# them; an environment in which Flower was installed without its dependencies (`--no-deps`) may lack some.
+_NEEDED = {"google.protobuf": "protobuf", "grpc": "grpcio", "grpc_health": "grpcio-health-checking",
+           "iterators": "iterators", "Crypto": "pycryptodome", "httpx": "httpx"}
+_COMPONENTS: dict[Side, str] = {"server": "serverapp", "client": "clientapp"}
+
+
+class AppError(EmulError):
+    """A Flower app is not where it should be, or not what it should be."""
+
+
+@dataclass(frozen=True)
+class App:
+    """The place of an app. folder: its modules are looked for there first; None: they are importable."""
+
+    server: str                         # "package.module:attribute"
+    client: str
+    folder: Path | None = None
+    config: Mapping[str, bool | int | float | str] = field(default_factory=dict)    # flat: keys are joined by dots
+
+
+def installed() -> bool:
+    """True if there is a Flower; it is not imported."""
+    return importlib.util.find_spec("flwr") is not None
+
+
+def lacking() -> str:
+    """The packages that Flower needs and that are not installed, with the remedy; "": nothing. Nothing is imported."""
+    packages = [package for module, package in _NEEDED.items() if not _there(module)]
+    return f"Flower needs {', '.join(packages)}: pip install 'emul[flower]'" if packages else ""
+
+
+def _there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:         # the package above it is missing
+        return False
+
+
+def find(app: str | None, server: str | None, client: str | None, config: PlainMapping) -> App:
+    """The app in a folder, or beside a package, with parts and values of its config replaced. Raises AppError."""
+    folder = None if app is None else _folder(app)
+    said = {} if folder is None else _said(folder)
+    refs: dict[Side, str] = {"server": server or _component(said, "server", folder),
+                             "client": client or _component(said, "client", folder)}
+    for side, ref in refs.items():
+        if not all(ref.partition(":")[::2]):
+            raise AppError(f'{side} = "{ref}": expected package.module:attribute')
+        if not _is_there(ref.partition(":")[0], folder):
+            raise AppError(f'{side} = "{ref}": there is no module {ref.partition(":")[0]}'
+                           + ("" if folder is None else f" in {folder}"))
+    defaults = _flat(said.get("config", {}))
+    given = _flat(config)
+    unknown = sorted(given.keys() - defaults.keys()) if folder is not None else []
+    if unknown:
+        raise AppError(f"config.{unknown[0]}: the app has no such key; its [tool.flwr.app.config] has "
+                       f"{', '.join(sorted(defaults)) or 'none'}")
+    return App(refs["server"], refs["client"], folder, defaults | given)
+
+
+def _folder(app: str) -> Path:
+    path = Path(app).expanduser()
+    if not path.is_dir() and app.replace(".", "").isidentifier():
+        spec = importlib.util.find_spec(app)
+        paths = [] if spec is None else [Path(place) for place in spec.submodule_search_locations or ()]
+        path = next((p for place in paths for p in (place, place.parent) if (p / "pyproject.toml").is_file()), path)
+    if not (path / "pyproject.toml").is_file():
+        raise AppError(f'app = "{app}": expected a folder with a pyproject.toml, as `flwr new` makes it, or a package '
+                       "beside one")
+    return path.resolve()
+
+
+def _is_there(module: str, folder: Path | None) -> bool:
+    """True if a module can be imported, as far as files tell; none is."""
+    root, *below = module.split(".")
+    place = None if folder is None else folder / root
+    if place is None or not (place.is_dir() or place.with_suffix(".py").is_file()):
+        return importlib.util.find_spec(root) is not None
+    path = place.joinpath(*below)
+    return path.is_dir() or path.with_name(f"{path.name}.py").is_file()
+
+
+def _said(folder: Path) -> dict[str, Any]:
+    """[tool.flwr.app] of the folder's pyproject.toml."""
+    file = folder / "pyproject.toml"
+    try:
+        said: Any = tomllib.loads(file.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as e:
+        raise AppError(f"{file}: {e}") from None
+    for key in ("tool", "flwr", "app"):
+        said = said.get(key) if isinstance(said, dict) else None
+    if not isinstance(said, dict):
+        raise AppError(f"{file}: expected a section [tool.flwr.app.components], as `flwr new` writes it")
+    return said
+
+
+def _component(said: PlainMapping, side: Side, folder: Path | None) -> str:
+    if folder is None:
+        raise AppError(f'{side}: missing; expected an `app`, or a {side} such as "package.module:app"')
+    found = said.get("components", {}).get(_COMPONENTS[side])
+    if not isinstance(found, str):
+        raise AppError(f'{folder / "pyproject.toml"}: [tool.flwr.app.components] has no {_COMPONENTS[side]} = '
+                       '"package.module:app"')
+    return found
+
+
+def _flat(config: PlainMapping, above: str = "") -> dict[str, bool | int | float | str]:
+    found: dict[str, bool | int | float | str] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            found |= _flat(value, f"{above}{key}.")
+        elif isinstance(value, (bool, int, float, str)):
+            found[above + key] = value
+        else:
+            raise AppError(f"config.{above}{key} = {value!r}: expected a number, text, true or false")
+    return found
+
+
+class Loaded:
+    """The app of one run in one process: its modules are imported anew, so that nothing of an earlier run is left in
+    them; its ServerApp and ClientApp share them."""
+
+    _paths: ClassVar[list[str]] = []    # the folder of the last app that this process has loaded: it is on sys.path
+
+    def __init__(self, app: App, seed: int):
+        from emul.schemes.flower import importing
+
+        self._app = app
+        self._found: dict[Side, object] = {}
+        self.told: set[str] = set()         # of exceptions of its ClientApp
+        os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+        self.globals = sharing.Globals(partial(_is_named, app))
+        sharing.warn_of_hashes()
+        clock.install()
+        randomness.install()
+        _forget_modules(app)
+        importing.AppFinder(seed, partial(_owns, app)).install()
+        if app.folder is not None:
+            for path in self._paths:
+                if path in sys.path:
+                    sys.path.remove(path)
+            self._paths[:] = [str(app.folder)]
+            sys.path.insert(0, str(app.folder))
+            importlib.invalidate_caches()
+
+    @property
+    def config(self) -> dict[str, bool | int | float | str]:
+        """The app's run config."""
+        return dict(self._app.config)
+
+    def get(self, side: Side) -> Any:
+        """The ServerApp or ClientApp. Raises AppError."""
+        if side not in self._found:
+            self._found[side] = self._load(side)
+        return self._found[side]
+
+    def _load(self, side: Side) -> Any:
+        try:
+            from flwr.clientapp import ClientApp
+            from flwr.serverapp import ServerApp
+        except ModuleNotFoundError as e:        # of another version of Flower
+            raise AppError(f"Flower needs {e.name}, which is not installed") from e
+
+        ref = self._app.server if side == "server" else self._app.client
+        module, _, attribute = ref.partition(":")
+        try:
+            found = importlib.import_module(module)
+        except ModuleNotFoundError as e:
+            if e.name is None or not module.startswith(e.name):
+                raise
+            raise AppError(f'{side} = "{ref}": there is no module {e.name}') from None
+        except SystemExit as e:
+            raise AppError(f'{side} = "{ref}": {module} has ended by {e!r} while it was imported') from e
+        clock.install()                 # modules that Flower has imported by now take their time from it, too
+        for name in attribute.split("."):
+            if not hasattr(found, name):
+                raise AppError(f'{side} = "{ref}": {module} has no {attribute}')
+            found = getattr(found, name)
+        expected = ServerApp if side == "server" else ClientApp
+        if not isinstance(found, expected):
+            raise AppError(f'{side} = "{ref}": expected a {expected.__name__}, found {type(found).__name__}')
+        return found
+
+
+def _owns(app: App, name: str) -> bool:
+    """True if a module that is about to be imported by this name is one of the app's."""
+    place = None if app.folder is None else app.folder / name.partition(".")[0]
+    return _is_named(app, name) or (place is not None and (place.is_dir() or place.with_suffix(".py").is_file()))
+
+
+def _is_named(app: App, name: str) -> bool:
+    """True if a module is the one of a component, or of the same package."""
+    own = {ref.partition(":")[0] for ref in (app.server, app.client)}
+    roots = {module.partition(".")[0] for module in own} - {"emul"}
+    return name in own or name.partition(".")[0] in roots
+
+
+def _forget_modules(app: App) -> None:
+    for name, module in list(sys.modules.items()):
+        if _is_named(app, name) or _lies_in(module, app.folder):
+            del sys.modules[name]
+
+
+def _lies_in(module: ModuleType, folder: Path | None) -> bool:
+    file = getattr(module, "__file__", None)
+    if folder is None or not file or not Path(file).is_relative_to(folder):
+        return False
+    return "site-packages" not in file          # an environment within the folder

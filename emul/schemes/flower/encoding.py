@@ -1,0 +1,139 @@
+"""Flower's messages as emul's and back, by Flower's own serialisation. Imported only where an app runs."""
+
+from __future__ import annotations
+
+import numpy as np
+from flwr.app import ArrayRecord, Message, RecordDict
+from flwr.common.serde import message_from_proto, message_to_proto, recorddict_to_proto
+from flwr.proto.message_pb2 import Message as ProtoMessage
+from flwr.proto.message_pb2 import Metadata as ProtoMetadata
+
+from emul.base.errors import ProtocolViolation
+from emul.schemes.flower.messages import CALLS, STAGES, Answer, Call, count_as
+
+PHASE = "emul.phase"                # key of a ConfigRecord: what an app wants its message counted under
+_SECAGG, _STAGE = "secaggplus_configs", "stage"
+_ROUND = "server-round"
+
+
+def call_of(message: Message, number: str, content: np.ndarray, floating: bool) -> Call:
+    """The call for a message whose records are `content`: its metadata, for all who get them, called `number`."""
+    shell = ProtoMessage()
+    shell.metadata.CopyFrom(message_to_proto(_without_content(message)).metadata)
+    shell.metadata.message_id, shell.metadata.dst_node_id = number, 0
+    kind = _kind(message)
+    call = kind(shell.metadata.SerializeToString(), content, floating)
+    count_as(call, label(message, kind.__name__))
+    return call
+
+
+def records(content: RecordDict) -> np.ndarray:
+    """(bytes,) uint8: a RecordDict, serialised."""
+    return np.frombuffer(recorddict_to_proto(content).SerializeToString(), np.uint8)
+
+
+def message_of(call: Call, node_id: int) -> Message:
+    """The message as the node `node_id` gets it. Raises ProtocolViolation for bytes that are none."""
+    proto = ProtoMessage()
+    try:
+        proto.metadata.ParseFromString(call.metadata)
+        proto.content.ParseFromString(call.content.tobytes())
+        proto.metadata.dst_node_id = node_id
+        proto.metadata.message_id = message_id(proto.metadata.message_id, node_id)
+        return message_from_proto(proto)
+    except Exception as e:          # of protobuf and of Flower: whatever bytes of a peer may cause
+        raise ProtocolViolation(f"no message of Flower: {type(e).__name__}") from None
+
+
+def message_id(number: str, node_id: int) -> str:
+    """The name of the copy of a message that goes to one node."""
+    return f"{number}.{node_id}"
+
+
+def reply_bytes(reply: Message) -> np.ndarray:
+    """(bytes,) uint8: a reply, serialised, without the time of its creation: that of the end of its computation."""
+    proto = message_to_proto(reply)
+    proto.metadata.created_at = 0.0
+    return np.frombuffer(proto.SerializeToString(), np.uint8)
+
+
+def reply_of(answer: Answer) -> Message:
+    """The reply that came. Raises ProtocolViolation for bytes that are none."""
+    try:
+        proto = ProtoMessage.FromString(answer.message.tobytes())
+        proto.metadata.created_at = answer.created_s
+        return message_from_proto(proto)
+    except Exception as e:          # of protobuf and of Flower: whatever bytes of a peer may cause
+        raise ProtocolViolation(f"no message of Flower: {type(e).__name__}") from None
+
+
+def answered(answer: Answer) -> str:
+    """The name of the message that it replies to, whose records are not decoded for it; "": bytes that are none.
+
+    Protobuf writes the metadata first: a tag, their length in groups of seven bits, and as many bytes.
+    """
+    raw, length, at = answer.message, 0, 1
+    try:
+        while at == 1 or raw[at - 1] & 128:
+            length |= (int(raw[at]) & 127) << 7 * (at - 1)
+            at += 1
+        return ProtoMetadata.FromString(raw[at:at + length].tobytes()).reply_to_message_id
+    except Exception:               # of protobuf and NumPy: whatever bytes of a peer may cause
+        return ""
+
+
+def _without_content(message: Message) -> Message:
+    """The same message, to be serialised without its records."""
+    shell = Message.__new__(Message)
+    shell.__dict__.update(message.__dict__, _content=RecordDict())
+    return shell
+
+
+def _kind(message: Message) -> type[Call]:
+    stage = _stage(message)
+    if stage in STAGES:
+        return STAGES[stage][0]
+    return CALLS.get(message.metadata.message_type.partition(".")[0], CALLS["query"])[0]
+
+
+def _stage(message: Message) -> str:
+    configs = message.content.config_records.get(_SECAGG)
+    return "" if configs is None else str(configs.get(_STAGE, ""))
+
+
+def label(message: Message, kind: str) -> str:
+    """The label under which a message is counted: its phase, if the app names one, or its type with its action."""
+    for config in message.content.config_records.values():
+        if PHASE in config:
+            return str(config[PHASE])
+    category, _, action = message.metadata.message_type.partition(".")
+    return f"{kind}.{action}" if action and category in CALLS else kind
+
+
+def round_of(message: Message) -> str:
+    """The app's name of the round that a message belongs to: its server-round, or its group; "": it does not say."""
+    for config in message.content.config_records.values():
+        if _ROUND in config:
+            return str(config[_ROUND])
+    group = message.metadata.group_id
+    return group if group != "0" else ""
+
+
+def arrays(content: RecordDict) -> ArrayRecord | None:
+    """The first arrays of a message; None: it has none."""
+    return next((record for record in content.array_records.values() if len(record)), None)
+
+
+def vector_of(record: ArrayRecord) -> np.ndarray | None:
+    """(d,) float32: all arrays of a record, one after the other; None: they are not NumPy's numbers."""
+    if any(array.stype != "numpy.ndarray" for array in record.values()):
+        return None
+    parts = [np.asarray(array.numpy(), np.float32).ravel() for array in record.values()]
+    return np.concatenate(parts) if parts else None
+
+
+def scalars(content: RecordDict) -> dict[str, float]:
+    """The metrics of a reply that are plain numbers; of the older API, too, which keeps some of them elsewhere."""
+    found = {key: value for record in content.metric_records.values() for key, value in record.items()}
+    found |= content.config_records.get("evaluateres.metrics", {})
+    return {key: float(value) for key, value in found.items() if isinstance(value, (int, float))}

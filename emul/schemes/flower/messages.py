@@ -1,0 +1,119 @@
+"""Flower's messages on emul's links: the bytes that Flower itself would put on the wire, in types by purpose.
+
+A `Call` goes from the ServerApp to a ClientApp, an `Answer` comes back. A call holds Flower's metadata and its records
+as two serialised parts, so that one model for a hundred nodes is encoded once. The number of the receiver, which
+differs from node to node, is written in on arrival. There is a type of message for each of Flower's own, and for each
+stage of SecAgg+; an app may name others by `emul.phase` in a ConfigRecord.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from emul.roles import Message, Octets
+
+RUN_ID = 1
+SERVER_ID = 1                       # Flower's number of whoever runs a ServerApp
+
+
+@dataclass(frozen=True)
+class Call(Message):
+    """Server to client."""
+
+    metadata: bytes                 # Flower's Metadata, serialised, without the receiver
+    content: Octets                 # Flower's RecordDict, serialised
+    floating: bool                  # the answer is welcome in any round: the app asks for it when it likes
+
+
+@dataclass(frozen=True)
+class Answer(Message):
+    """Client to server."""
+
+    message: Octets                 # Flower's Message, serialised, without the time of creation
+    created_s: float                # that time
+
+
+class Train(Call):
+    """message_type "train"."""
+
+
+class TrainReply(Answer):
+    """A client's answer to a training."""
+
+
+class Evaluate(Call):
+    """message_type "evaluate"."""
+
+
+class EvaluateReply(Answer):
+    """A client's answer to an evaluation."""
+
+
+class Query(Call):
+    """message_type "query", and what clients of the older API are asked: parameters, properties."""
+
+
+class QueryReply(Answer):
+    """A client's answer to a query."""
+
+
+class SetUp(Call):
+    """Stage 0 of SecAgg+: parameters down, public keys up."""
+
+
+class SetUpReply(Answer):
+    """Stage 0 of SecAgg+."""
+
+
+class ShareKeys(Call):
+    """Stage 1 of SecAgg+: public keys down, encrypted shares up."""
+
+
+class ShareKeysReply(Answer):
+    """Stage 1 of SecAgg+."""
+
+
+class CollectMaskedVectors(Call):
+    """Stage 2 of SecAgg+: shares and the model down, masked updates up."""
+
+
+class CollectMaskedVectorsReply(Answer):
+    """Stage 2 of SecAgg+."""
+
+
+class Unmask(Call):
+    """Stage 3 of SecAgg+: who is there down, their shares up."""
+
+
+class UnmaskReply(Answer):
+    """Stage 3 of SecAgg+."""
+
+
+@dataclass(frozen=True)
+class Ping(Message):
+    """Server to client: are you there?"""
+
+
+@dataclass(frozen=True)
+class Pong(Message):
+    """Client to server: yes."""
+
+
+MESSAGES = (Ping, Pong, Train, TrainReply, Evaluate, EvaluateReply, Query, QueryReply, SetUp, SetUpReply, ShareKeys,
+            ShareKeysReply, CollectMaskedVectors, CollectMaskedVectorsReply, Unmask, UnmaskReply)
+
+CALLS: dict[str, tuple[type[Call], type[Answer]]] = {
+    "train": (Train, TrainReply), "evaluate": (Evaluate, EvaluateReply), "query": (Query, QueryReply)}
+STAGES: dict[str, tuple[type[Call], type[Answer]]] = {
+    "setup": (SetUp, SetUpReply), "share_keys": (ShareKeys, ShareKeysReply),
+    "collect_masked_vectors": (CollectMaskedVectors, CollectMaskedVectorsReply), "unmask": (Unmask, UnmaskReply)}
+REPLIES: dict[type[Call], type[Answer]] = dict([*CALLS.values(), *STAGES.values()])
+LABELS: dict[type[Call], str] = {           # the labels under which computations are charged
+    Train: "train", Evaluate: "evaluate", Query: "query", SetUp: "set_up", ShareKeys: "share_keys",
+    CollectMaskedVectors: "train", Unmask: "unmask"}
+
+
+def count_as(message: Message, name: str) -> None:
+    """Have tables count a message under a name, where that is not its type's."""
+    if name != type(message).__name__:
+        object.__setattr__(message, "counted_as", name)

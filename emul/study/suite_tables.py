@@ -1,0 +1,251 @@
+"""The numbers of a suite: what each scheme takes to the target on each network, differences to a baseline, ranks.
+
+Runs end when the network's time is over, not at the target: so the accuracy at the end is that of equal time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from emul.record.rundir import SUMMARY, read_json
+from emul.record.tables import ENERGY
+from emul.study import tables
+from emul.study.compare import choose_target, first_reaching, last_within
+from emul.study.job import CELLS
+from emul.study.runs import StudyOutcome
+from emul.study.stats import FEWEST, holm, student
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+METRICS = {                         # name -> (unit, what it is)
+    "time": ("s", "virtual time of the first observation that reaches the target"),
+    "bytes": ("MB", "10^6 bytes on links until then"),
+    "joules": ("J", "joules of computing, sending and receiving until then, of all nodes; idling is left out"),
+    "accuracy": ("", "the last accuracy observed within the network's time"),
+}
+COSTS = ("time", "bytes", "joules")
+
+COLUMNS = {
+    "suite": {                      # one row a network and scheme
+        "network": "the network",
+        "scheme": "the scheme's label",
+        "seeds": "seeds that were run to their end",
+        "reached": "of these, how many reached the target",
+        **{f"{metric}{end}": f"{text}{' (mean)' if not end else ''}" for metric, (_, what) in METRICS.items()
+           for end, text in (("", what), ("_low", "lower end of the 95 % interval of this mean; null: below 3 seeds"),
+                             ("_high", "its upper end"))},
+        **{f"{metric}_rank": f"rank on this network by {metric}; null: never reached" for metric in METRICS},
+        "oracle_waits": "waits that knew fates, of all seeds together",
+    },
+    "metrics": {                    # one row a network, scheme, seed and metric
+        "network": "the network", "metric": "the metric", "scheme": "the scheme's label", "seed": "the seed",
+        "value": "its value; null: not reached", "unit": "its unit; empty: a fraction",
+    },
+    "differences": {                # one row a network, metric and scheme
+        "network": "the network", "metric": "the metric", "scheme": "the scheme's label",
+        "baseline": "the scheme that it is compared with",
+        "n_seeds": "seeds that both have a value for",
+        "mean": "mean over these of value of scheme - value of baseline",
+        "t_low": "lower end of its 95 % interval by the paired t-test; null: none can be had",
+        "t_high": "its upper end",
+        "p": "p-value of this test",
+        "p_holm": "the same, adjusted for the number of schemes on this network and metric (Holm)",
+        "unit": "unit of the three; empty: a fraction",
+    },
+}
+
+Values = dict[tuple[str, str, str], dict[int, float]]       # (metric, network, scheme) -> seed -> value
+
+
+@dataclass(frozen=True)
+class RefusedScheme:
+    """A scheme that cannot run on a network, and why."""
+
+    network: str
+    scheme: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class SuiteResults:
+    """The measurements. seeds: those asked for. ended: (network, scheme) -> the seeds that were run to their end.
+    knowing: (network, scheme) -> waits that knew fates."""
+
+    networks: list[str]
+    schemes: list[str]
+    seeds: list[int]
+    baseline: str
+    target: dict[str, float | None]             # by network
+    values: Values
+    ended: dict[tuple[str, str], list[int]]
+    knowing: dict[tuple[str, str], int]
+    refused: list[RefusedScheme]
+    curves: pd.DataFrame
+
+    def of(self, metric: str, network: str, scheme: str) -> dict[int, float]:
+        """seed -> value, of the seeds that have one."""
+        return self.values.get((metric, network, scheme), {})
+
+    def ranked(self, metric: str, network: str) -> list[str]:
+        """The schemes with a value, the best first. A scheme that reached the target on more seeds goes before those
+        that reached it on fewer, since where these did not they would have needed more."""
+        sign = 1 if metric in COSTS else -1
+
+        def place(scheme: str) -> tuple[int, float]:
+            values = list(self.of(metric, network, scheme).values())
+            return -len(values), sign * float(np.mean(values))
+
+        return sorted((scheme for scheme in self.schemes if self.of(metric, network, scheme)), key=place)
+
+    def winners(self, metric: str) -> dict[str, str]:
+        """Network -> its best scheme, where there is one."""
+        return {network: found[0] for network in self.networks if (found := self.ranked(metric, network))}
+
+    def frames(self) -> dict[str, pd.DataFrame]:
+        """The tables of `COLUMNS`, and the curves."""
+        return {"suite": _suite(self), "metrics": _metrics(self), "differences": _differences(self),
+                "curves": self.curves}
+
+
+def measured(path: Path, study: StudyOutcome, networks: Sequence[str], schemes: Sequence[str], seeds: Sequence[int],
+             target: float | None, baseline: str, refused: Sequence[RefusedScheme]) -> SuiteResults:
+    """Read the runs of a suite. target: None: by network, 95 % of the lowest median final accuracy."""
+    values: Values = {}
+    ended: dict[tuple[str, str], list[int]] = {}
+    knowing: Counter[tuple[str, str]] = Counter()
+    seen: list[pd.DataFrame] = []
+    targets: dict[str, float | None] = {}
+    for network in networks:
+        mine = [cell for cell in study.runs if cell.network == network]
+        targets[network] = (target if target is not None or not mine else
+                            choose_target(None, None, tables.results(path, mine))[0])
+        for cell in mine:
+            run = path / CELLS / cell.key
+            summary, curve = read_json(run / SUMMARY), tables.curve(run)
+            seen.append(curve.assign(network=network, scheme=cell.scheme, seed=cell.seed))
+            ended.setdefault((network, cell.scheme), []).append(cell.seed)
+            knowing[network, cell.scheme] += sum(summary["oracle_waits"].values())
+            limit = cell.scenario.stop.virtual_time_ns
+            within = math.inf if limit is None else limit / 1e9
+            for metric, value in measure(run, summary, curve, targets[network], within).items():
+                values.setdefault((metric, network, cell.scheme), {})[cell.seed] = value
+    return SuiteResults(list(networks), list(schemes), list(seeds), baseline, targets, values, ended, dict(knowing),
+                        list(refused), _curves(seen))
+
+
+def _curves(seen: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    import pandas as pd
+
+    names = ["network", *tables.COLUMNS["curves"]]
+    return pd.concat(seen, ignore_index=True)[names] if seen else pd.DataFrame(columns=names)
+
+
+def measure(run: Path, summary: Mapping[str, Any], curve: pd.DataFrame, target: float | None, within_s: float,
+             ) -> dict[str, float]:
+    """Value by metric of `METRICS`, of those that the run has.
+
+    run: its directory. curve: `emul.study.tables.curve` of it. within_s: the network's time. A round under way when the
+    time is over goes on to its end, so the accuracy at the end is the last one observed within the time.
+    """
+    accuracy = curve["accuracy"].to_numpy(float)
+    last = last_within(curve["virtual_s"].to_numpy(float), accuracy, within_s)
+    found = {} if last is None else {"accuracy": last}
+    at = None if target is None else first_reaching(accuracy, target, np.arange(len(accuracy), dtype=float))
+    if at is not None:
+        here = curve.iloc[int(at)]
+        found |= {"time": float(here["virtual_s"]), "bytes": float(here["mb"])}
+        if summary["energy"] is not None:
+            share = min(1.0, float(here["mb"]) * 1e6 / max(1, summary["bytes_total"]))
+            found["joules"] = joules_until(run, float(here["virtual_s"]), share)
+    return found
+
+
+def joules_until(run: Path, virtual_s: float, sent: float) -> float:
+    """Joules of computing, sending and receiving of all nodes until a time, at which the share `sent` of all bytes was
+    sent. Computing is exact; those of sending and receiving are that share of the run's."""
+    import pandas as pd
+
+    energy = pd.read_parquet(run / ENERGY, columns=["node", "compute_s", "compute_j", "send_j", "receive_j"])
+    done = pd.read_parquet(run / "computations.parquet", columns=["node", "start_ns", "cost_ns", "end_ns"])
+    until = round(virtual_s * 1e9)
+    end = done["end_ns"].fillna(done["start_ns"] + done["cost_ns"]).clip(upper=until)
+    spent = (end - done["start_ns"]).clip(lower=0).groupby(done["node"]).sum() / 1e9
+    watts = (energy["compute_j"] / energy["compute_s"]).where(energy["compute_s"] > 0, 0.0)
+    computed = (energy["node"].map(spent).fillna(0.0) * watts).sum()
+    return float(computed + sent * (energy["send_j"] + energy["receive_j"]).sum())
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+def _suite(r: SuiteResults) -> pd.DataFrame:
+    import pandas as pd
+
+    rows = []
+    for network in r.networks:
+        ranks = {metric: r.ranked(metric, network) for metric in METRICS}
+        for scheme in r.schemes:
+            if (network, scheme) not in r.ended:
+                continue
+            row: dict[str, Any] = {"network": network, "scheme": scheme, "seeds": len(r.ended[network, scheme]),
+                                   "reached": len(r.of("time", network, scheme))}
+            for metric in METRICS:
+                values = list(r.of(metric, network, scheme).values())
+                low, high = ends(values)
+                row |= {metric: float(np.mean(values)) if values else None, f"{metric}_low": low,
+                        f"{metric}_high": high}
+            row |= {f"{metric}_rank": ranks[metric].index(scheme) + 1 if scheme in ranks[metric] else None
+                    for metric in METRICS}
+            rows.append(row | {"oracle_waits": r.knowing[network, scheme]})
+    frame = pd.DataFrame(rows, columns=list(COLUMNS["suite"]))
+    numbers = [f"{metric}{end}" for metric in METRICS for end in ("", "_low", "_high", "_rank")]
+    return frame.astype(dict.fromkeys(numbers, float))
+
+
+def ends(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """The 95 % interval of the mean by Student's t; none below three values."""
+    if len(values) < FEWEST:
+        return None, None
+    found = student(values)
+    return found.low, found.high
+
+
+def _metrics(r: SuiteResults) -> pd.DataFrame:
+    import pandas as pd
+
+    rows = [(network, metric, scheme, seed, r.of(metric, network, scheme).get(seed), METRICS[metric][0])
+            for (network, scheme), seeds in r.ended.items() for metric in METRICS for seed in seeds]
+    return pd.DataFrame(rows, columns=list(COLUMNS["metrics"])).astype({"value": float})
+
+
+def _differences(r: SuiteResults) -> pd.DataFrame:
+    import pandas as pd
+
+    rows: list[dict[str, Any]] = []
+    for network in r.networks:
+        for metric in METRICS:
+            base: dict[int, float] = r.of(metric, network, r.baseline)
+            own: list[dict[str, Any]] = []
+            for scheme in r.schemes:
+                both = {seed: value - base[seed] for seed, value in r.of(metric, network, scheme).items()
+                        if seed in base}
+                if scheme == r.baseline or not both:
+                    continue
+                tested = student(list(both.values())) if len(both) >= FEWEST else None
+                own.append({"network": network, "metric": metric, "scheme": scheme, "baseline": r.baseline,
+                            "n_seeds": len(both), "mean": float(np.mean(list(both.values()))),
+                            "t_low": tested and tested.low, "t_high": tested and tested.high, "p": tested and tested.p,
+                            "p_holm": None, "unit": METRICS[metric][0]})
+            sure = [row for row in own if row["p"] is not None]
+            for row, p in zip(sure, holm([row["p"] for row in sure]), strict=True):
+                row["p_holm"] = p
+            rows += own
+    frame = pd.DataFrame(rows, columns=list(COLUMNS["differences"]))
+    return frame.astype(dict.fromkeys(("mean", "t_low", "t_high", "p", "p_holm"), float))

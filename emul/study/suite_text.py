@@ -1,0 +1,151 @@
+"""The texts of a suite: on a terminal, in JSON, and as tables of a paper."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from emul.record.marks import MARK, NOTE
+from emul.study.stats import FEWEST, LEVEL, student
+from emul.study.suite_tables import METRICS, SuiteResults, ends
+from emul.study.text import aligned
+
+_HEADS = {"time": "seconds to the target", "bytes": "MB to the target", "joules": "joules to the target",
+          "accuracy": "accuracy at the end"}
+
+
+def printed(r: SuiteResults, badge: str) -> str:
+    """The answer, a table for time, bytes, joules and accuracy each, what cannot run, the badge."""
+    lines = [*answer(r)]
+    for metric, head in _HEADS.items():
+        if r.winners(metric):
+            lines += ["", f"{head}{_target(r) if metric != 'accuracy' else ''}", *aligned(plain(r, metric))]
+    lines += ["", *_legend(r)]
+    for one in r.refused:
+        lines.append(f"{one.scheme} cannot run on {one.network}: {one.reason}")
+    return "\n".join([*lines, "", badge])
+
+
+def _target(r: SuiteResults) -> str:
+    targets = {target for target in r.target.values() if target is not None}
+    return f", accuracy {targets.pop():g}" if len(targets) == 1 else ", by network"
+
+
+def _legend(r: SuiteResults) -> list[str]:
+    said = ["means over seeds; (n): only n seeds reached the target; -: none did; x: cannot run"]
+    if len(r.seeds) < FEWEST:
+        said.append("no intervals: they need 3 seeds or more, e.g. --seeds 0:5")
+    return said + ([NOTE] if any(r.knowing.values()) else [])
+
+
+def document(r: SuiteResults, badge: str) -> dict[str, Any]:
+    """The results as plain values, for `--json`."""
+    return {"badge": badge, "target": r.target, "networks": r.networks, "schemes": r.schemes, "seeds": r.seeds,
+            "baseline": r.baseline, "refused": [vars(one) for one in r.refused],
+            "winners": {metric: r.winners(metric) for metric in METRICS}, "answer": answer(r),
+            **{name: _rows(frame) for name, frame in r.frames().items() if name != "curves"}}
+
+
+def _rows(frame: Any) -> list[dict[str, Any]]:
+    return [{key: None if value != value else value for key, value in row.items()}
+            for row in frame.astype(object).to_dict("records")]
+
+
+def answer(r: SuiteResults) -> list[str]:
+    """The winners by network, and how often they change: a paragraph for time, bytes, joules and accuracy each."""
+    return [said for metric in METRICS if (said := _answer(r, metric))]
+
+
+_LEAST = {"time": "Least time to the target", "bytes": "Fewest bytes to the target",
+          "joules": "Fewest joules to the target", "accuracy": "Highest accuracy at the end of the network's time"}
+
+
+def _answer(r: SuiteResults, metric: str) -> str:
+    won = r.winners(metric)
+    if not won or len(r.schemes) < 2:
+        return ""
+    counted = Counter(won.values()).most_common()
+    text = f"{_LEAST[metric]}: " + ", ".join(f"{scheme} on {n}" for scheme, n in counted)
+    text += f" of {len(won)} networks"
+    tested = [sure for network in won if (sure := settled(r, metric, network)) is not None]
+    text += (f"; the paired t-test settles the lead over the second on {sum(tested)} of them." if tested else ".")
+    pairs = list(combinations(won, 2))
+    if pairs:
+        first = next(iter(won))
+        differ = sum(won[a] != won[b] for a, b in pairs)
+        elsewhere = [network for network in won if won[network] != won[first]]
+        text += (f" The winner differs in {differ} of {len(pairs)} pairs of networks; the winner of {first}, "
+                 f"{won[first]}, "
+                 + (f"does not win on {', '.join(elsewhere)}." if elsewhere else "wins on all."))
+    without = [network for network in r.networks if network not in won]
+    if without:
+        text += f" No scheme has a value on {', '.join(without)}."
+    return text
+
+
+def settled(r: SuiteResults, metric: str, network: str) -> bool | None:
+    """True if the paired t-test tells the best scheme from the second; None: it cannot be asked."""
+    ranked = r.ranked(metric, network)
+    if len(ranked) < 2:
+        return None
+    a, b = (r.of(metric, network, scheme) for scheme in ranked[:2])
+    both = [a[seed] - b[seed] for seed in a if seed in b]
+    return student(both).p < 1 - LEVEL if len(both) >= FEWEST else None
+
+
+def plain(r: SuiteResults, metric: str) -> list[list[str]]:
+    """Networks x schemes of means as text, for a terminal; `-`: not reached, `x`: cannot run."""
+    cannot = {(one.network, one.scheme) for one in r.refused}
+    rows = [["network", *r.schemes]]
+    for network in r.networks:
+        row = [network]
+        for scheme in r.schemes:
+            values = list(r.of(metric, network, scheme).values())
+            missing = len(r.ended.get((network, scheme), ())) - len(values)
+            row.append("x" if (network, scheme) in cannot else "-" if not values else
+                       _number(metric, float(np.mean(values))) + (f" ({len(values)})" if missing else "")
+                       + MARK * bool(r.knowing.get((network, scheme))))
+        rows.append(row)
+    return rows
+
+
+def _number(metric: str, value: float) -> str:
+    return f"{value:.3f}" if metric == "accuracy" else f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def latex(r: SuiteResults, badge: str) -> str:
+    """The four tables for a paper, networks x schemes: the best of a row in bold, half the width of the interval."""
+    return f"% {badge}\n% needs the package booktabs\n" + "\n".join(_tabular(r, metric) for metric in METRICS)
+
+
+def _tabular(r: SuiteResults, metric: str) -> str:
+    unit, what = METRICS[metric]
+    lines = [f"% {metric}{f', {unit}' if unit else ''}: {what}", r"\begin{tabular}{l" + "r" * len(r.schemes) + "}",
+             r"\toprule", " & ".join(["network", *map(_escaped, r.schemes)]) + r" \\", r"\midrule"]
+    won = r.winners(metric)
+    for network in r.networks:
+        cells = [_escaped(network)]
+        for scheme in r.schemes:
+            values = list(r.of(metric, network, scheme).values())
+            if not values:
+                cells.append("--")
+                continue
+            low, high = ends(values)
+            said = _number(metric, float(np.mean(values))) + (
+                "" if low is None or high is None else rf" $\pm$ {_number(metric, (high - low) / 2)}")
+            if missing := len(r.ended[network, scheme]) - len(values):
+                said += rf"$^{{{len(values)}/{len(values) + missing}}}$"
+            cells.append(rf"\textbf{{{said}}}" if won.get(network) == scheme else said)
+        lines.append(" & ".join(cells) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def _escaped(text: str) -> str:
+    """
+    >>> _escaped("top_k 5%")
+    'top\\\\_k 5\\\\%'
+    """
+    return "".join(f"\\{c}" if c in "_%&#$" else c for c in text)

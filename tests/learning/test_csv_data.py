@@ -1,0 +1,136 @@
+"""The data set `csv`: what is read of files as users have them, and what is said of those that cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from emul import engine
+from emul.base.errors import ScenarioError
+from emul.learning.data import DataError, load, missing
+from emul.scenario import Scenario
+from emul.scenario import load as load_scenario
+
+PEOPLE = """\
+age,town,income,member,writer,label
+31,Bern,2.5,true,ann,no
+45,Chur,3.5,false,bob,yes
+22,Bern,1.0,false,cy,no
+60,Genf,9.0,true,ann,yes
+38,Chur,4.0,true,bob,no
+"""
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("people.csv").write_text(PEOPLE)
+
+
+def spec(**more: Any) -> dict[str, Any]:
+    return {"set": "csv", "directory": "people.csv", "y": "label", "columns": "writer", **more}
+
+
+def test_numbers_are_standardised_texts_become_columns_and_targets_classes() -> None:
+    found = load(spec())
+    assert (len(found.train_y), len(found.test_y), found.classes) == (4, 1, 2)
+    assert found.input_shape == (1 + 3 + 1 + 1,)
+    x = np.concatenate([np.asarray(found.train_x), np.asarray(found.test_x)])
+    y = np.concatenate([found.train_y, found.test_y])
+    towns = {("Bern", "Chur", "Genf")[int(np.argmax(row[1:4]))] for row in x}
+    assert towns == {"Bern", "Chur", "Genf"}
+    assert set(np.unique(x[:, 1:4])) == {0.0, 1.0}
+    assert np.allclose(np.asarray(found.train_x)[:, [0, 4, 5]].mean(0), 0, atol=1e-6)
+    assert np.allclose(np.asarray(found.train_x)[:, 0].std(), 1)
+    assert sorted(y.tolist()) == [0, 0, 0, 1, 1]                    # no, yes
+    assert set(found.columns["writer"].train) <= {"ann", "bob", "cy"}
+    again = load(spec())
+    assert np.array_equal(np.asarray(again.train_x), np.asarray(found.train_x))
+
+
+def test_values_stay_as_they_are_with_normalise_and_columns_can_be_named() -> None:
+    found = load(spec(x=["income", "age"], normalise={"mean": 0, "std": 1}, test=0.4))
+    assert len(found.test_y) == 2
+    rows = np.concatenate([np.asarray(found.train_x), np.asarray(found.test_x)]).tolist()
+    assert sorted(map(tuple, rows)) == [(1.0, 22.0), (2.5, 31.0), (3.5, 45.0), (4.0, 38.0), (9.0, 60.0)]
+    assert load(spec(y="income")).classes == 0                      # floats: a regression
+    assert load(spec(y="age")).classes == 61
+
+
+def test_semicolons_a_byte_order_mark_and_a_folder_of_two_files() -> None:
+    lines = PEOPLE.replace(",", ";").splitlines()
+    Path("mine").mkdir()
+    Path("mine/train.csv").write_text("\ufeff" + "\n".join(lines[:4]), encoding="utf-8")
+    Path("mine/test.csv").write_text("\n".join([lines[0], *lines[4:]]))
+    found = load(spec(directory="mine"))
+    assert (found.train_y.tolist(), found.test_y.tolist()) == ([0, 1, 0], [1, 0])
+    assert found.columns["writer"].test.tolist() == ["ann", "bob"]  # type: ignore[union-attr]
+    assert found.input_shape == (6,)                                # Genf is in the test samples alone
+
+
+def test_a_number_for_each_column_normalises_samples_without_places() -> None:
+    np.savez("flat.npz", train_x=np.array([[1.0, 10.0], [3.0, 30.0]]), train_y=[0, 1], test_x=[[2.0, 20.0]],
+             test_y=[1])
+    found = load({"set": "arrays", "directory": "flat.npz", "normalise": {"mean": [2, 20], "std": [1, 10]}})
+    assert found.inputs(found.train_x).tolist() == [[-1, -1], [1, 1]]
+    fused = np.asarray(found.train_x)[np.array([[0, 1, 1], [1, 1, 0]])]         # clients that are trained as one
+    assert found.inputs(fused)[:, :, 1].tolist() == [[-1, 1, 1], [1, 1, -1]]
+
+
+@pytest.mark.parametrize(("changes", "said"), [
+    ({"y": "lable"}, r'people\.csv: unknown column "lable"; did you mean "label"\?'),
+    ({"x": ["aeg"]}, r'unknown column "aeg"; did you mean "age"\?'),
+    ({"y": None}, "expected y, the name of the column of targets, found None"),
+    ({"x": 3}, "expected x, the name of a column or a list of names, found 3"),
+    ({"test": 1.5}, r"expected test, a share of the rows between 0 and 1, found 1\.5"),
+    ({"directory": "none.csv"}, r"none\.csv: there is no such file"),
+    ({"directory": None}, "expected directory: a file, or a folder with train.csv and test.csv"),
+    ({"x": ["label"], "y": "label", "columns": None}, None)])
+def test_what_is_wrong_with_a_description_is_said(changes: dict[str, Any], said: str | None) -> None:
+    if said is None:
+        assert load(spec(**changes)).classes == 2
+    else:
+        with pytest.raises(DataError, match=said):
+            load(spec(**changes))
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    (PEOPLE.replace("45,", ","), r'people\.csv: line 3: no value in column "age"'),
+    (PEOPLE.replace("3.5,", "inf,"), r'line 3: column "income": expected a finite number, found inf'),
+    (PEOPLE.replace("3.5,false,", "3.5,"), r"people\.csv: no CSV file: .*Expected 6 columns, got 5"),
+    ("age,label\n" + "".join(f"a{k},1\n" for k in range(200)), r'column "age" has 200 different texts, such as "a0"'),
+    ("age,age,label\n1,2,0\n", 'two columns are called "age"'), ("label\n1\n0\n", "expected columns of inputs beside"),
+    ("day,label\n2024-01-01,0\n2024-01-02,1\n", 'column "day": expected numbers or texts, found date32'),
+    ("age,label\n1,-1\n2,1\n", "expected targets of 0 or more, found -1"), ("", "no CSV file"),
+    ("\x00\xff", "no CSV file")])
+def test_what_is_wrong_with_a_file_is_said_with_its_line(text: str, said: str) -> None:
+    Path("people.csv").write_text(text)
+    with pytest.raises(DataError, match=said):
+        load(spec(columns=None) if "writer" not in text else spec())
+
+
+def scenario(text: str = "", **data: Any) -> Scenario:
+    return load_scenario({
+        "emul": 1, "name": "people", "seed": 1, "topology": {"generator": "star", "clients": 3},
+        "links": [{"match": "*", "latency": "1 ms"}], "compute": {"mode": "zero"}, "schemes": ["fedavg"],
+        "task": {"data": spec(directory="many.csv", **data), "partition": {"by": "writer"}, "model": "logistic",
+                 "solver": {"sgd": {"lr": 0.5, "steps": 5, "batch": 16}}}, "stop": {"rounds": 4}})
+
+
+def test_a_scenario_trains_on_a_file_and_a_mistake_stands_at_its_key(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    age = rng.uniform(0, 100, 400)
+    lines = [f"{a:.3f},{('x', 'y')[k % 2]},{w},{'old' if a > 50 else 'young'}"
+             for k, (a, w) in enumerate(zip(age, rng.choice(["ann", "bob", "cy"], 400), strict=True))]
+    Path("many.csv").write_text("\n".join(["age,kind,writer,label", *lines]))
+    result = engine.run(scenario(), workers=0, out=tmp_path / "runs")[0]
+    assert result.summary is not None
+    assert result.summary["accuracy"] > 0.9
+    assert missing(spec()) is None
+    with pytest.raises(ScenarioError, match=r'task\.data\.colums  .*did you mean "columns"'):
+        scenario(colums="writer")
+    with pytest.raises(ScenarioError, match=r'task\.data.*unknown column "labell"; did you mean "label"'):
+        scenario(y="labell")

@@ -1,0 +1,135 @@
+"""A model in pieces is the whole model: gradients against its autograd, trained pieces against `local_update`."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from emul.learning import NodeTask, Task
+from emul.learning.cuts import wrong_cuts
+from emul.learning.pieces import Piece, PieceError
+from emul.learning.training import native_convolutions
+
+
+def task_of(model: str, solver: dict[str, Any] | None = None, **more: Any) -> Task:
+    by_default = {"sgd": {"lr": 0.1, "steps": 3, "batch": 40}}
+    return Task({"data": {"set": "digits"}, "model": model, "solver": solver or by_default, **more}, 2, 1)
+
+
+def node_of(task: Task) -> NodeTask:
+    return task.for_node("client1", 0, lambda: 1)
+
+
+def cut_at(node: NodeTask, *cuts: str) -> list[Piece]:
+    ends: list[str | None] = [None, *cuts, None]
+    return [node.piece(after, last) for after, last in pairwise(ends)]
+
+
+def passed(pieces: list[Piece], key: Any, x: np.ndarray, y: np.ndarray, share: float = 1.0) -> np.ndarray:
+    """A batch forward and back through all of them; the gradient by the inputs of the second."""
+    for piece in pieces[:-1]:
+        x = piece.forward(key, x, 1)
+    gradient, _ = pieces[-1].learn(x, y, share, 1)
+    for piece in reversed(pieces[1:-1]):
+        gradient = piece.backward(key, gradient)
+    pieces[0].backward(key, gradient)
+    return gradient
+
+
+@pytest.mark.parametrize("cuts", [("2",), ("2", "6"), ("0", "1", "8")])
+def test_gradients_of_every_piece_are_those_of_the_whole(cuts: tuple[str, ...]) -> None:
+    task = task_of("digits_classic")
+    pieces = cut_at(node_of(task), *cuts)
+    batch = task.examples(24)
+    inside = passed(pieces, 0, batch.x.numpy(), batch.y.numpy())
+
+    module = task.module()
+    with native_convolutions():             # as pieces have them: maxima that tie go to another place by a rounding
+        kept = module[:int(cuts[0]) + 1](batch.x)
+        kept.retain_grad()
+        torch.nn.functional.cross_entropy(module[int(cuts[0]) + 1:](kept), batch.y).backward()
+    whole = torch.cat([p.grad.reshape(-1) for p in module.parameters()]).numpy()
+    assert kept.grad is not None
+    np.testing.assert_allclose(inside, kept.grad.numpy(), rtol=1e-4, atol=1e-7)
+    for piece in pieces:
+        np.testing.assert_allclose(piece.gradient.numpy(), whole[piece.places], rtol=1e-4, atol=1e-7)
+    assert sorted(np.concatenate([piece.places for piece in pieces])) == list(range(task.dimension))
+
+
+@pytest.mark.parametrize(("model", "solver"), [
+    ("digits_cnn", {"sgd": {"lr": 0.1, "steps": 3, "batch": 40, "momentum": 0.9}}),
+    ("digits_mlp", {"adam": {"lr": 0.01, "steps": 3, "batch": 16, "weight_decay": 0.01}})])
+@pytest.mark.parametrize("parts", [1, 3])
+def test_pieces_that_are_trained_are_the_whole_model_trained_on_the_same_batches(
+        model: str, solver: dict[str, Any], parts: int) -> None:
+    """In micro-batches, too, whose gradients add up."""
+    task = task_of(model, solver)
+    start = task.initial_parameters()
+    expected = start + node_of(task).local_update(start)[0]
+    node = node_of(task)
+    pieces = cut_at(node, "1")
+    seen, plan = node.planned()
+    for step, rows in enumerate(plan):
+        for part, some in enumerate(np.array_split(rows, parts)):
+            passed(pieces, (step, part), seen.x[some].numpy(), seen.y[some].numpy(), len(some) / len(rows))
+        for piece in pieces:
+            piece.step()
+    found = np.empty_like(start)
+    for piece in pieces:
+        found[piece.places] = piece.parameters
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-6)
+    assert np.abs(found - start).max() > 1e-3
+
+
+def test_an_open_pass_goes_back_through_the_parameters_that_it_was_made_with() -> None:
+    task = task_of("digits_mlp")
+    bottom, top = cut_at(node_of(task), "2")
+    batch = task.examples(8)
+    x, y = batch.x.numpy(), batch.y.numpy()
+    gradient, _ = top.learn(bottom.forward("old", x, 1), y, 1.0, 1)
+    bottom.backward("old", gradient)
+    expected = bottom.gradient.clone()
+    bottom.step()
+    bottom.load(task.initial_parameters()[bottom.places])
+    bottom.forward("old", x, 1)
+    bottom.gradient += 1                                # another batch comes first
+    bottom.step()
+    bottom.backward("old", gradient)
+    torch.testing.assert_close(bottom.gradient, expected)
+    with pytest.raises(PieceError, match=r"^there is no open pass 'old'; open are \[\]$"):
+        bottom.backward("old", gradient)
+
+
+def test_dropout_of_a_pass_is_drawn_from_the_stream_of_its_node_and_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = task_of("digits_mlp")
+    whole = task.module()
+    monkeypatch.setattr(task, "module", lambda: torch.nn.Sequential(whole[0], torch.nn.Dropout(0.5), *whole[1:]))
+    first, again = (node_of(task).piece(last="1") for _ in range(2))
+    other = task.for_node("client2", 1, lambda: 1).piece(last="1")
+    x = task.examples(4).x.numpy()
+    drawn = first.forward(0, x, 1)
+    assert np.array_equal(drawn, again.forward(0, x, 1))
+    assert not np.array_equal(drawn, first.forward(1, x, 1))
+    assert not np.array_equal(drawn, other.forward(0, x, 1))
+
+
+@pytest.mark.parametrize(("after", "last", "said"), [
+    ("9", None, 'no layer "9": expected one of 0, 1, 2, 3'), (None, "conv1", 'no layer "conv1": expected one of'),
+    ("2", "1", "no layer lies between 2 and 1"), ("3", None, "no layer lies between 3 and the outputs")])
+def test_a_cut_that_does_not_exist_is_an_error(after: str | None, last: str | None, said: str) -> None:
+    with pytest.raises(PieceError, match=f"^{said}"):
+        node_of(task_of("digits_mlp")).piece(after, last)
+
+
+def test_cuts_are_checked_before_a_run() -> None:
+    task = {"data": {"set": "digits"}, "model": "digits_classic"}
+    assert wrong_cuts(task, {"cut": "2", "head": "8"}) == []
+    assert wrong_cuts(task, {"cut": "8", "head": "2"}) == [("head", "no layer lies between 8 and 2")]
+    assert wrong_cuts(task, {"cut": "9"}) == [("cut", "no layer lies between 9 and the outputs")]
+    residual = wrong_cuts({"data": {"set": "digits"}, "model": "digits_residual"}, {"cut": "0"})
+    assert residual == [] or "expected a model that is an nn.Sequential" in residual[0][1]
+    assert wrong_cuts({"data": {"set": "mine"}, "model": "own"}, {"cut": "x"}) == []

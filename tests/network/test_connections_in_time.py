@@ -1,0 +1,202 @@
+"""Rates that vary, links that stand still and nodes that crash while a train of a connection of TCP is under way.
+
+The reference sends every packet by itself: a packet begins when the one before has left and it has come, and leaves
+when the rates since then have carried it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import pytest
+
+from emul.network.links.connections import TcpConnection, TcpStack
+from emul.network.links.flows import FlowLink, Flows
+from emul.network.models.packetfates import LinkFates
+from emul.network.models.profiles import PiecewiseConstant
+
+MS = 10**6
+MSS, HEADERS = 1448, 54
+SHARINGS = ("connections", "tcp_fifo")
+Steps = Sequence[tuple[int, int]]           # from this ns on, bit/s
+by_sharing = pytest.mark.parametrize("sharing", SHARINGS)
+
+
+def left(steps: Steps, begin: float, size_bytes: int) -> float:
+    """When so many bytes have left that begin then."""
+    work, place = size_bytes * 8e9, bisect_right([at for at, _ in steps], begin) - 1
+    while True:
+        bps = steps[place][1]
+        until = steps[place + 1][0] if place + 1 < len(steps) else float("inf")
+        if bps and begin + work / bps <= until:
+            return begin + work / bps
+        work -= bps * (until - begin)
+        begin, place = until, place + 1
+
+
+def slow_start_by_packets(size: int, steps: Steps, rtt: float, window: int) -> float:
+    """When the last byte is there: each packet acknowledged lets two go. Nothing is lost, no queue is full."""
+    packets = -(-size // MSS)
+    acks: deque[float] = deque()
+    free, now, sent, room = 0.0, 0.0, 0, window
+    while sent < packets:
+        if not room:
+            now, room = acks.popleft(), 2
+        while room and sent < packets:
+            whole = MSS if sent < packets - 1 else size - (packets - 1) * MSS
+            free = left(steps, max(free, now), whole + HEADERS)
+            acks.append(free + rtt)
+            sent, room = sent + 1, room - 1
+    return free
+
+
+def link_of(flows: Flows, steps: Steps, traced: bool, src: int = 1, fates: Any = None, **tcp: Any) -> FlowLink:
+    stack = TcpStack(**{"congestion": "reno", "hystart": False, "delayed_ack": 1, **tcp})
+    profile = PiecewiseConstant([at for at, _ in steps], [bps for _, bps in steps]) if traced else None
+    number = flows.link(None if profile else steps[0][1], profile)
+    return FlowLink(flows, number, src, src + 1, 0, "profile" if profile else steps[0][1], None, HEADERS, MSS, stack,
+                    fates, profile.mean_bps if profile else None)
+
+
+def over_links(sharing: Any, size: int, steps: Steps, rtt: int, traced: bool) -> int:
+    """When the message is there: the rates as a trace of the link, or as faults that change it."""
+    flows = Flows(sharing)
+    link = link_of(flows, steps, traced)
+    own = FlowLink(flows, flows.link(None), 0, 1, 0, None, None, HEADERS, MSS, link.stack)
+    flows.start(0, "message", size, True, [own, link], rtt // 2, (0, 2))
+    return drive(flows, link, [] if traced else steps[1:])["message"]
+
+
+def drive(flows: Flows, link: FlowLink, steps: Steps = ()) -> dict[Any, int]:
+    """Change the link at its times until all is through; when each message was."""
+    there: dict[Any, int] = {}
+    waiting = deque(steps)
+    while waiting or flows.next_change() is not None:
+        due = flows.next_change()
+        if waiting and (due is None or waiting[0][0] <= due):
+            at, bps = waiting.popleft()
+            if bps:
+                link.change(at, down=False, bandwidth_bps=bps)
+            else:
+                link.change(at, down=True, inflight="pause")
+            continue
+        assert due is not None
+        there |= {item: due for item, _, _, _ in flows.advance(due)}
+    return there
+
+
+def drawn(seed: int, least: float) -> tuple[int, list[tuple[int, int]], int]:
+    """(size, steps, RTT): rates of `least` to 4 times a base, at most 6 of them, perhaps with pauses."""
+    draw = Random(seed)
+    base = int(10 ** draw.uniform(6, 8.3))
+    steps = [(0, base)]
+    for _ in range(draw.randint(1, 5)):
+        factors = [least, 0.3, 0.5, 2.0, 4.0, 0.0 if steps[-1][1] else 1.0]
+        steps.append((steps[-1][0] + draw.randint(1, 150) * MS, int(base * draw.choice(factors))))
+    if not steps[-1][1]:
+        steps.append((steps[-1][0] + 50 * MS, base))
+    return draw.choice([10_000, 100_000, 400_000, 2_000_000]), steps, draw.choice([4, 20, 60, 200]) * MS
+
+
+@by_sharing
+@pytest.mark.parametrize("traced", [True, False], ids=["trace", "faults"])
+def test_slow_start_under_rates_that_vary_is_that_of_packets(sharing: str, traced: bool) -> None:
+    """A train's acknowledgements are spread evenly over it. So it is off only where the rate changes in the middle."""
+    errors = []
+    for seed in range(80):
+        size, steps, rtt = drawn(seed, 0.1)
+        expected = slow_start_by_packets(size, steps, rtt, 10)
+        errors.append(abs(over_links(sharing, size, steps, rtt, traced) / expected - 1))
+    errors.sort()
+    assert errors[40] < 1e-5                        # a queue rounds up to ns, a train at a time
+    assert errors[72] < 0.03
+    assert errors[-1] < 0.15
+
+
+@by_sharing
+def test_a_trace_is_the_same_as_faults_that_set_its_rates(sharing: str) -> None:
+    off = []
+    for seed in range(40):
+        size, steps, rtt = drawn(seed, 0.1)
+        trace, faults = (over_links(sharing, size, steps, rtt, traced) for traced in (True, False))
+        off.append(abs(trace - faults) / trace)
+    assert sorted(off)[20] < 1e-6
+    assert max(off) < (1e-8 if sharing == "connections" else 0.15)      # a queue knows a trace's rates beforehand
+
+
+@by_sharing
+def test_a_trace_that_begins_with_nothing_only_delays(sharing: str) -> None:
+    """A queue once took the rate of the instant for that of a train: 3 hours a packet where that was 0."""
+    late = over_links(sharing, 100_000, [(0, 0), (700 * MS, 8_000_000)], 20 * MS, True)
+    assert late - 700 * MS == pytest.approx(over_links(sharing, 100_000, [(0, 8_000_000)], 20 * MS, True), rel=0.02)
+
+
+@by_sharing
+def test_a_packet_lost_before_a_pause_is_repaired_after_it(sharing: str) -> None:
+    """The link stands still while the rest of its train is on it, 10 ms: nothing tells of the loss before."""
+    class Fates:
+        name = "link a -> b"
+
+        def message(self, *message: Any) -> LinkFates:
+            return LinkFates(iter([1]), [], None)
+
+    flows = Flows(sharing)
+    link = link_of(flows, [(0, 8_000_000)], False, fates=Fates())
+    own = FlowLink(flows, flows.link(None), 0, 1, 0, None, None, HEADERS, MSS, link.stack)
+    flows.start(0, "message", 10 * MSS, True, [own, link], 10 * MS, (0, 2))
+    there = drive(flows, link, [(5 * MS, 0), (400 * MS, 8_000_000)])["message"]
+    assert 410 * MS < there < 450 * MS
+
+
+def probing() -> TcpConnection:
+    """A connection whose last packet was lost, with the probe for it under way."""
+    class Lost:
+        def __init__(self) -> None:
+            self.tried = 0
+
+        def lost(self, now_ns: float, count: int) -> list[int]:
+            first, self.tried = self.tried, self.tried + count
+            return [2 - first] if first <= 2 < self.tried else []
+
+        def clear(self) -> int:
+            return 0
+
+    connection = TcpConnection(TcpStack(), 20.0 * MS)
+    connection.write("message", 3, Lost())
+    train = connection.begin(*connection.wake(0.0))
+    assert connection.lose() == []
+    assert train.lost == [2]
+    probe = connection.served(0.0, 3e6, 1e6)
+    assert probe is not None
+    assert connection.begin(*probe).again == [2]
+    return connection
+
+
+def test_a_crash_while_a_probe_is_under_way_sends_nothing_twice() -> None:
+    connection = probing()
+    done, = connection.lose()
+    connection.forget()
+    assert done.item == "message"
+    assert connection.served(300e6, 301e6, 1e6) is None
+    assert not connection.unsent
+
+
+@by_sharing
+def test_a_crash_in_slow_start_begins_with_the_initial_window_again(sharing: str) -> None:
+    """At 100 ms a round trip 10, 20, 40, 80 and 150 packets; after a crash the third train is followed by 50."""
+    found = []
+    for crash in (None, 250 * MS):
+        flows = Flows(sharing)
+        link = link_of(flows, [(0, 10**10)], False)
+        own = FlowLink(flows, flows.link(None), 0, 1, 0, None, None, HEADERS, MSS, link.stack)
+        flows.start(0, "message", 300 * MSS, True, [own, link], 50 * MS, (0, 2))
+        while crash is not None and (due := flows.next_change()) is not None and due <= crash:
+            flows.advance(due)
+        if crash is not None:
+            flows.forget(0)                 # the third train, 40 packets, is acknowledged at 300 ms
+        found.append(drive(flows, link)["message"] // (100 * MS))
+    assert found == [4, 5]

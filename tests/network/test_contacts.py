@@ -1,0 +1,344 @@
+"""Contact plans: the cases of closed form, an oracle written apart, lookahead, mistakes, and many rows."""
+
+from __future__ import annotations
+
+from array import array
+from fractions import Fraction
+from math import ceil
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from emul.base.errors import ScenarioError
+from emul.network import FullLink, Link, LinkRule, Network, TopologySpec, build
+from emul.network.contactplan import ContactsError
+from emul.network.links.features import Queue
+from emul.network.models.contacts import Contacts, ContactSpec, read_plan
+from emul.network.models.profiles import NEVER
+from emul.network.models.residual import LinkLoad, LoadEntry, Residual
+from emul.network.outlook import Outlook
+
+S, MS, MBIT, MB = 10**9, 10**6, 10**6, 10**6
+HEADER = "start_s,end_s,source,destination,rate_mbps,latency_ms\n"
+
+
+def contacts(*rows: tuple[float, float, float, float]) -> Contacts:
+    """Of rows (start s, end s, Mbit/s, ms)."""
+    units = (S, S, MBIT, MS)
+    return Contacts(*(array("q", [round(row[i] * units[i]) for row in rows]) for i in range(4)))
+
+
+def exact(rows: list[tuple[int, int, int, int]]) -> Contacts:
+    return Contacts(*(array("q", column) for column in zip(*rows, strict=True)))
+
+
+def link(plan: Contacts, **features: object) -> FullLink:
+    return FullLink(0, 1, plan, profile=plan, **features)       # type: ignore[arg-type]
+
+
+def leaves(one: FullLink) -> list[tuple[object, int, bool]]:
+    """(item, when, delivered) of all that leaves."""
+    found = []
+    while (due := one.next_change()) is not None:
+        found += [(item, due, delivered) for item, delivered, _, _ in one.advance(due)]
+    return found
+
+
+# --- a link ---------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("at_s", "size_mb", "expected"), [(0, 100, 620.01), (30, 100, 650.01), (0, 160, None)])
+def test_a_message_goes_on_in_the_next_contact(at_s, size_mb, expected):
+    one = link(contacts((0, 60, 10, 10), (600, 660, 10, 10)))
+    assert one.offer(at_s * S, "m", size_mb * MB, 0) is (expected is not None)
+    (item, due, delivered), = leaves(one)
+    assert (item, delivered) == ("m", expected is not None)
+    if expected is not None:
+        assert due == round(expected * 100) * S // 100
+
+
+def test_a_message_that_no_contact_carries_takes_no_time_of_the_others():
+    one = link(contacts((0, 60, 10, 10), (600, 660, 10, 10)))
+    one.offer(0, "first", 10 * MB, 0)
+    one.offer(0, "too large", 160 * MB, 0)
+    one.offer(0, "last", 10 * MB, 0)
+    assert leaves(one) == [("first", 8 * S + 10 * MS, True), ("too large", 8 * S + 10 * MS, False),
+                           ("last", 16 * S + 10 * MS, True)]
+
+
+def test_the_latency_is_that_of_the_end_and_nothing_overtakes():
+    one = link(contacts((0, 1, 8, 900), (1, 2, 8, 1), (5, 6, 8, 3)))
+    for item in "abc":
+        one.offer(0, item, MB if item == "a" else MB // 2, 0)
+    # a ends with the first row and has its latency; b and c would be there at 1.501 s and 2.001 s
+    assert leaves(one) == [("a", 1900 * MS, True), ("b", 1900 * MS, True), ("c", 2001 * MS, True)]
+
+
+def test_a_contact_and_not_down():
+    plan = contacts((0, 10, 8, 5), (20, 30, 8, 5))
+    one = link(plan)
+    one.offer(0, "m", 12 * MB, 0)
+    one.change(4 * S, down=True, inflight="pause")
+    one.change(25 * S, down=False)
+    one.offer(25 * S, "too late", MB, 0)
+    assert leaves(one) == [("m", 25 * S + 5 * MS, False), ("too late", 26 * S + 5 * MS, True)]
+    one = link(plan)
+    one.offer(0, "m", 7 * MB, 0)
+    one.change(4 * S, down=True, inflight="pause")
+    one.change(8 * S, down=False)
+    assert leaves(one) == [("m", 21 * S + 5 * MS, True)]
+
+
+def test_what_a_fault_sets_holds_within_contacts_alone():
+    one = link(contacts((0, 10, 8, 5), (20, 30, 8, 5)))
+    one.offer(0, "m", 5_500_000, 0)
+    one.offer(0, "no more", 7 * MB, 0)
+    one.change(4 * S, bandwidth_bps=MBIT, latency_ns=7 * MS)        # 4 MB are through, 0.75 MB more until 10 s
+    assert one.next_change() == 26 * S + 7 * MS
+    one.change(24 * S, bandwidth_bps="profile", latency_ns=one._contacts)       # 0.5 MB more until 24 s
+    one.offer(24 * S, "over", 6 * MB, 0)
+    assert leaves(one) == [("m", 24_250 * MS + 5 * MS, True), ("no more", 24_250 * MS + 5 * MS, False),
+                           ("over", 24_250 * MS + 5 * MS, False)]
+
+
+def test_a_message_that_waits_for_a_contact_fills_the_queue():
+    one = link(contacts((10, 20, 8, 0)), queue=Queue(1, "packets"))
+    assert [one.offer(0, item, MB, 0) for item in "ab"] == [True, False]
+    other = link(contacts((0, 20, 8, 0)), queue=Queue(1, "packets"))
+    assert [other.offer(0, item, MB, 0) for item in "abc"] == [True, True, False]
+
+
+def test_with_drop_what_a_contact_cuts_is_lost_and_what_comes_outside_of_one():
+    one = link(contacts((0, 10, 8, 5), (10, 20, 8, 7), (30, 40, 8, 5)).dropping())
+    one.offer(0, "over rows that touch", 15 * MB, 0)
+    one.offer(1 * S, "cut", 6 * MB, 0)
+    one.offer(2 * S, "behind it", MB, 0)
+    assert one.next_change() == 15 * S + 7 * MS
+    found = [(item, 15 * S + 7 * MS, delivered) for item, delivered, _, _ in one.advance(15 * S + 7 * MS)]
+    one.offer(16 * S, "waits for the end", MB, 0)
+    found += leaves(one)
+    one.offer(25 * S, "in the gap", MB, 0)
+    found += leaves(one)
+    one.offer(31 * S, "in time", 9 * MB, 0)
+    one.offer(41 * S, "after the last", MB, 0)
+    assert found + leaves(one) == [
+        ("over rows that touch", 15 * S + 7 * MS, True), ("cut", 20 * S + 7 * MS, False),
+        ("behind it", 20 * S + 7 * MS, False), ("waits for the end", 20 * S + 7 * MS, False),
+        ("in the gap", 25 * S + 5 * MS, False), ("in time", 40 * S + 5 * MS, True),
+        ("after the last", 41 * S + 5 * MS, False)]
+
+
+def test_with_drop_a_fault_that_slows_a_link_may_have_it_cut():
+    one = link(contacts((0, 10, 8, 5), (20, 30, 8, 5)).dropping())
+    one.offer(0, "m", 9 * MB, 0)
+    one.change(4 * S, bandwidth_bps=MBIT)
+    assert leaves(one) == [("m", 10 * S + 5 * MS, False)]
+    one = link(contacts((0, 10, 8, 5), (20, 30, 8, 5)).dropping())
+    one.offer(0, "m", 9 * MB, 0)
+    one.change(4 * S, down=True, inflight="pause")
+    one.change(12 * S, down=False)
+    assert leaves(one) == [("m", 12 * S + 5 * MS, False)]
+
+
+spans = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5), st.sampled_from([8, 24, 7 * 10**9, 8 * 10**9]),
+                           st.integers(0, 9)), min_size=1, max_size=6)
+
+
+def rows_of(chosen: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
+    """Contacts out of (gap before, length, rate, latency)."""
+    rows, at = [], 0
+    for gap, length, rate, late in chosen:
+        rows.append((at + gap, at + gap + length, rate, late))
+        at += gap + length
+    return rows
+
+
+def oracle(rows: list[tuple[int, int, int, int]], offers: list[tuple[int, int]]) -> list[tuple[int, bool]]:
+    """(when it leaves, delivered) of (time, bytes): each nanosecond's work is handed out, one after the other."""
+    found, used, last = [], Fraction(0), 0      # `used`: the time until which the transmitter is taken, in ns
+    for at, size in offers:
+        begin = max(Fraction(at), used)
+        left, now, late = Fraction(size * 8 * S), begin, 0
+        for start, end, rate, latency in rows:
+            lo, hi = max(Fraction(start), now), Fraction(end)
+            if hi <= lo or not left:
+                continue
+            take = min(left, (hi - lo) * rate)
+            left, now, late = left - take, lo + take / rate, latency
+        least = min(row[3] for row in rows)
+        if left:                                # no contact carries it: lost when its turn comes
+            turn = next((max(Fraction(start), begin) for start, end, *_ in rows if end > begin), begin)
+            found.append((max(last, ceil(turn) + least), False))
+            continue
+        used = Fraction(ceil(now))
+        last = max(last, ceil(now) + late)
+        found.append((last, True))
+    return found
+
+
+@settings(max_examples=300)
+@given(spans, st.lists(st.tuples(st.integers(0, 4), st.integers(1, 6)), min_size=1, max_size=6))
+def test_a_link_does_what_windows_of_time_say(chosen, gaps):
+    rows, at, offers = rows_of(chosen), 0, []
+    for gap, size in gaps:
+        at += gap
+        offers.append((at, size))
+    one = link(exact(rows))
+    told: dict[object, tuple[int, bool]] = {}
+    for number, (now, size) in enumerate(offers):
+        while (due := one.next_change()) is not None and due <= now:
+            told |= {item: (due, delivered) for item, delivered, _, _ in one.advance(due)}
+        one.offer(now, number, size, 0)
+    told |= {item: (due, delivered) for item, due, delivered in leaves(one)}
+    assert [told[i] for i in range(len(offers))] == oracle(rows, offers)
+
+
+@settings(max_examples=200)
+@given(spans, st.integers(0, 20), st.integers(1, 9))
+def test_with_drop_a_message_arrives_if_no_gap_is_in_its_way(chosen, at, size):
+    rows = rows_of(chosen)
+    one = link(exact(rows).dropping())
+    one.offer(at, "m", size, 0)
+    (_, _, arrives), = leaves(one)
+    end = exact(rows).finish(at, size)
+    assert arrives is (end < NEVER and all(
+        any(begin <= t < until for begin, until, *_ in rows) for t in range(at, end)))
+
+
+@settings(max_examples=100)
+@given(spans, st.lists(st.integers(0, 30), max_size=4))
+def test_changes_that_change_nothing_move_no_message(chosen, times):
+    rows = rows_of(chosen)
+    plain, told = link(exact(rows)), link(exact(rows))
+    for one in (plain, told):
+        for number in range(3):
+            one.offer(0, number, 2, 0)
+    left = []
+    for now in sorted(times):
+        while (due := told.next_change()) is not None and due <= now:
+            left += [(item, due, delivered) for item, delivered, _, _ in told.advance(due)]
+        told.change(now, latency_ns=told._contacts)
+    assert left + leaves(told) == leaves(plain)
+
+
+@settings(max_examples=100)
+@given(spans, st.integers(0, 40), st.integers(0, 40))
+def test_a_profile_is_the_sum_over_single_nanoseconds(chosen, start, length):
+    rows = rows_of(chosen)
+    plan = exact(rows)
+    rates = [next((rate for begin, end, rate, _ in rows if begin <= t < end), 0) for t in range(100)]
+    assert [plan.rate_at(t) for t in range(100)] == rates
+    assert plan.sent_bytes(start, start + length) == Fraction(sum(rates[start:start + length]), 8 * S)
+    change = plan.next_change(start)
+    assert change == next((t for t in range(start + 1, 100) if rates[t] != rates[start]), None)
+    assert plan.opens(start) == next((t for t in range(start, 100) if rates[t]), NEVER)
+    rest = Residual(plan, LinkLoad([LoadEntry("none", _Nothing())], plan))
+    for size in (1, 3, 9):
+        assert rest.finish(start, size) == plan.finish(start, size)
+
+
+class _Nothing:
+    def rate_at(self, t_ns: int) -> int:
+        return 0
+
+    def next_change(self, t_ns: int) -> int | None:
+        return None
+
+
+# --- a file ---------------------------------------------------------------------------------------------------------
+
+def plan_file(tmp_path: Path, *rows: str) -> ContactSpec:
+    file = tmp_path / "plan.csv"
+    file.write_text(HEADER + "".join(f"{row}\n" for row in rows))
+    return ContactSpec(file)
+
+
+def test_a_file_is_read_exactly(tmp_path):
+    plan = read_plan(plan_file(tmp_path, "# a remark", "0.1,60.123456789,a,b,10,10", "",
+                               " 1e2 , inf,a , b,0.000001,0.25", "5,,b,a,2.5,1.0000004"))
+    one, other = plan["a", "b"], plan["b", "a"]
+    assert (list(one.begins), list(one.ends)) == ([S // 10, 100 * S], [60_123_456_789, NEVER])
+    assert (list(one.rates_bps), list(one.latencies_ns)) == ([10 * MBIT, 1], [10 * MS, MS // 4])
+    assert (list(other.ends), list(other.rates_bps), list(other.latencies_ns)) == ([NEVER], [2_500_000], [MS])
+    assert (one.line, other.line, one.least_ns, one.typical_ns) == (3, 6, MS // 4, MS // 4)
+
+
+def test_every_mistake_of_a_file_is_told_with_its_line(tmp_path):
+    spec = plan_file(tmp_path, "0,60,a,b,10,10", "59,70,a,b,10,10", "5,5,b,a,1,1", "-1,5,b,c,1,1", "0,1,b,c,0,1",
+                     "0,1,b,c,1,-2", "0,1,,c,1,1", "0,1,b,c,1", "0,x,b,c,1,1", "60,61,a,b,1,1", "0,1,b,c,one,nan")
+    with pytest.raises(ScenarioError) as error:
+        read_plan(spec)
+    told = [(one.line, one.place, one.found, one.expected) for one in error.value.problems]
+    number = "expected a number, 0 or more"
+    assert told == [
+        (3, "start_s", "59", "expected rows of a -> b in the order of time, without an overlap: the row before is of "
+                             "[0, 60]"),
+        (4, "end_s", "5", "expected more than start_s, 5"),
+        (5, "start_s", '"-1"', number),
+        (6, "rate_mbps", "0", "expected a rate of at least 1 bit/s"),
+        (7, "latency_ms", '"-2"', number),
+        (8, "source", "nothing", "expected the name of a vertex"),
+        (9, "", "5 values", "expected 6, as the header has"),
+        (10, "end_s", '"x"', number),
+        (12, "rate_mbps", '"one"', number),
+        (12, "latency_ms", '"nan"', number)]
+
+
+def test_a_file_that_is_no_plan(tmp_path):
+    for text, found in (("", "no rows"), (HEADER, "no rows"), ("a,b\n1,2\n", "a,b")):
+        (tmp_path / "plan.csv").write_text(text)
+        with pytest.raises(ScenarioError, match=f"plan.csv.*\n.*{found}"):
+            read_plan(ContactSpec(tmp_path / "plan.csv"))
+    with pytest.raises(ScenarioError, match="No such file"):
+        read_plan(ContactSpec(tmp_path / "none.csv"))
+
+
+def test_many_contacts_are_kept_in_numbers_alone(tmp_path):
+    spec = plan_file(tmp_path, *(f"{2 * i},{2 * i + 1},a,b,8,5" for i in range(20_000)))
+    plan = read_plan(spec)["a", "b"]
+    columns = (plan.begins, plan.ends, plan.rates_bps, plan.latencies_ns)
+    assert [(type(one), len(one), one.itemsize) for one in columns] == [(array, 20_000, 8)] * 4
+    one = link(plan)
+    one.offer(0, "m", 15_000 * MB, 0)
+    assert len(one._heap) == len(one._flight) == 1          # a message over 15,000 contacts is one departure
+    assert leaves(one) == [("m", (2 * 14_999 + 1) * S + 5 * MS, True)]
+
+
+# --- a network ------------------------------------------------------------------------------------------------------
+
+def network(spec: ContactSpec | None, *rules: LinkRule, clients: int = 3) -> Network:
+    return build(TopologySpec(generator="star", clients=clients), rules, 1, contacts=spec)
+
+
+def test_the_kernel_looks_ahead_over_the_least_of_all_contacts(tmp_path):
+    rule = LinkRule("*", latency_ns=50 * MS, bandwidth_bps=MBIT)
+    spec = plan_file(tmp_path, "0,1,client1,server,8,70", "2,3,client1,server,8,60", "0,1,server,client2,8,9")
+    net = network(spec, rule)
+    server, first, second, third = (net.names.index(name) for name in ("server", "client1", "client2", "client3"))
+    assert [net.out_latency_ns(v) for v in (server, first, second, third)] == [9 * MS, 60 * MS, 50 * MS, 50 * MS]
+    assert (net.latency_ns(first, server), net.latency_ns(server, first)) == (60 * MS, 50 * MS)
+    assert net.latency_ns(first, second) == 69 * MS
+    one = net.link(first, server)
+    assert isinstance(one, FullLink)
+    assert one.latency_ns == 60 * MS
+    assert type(net.link(server, first)) is type(net.link(third, server)) is Link
+    assert net.latencies()[first, server] == 60 * MS
+
+
+def test_links_that_cannot_have_contacts_are_told_with_their_lines(tmp_path):
+    spec = plan_file(tmp_path, "0,1,client1,server,8,1", "0,1,client9,server,8,1", "0,1,client1,client2,8,1",
+                     "0,1,client2,server,8,1", "0,1,client3,server,8,1")
+    with pytest.raises(ContactsError) as error:
+        network(spec, LinkRule("client2->server", sharing="maxmin"), LinkRule("client3<->server", duplex="half"),
+                clients=3)
+    assert [(one.line, one.found, one.expected.partition(":")[0]) for one in error.value.problems] == [
+        (3, '"client9"', "unknown vertex"), (4, "client1 -> client2", "expected a link of the topology"),
+        (5, "client2 -> server", "has sharing maxmin"), (6, "client3 -> server", "is half-duplex")]
+
+
+def test_the_outlook_tells_the_time_through_gaps(tmp_path):
+    net = network(plan_file(tmp_path, "0,60,client1,server,10,10", "600,660,client1,server,10,10"))
+    server, first = net.names.index("server"), net.names.index("client1")
+    times = [Outlook(net, [], 1, size * MB).route(first, server).time_ns for size in (1, 100, 160)]
+    assert times == [810 * MS, 620 * S + 10 * MS, None]

@@ -1,0 +1,197 @@
+"""Contact plans in whole runs: digests, faults, records, errors of `check`, `explain`, and the scenario of passes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from emul import engine, load_run
+from emul.base.errors import ScenarioError
+from emul.preview import explain, notes
+from emul.scenario import Scenario, load, loads
+from emul.workers.pool import Workers
+from emul.workers.twin import Twin
+from tests.digested import digests
+
+ROOT = Path(__file__).resolve().parents[1]
+HEADER = "start_s,end_s,source,destination,rate_mbps,latency_ms\n"
+NODES = ("client1", "client2", "client3")
+TEXT = """
+emul: 1
+name: moving
+seed: 7
+topology: {generator: star, clients: 3}
+links:
+  - {match: "*", latency: 20 ms, bandwidth: 4 Mbit/s}
+task: {data: {set: digits}, model: logistic, solver: {sgd: {lr: 0.1, steps: 1, batch: 8}}}
+training: skip
+compute: {mode: zero}
+schemes: [{name: fedavg}, {name: secagg, threshold: 2}]
+stop: {rounds: 4}
+"""
+PLAN = "contacts={file: plan.csv}"
+
+
+@pytest.fixture(scope="module")
+def twin():
+    with Twin() as twin:
+        yield twin
+
+
+def rows(*spans: tuple[str, str], rate: str = "4", latency: str = "20") -> str:
+    """The plan in which each client meets the server in these spans, both ways, each client 50 ms after the last."""
+    found = [HEADER]
+    for begin, end in spans:
+        for i, client in enumerate(NODES):
+            late = "inf" if end == "inf" else f"{float(end) + i / 20:.3f}"
+            for a, b in ((client, "server"), ("server", client)):
+                found.append(f"{float(begin) + (i / 20 if end != 'inf' else 0):.2f},{late},{a},{b},{rate},{latency}\n")
+    return "".join(found)
+
+
+PASSES = rows(*((f"{k}", f"{k}.1") for k in range(40)))
+
+
+def moving(folder: Path, plan: str, *sets: str) -> Scenario:
+    (folder / "plan.csv").write_text(plan)
+    return loads(TEXT, "moving", sets, base=folder)
+
+
+def test_contacts_without_an_end_are_no_plan(tmp_path, twin):
+    for sets in ((), ("links[0].outage={model: bernoulli, p: 0.3}",), (
+            "faults=[{at: 30 ms, link: client1->server, down: true, for: 100 ms}, {at: 25 ms, link: client2->server, "
+            "set: {bandwidth: 1 Mbit/s, latency: 30 ms}}]",)):
+        plain = digests(moving(tmp_path, "", *sets), twin)
+        assert digests(moving(tmp_path, rows(("0", "inf")), *sets, PLAN), twin) == plain
+    assert digests(moving(tmp_path, rows(("0", "inf"), latency="20.001"), PLAN), twin) != plain
+
+
+LINKS = {"plain": [], "outage": ["links[0].outage={model: on_off, up: 90 ms, down: 30 ms, span: pause}"],
+         "queue": ["links[0].queue=20 kB"],
+         "traffic": ["traffic=[{link: '*->server', rate: {on_off: {rate: 3 Mbit/s, on: {exponential: 30 ms}, "
+                     "off: 20 ms}}}]"],
+         "faults": ["faults=[{at: 2040 ms, link: client1->server, down: true, for: 2 s, inflight: pause}, {at: 1 s, "
+                    "link: client2->server, set: {bandwidth: 1 Mbit/s, latency: 5 ms}, for: 3 s}]"]}
+
+
+@pytest.mark.parametrize("links", LINKS)
+def test_one_digest_whatever_the_number_of_workers(tmp_path, twin, links, pools: list[Workers]):
+    scenario = moving(tmp_path, PASSES, *LINKS[links], PLAN)
+    expected = digests(scenario, twin)
+    for pool in pools:
+        assert digests(scenario, pool) == expected
+    assert expected != digests(moving(tmp_path, PASSES, *LINKS[links]), twin)
+
+
+def test_a_run_on_the_record_of_another_meets_the_same_plan_and_losses(tmp_path, twin):
+    lossy = "links[0].outage={model: bernoulli, p: 0.2}"
+    first, = engine.run(moving(tmp_path, PASSES, lossy, PLAN), scheme="fedavg", workers=twin, out=tmp_path / "runs")
+    again, = engine.run(moving(tmp_path, PASSES, "seed=8", lossy, PLAN, f"network={{replay: '{first.directory}'}}"),
+                        scheme="fedavg", workers=twin, out=tmp_path / "runs")
+    tables = [load_run(one.directory).messages[["source", "target", "sent_ns", "arrived_ns", "lost_ns"]]
+              for one in (first, again)]
+    assert tables[0].equals(tables[1])
+    assert tables[0].lost_ns.notna().any()
+
+
+def test_what_no_contact_carries_is_lost_and_told(tmp_path, twin):
+    result, = engine.run(moving(tmp_path, rows(("0", "0.1"), ("1", "1.005")), PLAN), scheme="fedavg", workers=twin,
+                         out=tmp_path / "runs")
+    assert result.violations == ()
+    messages = load_run(result.directory).messages
+    lost = messages[messages.fate == "lost"]
+    assert len(lost) > 0
+    assert (lost.lost_ns >= lost.sent_ns + 20_000_000).all()
+    assert messages.arrived_ns.max() < 1_300_000_000
+
+
+def test_with_drop_messages_that_meet_no_contact_are_lost(tmp_path, twin, pools: list[Workers]):
+    scenario = moving(tmp_path, PASSES, PLAN, "contacts.gap=drop")
+    result, = engine.run(scenario, scheme="fedavg", workers=twin, out=tmp_path / "runs")
+    assert result.violations == ()
+    messages = load_run(result.directory).messages
+    assert {"delivered", "lost"} <= set(messages.fate)
+    assert (messages.arrived_ns - messages.sent_ns).max() < 200_000_000
+    assert digests(scenario, pools[1]) == digests(scenario, twin)
+
+
+def test_a_resolved_scenario_names_the_plan_and_its_digest(tmp_path):
+    scenario = moving(tmp_path, PASSES, PLAN)
+    text = scenario.resolved()
+    assert f"{tmp_path}/plan.csv" in text
+    assert loads(text, "resolved") == scenario
+    (tmp_path / "plan.csv").write_text(rows(("0", "1")))
+    with pytest.raises(ScenarioError, match=r"contacts.sha256.*is not the one that this scenario was resolved with"):
+        loads(text, "resolved")
+
+
+def told(folder: Path, plan: str, *sets: str) -> list[tuple[str, str, str]]:
+    with pytest.raises(ScenarioError) as error:
+        moving(folder, plan, *sets, PLAN)
+    return [(one.place.removeprefix("--set "), one.found, one.expected) for one in error.value.problems]
+
+
+def test_check_tells_every_mistake_with_file_and_line(tmp_path):
+    wrong = HEADER + "0,5,client1,server,1,1\n4,6,client1,server,1,1\n3,3,server,client1,1,1\n0,1,client2,server,-1,1\n"
+    assert told(tmp_path, wrong) == [
+        ("contacts.file", "plan.csv, line 3, start_s, 4", "expected rows of client1 -> server in the order of time, "
+         "without an overlap: the row before is of [0, 5]"),
+        ("contacts.file", "plan.csv, line 4, end_s, 3", "expected more than start_s, 3"),
+        ("contacts.file", 'plan.csv, line 5, rate_mbps, "-1"', "expected a number, 0 or more")]
+    strange = HEADER + "0,5,client1,sever,1,1\n0,5,client1,client2,1,1\n0,5,client1,server,1,1\n"
+    assert told(tmp_path, strange) == [
+        ("contacts.file", 'plan.csv, line 2, destination, "sever"', "unknown vertex"),
+        ("contacts.file", "plan.csv, line 3, client1 -> client2", "expected a link of the topology")]
+    for key, text in (("sharing=maxmin", "has sharing maxmin"), ("duplex=half", "is half-duplex"),
+                      ("transport=reliable", "has a transport"), ("switching=cut_through", "has switching")):
+        found = told(tmp_path, PASSES, f"links[0].{key}")
+        assert len(found) == 6
+        assert all(place == "contacts.file" and expected.startswith(text) for place, _, expected in found)
+    with pytest.raises(ScenarioError, match="No such file"):
+        loads(TEXT, "moving", ["contacts={file: none.csv}"], base=tmp_path)
+
+
+@pytest.mark.parametrize(("said", "place", "expected"), [
+    ("{file: plan.csv, gap: again}", "contacts.gap", "this version cannot route anew what a gap cuts"),
+    ("{file: plan.csv, routes: earliest}", "contacts.routes", "this version cannot choose routes by the time"),
+    ("{file: plan.csv, gap: wait}", "contacts.gap", "expected hold or drop"),
+    ("{gap: hold}", "contacts.file", "is required")])
+def test_what_this_version_cannot_do_is_said(tmp_path, said, place, expected):
+    (tmp_path / "plan.csv").write_text(PASSES)
+    with pytest.raises(ScenarioError) as error:
+        loads(TEXT, "moving", [f"contacts={said}"], base=tmp_path)
+    one, = error.value.problems
+    assert one.place == f"--set {place}"
+    assert expected in one.expected
+
+
+@pytest.mark.parametrize("entry", ["{flow: 'client1->server', rate: 1 Mbit/s}",
+                                   "{link: 'client1->server', messages: {every: 1 s, size: 1 kB}}"])
+def test_traffic_that_knows_no_contacts_is_refused(tmp_path, entry):
+    (place, _, expected), = told(tmp_path, PASSES, f"traffic=[{entry}]")
+    assert place.startswith("traffic[0]")
+    assert expected == "client1->server transmits only within its contacts: expected an entry with link and rate there"
+
+
+def test_explain_tells_the_contacts_and_the_time_through_them(tmp_path):
+    explained = explain(moving(tmp_path, rows(("0", "0.1"), ("1", "2")), PLAN), 100_000, "fedavg")
+    assert explained["contacts"]["links"] == 6
+    assert explained["contacts"]["contacts"] == 12
+    said = notes(explained)
+    assert said[0].startswith("contacts: 12 on 6 links")
+    assert said[1] == ("server->client1: 2 contacts from 0 s to 2 s, 1.1 s of it in contacts; mean rate 4 Mbit/s, "
+                       "median latency 20 ms")
+    up, = (row for row in explained["routes"] if (row["from"], row["to"]) == ("client", "server"))
+    assert up["seconds"] == {"min": 1.12, "median": 1.17, "max": 1.22}      # 0.2 s at 4 Mbit/s, over two contacts
+
+
+def test_fedavg_waits_for_passes_and_with_a_deadline_does_without_some(twin, tmp_path):
+    waits, deadline = engine.run(load(ROOT / "scenarios" / "moving" / "passes.yaml"), workers=twin, out=tmp_path)
+    assert [one.violations for one in (waits, deadline)] == [(), ()]
+    updates = [load_run(one.directory).messages.query("type == 'Update'") for one in (waits, deadline)]
+    taken = [(of.fate == "delivered").groupby(of["round"]).sum() for of in updates]
+    assert (taken[0] == 6).all()
+    assert (taken[1] < 6).all()
+    assert 4 * 500 < waits.summary["virtual_seconds"] < 5 * 600
+    assert deadline.summary["virtual_seconds"] == 5 * 250
