@@ -41,7 +41,7 @@ def told(error: BaseException) -> str:
     own = [frame for frame in found.stack if not _library(frame.filename)]
     head = f"{Path(own[-1].filename).name}, line {own[-1].lineno}: {_last_line(found)}\n" if own else ""
     if not whole() and (left_out := _shorten(found)):
-        head += f"({left_out} lines of emul left out: emul --traceback shows them)\n"
+        head += f"({left_out} {'line' if left_out == 1 else 'lines'} of emul left out: emul --traceback shows them)\n"
     return head + "".join(found.format())
 
 
