@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import settings
 from small_scenario import SMALL
 
@@ -41,6 +42,17 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "small.yaml"
     path.write_text(SMALL)
     return path
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """Modules that a file makes for `parametrize` have the same weights in every run of the suite."""
+    if isinstance(collector, pytest.Module):
+        torch.manual_seed(0)
+
+
+def pytest_runtest_setup() -> None:
+    """What a test draws of torch is the same in every run of the suite, and whatever ran before it."""
+    torch.manual_seed(0)
 
 
 def pytest_configure() -> None:

@@ -626,11 +626,12 @@ def _refuse_tied(module: nn.Module) -> None:
 
 def _expect_the_same(module: nn.Module, followed: nn.Module, input_shape: tuple[int, ...]) -> None:
     """Raises CannotBeDisguised if a module and what was followed of it differ on a batch: a graph knows no memory, so
-    `z = x; z += y` leaves x in it as it was, and it has no hooks."""
+    `z = x; z += y` leaves x in it as it was, and it has no hooks. The batch has 16 samples, because a small layer may be
+    silent behind its ReLU on two of them."""
     found = []
     for one in (module, followed):
         with torch_stream(0, "disguise"), torch.no_grad():          # the stream of the CPU, on which both draw
-            found.append(deepcopy(one).cpu().train()(torch.randn(2, *input_shape)))
+            found.append(deepcopy(one).cpu().train()(torch.randn(16, *input_shape)))
     if not torch.allclose(found[0], found[1], rtol=1e-3, atol=1e-5, equal_nan=True):
         raise CannotBeDisguised("the model's graph cannot be followed: it gives other outputs than the model, expected "
                                 "one that changes no value in place that it uses again")

@@ -297,6 +297,15 @@ def test_weights_and_memory_that_a_pass_uses_twice_are_refused_by_name(module: n
     assert str(error.value).startswith(said)
 
 
+def test_memory_that_is_used_twice_is_seen_whatever_the_weights() -> None:
+    for seed in range(200):
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            module = InPlace()
+        with pytest.raises(CannotBeDisguised):
+            Disguise(FlatModule(module), (4,))
+
+
 def test_layers_on_other_shapes_than_they_scale_are_refused() -> None:
     on_last = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(6, 2))
     with pytest.raises(CannotBeDisguised, match=r'^layer "0" \(Linear\) cannot be disguised: expected one number a'):
