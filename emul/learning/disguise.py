@@ -626,8 +626,8 @@ def _refuse_tied(module: nn.Module) -> None:
 
 def _expect_the_same(module: nn.Module, followed: nn.Module, input_shape: tuple[int, ...]) -> None:
     """Raises CannotBeDisguised if a module and what was followed of it differ on a batch: a graph knows no memory, so
-    `z = x; z += y` leaves x in it as it was, and it has no hooks. The batch has 16 samples, because a small layer may be
-    silent behind its ReLU on two of them."""
+    `z = x; z += y` leaves x in it as it was, and it has no hooks. The batch has 16 samples: on two
+    of them a small layer may be silent behind its ReLU."""
     found = []
     for one in (module, followed):
         with torch_stream(0, "disguise"), torch.no_grad():          # the stream of the CPU, on which both draw
