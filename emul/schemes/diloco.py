@@ -41,7 +41,7 @@ class Params:
     rate: float = 0.7                   # eta, of the outer step
     momentum: float = 0.9               # mu, of the outer step
     steps: int | None = None            # H, inner steps a round; None: as many as the solver says
-    how: How | Literal["all_gather"] = "ring"       # the collective that adds up; all_gather: of codes
+    how: Literal[How, "all_gather"] = "ring"        # the collective that adds up; all_gather: of codes
     codec: WrittenChoice | None = None  # of differences: bf16, {int8: {sigmas: 3}}; None: 32 bits
     timeout_s: float | None = None      # of a collective, from a peer's call; None: until fates are known
 

@@ -211,8 +211,9 @@ def test_e3m0_is_the_nearest_power_of_two_of_the_largest_in_the_bucket(values: l
             assert abs(value - decoded) <= nearest * (1 + 1e-6) + 1e-6 * abs(value) + 1.5e-45
             assert min(abs(abs(decoded) - level) for level in levels) <= 1e-6 * abs(decoded) + 1.5e-45
             assert decoded * value >= 0
-            if abs(value) > 2.0**-7 * most and most > 1e-30:
+            if abs(value) >= 0.75 * 2.0**-6 * most and most > 1e-30:
                 assert abs(value - decoded) <= abs(value) / 3 * (1 + 1e-6)
+            assert abs(value - decoded) <= abs(value) * (1 + 1e-6) + 1.5e-45
 
 
 def test_random_k_sends_values_and_a_seed_and_no_places() -> None:
