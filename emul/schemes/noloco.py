@@ -12,7 +12,8 @@ nothing looks ahead in that code, nor here. The inner solver is AdamW whose mome
 the solver. The paper has H = 50.
 
 A peer takes its own D_i and phi_i for those of a partner if it has none, as one of an odd number has in every round, or
-if nothing of the partner comes, or too late.
+if nothing of the partner comes, or too late. A peer that hears from two others that they are two rounds or more ahead,
+as one that was gone does, skips to their round.
 """
 
 from __future__ import annotations
@@ -58,9 +59,9 @@ async def peer(node: Node, p: Params) -> None:
     s = node.state(State(first, np.zeros_like(first)))
     members, sound = node.nodes("peer"), shaped(update=first.shape, model=first.shape)
     train = partial(node.task.local_update, steps=p.steps)
-    # a peer that returns goes on in the round that most others have reached: if it counted by itself, it would stay
-    # behind, and its partners would wait for it
-    async for round_ in node.rounds(sync=node.peers, quorum=len(node.peers) // 2 + 1):
+    # a peer that was gone and counts by itself would stay behind, and its partners would wait for it; of two others,
+    # since one alone may be ahead because it had no partner
+    async for round_ in node.rounds(sync=node.peers, quorum=min(2, len(node.peers))):
         with round_:
             update, _ = await node.compute("train", train, s.model)             # D_i
             own = Replica(update, s.model)
