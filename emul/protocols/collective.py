@@ -51,8 +51,7 @@ class Code(Message):
     code: Octets                        # of a vector
 
 
-MESSAGES = (Part,)
-CODED = (Code,)                         # of those who gather codes
+MESSAGES = (Part, Code)
 
 
 class Leg(NamedTuple):

@@ -30,7 +30,7 @@ import numpy as np
 from emul.primitives.compress import Codec, choose
 from emul.primitives.written import WrittenChoice
 from emul.protocols import collective, peers
-from emul.protocols.collective import How, all_reduce, decoded, gather_codes, wrong_group
+from emul.protocols.collective import Code, How, Part, all_reduce, decoded, gather_codes, wrong_group
 from emul.protocols.rounds import finite
 from emul.protocols.updates import Sent, encoded
 from emul.roles import Node, Octets, Scheme, Vector, World, checks
@@ -110,23 +110,20 @@ def _wrong_codec(params: Params) -> list[str]:
         f"how = {params.how}: adds up on the way, and a sum of codes of {name} is no code: expected all_gather"]
 
 
-def unobliging(params: Params) -> list[str]:
-    """The reasons why a run needs training."""
-    if params.codec is None or choose(params.codec).nbytes(_MANY) is not None:
+def needs_training(params: Params) -> list[str]:
+    """The reasons why `training: skip` would give another run."""
+    if params.codec is None or choose(params.codec).nbytes(1) is not None:
         return []
     return [f"codec = {_named(params.codec)}: makes codes whose length depends on the values"]
 
 
 def unsent(params: Params) -> Collection[str]:
     """The names of the messages that other collectives send."""
-    return {kind.__name__ for kind in (collective.MESSAGES if params.how == "all_gather" else collective.CODED)}
+    return {(Part if params.how == "all_gather" else Code).__name__}
 
 
 def _named(written: WrittenChoice) -> str:
     return written if isinstance(written, str) else str(next(iter(written), written))
-
-
-_MANY = 1000                            # numbers: whether a code's length is known does not depend on how many
 
 
 def warn(params: Params, world: World) -> list[str]:
@@ -148,5 +145,5 @@ stop: {rounds: 3}
 """
 
 SCHEME = Scheme(
-    params=Params, roles={"peer": peer}, messages=(*collective.MESSAGES, *collective.CODED), unsent=unsent,
-    places=peers.PLACES, oblivious=unobliging, timeouts=("timeout_s",), check=check, warn=warn, example=EXAMPLE)
+    params=Params, roles={"peer": peer}, messages=collective.MESSAGES, unsent=unsent, places=peers.PLACES,
+    oblivious=needs_training, timeouts=("timeout_s",), check=check, warn=warn, example=EXAMPLE)

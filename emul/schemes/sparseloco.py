@@ -27,7 +27,7 @@ import numpy as np
 from emul.primitives.compress import Codec, TopK
 from emul.primitives.compress.codec import sendable
 from emul.protocols import collective, peers
-from emul.protocols.collective import decoded, gather_codes
+from emul.protocols.collective import Code, decoded, gather_codes
 from emul.protocols.rounds import finite
 from emul.roles import Node, Octets, Scheme, Vector, World, checks
 
@@ -120,5 +120,5 @@ stop: {rounds: 3}
 """
 
 SCHEME = Scheme(
-    params=Params, roles={"peer": peer}, messages=collective.CODED, places=peers.PLACES, oblivious=True,
+    params=Params, roles={"peer": peer}, messages=(Code,), places=peers.PLACES, oblivious=True,
     timeouts=("timeout_s",), check=check, warn=warn, example=EXAMPLE)
