@@ -50,7 +50,7 @@ class Params:
 class State:
     model: Vector                       # theta, (d,) float32
     momentum: Vector                    # b, (d,) float32
-    sent: Sent = field(default_factory=Sent)        # the codec's
+    sent: Sent = field(default_factory=Sent)        # of the codec: what was left out, its warm start
 
 
 async def peer(node: Node, p: Params) -> None:

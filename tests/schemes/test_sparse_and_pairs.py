@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
@@ -281,6 +282,48 @@ def test_a_peer_that_returns_skips_to_the_rounds_of_the_others(ran: Any, tmp_pat
     late = [row for row in world.rounds if row["round"] >= 16]
     assert len(late) == 8 * 15
     assert all(row["paired"] for row in late)
+
+
+# --- a small training -------------------------------------------------------------------------------------------------
+
+BYTES_OF_SOURCES = """
+emul: 1
+name: small_training
+seed: 7
+topology: {generator: complete, peers: 4}
+links: [{match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}]
+task:
+  data: {set: text, package: networkx, window: 128, test: 96}
+  partition: {by: file}
+  model: {transformer: {blocks: 5, width: 128, heads: 4}}
+  solver: {adamw: {lr: 0.001, beta2: 0.95, weight_decay: 0.1, decays: matrices, steps: 10, batch: 4, clip: 1,
+                   keep: true, schedule: {warm_up: 30, steps: 200, to: 0.1}}}
+compute: {mode: zero}
+schemes: [SCHEME]
+stop: {rounds: 20}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("scheme", "loss", "kind", "nbytes"), [
+    ("sparseloco", 2.674, "Code", 28_336 + 2_024), ("{name: sparseloco, mean: senders}", 2.515, "Code", 28_336 + 2_024),
+    ("noloco", 2.492, "Replica", 8 * 1_035_008)])
+def test_a_small_transformer_comes_to_the_loss_of_a_plain_loop(
+        monkeypatch: pytest.MonkeyPatch, scheme: str, loss: float, kind: str, nbytes: int) -> None:
+    """200 steps of 4 peers, in nats a byte. The expected losses are those of a loop in plain torch with batches and
+    test windows of its own; another seed moved its losses by 0.02."""
+    last: deque[tuple[Task, np.ndarray]] = deque(maxlen=4)
+    whole = Task.evaluate
+
+    def evaluate(task: Task, model: np.ndarray) -> dict[str, float]:
+        last.append((task, np.array(model)))
+        return {"accuracy": 0.0}
+    monkeypatch.setattr(Task, "evaluate", evaluate)
+    ran = run_text(BYTES_OF_SOURCES.replace("SCHEME", scheme))
+    mean = np.mean([model for _, model in last], 0, dtype=np.float64).astype(np.float32)
+    assert abs(whole(last[0][0], mean)["loss"] - loss) < 0.03
+    assert set(ran.payloads) == {kind}
+    assert all(0 < size - nbytes < 50 for size in ran.payloads[kind])
 
 
 # --- mistakes ---------------------------------------------------------------------------------------------------------
