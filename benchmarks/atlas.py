@@ -52,6 +52,7 @@ COLUMNS = [*AGAIN, "network", "change", *METRICS, "rounds", "rounds_failed", "mb
 UNASKED = {"heavy_hitters": "It counts, and has no model.", "histogram": "It counts, and has no model.",
            "ddp": "Its rounds are single steps; it has not been run here yet.",
            "diloco": "It has not been run here yet.", "local_sgd": "It has not been run here yet.",
+           "noloco": "It has not been run here yet.", "sparseloco": "It has not been run here yet.",
            "flower": "It needs an app: `emul suite --flower APP` runs one."}
 SECURE = ("secagg", "secagg_plus", "ccesa", "lightsecagg", "fastsecagg", "swiftagg_plus")
 ROBUST = ("krum", "median", "trimmed_mean", "foolsgold")

@@ -25,8 +25,10 @@ from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from emul.base.errors import ProtocolFailure, ProtocolViolation, RoleError
-from emul.roles import Message, Node, Vector, World
+from emul.base.errors import NotDecodable, ProtocolFailure, ProtocolViolation, RoleError
+from emul.primitives.compress import Codec
+from emul.protocols import updates
+from emul.roles import Message, Node, Octets, Vector, World
 from emul.roles.node import Accept
 
 M = TypeVar("M", bound=Message)
@@ -42,7 +44,14 @@ class Part(Message):
     number: int                         # of the parts from this member to that one, from 0
 
 
-MESSAGES = (Part,)
+@dataclass(frozen=True)
+class Code(Message):
+    """To all other members."""
+
+    code: Octets                        # of a vector
+
+
+MESSAGES = (Part, Code)
 
 
 class Leg(NamedTuple):
@@ -132,9 +141,27 @@ async def all_gather(node: Node, members: Sequence[int], message: M, timeout_s: 
     return dict(sorted(got.items()))
 
 
+async def gather_codes(node: Node, members: Sequence[int], codec: Codec, code: Octets, d: int,
+                       timeout_s: float | None = None) -> list[Octets]:
+    """The codes of the vectors of all members, ascending by member, with the own one: an `all_gather`.
+
+    codec: that of all members. d: of each vector. Raises ProtocolFailure if a code is missing.
+    """
+    got = await all_gather(node, members, Code(code), timeout_s, accept=updates.sound(codec, d))
+    return [message.code for message in got.values()]
+
+
+def decoded(codec: Codec, code: Octets, d: int) -> Vector:
+    """The vector of a code, (d,) float32. Raises NotDecodable for a code that nobody can have made."""
+    found = updates.decoded(codec, code, d)
+    if found is None:
+        raise NotDecodable("a code that nobody can have made")
+    return found
+
+
 # --- for a scheme's check ---------------------------------------------------------------------------------------------
 
-def wrong_group(how: How, world: World) -> list[str]:
+def wrong_group(how: str, world: World) -> list[str]:
     """Mistakes in the collective of all peers."""
     n = len(world.roles["peer"])
     wrong = "one peer has nobody to add up with; expected two or more" if n < 2 else unfit(how, n)
@@ -166,7 +193,7 @@ def legs_of(how: How, n: int, rank: int, size: int) -> list[Leg]:
     return _up_and_down(parent, children, size)
 
 
-def unfit(how: How, n: int) -> str:
+def unfit(how: str, n: int) -> str:
     """The reason why n members cannot add up that way; "": they can."""
     return f"a butterfly of {n} members: expected a power of two" if how == "butterfly" and n & (n - 1) else ""
 

@@ -24,7 +24,7 @@ import numpy as np
 
 from emul.base.errors import NotDecodable, NothingToReceive, NotSendable
 from emul.primitives.compress import Codec, Undecodable, choose
-from emul.protocols.demands import both, demand, shaped, weighed
+from emul.protocols.demands import Demand, both, demand, shaped, weighed
 from emul.roles import Message, Node, Octets, Vector
 
 F = TypeVar("F", bound=Message)
@@ -157,11 +157,11 @@ def answered(node: Node, how: Compression, s: Mirror, asked: Collection[int], cl
         s.known.update(dict.fromkeys(clients, node.round))
 
 
-def sound(codec: Codec, d: int) -> Callable[[PackedUpdate], None]:
-    """A demand: the code has the length that it must have, if there is one."""
+def sound(codec: Codec, d: int) -> Demand:
+    """`code` has the length that it must have, if there is one."""
     expected = codec.nbytes(d)
 
-    def accept(message: PackedUpdate) -> None:
+    def accept(message: Any) -> None:
         demand(expected is None or len(message.code) == expected, f"code: not of {expected} bytes")
     return accept
 

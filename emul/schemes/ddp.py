@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from emul.protocols import collective, peers
-from emul.protocols.collective import How, all_reduce, wrong_group
+from emul.protocols.collective import How, Part, all_reduce, wrong_group
 from emul.protocols.rounds import finite
 from emul.roles import Node, Scheme, Vector, World, checks
 
@@ -66,5 +66,5 @@ stop: {rounds: 3}
 """
 
 SCHEME = Scheme(
-    params=Params, roles={"peer": peer}, messages=collective.MESSAGES, places=peers.PLACES, oblivious=True,
+    params=Params, roles={"peer": peer}, messages=(Part,), places=peers.PLACES, oblivious=True,
     timeouts=("timeout_s",), check=check, example=EXAMPLE)

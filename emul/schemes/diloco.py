@@ -10,21 +10,30 @@ steps and one collective. The paper's inner solver is AdamW whose moments stay a
 never averaged: `keep: true` of the solver. The paper has H = 500, INTELLECT-1 100, the scaling laws 30. `local_sgd` is
 the variant with eta 1 and mu 0, a mean of the models.
 
-Differences travel in 32 bits. A peer whose round fails throws its H steps away and goes on from theta; if others have
-taken the outer step, its replica differs from then on, since nothing brings it back.
+Differences travel in 32 bits, or as a codec (`emul.primitives.compress`) says. A sum of codes is no code, so codes go
+to all others (`how: all_gather`), and every peer decodes all of them and adds them up in one order. With `feedback` of
+the codec a peer adds to its difference what its codes before have left out.
+
+A peer whose round fails throws its H steps away and goes on from theta; if others have taken the outer step, its
+replica differs from then on, since nothing brings it back.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Literal
 
 import numpy as np
 
+from emul.primitives.compress import Codec, choose
+from emul.primitives.written import WrittenChoice
 from emul.protocols import collective, peers
-from emul.protocols.collective import How, all_reduce, wrong_group
+from emul.protocols.collective import Code, How, Part, all_reduce, decoded, gather_codes, wrong_group
 from emul.protocols.rounds import finite
-from emul.roles import Node, Scheme, Vector, World, checks
+from emul.protocols.updates import Sent, encoded
+from emul.roles import Node, Octets, Scheme, Vector, World, checks
 
 
 @dataclass(frozen=True)
@@ -32,7 +41,8 @@ class Params:
     rate: float = 0.7                   # eta, of the outer step
     momentum: float = 0.9               # mu, of the outer step
     steps: int | None = None            # H, inner steps a round; None: as many as the solver says
-    how: How = "ring"                   # the collective that adds up
+    how: Literal[How, "all_gather"] = "ring"        # the collective that adds up; all_gather: of codes
+    codec: WrittenChoice | None = None  # of differences: bf16, {int8: {sigmas: 3}}; None: 32 bits
     timeout_s: float | None = None      # of a collective, from a peer's call; None: until fates are known
 
 
@@ -40,6 +50,7 @@ class Params:
 class State:
     model: Vector                       # theta, (d,) float32
     momentum: Vector                    # b, (d,) float32
+    sent: Sent = field(default_factory=Sent)        # of the codec: what was left out, its warm start
 
 
 async def peer(node: Node, p: Params) -> None:
@@ -47,13 +58,30 @@ async def peer(node: Node, p: Params) -> None:
     s = node.state(State(first, np.zeros_like(first)))
     members = node.nodes("peer")
     train = partial(node.task.local_update, steps=p.steps)
+    codec = None if p.codec is None else choose(p.codec).shaped(node.task.shapes())
     async for round_ in node.rounds(sync=node.peers):
         with round_:
             update, _ = await node.compute("train", train, s.model)             # -Delta_m
-            total = await all_reduce(node, members, update, p.how, p.timeout_s)
+            sent = replace(s.sent)
+            if p.how == "all_gather":
+                assert codec is not None        # or `check` has refused it
+                code = await node.compute("encode", encoded, codec, sent, update, node.stream("compress"),
+                                          work=update.size)
+                codes = await gather_codes(node, members, codec, code, update.size, p.timeout_s)
+                total = await node.compute("decode", summed, codec, codes, update.size, work=len(codes) * update.size)
+            else:
+                total = await all_reduce(node, members, update, p.how, p.timeout_s)
             model, momentum = await node.compute("outer", outer, s.model, s.momentum, total, len(members), p)
-            s.model, s.momentum = finite(model), momentum
+            s.model, s.momentum, s.sent = finite(model), momentum, sent
             node.report(parameters=s.model)
+
+
+def summed(codec: Codec, codes: Sequence[Octets], d: int) -> Vector:
+    """The sum of the decoded vectors, (d,) float32. Raises NotDecodable."""
+    total = np.zeros(d, np.float32)
+    for code in codes:
+        total += decoded(codec, code, d)
+    return total
 
 
 def outer(model: Vector, momentum: Vector, updates: Vector, n: int, p: Params) -> tuple[Vector, Vector]:
@@ -67,7 +95,35 @@ def check(params: Params, world: World) -> list[str]:
     """The mistakes in these parameters; none if they are sound."""
     wrong = [] if 0 <= params.momentum < 1 else [f"momentum = {params.momentum}: expected a number in [0, 1)"]
     return (wrong + checks.positive(rate=params.rate) + checks.at_least(1, "an integer >= 1", steps=params.steps)
-            + checks.times(timeout=params.timeout_s) + wrong_group(params.how, world))
+            + checks.times(timeout=params.timeout_s) + wrong_group(params.how, world) + _wrong_codec(params))
+
+
+def _wrong_codec(params: Params) -> list[str]:
+    if params.codec is None:
+        return ["how = all_gather: sends codes: expected a codec, or another how"] if params.how == "all_gather" else []
+    name = _named(params.codec)
+    try:
+        choose(params.codec)
+    except ValueError as error:
+        return [f"codec = {name}: {error}"]
+    return [] if params.how == "all_gather" else [
+        f"how = {params.how}: adds up on the way, and a sum of codes of {name} is no code: expected all_gather"]
+
+
+def needs_training(params: Params) -> list[str]:
+    """The reasons why `training: skip` would give another run."""
+    if params.codec is None or choose(params.codec).nbytes(1) is not None:
+        return []
+    return [f"codec = {_named(params.codec)}: makes codes whose length depends on the values"]
+
+
+def unsent(params: Params) -> Collection[str]:
+    """The names of the messages that other collectives send."""
+    return {(Part if params.how == "all_gather" else Code).__name__}
+
+
+def _named(written: WrittenChoice) -> str:
+    return written if isinstance(written, str) else str(next(iter(written), written))
 
 
 def warn(params: Params, world: World) -> list[str]:
@@ -89,5 +145,5 @@ stop: {rounds: 3}
 """
 
 SCHEME = Scheme(
-    params=Params, roles={"peer": peer}, messages=collective.MESSAGES, places=peers.PLACES, oblivious=True,
-    timeouts=("timeout_s",), check=check, warn=warn, example=EXAMPLE)
+    params=Params, roles={"peer": peer}, messages=collective.MESSAGES, unsent=unsent, places=peers.PLACES,
+    oblivious=needs_training, timeouts=("timeout_s",), check=check, warn=warn, example=EXAMPLE)

@@ -11,7 +11,7 @@ Nothing is drawn, so none of them is unbiased. The part that a code leaves out i
     bf16        |x_i - decoded_i| <= 2^-8 |x_i|, and of numbers below 2^-126 at most 2^-134
     int8        at most the width of a bin, 2 `sigmas` s / 256, for x_i within `sigmas` standard deviations s of the
                 mean; the bins at both ends also take what is further away. The sum of the vector stays
-    e3m0        |x_i| / 3 where |x_i| > 2^-7 of the largest size of its bucket, |x_i| elsewhere
+    e3m0        |x_i| / 3 where |x_i| is 3/4 of 2^-6 times the largest size of its bucket, or more; |x_i| elsewhere
 
 Deviations: the papers do not state the scale of E3M0; here a bucket has its largest size. Bytes, for m = the number of
 buckets: 2 d; 1024 + d; 4 m + 4 ceil(d / 8).

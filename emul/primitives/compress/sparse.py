@@ -5,7 +5,7 @@
 
 Top-k may choose in each `chunk` of numbers and send a value in `bits` b < 32: a sign, and which of 2^(b-1) bins its
 size falls into. The bins have equal width, between the least and the largest size that the chunk sends; a size is
-decoded as the mean of those of its bin. SparseLoCo (arXiv 2603.08163, eq. 1 and 2) sends 64 of each 4096 numbers in
+decoded as the mean of those of its bin. SparseLoCo (arXiv 2508.15706) sends 64 of each 4096 numbers in
 12 + 2 bits each.
 
 Bytes: top-k n values 4 n + i ceil(n / 8), i = ceil(log2 c) bits of an index, for chunks of c numbers (c = d without

@@ -1,0 +1,124 @@
+"""SparseLoCo: peers train alone for H steps, and send the largest parts of their differences in 2 bits each.
+Sarfi et al., arXiv 2508.15706; equations 1 and 2 of Covenant-72B, arXiv 2603.08163.
+
+    peer m      theta_m: H steps of the task's solver from theta;  a = beta e_m + theta - theta_m
+                sends c = Q(TopK(a)) to all others;  D_m = decoded(c);  e_m <- a - D_m, 0 at first
+    all         theta <- theta - (eta / n) sum_m D_m;  theta_m <- theta
+
+TopK takes k of each `chunk` of numbers, and Q leaves a sign and one of 2^(bits - 1) sizes a chunk of each value
+(`emul.primitives.compress.sparse`). theta is a replica: all peers add the same D_m up in one order. A round is H steps
+and one `all_gather` of codes. `mean: senders` is what the authors' code does: it divides each parameter by the number
+of peers whose D_m is not 0 there, so that steps are up to n times larger. The inner solver is AdamW whose moments stay
+at the peer: `keep: true` of the solver. The paper has H = 30.
+
+e_m and theta change together, once the codes of all are there. A peer whose round fails throws its H steps away and
+keeps both; if others have taken the step, its replica differs from then on, since nothing brings it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from emul.primitives.compress import Codec, TopK
+from emul.primitives.compress.codec import sendable
+from emul.protocols import collective, peers
+from emul.protocols.collective import Code, decoded, gather_codes
+from emul.protocols.rounds import finite
+from emul.roles import Node, Octets, Scheme, Vector, World, checks
+
+
+@dataclass(frozen=True)
+class Params:
+    rate: float = 1.0                   # eta, of the outer step
+    decay: float = 0.95                 # beta, of what was left out before
+    k: int = 64                         # values of each chunk that are sent
+    chunk: int = 4096                   # numbers of which k are sent
+    bits: int = 2                       # of a value: 1 to 8, or 32
+    mean: Literal["all", "senders"] = "all"     # over all peers, or of each parameter over those that have sent it
+    steps: int | None = None            # H, inner steps a round; None: as many as the solver says
+    timeout_s: float | None = None      # of the collective, from a peer's call; None: until fates are known
+
+
+@dataclass
+class State:
+    model: Vector                       # theta, (d,) float32
+    error: Vector                       # e_m, (d,) float32
+
+
+async def peer(node: Node, p: Params) -> None:
+    first = node.task.initial_parameters()
+    s = node.state(State(first, np.zeros_like(first)))
+    members, codec, d = node.nodes("peer"), codec_of(p), first.size
+    train = partial(node.task.local_update, steps=p.steps)
+    async for round_ in node.rounds(sync=node.peers):
+        with round_:
+            update, _ = await node.compute("train", train, s.model)             # theta_m - theta
+            code, error = await node.compute("encode", encoded, codec, s.error, update, p.decay,
+                                             node.stream("compress"), work=d)
+            codes = await gather_codes(node, members, codec, code, d, p.timeout_s)
+            model = await node.compute("outer", outer, s.model, codec, codes, p, work=len(codes) * d)
+            s.model, s.error = finite(model), error
+            node.report(parameters=s.model)
+
+
+def codec_of(p: Params) -> Codec:
+    """Raises ValueError for parameters that no such codec has."""
+    return TopK(k=p.k, chunk=p.chunk, bits=p.bits)
+
+
+def encoded(codec: Codec, error: Vector, update: Vector, decay: float, rng: np.random.Generator,
+            ) -> tuple[Octets, Vector]:
+    """(c, e_m after it). update: theta_m - theta, (d,) float32. Raises NotSendable if a is not finite."""
+    a = sendable(np.float32(decay) * error - update)
+    code, _ = codec.encode(a, rng)
+    return code, a - codec.decode(code, len(a))
+
+
+def outer(model: Vector, codec: Codec, codes: Sequence[Octets], p: Params) -> Vector:
+    """theta after the step, (d,) float32. codes: of the peers. Raises NotDecodable."""
+    total, senders = np.zeros_like(model), np.zeros_like(model)
+    for code in codes:
+        one = decoded(codec, code, len(model))
+        total += one
+        senders += one != 0
+    count = np.maximum(senders, 1) if p.mean == "senders" else np.float32(len(codes))
+    return model - np.float32(p.rate) * (total / count)
+
+
+def check(params: Params, world: World) -> list[str]:
+    """The mistakes in these parameters; none if they are sound."""
+    wrong = [] if 0 <= params.decay <= 1 else [f"decay = {params.decay}: expected a number in [0, 1]"]
+    try:
+        codec_of(params)
+    except ValueError as error:
+        wrong.append(str(error))
+    return (wrong + checks.positive(rate=params.rate) + checks.at_least(1, "an integer >= 1", steps=params.steps)
+            + checks.times(timeout=params.timeout_s) + checks.at_least(2, "two or more", peers=world.count("peer")))
+
+
+def warn(params: Params, world: World) -> list[str]:
+    """Warnings for the user before the run, of parameters that are no mistake."""
+    return [f"task.solver.{found}: the inner solver begins anew in every round; keep: true is that of the paper"
+            for found in collective.begins_anew(world)]
+
+
+EXAMPLE = """
+emul: 1
+name: sparseloco
+seed: 7
+topology: {generator: complete, peers: 5}
+links: [{match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}]
+task: {data: {set: digits}, partition: iid, model: logistic, solver: {sgd: {lr: 0.1, steps: 5, batch: 16}}}
+compute: {mode: zero}
+schemes: [{name: sparseloco, k: 8, chunk: 64, timeout: 10 s}]
+stop: {rounds: 3}
+"""
+
+SCHEME = Scheme(
+    params=Params, roles={"peer": peer}, messages=(Code,), places=peers.PLACES, oblivious=True,
+    timeouts=("timeout_s",), check=check, warn=warn, example=EXAMPLE)
