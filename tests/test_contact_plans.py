@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from emul import engine, load_run
-from emul.base.errors import ScenarioError
+from emul.base.errors import RunError, ScenarioError
 from emul.preview import explain, notes
 from emul.scenario import Scenario, load, loads
 from emul.workers.pool import Workers
 from emul.workers.twin import Twin
 from tests.digested import digests
+from tests.test_resume import interrupted
 
 ROOT = Path(__file__).resolve().parents[1]
 HEADER = "start_s,end_s,source,destination,rate_mbps,latency_ms\n"
@@ -114,6 +115,43 @@ def test_with_drop_messages_that_meet_no_contact_are_lost(tmp_path, twin, pools:
     assert {"delivered", "lost"} <= set(messages.fate)
     assert (messages.arrived_ns - messages.sent_ns).max() < 200_000_000
     assert digests(scenario, pools[1]) == digests(scenario, twin)
+
+
+KNOWING = ("schemes=[passing_scheme]", "training=run", "stop.rounds=3")
+
+
+def knowing(folder: Path, *sets: str) -> Scenario:
+    (folder / "plan.csv").write_text(PASSES)
+    return loads(TEXT, "moving", [*KNOWING, *sets], base=folder, plugins=["passing_scheme"])
+
+
+def test_a_scheme_that_knows_the_plan_sends_within_contacts_alone(tmp_path, twin, pools: list[Workers]):
+    scenario = knowing(tmp_path, PLAN, "contacts.gap=drop")
+    result, = engine.run(scenario, workers=twin, out=tmp_path / "runs", plugins=["passing_scheme"])
+    assert result.violations == ()
+    run = load_run(result.directory)
+    assert set(run.messages.fate) == {"delivered"}          # with `drop` what begins or ends in a gap is lost
+    first = run.rounds.iloc[0]
+    assert [first[name] for name in NODES] == ["1.0 1.1 4000000 1", "1.05 1.15 4000000 1", "1.1 1.2 4000000 1"]
+    expected = digests(scenario, twin, ["passing_scheme"])
+    for pool in pools:
+        assert digests(scenario, pool, ["passing_scheme"]) == expected
+    again = engine.replay(result.directory, workers=pools[1], plugins=["passing_scheme"])
+    assert again == result.summary["digest"]
+    assert digests(knowing(tmp_path, PLAN), twin, ["passing_scheme"])[1] == expected[1]
+
+
+def test_a_run_that_knows_the_plan_is_gone_on_with(tmp_path, twin):
+    scenario = knowing(tmp_path, PLAN)
+    whole, = engine.run(scenario, workers=twin, out=tmp_path / "whole", plugins=["passing_scheme"])
+    left = interrupted(scenario, tmp_path / "cut", 40, plugins=["passing_scheme"])
+    again, = engine.resume(left, workers=0, plugins=["passing_scheme"])
+    assert again.summary["digest"] == whole.summary["digest"]
+
+
+def test_a_way_without_contacts_is_an_error_of_the_role_that_asks(tmp_path, twin):
+    with pytest.raises(RunError, match="server: no link on the way to client1 has contacts: it transmits at all times"):
+        digests(knowing(tmp_path), twin, ["passing_scheme"])
 
 
 def test_a_resolved_scenario_names_the_plan_and_its_digest(tmp_path):
