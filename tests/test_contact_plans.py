@@ -154,6 +154,22 @@ def test_a_way_without_contacts_is_an_error_of_the_role_that_asks(tmp_path, twin
         digests(knowing(tmp_path), twin, ["passing_scheme"])
 
 
+SLOW = rows(*((f"{k}", f"{k}.1") for k in range(40)), rate="0.3")      # a message takes 71 ms of 100
+
+
+@pytest.mark.parametrize("links", LINKS)
+def test_with_again_messages_are_sent_anew_and_told_so(tmp_path, twin, links, pools: list[Workers]):
+    scenario = moving(tmp_path, SLOW, *LINKS[links], PLAN, "contacts.gap=again")
+    result, = engine.run(scenario, scheme="fedavg", workers=twin, out=tmp_path / "runs")
+    assert result.violations == ()
+    messages = load_run(result.directory).messages
+    again = messages[messages.retransmitted_bytes > 0]
+    assert len(again) > 0
+    assert (again.wire_bytes - again.retransmitted_bytes >= again.payload_bytes).all()
+    assert result.summary["bytes_retransmitted"] == messages.retransmitted_bytes.sum()
+    assert digests(scenario, pools[1]) == digests(scenario, twin)
+
+
 def test_a_resolved_scenario_names_the_plan_and_its_digest(tmp_path):
     scenario = moving(tmp_path, PASSES, PLAN)
     text = scenario.resolved()
@@ -191,9 +207,8 @@ def test_check_tells_every_mistake_with_file_and_line(tmp_path):
 
 
 @pytest.mark.parametrize(("said", "place", "expected"), [
-    ("{file: plan.csv, gap: again}", "contacts.gap", "this version cannot route anew what a gap cuts"),
     ("{file: plan.csv, routes: earliest}", "contacts.routes", "this version cannot choose routes by the time"),
-    ("{file: plan.csv, gap: wait}", "contacts.gap", "expected hold or drop"),
+    ("{file: plan.csv, gap: wait}", "contacts.gap", "expected one of hold, again, drop"),
     ("{gap: hold}", "contacts.file", "is required")])
 def test_what_this_version_cannot_do_is_said(tmp_path, said, place, expected):
     (tmp_path / "plan.csv").write_text(PASSES)
@@ -222,6 +237,10 @@ def test_explain_tells_the_contacts_and_the_time_through_them(tmp_path):
                        "median latency 20 ms")
     up, = (row for row in explained["routes"] if (row["from"], row["to"]) == ("client", "server"))
     assert up["seconds"] == {"min": 1.12, "median": 1.17, "max": 1.22}      # 0.2 s at 4 Mbit/s, over two contacts
+    for gap, seconds in (("again", [1.22, 1.27, 1.32]), ("drop", [None] * 3)):
+        said = explain(moving(tmp_path, rows(("0", "0.1"), ("1", "2")), PLAN, f"contacts.gap={gap}"), 100_000, "fedavg")
+        up, = (row for row in said["routes"] if (row["from"], row["to"]) == ("client", "server"))
+        assert list(up["seconds"].values()) == seconds
 
 
 def test_fedavg_waits_for_passes_and_with_a_deadline_does_without_some(twin, tmp_path):

@@ -12,4 +12,5 @@ from emul.roles.world import Contact, World
 from emul.wire import Declared, Holds, Matrix, Message, OctetRows, Octets, Vector, Words
 
 __all__ = ["Analysis", "Contact", "Declared", "Holds", "Matrix", "Message", "Node", "OctetRows", "Octets", "Realised",
-           "Received", "Round", "RoundOver", "Scheme", "Setting", "Variant", "Vector", "Words", "World", "checks", "weighted_mean"]
+           "Received", "Round", "RoundOver", "Scheme", "Setting", "Variant", "Vector", "Words", "World", "checks",
+           "weighted_mean"]

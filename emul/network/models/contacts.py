@@ -28,7 +28,7 @@ from emul.network.models.profiles import NEVER, WORK_PER_BYTE
 from emul.network.models.traces import digest
 
 COLUMNS = ("start_s", "end_s", "source", "destination", "rate_mbps", "latency_ms")
-Gap = Literal["hold", "drop"]
+Gap = Literal["hold", "again", "drop"]
 GAPS: tuple[str, ...] = get_args(Gap)
 _ENOUGH = 20            # problems of one file, before reading it further helps nobody
 _REMEMBERED = 10_000    # texts of numbers
@@ -38,8 +38,8 @@ _REMEMBERED = 10_000    # texts of numbers
 class ContactSpec:
     """The `contacts` of a scenario. sha256: of the file as it was, checked where it is given.
 
-    gap "hold": a message that a contact cuts goes on in the next one. "drop": it is lost, as is one whose turn comes
-    outside of contacts.
+    gap "hold": a message that a contact cuts goes on in the next one. "again": it is sent again from its start there.
+    "drop": it is lost, as is one whose turn comes outside of contacts.
     """
 
     file: Path
@@ -51,17 +51,17 @@ class Contacts:
     """The contacts of one link in one direction: a `VaryingRate`, 0 bit/s outside of the contacts, and the latency.
 
     Times and latencies in ns, rates in bit/s; all four arrays have one entry for each contact, in the order of time.
-    drops: what a contact cuts does not go on in the next one.
+    gap: the fate of what a contact cuts, as in `ContactSpec`.
     """
 
     def __init__(self, begins: array[int], ends: array[int], rates_bps: array[int], latencies_ns: array[int],
-                 line: int | None = None, drops: bool = False):
+                 line: int | None = None, gap: Gap = "hold"):
         self.begins = begins
         self.ends = ends
         self.rates_bps = rates_bps
         self.latencies_ns = latencies_ns
         self.line = line                            # of its first row, in the file
-        self.drops = drops
+        self.gap: Gap = gap
 
     def __len__(self) -> int:
         return len(self.begins)
@@ -69,11 +69,11 @@ class Contacts:
     def at_rate(self, bandwidth_bps: int | float) -> Contacts:
         """The same contacts at one other rate, of whole bit/s and at least one."""
         rates = array("q", [max(1, round(bandwidth_bps))]) * len(self)
-        return Contacts(self.begins, self.ends, rates, self.latencies_ns, self.line, self.drops)
+        return Contacts(self.begins, self.ends, rates, self.latencies_ns, self.line, self.gap)
 
-    def dropping(self) -> Contacts:
-        """The same contacts, with `drops`."""
-        return Contacts(self.begins, self.ends, self.rates_bps, self.latencies_ns, self.line, True)
+    def with_gap(self, gap: Gap) -> Contacts:
+        """The same contacts; what they cut has another fate."""
+        return Contacts(self.begins, self.ends, self.rates_bps, self.latencies_ns, self.line, gap)
 
     # --- latencies ---
 
@@ -132,6 +132,20 @@ class Contacts:
         while i + 1 < len(self) and self.begins[i + 1] == self.ends[i]:
             i += 1
         return self.ends[i]
+
+    @cached_property
+    def _most(self) -> list[int]:
+        """The most work between two gaps from the begin of each contact on, and 0 behind the last one."""
+        most, run = [0], 0
+        for i in reversed(range(len(self))):
+            touches = i + 1 < len(self) and self.begins[i + 1] == self.ends[i]
+            run = self.rates_bps[i] * (self.ends[i] - self.begins[i]) + (run if touches else 0)
+            most.append(max(most[-1], run))
+        return most[::-1]
+
+    def may_hold(self, size_bytes: int, t_ns: int) -> bool:
+        """False if no contact from `t_ns` on is long enough for so many bytes, with those that touch it."""
+        return self._most[bisect_right(self.ends, t_ns)] >= size_bytes * WORK_PER_BYTE
 
     def rate_at(self, t_ns: int) -> float:
         """As a `VaryingRate` says."""
