@@ -115,6 +115,22 @@ def _beside_traffic(network: Network, routes: Sequence[Route]) -> PlainDict:
             "seconds_loaded": _spread([inf if route.loaded_ns is None else route.loaded_ns / 1e9 for route in routes])}
 
 
+def _background(network: Network) -> PlainDict:
+    """The links with most background traffic in the mean, bit/s, of those that entries name; nothing without any."""
+    if network.background is None:
+        return {}
+    media: dict[tuple[int, int], tuple[int, int]] = {}      # one for half duplex, whose load counts both directions
+    for u, v in network.background.looked_at():
+        half = network.parameters(u, v).duplex == "half" and network.topology.linked(v, u)
+        media.setdefault((min(u, v), max(u, v)) if half else (u, v), (u, v))
+    links = [(network.load_bps(u, v), u, v) for u, v in media.values()]
+    most = sorted(links, key=lambda one: (-one[0], *one[1:]))[:_EXAMPLES]
+    return {"background": {"links": len(links), "most": [
+        {"link": f"{network.names[u]}->{network.names[v]}", "mean_bps": load,
+         "load": load / float(own) if (own := network.parameters(u, v).bandwidth_bps) else 0.0,
+         "greedy": network.elastic_load(u, v).greedy} for load, u, v in most]}}
+
+
 def _contacts(network: Network) -> PlainDict:
     """The contacts of the first links that a plan names, times in seconds; nothing without a plan."""
     links = network.planned.links
@@ -227,6 +243,7 @@ def explain(scenario: Scenario, size_bytes: int = 10**6, scheme: str | None = No
         "vertices": len(network.names),
         "roles": {role: len(nodes) for role, nodes in network.roles.items()},
         **_contacts(network),
+        **_background(network),
         "routes": routes(network, scenario.link_rules, size_bytes, scenario.seed),
         "schemes": [traffic(scenario, name, raw, plugins, crew) for name, raw in entries],
         "unused_attributes": [{"of": kind, "attribute": name, "count": count}
@@ -318,9 +335,20 @@ def _contact_notes(contacts: PlainDict) -> list[str]:
     return found
 
 
+def _background_note(background: PlainDict) -> str:
+    most = []
+    for row in background["most"]:
+        greedy = f", greedy flows: {row['greedy']}" if row["greedy"] else ""
+        most.append(f"{row['link']} ({format_bandwidth(round(row['mean_bps']))}, load {row['load']:.3g}{greedy})")
+    return (f"background traffic, which no bytes of schemes count, on {background['links']:,} links; in the mean most "
+            f"on {', '.join(most)}")
+
+
 def notes(explained: PlainDict) -> list[str]:
     """Notes beside the tables: bottlenecks, slowest routes, what has no effect."""
     found = _contact_notes(explained["contacts"]) if "contacts" in explained else []
+    if "background" in explained:
+        found.append(_background_note(explained["background"]))
     for row in explained["routes"]:
         if row.get("bottlenecks") and (row["hops"]["max"] > 1 or row["seconds"]["min"] != row["seconds"]["max"]):
             links = ", ".join(f"{link} ({count:,})" for link, count in row["bottlenecks"].items())
