@@ -377,9 +377,28 @@ def test_a_file_is_read_exactly(tmp_path):
     assert (one.line, other.line, one.least_ns, one.typical_ns) == (3, 6, MS // 4, MS // 4)
 
 
+def test_rows_that_are_read_fast_are_those_that_are_read_slowly(tmp_path):
+    """The fast way knows the columns in their own order alone."""
+    cells = [
+        ("", "", "a", 1, 2), (".5", ".25", "a", 1, 2), (".123456789", ".9999999996", "a", 1, 2), ("", "", " a", 1, 2),
+        (".1", ".2", " a ", "1.0", 2), (" ", ".2 ", "a", 1, "2e0"), ("", "e0", "a", 1, 0), ("", "", "a", 1, 0)]
+    rows = [f"{30 * i}{begin},{30 * i + 20}{end},{name},b,{rate},{late}"
+            for i, (begin, end, name, rate, late) in enumerate(cells)]
+    fast = read_plan(plan_file(tmp_path, *rows))
+    turned = ["latency_ms,start_s,end_s,source,destination,rate_mbps", *(
+        ",".join([row.rpartition(",")[2], row.rpartition(",")[0]]) for row in rows)]
+    (tmp_path / "turned.csv").write_text("\n".join(turned))
+    slow = read_plan(ContactSpec(tmp_path / "turned.csv"))
+    assert list(fast) == list(slow) == [("a", "b")]
+    for name in ("begins", "ends", "rates_bps", "latencies_ns"):
+        assert getattr(fast["a", "b"], name) == getattr(slow["a", "b"], name)
+    assert len(fast["a", "b"]) == len(rows)
+
+
 def test_every_mistake_of_a_file_is_told_with_its_line(tmp_path):
     spec = plan_file(tmp_path, "0,60,a,b,10,10", "59,70,a,b,10,10", "5,5,b,a,1,1", "-1,5,b,c,1,1", "0,1,b,c,0,1",
-                     "0,1,b,c,1,-2", "0,1,,c,1,1", "0,1,b,c,1", "0,x,b,c,1,1", "60,61,a,b,1,1", "0,1,b,c,one,nan")
+                     "0,1,b,c,1,-2", "0,1,,c,1,1", "0,1,b,c,1", "0,x,b,c,1,1", "60,61,a,b,1,1", "0,1,b,c,one,nan",
+                     "70,71,a,b,10,10", "69,72,a,b,10,10", "72,72,a,b,10,10", "73,74,a,b,0,10")
     with pytest.raises(ScenarioError) as error:
         read_plan(spec)
     told = [(one.line, one.place, one.found, one.expected) for one in error.value.problems]
@@ -395,7 +414,11 @@ def test_every_mistake_of_a_file_is_told_with_its_line(tmp_path):
         (9, "", "5 values", "expected 6, as the header has"),
         (10, "end_s", '"x"', number),
         (12, "rate_mbps", '"one"', number),
-        (12, "latency_ms", '"nan"', number)]
+        (12, "latency_ms", '"nan"', number),
+        (14, "start_s", "69", "expected rows of a -> b in the order of time, without an overlap: the row before is of "
+                              "[70, 71]"),
+        (15, "end_s", "72", "expected more than start_s, 72"),
+        (16, "rate_mbps", "0", "expected a rate of at least 1 bit/s")]
 
 
 def test_a_file_that_is_no_plan(tmp_path):
