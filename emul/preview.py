@@ -24,9 +24,11 @@ from emul.base.streams import generator
 from emul.base.units import format_bandwidth
 from emul.engine.costs import Charge
 from emul.engine.findings import charges
+from emul.engine.wiring import Wiring
 from emul.network import LinkRule, Network, build
 from emul.network.models.profiles import NEVER as NEVER_NS
 from emul.network.outlook import Hop, Outlook, Route, unverified
+from emul.network.terrain import chart
 from emul.record.columns import columns
 from emul.record.journal import MemoryJournal
 from emul.record.progress import rounded_size
@@ -173,12 +175,23 @@ def dry(scenario: Scenario, steps: int = 0) -> Scenario:
         evaluation=Evaluation(every=NEVER), task={**scenario.task, "solver": {solver: still}})
 
 
+def _dry_wiring(scenario: Scenario, scheme: str, raw: dict[str, object], plugins: Sequence[str]) -> Wiring:
+    """One round as `dry` has it. A role that asks for contacts is told those of the plan, though no link has them."""
+    found = registry.find(scheme, plugins)
+    wiring = engine.wire(dry(scenario, int(found.batches)), scheme, raw, 1, plugins)
+    if scenario.contacts is not None and found.knows_topology:
+        network = build(scenario.topology, scenario.link_rules, scenario.seed, joined=scenario.equipment,
+                        contacts=scenario.contacts)
+        wiring.setups[0].chart = chart(network, wiring.plan.vertices)
+    return wiring
+
+
 def traffic(scenario: Scenario, scheme: str, raw: dict[str, object], plugins: Sequence[str] = (),
             workers: int = 1) -> PlainDict:
     """Messages and bytes of the first round of one scheme; those of round 0, outside rounds, are its set-up. And what
     memory the run will take in so many worker processes."""
     by_batch = registry.find(scheme, plugins).batches
-    wiring = engine.wire(dry(scenario, int(by_batch)), scheme, raw, 1, plugins)
+    wiring = _dry_wiring(scenario, scheme, raw, plugins)
     journal = MemoryJournal(engine.header(wiring))
     twin = footprint.Weighing()
     try:
@@ -209,7 +222,7 @@ def traffic(scenario: Scenario, scheme: str, raw: dict[str, object], plugins: Se
 def computations(scenario: Scenario, scheme: str, raw: dict[str, object], plugins: Sequence[str] = ()) -> list[Charge]:
     """("scheme/role/label", what is computed, work) of every computation of a scheme's first round, as a profile is
     asked for its cost; [] if it fails."""
-    wiring = engine.wire(dry(scenario, int(registry.find(scheme, plugins).batches)), scheme, raw, 1, plugins)
+    wiring = _dry_wiring(scenario, scheme, raw, plugins)
     wiring.setups[0].named = True
     try:
         finished = engine.execute(wiring, Twin(computes=False), MemoryJournal(engine.header(wiring)))

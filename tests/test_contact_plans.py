@@ -8,7 +8,7 @@ import pytest
 
 from emul import engine, load_run
 from emul.base.errors import RunError, ScenarioError
-from emul.preview import explain, notes
+from emul.preview import computations, explain, notes
 from emul.scenario import Scenario, load, loads
 from emul.workers.pool import Workers
 from emul.workers.twin import Twin
@@ -147,6 +147,14 @@ def test_a_run_that_knows_the_plan_is_gone_on_with(tmp_path, twin):
     left = interrupted(scenario, tmp_path / "cut", 40, plugins=["passing_scheme"])
     again, = engine.resume(left, workers=0, plugins=["passing_scheme"])
     assert again.summary["digest"] == whole.summary["digest"]
+
+
+def test_explain_and_profiles_know_a_scheme_that_reads_the_plan(tmp_path):
+    scenario = knowing(tmp_path, PLAN)
+    row, = explain(scenario, 1000, plugins=["passing_scheme"])["schemes"]
+    assert [(one["type"], one["messages"]) for one in row["round"]["by_type"]] == [("Model", 3), ("Change", 3)]
+    assert 1.1 < row["seconds"] < 1.2                       # as the run: the last client answers in its second contact
+    assert len(computations(scenario, *scenario.schemes[0], plugins=["passing_scheme"])) == 1
 
 
 def test_a_way_without_contacts_is_an_error_of_the_role_that_asks(tmp_path, twin):
