@@ -24,9 +24,11 @@ from emul.base.streams import generator
 from emul.base.units import format_bandwidth
 from emul.engine.costs import Charge
 from emul.engine.findings import charges
+from emul.engine.wiring import Wiring
 from emul.network import LinkRule, Network, build
 from emul.network.models.profiles import NEVER as NEVER_NS
 from emul.network.outlook import Hop, Outlook, Route, unverified
+from emul.network.terrain import chart
 from emul.record.columns import columns
 from emul.record.journal import MemoryJournal
 from emul.record.progress import rounded_size
@@ -115,6 +117,22 @@ def _beside_traffic(network: Network, routes: Sequence[Route]) -> PlainDict:
             "seconds_loaded": _spread([inf if route.loaded_ns is None else route.loaded_ns / 1e9 for route in routes])}
 
 
+def _background(network: Network) -> PlainDict:
+    """The links with most background traffic in the mean, bit/s, of those that entries name; nothing without any."""
+    if network.background is None:
+        return {}
+    media: dict[tuple[int, int], tuple[int, int]] = {}      # one for half duplex, whose load counts both directions
+    for u, v in network.background.looked_at():
+        half = network.parameters(u, v).duplex == "half" and network.topology.linked(v, u)
+        media.setdefault((min(u, v), max(u, v)) if half else (u, v), (u, v))
+    links = [(network.load_bps(u, v), u, v) for u, v in media.values()]
+    most = sorted(links, key=lambda one: (-one[0], *one[1:]))[:_EXAMPLES]
+    return {"background": {"links": len(links), "most": [
+        {"link": f"{network.names[u]}->{network.names[v]}", "mean_bps": load,
+         "load": load / float(own) if (own := network.parameters(u, v).bandwidth_bps) else 0.0,
+         "greedy": network.elastic_load(u, v).greedy} for load, u, v in most]}}
+
+
 def _contacts(network: Network) -> PlainDict:
     """The contacts of the first links that a plan names, times in seconds; nothing without a plan."""
     links = network.planned.links
@@ -157,12 +175,23 @@ def dry(scenario: Scenario, steps: int = 0) -> Scenario:
         evaluation=Evaluation(every=NEVER), task={**scenario.task, "solver": {solver: still}})
 
 
+def _dry_wiring(scenario: Scenario, scheme: str, raw: dict[str, object], plugins: Sequence[str]) -> Wiring:
+    """One round as `dry` has it. A role that asks for contacts is told those of the plan, though no link has them."""
+    found = registry.find(scheme, plugins)
+    wiring = engine.wire(dry(scenario, int(found.batches)), scheme, raw, 1, plugins)
+    if scenario.contacts is not None and found.knows_topology:
+        network = build(scenario.topology, scenario.link_rules, scenario.seed, joined=scenario.equipment,
+                        contacts=scenario.contacts)
+        wiring.setups[0].chart = chart(network, wiring.plan.vertices)
+    return wiring
+
+
 def traffic(scenario: Scenario, scheme: str, raw: dict[str, object], plugins: Sequence[str] = (),
             workers: int = 1) -> PlainDict:
     """Messages and bytes of the first round of one scheme; those of round 0, outside rounds, are its set-up. And what
     memory the run will take in so many worker processes."""
     by_batch = registry.find(scheme, plugins).batches
-    wiring = engine.wire(dry(scenario, int(by_batch)), scheme, raw, 1, plugins)
+    wiring = _dry_wiring(scenario, scheme, raw, plugins)
     journal = MemoryJournal(engine.header(wiring))
     twin = footprint.Weighing()
     try:
@@ -193,7 +222,7 @@ def traffic(scenario: Scenario, scheme: str, raw: dict[str, object], plugins: Se
 def computations(scenario: Scenario, scheme: str, raw: dict[str, object], plugins: Sequence[str] = ()) -> list[Charge]:
     """("scheme/role/label", what is computed, work) of every computation of a scheme's first round, as a profile is
     asked for its cost; [] if it fails."""
-    wiring = engine.wire(dry(scenario, int(registry.find(scheme, plugins).batches)), scheme, raw, 1, plugins)
+    wiring = _dry_wiring(scenario, scheme, raw, plugins)
     wiring.setups[0].named = True
     try:
         finished = engine.execute(wiring, Twin(computes=False), MemoryJournal(engine.header(wiring)))
@@ -227,6 +256,7 @@ def explain(scenario: Scenario, size_bytes: int = 10**6, scheme: str | None = No
         "vertices": len(network.names),
         "roles": {role: len(nodes) for role, nodes in network.roles.items()},
         **_contacts(network),
+        **_background(network),
         "routes": routes(network, scenario.link_rules, size_bytes, scenario.seed),
         "schemes": [traffic(scenario, name, raw, plugins, crew) for name, raw in entries],
         "unused_attributes": [{"of": kind, "attribute": name, "count": count}
@@ -318,9 +348,20 @@ def _contact_notes(contacts: PlainDict) -> list[str]:
     return found
 
 
+def _background_note(background: PlainDict) -> str:
+    most = []
+    for row in background["most"]:
+        greedy = f", greedy flows: {row['greedy']}" if row["greedy"] else ""
+        most.append(f"{row['link']} ({format_bandwidth(round(row['mean_bps']))}, load {row['load']:.3g}{greedy})")
+    return (f"background traffic, which no bytes of schemes count, on {background['links']:,} links; in the mean most "
+            f"on {', '.join(most)}")
+
+
 def notes(explained: PlainDict) -> list[str]:
     """Notes beside the tables: bottlenecks, slowest routes, what has no effect."""
     found = _contact_notes(explained["contacts"]) if "contacts" in explained else []
+    if "background" in explained:
+        found.append(_background_note(explained["background"]))
     for row in explained["routes"]:
         if row.get("bottlenecks") and (row["hops"]["max"] > 1 or row["seconds"]["min"] != row["seconds"]["max"]):
             links = ", ".join(f"{link} ({count:,})" for link, count in row["bottlenecks"].items())

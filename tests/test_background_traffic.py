@@ -10,6 +10,9 @@ import pytest
 from emul import engine, load_run
 from emul.base.errors import ScenarioError
 from emul.preview import explain, notes
+from emul.record.journal import Reading, read
+from emul.record.report import write
+from emul.record.rundir import JOURNAL
 from emul.scenario import Scenario, loads
 from emul.workers.pool import Workers
 from emul.workers.twin import Twin
@@ -47,6 +50,7 @@ LINKS = {
                "{at: 60 ms, link: client2->server, set: {bandwidth: 3 Mbit/s}, for: 300 ms}]"],
     "shared faults": ["links[0].sharing=maxmin", "faults=[{at: 50 ms, link: client1->server, down: true, for: 100 ms, "
                       "inflight: pause}, {at: 60 ms, link: client2->server, set: {bandwidth: 3 Mbit/s}, for: 300 ms}]"]}
+KINDS = ("offered", "carried", "dropped")
 CASES = [(law, list(LINKS)[i % len(LINKS)]) for i, law in enumerate([*LAWS] * 2)]
 
 
@@ -93,6 +97,9 @@ def test_a_run_repeats_itself_on_its_record_without_the_traffic_of_its_scenario(
     table = load_run(first.directory).traffic
     assert (table.offered_bytes == table.carried_bytes + table.dropped_bytes).all()
     assert table.offered_bytes.sum() > 0
+    beside, recorded = (one.summary["bytes_background"] for one in (first, again))
+    assert [beside[f"{kind}_bytes"] for kind in KINDS] == [table[f"{kind}_bytes"].sum() for kind in KINDS]
+    assert beside == recorded
     told, repeated = background(first), background(again)
     assert len(told) == len(repeated) > 0
     assert (told.value.values == repeated.value.values).all()
@@ -131,10 +138,43 @@ def test_a_flow_loads_every_link_of_its_route_with_the_same_draws(folder, twin):
     assert set(table.entry) == {"f"}
 
 
-def test_a_run_without_traffic_has_no_table_of_it(folder, twin):
+def test_a_run_without_traffic_tells_nothing_of_it(folder, twin):
     result = go(folder, twin, "fedavg")
     assert not (result.directory / "traffic.parquet").exists()
     assert background(result).empty
+    assert "bytes_background" not in result.summary
+    assert not closed(result.directory).background
+    assert 'data-key="background"' not in report(result.directory)
+
+
+def report(directory: Path) -> str:
+    return write(directory).read_text(encoding="utf-8")
+
+
+def closed(directory: Path) -> Reading:
+    """The journal of a run, read to its end."""
+    found = read(directory / JOURNAL)
+    for _ in found.chunks():
+        pass
+    return found
+
+
+def test_totals_by_link_stand_in_journal_summary_and_report_and_add_up_over_entries(folder, twin):
+    result = go(folder, twin, "fedavg", "traffic=[{link: 'client1->server', rate: 3 Mbit/s, for: 30 ms}, "
+                "{link: '*->server', name: b, rate: 2 Mbit/s}]")
+    assert engine.replay(result.directory, workers=twin) == result.summary["digest"]
+    table = load_run(result.directory).traffic.groupby(["source", "destination"]).sum(numeric_only=True)
+    told = closed(result.directory).background
+    assert told == [(*ends, *row) for ends, row in zip(table.index, table.to_numpy().tolist(), strict=True)]
+    beside = result.summary["bytes_background"]
+    assert beside["by_link"][0] == {"link": "client1->server", **dict(zip(
+        (f"{kind}_bytes" for kind in KINDS), told[0][2:], strict=True))}
+    assert told[0][4] > 0                                   # 5 Mbit/s on 4, for a while
+    assert [beside[f"{kind}_bytes"] for kind in KINDS] == table.sum().tolist()
+    assert result.summary["bytes_total"] == load_run(result.directory).messages.wire_bytes.sum()
+    page = report(result.directory)
+    assert 'data-key="background"' in page
+    assert "Stacked bars of background traffic by link" in page
 
 
 def test_all_that_is_wrong_is_told_at_once_with_its_line(folder):
@@ -212,6 +252,8 @@ def test_explain_tells_the_load_and_the_time_at_the_mean_rate_that_is_left(folde
     assert up["seconds"]["max"] == 0.8
     assert up["seconds_loaded"]["max"] == 1.333333334
     assert "0.4 of the fullest link in the mean; 800 ms alone, 1.333 s at the mean rate" in "\n".join(notes(explained))
+    first = notes(explained)[0]
+    assert "on 3 links; in the mean most on client1->server (4 Mbit/s, load 0.4), " in first
     full = explain(scenario(folder, entry("5 Mbit/s"), "schemes=[fedavg]"), 10**6)
     assert any("nothing is left" in warning for warning in full["warnings"])
     assert any(row.get("seconds_loaded", {}).get("max", 0) is None for row in full["routes"])

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from emul import engine, load_run
-from emul.base.errors import ScenarioError
-from emul.preview import explain, notes
+from emul.base.errors import RunError, ScenarioError
+from emul.preview import computations, explain, notes
 from emul.scenario import Scenario, load, loads
 from emul.workers.pool import Workers
 from emul.workers.twin import Twin
 from tests.digested import digests
+from tests.test_resume import interrupted
 
 ROOT = Path(__file__).resolve().parents[1]
 HEADER = "start_s,end_s,source,destination,rate_mbps,latency_ms\n"
@@ -116,6 +117,67 @@ def test_with_drop_messages_that_meet_no_contact_are_lost(tmp_path, twin, pools:
     assert digests(scenario, pools[1]) == digests(scenario, twin)
 
 
+KNOWING = ("schemes=[passing_scheme]", "training=run", "stop.rounds=3")
+
+
+def knowing(folder: Path, *sets: str) -> Scenario:
+    (folder / "plan.csv").write_text(PASSES)
+    return loads(TEXT, "moving", [*KNOWING, *sets], base=folder, plugins=["passing_scheme"])
+
+
+def test_a_scheme_that_knows_the_plan_sends_within_contacts_alone(tmp_path, twin, pools: list[Workers]):
+    scenario = knowing(tmp_path, PLAN, "contacts.gap=drop")
+    result, = engine.run(scenario, workers=twin, out=tmp_path / "runs", plugins=["passing_scheme"])
+    assert result.violations == ()
+    run = load_run(result.directory)
+    assert set(run.messages.fate) == {"delivered"}          # with `drop` what begins or ends in a gap is lost
+    first = run.rounds.iloc[0]
+    assert [first[name] for name in NODES] == ["1.0 1.1 4000000 1", "1.05 1.15 4000000 1", "1.1 1.2 4000000 1"]
+    expected = digests(scenario, twin, ["passing_scheme"])
+    for pool in pools:
+        assert digests(scenario, pool, ["passing_scheme"]) == expected
+    again = engine.replay(result.directory, workers=pools[1], plugins=["passing_scheme"])
+    assert again == result.summary["digest"]
+    assert digests(knowing(tmp_path, PLAN), twin, ["passing_scheme"])[1] == expected[1]
+
+
+def test_a_run_that_knows_the_plan_is_gone_on_with(tmp_path, twin):
+    scenario = knowing(tmp_path, PLAN)
+    whole, = engine.run(scenario, workers=twin, out=tmp_path / "whole", plugins=["passing_scheme"])
+    left = interrupted(scenario, tmp_path / "cut", 40, plugins=["passing_scheme"])
+    again, = engine.resume(left, workers=0, plugins=["passing_scheme"])
+    assert again.summary["digest"] == whole.summary["digest"]
+
+
+def test_explain_and_profiles_know_a_scheme_that_reads_the_plan(tmp_path):
+    scenario = knowing(tmp_path, PLAN)
+    row, = explain(scenario, 1000, plugins=["passing_scheme"])["schemes"]
+    assert [(one["type"], one["messages"]) for one in row["round"]["by_type"]] == [("Model", 3), ("Change", 3)]
+    assert 1.1 < row["seconds"] < 1.2                       # as the run: the last client answers in its second contact
+    assert len(computations(scenario, *scenario.schemes[0], plugins=["passing_scheme"])) == 1
+
+
+def test_a_way_without_contacts_is_an_error_of_the_role_that_asks(tmp_path, twin):
+    with pytest.raises(RunError, match="server: no link on the way to client1 has contacts: it transmits at all times"):
+        digests(knowing(tmp_path), twin, ["passing_scheme"])
+
+
+SLOW = rows(*((f"{k}", f"{k}.1") for k in range(40)), rate="0.3")      # a message takes 71 ms of 100
+
+
+@pytest.mark.parametrize("links", LINKS)
+def test_with_again_messages_are_sent_anew_and_told_so(tmp_path, twin, links, pools: list[Workers]):
+    scenario = moving(tmp_path, SLOW, *LINKS[links], PLAN, "contacts.gap=again")
+    result, = engine.run(scenario, scheme="fedavg", workers=twin, out=tmp_path / "runs")
+    assert result.violations == ()
+    messages = load_run(result.directory).messages
+    again = messages[messages.retransmitted_bytes > 0]
+    assert len(again) > 0
+    assert (again.wire_bytes - again.retransmitted_bytes >= again.payload_bytes).all()
+    assert result.summary["bytes_retransmitted"] == messages.retransmitted_bytes.sum()
+    assert digests(scenario, pools[1]) == digests(scenario, twin)
+
+
 def test_a_resolved_scenario_names_the_plan_and_its_digest(tmp_path):
     scenario = moving(tmp_path, PASSES, PLAN)
     text = scenario.resolved()
@@ -153,9 +215,8 @@ def test_check_tells_every_mistake_with_file_and_line(tmp_path):
 
 
 @pytest.mark.parametrize(("said", "place", "expected"), [
-    ("{file: plan.csv, gap: again}", "contacts.gap", "this version cannot route anew what a gap cuts"),
     ("{file: plan.csv, routes: earliest}", "contacts.routes", "this version cannot choose routes by the time"),
-    ("{file: plan.csv, gap: wait}", "contacts.gap", "expected hold or drop"),
+    ("{file: plan.csv, gap: wait}", "contacts.gap", "expected one of hold, again, drop"),
     ("{gap: hold}", "contacts.file", "is required")])
 def test_what_this_version_cannot_do_is_said(tmp_path, said, place, expected):
     (tmp_path / "plan.csv").write_text(PASSES)
@@ -184,6 +245,10 @@ def test_explain_tells_the_contacts_and_the_time_through_them(tmp_path):
                        "median latency 20 ms")
     up, = (row for row in explained["routes"] if (row["from"], row["to"]) == ("client", "server"))
     assert up["seconds"] == {"min": 1.12, "median": 1.17, "max": 1.22}      # 0.2 s at 4 Mbit/s, over two contacts
+    for gap, seconds in (("again", [1.22, 1.27, 1.32]), ("drop", [None] * 3)):
+        said = explain(moving(tmp_path, rows(("0", "0.1"), ("1", "2")), PLAN, f"contacts.gap={gap}"), 100_000, "fedavg")
+        up, = (row for row in said["routes"] if (row["from"], row["to"]) == ("client", "server"))
+        assert list(up["seconds"].values()) == seconds
 
 
 def test_fedavg_waits_for_passes_and_with_a_deadline_does_without_some(twin, tmp_path):

@@ -248,7 +248,8 @@ def test_every_row_of_a_journal_is_explained_with_its_fields() -> None:
 def test_every_key_of_a_summary_is_explained() -> None:
     header = {"names": ["server"], "roles": ["server"], "vertices": [0], "network": ["server"], "deciders": [0],
               "groups": {"slow": []}}
-    summary = summarise(derive(columns([]), header), Facts("fedavg", 0, 0.0, "00" * 16))
+    background = [("client1", "server", 3, 2, 1)]
+    summary = summarise(derive(columns([]), header), Facts("fedavg", 0, 0.0, "00" * 16, background=background))
     assert first_cells(sections("docs/run-directory.md")["summary.json"]) == set(summary)
 
 

@@ -74,6 +74,8 @@ def test_a_run_repeats_itself_on_its_record_without_the_traffic_of_its_scenario(
     table = load_run(first.directory).traffic
     assert (table.offered_bytes == table.carried_bytes + table.dropped_bytes).all()
     assert table.carried_bytes.sum() > 0
+    assert first.summary["bytes_background"] == again.summary["bytes_background"]
+    assert first.summary["bytes_background"]["carried_bytes"] == table.carried_bytes.sum()
 
 
 @pytest.mark.parametrize("links", ["fifo", "maxmin"])

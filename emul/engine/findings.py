@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import msgspec
@@ -23,6 +23,7 @@ from emul.network.network import TrafficRow
 from emul.record import payloads
 from emul.record.energy import Power, PowerDraw
 from emul.record.summary import Facts
+from emul.record.traffic import totals
 from emul.roles.events import Observation
 from emul.workers.attacking import Note
 from emul.workers.core import FittedGroups, StoreUse
@@ -43,6 +44,11 @@ class Finished:
     store: StoreUse | None                  # the use of a store of trainings; None: there was none
     fitted: FittedGroups                    # the limits of memory on groups that were trained as one
     wiring: Wiring = field(repr=False)
+
+    @cached_property
+    def background(self) -> list[TrafficRow]:
+        """The bytes of the background traffic on the links that the run used, as rows of its table `traffic`."""
+        return list(self.wiring.network.traffic(max(self.kernel.end_ns, self.kernel.now)))
 
 
 def header(wiring: Wiring) -> PlainDict:
@@ -67,6 +73,7 @@ def facts(finished: Finished, digest_journal: str, directory: Path | None = None
                  rounds_missed=kernel.rounds_missed, uncharged=kernel.uncharged, **_beyond(finished),
                  poisoned=_poisoned_names(wiring), idle=wiring.idle, energy=_energy(wiring, kernel.end_ns),
                  attackers_knew=knowledge(finished.notes, kernel.end_ns),
+                 background=totals(finished.background),
                  payloads={} if directory is None else payloads.counted(directory, kernel.end_ns),
                  analysis=partial(analysis, wiring, kernel.entered), **_kept(finished))
 
@@ -133,11 +140,6 @@ def _beyond(finished: Finished) -> PlainDict:
 def drawn(finished: Finished) -> Iterator[Row | PacketRow]:
     """Everything that the links drew in a run, as rows of its table `network`."""
     return finished.wiring.network.realised(max(finished.kernel.end_ns, finished.kernel.now))
-
-
-def background(finished: Finished) -> Iterator[TrafficRow]:
-    """The bytes of the background traffic on the links that the run used, as rows of its table `traffic`."""
-    return finished.wiring.network.traffic(max(finished.kernel.end_ns, finished.kernel.now))
 
 
 def observed(finished: Finished) -> list[tuple[int, int, dict[str, float]]]:

@@ -18,7 +18,6 @@ from emul.base.plain import PlainDict
 from emul.engine.costs import Charge
 from emul.engine.findings import (
     Finished,
-    background,
     charges,
     drawn,
     drop_later,
@@ -39,7 +38,7 @@ from emul.record.progress import Progress
 from emul.record.rundir import RunDirectory
 from emul.record.samples import write_samples
 from emul.record.summary import final_mean, write_results
-from emul.record.traffic import write_traffic
+from emul.record.traffic import totals, write_traffic
 from emul.scenario import Scenario
 from emul.workers.collections import KERNEL, ROLES, rare_collections, seldom
 from emul.workers.pool import Workers
@@ -134,7 +133,7 @@ class Session:
         with seldom(len(self.wiring.plan.names)):
             try:
                 finished = self._executed(directory, journal, recalled)
-                digest = journal.close()
+                digest = journal.close(background=totals(finished.background))
                 ended()
                 summary, report = self._written(directory, finished, digest)
             except RunError as e:
@@ -178,7 +177,7 @@ class Session:
         try:
             drop_later(finished, directory.path)
             write_samples(directory.path, samples_held(finished.wiring))
-            write_traffic(directory.path, background(finished))
+            write_traffic(directory.path, finished.background)
             return write_results(directory, facts(finished, digest, directory.path), observed(finished),
                                  timed(finished), latencies(network), network.unordered(),
                                  drawn(finished) if self.scenario.network.record else ())

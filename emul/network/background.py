@@ -191,11 +191,14 @@ class Background:
                         "and links that do not: expected one kind of them")
         return None
 
+    def looked_at(self) -> list[tuple[int, int]]:
+        """The links with traffic, the first _LOOKED_AT of each entry, once each. Raises NetworkError as `_links_of`."""
+        return list(dict.fromkeys(ends for bit in range(len(self._of_bit)) for ends in self._links_of(bit)))
+
     def warnings(self) -> list[str]:
         """Warnings of links of which the mean background leaves nothing. For networks without `problems`."""
-        looked_at = dict.fromkeys(ends for bit in range(len(self._of_bit)) for ends in self._links_of(bit))
         full = []
-        for u, v in looked_at:
+        for u, v in self.looked_at():
             own, load = self._network.parameters(u, v).bandwidth_bps, self._network.load_bps(u, v)
             if own is not None and load >= float(own):
                 rates = format_bandwidth(round(load)), format_bandwidth(round(float(own)))

@@ -49,8 +49,7 @@ class ContactPlan:
                     self._strange += [Problem(column, f'"{name}"', "unknown vertex", contacts.line)
                                       for column, name in strange]
                 else:
-                    self.links[number[source], number[destination]] = (
-                        contacts.dropping() if spec.gap == "drop" else contacts)
+                    self.links[number[source], number[destination]] = contacts.with_gap(spec.gap)
         self.sources = {u for u, _ in self.links}
 
     def problems(self) -> list[Problem]:

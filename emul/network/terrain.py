@@ -2,24 +2,29 @@
 
 The coordinator draws a chart, plain values that a worker is told (`chart`); both sides read it (`Terrain`). A value is
 computed when it is first asked for. Latencies are those by which routes are chosen: medians, as built, without what
-faults do to them; transmission and queues come on top.
+faults do to them; transmission and queues come on top. Of links with contacts a chart has the plan.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache
-from heapq import heappop, heappush
+from heapq import heappop, heappush, merge
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from emul.base.errors import NetworkError
 from emul.base.plain import PlainDict, PlainMapping
 from emul.network.graph.routing import ShortestPaths
 from emul.network.graph.topology import Generated
 from emul.network.models.latency import typical_ns
+from emul.network.models.profiles import NEVER
 from emul.network.network import Network
+
+IntArray = npt.NDArray[np.int64]
 
 
 def chart(network: Network, vertices: Sequence[int]) -> PlainDict:
@@ -27,12 +32,20 @@ def chart(network: Network, vertices: Sequence[int]) -> PlainDict:
 
     hubs, mesh: of a topology that lists no links. links: of one that does: source, target and latency of each.
     said: bit of a rule -> latency that it says, ns. masks: the pairs of masks that occur; classes: vertex -> its pair.
+    contacts: of each link that a plan names source, target, latency and number of contacts; plan: beginnings, ends and
+    rates of all these contacts, one link after the other.
     """
     topology = network.topology
     pairs, said = network.latency_rules()
     distinct = {pair: number for number, pair in enumerate(dict.fromkeys(pairs))}
     found = {"vertices": _packed(vertices), "classes": _packed([distinct[pair] for pair in pairs]),
              "masks": [[format(mask, "x") for mask in pair] for pair in distinct], "said": said}
+    planned = network.planned.links
+    if planned:
+        found |= {"contacts": [_packed(column) for column in zip(*(
+                      (u, v, one.typical_ns, len(one)) for (u, v), one in planned.items()), strict=True)],
+                  "plan": [b"".join(_packed(column) for column in columns) for columns in zip(*(
+                      (one.begins, one.ends, one.rates_bps) for one in planned.values()), strict=True)]}
     if isinstance(topology, Generated):
         return found | {"hubs": topology.hubs, "mesh": topology.mesh}
     links = [(u, v, typical_ns(topology.given(u, v).latency_ns))
@@ -49,6 +62,23 @@ def _unpacked(data: bytes) -> list[int]:
     return found
 
 
+class _Planned(NamedTuple):
+    """The contacts of a link: its median latency, and of each contact the beginning, the end and the rate, (n,) int64.
+    """
+
+    typical_ns: int
+    begins: IntArray
+    ends: IntArray
+    rates_bps: IntArray
+
+
+def _windows(planned: _Planned, hop: int, from_ns: int) -> Iterator[tuple[int, int | None, int, int]]:
+    """As `Terrain.contacts`, of one link."""
+    for i in range(int(np.searchsorted(planned.ends, from_ns, side="right")), len(planned.ends)):
+        end = int(planned.ends[i])
+        yield int(planned.begins[i]), None if end == NEVER else end, int(planned.rates_bps[i]), hop
+
+
 class Terrain:
     """Answers by the numbers of nodes. Raises NetworkError where no links lead."""
 
@@ -63,6 +93,14 @@ class Terrain:
         self._links: list[list[int]] = []
         self._stars: Generated | None = None
         self._nearest: dict[tuple[int, ...], dict[int, int]] = {}
+        self._planned: dict[tuple[int, int], _Planned] = {}
+        if "contacts" in chart:
+            begins, ends, rates = (np.frombuffer(data, "<i8") for data in chart["plan"])
+            at = 0
+            for u, v, typical, count in zip(*map(_unpacked, chart["contacts"]), strict=True):
+                here = slice(at, at + count)
+                self._planned[u, v] = _Planned(typical, begins[here], ends[here], rates[here])
+                at += count
         if "links" in chart:
             self._links = [[] for _ in self._classes]
             for u, v, given in zip(*map(_unpacked, chart["links"]), strict=True):
@@ -94,6 +132,15 @@ class Terrain:
     def hops(self, node: int, other: int) -> int:
         """The links of the route."""
         return len(self._route(node, other)) - 1
+
+    def contacts(self, node: int, other: int, from_ns: int) -> Iterator[tuple[int, int | None, int, int]] | None:
+        """(start, end, bit/s, which link of the route, 1 the first) of contacts that have not ended at `from_ns`.
+
+        By start, then by link; an end of None is the end of time. None: no link of the route has contacts.
+        """
+        ways = [_windows(self._planned[ends], hop, from_ns)
+                for hop, ends in enumerate(pairwise(self._route(node, other)), 1) if ends in self._planned]
+        return merge(*ways, key=lambda one: (one[0], one[3])) if ways else None
 
     def towards(self, node: int, other: int) -> int:
         """The first node on the route to another one: that one itself, if none lies between."""
@@ -147,6 +194,10 @@ class Terrain:
         return self._links[u] if self._stars is None else self._stars.neighbours(u)
 
     def _latency_ns(self, u: int, v: int) -> int:
-        """The value of the last of the rules that matches the link, else the topology: as `Network` has it."""
+        """That of the plan, else of the last of the rules that matches the link, else of the topology: as `Network` has
+        it."""
+        planned = self._planned.get((u, v))
+        if planned is not None:
+            return planned.typical_ns
         saying = self._masks[self._classes[u]][0] & self._masks[self._classes[v]][1] & self._saying
         return self._said[saying.bit_length() - 1] if saying else self._given.get((u, v), 0)

@@ -3,7 +3,7 @@
     file      frame*
     frame     4 bytes length n, 4 bytes CRC-32 of the blob (both little-endian), n bytes blob, MessagePack
     blobs     a map: the header (first frame); arrays of rows; maps: what was observed, as it came; a map: the end,
-              with the count of rows and the digest
+              with the count of rows, the digest, and the bytes of background traffic by link, if links carried some
 
 A frame is written whole and at once, so a killed run keeps all but its last rows; its journal has no end frame.
 The digest is taken over the rows' encodings one after the other, without header, observations and frames: it depends
@@ -32,6 +32,7 @@ from emul.base.errors import EmulError, NotRecorded
 from emul.base.files import strerror
 from emul.base.plain import PlainDict
 from emul.base.rows import Row
+from emul.record.traffic import LinkTotal
 from emul.roles.events import Observation
 
 FORMAT = 1
@@ -59,6 +60,7 @@ def _plain(value: object) -> Any:
 encode = msgspec.msgpack.Encoder(enc_hook=_plain).encode
 _decode = msgspec.msgpack.Decoder().decode
 _decode_rows = msgspec.msgpack.Decoder(list[tuple]).decode
+_BACKGROUND = "background"          # a key of the end: links, as `LinkTotal`
 _OBSERVED = "observed"              # the one key of a map: [node, round, {name: value}] each
 
 
@@ -147,10 +149,11 @@ class Journal:
         if len(self._waiting) >= _WORTH_A_FRAME or time.monotonic() - self._flushed >= _WAITS_S:
             self._flush()
 
-    def close(self, complete: bool = True) -> str:
+    def close(self, complete: bool = True, background: Sequence[LinkTotal] = ()) -> str:
         """The digest of all rows, in hex. `complete` False (the run failed): the file gets no end frame.
 
-        Raises NotRecorded, unless `complete` is False.
+        background: bytes on the links, for the end frame; no part of the digest. Raises NotRecorded, unless `complete`
+        is False.
         """
         if self._file is not None:
             file = self._file
@@ -158,7 +161,8 @@ class Journal:
                 with contextlib.suppress(*(() if complete else (NotRecorded,))):    # then something else is told of
                     self._flush()
                 if complete:
-                    self._write(encode({"rows": self.count, "digest": self._digest.hexdigest()}))
+                    self._write(encode({"rows": self.count, "digest": self._digest.hexdigest(),
+                                        **({_BACKGROUND: background} if background else {})}))
             finally:                    # on a full disk, too, and not again
                 self._file = None
                 self._waiting.clear()
@@ -219,6 +223,7 @@ class Reading(Iterator[Row]):
     digest      as the end frame states it; "" where there is none. With `sums` the rows have it, or it is an error
     torn        known once everything is read: bytes after the last whole frame, of one that was cut short
     observed    as far as it is read: (node, round, values), in the order in which they came
+    background  known once everything is read: bytes of background traffic by link
 
     more: asked where the file ends; True: look again, for somebody is writing it.
     """
@@ -231,6 +236,7 @@ class Reading(Iterator[Row]):
         self.count = 0
         self.torn = 0
         self.observed: list[tuple[int, int, dict[str, float]]] = []
+        self.background: list[LinkTotal] = []
         self._summed = blake2b(digest_size=DIGEST_BYTES)
         self._blobs = self._whole_frames()
         self.header = self._read_header()
@@ -282,6 +288,10 @@ class Reading(Iterator[Row]):
         if self._sums and found["digest"] != self.summed:
             raise RecordError(f"{self.path}, byte {offset}: the rows have the digest {self.summed}, "
                               f"{found['digest']} was written")
+        try:
+            self.background = msgspec.convert(found.get(_BACKGROUND, []), list[LinkTotal])
+        except msgspec.ValidationError as error:
+            raise RecordError(f"{self.path}, byte {offset}: no bytes of background traffic: {error}") from None
         self.digest = found["digest"]
         self.complete = True
 

@@ -44,6 +44,7 @@ from emul.record.tables import (
     lost_links,
     write_tables,
 )
+from emul.record.traffic import LinkTotal, summary_of
 from emul.roles.analysis import Realised
 
 _TOP_LINKS = 10
@@ -83,6 +84,7 @@ class Facts:
     parameters: PlainMapping = field(default_factory=dict)          # of the scheme, by the field of its Params
     given: Sequence[str] = ()                           # those of them that the scenario gives
     energy: PowerDraw | None = None                     # the power of devices; None: the scenario has no devices
+    background: Sequence[LinkTotal] = ()                # bytes of background traffic on the links
     incomplete: PlainMapping | None = None              # until when, and why it ended; None: it came to its end
 
 
@@ -122,6 +124,7 @@ def summarise(run: Derived, facts: Facts, report: InvariantReport | None = None)
         "bytes_declared": bytes_declared(m, run.header["roles"]),
         "bytes_by_type": {name: int(by_type[i]) for i, name in sorted(enumerate(m.kinds), key=lambda x: x[1])},
         "bytes_by_link": busiest_links(run),
+        **({"bytes_background": summary_of(facts.background)} if facts.background else {}),
         "messages_sent": len(m.source),
         "messages_delivered": fates[DELIVERED],
         "messages_lost": fates[LOST],

@@ -8,8 +8,9 @@ from emul.roles.aggregate import weighted_mean
 from emul.roles.analysis import Analysis, Realised, Setting
 from emul.roles.node import Node, Received, Round, RoundOver
 from emul.roles.scheme import Scheme, Variant
-from emul.roles.world import World
+from emul.roles.world import Contact, World
 from emul.wire import Declared, Holds, Matrix, Message, OctetRows, Octets, Vector, Words
 
-__all__ = ["Analysis", "Declared", "Holds", "Matrix", "Message", "Node", "OctetRows", "Octets", "Realised", "Received",
-           "Round", "RoundOver", "Scheme", "Setting", "Variant", "Vector", "Words", "World", "checks", "weighted_mean"]
+__all__ = ["Analysis", "Contact", "Declared", "Holds", "Matrix", "Message", "Node", "OctetRows", "Octets", "Realised",
+           "Received", "Round", "RoundOver", "Scheme", "Setting", "Variant", "Vector", "Words", "World", "checks",
+           "weighted_mean"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns
 from types import CodeType, TracebackType
@@ -46,7 +46,7 @@ from emul.roles.events import (
     Wait,
     WaitEnd,
 )
-from emul.roles.world import World
+from emul.roles.world import Contact, World
 from emul.verdicts import judge
 from emul.wire import Encoded, Message, Vector, encode, encode_each
 
@@ -282,6 +282,15 @@ class Node:
     def hops(self, other: int) -> int:
         """The number of links on the way to another node."""
         return self.world.hops(self.id, other)
+
+    def contacts(self, other: int) -> Iterator[Contact]:
+        """The contacts on the way to another node that are now or later, by start, then by hop.
+
+        They are those of the plan, whatever faults do. One that goes on now is among them, with its own start.
+
+        Raises RoleError if no link on the way has contacts.
+        """
+        return self.world.contacts(self.id, other, self.now_ns)
 
     # --- randomness and state -------------------------------------------------------------------------------------
 

@@ -62,7 +62,7 @@ class Scheme(Generic[P]):
     the servers if there are any, else all nodes."""
 
     knows_topology: bool = False
-    """True if roles may ask for neighbours, parents and latencies (`World.neighbours` and its like)."""
+    """True if roles may ask for neighbours, parents, latencies and contacts (`World.neighbours` and its like)."""
 
     ideal_links: bool = False
     """True if nothing is lost under this scheme: the outages of the scenario are taken out of the network."""

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from math import inf
+from typing import Any, NamedTuple, Protocol
 
 from emul.base.errors import RoleError
+
+
+class Contact(NamedTuple):
+    """A span of time in which a link transmits, as the contact plan of the scenario has it."""
+
+    start_s: float
+    end_s: float                                # inf: the plan has no end
+    rate_bps: int
+    hop: int                                    # the number of the link on the way, 1 the first
 
 
 class Surroundings(Protocol):
@@ -23,6 +33,13 @@ class Surroundings(Protocol):
 
     def hops(self, node: int, other: int) -> int:
         """The number of links on the way to `other`."""
+        ...
+
+    def contacts(self, node: int, other: int, from_ns: int) -> Iterator[tuple[int, int | None, int, int]] | None:
+        """(start, end, bit/s, which link of the way, 1 the first) of contacts that have not ended at `from_ns`.
+
+        By start, then by link; an end of None is the end of time. None: no link of the way has contacts.
+        """
         ...
 
     def towards(self, node: int, other: int) -> int:
@@ -97,6 +114,17 @@ class World:
     def hops(self, node: int, other: int) -> int:
         """The number of links on the way from one node to another."""
         return self._known.hops(node, other)
+
+    def contacts(self, node: int, other: int, from_ns: int = 0) -> Iterator[Contact]:
+        """The contacts on the way from one node to another that have not ended at `from_ns`, by start, then by hop.
+
+        Raises RoleError if no link on the way has contacts.
+        """
+        found = self._known.contacts(node, other, from_ns)
+        if found is None:
+            raise RoleError(f"{self.names[node]}: no link on the way to {self.names[other]} has contacts: it transmits "
+                            "at all times")
+        return (Contact(start / 1e9, inf if end is None else end / 1e9, rate, hop) for start, end, rate, hop in found)
 
     @property
     def _known(self) -> Surroundings:

@@ -15,8 +15,7 @@ from emul.scenario.values import Text
 
 def _gap(value: object) -> str:
     if value not in GAPS:
-        raise ValueError(f"expected {' or '.join(GAPS)}" + ("; this version cannot route anew what a gap cuts"
-                                                            if value == "again" else ""))
+        raise ValueError(f"expected one of {', '.join(GAPS)}")
     return str(value)
 
 

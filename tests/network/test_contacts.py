@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from array import array
 from fractions import Fraction
 from math import ceil
 from pathlib import Path
 
+import networkx as nx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emul.base.errors import ScenarioError
-from emul.network import FullLink, Link, LinkRule, Network, TopologySpec, build
+from emul.network import FullLink, Link, LinkRule, Network, RoleRule, TopologySpec, build
 from emul.network.contactplan import ContactsError
 from emul.network.links.features import Queue
+from emul.network.links.link import Tail
 from emul.network.models.contacts import Contacts, ContactSpec, read_plan
 from emul.network.models.profiles import NEVER
 from emul.network.models.residual import LinkLoad, LoadEntry, Residual
@@ -110,7 +113,7 @@ def test_a_message_that_waits_for_a_contact_fills_the_queue():
 
 
 def test_with_drop_what_a_contact_cuts_is_lost_and_what_comes_outside_of_one():
-    one = link(contacts((0, 10, 8, 5), (10, 20, 8, 7), (30, 40, 8, 5)).dropping())
+    one = link(contacts((0, 10, 8, 5), (10, 20, 8, 7), (30, 40, 8, 5)).with_gap("drop"))
     one.offer(0, "over rows that touch", 15 * MB, 0)
     one.offer(1 * S, "cut", 6 * MB, 0)
     one.offer(2 * S, "behind it", MB, 0)
@@ -130,15 +133,77 @@ def test_with_drop_what_a_contact_cuts_is_lost_and_what_comes_outside_of_one():
 
 
 def test_with_drop_a_fault_that_slows_a_link_may_have_it_cut():
-    one = link(contacts((0, 10, 8, 5), (20, 30, 8, 5)).dropping())
+    one = link(contacts((0, 10, 8, 5), (20, 30, 8, 5)).with_gap("drop"))
     one.offer(0, "m", 9 * MB, 0)
     one.change(4 * S, bandwidth_bps=MBIT)
     assert leaves(one) == [("m", 10 * S + 5 * MS, False)]
-    one = link(contacts((0, 10, 8, 5), (20, 30, 8, 5)).dropping())
+    one = link(contacts((0, 10, 8, 5), (20, 30, 8, 5)).with_gap("drop"))
     one.offer(0, "m", 9 * MB, 0)
     one.change(4 * S, down=True, inflight="pause")
     one.change(12 * S, down=False)
     assert leaves(one) == [("m", 12 * S + 5 * MS, False)]
+
+
+def told(one: FullLink) -> list[tuple[object, int, bool, int]]:
+    """(item, when, delivered, bytes sent again) of all that leaves."""
+    found = []
+    while (due := one.next_change()) is not None:
+        found += [(item, due, delivered, again) for item, delivered, _, again in one.advance(due)]
+    return found
+
+
+def test_with_again_a_message_is_sent_from_its_start_in_the_next_contact():
+    one = link(contacts((0, 10, 8, 5), (20, 25, 8, 7), (25, 40, 8, 9)).with_gap("again"))
+    one.offer(2 * S, "cut", 9 * MB, 0)              # 8 MB until 10 s, from 20 s on over rows that touch
+    one.offer(3 * S, "behind it", MB, 0)
+    one.offer(4 * S, "too large", 21 * MB, 0)       # than the longest contact
+    one.offer(35 * S, "in no contact to come", 6 * MB, 0)
+    one.offer(35 * S, "in time", 5 * MB, 0)
+    assert told(one) == [
+        ("cut", 29 * S + 9 * MS, True, 8 * MB), ("behind it", 30 * S + 9 * MS, True, 0),
+        ("too large", 30 * S + 9 * MS, False, 0), ("in no contact to come", 35 * S + 5 * MS, False, 0),
+        ("in time", 40 * S + 9 * MS, True, 0)]
+
+
+def test_with_again_a_fault_that_holds_a_message_over_a_gap_has_it_begin_anew():
+    plan = contacts((0, 10, 8, 5), (20, 30, 8, 5)).with_gap("again")
+    one = link(plan)
+    one.offer(0, "m", 7 * MB, 0)
+    one.change(4 * S, down=True, inflight="pause")
+    one.change(6 * S, down=False)
+    assert told(one) == [("m", 9 * S + 5 * MS, True, 0)]            # the same contact: it goes on
+    one = link(plan)
+    one.offer(0, "m", 7 * MB, 0)
+    one.change(4 * S, down=True, inflight="pause")
+    one.change(5 * S, latency_ns=plan)
+    one.change(12 * S, down=False)
+    assert told(one) == [("m", 27 * S + 5 * MS, True, 4 * MB)]
+    one = link(plan)
+    one.offer(3 * S, "m", 7 * MB, 0)
+    one.change(4 * S, bandwidth_bps=6 * MBIT)                       # 1 MB until now, 4.5 MB more until 10 s
+    one.change(22 * S, bandwidth_bps="profile", latency_ns=plan)    # 1.5 MB of the second time
+    assert told(one) == [("m", 27_500 * MS + 5 * MS, True, 5_500_000)]
+
+
+def test_with_again_a_message_whose_head_comes_first_is_begun_when_the_whole_is_here():
+    one = link(contacts((0, 10, 8, 5), (20, 30, 8, 5)).with_gap("again"))
+    one.offer(8 * S, "m", 1 * MB, 0, True, Tail(9500 * MS, 9500 * MS, 0))
+    assert told(one) == [("m", 21 * S + 5 * MS, True, 500_000)]
+
+
+@pytest.mark.parametrize("gap", ["hold", "again", "drop"])
+def test_a_message_waits_at_each_vertex_for_the_contacts_of_the_next_link(tmp_path, gap):
+    """a-b in [0, 100] s, b-c in [300, 400] s; 1 Mbit/s, 20 ms; 5 MB are at b at 40.02 s, at c at 340.02 s."""
+    spec = plan_file(tmp_path, "0,100,a,b,1,20", "300,400,b,c,1,20")
+    graph = nx.relabel_nodes(nx.path_graph(3), dict(enumerate("abc")))
+    net = build(TopologySpec(graph=graph, roles={"peer": RoleRule("all")}), [LinkRule("*", latency_ns=20 * MS)], 1,
+                contacts=dataclasses.replace(spec, gap=gap))
+    first, second = net.link(0, 1), net.link(1, 2)
+    first.offer(0, "m", 5 * MB, 0, False)
+    assert leaves(first) == [("m", 40_020 * MS, True)]
+    second.offer(40_020 * MS, "m", 5 * MB, 0)
+    assert leaves(second) == [("m", 40_040 * MS, False) if gap == "drop" else ("m", 340_020 * MS, True)]
+    assert Outlook(net, [], 1, 5 * MB).route(0, 2).time_ns == (None if gap == "drop" else 340_020 * MS)
 
 
 spans = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5), st.sampled_from([8, 24, 7 * 10**9, 8 * 10**9]),
@@ -185,20 +250,68 @@ def test_a_link_does_what_windows_of_time_say(chosen, gaps):
         at += gap
         offers.append((at, size))
     one = link(exact(rows))
-    told: dict[object, tuple[int, bool]] = {}
+    got: dict[object, tuple[int, bool]] = {}
     for number, (now, size) in enumerate(offers):
         while (due := one.next_change()) is not None and due <= now:
-            told |= {item: (due, delivered) for item, delivered, _, _ in one.advance(due)}
+            got |= {item: (due, delivered) for item, delivered, _, _ in one.advance(due)}
         one.offer(now, number, size, 0)
-    told |= {item: (due, delivered) for item, due, delivered in leaves(one)}
-    assert [told[i] for i in range(len(offers))] == oracle(rows, offers)
+    got |= {item: (due, delivered) for item, due, delivered in leaves(one)}
+    assert [got[i] for i in range(len(offers))] == oracle(rows, offers)
+
+
+def oracle_again(rows: list[tuple[int, int, int, int]], offers: list[tuple[int, int]],
+                 ) -> list[tuple[int, bool, int]]:
+    """(when it leaves, delivered, bytes sent again): a transmission in each span without a gap, until one is whole."""
+    spans = [[rows[0]]]
+    for row in rows[1:]:
+        spans[-1:] = [[*spans[-1], row]] if row[0] == spans[-1][-1][1] else [spans[-1], [row]]
+    found, used, last = [], 0, 0
+    least = min(row[3] for row in rows)
+    for at, size in offers:
+        begin, again, turn = max(at, used), 0, None
+        for span in spans:
+            if span[-1][1] <= begin:
+                continue
+            now, left = Fraction(max(span[0][0], begin)), Fraction(size * 8 * S)
+            turn = ceil(now) if turn is None else turn
+            for start, end, rate, latency in span:
+                if left and end > now:
+                    take = min(left, (end - max(now, start)) * rate)
+                    left, now, late = left - take, max(now, start) + take / rate, latency
+            if not left:
+                used = ceil(now)
+                last = max(last, used + late)
+                found.append((last, True, again))
+                break
+            again += int(size - left / 8 / S)
+        else:                                   # no span carries it: lost when its turn comes
+            last = max(last, (begin if turn is None else turn) + least)
+            found.append((last, False, 0))
+    return found
+
+
+@settings(max_examples=300)
+@given(spans, st.lists(st.tuples(st.integers(0, 4), st.integers(1, 6)), min_size=1, max_size=6))
+def test_with_again_a_link_does_what_transmissions_one_by_one_say(chosen, gaps):
+    rows, at, offers = rows_of(chosen), 0, []
+    for gap, size in gaps:
+        at += gap
+        offers.append((at, size))
+    one = link(exact(rows).with_gap("again"))
+    got: dict[object, tuple[int, bool, int]] = {}
+    for number, (now, size) in enumerate(offers):
+        while (due := one.next_change()) is not None and due <= now:
+            got |= {item: (due, delivered, again) for item, delivered, _, again in one.advance(due)}
+        one.offer(now, number, size, 0)
+    got |= {item: (due, delivered, again) for item, due, delivered, again in told(one)}
+    assert [got[i] for i in range(len(offers))] == oracle_again(rows, offers)
 
 
 @settings(max_examples=200)
 @given(spans, st.integers(0, 20), st.integers(1, 9))
 def test_with_drop_a_message_arrives_if_no_gap_is_in_its_way(chosen, at, size):
     rows = rows_of(chosen)
-    one = link(exact(rows).dropping())
+    one = link(exact(rows).with_gap("drop"))
     one.offer(at, "m", size, 0)
     (_, _, arrives), = leaves(one)
     end = exact(rows).finish(at, size)
@@ -206,20 +319,20 @@ def test_with_drop_a_message_arrives_if_no_gap_is_in_its_way(chosen, at, size):
         any(begin <= t < until for begin, until, *_ in rows) for t in range(at, end)))
 
 
-@settings(max_examples=100)
-@given(spans, st.lists(st.integers(0, 30), max_size=4))
-def test_changes_that_change_nothing_move_no_message(chosen, times):
-    rows = rows_of(chosen)
-    plain, told = link(exact(rows)), link(exact(rows))
-    for one in (plain, told):
+@settings(max_examples=200)
+@given(spans, st.lists(st.integers(0, 30), max_size=4), st.sampled_from(["hold", "again", "drop"]))
+def test_changes_that_change_nothing_move_no_message(chosen, times, gap):
+    plan = exact(rows_of(chosen)).with_gap(gap)
+    plain, changed = link(plan), link(plan)
+    for one in (plain, changed):
         for number in range(3):
             one.offer(0, number, 2, 0)
     left = []
     for now in sorted(times):
-        while (due := told.next_change()) is not None and due <= now:
-            left += [(item, due, delivered) for item, delivered, _, _ in told.advance(due)]
-        told.change(now, latency_ns=told._contacts)
-    assert left + leaves(told) == leaves(plain)
+        while (due := changed.next_change()) is not None and due <= now:
+            left += [(item, due, delivered, again) for item, delivered, _, again in changed.advance(due)]
+        changed.change(now, latency_ns=changed._contacts)
+    assert left + told(changed) == told(plain)
 
 
 @settings(max_examples=100)
@@ -264,9 +377,28 @@ def test_a_file_is_read_exactly(tmp_path):
     assert (one.line, other.line, one.least_ns, one.typical_ns) == (3, 6, MS // 4, MS // 4)
 
 
+def test_rows_that_are_read_fast_are_those_that_are_read_slowly(tmp_path):
+    """The fast way knows the columns in their own order alone."""
+    cells = [
+        ("", "", "a", 1, 2), (".5", ".25", "a", 1, 2), (".123456789", ".9999999996", "a", 1, 2), ("", "", " a", 1, 2),
+        (".1", ".2", " a ", "1.0", 2), (" ", ".2 ", "a", 1, "2e0"), ("", "e0", "a", 1, 0), ("", "", "a", 1, 0)]
+    rows = [f"{30 * i}{begin},{30 * i + 20}{end},{name},b,{rate},{late}"
+            for i, (begin, end, name, rate, late) in enumerate(cells)]
+    fast = read_plan(plan_file(tmp_path, *rows))
+    turned = ["latency_ms,start_s,end_s,source,destination,rate_mbps", *(
+        ",".join([row.rpartition(",")[2], row.rpartition(",")[0]]) for row in rows)]
+    (tmp_path / "turned.csv").write_text("\n".join(turned))
+    slow = read_plan(ContactSpec(tmp_path / "turned.csv"))
+    assert list(fast) == list(slow) == [("a", "b")]
+    for name in ("begins", "ends", "rates_bps", "latencies_ns"):
+        assert getattr(fast["a", "b"], name) == getattr(slow["a", "b"], name)
+    assert len(fast["a", "b"]) == len(rows)
+
+
 def test_every_mistake_of_a_file_is_told_with_its_line(tmp_path):
     spec = plan_file(tmp_path, "0,60,a,b,10,10", "59,70,a,b,10,10", "5,5,b,a,1,1", "-1,5,b,c,1,1", "0,1,b,c,0,1",
-                     "0,1,b,c,1,-2", "0,1,,c,1,1", "0,1,b,c,1", "0,x,b,c,1,1", "60,61,a,b,1,1", "0,1,b,c,one,nan")
+                     "0,1,b,c,1,-2", "0,1,,c,1,1", "0,1,b,c,1", "0,x,b,c,1,1", "60,61,a,b,1,1", "0,1,b,c,one,nan",
+                     "70,71,a,b,10,10", "69,72,a,b,10,10", "72,72,a,b,10,10", "73,74,a,b,0,10")
     with pytest.raises(ScenarioError) as error:
         read_plan(spec)
     told = [(one.line, one.place, one.found, one.expected) for one in error.value.problems]
@@ -282,7 +414,11 @@ def test_every_mistake_of_a_file_is_told_with_its_line(tmp_path):
         (9, "", "5 values", "expected 6, as the header has"),
         (10, "end_s", '"x"', number),
         (12, "rate_mbps", '"one"', number),
-        (12, "latency_ms", '"nan"', number)]
+        (12, "latency_ms", '"nan"', number),
+        (14, "start_s", "69", "expected rows of a -> b in the order of time, without an overlap: the row before is of "
+                              "[70, 71]"),
+        (15, "end_s", "72", "expected more than start_s, 72"),
+        (16, "rate_mbps", "0", "expected a rate of at least 1 bit/s")]
 
 
 def test_a_file_that_is_no_plan(tmp_path):

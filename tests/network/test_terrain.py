@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,6 +17,7 @@ from emul import engine
 from emul.base import rows
 from emul.base.errors import RoleError
 from emul.network import LinkRule, Network, RoleRule, TopologySpec, build
+from emul.network.models.contacts import ContactSpec
 from emul.network.terrain import Terrain, chart
 from emul.record.journal import MemoryJournal
 from emul.roles import World
@@ -79,6 +82,32 @@ def test_the_nearest_and_the_neighbours_are_those_of_an_obvious_search(data: Any
             between = set(vertices) - {vertices[i], vertices[j]}
             beside = i != j and nx.has_path(linked.subgraph(set(linked) - between), vertices[i], vertices[j])
             assert (j in known.neighbours(i)) is beside
+
+
+def test_contacts_are_those_of_the_plan_and_ways_go_by_their_latencies(tmp_path: Path) -> None:
+    plan = ["start_s,end_s,source,destination,rate_mbps,latency_ms", "0,10,v0,v1,1,1", "20,30,v0,v1,2,90",
+            "30,40,v0,v1,3,3", "5,25,v1,v2,4,2", "25,inf,v1,v2,5,2", "7,8,v0,v2,6,9"]
+    (tmp_path / "plan.csv").write_text("\n".join(plan))
+    graph = nx.complete_graph(4)
+    nx.set_node_attributes(graph, {i: f"v{i}" for i in graph}, "name")
+    network = build(TopologySpec(graph=graph, roles={"peer": RoleRule("all")}),
+                    [LinkRule("*", latency_ns=20 * MS), LinkRule("v0->v2", latency_ns=MS)], 0,
+                    contacts=ContactSpec(tmp_path / "plan.csv"))
+    facts = world(network, [0, 1, 2, 3], {"peer": [0, 1, 2, 3]})
+    for u in range(4):
+        for v in range(4):
+            if u != v:
+                assert facts.hops(u, v) == len(network.route(u, v)) - 1
+    assert network.route(0, 2) == (0, 1, 2)         # 3 + 2 ms; the direct link has 9 ms, whatever `links` says
+    assert facts.latency_s(0, 2) == 0.005
+    assert list(facts.contacts(0, 2)) == [
+        (0, 10, 1_000_000, 1), (5, 25, 4_000_000, 2), (20, 30, 2_000_000, 1), (25, math.inf, 5_000_000, 2),
+        (30, 40, 3_000_000, 1)]
+    assert [one.start_s for one in facts.contacts(0, 1, 10 * 10**9)] == [20, 30]        # what ends now is over
+    assert [one.start_s for one in facts.contacts(0, 1, 30 * 10**9 - 1)] == [20, 30]
+    assert list(facts.contacts(0, 1, 40 * 10**9)) == []
+    with pytest.raises(RoleError, match=r"^v2: no link on the way to v3 has contacts: it transmits at all times$"):
+        facts.contacts(2, 3)
 
 
 def world(network: Network, vertices: list[int], roles: dict[str, list[int]], root: int = 0) -> World:

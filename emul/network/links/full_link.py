@@ -15,8 +15,9 @@
   as long).
 * Contacts (`emul.network.models.contacts`): a plan says when it transmits, at which rate and latency. A message is
   transmitted over as many contacts as it needs. One that no later contact can carry is lost when its transmission would
-  begin; it occupies nothing. With `drops` that is one whose turn comes outside of contacts, and one that a contact cuts
-  is lost there.
+  begin; it occupies nothing. With `gap: drop` that is one whose turn comes outside of contacts, and one that a contact
+  cuts is lost there. With `gap: again` one that a contact cuts is sent from its start in the next one, until one (with
+  those that touch it) takes the whole: what was carried in vain is `resent`. Only wholes are handed on to such a link.
 * Transports (`emul.network.links.transport`): ARQ on this link alone, or a cap on the rate as TCP's.
 
 A change plans anew all that has not been transmitted: first what has been sent by now is set down with the link as it
@@ -26,15 +27,16 @@ was, then the rest is planned with the link as it is. So a plan never depends on
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from math import inf
-from typing import Literal, cast
+from typing import Literal, NamedTuple, cast
 
 from emul.base.errors import NetworkError
 from emul.network.links.crossqueues import CrossQueue
 from emul.network.links.features import Delay, Queue, Switching
 from emul.network.links.link import HERE, InFlight, Left, Link, Tail
-from emul.network.links.service import NEVER, PAUSED, STOPPED, UNLIMITED, Constant, Gated, Service, Varying
+from emul.network.links.service import NEVER, PAUSED, STOPPED, UNLIMITED, Bytes, Constant, Gated, Service, Varying
 from emul.network.links.tcp import MSS_BYTES
 from emul.network.links.transit import Transit
 from emul.network.links.transport import Arq, Attempts, Conditions, Fates, TcpCap
@@ -46,6 +48,15 @@ from emul.network.models.residual import LinkLoad
 _INFINITE_BPS = 10**18          # stands for an infinite bandwidth that a fault sets within contacts
 
 
+class _Try(NamedTuple):
+    """One transmission of a message in a contact, of which a gap may cut it."""
+
+    at: int
+    left: Bytes                 # to be sent from `at` on
+    until: int                  # the end of the contact, and of those that touch it
+    again: int                  # bytes that were carried in vain before
+
+
 class FullLink(Link):
     """The link from `src` to `dst` with features; the interface is `Link`'s. Times in ns, sizes in bytes.
 
@@ -55,9 +66,9 @@ class FullLink(Link):
     rate. cross: background messages, which wait in the queue. half_duplex: both directions are this link.
     """
 
-    __slots__ = ("_contacts", "_cross", "_draw", "_fates", "_flight", "_free", "_given", "_heap", "_key", "_lags",
-                 "_limit", "_load", "_outage", "_part_bytes", "_paused", "_profile", "_reorder", "_resent", "_seq",
-                 "_service", "_switching", "_tails", "_transport", "_waiting", "_waits", "cut", "half_duplex",
+    __slots__ = ("_again", "_contacts", "_cross", "_draw", "_fates", "_flight", "_free", "_given", "_heap", "_key",
+                 "_lags", "_limit", "_load", "_outage", "_part_bytes", "_paused", "_profile", "_reorder", "_resent",
+                 "_seq", "_service", "_switching", "_tails", "_transport", "_waiting", "_waits", "cut", "half_duplex",
                  "typical_ns")
 
     def __init__(self, src: int, dst: int, latency: int | Delay | Contacts = 0,
@@ -84,6 +95,7 @@ class FullLink(Link):
         self._paused = False
         self._profile = self._given = profile
         self._contacts = profile if isinstance(profile, Contacts) else None
+        self._again = self._contacts is not None and self._contacts.gap == "again"
         self._load = load
         self._cross = cross
         self._set_latency(latency)
@@ -158,6 +170,8 @@ class FullLink(Link):
         if isinstance(self._transport, Arq):
             e.comes, start = tail, max(start, tail.end_ns)      # ARQ sends whole messages
             e.task = Attempts(self._transport, e.size, self._part_bytes, e.packets, self._key, round, e.k)
+        elif self._again:
+            e.comes, start = tail, max(start, tail.end_ns)
         elif self._switching is not None or tail.end_ns > now:
             self._cut(e, size_bytes, tail)
         e.head_left = None if whole else e.first_packet
@@ -318,17 +332,27 @@ class FullLink(Link):
         else:
             latency, lost = self.latency_ns if self._draw is None else self._draw(e.round, e.k), self._lost
         if self._contacts is not None:
-            at = self._opens(self._contacts, at)
+            at = self._opens(self._contacts, max(at, e.comes.end_ns) if self._again else at)
         e.planned = at
         head_crossed = e.begun and e.head_left == 0 and e.head_end < at
         if e.task is not None:
             self._plan_attempts(e, e.task, at, latency)
             arrival = e.whole
         else:
-            e.end = e.free = e.whole_ends(self._service, at)
-            cut = False
-            if self._contacts is not None and at < PAUSED:
-                lasts = self._contacts.lasts(at) if self._contacts.drops else NEVER
+            begins, cut, anew = at, False, not e.begun
+            if self._again and at < PAUSED:
+                last = self._last_try(e, at)
+                if last is None:
+                    self._lose(e, at, floor)
+                    return
+                anew = anew or last.left == e.size
+                begins, again = last.at, last.again
+                e.end = e.free = self._service.finish(begins, last.left)
+            else:
+                e.end, again = e.whole_ends(self._service, at), e.again
+                e.free = e.end
+            if self._contacts is not None and at < PAUSED and not self._again:
+                lasts = self._contacts.lasts(at) if self._contacts.gap == "drop" else NEVER
                 if lasts == at or (e.end >= NEVER and lasts >= NEVER):
                     self._lose(e, at, floor)
                     return
@@ -337,13 +361,14 @@ class FullLink(Link):
                     e.end = e.free = lasts
             if not e.begun:
                 e.start = at
+            if anew:
                 if lost is not None and at < PAUSED:
-                    e.delivered = not lost(at, e.end, e.round, e.k, e.packets)
+                    e.delivered = not lost(begins, e.end, e.round, e.k, e.packets)
                 else:
                     e.delivered = True
             if e.settled or cut or not e.accepted:
                 e.delivered = False
-            e.resent = 0 if self._resent is None else _share(e.size, *self._resent)
+            e.resent = again if self._resent is None else _share(e.size, *self._resent)
             if self._lags is not None:
                 latency = self._lags.latency_at(e.end)
             arrival = e.end + latency
@@ -362,10 +387,32 @@ class FullLink(Link):
 
     def _opens(self, contacts: Contacts, at: int) -> int:
         """The first time from `at` on at which there is a contact; `at` if there is none any more, or no waiting."""
-        if contacts.drops:
+        if contacts.gap == "drop":
             return at
         opens = contacts.opens(at)
         return opens if opens < NEVER else at
+
+    def _tries(self, e: Transit, at: int) -> Iterator[_Try]:
+        """Each transmission of `e` that begins in a contact, from `at` on, up to one that may be whole.
+
+        None where no contact that comes is long enough for the whole.
+        """
+        contacts, left, again = self._profile, e.left, e.again
+        assert isinstance(contacts, Contacts)
+        while (until := contacts.lasts(at)) > at and (left < e.size or contacts.may_hold(e.size, at)):
+            yield _Try(at, left, until, again)
+            if until >= NEVER:
+                return
+            again += int(e.size - left + min(left, self._service.sent_bytes(at, until)))
+            left, at = e.size, contacts.opens(until)
+
+    def _last_try(self, e: Transit, at: int) -> _Try | None:
+        """The transmission of `e` that no gap cuts; None: there is none."""
+        assert self._contacts is not None
+        if e.left < e.size and self._contacts.lasts(at) != e.until:     # a fault has held it longer than that
+            e.again += int(e.size - e.left)
+            e.left = e.size
+        return next((one for one in self._tries(e, at) if self._service.finish(one.at, one.left) <= one.until), None)
 
     def _lose(self, e: Transit, at: int, floor: int) -> None:
         """No contact carries `e`: it is lost at the time `at`, which is told a latency later."""
@@ -374,7 +421,7 @@ class FullLink(Link):
         e.end = e.free = at
         e.accepted = e.delivered = False
         e.due = e.whole = max(at + self.latency_ns, floor)
-        e.goes, e.resent = HERE, 0
+        e.goes, e.resent = HERE, e.again
 
     def _plan_attempts(self, e: Transit, task: Attempts, at: int, latency: int) -> None:
         if not e.begun:
@@ -396,6 +443,10 @@ class FullLink(Link):
                 latency = self.latency_ns if self._draw is None else self._draw(e.round, e.k)
                 e.task.run_until(now, Conditions(self._service, latency, self._fates, e.blocked))
             else:
+                for one in self._tries(e, e.planned) if self._again else ():
+                    e.planned, e.left, e.until, e.again = one
+                    if now <= one.until:
+                        break
                 e.subtract_sent(self._service, now)
             e.begun = True
 

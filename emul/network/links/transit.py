@@ -20,10 +20,10 @@ from emul.network.links.transport import Attempts
 class Transit:
     """A message on the link, and the plan for it. Sizes are wire bytes, times ns."""
 
-    __slots__ = ("accepted", "begun", "blocked", "body_due", "body_left", "comes", "cross", "delivered", "due", "end",
-                 "first_packet", "free", "goes", "gone", "head_end", "head_left", "item", "k", "last_in", "last_out",
-                 "last_two", "left", "offered", "packets", "planned", "resent", "round", "seq", "settled", "size",
-                 "start", "task", "whole")
+    __slots__ = ("accepted", "again", "begun", "blocked", "body_due", "body_left", "comes", "cross", "delivered", "due",
+                 "end", "first_packet", "free", "goes", "gone", "head_end", "head_left", "item", "k", "last_in",
+                 "last_out", "last_two", "left", "offered", "packets", "planned", "resent", "round", "seq", "settled",
+                 "size", "start", "task", "until", "whole")
 
     item: object
     seq: int                    # number among all that were offered
@@ -49,6 +49,8 @@ class Transit:
     body_due: int               # and when that has crossed
     gone: bool
     cross: bool                 # of background traffic: no outage and no drawn latency touches it
+    again: int                  # bytes that contacts have carried in vain: it began anew behind them
+    until: int                  # the end of the contact of which `left` is the rest
     task: Attempts | None
     start: int                  # of its transmission
     end: int                    # of its last byte
@@ -63,6 +65,7 @@ class Transit:
         self.item, self.seq, self.round, self.k, self.offered = item, seq, round, k, now
         self.size = self.left = self.body_left = size
         self.packets = packets
+        self.again = self.until = 0
         self.comes = self.goes = HERE
         self.first_packet = self.last_in = self.last_two = self.last_out = 0
         self.head_left, self.head_end = None, PAUSED

@@ -142,6 +142,9 @@ def _details(run: RunData, prefix: str, budget: int) -> _Detail:
         parts.append(Part("bytes", "Bytes", [figures.bytes_by_type(traffic), figures.bytes_by_link(traffic)],
                           tables=[(PHASES, by_phase)],
                           text=declared_text(run.summary.get("bytes_declared", {}), "B", "were declared, not carried")))
+    beside = run.summary.get("bytes_background")
+    if beside:
+        parts.append(Part("background", "Background traffic", [figures.background(beside["by_link"])]))
     drawn = network_map(run)
     network = [figures.topology(drawn), *([figures.matrix(drawn)] if crowded(drawn) else [])]
     losses = data.losses(run)

@@ -9,6 +9,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
+from emul.base.plain import PlainDict
 from emul.record.report import palette
 from emul.record.report.data import KINDS, STATES
 from emul.record.report.drawing import KIND_COLOURS, Figure, Shown, amount, byte_unit, coloured, named, whole
@@ -22,6 +23,7 @@ _BAR = 22                                               # pixels a bar
 
 _STATE_COLOURS = ["$s1", "$wait", "$between", "$down"]
 _FATE_COLOURS = ["$delivered", "$late", "$lost", "$ended", "$s6", "$rejected", "$flight"]
+BACKGROUND = ("carried", "dropped")
 _TWO = alt.Legend(columns=2, title=None)
 _CROSS = "M-0.8,-0.8L0.8,0.8M0.8,-0.8L-0.8,0.8"
 
@@ -90,6 +92,25 @@ def bytes_by_link(traffic: pd.DataFrame) -> Figure:
                   f"Stacked bars of bytes by link. Busiest: {busiest}.",
                   whole(chart, height=_BAR * max(2, min(len(total), _LINKS))), {"bytes": kept},
                   full[["from", "to", "type", "direction", "kind", "bytes"]], least_width=330)
+
+
+def background(links: list[PlainDict]) -> Figure:
+    """MB of background traffic by link, as `bytes_background` of a summary has them: carried and dropped."""
+    found = pd.DataFrame([(one["link"], kind, one[f"{kind}_bytes"]) for one in links for kind in BACKGROUND],
+                         columns=["link", "kind", "bytes"])
+    unit, factor = byte_unit(max(one["offered_bytes"] for one in links))
+    drawn = found.assign(size=found["bytes"] / factor)
+    chart = named("bytes").mark_bar().encode(
+        y=alt.Y("link:N", title=None, sort=[one["link"] for one in links], axis=alt.Axis(labelLimit=220)),
+        x=alt.X("size:Q", title=f"{unit} of background traffic"), order=alt.Order("kind:N"),
+        color=coloured("kind", list(BACKGROUND), ["$s6", "$lost"], legend=_TWO),
+        tooltip=["link:N", "kind:N", alt.Tooltip("size:Q", title=unit, format=",.4~f")])
+    said = ", ".join(f"{found['bytes'][found['kind'] == kind].sum() / 1e6:.4g} MB {kind}" for kind in BACKGROUND)
+    return Figure("background", "Background traffic by link",
+                  "Bytes beside those of the scheme, until the end of the run, on the links to which most was offered; "
+                  "dropped: above the rate of the link, or while a fault had it down.",
+                  f"Stacked bars of background traffic by link: {said}.",
+                  whole(chart, height=_BAR * max(2, len(links))), {"bytes": drawn}, found, least_width=330)
 
 
 def bytes_by_run(traffics: dict[str, pd.DataFrame]) -> Figure:
