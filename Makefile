@@ -47,7 +47,7 @@ lint: $(STAMP)
 	$(BIN)/mypy emul
 
 docs: $(STAMP)
-	$(BIN)/python -m sphinx --fail-on-warning --keep-going -b html docs docs/_build/html
+	$(BIN)/python -m sphinx --jobs auto --fail-on-warning --keep-going -b html docs docs/_build/html
 	$(BIN)/python docs/sheets.py docs/_build/html/sheets
 
 bench: $(STAMP)
