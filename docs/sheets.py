@@ -47,6 +47,7 @@ def page(name: str) -> str:
 
 def write(folder: Path) -> list[Path]:
     """Write all sheets into `folder`; the files. Raises CalledProcessError if Chromium fails."""
+    folder = folder.resolve()                   # Chromium takes no other path
     folder.mkdir(parents=True, exist_ok=True)
     made = []
     for name in SHEETS:

@@ -87,7 +87,7 @@ def _patiently(address: str) -> None:
         try:
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
             return
-        except RuntimeError as e:
+        except (ConnectionError, RuntimeError) as e:        # Ray tells its own RuntimeError as a broken connection
             if attempt == _TRIES - 1 or not unserved(e):
                 raise
 

@@ -154,20 +154,25 @@ def test_what_ray_says_of_a_cluster_that_it_cannot_join_is_one_line(alone: Path,
                                  f"this machine part of it? `ray start --address={found}`")
 
 
+NOT_STARTED = "Starting Ray client server failed. See ray_client_server_23000.err for detailed logs."
+PASSED_ON = f'Initialization failure from server:\nTraceback:\n  File "proxier.py", line 772\nRuntimeError: {NOT_STARTED}'
+
+
 @pytest.mark.parametrize("failing", [1, 3])
-def test_a_client_whose_process_has_not_started_is_tried_again(failing: int, alone: Path,
+@pytest.mark.parametrize("error", [RuntimeError(NOT_STARTED), ConnectionAbortedError(PASSED_ON)])
+def test_a_client_whose_process_has_not_started_is_tried_again(error: Exception, failing: int, alone: Path,
                                                               monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
 
     def init(address: str, **options: object) -> None:
         tried.append(address)
         if len(tried) <= failing:
-            raise RuntimeError("Starting Ray client server failed. See ray_client_server_23000.err for detailed logs.")
+            raise error
 
     monkeypatch.setattr("ray.init", init)
     with listening(SETTINGS) as found:
         if failing == 3:
-            with pytest.raises(NoCluster, match=r"--on names: Starting Ray client server failed. See"):
+            with pytest.raises(NoCluster, match=r"--on names: (RuntimeError: )?Starting Ray client server failed. See"):
                 joining.join(f"ray://{found}")
         else:
             joining.join(f"ray://{found}")

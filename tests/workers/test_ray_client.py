@@ -37,7 +37,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> None:
     def tried(address: str) -> None:
         try:
             patiently(address)
-        except RuntimeError as e:
+        except (ConnectionError, RuntimeError) as e:
             if joining.unserved(e):
                 pytest.skip("Ray has not started its process for this client, three times")
             raise
