@@ -155,7 +155,7 @@ def test_what_ray_says_of_a_cluster_that_it_cannot_join_is_one_line(alone: Path,
 
 
 NOT_STARTED = "Starting Ray client server failed. See ray_client_server_23000.err for detailed logs."
-PASSED_ON = f'Initialization failure from server:\nTraceback:\n  File "proxier.py", line 772\nRuntimeError: {NOT_STARTED}'
+PASSED_ON = f'Initialization failure from server:\nTraceback:\n  File "proxier.py"\nRuntimeError: {NOT_STARTED}'
 
 
 @pytest.mark.parametrize("failing", [1, 3])
