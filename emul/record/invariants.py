@@ -22,7 +22,7 @@ _ACTIVATIONS = (rows.START, rows.RESUME, rows.ENTER, rows.COMPUTED)
 # rows of a copy, but for the one in which it is sent
 _OF_COPIES = (rows.HOP, rows.DELIVER, rows.LOST, rows.LATE, rows.UNREAD, rows.RESENT, rows.DECLARED,
               rows.REJECT)
-_ACTIONS = (rows.SEND, rows.COMPUTE, rows.LEAVE, rows.REPORT, rows.FINISH, rows.ABSTAIN)
+_ACTIONS = (rows.SEND, rows.COMPUTE, rows.LEAVE, rows.REPORT, rows.FINISH, rows.ABSTAIN, rows.ACTIVITY, rows.DONE)
 
 
 @dataclass(frozen=True)
