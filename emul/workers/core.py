@@ -152,6 +152,7 @@ class Core:
         self._held: dict[int, RoleEvent] = {}       # node -> event that needs a job which waits to hear with whom
         self._deferred: deque[RoleEvent] = deque()                  # events that need a job which has not run yet
         self._settled: list[RoleEvent] = []                         # events that need a job which has run
+        self._taken: dict[int, list[Encoded]] = {}                  # node -> the messages of such an event
         self._delays = deque(setup.delays)
         self._keeper = Keeper(setup.directory, setup.names, None if self._task is None else self._task.named,
                               setup.models_every)
@@ -218,6 +219,8 @@ class Core:
         elif self._jobs.ungrouped(event.node):
             self._held[event.node] = event
         elif self._setup.trains:
+            if type(event) is Ready and event.messages:     # for an activity: others may read the last copies meanwhile
+                self._taken[event.node] = [self._payloads.take(ref) for ref in event.messages]
             self._deferred.append(event)
         else:                                       # nothing that takes long, for which others had better not wait
             self._jobs.run(event.node)
@@ -457,8 +460,9 @@ class Core:
     def _fetch(self, event: Ready) -> list[Message]:
         begin = perf_counter_ns()
         messages = []
-        for ref in event.messages:
-            encoded = self._payloads.take(ref)
+        taken = self._taken.pop(event.node, None) if self._taken else None
+        for place, ref in enumerate(event.messages):
+            encoded = self._payloads.take(ref) if taken is None else taken[place]
             message = decode(encoded, self._types)
             object.__setattr__(message, "sender", ref.source)
             messages.append(message)
