@@ -1,4 +1,4 @@
-"""Activities beside a computation: what runs in which order, what ends them, and that nothing of the real order shows."""
+"""Activities beside a computation: what runs in which order, what ends them, and that no real order shows."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_a_failure_that_nobody_has_awaited_is_one_of_the_round_or_of_the_role() 
     ran = run(client, clients=1)
     left = [(row[3], row[4]) for row in ran.rows if row[0] == R.LEAVE]
     assert left == [(1, "failing: TimedOut: no answer"), (2, "")]
-    assert [row[3] for row in ran.rows if row[0] == R.FINISH][0] == "failing: TimedOut: again"
+    assert next(row[3] for row in ran.rows if row[0] == R.FINISH) == "failing: TimedOut: again"
 
 
 def ends(ran: Ran) -> list[tuple[int, int, str]]:
@@ -239,7 +239,7 @@ def test_cancelling_runs_finally_blocks_gives_messages_back_and_frees_the_lane()
     assert alone(behave) == [3, 7, 1.5, "two was cancelled"]
 
 
-@pytest.mark.parametrize("wrong, told", [
+@pytest.mark.parametrize(("wrong", "told"), [
     ("itself", "cannot cancel itself"), ("awaits", "awaits while it is cancelled"), ("rounds", "asks for rounds"),
     ("asyncio", "only node.* may be awaited"), ("forgets", "is not awaited where it is written"),
     ("no coroutine", "expected a call of an `async def` function")])
@@ -455,18 +455,20 @@ async def perform(node: Node, do: Do, started: list[Any]) -> None:
         pass
 
 
+async def activity(node: Node, dos: tuple[Do, ...], place: int, started: list[Any]) -> None:
+    for do in dos:
+        if do.what not in ("cancel", "await") or do.who % len(started) < place:     # one that was begun before it
+            await perform(node, do, started)
+
+
 async def member(node: Node, p: Any, programs: list[Program]) -> None:
     own, *beside = programs[node.index % len(programs)]
     async for round_ in node.rounds():
         with round_:
             started: list[Any] = []
 
-            async def activity(dos: tuple[Do, ...], place: int) -> None:
-                for do in dos:
-                    if do.what not in ("cancel", "await") or do.who % len(started) < place:     # none its own
-                        await perform(node, do, started)
             for place, dos in enumerate(beside):
-                started.append(node.start(activity(dos, place), carry=place == 2))
+                started.append(node.start(activity(node, dos, place, started), carry=place == 2))
             for do in own:
                 await perform(node, do, started)
         if round_ == 2:
