@@ -28,9 +28,9 @@ from emul.record.payloads import KeptMessage, chosen, listed
 from emul.record.rundir import JOURNAL, SUMMARY, check_seal, read_json
 from emul.record.samples import SAMPLES
 from emul.record.tables import (
+    BESIDE,
     COLUMNS,
     ENERGY,
-    LANES,
     NULLABLE,
     Derived,
     computations_from,
@@ -90,7 +90,7 @@ class OpenedRun:
     def computations(self) -> Computations:
         """All computations, from `computations`. Raises RecordError."""
         with _as_written(self.path / "computations.parquet"):
-            return computations_from(self.table("computations", _of("computations"), LANES), len(self.header["names"]))
+            return computations_from(self.table("computations", _of("computations"), BESIDE), len(self.header["names"]))
 
     def rows(self, kinds: Collection[int]) -> Table:
         """The rows of these kinds from the journal, as columns. Raises RecordError."""

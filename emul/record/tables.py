@@ -117,7 +117,7 @@ COLUMNS: dict[str, dict[str, str]] = {
 }
 
 
-LANES = {                               # of computations, in a run with activities or several lanes
+BESIDE = {                               # of computations, in a run with activities or several lanes
     "activity": "the number of the activity that computed; 0: the role itself",
     "lane": "the place of its lane among those of the scheme, from 0",
 }
@@ -395,7 +395,7 @@ def computations_from(table: pa.Table, nodes: int) -> Computations:
     label, labels = _coded(table["label"])
     return Computations(_nodes(table, "node", nodes), label, labels, *(_values(table, name) for name in (
         "round", "start_ns", "cost_ns", "end_ns", "work", "finished", "declared")), *(
-        _values(table, name) if name in table.column_names else np.zeros(len(table), np.int64) for name in LANES))
+        _values(table, name) if name in table.column_names else np.zeros(len(table), np.int64) for name in BESIDE))
 
 
 def _roles(nodes: np.ndarray, header: PlainMapping) -> pa.Array:

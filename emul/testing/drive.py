@@ -59,8 +59,8 @@ class Driven:
         self._types = types
         self._rounds = rounds
         self._now = 0
-        self._waits: dict[int, _Waiting] = {}       # by number of the activity; 0: of the role itself
-        self._ended: dict[int, _Waiting] = {}       # those that events have ended, which the role may refuse
+        self._waits: dict[int, _DrivenWait] = {}       # by number of the activity; 0: of the role itself
+        self._ended: dict[int, _DrivenWait] = {}       # those that events have ended, which the role may refuse
         self._following: NextRound | None = None
         self._events: deque[RoleEvent] = deque()    # that follow at once
         self._inbox: deque[tuple[int, Message]] = deque()
@@ -176,7 +176,7 @@ class Driven:
                     following = self.node.round + 1
                     self._events.append(self._enter(following if following <= self._rounds else 0))
             elif type(action) is Wait:
-                self._waits[action.activity] = _Waiting(action)
+                self._waits[action.activity] = _DrivenWait(action)
             elif type(action) is Reject:
                 again = self._waits[action.activity] = self._ended[action.activity]
                 again.handed -= set(action.sources)
@@ -240,7 +240,7 @@ class Driven:
 
 
 @dataclass
-class _Waiting:
+class _DrivenWait:
     """One wait of the role or of an activity, and what it has got."""
 
     wait: Wait

@@ -14,13 +14,14 @@ from emul import engine
 from emul.base import rows as R
 from emul.record.journal import read
 from emul.record.rundir import JOURNAL
-from emul.record.tables import LANES
+from emul.record.tables import BESIDE
 from emul.scenario import Scenario, loads
 from emul.testing import Shuffled, check_scheme, drive
 from emul.workers.pool import Workers
 from emul.workers.twin import Twin
 from tests import overlap_scheme
 from tests.digested import digests
+from tests.overlap_scheme import Params, Passed, peer
 from tests.test_docs import blocks
 from tests.test_resume import interrupted
 
@@ -102,7 +103,7 @@ def test_measured_costs_are_those_of_the_run_that_was_cut_or_is_replayed(scenari
 def test_tables_explain_and_the_report_know_activities_and_lanes(scenario: Scenario, tmp_path: Path) -> None:
     result, = engine.run(scenario, workers=0, out=tmp_path / "runs", plugins=PLUGINS)
     frame = emul.load_run(result.directory).computations
-    assert set(LANES) <= set(frame.columns)
+    assert set(BESIDE) <= set(frame.columns)
     assert dict(frame.groupby("label")["lane"].first()) == {"train": 0, "average": 1}
     both = frame[frame["node"] == 0].sort_values("start_ns")
     assert (both["start_ns"].to_numpy()[1:] < both["end_ns"].to_numpy()[:-1]).any()     # they overlap
