@@ -1,7 +1,7 @@
 """Activities of a node beside its role: begun, ended, and looked at. A node that has none comes here for nothing.
 
-What waits or computes is a *strand* of its node: the role itself, which is the `KNode`, or an activity. A node has one
-open activation at a time whatever its strands are, so what is safe and in order does not depend on them.
+A *strand* of a node waits or computes: the role itself, which is the `KNode`, or an activity. A node has one open
+activation at a time whatever its strands are, so what is safe and in order does not depend on them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def end_activity(kernel: Kernel, node: KNode, action: EndActivity) -> None:
 
 
 def offer_inbox(kernel: Kernel, node: KNode) -> None:
-    """What lies in the inbox may be for a wait for which it was not before: of another strand, or of another round."""
+    """Look in the inbox again for messages that a wait may take now: a wait of another strand, or in another round."""
     for patience in node.waits():
         if node.inbox and take_from_inbox(node, patience):
             kernel.later(node, node.time, LOOK, node)

@@ -195,7 +195,7 @@ def computations_of(table: Table) -> Computations:
 
 
 class Beside:
-    """Whose rows are those of activities, and which computations are on other lanes than the first."""
+    """The activities and lanes of rows, where they are not the role itself and the first lane."""
 
     def __init__(self, table: Table):
         part = table[rows.BESIDE]

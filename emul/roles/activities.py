@@ -98,7 +98,7 @@ class Activities:
         self._release(activity)
 
     def turn(self) -> tuple[Activity[Any], RoleEvent | None] | None:
-        """Who runs next, and the event that it goes on with; None: all wait."""
+        """The one that runs next, and the event that it goes on with; None: all wait."""
         while self._ready:
             activity, event = self._ready.popleft()
             if not activity.ended:                          # it was cancelled since

@@ -226,7 +226,7 @@ class SendEach(Struct, array_like=True, tag=9, gc=False):
 
 
 class BeginActivity(Struct, array_like=True, tag=10, gc=False):
-    """The role has begun an activity. What it asks for from now on has its number."""
+    """The role has begun an activity. Its actions from now on have its number."""
 
     activity: int                   # numbers of a node ascend from 1, over crashes too
     label: str

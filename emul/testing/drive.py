@@ -43,9 +43,9 @@ M = TypeVar("M", bound=Message)
 class Driven:
     """One role without a network: the test is its network. Made by `drive`.
 
-    Computations cost nothing and are answered at once, those of activities too. What is delivered is for the wait of
-    the role itself, or else for that of the activity that was begun first; `waiting`, `deadline`, `settle` and
-    `round_over` are those of the role itself. A node that counts its rounds itself enters the next one at
+    Computations cost nothing and are answered at once, those of activities too. A message is for the wait of the role
+    itself, or else for that of the activity that was begun first. `waiting`, `deadline`, `settle` and `round_over` are
+    of the role itself. A node that counts its rounds itself enters the next one at
     once, `rounds` of them; a follower enters the next one at the first message of a leader that it is given. The
     messages that it is given are of the round that it is in.
     """

@@ -231,7 +231,7 @@ class _DiagramBuilder:
             self._lines(shown, lane, at, end), self._table(lanes, copies, computed, idle, start, end))
 
     def _shift(self, computed: np.ndarray) -> np.ndarray:
-        """How far below the middle of its node a computation is drawn; 0 where nodes have one lane."""
+        """The distance of a computation from the middle of its node, downwards; 0 where nodes have one lane."""
         lanes = len(_lanes_of(self.run))
         if lanes < 2:
             return np.zeros(len(computed), np.int64)
