@@ -16,7 +16,7 @@ from emul.record.journal import read
 from emul.record.rundir import JOURNAL
 from emul.record.tables import BESIDE
 from emul.scenario import Scenario, loads
-from emul.testing import Shuffled, check_scheme, drive
+from emul.testing import check_scheme, drive
 from emul.workers.pool import Workers
 from emul.workers.twin import Twin
 from tests import overlap_scheme
@@ -69,7 +69,7 @@ def test_it_takes_the_time_of_the_slower_of_training_and_passing(scenario: Scena
 
 def test_one_digest_for_any_number_of_workers(scenario: Scenario, pools: list[Workers]) -> None:
     alone = digests(scenario, Twin(), PLUGINS)
-    assert [digests(scenario, pool, PLUGINS) for pool in (*pools, Shuffled(3, 5))] == [alone] * 4
+    assert [digests(scenario, pool, PLUGINS) for pool in pools] == [alone] * 3
 
 
 def test_it_conforms(scenario: Scenario, pools: list[Workers]) -> None:
@@ -79,6 +79,7 @@ def test_it_conforms(scenario: Scenario, pools: list[Workers]) -> None:
 def test_a_run_that_was_cut_goes_on_to_the_same_digest_and_is_replayed(scenario: Scenario, tmp_path: Path) -> None:
     whole, = engine.run(scenario, workers=0, out=tmp_path / "whole", plugins=PLUGINS)
     assert whole.summary is not None
+    assert whole.directory is not None
     begun = [place for place, row in enumerate(read(whole.directory / JOURNAL)) if row[0] == R.ACTIVITY]
     left = interrupted(scenario, tmp_path / "cut", begun[5], plugins=PLUGINS)        # in the midst of the third round
     assert emul.load_run(left).computations["activity"].any()                       # tables of a run that has not ended
@@ -102,6 +103,7 @@ def test_measured_costs_are_those_of_the_run_that_was_cut_or_is_replayed(scenari
 
 def test_tables_explain_and_the_report_know_activities_and_lanes(scenario: Scenario, tmp_path: Path) -> None:
     result, = engine.run(scenario, workers=0, out=tmp_path / "runs", plugins=PLUGINS)
+    assert result.directory is not None
     frame = emul.load_run(result.directory).computations
     assert set(BESIDE) <= set(frame.columns)
     assert dict(frame.groupby("label")["lane"].first()) == {"train": 0, "average": 1}
