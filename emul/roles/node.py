@@ -132,8 +132,11 @@ class Round(int):
             why = f"{type(error).__name__}: {error}"
         elif error is not None:
             return False
-        failed = self._node._end_activities(int(self))
-        self._node._leave(int(self), why or failed)
+        activities = self._node._desk.activities
+        if activities is not None:              # those of a round end with it
+            failed = activities.end_all(int(self))
+            why = why or failed
+        self._node._leave(int(self), why)
         return error is not None
 
 
@@ -737,11 +740,6 @@ class Node:
         entered = Round(number)
         entered._node = self
         return entered
-
-    def _end_activities(self, round: int) -> str:
-        """Those of a round end with it. The first failure that nobody has awaited; "": none."""
-        activities = self._desk.activities
-        return "" if activities is None else activities.end_all(round)
 
     def _leave(self, number: int, why: str) -> None:
         self._in_round = False
