@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator
 from types import CoroutineType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from emul.base.errors import Cancelled, RoleError
 from emul.roles.desk import Desk, Job
@@ -33,20 +33,20 @@ class Activity(Generic[R]):
     __slots__ = ("_among", "awaited", "coroutine", "ended", "error", "label", "number", "parked", "result", "round",
                  "waiters")
 
-    def __init__(self, among: Activities, number: int, coroutine: CoroutineType[Any, Any, R], round: int):
+    def __init__(self, among: Activities, number: int, coroutine: CoroutineType[object, object, R], round: int):
         self._among = among
         self.number = number
         self.coroutine = coroutine
         self.label = coroutine.__name__
         self.round = round                          # that it ends with; 0: with the role
         self.ended = False
-        self.result: Any = None
+        self.result: R | None = None
         self.error: Exception | None = None
         self.awaited = False                        # somebody has its result, or its error
-        self.waiters: list[Activity[Any]] = []      # that await it
-        self.parked: list[Activity[Any]] | None = None      # the list that it stands in while it is parked
+        self.waiters: list[AnyActivity] = []      # that await it
+        self.parked: list[AnyActivity] | None = None      # the list that it stands in while it is parked
 
-    def __await__(self) -> Generator[Await[None], Any, R]:
+    def __await__(self) -> Generator[Await[None], object, R]:
         if not self.ended:
             place = caller(1)
             self._among.desk.unawaited.append(place)
@@ -54,8 +54,10 @@ class Activity(Generic[R]):
         self.awaited = True
         if self.error is not None:
             raise self.error
-        result: R = self.result
-        return result
+        return self.result                          # type: ignore[return-value]  # None, if that is what it returned
+
+
+AnyActivity: TypeAlias = Activity[Any]
 
 
 class InTurn(Await[R]):
@@ -66,9 +68,9 @@ class InTurn(Await[R]):
     def __init__(self, among: Activities, lane: int, place: str, begin: Callable[[], Await[R]]):
         self._among, self._lane, self._place, self._begin = among, lane, place, begin
 
-    def __await__(self) -> Generator[Await[Any], Any, R]:
+    def __await__(self) -> Generator[Await[R], object, R]:
         if self._among.busy(self._lane):
-            yield from self._among.park(self._among.queue(self._lane), self._place)
+            yield from self._among.park(self._among.queue(self._lane), self._place)    # type: ignore[misc]
         # Now and not before: cost and number of a computation are those of its beginning, as a record has them.
         return (yield from self._begin().__await__())
 
@@ -76,16 +78,16 @@ class InTurn(Await[R]):
 class Activities:
     """The activities of one role, its main coroutine among them, and who runs next."""
 
-    def __init__(self, desk: Desk, main: CoroutineType[Any, Any, None]):
+    def __init__(self, desk: Desk, main: CoroutineType[object, object, None]):
         self.desk = desk
         self.main: Activity[None] = Activity(self, 0, main, 0)
-        self.running: Activity[Any] = self.main
-        self.live: dict[int, Activity[Any]] = {}            # by number, in the order in which they were begun
+        self.running: AnyActivity = self.main
+        self.live: dict[int, AnyActivity] = {}            # by number, in the order in which they were begun
         self.begun: list[tuple[Compute, Job]] = []          # computations that this activation has begun
-        self._ready: deque[tuple[Activity[Any], RoleEvent | None]] = deque()
-        self._failed: list[Activity[Any]] = []              # by their protocol, and nobody has awaited them
-        self._holders: dict[int, Activity[Any]] = {}        # lane -> whose computation goes on there
-        self._queues: dict[int, list[Activity[Any]]] = {}   # lane -> those that wait for it
+        self._ready: deque[tuple[AnyActivity, RoleEvent | None]] = deque()
+        self._failed: list[AnyActivity] = []              # by their protocol, and nobody has awaited them
+        self._holders: dict[int, AnyActivity] = {}        # lane -> whose computation goes on there
+        self._queues: dict[int, list[AnyActivity]] = {}   # lane -> those that wait for it
 
     # --- who runs -------------------------------------------------------------------------------------------------
 
@@ -97,7 +99,7 @@ class Activities:
         self._ready.append((activity, event))
         self._release(activity)
 
-    def turn(self) -> tuple[Activity[Any], RoleEvent | None] | None:
+    def turn(self) -> tuple[AnyActivity, RoleEvent | None] | None:
         """The one that runs next, and the event that it goes on with; None: all wait."""
         while self._ready:
             activity, event = self._ready.popleft()
@@ -106,7 +108,7 @@ class Activities:
                 return activity, event
         return None
 
-    def suspended(self, awaiting: Await[Any]) -> None:
+    def suspended(self, awaiting: Await[object]) -> None:
         """The one that runs waits for `awaiting`: its action goes to the kernel."""
         action = awaiting.action
         if isinstance(action, Compute):
@@ -120,7 +122,7 @@ class Activities:
 
     # --- begun and ended ------------------------------------------------------------------------------------------
 
-    def begin(self, coroutine: CoroutineType[Any, Any, R], round: int) -> Activity[R]:
+    def begin(self, coroutine: CoroutineType[object, object, R], round: int) -> Activity[R]:
         """A new one, which runs as soon as the one that runs now waits."""
         memory = self.desk.memory
         memory.activities += 1
@@ -130,18 +132,18 @@ class Activities:
         self._ready.append((activity, None))
         return activity
 
-    def returned(self, activity: Activity[Any], result: object) -> None:
+    def returned(self, activity: AnyActivity, result: object) -> None:
         """It has come to its end."""
         activity.result = result
         self._end(activity, "")
 
-    def failed(self, activity: Activity[Any], error: Exception) -> None:
+    def failed(self, activity: AnyActivity, error: Exception) -> None:
         """An exception has ended it, and reaches those that await it, now or later."""
         activity.error = error
         self._failed.append(activity)
         self._end(activity, f"{type(error).__name__}: {error}")
 
-    def cancel(self, activity: Activity[Any]) -> None:
+    def cancel(self, activity: AnyActivity) -> None:
         """End it where it waits, with what its `finally` blocks send. Nothing if it has ended. Raises RoleError."""
         if activity.ended:
             return
@@ -180,7 +182,7 @@ class Activities:
             except (RuntimeError, RoleError):       # it awaited while being closed: it cannot
                 continue
 
-    def _end(self, activity: Activity[Any], why: str) -> None:
+    def _end(self, activity: AnyActivity, why: str) -> None:
         activity.ended = True
         del self.live[activity.number]
         self.desk.actions.append(EndActivity(activity.number, why))
@@ -191,7 +193,7 @@ class Activities:
 
     # --- parked ---------------------------------------------------------------------------------------------------
 
-    def park(self, queue: list[Activity[Any]], place: str) -> Generator[Await[None], Any, None]:
+    def park(self, queue: list[AnyActivity], place: str) -> Generator[Await[None], object, None]:
         """The one that runs waits in `queue`, until it is let go on. Raises RoundOver."""
         self.running.parked = queue
         queue.append(self.running)
@@ -201,15 +203,15 @@ class Activities:
         """True if the lane is taken by another than the one that runs."""
         return self._holders.get(lane, self.running) is not self.running
 
-    def queue(self, lane: int) -> list[Activity[Any]]:
+    def queue(self, lane: int) -> list[AnyActivity]:
         """Those that wait for the lane, in the order in which they came."""
         return self._queues.setdefault(lane, [])
 
-    def _go_on(self, activity: Activity[Any]) -> None:
+    def _go_on(self, activity: AnyActivity) -> None:
         activity.parked = None
         self._ready.append((activity, None))
 
-    def _release(self, activity: Activity[Any]) -> None:
+    def _release(self, activity: AnyActivity) -> None:
         """It stands in no queue any more, and its lane is for the next that waits for it."""
         if activity.parked is not None:
             activity.parked.remove(activity)

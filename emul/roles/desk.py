@@ -18,7 +18,7 @@ from emul.roles.costs import Costs
 from emul.roles.events import Action, Ready
 from emul.wire import Encoded, Message, Vector
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:           # a circle: a node begins activities, which wait as it does and act through its desk
     from emul.roles.activities import Activities
 
 LANE = "compute"                    # the lane of all computations, unless a scheme declares others
@@ -175,7 +175,7 @@ class Desk:
         self.offers = False                         # somebody wants to know what is offered
         self.offered: dict[str, object] = {}           # in this round
         self.lanes = lanes                          # names of those of a node's computations
-        self.main: CoroutineType[Any, Any, None]        # of the role
+        self.main: CoroutineType[object, object, None]        # of the role
         self.activities: Activities | None = None   # None: the role has never begun one
         self.job: Job | None = None                 # the computation that it waits for, or the newest that it asked for
         self.actions: list[Action] = []             # in this activation

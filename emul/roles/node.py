@@ -659,7 +659,7 @@ class Node:
         # cost -1: not known before it has run; the worker fills it in
         return Await(Compute(label, -1 if cost is None else cost, float(work), place, cost_s is not None, lane), finish)
 
-    def start(self, coroutine: Coroutine[Any, Any, R], carry: bool = False) -> Activity[R]:
+    def start(self, coroutine: Coroutine[object, object, R], carry: bool = False) -> Activity[R]:
         """Begin an activity: a coroutine of this role beside the one that starts it. It runs whenever that one waits.
 
         Does not suspend. `await` what it returns for the result, or for the exception that has ended the activity. One
@@ -678,7 +678,7 @@ class Node:
             desk.activities = Activities(desk, desk.main)
         return desk.activities.begin(coroutine, desk.memory.round if self._in_round and not carry else 0)
 
-    def cancel(self, activity: Activity[Any]) -> None:
+    def cancel(self, activity: Activity[R]) -> None:
         """End an activity where it waits: its `finally` blocks run now, and may send. Nothing if it has ended.
 
         Does not suspend. Awaiting it raises Cancelled from now on. A computation that it has begun is cut, and its lane

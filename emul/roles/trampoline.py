@@ -18,7 +18,7 @@ from emul.roles.events import Action, Finish, NextRound, Reply, RoleEvent
 from emul.roles.node import Await, Node, RoundOver
 
 if TYPE_CHECKING:
-    from emul.roles.activities import Activities, Activity
+    from emul.roles.activities import Activities, AnyActivity
 
 RoleFunction = Callable[[Node, Any], Awaitable[None]]
 
@@ -94,7 +94,7 @@ class Role:
             error = self._advance_beside(activities, activity, event) if activity.number else self._advance(event)
         return error
 
-    def _advance_beside(self, activities: Activities, activity: Activity[Any], event: RoleEvent | None,
+    def _advance_beside(self, activities: Activities, activity: AnyActivity, event: RoleEvent | None,
                         ) -> Exception | None:
         """As `_advance`, of an activity."""
         unawaited = self.desk.unawaited
@@ -167,10 +167,10 @@ def _not_awaitable(coroutine: object, awaiting: object) -> RoleError:
     return RoleError(f"{_place(coroutine)}: only node.* may be awaited, not {type(awaiting).__name__}")
 
 
-def _place(coroutine: Any) -> str:
+def _place(coroutine: object) -> str:
     """file:line of the innermost frame of a coroutine that is suspended."""
     place: str = "?"
-    inner = coroutine
+    inner: Any = coroutine
     while isinstance(inner, CoroutineType) and inner.cr_frame is not None:
         if "asyncio" not in inner.cr_code.co_filename:      # not a line of the user's
             place = f"{inner.cr_code.co_filename.rpartition('/')[2]}:{inner.cr_frame.f_lineno}"
