@@ -6,7 +6,7 @@ EmulError
     WireError            a frame is not what a peer of ours would have sent
     SchemeError          a scheme cannot go on
         ProtocolFailure      an outcome of the round (too few clients, not decodable), not a bug
-            TooFewClients, NotDecodable, NothingToReceive, TimedOut, NotSendable
+            TooFewClients, NotDecodable, NothingToReceive, TimedOut, NotSendable, Cancelled
         ProtocolViolation    a peer sent what the protocol forbids
         RoleError            a role broke the rules of the trampoline
     RunError             the run ends
@@ -93,6 +93,10 @@ class TimedOut(ProtocolFailure):
 
 class NotSendable(ProtocolFailure):
     """A value of one's own that no message may hold: training has diverged, or a quantiser overflows."""
+
+
+class Cancelled(ProtocolFailure):
+    """The activity that is awaited was cancelled."""
 
 
 class ProtocolViolation(SchemeError):

@@ -37,6 +37,10 @@ STATED = 22         # time, node                 the cost of the computation in 
 REJECT = 23         # time, source, seq, reason                                 at its arrival, or when it was read
 DROP = 24           # time, node, round         it drops out: nothing more of this round is heard of it, or reaches it
 
+ACTIVITY = 25       # time, node, activity, label                               it begins beside the role itself
+DONE = 26           # time, node, activity, why                                 "": returned; else why not
+BESIDE = 27         # time, node, activity, lane    whose the COMPUTE (or its STATED), COMPUTED or RESUME before it is
+
 INBOX, DELIVERED_LATE, TO_ENDED = 0, 1, 2       # fates in a DELIVER row
 
 NAMES = {
@@ -65,4 +69,7 @@ NAMES = {
     STATED: ("stated", "time_ns", "node"),
     REJECT: ("reject", "time_ns", "source", "seq", "reason"),
     DROP: ("drop", "time_ns", "node", "round"),
+    ACTIVITY: ("activity", "time_ns", "node", "activity", "label"),
+    DONE: ("done", "time_ns", "node", "activity", "why"),
+    BESIDE: ("beside", "time_ns", "node", "activity", "lane"),
 }

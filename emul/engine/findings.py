@@ -24,6 +24,7 @@ from emul.record import payloads
 from emul.record.energy import Power, PowerDraw
 from emul.record.summary import Facts
 from emul.record.traffic import totals
+from emul.roles.desk import LANE
 from emul.roles.events import Observation
 from emul.workers.attacking import Note
 from emul.workers.core import FittedGroups, StoreUse
@@ -60,6 +61,7 @@ def header(wiring: Wiring) -> PlainDict:
             "roles": list(plan.roles), "vertices": list(plan.vertices), "deciders": list(plan.deciders),
             "network": list(wiring.network.names), **msgspec.msgpack.decode(msgspec.msgpack.encode(told)),
             **({"groups": wiring.groups} if wiring.groups else {}),
+            **({} if list(wiring.scheme.lanes) == [LANE] else {"lanes": list(wiring.scheme.lanes)}),
             **({} if wiring.scheme.repeats(wiring.params) else {"deterministic": False})}
 
 

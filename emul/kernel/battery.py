@@ -36,10 +36,11 @@ def draw(kernel: Kernel, node: KNode, time: int, watts: float) -> None:
         kernel.calendar.add(at, (FAULT, node.id, _FIRST + charge.version, EMPTY, (node, charge.version), node))
 
 
-def computes(kernel: Kernel, node: KNode, time: int, yes: bool) -> None:
-    """A computation begins, or has ended."""
+def computes(kernel: Kernel, node: KNode, time: int) -> None:
+    """A computation has begun, or ended. Several at a time draw no more than one."""
     assert node.charge is not None
     battery = node.charge.battery
+    yes = node.computing or any(activity.computing for activity in node.activities.values())
     draw(kernel, node, time, battery.compute_w if yes else battery.idle_w)
 
 

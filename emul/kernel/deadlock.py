@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from emul.kernel.calendar import COMPUTED, DEADLINE, FAR, LAND, Entry
-from emul.kernel.parts import KNode
+from emul.kernel.parts import KNode, Strand
+from emul.roles.events import PARKED
 
 _EACH = 50                          # nodes of which a report tells each one's story
 
@@ -49,6 +50,11 @@ def _first(nodes: Sequence[KNode], most: int, note: Callable[[KNode], str] = lam
 
 
 def _story(nodes: Sequence[KNode], node: KNode) -> str:
+    beside = [f"; its {activity.label}: {_strand(nodes, node, activity)}" for activity in node.activities.values()]
+    return _own(nodes, node) + "".join(beside)
+
+
+def _own(nodes: Sequence[KNode], node: KNode) -> str:
     if not node.alive:
         return f"crashed at {node.downs[-1][0] / 1e9:.9g} s"
     if node.finished:
@@ -57,9 +63,16 @@ def _story(nodes: Sequence[KNode], node: KNode) -> str:
         leaders = _first([nodes[n] for n in node.leaders], _EACH)
         return f"waiting for a round after {node.round}" + (f" of {leaders}" if leaders else "") + \
             f" ({node.next.where})"
-    patience = node.patience
+    return _strand(nodes, node, node)
+
+
+def _strand(nodes: Sequence[KNode], node: KNode, strand: Strand) -> str:
+    """The wait of a role itself, or of an activity of it."""
+    patience = strand.patience
     if patience is None:
-        return "computing" if node.computing else f"active at {node.time / 1e9:.9g} s"
+        return "computing" if strand.computing else f"active at {node.time / 1e9:.9g} s"
+    if patience.wait.deadline == PARKED:
+        return f"waiting since {patience.since / 1e9:.9g} s for another part of its role ({patience.wait.where})"
     missing = sorted(set(patience.wait.sources or ()) - patience.got.keys())
     kinds = " or ".join(sorted(patience.kinds)) or "any message"
     since = f"waiting since {patience.since / 1e9:.9g} s for {kinds}"

@@ -43,15 +43,25 @@ def take_from_inbox(node: KNode, patience: Patience) -> bool:
     return len(patience.got) >= patience.need
 
 
+def taken_beside(node: KNode, copy: Copy) -> bool:
+    """Give a copy that has come to the first activity that waits for it. False: none does."""
+    for activity in node.activities.values():
+        patience = activity.patience
+        if (patience is not None and len(patience.got) < patience.need
+                and (patience.sources is None or copy.source not in patience.got) and matches(node, patience, copy)):
+            patience.take(copy)
+            return True
+    return False
+
+
 def is_coming(node: KNode, patience: Patience, source: int) -> bool:
     """True if a copy that the wait asks for is under way from `source`: its arrival or loss will tell."""
     return any(matches(node, patience, copy) for copy in node.coming.get(source, ()))
 
 
-def settle(nodes: Sequence[KNode], network: Network, node: KNode, source: int, time: int) -> bool:
-    """Look at the fate of `source` for the node's wait at `time`. True: nothing is open any more."""
-    patience = node.patience
-    if patience is None or source not in patience.open:
+def settle(nodes: Sequence[KNode], network: Network, node: KNode, patience: Patience, source: int, time: int) -> bool:
+    """Look at the fate of `source` for a wait of the node at `time`. True: nothing is open any more."""
+    if source not in patience.open:
         return False
     if is_coming(node, patience, source):
         return False
@@ -60,7 +70,7 @@ def settle(nodes: Sequence[KNode], network: Network, node: KNode, source: int, t
             del node.losses[place]
             break
     else:
-        known = departure_known_at(nodes, network, node, source)
+        known = departure_known_at(nodes, network, node, patience, source)
         if known is None or known > time:
             return False
     patience.open.discard(source)
@@ -74,13 +84,13 @@ def still_there(source: KNode, round_: int) -> bool:
                                 and (source.round >= round_ or not source.leaders))))
 
 
-def departure_known_at(nodes: Sequence[KNode], network: Network, node: KNode, source_id: int) -> int | None:
-    """The time when `node` knows that `source` will never send the message it waits for; None: it may yet come.
+def departure_known_at(nodes: Sequence[KNode], network: Network, node: KNode, patience: Patience, source_id: int,
+                       ) -> int | None:
+    """The time when `node` knows that `source` will never send what a wait is for; None: it may yet come.
 
     Reads the source's past only, with its times: the source may have been run ahead of the node, or the node of it.
     """
-    source, patience = nodes[source_id], node.patience
-    assert patience is not None
+    source = nodes[source_id]
     round_ = node.round if node.in_round else 0
     left = _left_at(source, round_) if round_ else None
     abstained = _abstained_at(source, node, patience, round_) if source.abstained else None

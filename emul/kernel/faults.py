@@ -107,6 +107,12 @@ def _crash(kernel: Kernel, time: int, node: KNode, fault: NodeCrash, seq: int) -
         draw(kernel, node, time, 0.0)
     if node.patience is not None:
         node.inbox = node.patience.unread() + node.inbox
+    if node.activities:
+        for activity in node.activities.values():
+            activity.epoch += 1
+            if activity.patience is not None:
+                node.inbox = activity.patience.unread() + node.inbox
+        node.activities = {}
     node.patience = node.next = None
     node.in_round = False
     if node.round > node.left:                  # its round is over for it, whether it returns or not

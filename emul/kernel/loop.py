@@ -21,6 +21,7 @@ from typing import Any
 
 from emul.base import rows
 from emul.base.errors import Deadlock, EndOfTime, RoleFailed, RunError
+from emul.kernel.activities import begin_activity, end_activity, look_beside
 from emul.kernel.battery import computes
 from emul.kernel.bulk import send_each
 from emul.kernel.calendar import (
@@ -52,9 +53,12 @@ from emul.kernel.state import UNWRITTEN, Kernel
 from emul.kernel.waits import abstain, close_round, reject, resume, wait
 from emul.network import Tail
 from emul.roles.events import (
+    PARKED,
     Abstain,
+    BeginActivity,
     Compute,
     Computed,
+    EndActivity,
     Finish,
     LeaveRound,
     NextRound,
@@ -226,30 +230,36 @@ def _happen(kernel: Kernel, time: int, entry: Entry) -> KNode | None:
     tag, what = entry[3], entry[4]
     if tag == LOOK:
         return what
-    if tag == COMPUTED:
-        node, epoch = what
-        if node.epoch == epoch and node.alive:
-            node.computing = False
+    if tag in (COMPUTED, DEADLINE):
+        strand, epoch = what
+        node = entry[5]
+        if strand.epoch != epoch or not node.alive:
+            return None
+        if node.open_index:                     # another activity of the node goes on in this very step
+            _park(kernel, time, [entry])
+        elif tag == COMPUTED:
+            strand.computing = False
             if node.charge is not None:
-                computes(kernel, node, time, False)
+                computes(kernel, node, time)
             kernel.log((rows.COMPUTED, time, node.id))
-            kernel.open_activation(node, Computed(node.id, time))
-        return None
-    if tag == DEADLINE:
-        node, epoch = what
-        if node.epoch == epoch and node.alive and node.patience is not None:
-            resume(kernel, time, node, WaitEnd.TIMEOUT)
+            if strand.number:
+                kernel.log((rows.BESIDE, time, node.id, strand.number, 0))
+            kernel.open_activation(node, Computed(node.id, time, strand.number))
+        elif strand.patience is not None:
+            resume(kernel, time, node, strand, WaitEnd.TIMEOUT)
         return None
     if tag == FATE:
         node, source = what
-        if settle(kernel.nodes, kernel.network, node, source, time):
-            return node
-        if node.patience is not None and source in node.patience.open:
-            # it came back before the word of its crash did, but may have left by other means, known later
-            known = departure_known_at(kernel.nodes, kernel.network, node, source)
-            if known is not None and known > time:
-                kernel.later(node, known, FATE, (node, source))
-        return None
+        settled = False
+        for patience in node.waits_for(source):
+            if settle(kernel.nodes, kernel.network, node, patience, source, time):
+                settled = True
+            elif source in patience.open:
+                # it came back before the word of its crash did, but may have left by other means, known later
+                known = departure_known_at(kernel.nodes, kernel.network, node, patience, source)
+                if known is not None and known > time:
+                    kernel.later(node, known, FATE, (node, source))
+        return node if settled else None
     if tag == OFFER:
         offer_to(kernel, time, *what)
     elif tag == FLOW_ON:
@@ -270,7 +280,9 @@ def _happen(kernel: Kernel, time: int, entry: Entry) -> KNode | None:
 
 
 def _look(kernel: Kernel, time: int, node: KNode) -> None:
-    """Once a step: is the node's wait over?"""
+    """Once a step: is the node's wait over, or that of an activity of it?"""
+    if node.activities:
+        look_beside(kernel, time, node)
     if node.open_index or not node.alive or node.finished:
         return
     if node.next is not None:
@@ -280,17 +292,17 @@ def _look(kernel: Kernel, time: int, node: KNode) -> None:
             node.computing = False
             node.epoch += 1                     # its end no longer counts
             if node.charge is not None:
-                computes(kernel, node, time, False)
+                computes(kernel, node, time)
             close_round(kernel, time, node)
     elif node.patience is not None:
         patience = node.patience
         if len(patience.got) >= patience.need:
-            resume(kernel, time, node, WaitEnd.COMPLETE)
+            resume(kernel, time, node, node, WaitEnd.COMPLETE)
         elif node.in_round and round_is_over(node):
-            resume(kernel, time, node, WaitEnd.ROUND_OVER)
+            resume(kernel, time, node, node, WaitEnd.ROUND_OVER)
         elif patience.fates and not patience.open:
             kernel.oracle_waits[node.role, patience.wait.where] += 1
-            resume(kernel, time, node, WaitEnd.SETTLED)
+            resume(kernel, time, node, node, WaitEnd.SETTLED)
 
 
 def _apply_next(kernel: Kernel) -> None:
@@ -325,23 +337,26 @@ def _apply_next(kernel: Kernel) -> None:
 
 
 def _compute(kernel: Kernel, node: KNode, action: Compute) -> None:
-    node.epoch += 1
+    strand = node if not action.activity else node.activities[action.activity]
+    strand.epoch += 1
+    strand.patience = None                      # it was parked until its lane became free
     kernel.log((rows.COMPUTE, node.time, node.id, action.label, action.cost, action.work, node.round))
     if action.declared:
         kernel.log((rows.STATED, node.time, node.id))
+    if action.activity or action.lane:
+        kernel.log((rows.BESIDE, node.time, node.id, action.activity, action.lane))
     fusing = kernel.plan.fuse
-    if fusing is not None and action.label == fusing.label:
+    if fusing is not None and action.label == fusing.label and not action.alone:
         node.group = kernel.groups.setdefault((fusing.lanes[node.id], node.role), {})
         node.group[node.id] = node.time + action.cost
-    if node.in_round and round_is_over(node):
+    if node.in_round and round_is_over(node) and strand is node:
         kernel.later(node, node.time, LOOK, node)   # the next await after the round is over raises: cut at once
-        node.patience = Patience(Wait([], [], 1, -2, action.where), node.time)
-        node.patience.fates = False
+        node.patience = Patience(Wait([], [], 1, PARKED, action.where), node.time)
         return
-    node.computing = True
+    strand.computing = True
     if node.charge is not None:
-        computes(kernel, node, node.time, True)
-    kernel.later(node, node.time + action.cost, COMPUTED, (node, node.epoch))
+        computes(kernel, node, node.time)
+    kernel.later(node, node.time + action.cost, COMPUTED, (strand, strand.epoch))
 
 
 def _fuse_open(kernel: Kernel, node: KNode) -> None:
@@ -355,7 +370,8 @@ def _fuse_open(kernel: Kernel, node: KNode) -> None:
 
 _ACT: dict[type, Callable[[Kernel, KNode, Any], None]] = {
     Send: send, SendEach: send_each, Wait: wait, NextRound: next_round, LeaveRound: leave_round, Abstain: abstain,
-    Compute: _compute, Report: report, Finish: finish, Reject: reject}
+    Compute: _compute, Report: report, Finish: finish, Reject: reject, BeginActivity: begin_activity,
+    EndActivity: end_activity}
 
 
 def _copy_key(left: tuple[Copy, bool, Tail, int, Pipe | None]) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from emul.base import rows
 from emul.kernel.battery import carried
 from emul.kernel.calendar import ADVANCE, FAR, FLOW_IN, FLOW_ON, LAND, LOCAL, NETWORK, OFFER
 from emul.kernel.dropouts import drops_out, misses
-from emul.kernel.fates import matches, settle, skip_lost_rounds
+from emul.kernel.fates import matches, settle, skip_lost_rounds, taken_beside
 from emul.kernel.parts import FLOW, OWN, SHARED, Copy, KNode, Payload, Pipe
 from emul.kernel.state import Kernel
 from emul.kernel.waits import tell_watchers
@@ -281,6 +281,8 @@ def arrive(kernel: Kernel, time: int, copy: Copy, delivered: bool, tail: Tail, r
             and (patience.sources is None or copy.source not in patience.got)
             and matches(receiver, patience, copy)):
         patience.take(copy)
+    elif receiver.activities and taken_beside(receiver, copy):
+        pass
     elif receiver.inbox:
         receiver.inbox.append(copy)
         if receiver.unread is not None:
@@ -305,10 +307,12 @@ def _know_loss(kernel: Kernel, time: int, receiver: KNode, copy: Copy) -> KNode 
         return None
     if not copy.reason or sum(c.source == copy.source for c in receiver.losses) < _REFUSALS:
         receiver.losses = [*receiver.losses, copy]
-    patience = receiver.patience
-    if patience is None or not matches(receiver, patience, copy):       # it is no news of what is waited for; a flood
-        return None                                                     # of such must not be searched for each
-    return receiver if settle(kernel.nodes, kernel.network, receiver, copy.source, time) else None
+    for patience in receiver.waits():
+        if not matches(receiver, patience, copy):       # it is no news of what is waited for; a flood of such must not
+            continue                                    # be searched for each
+        if settle(kernel.nodes, kernel.network, receiver, patience, copy.source, time):
+            return receiver
+    return None
 
 
 def _miss_round(kernel: Kernel, time: int, follower: KNode, copy: Copy) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 from emul.base.plain import PlainMapping
 from emul.base.rows import Row
@@ -330,14 +330,30 @@ class Patience:
         return [copy for source, copy in self.got.items() if source not in self.handed]
 
 
+class KActivity:
+    """An activity of a role as the kernel sees it: what it waits for, or that it computes."""
+
+    __slots__ = ("computing", "epoch", "label", "number", "patience", "refusable")
+
+    def __init__(self, number: int, label: str):
+        self.number, self.label = number, label
+        self.epoch = 0                          # these four are as those of a node
+        self.computing = False
+        self.patience: Patience | None = None
+        self.refusable: Patience | None = None
+
+
 class KNode:
     """A node as the kernel sees it: everything of it but its role's own state."""
 
-    __slots__ = ("abstained", "activations_here", "alive", "away", "charge", "coming", "computing", "departures",
-                 "downs", "dropped", "entered_here", "epoch", "finished", "finished_at", "followed_at", "following",
-                 "group", "id", "implied", "in_round", "inbox", "leaders", "left", "local_seq", "losses", "name",
-                 "next", "open_index", "out_latency", "parked", "patience", "quorum", "reached", "refusable", "role",
-                 "round", "time", "uncharged", "uncharged_most", "unread", "vertex", "watchers", "ways", "worker")
+    number: ClassVar[int] = 0                   # the role itself, among the activities of the node
+
+    __slots__ = ("abstained", "activations_here", "activities", "alive", "away", "charge", "coming", "computing",
+                 "departures", "downs", "dropped", "entered_here", "epoch", "finished", "finished_at", "followed_at",
+                 "following", "group", "id", "implied", "in_round", "inbox", "leaders", "left", "local_seq", "losses",
+                 "name", "next", "open_index", "out_latency", "parked", "patience", "quorum", "reached", "refusable",
+                 "role", "round", "time", "uncharged", "uncharged_most", "unread", "vertex", "watchers", "ways",
+                 "worker")
 
     def __init__(self, id: int, name: str, role: str, vertex: int, worker: int, out_latency: int):
         self.id, self.name, self.role, self.vertex, self.worker = id, name, role, vertex, worker
@@ -379,6 +395,22 @@ class KNode:
         self.watchers: set[int] = _NONE         # nodes whose wait depends on what this one does
         self.ways: dict[int, tuple[tuple[int, ...], Pipe | None]] = _NOTHING    # target -> route, and its first link
         self.parked: list[tuple[int, Any]] | None = None    # calendar entries that wait for its answer
+        self.activities: dict[int, KActivity] = _NOTHING    # of its role, by number, in the order they were begun
+
+    def waits(self) -> Iterator[Patience]:
+        """The waits of the role and its activities, in the order in which messages are offered to them."""
+        if self.patience is not None:
+            yield self.patience
+        for activity in self.activities.values():
+            if activity.patience is not None:
+                yield activity.patience
+
+    def waits_for(self, source: int) -> Sequence[Patience]:
+        """Those to which the fate of `source` is open."""
+        patience = self.patience
+        if not self.activities:                 # nearly always
+            return (patience,) if patience is not None and source in patience.open else ()
+        return [patience for patience in self.waits() if source in patience.open]
 
     def watch(self, node: int) -> None:
         """`node` waits for what this one does."""
@@ -396,3 +428,6 @@ class KNode:
         if not self.departures:
             self.departures = []
         self.departures.append((upto, since))
+
+
+Strand: TypeAlias = KNode | KActivity           # what waits or computes: a role itself, or an activity of it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from emul.base import rows
+from emul.kernel.activities import offer_inbox
 from emul.kernel.calendar import FAR, LOOK, STOP, TIMER
 from emul.kernel.fates import all_ended_known_at, newest_reached, skip_lost_rounds
 from emul.kernel.messages import discard_late, empty_inbox
@@ -20,6 +21,7 @@ def next_round(kernel: Kernel, node: KNode, action: NextRound) -> None:
         action, leaders = kernel.asked.setdefault((leaders, action.quorum, action.abandon, action.where),
                                                  (action, leaders))
     node.next = node.following = action
+    node.patience = None                        # it was parked until an activity had ended
     if action.of is not None:
         if node.leaders != leaders:
             node.leaders, node.followed_at = leaders, node.time
@@ -66,6 +68,8 @@ def try_next_round(kernel: Kernel, time: int, node: KNode) -> None:
         node.implied = [(a, b, since) for a, b, since in node.implied if b > number]
         node.time = time
         discard_late(kernel, node)
+        if node.activities:
+            offer_inbox(kernel, node)
         if node.id in kernel.deciders and number > kernel.entered:
             kernel.entered = number
             kernel.pulled = 0

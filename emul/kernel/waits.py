@@ -7,7 +7,7 @@ from sys import intern
 from emul.base import rows
 from emul.kernel.calendar import DEADLINE, FATE, LOOK, TIMER
 from emul.kernel.fates import departure_known_at, is_coming, round_is_over, settle, still_there, take_from_inbox
-from emul.kernel.parts import KNode, Patience
+from emul.kernel.parts import KNode, Patience, Strand
 from emul.kernel.state import Kernel
 from emul.roles.events import Abstain, Drop, Ready, Ref, Reject, Unread, Wait, WaitEnd
 
@@ -17,17 +17,18 @@ _NOBODY: frozenset[int] = frozenset()
 def wait(kernel: Kernel, node: KNode, action: Wait) -> None:
     """The node waits: for what its inbox may hold already, and for fates that may be known already."""
     action.where = intern(action.where)         # decoded anew for each wait, and kept by every node that waits
-    _go_on(kernel, node, Patience(action, node.time))
+    strand = node if not action.activity else node.activities[action.activity]
+    _go_on(kernel, node, strand, Patience(action, node.time))
 
 
-def _go_on(kernel: Kernel, node: KNode, patience: Patience) -> None:
-    action, node.patience = patience.wait, patience
-    node.epoch += 1
-    if node.in_round and round_is_over(node):
+def _go_on(kernel: Kernel, node: KNode, strand: Strand, patience: Patience) -> None:
+    action, strand.patience = patience.wait, patience
+    strand.epoch += 1
+    if node.in_round and round_is_over(node) and strand is node:
         kernel.later(node, node.time, LOOK, node)
         return
     if action.deadline >= 0:
-        kernel.later(node, max(action.deadline, node.time), DEADLINE, (node, node.epoch), TIMER)
+        kernel.later(node, max(action.deadline, node.time), DEADLINE, (strand, strand.epoch), TIMER)
     satisfied = take_from_inbox(node, patience) if node.inbox else not patience.need
     if patience.fates:
         _watch(kernel, node, patience, satisfied)
@@ -46,8 +47,8 @@ def _watch(kernel: Kernel, node: KNode, patience: Patience, satisfied: bool) -> 
         source.watch(node.id)
         if satisfied or (lossless and still_there(source, round_)):
             continue
-        _await_departure(kernel, node, number)
-        settle(nodes, network, node, number, node.time)
+        _await_departure(kernel, node, patience, number)
+        settle(nodes, network, node, patience, number, node.time)
 
 
 def abstain(kernel: Kernel, node: KNode, action: Abstain) -> None:
@@ -61,19 +62,19 @@ def abstain(kernel: Kernel, node: KNode, action: Abstain) -> None:
     tell_watchers(kernel, node.time, node)
 
 
-def resume(kernel: Kernel, time: int, node: KNode, outcome: WaitEnd) -> None:
-    """End the wait of a node and hand it what it got."""
-    patience = node.patience
+def resume(kernel: Kernel, time: int, node: KNode, strand: Strand, outcome: WaitEnd) -> None:
+    """End a wait of a node, its role's own or that of an activity, and hand over what it got."""
+    patience = strand.patience
     assert patience is not None
-    node.patience = None
-    node.epoch += 1
+    strand.patience = None
+    strand.epoch += 1
     got = patience.unread() if patience.handed else list(patience.got.values())
     if outcome == WaitEnd.ROUND_OVER:
         node.inbox, node.unread = got + node.inbox, None        # unread: late once the round is left
         close_round(kernel, time, node)
         return
     if patience.wait.accepts:
-        node.refusable = patience
+        strand.refusable = patience
     refs = []
     for copy in got:
         payload = copy.payload
@@ -87,13 +88,15 @@ def resume(kernel: Kernel, time: int, node: KNode, outcome: WaitEnd) -> None:
             if last and node.id in kernel.ahead:        # it has been read, and nobody knew that it was the last time
                 kernel.port.post(node.worker, Drop(payload.source, payload.first))
     kernel.log((rows.RESUME, time, node.id, int(outcome), len(refs)))
-    kernel.open_activation(node, Ready(node.id, time, refs, outcome))
+    if strand.number:
+        kernel.log((rows.BESIDE, time, node.id, strand.number, 0))
+    kernel.open_activation(node, Ready(node.id, time, refs, outcome, strand.number))
 
 
 def only_unread(kernel: Kernel, node: KNode) -> Unread | None:
     """The content of the inbox of a node that enters its round, if that is one message of this round and nothing but
     the node itself can keep it from taking it."""
-    if len(node.inbox) != 1 or not kernel.steady:
+    if len(node.inbox) != 1 or not kernel.steady or node.activities:
         return None
     copy, = node.inbox
     if copy.round and copy.round != node.round:
@@ -109,7 +112,8 @@ def reject(kernel: Kernel, node: KNode, action: Reject) -> None:
 
     To a wait without a timeout they count as lost; one that needs so many waits for others.
     """
-    patience = node.refusable
+    strand = node if not action.activity else node.activities[action.activity]
+    patience = strand.refusable
     assert patience is not None
     for source, reason in zip(action.sources, action.reasons, strict=True):
         copy = patience.got.pop(source)
@@ -119,7 +123,7 @@ def reject(kernel: Kernel, node: KNode, action: Reject) -> None:
             node.losses = [*node.losses, copy]
     patience.handed = set(patience.got)
     node.activations_here -= 1                  # as often as others have sent to it: no endless loop
-    _go_on(kernel, node, patience)
+    _go_on(kernel, node, strand, patience)
 
 
 def close_round(kernel: Kernel, time: int, node: KNode) -> None:
@@ -128,9 +132,9 @@ def close_round(kernel: Kernel, time: int, node: KNode) -> None:
     kernel.open_activation(node, Ready(node.id, time, [], WaitEnd.ROUND_OVER))
 
 
-def _await_departure(kernel: Kernel, node: KNode, source: int) -> None:
+def _await_departure(kernel: Kernel, node: KNode, patience: Patience, source: int) -> None:
     """If `source` has already gone from this wait, but the word of it is still under way: look again then."""
-    known = departure_known_at(kernel.nodes, kernel.network, node, source)
+    known = departure_known_at(kernel.nodes, kernel.network, node, patience, source)
     if known is not None and known > node.time:
         kernel.later(node, known, FATE, (node, source))
 
@@ -140,14 +144,15 @@ def tell_watchers(kernel: Kernel, time: int, source: KNode) -> None:
     gone = []
     for watcher in sorted(source.watchers):
         node = kernel.nodes[watcher]
-        if node.patience is None or source.id not in node.patience.open:
+        waits = node.waits_for(source.id)
+        if not waits:
             gone.append(watcher)
-            continue
-        if is_coming(node, node.patience, source.id):
-            continue
-        known = departure_known_at(kernel.nodes, kernel.network, node, source.id)
-        if known is not None:
-            kernel.later(node, max(known, time), FATE, (node, source.id))
+        for patience in waits:
+            if is_coming(node, patience, source.id):
+                continue
+            known = departure_known_at(kernel.nodes, kernel.network, node, patience, source.id)
+            if known is not None:
+                kernel.later(node, max(known, time), FATE, (node, source.id))
     if gone:
         source.unwatch(gone)
         if not source.watchers:

@@ -47,3 +47,5 @@ class Computations:
     work: np.ndarray
     finished: np.ndarray                # bool
     declared: np.ndarray                # bool: the scheme stated the cost
+    activity: np.ndarray                # its number at the node; 0: the role itself
+    lane: np.ndarray                    # codes into the lanes of the header

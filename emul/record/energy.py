@@ -129,8 +129,15 @@ def write_energy(folder: Path, columns: Mapping[str, Sequence[object]]) -> None:
 
 def _compute_ns(run: Derived, n: int, end: int) -> np.ndarray:
     c = run.computations
-    until = np.minimum(np.where(c.end_ns < 0, end, c.end_ns), end)
-    return np.bincount(c.node, np.maximum(until - c.start_ns, 0), n)[:n]
+    start, until = c.start_ns, np.minimum(np.where(c.end_ns < 0, end, c.end_ns), end)
+    if c.activity.any():                        # several at a time draw no more than one: count what none before covers
+        latest: dict[int, int] = {}
+        start = start.copy()
+        for i in np.lexsort((start, c.node)).tolist():
+            node = int(c.node[i])
+            start[i] = max(start[i], latest.get(node, 0))
+            latest[node] = max(int(until[i]), latest.get(node, 0))
+    return np.bincount(c.node, np.maximum(until - start, 0), n)[:n]
 
 
 def _down_ns(table: Table, n: int, end: int) -> np.ndarray:

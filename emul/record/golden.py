@@ -68,6 +68,9 @@ class _Log:
             rows.DECLARED: lambda row: f"{row[4]} B of {self._copy(row)} are declared",
             rows.STATED: lambda row: f"{self._node(row)} has stated that cost",
             rows.REJECT: lambda row: f"{self._copy(row)} is rejected: {row[4]}",
+            rows.ACTIVITY: lambda row: f"{self._node(row)} begins activity {row[3]}: {row[4]}",
+            rows.DONE: lambda row: f"{self._node(row)} ends activity {row[3]}" + (f": {row[4]}" if row[4] else ""),
+            rows.BESIDE: lambda row: f"that was activity {row[3]} of {self._node(row)}, on lane {row[4]}",
             rows.RESENT: lambda row: f"{row[4]} B of {self._copy(row)} were sent again on {self._link(row[5], row[6])}",
         }
 

@@ -15,6 +15,7 @@ from emul.base import rows
 from emul.base.plain import PlainMapping
 from emul.base.rows import Row
 from emul.record.columns import KeyIndex, Table, columns, copy_keys
+from emul.record.tables import computations_of
 from emul.wire import ENVELOPE_BYTES
 
 _NEVER = np.iinfo(np.int64).max
@@ -22,7 +23,7 @@ _ACTIVATIONS = (rows.START, rows.RESUME, rows.ENTER, rows.COMPUTED)
 # rows of a copy, but for the one in which it is sent
 _OF_COPIES = (rows.HOP, rows.DELIVER, rows.LOST, rows.LATE, rows.UNREAD, rows.RESENT, rows.DECLARED,
               rows.REJECT)
-_ACTIONS = (rows.SEND, rows.COMPUTE, rows.LEAVE, rows.REPORT, rows.FINISH, rows.ABSTAIN)
+_ACTIONS = (rows.SEND, rows.COMPUTE, rows.LEAVE, rows.REPORT, rows.FINISH, rows.ABSTAIN, rows.ACTIVITY, rows.DONE)
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,8 @@ def check_columns(table: Table, header: Mapping[str, object], latencies: Mapping
     run = _Run(table, header, latencies or {}, unordered)
     return InvariantReport([_one_fate(run), _unbroken_routes(run), _bytes_conserved(run), _latency_kept(run),
                             _link_order(run), _activations_in_order(run), _actions_at_activations(run), _silence(run),
-                            _deliveries_to_the_living(run), _dropped_out(run), _rejected_once(run), _rounds_grow(run)])
+                            _deliveries_to_the_living(run), _dropped_out(run), _rejected_once(run), _rounds_grow(run),
+                            _lanes_take_turns(run)])
 
 
 class _Run:
@@ -466,3 +468,18 @@ def _rounds_grow(run: _Run) -> Invariant:
         cases.append(f"{life.describe(run, i)}, round {int(number[i])}, the round before was "
                      f"{int(number[before[i]]) if before[i] >= 0 else 0}")
     return _result("rounds grow", cases, int(wrong.sum()), f"{int(entering.sum())} rounds entered")
+
+
+def _lanes_take_turns(run: _Run) -> Invariant:
+    """A lane of a node has one computation at a time, whichever activities asked for them."""
+    name = "lanes take turns"
+    if not len(run.table[rows.BESIDE]):
+        return _result(name, [], 0, "no activities")
+    c = computations_of(run.table)
+    order = np.lexsort((c.start_ns, c.lane, c.node))
+    node, lane, start = c.node[order], c.lane[order], c.start_ns[order]
+    end = np.where(c.end_ns < 0, _NEVER, c.end_ns)[order]
+    wrong = (node[1:] == node[:-1]) & (lane[1:] == lane[:-1]) & (start[1:] < end[:-1])
+    cases = [f"{run.node(int(node[i + 1]))} begins {c.labels[c.label[order[i + 1]]]} at {int(start[i + 1])} ns, while "
+             f"{c.labels[c.label[order[i]]]} is on its lane" for i in ([_first(wrong)] if wrong.any() else [])]
+    return _result(name, cases, int(wrong.sum()), f"{len(order)} computations")

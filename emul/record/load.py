@@ -28,6 +28,7 @@ from emul.record.payloads import KeptMessage, chosen, listed
 from emul.record.rundir import JOURNAL, SUMMARY, check_seal, read_json
 from emul.record.samples import SAMPLES
 from emul.record.tables import (
+    BESIDE,
     COLUMNS,
     ENERGY,
     NULLABLE,
@@ -72,11 +73,11 @@ class OpenedRun:
     def _made(self) -> dict[str, pa.Table]:
         return {} if self.derived is None else dict(tables_of(self.derived))
 
-    def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """A table of `COLUMNS`, with all columns or these. Raises RecordError."""
+    def table(self, name: str, columns: Sequence[str] | None = None, optional: Collection[str] = ()) -> pa.Table:
+        """A table of `COLUMNS`, with all columns or these, and the optional ones that it has. Raises RecordError."""
         if self.derived is not None:
             return self._made[name]
-        return read_table(self.path / f"{name}.parquet", columns)
+        return read_table(self.path / f"{name}.parquet", columns, optional)
 
     @cached_property
     def messages(self) -> Messages:
@@ -89,7 +90,7 @@ class OpenedRun:
     def computations(self) -> Computations:
         """All computations, from `computations`. Raises RecordError."""
         with _as_written(self.path / "computations.parquet"):
-            return computations_from(self.table("computations", _of("computations")), len(self.header["names"]))
+            return computations_from(self.table("computations", _of("computations"), BESIDE), len(self.header["names"]))
 
     def rows(self, kinds: Collection[int]) -> Table:
         """The rows of these kinds from the journal, as columns. Raises RecordError."""

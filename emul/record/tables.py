@@ -117,6 +117,12 @@ COLUMNS: dict[str, dict[str, str]] = {
 }
 
 
+BESIDE = {                               # of computations, in a run with activities or several lanes
+    "activity": "the number of the activity that computed; 0: the role itself",
+    "lane": "the place of its lane among those of the scheme, from 0",
+}
+
+
 def messages_of(table: Table) -> Messages:
     """Join the rows of every copy: sent, hops, outcome."""
     sent = table[rows.SEND]
@@ -162,12 +168,16 @@ def messages_of(table: Table) -> Messages:
 
 
 def computations_of(table: Table) -> Computations:
-    """Each computation with what ended it: of its node's rows that can, the next in the journal."""
-    begun = table[rows.COMPUTE]
-    enders = (rows.COMPUTED, rows.CRASH, rows.RESUME, rows.COMPUTE)
+    """Each computation with what ended it: of its node's rows that can, the next in the journal. With activities: of
+    the rows of the same activity."""
+    begun, beside = table[rows.COMPUTE], Beside(table)
+    enders = (rows.COMPUTED, rows.CRASH, rows.RESUME, rows.COMPUTE, rows.DONE)
     node, index, kind, time = (np.concatenate(parts) for parts in zip(
         *((table[k]["node"], table[k].index, np.full(len(table[k]), k), table[k]["time_ns"]) for k in enders),
         strict=True))
+    activity, lane = beside.whose(begun.index)
+    if len(beside) or len(table[rows.ACTIVITY]):
+        node, index, kind, time = _by_activity(table, beside, node, index, kind, time)
     order = np.lexsort((index, node))
     node, index, kind, time = node[order], index[order], kind[order], time[order]
     n = len(node)
@@ -180,7 +190,44 @@ def computations_of(table: Table) -> Computations:
     by_start = np.argsort(begun["time_ns"], kind="stable")
     return Computations(begun["node"][by_start], begun["label"][by_start], begun.texts["label"],
                         begun["round"][by_start], begun["time_ns"][by_start], begun["cost_ns"][by_start],
-                        end[by_start], begun["work"][by_start], finished[by_start], _stated(table)[by_start])
+                        end[by_start], begun["work"][by_start], finished[by_start], _stated(table)[by_start],
+                        activity[by_start], lane[by_start])
+
+
+class Beside:
+    """The activities and lanes of rows, where they are not the role itself and the first lane."""
+
+    def __init__(self, table: Table):
+        part = table[rows.BESIDE]
+        stated = np.isin(part.index - 1, table[rows.STATED].index)      # it stands between a COMPUTE row and this
+        self._finder = KeyIndex(part.index - 1 - stated)
+        self._activity, self._lane = part["activity"], part["lane"]
+
+    def __len__(self) -> int:
+        return len(self._activity)
+
+    def whose(self, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """index: (n,) places of rows in the journal. (n,) activities, 0 of the role itself; (n,) places of lanes."""
+        at = self._finder.positions(index)
+        if not len(self):
+            return np.zeros(len(at), np.int64), np.zeros(len(at), np.int64)
+        return np.where(at >= 0, self._activity[at], 0), np.where(at >= 0, self._lane[at], 0)
+
+
+def _by_activity(table: Table, beside: Beside, node: np.ndarray, index: np.ndarray, kind: np.ndarray,
+                 time: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The rows of nodes with one number for each (node, activity) in place of the node. A crash ends all activities."""
+    activity, _ = beside.whose(index)
+    done = table[rows.DONE]
+    activity[kind == rows.DONE] = done["activity"]
+    key = node << 32 | activity
+    again = []                                  # of each crash a row more for each activity of that node
+    begun = table[rows.ACTIVITY]
+    for at in np.flatnonzero(kind == rows.CRASH).tolist():
+        mine = np.unique(begun["activity"][(begun["node"] == node[at]) & (begun.index < index[at])])
+        again += [(node[at] << 32 | number, index[at], kind[at], time[at]) for number in mine.tolist()]
+    more = np.array(again, np.int64).reshape(-1, 4)
+    return tuple(np.concatenate([column, more[:, place]]) for place, column in enumerate((key, index, kind, time)))
 
 
 def _stated(table: Table) -> np.ndarray:
@@ -339,14 +386,16 @@ def computations_table(c: Computations, header: PlainMapping) -> pa.Table:
     return pa.table({
         "node": c.node, "name": _named(c.node, header["names"]), "role": _roles(c.node, header),
         "label": _named(c.label, c.labels), "round": c.round, "start_ns": c.start_ns, "cost_ns": c.cost_ns,
-        "end_ns": _nullable(c.end_ns), "work": c.work, "finished": c.finished, "declared": c.declared})
+        "end_ns": _nullable(c.end_ns), "work": c.work, "finished": c.finished, "declared": c.declared,
+        **({"activity": c.activity, "lane": c.lane} if c.activity.any() or c.lane.any() else {})})
 
 
 def computations_from(table: pa.Table, nodes: int) -> Computations:
     """The computations of a table, in a run of so many nodes. Raises ValueError for what no run writes."""
     label, labels = _coded(table["label"])
     return Computations(_nodes(table, "node", nodes), label, labels, *(_values(table, name) for name in (
-        "round", "start_ns", "cost_ns", "end_ns", "work", "finished", "declared")))
+        "round", "start_ns", "cost_ns", "end_ns", "work", "finished", "declared")), *(
+        _values(table, name) if name in table.column_names else np.zeros(len(table), np.int64) for name in BESIDE))
 
 
 def _roles(nodes: np.ndarray, header: PlainMapping) -> pa.Array:
@@ -437,8 +486,9 @@ def write_tables(folder: Path, run: Derived, timed: Timed = (), drawn: Iterable[
             pq.write_table(table, path, compression="zstd")
 
 
-def read_table(file: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """A table of a run directory, of which nothing is trusted. Raises RecordError naming the file."""
+def read_table(file: Path, columns: Sequence[str] | None = None, optional: Collection[str] = ()) -> pa.Table:
+    """A table of a run directory, of which nothing is trusted. optional: columns that are read where they are there.
+    Raises RecordError naming the file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -446,7 +496,8 @@ def read_table(file: Path, columns: Sequence[str] | None = None) -> pa.Table:
         there = pq.read_schema(file).names
         if missing := [name for name in columns or () if name not in there]:
             raise RecordError(f"{file}: no column {', '.join(missing)}; there are {', '.join(there)}")
-        found = pq.read_table(file, columns=None if columns is None else list(columns))
+        chosen = None if columns is None else [*columns, *(name for name in optional if name in there)]
+        found = pq.read_table(file, columns=chosen)
         found.validate(full=True)
     # errors of pyarrow's reader at a damaged file: its own, and those of the libraries below it
     except (OSError, pa.ArrowException, ValueError, KeyError, TypeError, MemoryError) as error:

@@ -5,10 +5,11 @@ A role sees its `Node` alone. The trampoline and the worker hold the `Desk` of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +17,11 @@ from emul.base.clock import cpu_ns
 from emul.roles.costs import Costs
 from emul.roles.events import Action, Ready
 from emul.wire import Encoded, Message, Vector
+
+if TYPE_CHECKING:           # a circle: a node begins activities, which wait as it does and act through its desk
+    from emul.roles.activities import Activities
+
+LANE = "compute"                    # the lane of all computations, unless a scheme declares others
 
 Evaluate = Callable[[Vector], Mapping[str, float]]      # of reported parameters, off the clock
 # source, message, number of the first copy, targets -> its frames, if they travel with the action
@@ -33,13 +39,15 @@ class Memory:
     round: int = 0
     sent: int = 0                               # copies sent so far: the next sequence number
     computed: int = 0                           # computations begun so far
+    activities: int = 0                         # begun so far
     generators: dict[str, np.random.Generator] = field(default_factory=dict)
 
 
 class Job:
     """A computation that has begun in virtual time. It really runs once, sooner or later, whatever happens."""
 
-    __slots__ = ("args", "cpu_ns", "done", "due", "error", "fn", "label", "number", "result", "volatile", "work")
+    __slots__ = ("alone", "args", "before", "cpu_ns", "done", "due", "error", "fn", "label", "number", "result",
+                 "volatile", "work")
 
     def __init__(self, label: str, fn: Callable[..., object], args: tuple[object, ...], work: float, number: int = 0,
                  volatile: bool = False):
@@ -47,6 +55,8 @@ class Job:
         self.number = number                        # its number among the node's computations, from 0
         self.volatile = volatile                    # its result cannot repeat itself
         self.due = 0
+        self.alone = False                          # as `Compute.alone`
+        self.before: Job | None = None              # of the same node, begun before it and not yet done
         self.done = False
         self.result: Any = None
         self.error: BaseException | None = None
@@ -144,12 +154,14 @@ def _fetch_nothing(event: Ready) -> list[Message]:
 class Desk:
     """The tools that a worker gives to a node, and the things that the node leaves there in one activation."""
 
-    __slots__ = ("actions", "artefact", "attackers", "cluster", "costs", "deviates", "excused_ns", "fetch", "job",
-                 "keep", "memory", "observe", "offered", "offers", "types", "unawaited")
+    __slots__ = ("actions", "activities", "artefact", "attackers", "cluster", "costs", "deviates", "excused_ns",
+                 "fetch", "job", "keep", "lanes", "main", "memory", "observe", "offered", "offers", "types",
+                 "unawaited")
 
     def __init__(self, memory: Memory, costs: Costs, *, keep: Keep = keep_nothing, observe: Observe = _observe_nothing,
                  fetch: Fetch = _fetch_nothing, artefact: Artefact = _leave_nothing,
-                 types: Mapping[str, type[Message]] | None = None, deviates: bool = False):
+                 types: Mapping[str, type[Message]] | None = None, deviates: bool = False,
+                 lanes: Sequence[str] = (LANE,)):
         self.memory = memory
         self.costs = costs
         self.keep = keep
@@ -162,7 +174,10 @@ class Desk:
         self.deviates = deviates                    # a BEHAVIOUR: what it sends is nobody's programming error
         self.offers = False                         # somebody wants to know what is offered
         self.offered: dict[str, object] = {}           # in this round
-        self.job: Job | None = None                 # the computation that it waits for
+        self.lanes = lanes                          # names of those of a node's computations
+        self.main: CoroutineType[object, object, None]        # of the role
+        self.activities: Activities | None = None   # None: the role has never begun one
+        self.job: Job | None = None                 # the computation that it waits for, or the newest that it asked for
         self.actions: list[Action] = []             # in this activation
         self.unawaited: list[str] = []              # places of suspensions asked for in this activation
         self.excused_ns = 0                         # CPU time of encoding and digests: the engine's, not the role's

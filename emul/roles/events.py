@@ -12,6 +12,8 @@ from typing import TypeAlias
 from msgspec import Struct
 
 NEVER = -1                          # a deadline that does not come
+PARKED = -2                         # the same, of a wait that only the role itself ends: for an activity, or for a lane
+CANCELLED = "cancelled"             # the reason why an activity ended that did not end by itself
 
 
 class WaitEnd(IntEnum):
@@ -49,6 +51,7 @@ class Ready(Struct, array_like=True, tag=1, gc=False):
     now: int
     messages: list[Ref]
     outcome: int
+    activity: int = 0               # whose wait: number of an activity; 0: of the role itself
 
 
 class Unread(Struct, array_like=True, gc=False):
@@ -81,6 +84,7 @@ class Computed(Struct, array_like=True, tag=3, gc=False):
 
     node: int
     now: int
+    activity: int = 0               # as of `Ready`
 
 
 class Close(Struct, array_like=True, tag=4, gc=False):
@@ -135,6 +139,7 @@ class Wait(Struct, array_like=True, tag=1, gc=False):
     deadline: int                   # or NEVER: then the fates decide, where sources are named
     where: str                      # file:line of the role
     accepts: bool = False           # messages are judged: the answer may be Reject
+    activity: int = 0               # that waits; 0: the role itself
 
 
 class NextRound(Struct, array_like=True, tag=2, gc=False):
@@ -174,6 +179,9 @@ class Compute(Struct, array_like=True, tag=5, gc=False):
     work: float                     # the size of the task in the scheme's own unit; 0: not said
     where: str
     declared: bool = False          # the scheme has stated the cost (`cost_s`)
+    lane: int = 0                   # its place among the scheme's lanes
+    activity: int = 0               # that computes; 0: the role itself
+    alone: bool = False             # never done together with others: its role has activities
 
 
 class Report(Struct, array_like=True, tag=6, gc=False):
@@ -195,6 +203,7 @@ class Reject(Struct, array_like=True, tag=8, gc=False):
 
     sources: list[int]
     reasons: list[str]              # of each
+    activity: int = 0               # whose wait; 0: of the role itself
 
 
 class SendEach(Struct, array_like=True, tag=9, gc=False):
@@ -216,7 +225,22 @@ class SendEach(Struct, array_like=True, tag=9, gc=False):
                     self.frames[place] if self.frames else None)
 
 
-Action: TypeAlias = Send | SendEach | Wait | NextRound | LeaveRound | Abstain | Compute | Report | Finish | Reject
+class BeginActivity(Struct, array_like=True, tag=10, gc=False):
+    """The role has begun an activity. Its actions from now on have its number."""
+
+    activity: int                   # numbers of a node ascend from 1, over crashes too
+    label: str
+
+
+class EndActivity(Struct, array_like=True, tag=11, gc=False):
+    """The activity has ended; what it waited for or computed does not count any more."""
+
+    activity: int
+    why: str                        # "": returned; else the failure that ended it, or CANCELLED
+
+
+Action: TypeAlias = (Send | SendEach | Wait | NextRound | LeaveRound | Abstain | Compute | Report | Finish | Reject
+                     | BeginActivity | EndActivity)
 
 
 class Reply(Struct, array_like=True, gc=False):

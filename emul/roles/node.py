@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns
-from types import CodeType, TracebackType
+from types import CodeType, CoroutineType, TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, TypeVarTuple
 
 import numpy as np
@@ -52,6 +52,7 @@ from emul.wire import Encoded, Message, Vector, encode, encode_each
 
 if TYPE_CHECKING:
     from emul.learning.node_task import NodeTask
+    from emul.roles.activities import Activity
 
 M = TypeVar("M", bound=Message)
 R = TypeVar("R")
@@ -131,6 +132,10 @@ class Round(int):
             why = f"{type(error).__name__}: {error}"
         elif error is not None:
             return False
+        activities = self._node._desk.activities
+        if activities is not None:              # those of a round end with it
+            failed = activities.end_all(int(self))
+            why = why or failed
         self._node._leave(int(self), why)
         return error is not None
 
@@ -603,7 +608,7 @@ class Node:
         return self._wait((), [], 1, seconds, self._slept)
 
     def compute(self, label: str, fn: Callable[[*Ts], R], *args: *Ts, work: float = 0.0,
-                cost_s: float | None = None, volatile: bool = False) -> Await[R]:
+                cost_s: float | None = None, volatile: bool = False, lane: str | None = None) -> Await[R]:
         """Really run `fn(*args)` and charge its cost to this node's clock; the value of `fn`, or what it raises.
 
         `label` names the computation in profiles and tables; `work` is its size in a unit of the scheme's choice.
@@ -614,10 +619,32 @@ class Node:
         directory, and the role gets it as a receiver would: arrays are read-only. Numbers, text, bytes, arrays, lists,
         tuples, dictionaries and dataclasses of the scheme's module can be kept. Only in a scheme that says
         deterministic=False.
-        Raises RoleError if `cost_s` is no time, or the scheme has not said so.
+        lane: one of the `lanes` that the scheme declares; None: the first. Computations of one lane run one after the
+        other, in the order in which they are asked for; those of several lanes go on side by side.
+        Raises RoleError if `cost_s` is no time, the scheme has not said so, or there is no such lane.
         """
-        desk, memory = self._desk, self._desk.memory
+        desk = self._desk
         place = caller(1)
+        number = 0 if lane is None else self._lane(lane, place)
+        desk.unawaited.append(place)
+        if desk.activities is None:
+            return self._computation(label, fn, args, work, cost_s, volatile, number, place)
+        from emul.roles.activities import InTurn
+
+        return InTurn(desk.activities, number, place,
+                      lambda: self._computation(label, fn, args, work, cost_s, volatile, number, place))
+
+    def _lane(self, name: str, place: str) -> int:
+        lanes = self._desk.lanes
+        if name not in lanes:
+            raise RoleError(f'{place}: compute(lane="{name}"): there is no such lane; the scheme has '
+                            f"{', '.join(lanes)}")
+        return lanes.index(name)
+
+    def _computation(self, label: str, fn: Callable[[*Ts], R], args: tuple[*Ts], work: float, cost_s: float | None,
+                     volatile: bool, lane: int, place: str) -> Await[R]:
+        """A computation that begins now."""
+        desk, memory = self._desk, self._desk.memory
         if cost_s is None:
             cost = desk.costs.cost_ns(self.id, self.role, label, work, memory.computed, self.speed)
         else:
@@ -628,7 +655,6 @@ class Node:
             raise RoleError(f"{place}: compute(volatile=True) in a scheme that does not say deterministic=False")
         job = desk.job = Job(label, fn, args, work, memory.computed, volatile)
         memory.computed += 1
-        desk.unawaited.append(place)
 
         def finish(event: RoleEvent) -> R:
             desk.job = None
@@ -640,7 +666,35 @@ class Node:
             result, job.result = job.result, None       # the worker may keep the job for a while
             return result
         # cost -1: not known before it has run; the worker fills it in
-        return Await(Compute(label, -1 if cost is None else cost, float(work), place, cost_s is not None), finish)
+        return Await(Compute(label, -1 if cost is None else cost, float(work), place, cost_s is not None, lane), finish)
+
+    def start(self, coroutine: Coroutine[object, object, R], carry: bool = False) -> Activity[R]:
+        """Begin an activity: a coroutine of this role beside the one that starts it. It runs whenever that one waits.
+
+        Does not suspend. `await` what it returns for the result, or for the exception that has ended the activity. One
+        that was begun in a round ends with that round, or with the role if `carry`; one that was begun outside of
+        rounds ends with the role. Ended early, it is cancelled. A ProtocolFailure of an activity that nobody has
+        awaited by then is one of its round, or of the role; any other exception ends the run at once, unless somebody
+        awaits the activity when it is raised.
+        Raises RoleError: it is no coroutine.
+        """
+        from emul.roles.activities import Activities
+
+        if not isinstance(coroutine, CoroutineType):
+            raise RoleError(f"{caller(1)}: start({coroutine!r}): expected a call of an `async def` function")
+        desk = self._desk
+        if desk.activities is None:
+            desk.activities = Activities(desk, desk.main)
+        return desk.activities.begin(coroutine, desk.memory.round if self._in_round and not carry else 0)
+
+    def cancel(self, activity: Activity[R]) -> None:
+        """End an activity where it waits: its `finally` blocks run now, and may send. Nothing if it has ended.
+
+        Does not suspend. Awaiting it raises Cancelled from now on. A computation that it has begun is cut, and its lane
+        is free. Raises RoleError: an activity cannot cancel itself.
+        """
+        if self._desk.activities is not None:
+            self._desk.activities.cancel(activity)
 
     def rounds(self, of: int | Iterable[int] | None = None, quorum: int = 1, sync: Iterable[int] | None = None,
                on_new_round: str = "finish") -> Rounds:

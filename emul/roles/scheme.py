@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from emul.roles.analysis import Analysis, Realised, Setting
+from emul.roles.desk import LANE
 from emul.roles.places import default_place, wrong_place
 from emul.roles.trampoline import RoleFunction
 from emul.roles.world import World
@@ -72,6 +73,10 @@ class Scheme(Generic[P]):
     stateless: Sequence[str] = ()
     """Roles that keep nothing between rounds but `node.state`. Their coroutines are ended while they wait for a round,
     which saves the memory of 100,000 of them."""
+
+    lanes: Sequence[str] = (LANE,)
+    """The lanes of a node's computations: those of one take turns, those of several go on side by side. A computation
+    is on the first, unless `compute(..., lane=...)` names another, such as the link's sending."""
 
     deterministic: bool | Callable[[P], bool] = True
     """True if a run comes out again value by value. False: the scheme draws randomness of its own, as CKKS does."""
@@ -172,7 +177,7 @@ class Scheme(Generic[P]):
 
     def faults(self) -> str:
         """The mistake in this value itself; "": nothing."""
-        return self._wrong_roles() or self._wrong_messages()
+        return self._wrong_roles() or self._wrong_messages() or self._wrong_lanes()
 
     def _wrong_roles(self) -> str:
         for given, named in (("stateless", self.stateless), ("places", self.places)):
@@ -181,6 +186,12 @@ class Scheme(Generic[P]):
                 return f"has no role {', '.join(strange)}, which {given} names"
         wrong = ((role, place, wrong_place(place)) for role, place in self.places.items())
         return next((f'places["{role}"] = {place!r}: {text}' for role, place, text in wrong if text), "")
+
+    def _wrong_lanes(self) -> str:
+        named = not isinstance(self.lanes, str) and all(isinstance(lane, str) and lane for lane in self.lanes)
+        if not named or not self.lanes or len(set(self.lanes)) < len(self.lanes):
+            return f"lanes = {self.lanes!r}: expected names of lanes, one at least and none twice"
+        return ""
 
     def _wrong_messages(self) -> str:
         strange = [kind for kind in self.messages if not (isinstance(kind, type) and issubclass(kind, Message))]

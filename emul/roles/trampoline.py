@@ -9,13 +9,16 @@ import traceback
 from collections.abc import Awaitable, Callable
 from time import perf_counter_ns
 from types import CoroutineType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from emul.base.errors import NotRecorded, ProtocolFailure, RoleError
 from emul.base.tracebacks import told
 from emul.roles.desk import Desk, keep_nothing, meter
 from emul.roles.events import Action, Finish, NextRound, Reply, RoleEvent
 from emul.roles.node import Await, Node, RoundOver
+
+if TYPE_CHECKING:
+    from emul.roles.activities import Activities, AnyActivity
 
 RoleFunction = Callable[[Node, Any], Awaitable[None]]
 
@@ -34,7 +37,7 @@ class Role:
         coroutine = function(node, params)
         if not isinstance(coroutine, CoroutineType):
             raise RoleError(f"role {node.role!r} is no coroutine function: write `async def {node.role}(node, p)`")
-        self._coroutine = coroutine
+        self._coroutine = desk.main = coroutine
 
     def step(self, event: RoleEvent) -> Reply:
         """Go on with `event` until the role waits again or ends; its actions since, in order.
@@ -46,28 +49,76 @@ class Role:
         desk.begin()
         actions = desk.actions
         begin = perf_counter_ns()
-        try:
-            awaiting = self._coroutine.send(event if self._awaiting is not None else None)
-        except StopIteration:
-            if desk.unawaited:
-                return self._fail(actions, _forgotten(desk.unawaited[0]))
-            self._end(actions, "")
-        except ProtocolFailure as e:
-            self._end(actions, f"{type(e).__name__}: {e}")
-        except RoundOver:
-            self._end(actions, "its round was over, outside of `with round_:`")
-        except Exception as e:
-            return self._fail(actions, e)
+        error = None
+        if desk.activities is None:
+            error = self._advance(event if self._awaiting is not None else None)
         else:
-            if not isinstance(awaiting, Await):
-                return self._fail(actions, RoleError(
-                    f"{self._place()}: only node.* may be awaited, not {type(awaiting).__name__}"))
-            asked = 0 if isinstance(awaiting.action, NextRound) else 1
-            if len(desk.unawaited) > asked:
-                return self._fail(actions, _forgotten(desk.unawaited[0]))
-            self._awaiting = awaiting
-            actions.append(awaiting.action)
+            desk.activities.resume(event)
+        if desk.activities is not None and error is None:
+            error = self._go_on(desk.activities)
+        if error is not None:
+            return self._fail(actions, error)
         return Reply(node.id, actions, meter.cpu_ns(perf_counter_ns() - begin) - desk.excused_ns)
+
+    def _advance(self, event: RoleEvent | None) -> Exception | None:
+        """Let the main coroutine run until it waits or ends. Returns what ends the run; None: nothing does."""
+        desk = self.desk
+        try:
+            awaiting = self._coroutine.send(event)
+        except StopIteration:
+            return _forgotten(desk.unawaited[0]) if desk.unawaited else self._end("")
+        except ProtocolFailure as e:
+            return self._end(f"{type(e).__name__}: {e}")
+        except RoundOver:
+            return self._end("its round was over, outside of `with round_:`")
+        except Exception as e:
+            return e
+        if not isinstance(awaiting, Await):
+            return _not_awaitable(self._coroutine, awaiting)
+        asked = 0 if isinstance(awaiting.action, NextRound) else 1
+        if len(desk.unawaited) > asked:
+            return _forgotten(desk.unawaited[0])
+        self._awaiting = awaiting
+        if desk.activities is None:
+            desk.actions.append(awaiting.action)
+        else:
+            desk.activities.suspended(awaiting)
+        return None
+
+    def _go_on(self, activities: Activities) -> Exception | None:
+        """Let all run that can, until all of them wait. Returns what ends the run; None: nothing does."""
+        error = None
+        while error is None and not self.ended and (turn := activities.turn()) is not None:
+            activity, event = turn
+            self.desk.unawaited.clear()
+            error = self._advance_beside(activities, activity, event) if activity.number else self._advance(event)
+        return error
+
+    def _advance_beside(self, activities: Activities, activity: AnyActivity, event: RoleEvent | None,
+                        ) -> Exception | None:
+        """As `_advance`, of an activity."""
+        unawaited = self.desk.unawaited
+        try:
+            awaiting = activity.coroutine.send(event)
+        except StopIteration as end:
+            if unawaited:
+                return _forgotten(unawaited[0])
+            activities.returned(activity, end.value)
+            return None
+        except Exception as e:
+            if not (isinstance(e, ProtocolFailure) or activity.waiters):
+                return e
+            activities.failed(activity, e)
+            return None
+        if not isinstance(awaiting, Await):
+            return _not_awaitable(activity.coroutine, awaiting)
+        if isinstance(awaiting.action, NextRound):
+            return RoleError(f"{awaiting.action.where}: {activity.label} asks for rounds: only the role itself can, no "
+                             "activity of it")
+        if len(unawaited) > 1:
+            return _forgotten(unawaited[0])
+        activities.suspended(awaiting)
+        return None
 
     @property
     def asked(self) -> NextRound | None:
@@ -80,14 +131,23 @@ class Role:
         self.ended = True
         self.desk.begin()
         self.desk.keep = keep_nothing
+        if self.desk.activities is not None:
+            self.desk.activities.close()
         try:
             self._coroutine.close()
         except (RuntimeError, RoleError):       # it awaited while being closed: it cannot
             return
 
-    def _end(self, actions: list[Action], why: str) -> None:
+    def _end(self, why: str) -> Exception | None:
+        """The main coroutine has ended, and its activities with it. Returns what ends the run; None: nothing does."""
         self.ended = True
-        actions.append(Finish(why))
+        if self.desk.activities is not None:
+            try:
+                why = self.desk.activities.end_all() or why
+            except Exception as e:              # of a `finally` block
+                return e
+        self.desk.actions.append(Finish(why))
+        return None
 
     def _fail(self, actions: list[Action], error: Exception) -> Reply:
         self.ended = True
@@ -97,18 +157,25 @@ class Role:
         text = told(error)
         if isinstance(error, NotRecorded):      # nothing is wrong with the role
             text = f"{type(error).__name__}: {error}"
+        if self.desk.activities is not None:
+            self.desk.activities.close()
         self._coroutine.close()
         return Reply(self.node.id, actions, 0, text)
 
-    def _place(self) -> str:
-        """file:line of the innermost frame of the role that is suspended."""
-        place: str = "?"
-        inner: Any = self._coroutine
-        while isinstance(inner, CoroutineType) and inner.cr_frame is not None:
-            if "asyncio" not in inner.cr_code.co_filename:      # not a line of the user's
-                place = f"{inner.cr_code.co_filename.rpartition('/')[2]}:{inner.cr_frame.f_lineno}"
-            inner = inner.cr_await
-        return place
+
+def _not_awaitable(coroutine: object, awaiting: object) -> RoleError:
+    return RoleError(f"{_place(coroutine)}: only node.* may be awaited, not {type(awaiting).__name__}")
+
+
+def _place(coroutine: object) -> str:
+    """file:line of the innermost frame of a coroutine that is suspended."""
+    place: str = "?"
+    inner: Any = coroutine
+    while isinstance(inner, CoroutineType) and inner.cr_frame is not None:
+        if "asyncio" not in inner.cr_code.co_filename:      # not a line of the user's
+            place = f"{inner.cr_code.co_filename.rpartition('/')[2]}:{inner.cr_frame.f_lineno}"
+        inner = inner.cr_await
+    return place
 
 
 def _forgotten(place: str) -> RoleError:

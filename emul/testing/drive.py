@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from emul.base.errors import RoleFailed
 from emul.base.plain import PlainDict
 from emul.roles import Message, Node
 from emul.roles.costs import Costs
-from emul.roles.desk import Desk, Memory
+from emul.roles.desk import LANE, Desk, Job, Memory
 from emul.roles.events import (
     NEVER,
+    PARKED,
     Abstain,
     Action,
+    BeginActivity,
     Compute,
     Computed,
+    EndActivity,
     Entered,
     Finish,
     NextRound,
@@ -39,7 +43,9 @@ M = TypeVar("M", bound=Message)
 class Driven:
     """One role without a network: the test is its network. Made by `drive`.
 
-    Computations cost nothing and are answered at once. A node that counts its rounds itself enters the next one at
+    Computations cost nothing and are answered at once, those of activities too. A message is for the wait of the role
+    itself, or else for that of the activity that was begun first. `waiting`, `deadline`, `settle` and `round_over` are
+    of the role itself. A node that counts its rounds itself enters the next one at
     once, `rounds` of them; a follower enters the next one at the first message of a leader that it is given. The
     messages that it is given are of the round that it is in.
     """
@@ -53,14 +59,13 @@ class Driven:
         self._types = types
         self._rounds = rounds
         self._now = 0
-        self._wait: Wait | None = None
+        self._waits: dict[int, _DrivenWait] = {}       # by number of the activity; 0: of the role itself
+        self._ended: dict[int, _DrivenWait] = {}       # those that events have ended, which the role may refuse
         self._following: NextRound | None = None
-        self._got: dict[int, Message] = {}
-        self._handed: set[int] = set()              # of this wait, accepted by the role
-        self._asked: Wait | None = None             # the wait that the last event has ended,
-        self._outcome = WaitEnd.COMPLETE            # and how
+        self._events: deque[RoleEvent] = deque()    # that follow at once
         self._inbox: deque[tuple[int, Message]] = deque()
-        self._fetched: list[Message] = []
+        self._fetched: dict[int, list[Message]] = {}
+        self._activities: set[int] = set()          # that have begun and not ended
         self._kept: list[tuple[list[int], Message]] = []
         self._error = ""
         self._end: Finish | None = None
@@ -78,12 +83,14 @@ class Driven:
     @property
     def waiting(self) -> Wait | NextRound | None:
         """The wait of the role; None once it has ended."""
-        return self._wait or self._following
+        own = self._waits.get(0)
+        return self._following if own is None else own.wait
 
     @property
     def deadline(self) -> float | None:
         """The time when its wait times out, seconds; None: it does not."""
-        return None if self._wait is None or self._wait.deadline == NEVER else self._wait.deadline / 1e9
+        own = self._waits.get(0)
+        return None if own is None or own.wait.deadline < 0 else own.wait.deadline / 1e9
 
     @property
     def ended(self) -> str | None:
@@ -120,103 +127,140 @@ class Driven:
         until = round(seconds * 1e9)
         if until < self._now:
             raise ValueError(f"time cannot go back from {self._now / 1e9:g} s to {seconds:g} s")
-        while self._wait is not None and NEVER != self._wait.deadline <= until:
-            self._now = max(self._now, self._wait.deadline)
-            self._resume(WaitEnd.TIMEOUT)
+        while due := [(one.wait.deadline, n) for n, one in self._waits.items() if 0 <= one.wait.deadline <= until]:
+            deadline, number = min(due)
+            self._now = max(self._now, deadline)
+            self._resume(number, WaitEnd.TIMEOUT)
         self._now = until
 
     def settle(self) -> None:
         """Let the role know that nothing more will come of what it waits for, as the network does without a timeout."""
-        if self._wait is None or self._wait.deadline != NEVER or self._wait.sources is None:
+        own = self._waits.get(0)
+        if own is None or own.wait.deadline != NEVER or own.wait.sources is None:
             raise ValueError(f"only a wait on named sources without a timeout can settle, not {self.waiting}")
-        self._resume(WaitEnd.SETTLED)
+        self._resume(0, WaitEnd.SETTLED)
 
     def round_over(self) -> None:
         """A quorum of the leaders has reached a later round, while the role waits."""
-        if self._wait is None:
+        if 0 not in self._waits:
             raise ValueError(f"the role waits for no message, but for {self.waiting}")
-        self._resume(WaitEnd.ROUND_OVER)
+        self._resume(0, WaitEnd.ROUND_OVER)
 
     # --- the other side of the boundary ---------------------------------------------------------------------------
 
     def _go(self, event: RoleEvent) -> None:
-        pending: RoleEvent | None = event
-        while pending is not None:
-            pending = self._answer(self._role.step(pending))
+        self._events.append(event)
+        while self._end is None and (self._events or self._find_next()):
+            event = self._events.popleft()
+            if isinstance(event, Computed) and event.activity and event.activity not in self._activities:
+                continue                            # cancelled since
+            self._answer(self._role.step(event))
 
-    def _answer(self, reply: Reply) -> RoleEvent | None:
-        """Take the actions; the event that follows at once, if one does."""
+    def _answer(self, reply: Reply) -> None:
+        """Take the actions; events that follow at once are noted."""
         self.actions += reply.actions
         self.reports += [a.values for a in reply.actions if type(a) is Reported]
         if reply.error:
             raise RoleFailed(reply.error)
-        last, node = reply.actions[-1], self.node.id
-        self._wait = self._following = None
-        if type(last) is Compute:
-            job = self._role.desk.job
-            assert job is not None
-            job.run()
-            self.computed.append(last.label)
-            return Computed(node, self._now)
-        if type(last) is NextRound:
-            if last.of is None:
-                following = self.node.round + 1
-                return Entered(node, self._now, following if following <= self._rounds else 0)
-            self._following = last
-        elif type(last) is Wait:
-            self._wait, self._got, self._handed = last, {}, set()
-        elif type(last) is Reject:
-            self._wait = self._asked
-            self._handed -= set(last.sources)
-            if self._outcome != WaitEnd.COMPLETE:
-                return self._ready(self._outcome)
-        else:
-            assert type(last) is Finish
-            self._end = last
-        return self._next()
+        begun = self._begun(reply)
+        for action in reply.actions:
+            if type(action) is Compute:
+                self._waits.pop(action.activity, None)
+                next(begun).run()
+                self.computed.append(action.label)
+                self._events.append(Computed(self.node.id, self._now, action.activity))
+            elif type(action) is NextRound:
+                self._waits.pop(0, None)
+                self._following = action
+                if action.of is None:
+                    following = self.node.round + 1
+                    self._events.append(self._enter(following if following <= self._rounds else 0))
+            elif type(action) is Wait:
+                self._waits[action.activity] = _DrivenWait(action)
+            elif type(action) is Reject:
+                again = self._waits[action.activity] = self._ended[action.activity]
+                again.handed -= set(action.sources)
+                if again.outcome != WaitEnd.COMPLETE:
+                    self._events.append(self._ready(action.activity, again.outcome))
+            elif type(action) is BeginActivity:
+                self._activities.add(action.activity)
+            elif type(action) is EndActivity:
+                self._activities.discard(action.activity)
+                self._waits.pop(action.activity, None)
+            elif type(action) is Finish:
+                self._waits.clear()
+                self._end = action
+
+    def _begun(self, reply: Reply) -> Iterator[Job]:
+        """The computations that the role has begun, in order."""
+        desk = self._role.desk
+        return iter([desk.job] if desk.activities is None and desk.job is not None else
+                    [job for _, job in desk.activities.begun] if desk.activities is not None else [])
+
+    def _enter(self, number: int) -> Entered:
+        self._following = None
+        return Entered(self.node.id, self._now, number)
 
     def _look(self) -> None:
-        event = self._next()
-        if event is not None:
-            self._go(event)
+        if self._find_next():
+            self._go(self._events.popleft())
 
-    def _next(self) -> RoleEvent | None:
-        """The event that the inbox makes possible now."""
+    def _find_next(self) -> bool:
+        """Note the event that the inbox makes possible now. False: there is none."""
+        if self._end is not None:
+            return False
         if self._following is not None:
             leaders = self._following.of or ()
             if any(sender in leaders for sender, _ in self._inbox):
-                return Entered(self.node.id, self._now, self.node.round + 1)
-        elif self._wait is not None:
-            self._take()
-            if len(self._got) + len(self._handed) >= self._wait.need:
-                return self._ready(WaitEnd.COMPLETE)
-        return None
+                self._events.append(self._enter(self.node.round + 1))
+                return True
+        for number, one in sorted(self._waits.items()):
+            one.take(self._inbox)
+            if one.wait.deadline != PARKED and one.complete:
+                self._events.append(self._ready(number, WaitEnd.COMPLETE))
+                return True
+        return False
 
-    def _take(self) -> None:
-        wait = self._wait
-        assert wait is not None
-        for sender, message in list(self._inbox):
-            if (len(self._got) + len(self._handed) < wait.need and sender not in self._got.keys() | self._handed
-                    and (wait.sources is None or sender in wait.sources)
-                    and (not wait.kinds or type(message).__name__ in wait.kinds)):
-                self._got[sender] = message
-                self._inbox.remove((sender, message))
+    def _resume(self, number: int, outcome: WaitEnd) -> None:
+        self._go(self._ready(number, outcome))
 
-    def _resume(self, outcome: WaitEnd) -> None:
-        self._go(self._ready(outcome))
-
-    def _ready(self, outcome: WaitEnd) -> Ready:
-        self._handed |= self._got.keys()
-        self._fetched, self._got = list(self._got.values()), {}
-        self._asked, self._outcome = self._wait, outcome
-        return Ready(self.node.id, self._now, [], int(outcome))
+    def _ready(self, number: int, outcome: WaitEnd) -> Ready:
+        one = self._ended[number] = self._waits.pop(number)
+        one.outcome = outcome
+        one.handed |= one.got.keys()
+        self._fetched[number], one.got = list(one.got.values()), {}
+        return Ready(self.node.id, self._now, [], int(outcome), number)
 
     def _fetch(self, event: Ready) -> list[Message]:
-        return self._fetched
+        return self._fetched[event.activity]
 
     def _keep(self, source: int, encoded: Encoded, first: int, to: list[int]) -> None:
         """Keep a sent message as a receiver would see it: decoded, its arrays read-only."""
         self._kept.append((to, decode(encoded, self._types)))
+
+
+@dataclass
+class _DrivenWait:
+    """One wait of the role or of an activity, and what it has got."""
+
+    wait: Wait
+    got: dict[int, Message] = field(default_factory=dict)
+    handed: set[int] = field(default_factory=set)       # accepted by the role
+    outcome: WaitEnd = WaitEnd.COMPLETE                 # of the last event that ended it
+
+    @property
+    def complete(self) -> bool:
+        return len(self.got) + len(self.handed) >= self.wait.need
+
+    def take(self, inbox: deque[tuple[int, Message]]) -> None:
+        """Take what it asks for, in order of arrival."""
+        wait = self.wait
+        for sender, message in list(inbox):
+            if (not self.complete and sender not in self.got.keys() | self.handed
+                    and (wait.sources is None or sender in wait.sources)
+                    and (not wait.kinds or type(message).__name__ in wait.kinds)):
+                self.got[sender] = message
+                inbox.remove((sender, message))
 
 
 def listed(function: RoleFunction) -> dict[str, type[Message]]:
@@ -228,11 +272,12 @@ def listed(function: RoleFunction) -> dict[str, type[Message]]:
 
 def drive(function: RoleFunction, params: object = None, *, clients: Sequence[int] = (1, 2, 3), server: int | None = 0,
           roles: Mapping[str, Sequence[int]] | None = None, role: str | None = None, id: int | None = None,
-          task: object = None, seed: int = 7, rounds: int = 1) -> Driven:
+          task: object = None, seed: int = 7, rounds: int = 1, lanes: Sequence[str] = (LANE,)) -> Driven:
     """Start one role alone, as node `id` (default: the first of its role) among `clients` and a `server`.
 
     roles: {role: its nodes}, in place of `clients` and `server`, for any other roles. role: its name, by default that
     of the function. task: what `node.task` is. rounds: how many a node that counts them itself may enter.
+    lanes: those that the scheme declares.
     Raises ValueError if nobody has the role, or two roles have one node.
     """
     if roles is None:
@@ -250,6 +295,6 @@ def drive(function: RoleFunction, params: object = None, *, clients: Sequence[in
         for place, n in enumerate(members, 1):
             names[n] = kind if len(members) == 1 and kind != "client" else f"{kind}{place}"
     facts = World("test", seed, names, nodes, [1.0] * len(names), deterministic=False)      # lets it be volatile
-    desk = Desk(Memory(), Costs("zero", "test"))
+    desk = Desk(Memory(), Costs("zero", "test"), lanes=lanes)
     node = Node(nodes[name][0] if id is None else id, name, facts, desk, task)
     return Driven(Role(node, desk, function, params), listed(function), rounds)

@@ -27,9 +27,11 @@ from emul.registry import schemes
 from emul.roles.costs import Costs
 from emul.roles.desk import Desk, Evaluate, Memory
 from emul.roles.events import (
+    CANCELLED,
     Close,
     Compute,
     Drop,
+    EndActivity,
     Entered,
     Event,
     Fuse,
@@ -150,6 +152,7 @@ class Core:
         self._held: dict[int, RoleEvent] = {}       # node -> event that needs a job which waits to hear with whom
         self._deferred: deque[RoleEvent] = deque()                  # events that need a job which has not run yet
         self._settled: list[RoleEvent] = []                         # events that need a job which has run
+        self._taken: dict[int, list[Encoded]] = {}                  # node -> the messages of such an event
         self._delays = deque(setup.delays)
         self._keeper = Keeper(setup.directory, setup.names, None if self._task is None else self._task.named,
                               setup.models_every)
@@ -216,6 +219,8 @@ class Core:
         elif self._jobs.ungrouped(event.node):
             self._held[event.node] = event
         elif self._setup.trains:
+            if type(event) is Ready and event.messages:     # for an activity: others may read the last copies meanwhile
+                self._taken[event.node] = [self._payloads.take(ref) for ref in event.messages]
             self._deferred.append(event)
         else:                                       # nothing that takes long, for which others had better not wait
             self._jobs.run(event.node)
@@ -307,7 +312,8 @@ class Core:
                                                                None if attacking is None else attacking.of(node))
         # a faulty one may send what it likes: to those who receive it, it is what has come from a peer
         desk = Desk(memory, self._costs, keep=self._payloads.keep, observe=self._observe, fetch=self._fetch,
-                    types=self._types, deviates=node in self._setup.behaviours, artefact=self._keeper.array)
+                    types=self._types, deviates=node in self._setup.behaviours, artefact=self._keeper.array,
+                    lanes=self._scheme.lanes)
         if attacking is not None:
             desk.offers, desk.attackers = attacking.knowing, attacking.attackers
         desk.cluster = self._cluster
@@ -378,6 +384,7 @@ class Core:
         crash, but for its inbox. Returns its actions until it asks for a round, or an error."""
         old, node = self._running[event.node], event.node
         asked = old.asked
+        cut = [] if old.desk.activities is None else list(old.desk.activities.live)
         old.close()
         self._start(node, event.round)
         role = self._running[node]
@@ -388,6 +395,7 @@ class Core:
                    "a role must then ask for rounds before it waits for anything, and as its other variant does")
             return Reply(node, [], 0, f"{reply.error or RoleError.__name__}: {why}")
         del reply.actions[-1]
+        reply.actions[:0] = [EndActivity(activity, CANCELLED) for activity in cut]
         return reply
 
     def _step(self, event: RoleEvent) -> None:
@@ -420,10 +428,15 @@ class Core:
         self._jobs.over(event.node)
         if self._recording is not None:
             self._recording.look(event, reply.actions)
-        if reply.actions and not reply.error:
+        if role.desk.activities is not None:
+            if not reply.error:
+                for action, job in role.desk.activities.begun:
+                    self._jobs.begin(event.node, action, job, role.node.speed, event.now)
+        elif reply.actions and not reply.error:
             last = reply.actions[-1]
             if type(last) is Compute:
-                self._jobs.begin(role, last, event.now)
+                assert role.desk.job is not None
+                self._jobs.begin(event.node, last, role.desk.job, role.node.speed, event.now)
             elif type(last) is NextRound:
                 self._rest(event, last, len(reply.actions) == 1)
         return reply
@@ -447,8 +460,9 @@ class Core:
     def _fetch(self, event: Ready) -> list[Message]:
         begin = perf_counter_ns()
         messages = []
-        for ref in event.messages:
-            encoded = self._payloads.take(ref)
+        taken = self._taken.pop(event.node, None) if self._taken else None
+        for place, ref in enumerate(event.messages):
+            encoded = self._payloads.take(ref) if taken is None else taken[place]
             message = decode(encoded, self._types)
             object.__setattr__(message, "sender", ref.source)
             messages.append(message)

@@ -11,7 +11,6 @@ from msgspec import Struct
 from emul.roles.costs import Costs
 from emul.roles.desk import Job
 from emul.roles.events import Compute
-from emul.roles.trampoline import Role
 from emul.workers.attacking import Attacking
 from emul.workers.volatile import Volatile
 
@@ -43,27 +42,30 @@ class Jobs:
         self._job_of: dict[int, Job] = {}
         self._group_of: dict[int, list[int]] = {}   # node -> with whom its computation is to be done
 
-    def begin(self, role: Role, action: Compute, now: int) -> None:
+    def begin(self, node: int, action: Compute, job: Job, speed: float, now: int) -> None:
         """A role has begun a computation. The action gets its cost."""
-        node, job = role.node, role.desk.job
-        assert job is not None
-        self._job_of[node.id], job.due = job, now
-        if job.volatile and self._volatile is not None and self._volatile.recalls((node.id, job.number)):
-            job.result, job.error = self._volatile.recall((node.id, job.number))
+        # Activities of one role may begin several in one activation. They are done in this order, and all before the
+        # next event of the node: so nothing that its role does later can show in them, whenever they really run.
+        before = self._job_of.get(node)
+        job.alone, job.before = action.alone, before if before is not None and self.needed(node) else None
+        self._job_of[node], job.due = job, now
+        if job.volatile and self._volatile is not None and self._volatile.recalls((node, job.number)):
+            job.result, job.error = self._volatile.recall((node, job.number))
             job.end()
         if action.cost < 0:                     # measured: the answer has to wait for the work
-            self.run(node.id)
-            action.cost = self._costs.stretched(node.id, now, round(job.cpu_ns / node.speed))
+            self.run(node)
+            action.cost = self._costs.stretched(node, now, round(job.cpu_ns / speed))
         else:
-            action.cost = self._costs.stretched(node.id, now, action.cost, action.declared)
+            action.cost = self._costs.stretched(node, now, action.cost, action.declared)
             job.due = now + action.cost
-            if action.label == self._fuse or not self._trains:  # the kernel will say with whom; or when
+            fused = action.label == self._fuse and not job.alone
+            if fused or not self._trains:       # the kernel will say with whom; or when
                 return
             self._begun += 1
             if len(self.waiting) > 2 * len(self._job_of) + 100:         # most were done before their turn came
                 self.waiting = [waiting for waiting in self.waiting if not waiting[3].done]
                 heapq.heapify(self.waiting)
-            heapq.heappush(self.waiting, (job.due, self._begun, node.id, job))
+            heapq.heappush(self.waiting, (job.due, self._begun, node, job))
 
     def fuse(self, nodes: list[int]) -> None:
         """The computations of these nodes are to be done as one."""
@@ -73,18 +75,26 @@ class Jobs:
     def needed(self, node: int) -> bool:
         """True if the node's role can go on only after a computation that has not been done yet."""
         job = self._job_of.get(node)
-        return job is not None and not job.done
+        return job is not None and (not job.done or job.before is not None)
 
     def ungrouped(self, node: int) -> bool:
         """True if the node's computation is to be done with others, and the kernel has not said with whom."""
-        return self._job_of[node].label == self._fuse and node not in self._group_of
+        job = self._job_of[node]
+        return job.label == self._fuse and not job.alone and node not in self._group_of
 
-    def run(self, node: int) -> None:
-        """Do the node's computation, and those that are done with it, unless it has been."""
-        if self._job_of[node].done:
+    def run(self, node: int, upto: Job | None = None) -> None:
+        """Do the node's computation, and those that are done with it, unless it has been.
+
+        upto: of a node with several the one before which all are done, and this one; None: the last.
+        """
+        job = upto or self._job_of[node]
+        if job.before is not None:
+            self.run(node, job.before)
+            job.before = None
+        if job.done:
             return
-        nodes = self._group_of.get(node, [node])
-        jobs = [self._job_of[n] for n in nodes]
+        nodes = [node] if job.alone else self._group_of.get(node, [node])
+        jobs = [job] if job.alone else [self._job_of[n] for n in nodes]
         computed = [job.same if self._named else "" for job in jobs]
         if len(jobs) > 1 and self._task is not None:
             for job, spent in zip(jobs, self._task.together.run([job.run for job in jobs]), strict=True):
@@ -107,7 +117,7 @@ class Jobs:
         while self.waiting:
             _, _, node, job = heapq.heappop(self.waiting)
             if not job.done:
-                self.run(node)
+                self.run(node, job)
                 return True
         return False
 

@@ -5,11 +5,11 @@ import pytest
 from emul.base import rows as R
 from emul.record.invariants import check
 
-FATE, ROUTES, BYTES, LATENCY, ORDER, BACK, ACTIONS, SILENCE, LIVING, DROPPED, REASON, ROUNDS = (
+FATE, ROUTES, BYTES, LATENCY, ORDER, BACK, ACTIONS, SILENCE, LIVING, DROPPED, REASON, ROUNDS, LANES = (
     "every message has one fate", "routes are unbroken", "bytes are conserved on every link",
     "nothing is faster than its links", "links keep the order", "no node goes back in time",
     "nodes act at their activations", "the dead are silent", "only the living receive",
-    "who drops out of a round is out of it", "rejections have a reason", "rounds grow")
+    "who drops out of a round is out of it", "rejections have a reason", "rounds grow", "lanes take turns")
 
 
 def replace(rows, old, new):
@@ -26,7 +26,7 @@ def insert(rows, after, new):
 def test_a_sound_run_holds(rows, header, latencies):
     report = check(rows, header, latencies)
     assert [one.name for one in report] == [FATE, ROUTES, BYTES, LATENCY, ORDER, BACK, ACTIONS, SILENCE, LIVING,
-                                            DROPPED, REASON, ROUNDS]
+                                            DROPPED, REASON, ROUNDS, LANES]
     assert not report.violations, report.text()
     assert report[0].detail == "8 sent = 6 delivered, late or to ended + 1 lost + 1 in flight"
     assert report[2].detail == ("1440 B offered to 6 links = 1230 passed + 110 lost + 100 in flight")
@@ -37,6 +37,10 @@ def test_an_empty_run_holds(header):
 
 
 BROKEN = {
+    "two computations on a lane": (
+        lambda r: insert(insert(r, (R.COMPUTE, 22, 1, "train", 100, 5.0, 1), (R.COMPUTE, 22, 1, "add", 9, 0.0, 1)),
+                         (R.COMPUTE, 22, 1, "add", 9, 0.0, 1), (R.BESIDE, 22, 1, 1, 0)),
+        {LANES: "client1 begins add at 22 ns, while train is on its lane"}),
     "delivered twice": (
         lambda r: insert(r, (R.DELIVER, 22, 0, 0, R.INBOX), (R.DELIVER, 22, 0, 0, R.INBOX)),
         {FATE: "message 0:0 has more than one outcome"}),
@@ -167,7 +171,7 @@ def test_a_link_whose_latency_a_fault_changes_is_held_to_none(rows, header, late
 def test_the_report_reads_line_by_line(rows, header, latencies):
     rows = replace(rows, (R.ENTER, 200, 0, 3), (R.ENTER, 200, 0, 2))
     lines = check(rows, header, latencies).text().splitlines()
-    assert len(lines) == 12
+    assert len(lines) == 13
     assert lines[0].startswith("holds   every message has one fate             8 sent = ")
-    assert lines[-1] == ("BROKEN  rounds grow                            "
+    assert lines[-2] == ("BROKEN  rounds grow                            "
                          "server: enter at 200 ns, round 2, the round before was 2")

@@ -20,7 +20,7 @@ from emul.record import rundir
 from emul.record.columns import KeyIndex, Table, copy_keys
 from emul.record.journal import RecordError
 from emul.record.load import OpenedRun, opened
-from emul.record.tables import LATE, LOST, REJECTED, TO_ENDED
+from emul.record.tables import LATE, LOST, REJECTED, TO_ENDED, Beside
 from emul.roles.events import WaitEnd
 
 KINDS = ("first", "retransmitted", "wasted", "lost")
@@ -29,6 +29,7 @@ STATES = ("computing", "waiting", "between rounds", "down")
 _FILES = (rundir.JOURNAL, rundir.SCENARIO, "messages.parquet", "computations.parquet", "rounds.parquet",
           "timings.parquet")
 _OF_NODES = (R.START, R.RESUME, R.ENTER, R.COMPUTED, R.COMPUTE, R.CRASH, R.RETURN, R.FINISH)
+_OF_ACTIVITIES = (R.BESIDE, R.STATED)
 _OF_ABSENCES = (R.AWAY, R.BACK, R.DROP)
 _OF_LINKS = (R.SEND, R.HOP, R.RESENT, R.LINK)
 
@@ -51,7 +52,7 @@ class RunData(OpenedRun):
     @cached_property
     def events(self) -> Table:
         """The rows of which no table tells, by kind."""
-        return self.rows((*_OF_NODES, *_OF_ABSENCES, *_OF_LINKS))
+        return self.rows((*_OF_NODES, *_OF_ACTIVITIES, *_OF_ABSENCES, *_OF_LINKS))
 
     @property
     def label(self) -> str:
@@ -243,12 +244,15 @@ class Waits:
 
 
 def waits(run: RunData) -> Waits:
-    """The intervals in which each node did not compute, from the order of its rows."""
+    """The intervals in which each node did not compute, from the order of its rows; its activities are left out."""
     node, index, kind, time = (np.concatenate(parts) for parts in zip(*(
         (t["node"], t.index, np.full(len(t), k), t["time_ns"]) for k in _OF_NODES for t in (run.events[k],)),
         strict=True))
     outcome = np.full(len(node), -1, np.int64)
     outcome[kind == R.RESUME] = run.events[R.RESUME]["outcome"]
+    if len(beside := Beside(run.events)):
+        own = beside.whose(index)[0] == 0
+        node, index, kind, time, outcome = node[own], index[own], kind[own], time[own], outcome[own]
     order = np.lexsort((index, node))
     node, kind, time, outcome = node[order], kind[order], time[order], outcome[order]
     last = np.append(node[1:] != node[:-1], True) if len(node) else np.empty(0, bool)
@@ -269,10 +273,13 @@ def busy_until(run: RunData) -> np.ndarray:
 
 
 def states(run: RunData, w: Waits) -> pd.DataFrame:
-    """Seconds that each node spent in each of STATES: node (number), name, role, state, seconds. (nodes x 4 rows)"""
+    """Seconds that each node spent in each of STATES: node (number), name, role, state, seconds. (nodes x 4 rows)
+
+    Of a role with activities the states of the role itself.
+    """
     c, n = run.computations, len(run.names)
     total = np.zeros((n, len(STATES)), np.int64)
-    np.add.at(total, (c.node, np.zeros(len(c.node), np.int64)), busy_until(run) - c.start_ns)
+    np.add.at(total, (c.node, np.zeros(len(c.node), np.int64)), np.where(c.activity, 0, busy_until(run) - c.start_ns))
     np.add.at(total, (w.node, w.state), w.end_ns - w.start_ns)
     return pd.DataFrame({
         "node": np.repeat(np.arange(n), len(STATES)), "name": np.repeat(np.array(run.names, dtype=object), len(STATES)),

@@ -13,7 +13,7 @@ from emul.base.plain import PlainDict
 from emul.record.report import palette
 from emul.record.report.data import KINDS, STATES
 from emul.record.report.drawing import KIND_COLOURS, Figure, Shown, amount, byte_unit, coloured, named, whole
-from emul.record.report.spacetime import FATES, RoundDiagram, SpaceTime
+from emul.record.report.spacetime import FATES, HALF, RoundDiagram, SpaceTime
 from emul.record.report.topology import RELAY, Map
 
 _LINKS, _NODES, _CAUSES, _LOSSY = 20, 24, 14, 30        # rows that a figure shows, at most
@@ -249,7 +249,8 @@ def space_time(found: SpaceTime) -> Figure:
     first = found.rounds[found.first]
     shown = shown_round(first)
     labels = found.labels
-    name = "lanes[datum.lane]"
+    several = len(found.lanes) > 1              # then a computation is drawn a little above or below its node
+    name = "lanes[round(datum.lane)]" if several else "lanes[datum.lane]"
     scale = alt.Scale(domain=["$ydomain"], nice=False)
     x = alt.X("x:Q", title="$xtitle", scale=alt.Scale(domain=["$xdomain"], nice=False))
 
@@ -268,7 +269,7 @@ def space_time(found: SpaceTime) -> Figure:
         color=coloured("state", [*STATES[1:], "away"], [*_STATE_COLOURS[1:], "$late"], "not computing",
                       legend=alt.Legend(columns=2)),
         tooltip=["node:N", "state:N", *span])
-    work = boxes("computations", 0.3).encode(
+    work = boxes("computations", HALF / max(1, len(found.lanes))).encode(
         x=x, x2="x2:Q", y=y, y2="yb:Q", color=coloured("label", labels, palette.series(len(labels)), "computing",
                                          legend=alt.Legend(columns=max(1, -(-len(labels) // 2)))),
         tooltip=["node:N", "label:N", *span])
@@ -294,13 +295,14 @@ def space_time(found: SpaceTime) -> Figure:
         x=x, tooltip=alt.value("the last deciding node leaves the round"))
     chart = (over + work + waits + (lines + ends)).add_params(alt.param(name="lanes", value=["$lanes"])).resolve_scale(
         color="independent", shape="independent", strokeDash="independent")
+    divided = f" The thick bars of a node are, from the top: {', '.join(found.lanes)}." if several else ""
     chosen = ("" if len(found.rounds) == found.total else
               f" The page holds {len(found.rounds):,} of {found.total:,} rounds, evenly chosen.")
     return Figure("space-time", "The nodes and messages of a round, in time",
-                  "A lane is a node. Thick bars are computations, thin bars are waits or times down. A slanted line is "
+                  "A row is a node. Thick bars are computations, thin bars are waits or times down. A slanted line is "
                   "a message from its sending to its arrival; a lost one ends in a cross, whose place on the way has "
                   "no meaning. At the dotted upright line the last deciding node leaves the round. The diagram is cut "
-                  f"at twice the length of the round.{chosen}",
+                  f"at twice the length of the round.{divided}{chosen}",
                   first.text, whole(chart), shown.frames, first.nodes, first.tokens, first.height, 720,
                   {name: f for name, f in shown.frames.items() if name != "marks"})
 

@@ -17,6 +17,7 @@ from emul.record.report.data import STATES, RunData, Waits, absences, busy_until
 from emul.record.tables import DELIVERED, IN_FLIGHT, LATE, LOST, REJECTED, TO_ENDED
 
 LANES = 32
+HALF = 0.3                          # of the bar of a computation: its height, where a node has 1
 MESSAGES = 1000
 COMPUTATIONS = 1000
 WAITS = 1000
@@ -51,6 +52,7 @@ class SpaceTime:
     total: int
     first: int                      # index into `rounds`
     labels: list[str]               # of computations, for their colours
+    lanes: list[str]                # of computations, if a node has several: its bar is divided among them
 
 
 class _Sorted:
@@ -78,7 +80,7 @@ def space_time(run: RunData, waits: Waits, budget: int) -> SpaceTime:
     lengths = [r.tokens["xdomain"][1] * _FACTOR[r.tokens["unit"]] for r in rounds]
     real = [i for i, r in enumerate(rounds) if r.number > 0] or list(range(len(rounds)))
     middle = sorted(real, key=lambda i: lengths[i])[len(real) // 2] if real else 0     # a round like the others
-    return SpaceTime(rounds, len(numbers), middle, list(run.computations.labels))
+    return SpaceTime(rounds, len(numbers), middle, list(run.computations.labels), _lanes_of(run))
 
 
 def one_round(run: RunData, waits: Waits, number: int) -> SpaceTime:
@@ -88,7 +90,11 @@ def one_round(run: RunData, waits: Waits, number: int) -> SpaceTime:
     if number not in numbers:
         raise ValueError(f"round {number}: the run has the rounds {numbers[0]}..{numbers[-1]}" if numbers else
                          f"round {number}: the run has no round")
-    return SpaceTime([builder.round(number)], 1, 0, list(run.computations.labels))
+    return SpaceTime([builder.round(number)], 1, 0, list(run.computations.labels), _lanes_of(run))
+
+
+def _lanes_of(run: RunData) -> list[str]:
+    return list(run.header.get("lanes", []))
 
 
 def evenly(numbers: list[int], rows: list[int], budget: int) -> list[int]:
@@ -215,13 +221,21 @@ class _DiagramBuilder:
             number, f"Round {number}" if number else "Before round 1",
             self._text(number, start, left, copies, computed, lanes, len(drawn), len(shown)), tokens,
             max(_LEAST_HEIGHT, _LANE_HEIGHT * len(lanes)),
-            pd.DataFrame({"lane": lane[c.node[worked]], "x": at(c.start_ns[worked]), "x2": at(self._ends[worked]),
+            pd.DataFrame({"lane": lane[c.node[worked]] + self._shift(worked), "x": at(c.start_ns[worked]),
+                          "x2": at(self._ends[worked]),
                           "label": np.array(c.labels or [""], dtype=object)[c.label[worked]]}),
             pd.concat([pd.DataFrame({
                 "lane": lane[w.node[i]], "x": at(w.start_ns[i]), "x2": at(w.end_ns[i]), "state": state})
                 for w, i, state in ((self.waits, idle, np.array(STATES, dtype=object)[self.waits.state[idle]]),
                                     (self._away, gone, "away"))], ignore_index=True),
             self._lines(shown, lane, at, end), self._table(lanes, copies, computed, idle, start, end))
+
+    def _shift(self, computed: np.ndarray) -> np.ndarray:
+        """The distance of a computation from the middle of its node, downwards; 0 where nodes have one lane."""
+        lanes = len(_lanes_of(self.run))
+        if lanes < 2:
+            return np.zeros(len(computed), np.int64)
+        return _short((self.run.computations.lane[computed] - (lanes - 1) / 2) * 2 * HALF / lanes)
 
     def _lines(self, shown: np.ndarray, lane: np.ndarray, at: Any, end: int) -> pd.DataFrame:
         m = self.run.messages
