@@ -170,7 +170,7 @@ def _not_awaitable(coroutine: object, awaiting: object) -> RoleError:
 def _place(coroutine: object) -> str:
     """file:line of the innermost frame of a coroutine that is suspended."""
     place: str = "?"
-    inner: Any = coroutine
+    inner: object = coroutine
     while isinstance(inner, CoroutineType) and inner.cr_frame is not None:
         if "asyncio" not in inner.cr_code.co_filename:      # not a line of the user's
             place = f"{inner.cr_code.co_filename.rpartition('/')[2]}:{inner.cr_frame.f_lineno}"
