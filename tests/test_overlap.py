@@ -7,27 +7,28 @@ import json
 from pathlib import Path
 
 import numpy as np
+import overlap_scheme
 import pytest
+from digested import digests
+from overlap_scheme import Params, Passed, peer
+from test_docs import blocks
+from test_resume import interrupted
 
 import emul
 from emul import engine
 from emul.base import rows as R
 from emul.record.journal import read
+from emul.record.report import write
 from emul.record.rundir import JOURNAL
 from emul.record.tables import BESIDE
 from emul.scenario import Scenario, loads
 from emul.testing import check_scheme, drive
 from emul.workers.pool import Workers
 from emul.workers.twin import Twin
-from tests import overlap_scheme
-from tests.digested import digests
-from tests.overlap_scheme import Params, Passed, peer
-from tests.test_docs import blocks
-from tests.test_resume import interrupted
 
 PAGE = "docs/writing-a-scheme.md"
 NAME = "overlap_scheme"
-PLUGINS = ["tests.overlap_scheme"]
+PLUGINS = ["overlap_scheme"]
 TEXT = """
 emul: 1
 name: overlap
@@ -101,7 +102,7 @@ def test_measured_costs_are_those_of_the_run_that_was_cut_or_is_replayed(scenari
     assert engine.replay(gone_on.directory, workers=0, plugins=PLUGINS)
 
 
-def test_tables_explain_and_the_report_know_activities_and_lanes(scenario: Scenario, tmp_path: Path) -> None:
+def test_tables_report_and_explain_know_activities_and_lanes(scenario: Scenario, tmp_path: Path) -> None:
     result, = engine.run(scenario, workers=0, out=tmp_path / "runs", plugins=PLUGINS)
     assert result.directory is not None
     frame = emul.load_run(result.directory).computations
@@ -109,6 +110,10 @@ def test_tables_explain_and_the_report_know_activities_and_lanes(scenario: Scena
     assert dict(frame.groupby("label")["lane"].first()) == {"train": 0, "average": 1}
     both = frame[frame["node"] == 0].sort_values("start_ns")
     assert (both["start_ns"].to_numpy()[1:] < both["end_ns"].to_numpy()[:-1]).any()     # they overlap
+    page = result.directory / "report.html"
+    write(result.directory, page)
+    assert page.stat().st_size > 10_000
+    assert NAME in str(emul.explain(scenario, scheme=NAME, plugins=PLUGINS))
 
 
 def test_a_test_drives_it(scenario: Scenario) -> None:
