@@ -61,14 +61,14 @@ FAULTS = """
   - churn: {match: client4, up: {weibull: {shape: 0.6, scale: 300 ms}}, down: {exponential: 50 ms}}
   - group: {match: "client[1-2]", every: {exponential: 500 ms}, down: {lognormal: {median: 30 ms, sigma: 0.5}}, p: 0.7}
 """
-ASYNCHRONOUS = {"fedasync", "fedat", "fedbuff"}
+FEW_MESSAGES = {"fedasync", "fedat", "fedbuff", "noloco"}          # in a round
 NETWORKS = {"fifo": FIFO, **{sharing: FLOWS.replace("SHARING", sharing) for sharing in ("maxmin", "rtt_weighted")}}
 
 
 def written(scheme: str, network: str) -> str:
     """The scheme's EXAMPLE on another network: its entry, model, root data, clusters and number of servers. The mesh
     has no edges: a client is one, for a scheme with that role. Three rounds of an asynchronous scheme are three
-    updates, over before anything is lost: it gets more."""
+    updates, and those of noloco a message a peer, over before anything is lost: they get more."""
     found = schemes.find(scheme)
     example = loads(found.example, scheme)
     servers = example.topology.servers or 1
@@ -76,7 +76,7 @@ def written(scheme: str, network: str) -> str:
     if "edge" in found.roles:
         entry["places"] = {"edge": "client5", "client": [f"client{number}" for number in range(1, 5)]}
     text = HEAD.format(servers=servers, links=NETWORKS[network], faults=FAULTS, scheme=json.dumps(entry),
-                       rounds=40 if scheme in ASYNCHRONOUS else 3)
+                       rounds=40 if scheme in FEW_MESSAGES else 3)
     needed = "".join(f"{key}: {json.dumps(example.task[key])}, " for key in ("root", "clusters") if key in example.task)
     text = text.replace("model: logistic", f"{needed}model: {example.task['model']}")
     if scheme.startswith("vertical"):   # each client has columns of its own
