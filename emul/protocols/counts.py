@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from emul.base.errors import NotDecodable, ProtocolViolation
 from emul.learning import NodeTask
 from emul.primitives.crypto.graphs import complete
 from emul.protocols.pairwise.client import contribute
@@ -52,13 +53,14 @@ class Counting:
     epsilon: float | None = None            # of one sample that is there or not, in one round; None: no noise
     threshold: int | None = None            # t, clients that a sum needs; None: floor(2n/3) + 1
     stage_deadline_s: float | None = None   # of each stage; None: until the fates are known
+    verify_spare: bool = False              # shares beyond t are held against the others
     fraction: float = 1.0                   # of the clients, drawn each round
 
 
 def rules_of(p: Counting, clients: int) -> PairwiseRules:
     """The rules that server and clients have agreed on."""
     t = p.threshold if p.threshold is not None else 2 * cohort_size(p.fraction, clients) // 3 + 1
-    return PairwiseRules(t, p.stage_deadline_s)
+    return PairwiseRules(t, p.stage_deadline_s, verify_spare=p.verify_spare)
 
 
 # (a node's values, what the server asked) -> counts (bins,) int64
@@ -103,9 +105,13 @@ def in_ring(counts: np.ndarray, samples: int) -> tuple[np.ndarray, float]:
 
 
 async def summed_counts(node: Node, p: Counting, ask: Message, bins: int) -> tuple[np.ndarray, list[int]]:
-    """At the server: (sum of x_k (bins,) int64, of whom). Raises TooFewClients below the threshold."""
+    """At the server: (sum of x_k (bins,) int64, of whom). Raises TooFewClients below the threshold, and NotDecodable,
+    `inconsistent_sets`, for shares that make no secret."""
     cohort, sets = node.sample(node.clients, p.fraction), dict[str, list[int]]()
-    total, _ = await secure_sum(node, cohort, complete, rules_of(p, len(node.clients)), ask, bins, sets)
+    try:
+        total, _ = await secure_sum(node, cohort, complete, rules_of(p, len(node.clients)), ask, bins, sets)
+    except ProtocolViolation as e:
+        raise NotDecodable(str(e)) from e
     return total.view(np.int32).astype(np.int64), sets["U3"]
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
+from emul.base import rows as R
 from emul.base.errors import ScenarioError
 from emul.learning import Task
 from emul.protocols.counts import in_ring, polya
+from emul.protocols.pairwise import client as members
+from emul.protocols.pairwise.messages import Reveal
 from emul.scenario import loads
 from emul.schemes.heavy_hitters import Extend, Params, count, right
 from emul.testing import Ran, run_text
@@ -94,3 +98,23 @@ def test_only_continuations_of_the_prefixes_are_counted() -> None:
 def test_what_is_wrong_with_their_parameters_is_said(scheme: str, said: str) -> None:
     with pytest.raises(ScenarioError, match=said):
         loads(TEXT.replace("SCHEME", scheme), "t")
+
+
+@pytest.mark.parametrize("scheme", ["{name: histogram, verify_spare: VERIFY}",
+                                    "{name: heavy_hitters, bits: 4, step: 2, at_least: 1, verify_spare: VERIFY}"])
+def test_false_shares_are_seen_by_spare_ones(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four clients, a threshold of three: one share is spare."""
+    def outcome(verify: str) -> str:
+        return str(ran(scheme.replace("VERIFY", verify), "stop.rounds=1").of(0, R.LEAVE)[0][4])
+
+    assert [outcome(verify) for verify in ("false", "true")] == ["", ""]
+    real = members.reveal
+
+    def lies(i: int, *rest: Any) -> Reveal:
+        told: Reveal = real(i, *rest)
+        return Reveal(told.ids, told.shares ^ np.uint8(i == liar))
+
+    liar = ran("histogram", "stop.rounds=1").header["names"].index("client1")
+    monkeypatch.setattr(members, "reveal", lies)
+    assert outcome("false") == "", "the counts are wrong without an error"
+    assert outcome("true").startswith("NotDecodable: inconsistent_sets: ")

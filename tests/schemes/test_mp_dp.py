@@ -19,6 +19,8 @@ from emul.learning.parameters import FlatModule
 from emul.learning.task import Task
 from emul.primitives.dp import complete, theta
 from emul.primitives.privacy import ldp
+from emul.protocols.pairwise import client as members
+from emul.protocols.pairwise.messages import Reveal
 from emul.scenario import loads
 from emul.schemes import mp_dp
 from emul.schemes.mp_dp import Params, check, warn
@@ -198,6 +200,28 @@ def test_check_11_shares_repair_real_noise_exactly_too(law: str) -> None:
     assert real.said("U3") == [4]
     assert np.abs(real.means[0] - ring.means[0]).max() < 1e-12
 
+@pytest.mark.parametrize("params", ["", "masks: real, sigma_delta: 1, "])
+def test_a_client_that_reveals_false_shares_is_seen_by_spare_ones(params: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five clients, a threshold of three: two shares are spare."""
+    exact = f"{params}eps: null, clip: off, "
+    right, checked = (Done(exact + f"verify_spare: {verify}", rounds=1, faults=[drop(4, "Masked", 1)])
+                      for verify in ("false", "true"))
+    assert np.array_equal(right.means[0], checked.means[0])
+    real = members.reveal
+
+    def lies(i: int, *rest: Any) -> Reveal:
+        told: Reveal = real(i, *rest)
+        return Reveal(told.ids, told.shares ^ np.uint8(i == 2))
+
+    monkeypatch.setattr(members, "reveal", lies)
+    wrong = Done(exact + "verify_spare: false", rounds=1, faults=[drop(4, "Masked", 1)])
+    assert [row[4] for row in wrong.world.of("server", R.LEAVE)] == [""]
+    assert np.abs(wrong.means[0] - right.means[0]).max() > 0.1, "it is wrong without an error"
+    seen = Done(exact + "verify_spare: true", rounds=1, faults=[drop(4, "Masked", 1)])
+    assert not seen.means
+    assert "inconsistent_sets: " in seen.world.of("server", R.LEAVE)[0][4]
+
+
 
 def test_check_11_theta_of_real_masks_is_of_the_survivors_and_of_a_round_that_was_given_up_too() -> None:
     """What was seen was seen, whether or not enough shares come."""
@@ -274,6 +298,7 @@ def test_the_warnings_of_paper_and_masked_are_in_the_words_of_the_errata() -> No
     (Params(threshold=9), "threshold = 9"), (Params(losses=4), "losses = 4"), (Params(eps=-1.0), "eps"),
     (Params(budget="total"), "rounds = None"), (Params(rounds=3), "rounds = 3"), (Params(kappa=1.0), "kappa"),
     (Params(preset="masked", loss="task"), "loss = task"), (Params(fraction=0.2), "fraction"),
+    (Params(repair="seeds", verify_spare=True), "verify_spare = True: expected with repair: shamir"),
     (Params(ring_bits=32, bound=1e6), "ring_bits")])
 def test_parameters_that_make_no_sense_are_refused(params: Params, said: str) -> None:
     setup: Any = type("World", (), {"clients": 5, "task": {"solver": {"sgd": {"batch": 32}}}})

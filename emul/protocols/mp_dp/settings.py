@@ -58,6 +58,7 @@ class Settings:
     ring_fraction: int | None = None
     repair: Repair = "off"
     threshold: int | None = None
+    verify_spare: bool = False
     scale_bound: float | None = None
     output_bound: float | None = None
     loss: Loss = "squared"
@@ -147,7 +148,8 @@ class Settings:
         """Of the pairwise protocol; t: tau = floor(2 deg / 3) + 1 by default, and 2 at least, or one neighbour alone
         would have a client's secrets."""
         t = self.threshold if self.threshold is not None else max(2, 2 * self.degree(K) // 3 + 1)
-        return PairwiseRules(t, self.stage_deadline_s, "server", word_bits=8 * self.word.itemsize)
+        return PairwiseRules(t, self.stage_deadline_s, "server", word_bits=8 * self.word.itemsize,
+                             verify_spare=self.verify_spare)
 
     @property
     def word(self) -> np.dtype:

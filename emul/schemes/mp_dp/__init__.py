@@ -63,7 +63,8 @@ class Params:
     records: int | None = None              # b: each sample's gradient is clipped to B, and their sum is over b, the
     #                                         task's batch: one record is the unit of privacy; None: a client is
     mean_samples: float | None = None       # n / K, known to all: client k counts n_k over it; None: all count alike
-    graph: Graph = "n_out"                  # n_out: each client picks n neighbours; complete where K <= n + 1
+    graph: Graph = "n_out"                  # of masks, which the server draws: n others for each client; complete where
+    #                                         K <= n + 1
     n: int = 5
     inflation: float = 1.05                 # x, of sigma_eta where masks are real: less of it, more sigma_Delta
     losses: int = 0                         # clients of a round whose noise may be missing: sigma_eta is made for that
@@ -83,6 +84,7 @@ class Params:
     ring_fraction: int | None = None        # f, bits after the point; None: 24, or as many as fit
     repair: Repair | None = None            # of dropouts; paper: off, else shamir
     threshold: int | None = None            # tau of shamir; None: floor(2 deg / 3) + 1, 2 at least
+    verify_spare: bool = False              # shares beyond tau are held against the others; needs repair: shamir
     loss: Loss = "squared"                  # 1/2 |y^ - one-hot|^2; or, without the additive part, the task's own
     lr: float = 0.1
     dtype: Precision | None = None          # of the model that travels, and of real blocks; sound: float32
@@ -158,6 +160,8 @@ def wrong_masks(s: Settings, K: int) -> list[str]:
         errors.append(f"sigma_delta = {s.sigma_delta}: masks of the ring are uniform; expected with masks: real")
     if s.masks == "real" and s.eps is not None and s.sigma_delta is None and not s.inflation > 1:
         errors.append(f"inflation = {s.inflation}: expected above 1, or no sigma_delta is enough")
+    if s.verify_spare and s.repair != "shamir":
+        errors.append(f"verify_spare = {s.verify_spare}: expected with repair: shamir, since nothing else is shared")
     if not errors and s.repair == "shamir" and not 2 <= s.rules(K).t <= s.degree(K) + 1:
         errors.append(f"threshold = {s.rules(K).t}: expected 2..{s.degree(K) + 1}, a client and its neighbours")
     if not errors and s.masks == "ring" and s.f(K) < 8:

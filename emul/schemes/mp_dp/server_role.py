@@ -76,7 +76,7 @@ async def shared_sum(node: Node, s: Settings, U0: list[int], opened: Opened, siz
     try:
         total, _ = await secure_sum(node, U0, partial(closed_graph, s, opened.edges), s.rules(len(U0)), opened.message,
                                     size, sets, real)
-    except ProtocolFailure:
+    except (ProtocolFailure, ProtocolViolation):            # the second: shares that make no secret
         if real and "U3" in sets:
             account(node, s, opened, sets)
         raise

@@ -243,6 +243,38 @@ def test_the_spare_check_passes_what_is_sound(play: Any) -> None:
     assert play("swiftagg_plus", 10, {"verify_spare": True}, rounds=2).why[0, 2] == ""
 
 
+@pytest.mark.parametrize("group", [0, 1])
+@pytest.mark.parametrize("lie", ["its share of a member's input", "its sum"])
+def test_a_false_share_or_sum_of_one_seat_is_seen_by_a_spare_sequence(play: Any, monkeypatch: pytest.MonkeyPatch,
+                                                                     group: int, lie: str) -> None:
+    """Two groups of five seats, K, T, D = 3, 1, 1. A seat of the first or of the last group adds up something else."""
+    liar = 1 + 5 * group                    # seat 0, which decoding uses
+    opened, sum_of = member.opened, member.sum_of
+
+    def opens(hand: Any, *rest: Any) -> Any:
+        found = opened(hand, *rest)
+        if hand.channels.me == liar:
+            found[liar + 1] = found[liar + 1] ^ np.uint32(1)
+        return found
+
+    def sums(shares: Any, *rest: Any) -> Any:
+        return sum_of(shares, *rest) ^ np.uint32(next(iter(shares)) == liar)
+
+    if lie == "its sum":
+        monkeypatch.setattr(member, "sum_of", sums)
+    else:
+        monkeypatch.setattr(member, "opened", opens)
+    params = {"segments": 3, "colluders": 1, "dropouts": 1}
+    with seen() as found:
+        assert play("swiftagg_plus", 10, params, d=6).why[0, 1] == ""
+    assert not found.exact, "it is wrong without an error"
+    checked = play("swiftagg_plus", 10, {**params, "verify_spare": True}, d=6)
+    assert checked.why[0, 1].startswith("NotDecodable: inconsistent_sets: ")
+    gone = play("swiftagg_plus", 10, {**params, "verify_spare": True}, d=6,
+                lost=lambda kind, source, *_: kind == "Total" and source == 10)
+    assert gone.why[0, 1] == "", "no sequence is spare"
+
+
 # --- deadlines --------------------------------------------------------------------------------------------------------
 
 def test_with_deadlines_no_wait_uses_fates(play: Any) -> None:
