@@ -90,10 +90,11 @@ def masked_round(n: int, m: int, l: int, t: int, q: int = 1, *, seed: int = 1,  
                  participants: list[int] | None = None,
                  missing: tuple[int, ...] = (), zeta: Zeta = "traceless", skt_mask: SktMask = "off", sigma: float = 1.0,
                  pull: float = 0.5, laplace: bool = False, verify: str = "per_segment", keys: DealerKeys | None = None,
-                 number: int = 1) -> Masked:
+                 number: int = 1,
+                 layers: tuple[int, ...] = ()) -> Masked:
     """Updates are `pull` times the reference of a random cluster plus noise."""
     rng = np.random.Generator(np.random.Philox(key=seed * 1000 + number))
-    keys = keys or draw_keys(Shape(n, m, l, t, q), seed, zeta, skt_mask, verify)  # type: ignore[arg-type]
+    keys = keys or draw_keys(Shape(n, m, l, t, q, layers), seed, zeta, skt_mask, verify)  # type: ignore[arg-type]
     S = list(range(n)) if participants is None else participants
     references = np.random.Generator(np.random.Philox(key=seed)).standard_normal((m, l))
     clusters = {i: int(rng.integers(0, m)) for i in S}

@@ -33,7 +33,8 @@ class Trusting:
 
     clusters: int = 2                   # m
     weighting: Weighting = "joint"      # weights are divided by the sum of all, or of their cluster (not printed)
-    rate: float = 1.0                   # eta
+    rate: float = 1.0                   # eta, of the first round
+    rate_decay: float = 0.0             # round r has eta / (1 + rate_decay (r - 1)); 0: the same in all rounds
     step_norm: StepNorm = "root"        # length of a step: of a training on root data, of g0 (the paper), or a number
     step_scale: float | None = None     # its factor; None: m for joint weights, else 1. The paper: 1
     reference: Refresh = "init"         # g0 is made once, or {refresh: k}, every k rounds
@@ -48,6 +49,10 @@ class Trusting:
     def scale(self) -> float:
         """The factor of a step."""
         return self.step_scale if self.step_scale is not None else self.clusters if self.weighting == "joint" else 1.0
+
+    def rate_of(self, round_: int) -> float:
+        """eta of a round, which count from 1."""
+        return self.rate / (1 + self.rate_decay * (round_ - 1))
 
 
 @dataclass
@@ -99,14 +104,15 @@ def root_norms(task: NodeTask, models: np.ndarray, steps: int | None) -> np.ndar
 
 
 def moved(models: np.ndarray, directions: np.ndarray, norms: np.ndarray, totals: Sequence[float], d: Trusting,
-          references: np.ndarray) -> np.ndarray:
+          references: np.ndarray, round_: int) -> np.ndarray:
     """theta_c + eta * scale * norm_c * direction_c, (m, l) float32; where a direction is 0, bit for bit what it was.
 
-    totals: W, of all or of each cluster; one that is too small moves nothing. references: g0, (m, l). A cluster whose
-    reference is zeros does not move either: nobody is trusted there, but what comes from behind masks is 1e-8, not 0.
+    totals: W, of all or of each cluster; one that is too small moves nothing. references: g0, (m, l). round_: eta is
+    that of this one. A cluster whose reference is zeros does not move either: nobody is trusted there, but what comes from
+    behind masks is 1e-8, not 0.
     """
     enough = np.broadcast_to(np.asarray(totals) >= d.least_weight, len(models)) & references.any(axis=1)
-    steps = np.where(enough, d.rate * d.scale * norms, 0.0)[:, None] * directions
+    steps = np.where(enough, d.rate_of(round_) * d.scale * norms, 0.0)[:, None] * directions
     return finite((models + steps).astype(np.float32))
 
 
@@ -135,7 +141,8 @@ def wrong_trust(d: Trusting, world: World) -> list[str]:
                              root_steps=d.root_steps)
     errors += checks.positive(rate=d.rate, step_scale=d.step_scale,
                               step_norm=None if isinstance(d.step_norm, str) else d.step_norm)
-    errors += checks.not_negative(start_steps=d.start_steps) + checks.fractions(fraction=d.fraction)
+    errors += checks.not_negative(start_steps=d.start_steps, rate_decay=d.rate_decay)
+    errors += checks.fractions(fraction=d.fraction)
     errors += checks.at_least(LEAST_WEIGHT, "1e-6 or more: less is rounding", least_weight=d.least_weight)
     if isinstance(d.reference, dict) and (set(d.reference) != {"refresh"} or d.reference["refresh"] < 1):
         errors.append(f"reference = {d.reference}: expected init or {{refresh: k}}, k of 1 or more rounds")

@@ -62,7 +62,7 @@ async def server(node: Node, p: Params) -> None:
             got = await node.gather(Choice, cohort, timeout_s=p.deadline_s, accept=sound)
             norms = await step_norms(node, p, s)
             found = await node.compute("aggregate", judge, got, g0, p.weighting, work=len(got) * models.shape[1])
-            s.models = moved(models, found.directions, norms, found.totals.tolist(), p, g0)
+            s.models = moved(models, found.directions, norms, found.totals.tolist(), p, g0, round_)
             node.assigned({k: message.cluster for k, message in got.items()})
             trust.tell(node, s, sorted(got), dict(zip(sorted(got), found.weights.tolist(), strict=True)),
                        float(found.totals.sum()), received=len(got))

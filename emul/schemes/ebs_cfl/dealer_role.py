@@ -8,7 +8,7 @@ sets would tell the server the difference of both, so a second one is refused, a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -18,7 +18,15 @@ from emul.roles import Message, Node
 from emul.schemes.ebs_cfl.design import Masking, shape_of
 from emul.schemes.ebs_cfl.masking import alpha, rounds
 from emul.schemes.ebs_cfl.masking.blocks import Array
-from emul.schemes.ebs_cfl.masking.keys import DealerKeys, draw_keys, renewed, restarted, server_keys, verification_keys
+from emul.schemes.ebs_cfl.masking.keys import (
+    SENT,
+    DealerKeys,
+    draw_keys,
+    renewed,
+    restarted,
+    server_keys,
+    verification_keys,
+)
 from emul.schemes.ebs_cfl.masking.shape import Shape
 from emul.schemes.ebs_cfl.messages import (
     AlphaKeys,
@@ -27,6 +35,7 @@ from emul.schemes.ebs_cfl.messages import (
     ClientKeys,
     Correction,
     KeysHeld,
+    LayerKeys,
     Missing,
     NotHeld,
     Participants,
@@ -114,8 +123,10 @@ async def give_keys(node: Node, d: Masking, s: DealerState, wanted: Wanted) -> N
         return
     if wanted.first:
         keys = await node.compute("server keys", server_keys, s.keys)
-        node.send(node.server, ServerKeySet(**{f.name: getattr(keys, f.name) for f in fields(keys)}))
+        node.send(node.server, ServerKeySet(**{name: getattr(keys, name) for name in SENT}))
         node.send(node.server, VerifyKeys(verification_keys(s.keys)))
+        for layer, each in enumerate(keys.lifts, 1):
+            node.send(node.server, LayerKeys(layer, each.tk0, each.tk1))
     sets = await node.compute("gammas", alpha.gammas, s.keys.shape, s.keys.A, s.h, d.weighting)
     for i in wanted.whose.tolist():
         for which, Gamma in enumerate(sets):

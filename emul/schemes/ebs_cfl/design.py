@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from emul.protocols.trust import Trusting
@@ -21,6 +22,7 @@ class Masking(Trusting):
 
     t: int = 2                          # length of a segment; small ones have cheap keys and leak more
     q: int = 1                          # clients of a group
+    layers: tuple[int, ...] = ()        # clients below a node of each layer between the groups and all of them
     alpha: Alpha = "compact"            # alpha keys as factors; full: the paper's tensors, 2 (t m)^2 times as much
     zeta: Zeta = "traceless"            # decode masks; zero_sum: the paper, leaves nothing masked
     skt_mask: SktMask = "off"           # masks of re-keying; zero_sum: the paper, needs all clients in each round
@@ -53,7 +55,7 @@ class Masking(Trusting):
 
 def shape_of(node: Node, d: Masking) -> Shape:
     """Dimensions of the masks. Keys count clients from 0 in the order of their nodes."""
-    return Shape(len(node.clients), d.clusters, node.task.dimension, d.t, d.q)
+    return Shape(len(node.clients), d.clusters, node.task.dimension, d.t, d.q, tuple(d.layers))
 
 
 def dealer_of(node: Node) -> int:
@@ -77,7 +79,20 @@ def wrong_masks(d: Masking, world: World) -> list[str]:
         errors.append(f"min_clients = {d.min_clients}: expected 2..{n}, the clients of a round")
     if d.resend and d.recovery == "restart":
         errors.append(f"resend = {d.resend}: with recovery: restart a round begins anew instead")
-    return errors + _wrong_together(d)
+    return errors + _wrong_layers(d, world.clients) + _wrong_together(d)
+
+
+def _wrong_layers(d: Masking, clients: int) -> list[str]:
+    """The mistakes of a tree of groups."""
+    errors = []
+    sizes = [d.q, *d.layers]
+    if d.layers and (sizes[-1] >= clients or any(up <= low or up % low for low, up in pairwise(sizes))):
+        errors.append(f"layers = {list(d.layers)}: expected clients below a node, each a multiple of the one before it "
+                      f"(the first of q = {d.q}) and more than it, and less than the {clients} clients")
+    if d.layers and d.skt_mask == "zero_sum" and d.recovery == "restart":
+        errors.append(f"layers = {list(d.layers)}: a restart renews no keys above the groups, where skt_mask masks; "
+                      "expected recovery: standin")
+    return errors
 
 
 def _wrong_together(d: Masking) -> list[str]:

@@ -7,7 +7,7 @@ uploads. After `References` of a new version only alpha keys are asked for.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -20,11 +20,12 @@ from emul.schemes.ebs_cfl.design import Masking, dealer_of
 from emul.schemes.ebs_cfl.masking import alpha
 from emul.schemes.ebs_cfl.masking.alpha import Compact, Factor
 from emul.schemes.ebs_cfl.masking.blocks import Array
-from emul.schemes.ebs_cfl.masking.keys import ServerKeys
+from emul.schemes.ebs_cfl.masking.keys import SENT, Lift, ServerKeys
 from emul.schemes.ebs_cfl.masking.shape import Shape
 from emul.schemes.ebs_cfl.messages import (
     AlphaKeys,
     AlphaTensor,
+    LayerKeys,
     NotHeld,
     References,
     ServerKeySet,
@@ -41,6 +42,7 @@ class ServerKeyring:
 
     keys: ServerKeys | None = None
     vk: list[Array] = field(default_factory=list)               # by group, (3dq,)
+    lifts: dict[int, Lift] = field(default_factory=dict)        # by layer, those above the groups
     version: int = 0                                            # of the references that alpha keys are of
     known: bool = False                                         # the dealer has these references
     alpha: dict[tuple[int, int], Factor | Array] = field(default_factory=dict)  # (client or group, set) -> its key
@@ -56,14 +58,19 @@ async def set_up(node: Node, d: Masking, s: ServerKeyring, shape: Shape, version
         if s.keys is not None and not Gammas:
             Gammas = await node.compute("gammas", alpha.gammas, shape, s.keys.A, h, d.weighting)
         lacking = _lacking(d, s, shape)
-        if s.keys is not None and s.vk and not lacking:
-            return s.keys, Gammas
+        if s.keys is not None and _has_first(s, shape) and not lacking:
+            return replace(s.keys, lifts=tuple(s.lifts[layer] for layer in sorted(s.lifts))), Gammas
         begun = node.now_ns
         s.known = await _ask(node, d, s, shape, h, lacking[:_batch(d, shape)], Gammas)
         silent = 0 if s.known else silent + 1
         if silent and node.now_ns == begun:
             break                       # settled at once: the dealer has left the round, asking again is no use
     raise TooFewClients("set-up: the dealer has not sent its keys")
+
+
+def _has_first(s: ServerKeyring, shape: Shape) -> bool:
+    """Whether the keys are there that do not depend on the references."""
+    return s.keys is not None and bool(s.vk) and len(s.lifts) == len(shape.layers)
 
 
 def _lacking(d: Masking, s: ServerKeyring, shape: Shape) -> list[int]:
@@ -83,7 +90,7 @@ async def _ask(node: Node, d: Masking, s: ServerKeyring, shape: Shape, h: Array,
                Gammas: Sequence[Array],
                ) -> bool:
     """One question; whether something of what was asked for has come."""
-    dealer, first = dealer_of(node), s.keys is None or not s.vk
+    dealer, first = dealer_of(node), not _has_first(s, shape)
     if s.keys is None:
         whose = []                      # their Gamma takes the slots of the clusters
     if not s.known:
@@ -113,9 +120,13 @@ async def _take_first(node: Node, d: Masking, s: ServerKeyring, shape: Shape) ->
                                accept=partial(_sound_keys, shape))).get(dealer)
     if not isinstance(found, ServerKeySet):
         return False
-    s.keys = ServerKeys(**{f.name: getattr(found, f.name) for f in fields(ServerKeys)})
+    s.keys = ServerKeys(**{name: getattr(found, name) for name in SENT})
     verify = await node.gather(VerifyKeys, [dealer], timeout_s=wait, accept=partial(_sound_rows, shape))
     s.vk = verify[dealer].vk if verify else []
+    for _ in shape.layers:
+        one = (await node.gather(LayerKeys, [dealer], timeout_s=wait, accept=partial(_sound_layer, shape))).get(dealer)
+        if one is not None:
+            s.lifts[one.layer] = Lift(one.tk0, one.tk1)
     return True
 
 
@@ -124,13 +135,25 @@ def _sound_keys(shape: Shape, message: Message) -> None:
     if not isinstance(message, ServerKeySet):
         return
     d, N, groups = shape.d, shape.clients, shape.groups
+    _sound_moves(shape, 0, message.tk0, message.tk1)
     shaped(A=(shape.clusters, shape.t, d), betaG=(d, 2 * d * N), dk=(2 * d * N, 3 * d * N))(message)
-    for name, rows, columns in (("beta", None, 2), ("tau1", 2, 2), ("tau2", 2, 2), ("tau3", 2, 2), ("tk0", 2, -2),
-                                ("tk1", 3, -3)):
+    for name, rows in (("beta", None), ("tau1", 2), ("tau2", 2), ("tau3", 2)):
         found = [matrix.shape for matrix in getattr(message, name)]
-        expected = [(d if rows is None else rows * d * len(group), columns * d * len(group) if columns > 0 else
-                     -columns * d * N) for group in groups]
+        expected = [(d if rows is None else rows * d * len(group), 2 * d * len(group)) for group in groups]
         demand(found == expected, f"{name}: not of its size")
+
+
+def _sound_layer(shape: Shape, message: LayerKeys) -> None:
+    demand(1 <= message.layer <= len(shape.layers), "layer: out of range")
+    _sound_moves(shape, message.layer, message.tk0, message.tk1)
+
+
+def _sound_moves(shape: Shape, layer: int, tk0: Sequence[Array], tk1: Sequence[Array]) -> None:
+    """Raise ProtocolViolation unless the keys from a layer to the next one have their sizes."""
+    for name, blocks, found in (("tk0", 2, tk0), ("tk1", 3, tk1)):
+        expected = [(blocks * shape.d * len(below), blocks * shape.d * shape.above(layer, node))
+                    for node, below in enumerate(shape.tree[layer])]
+        demand([matrix.shape for matrix in found] == expected, f"{name}: not of its size")
 
 
 def _sound_rows(shape: Shape, message: VerifyKeys) -> None:

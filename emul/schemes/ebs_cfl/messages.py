@@ -5,6 +5,7 @@ Numbers of elements for q = 1, with d = t m, s = ceil(l / t), N clients of which
      1  References    server -> dealer      m l                                             at each refresh
      2  ClientKeys    dealer -> client      4 d^2                                           once
      3  ServerKeySet  dealer -> server      N (14 d^2 + 13 d^2 N) + 2 d^2 N + 6 d^2 N^2 + d^2       once
+        LayerKeys     dealer -> server      4 d^2 k k' + 9 d^2 k k' a node of a further layer       once
      4  AlphaKeys     dealer -> server      6 s d + 8 d^2 a client and set (AlphaTensor: 12 s d^3)  at each refresh
      5  VerifyKeys    dealer -> server      3 d a client                                    once
      6  Participants  server -> dealer      n                                               each round
@@ -14,6 +15,10 @@ Numbers of elements for q = 1, with d = t m, s = ceil(l / t), N clients of which
     10  Checks        dealer -> server      n s                                             each round
     11  Missing       server -> dealer      at most n                                       if any
     12  Correction    dealer -> server      s d (StandIns: 3 s d each; Renewed)             if any
+
+With `layers` there are more layers of re-keying (equation 21 of the paper). ServerKeySet then has the keys from the
+groups to the nodes above them, and a message LayerKeys those from each further layer to the next one. k clients are
+below a node, k' below the one above it.
 
 Ours: Wanted (which keys the server lacks), NotHeld, KeysHeld, Resend; and those of the profile `pad`.
 """
@@ -90,6 +95,15 @@ class ServerKeySet(Message):
     tk1: list[Rows]
     betaG: Rows
     dk: Rows
+
+
+@dataclass(frozen=True)
+class LayerKeys(Message):
+    """3, dealer to server, with `layers`: `emul.schemes.ebs_cfl.masking.keys.Lift`."""
+
+    layer: int                      # from which: 1 is the first above the groups
+    tk0: list[Rows]
+    tk1: list[Rows]
 
 
 @dataclass(frozen=True)
@@ -222,4 +236,4 @@ class PadWeights(Message):
 
 MESSAGES = (Models, References, Wanted, NotHeld, ClientKeys, KeysHeld, ServerKeySet, AlphaKeys, AlphaTensor, VerifyKeys,
             Participants, RoundKey, Upload, Resend, Checks, Missing, Correction, StandIns, Renewed,
-            PadKey, Padded, Products, PadWeights)
+            PadKey, Padded, Products, PadWeights, LayerKeys)

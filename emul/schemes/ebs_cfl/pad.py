@@ -66,7 +66,7 @@ async def server(node: Node, d: Masking) -> None:
             said = await _weights(node, d, size, set(Y))
             norms = await step_norms(node, d, s)
             directions, W = await node.compute("aggregate", aggregate, Y, said, shape.clusters, work=len(Y) * size)
-            s.models = moved(models, directions, norms, [W], d, g0)
+            s.models = moved(models, directions, norms, [W], d, g0, round_)
             there = {node.clients[i]: w / (1 << pad.BITS) for i, w in
                      zip(said.clients.tolist(), said.w.tolist(), strict=True)}
             tell(node, s, sorted(there), there, W, received=len(arrived), missing=len(cohort) - len(arrived),

@@ -77,7 +77,7 @@ async def server(node: Node, d: Masking) -> None:
             directions, found = await node.compute("aggregate", aggregate, d, shape, keys, s.held.alpha, Gammas, got,
                                                    work=len(got.uploads) * shape.length)
             totals = [each.W for each in found]
-            s.clusters.models = moved(models, directions, norms, totals, d, g0)
+            s.clusters.models = moved(models, directions, norms, totals, d, g0, round_)
             there = [i for i in sorted(got.uploads) if i not in got.stand_ins]
             tell(node, s.clusters, [node.clients[i] for i in there], weights_of(node, d, found, there),
                  sum(totals), received=len(there), missing=got.missing, rejected=got.rejected,
@@ -173,10 +173,9 @@ async def renewal(node: Node, d: Masking, shape: Shape) -> dict[int, tuple[Array
     def sound(message: Message) -> None:
         if isinstance(message, Renewed):
             ascending("groups", message.groups, range(len(shape.groups)))
-            sizes = [shape.d * len(shape.groups[g]) for g in message.groups.tolist()]
-            demand([tau.shape for tau in message.tau1] == [(2 * k, 2 * k) for k in sizes], "tau1: not of its size")
-            columns = 3 * shape.d * shape.clients
-            demand([tk.shape for tk in message.tk1] == [(3 * k, columns) for k in sizes], "tk1: not of its size")
+            sizes = [(shape.d * len(shape.groups[g]), shape.d * shape.above(0, g)) for g in message.groups.tolist()]
+            demand([tau.shape for tau in message.tau1] == [(2 * k, 2 * k) for k, _ in sizes], "tau1: not of its size")
+            demand([tk.shape for tk in message.tk1] == [(3 * k, 3 * up) for k, up in sizes], "tk1: not of its size")
 
     dealer = dealer_of(node)
     new = (await node.gather((Renewed, NotHeld), [dealer], timeout_s=d.dealer_timeout_s, accept=sound)).get(dealer)

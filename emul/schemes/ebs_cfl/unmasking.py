@@ -11,7 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -23,7 +23,7 @@ from emul.schemes.ebs_cfl.masking import alpha, srfc
 from emul.schemes.ebs_cfl.masking.aggregate import Trust, trust
 from emul.schemes.ebs_cfl.masking.alpha import Compact, Factor
 from emul.schemes.ebs_cfl.masking.blocks import Array
-from emul.schemes.ebs_cfl.masking.keys import ServerKeys
+from emul.schemes.ebs_cfl.masking.keys import SENT, ServerKeys
 from emul.schemes.ebs_cfl.masking.rounds import unit
 from emul.schemes.ebs_cfl.masking.shape import Shape
 
@@ -173,7 +173,8 @@ class UnmaskUpdates:
     The attacker holds what the server of the protocol does, which it follows: its keys, references and uploads. by:
     `eigen`, one round and its alpha_i; `keys`, the alpha keys; `decode_key`, the aggregate's, which the paper's
     zero-sum zeta leaves unmasked; `two_rounds`, the change of a client's E since its upload before; `separation`, one
-    upload and no key, as whoever listens to its link has it. For groups of one client, joint weights and compact keys.
+    upload and no key, as whoever listens to its link has it. For groups of one client, two layers,
+    joint weights and compact keys.
     """
 
     by: Literal["eigen", "keys", "decode_key", "two_rounds", "separation"] = "eigen"
@@ -188,8 +189,8 @@ class UnmaskUpdates:
         `two_rounds` has no row where the weight has not changed, or there is no upload before.
         """
         p = evidence.params
-        if p.q != 1 or p.weighting != "joint" or p.alpha != "compact" or p.profile != "masks":
-            raise NotKept(f"{evidence.run.path}: this attack reads q: 1, weighting: joint, alpha: compact, "
+        if p.q != 1 or p.layers or p.weighting != "joint" or p.alpha != "compact" or p.profile != "masks":
+            raise NotKept(f"{evidence.run.path}: this attack reads q: 1, layers: [], weighting: joint, alpha: compact, "
                           "profile: masks")
         held = _KeysSeen(evidence)
         return [row for round_ in sorted({u.round for u in held.uploads}) for row in self._of(held, evidence, round_)]
@@ -242,7 +243,7 @@ class _KeysSeen:
         self.place = {node: i for i, node in enumerate(clients)}
         self.uploads = evidence.messages("Upload")
         first = evidence.messages("ServerKeySet")[0].message
-        self.keys = ServerKeys(**{f.name: getattr(first, f.name) for f in fields(ServerKeys)})
+        self.keys = ServerKeys(**{name: getattr(first, name) for name in SENT})
         self.shape = Shape(len(clients), p.clusters, evidence.task.dimension, p.t, p.q)
         self._references, self._alpha = evidence.messages("References"), evidence.messages("AlphaKeys")
         self._encoded: dict[int, dict[int, Array]] = {}

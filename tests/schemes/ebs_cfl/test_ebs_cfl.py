@@ -19,7 +19,7 @@ from emul.registry import schemes
 from emul.roles import Node, World
 from emul.scenario import loads
 from emul.schemes import ebs_cfl, rfca
-from emul.schemes.ebs_cfl.elements import elements
+from emul.schemes.ebs_cfl.elements import elements, layer_elements
 from emul.schemes.ebs_cfl.masking.shape import Shape
 from emul.schemes.ebs_cfl.messages import Correction, Missing, NotHeld, Participants, RoundKey
 from emul.testing import Ran, drive
@@ -102,7 +102,10 @@ def apart(masked: Seen, plain: Seen) -> float:
 @pytest.mark.parametrize(("params", "of_plain"), [
     ("", ""), ("alpha: full, order: sum_first, mask_norm: 10", ""),
     ("weighting: per_cluster", "weighting: per_cluster"),
-    ("q: 4, recovery: standin", ""), ("zeta: zero_sum, skt_mask: zero_sum, verify: per_client, recovery: restart", ""),
+    ("q: 4, recovery: standin", ""), ("layers: [2]", ""), ("layers: [2, 4], q: 1, order: sum_first", ""),
+    ("q: 2, layers: [4], recovery: restart, zeta: zero_sum", ""),
+    ("rate: 0.5, rate_decay: 1", "rate: 0.5, rate_decay: 1"),
+    ("zeta: zero_sum, skt_mask: zero_sum, verify: per_client, recovery: restart", ""),
     ("t: 7, resend: 1, reference: {refresh: 1}, step_norm: g0, step_scale: 1, rate: 0.5",
      "reference: {refresh: 1}, step_norm: g0, step_scale: 1, rate: 0.5"),
     ("profile: pad, fraction: 0.6", "fraction: 0.6"), ("fraction: 0.6, parts: chosen", "fraction: 0.6, parts: chosen"),
@@ -116,7 +119,8 @@ def test_20_without_losses_it_is_rfca(params: str, of_plain: str) -> None:
 
 
 @pytest.mark.parametrize("params", ["", "recovery: standin", "recovery: restart", "profile: pad",
-                                    "recovery: restart, q: 2", "recovery: restart, zeta: zero_sum, skt_mask: zero_sum",
+                                    "recovery: restart, q: 2", "layers: [2]", "recovery: restart, layers: [3]",
+                                    "recovery: restart, zeta: zero_sum, skt_mask: zero_sum",
                                     "deadline: 100 ms, dealer_timeout: 50 ms",
                                     "recovery: restart, deadline: 100 ms, dealer_timeout: 50 ms",
                                     "recovery: standin, q: 3, deadline: 100 ms, dealer_timeout: 50 ms"])
@@ -175,6 +179,27 @@ def test_20_the_elements_on_the_wire_are_those_of_the_table() -> None:
     full = run("ebs_cfl", "alpha: full", rounds=1).sizes("AlphaTensor")
     assert len(full) == 6
     assert all(0 <= size - 8 * elements(shape, 6, full=True)["AlphaTensor"] < overhead for size in full)
+
+
+def test_keys_of_further_layers_travel_in_messages_of_their_own() -> None:
+    seen, two = run("ebs_cfl", "layers: [2, 4]", rounds=2), run("ebs_cfl", rounds=1)
+    shape = Shape(6, 2, L, 2, 1, (2, 4))
+    sizes, nodes = seen.sizes("LayerKeys"), [3, 2]
+    assert len(sizes) == 2, "once, not in each round"
+    assert all(0 <= size - 8 * layer_elements(shape, layer) < 60 * (1 + 2 * count)
+               for layer, (size, count) in enumerate(zip(sizes, nodes, strict=True), 1))
+    assert not two.sizes("LayerKeys")
+    first, = seen.sizes("ServerKeySet")
+    assert 0 <= first - 8 * elements(shape, 6)["ServerKeySet"] < 60 * (3 + 6 * 6)
+    assert first < two.sizes("ServerKeySet")[0]
+
+
+def test_a_rate_that_decays_is_that_of_its_round() -> None:
+    """Round 1 moves as with a constant rate; round 2 half as far, the models and the references being the same."""
+    constant, decays = (run("rfca", f"rate: 0.5, {more}step_norm: g0") for more in ("", "rate_decay: 1, "))
+    assert np.array_equal(constant.models[0], decays.models[0])
+    both = [seen.models[1] - seen.models[0] for seen in (constant, decays)]
+    assert np.allclose(both[0], 2 * both[1], atol=1e-6)
 
 
 def test_lost_keys_are_asked_for_again() -> None:
@@ -326,6 +351,11 @@ def test_17_with_one_cluster_and_fresh_references_it_is_fltrust() -> None:
 @pytest.mark.parametrize(("params", "said"), [
     ({"clusters": 3}, "clusters = 3: the task's data have 2"),
     ({"t": 1, "clusters": 1}, "t = 1: expected t m of 2 or more: masks of one number cannot sum to zero"),
+    ({"layers": (2, 3)}, "layers = [2, 3]: expected clients below a node, each a multiple of the one before it (the "
+     "first of q = 1) and more than it, and less than the 6 clients"),
+    ({"layers": (3,), "skt_mask": "zero_sum", "recovery": "restart"},
+     "layers = [3]: a restart renews no keys above the groups, where skt_mask masks; expected recovery: standin"),
+    ({"rate_decay": -1.0}, "rate_decay = -1.0: expected a number, 0 or above"),
     ({"q": 2}, "q = 2: a correction needs masks of single clients; expected recovery: standin or restart"),
     ({"zeta": "zero_sum", "recovery": "standin", "fraction": 0.5},
      "zeta = zero_sum: needs all clients in each round, expected fraction: 1"),

@@ -12,7 +12,8 @@ from masked_round import masked_round
 
 from emul.primitives.robust.fltrust import fltrust
 from emul.primitives.robust.rfca import rfca
-from emul.schemes.ebs_cfl import masking
+from emul.schemes.ebs_cfl import elements, masking
+from emul.schemes.ebs_cfl.elements import layer_elements
 from emul.schemes.ebs_cfl.masking import alpha, blocks, rounds, skt, srfc, vomca
 from emul.schemes.ebs_cfl.masking.aggregate import directions_of, group_sums, trust
 from emul.schemes.ebs_cfl.masking.keys import draw_keys, renewed, restarted, server_keys, verification_keys
@@ -25,6 +26,7 @@ def rng_of(seed: int) -> np.random.Generator:
 
 def test_the_examples_hold() -> None:
     assert doctest.testmod(skt).failed == 0
+    assert doctest.testmod(elements).failed == 0
     assert masking.__doc__
 
 
@@ -180,6 +182,38 @@ def test_8_segmented_and_layered_it_is_rfca(n: int, m: int, l: int, t: int, q: i
     e = rounds.expected(dict(enumerate(found.keys.members)), found.rows)
     vk = verification_keys(found.keys)
     assert max(vomca.residual(u, vk[found.group_of(i)], e[i]) for i, u in found.uploads.items()) <= 1e-12
+
+
+@pytest.mark.parametrize(("n", "m", "l", "t", "q", "layers"), [
+    (8, 2, 300, 2, 1, (2,)), (12, 2, 200, 2, 1, (2, 6)), (7, 3, 100, 1, 1, (2, 4)), (12, 1, 64, 4, 2, (6,))])
+def test_8_with_more_layers_it_is_rfca_in_either_order(n: int, m: int, l: int, t: int, q: int,      # noqa: E741
+                                                       layers: tuple[int, ...]) -> None:
+    found = masked_round(n, m, l, t, q, layers=layers)
+    assert len(found.server.lifts) == len(layers)
+    assert found.error() < 1e-6
+    assert found.error(order="sum_first") < 1e-6
+    assert found.error("per_cluster") < 1e-5
+    masked = masked_round(n, m, l, t, q, layers=layers, skt_mask="zero_sum")
+    assert masked.error() < 1e-6
+
+
+def test_8_a_correction_mends_a_tree_too() -> None:
+    found = masked_round(12, 2, 200, 2, layers=(2, 6), missing=(0, 1, 7))
+    assert found.error() > 1e-2
+    assert found.error(correction=found.corrected()) < 1e-6
+
+
+def test_the_keys_of_a_tree_are_as_large_as_the_formula_says() -> None:
+    """Equation 21 of the paper, each client with a slot of its own: 1 -> 2 -> 6 -> 24 clients below a node."""
+    shape = Shape(24, 2, 100, 2, 1, (2, 6))
+    keys = server_keys(draw_keys(shape, 21))
+    layers = [(keys.tk0, keys.tk1), *((each.tk0, each.tk1) for each in keys.lifts)]
+    sizes = [sum(key.size for layer in layers for key in layer[kind]) for kind in (0, 1)]
+    assert sizes[0] + keys.betaG.size == skt.tree_size(24, 4, [1, 2, 6, 24], 2)
+    assert sizes[1] + 4 * 3 * 4 * 24 == skt.tree_size(24, 4, [1, 2, 6, 24], 3)
+    assert [sum(key.size for kind in layer for key in kind) for layer in layers] == [
+        layer_elements(shape, layer) for layer in range(3)]
+    assert skt.printed_tree_size(4, [1, 2, 3, 4]) < skt.tree_size(24, 4, [1, 2, 6, 24], 2), "it merges slots"
 
 
 def test_9_the_order_of_sums_changes_nothing_and_a_tree_neither() -> None:

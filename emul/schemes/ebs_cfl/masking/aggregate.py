@@ -8,11 +8,14 @@
 
 which is what `emul.primitives.robust.rfca` computes in the clear. With a set of alpha keys for each cluster there are
 an E, a W and a g for each of them, and no denominator is shared.
+
+With more layers than two, tk0_g and tk1_g lead to the next layer, where the sums of the nodes below are moved on in the
+same way, up to the blocks of all clients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,6 +27,7 @@ from emul.schemes.ebs_cfl.masking.keys import ServerKeys
 from emul.schemes.ebs_cfl.masking.shape import Shape
 
 Order = Literal["reassociated", "sum_first"]
+Keyed = Sequence[Array] | Mapping[int, Array]       # by node of a layer
 
 LEAST_WEIGHT = 1e-6                     # W_min: below it the round changes nothing
 
@@ -40,7 +44,8 @@ class Trust:
 def trust(shape: Shape, keys: ServerKeys, alphas: Mapping[int, Array], tau1: Mapping[int, Array] | None = None,
           ) -> Trust:
     """E and W of those whose alpha_i are there. tau1: of groups whose keys a restart has renewed."""
-    E, parts = np.zeros_like(keys.betaG), {}
+    lifted: dict[int, Array] = {}
+    parts: dict[int, float] = {}
     for g, group in enumerate(shape.groups):
         here = [alphas[i] for i in group if i in alphas]
         if here:
@@ -49,8 +54,29 @@ def trust(shape: Shape, keys: ServerKeys, alphas: Mapping[int, Array], tau1: Map
                 relu = srfc.ReluKeys(relu.beta, tau1[g], relu.tau2, relu.tau3)
             own = srfc.evaluate(relu, here)
             parts[g] = srfc.value(own, relu.beta)
-            E += own @ keys.tk0[g]
+            lifted[g] = own
+    E = moved_up(shape, lifted, [keys.tk0, *(each.tk0 for each in keys.lifts)]) if lifted else np.zeros_like(keys.betaG)
     return Trust(E, srfc.value(E, keys.betaG), parts)
+
+
+def moved_up(shape: Shape, parts: Mapping[int, Array], tk: Sequence[Keyed]) -> Array:
+    """The sum of what each group has, in the blocks of all. parts: {group: (., bdq)}. tk: of each layer, by node."""
+    for layer, keys in enumerate(tk):
+        above: dict[int, Array] = {}
+        for node in sorted(parts):
+            part, up = parts[node] @ keys[node], shape.parent(layer, node)
+            above[up] = above[up] + part if up in above else part
+        parts = above
+    return parts[0]
+
+
+def moved_down(shape: Shape, groups: Collection[int], right: Array, tk: Sequence[Keyed]) -> dict[int, Array]:
+    """{group: the product of its keys of all layers with `right` (3dN, .)}."""
+    below = {0: right}
+    for layer in reversed(range(len(tk))):
+        nodes = groups if layer == 0 else range(len(shape.tree[layer]))
+        below = {node: tk[layer][node] @ below[shape.parent(layer, node)] for node in nodes}
+    return below
 
 
 def group_sums(shape: Shape, uploads: Mapping[int, Array]) -> dict[int, Array]:
@@ -66,7 +92,7 @@ def group_sums(shape: Shape, uploads: Mapping[int, Array]) -> dict[int, Array]:
     return sums
 
 
-def decoded(keys: ServerKeys, sums: Mapping[int, Array], found: Trust, order: Order = "reassociated",
+def decoded(shape: Shape, keys: ServerKeys, sums: Mapping[int, Array], found: Trust, order: Order = "reassociated",
             slot: Array | None = None, tk1: Mapping[int, Array] | None = None) -> Array:
     """g, (s, d); of one slot A_c (t, d) alone, (s, t). tk1: of groups whose keys a restart has renewed.
 
@@ -75,12 +101,13 @@ def decoded(keys: ServerKeys, sums: Mapping[int, Array], found: Trust, order: Or
     right = (found.E @ keys.dk / found.W).T                     # dk'^T, (3dN, d)
     if slot is not None:
         right = right @ slot.T
-    tk = {g: keys.tk1[g] if tk1 is None or g not in tk1 else tk1[g] for g in sums}
+    tk = [{**dict(enumerate(keys.tk1)), **(tk1 or {})}, *(dict(enumerate(each.tk1)) for each in keys.lifts)]
     if order == "sum_first":
-        return np.add.reduce([total @ tk[g] for g, total in sums.items()]) @ right
+        return moved_up(shape, sums, tk) @ right
+    rights = moved_down(shape, sums, right, tk)
     result = np.zeros((next(iter(sums.values())).shape[0], right.shape[1]))
     for g, total in sums.items():
-        result += total @ (tk[g] @ right)
+        result += total @ rights[g]
     return result
 
 
@@ -98,12 +125,12 @@ def directions_of(shape: Shape, keys: ServerKeys, sums: Mapping[int, Array], fou
         if not mine.W >= LEAST_WEIGHT:
             continue
         if len(found) > 1:
-            rows = decoded(keys, sums, mine, order, keys.A[c], tk1)
+            rows = decoded(shape, keys, sums, mine, order, keys.A[c], tk1)
             if correction is not None:
                 rows += correction @ keys.A[c].T / mine.W
         else:
             if joint is None:
-                joint = decoded(keys, sums, mine, order, None, tk1)
+                joint = decoded(shape, keys, sums, mine, order, None, tk1)
                 if correction is not None:
                     joint += correction / mine.W
             rows = joint @ keys.A[c].T

@@ -10,6 +10,9 @@ whoever has it has every key.
     dk    = sum_i GM1_i^T GP1_i + GM2_i^T sum_j (GP2_j + GP3_j)
     vk_g  = sum_i V_i P2_i + V'_i P3_i                  printed: V_i (sum_j A_j) P2_i alone
 
+With more layers (equation 21) a node of each has blocks of its own, where every client below it keeps a slot. There are
+keys from each node to the one above it, and the mask rho is added by the last of them.
+
 zeta_i: each without a trace, or all of them with sum 0 as printed, which leaves nothing masked.
 """
 
@@ -35,6 +38,14 @@ Verify = Literal["per_segment", "per_client"]
 
 
 @dataclass(frozen=True)
+class LayerBlocks:
+    """The slot of one client at one layer, below whose node there are k clients."""
+
+    M: Array                            # (2, d, 2dk): of SRFC
+    P: Array                            # (3, d, 3dk): of uploads
+
+
+@dataclass(frozen=True)
 class MemberKeys:
     """All that the dealer knows of one client."""
 
@@ -47,6 +58,13 @@ class MemberKeys:
     V: Array                            # (2, d): of the first and the second mask block
     rho: Array                          # (3dN,)
     H: Array                            # (m, 2, 2): Hx, one a set of alpha keys
+    between: tuple[LayerBlocks, ...] = ()       # its slots at the layers between its group and the top
+
+    def slot(self, layer: int) -> LayerBlocks:
+        """Its slot at a layer, from 0, the groups."""
+        if layer == 0:
+            return LayerBlocks(np.stack([self.relu.M1, self.relu.M2]), self.P)
+        return [*self.between, LayerBlocks(self.GM, self.GP)][layer - 1]
 
 
 @dataclass(frozen=True)
@@ -59,6 +77,14 @@ class DealerKeys:
 
 
 @dataclass(frozen=True)
+class Lift:
+    """Keys from the nodes of one layer to those of the next, by node."""
+
+    tk0: list[Array]                    # (2dk, 2dk'), k clients below the node, k' below its parent
+    tk1: list[Array]                    # (3dk, 3dk')
+
+
+@dataclass(frozen=True)
 class ServerKeys:
     """The keys that the server gets once. Lists go by group; numbers of elements: section 9.4."""
 
@@ -67,14 +93,18 @@ class ServerKeys:
     tau1: list[Array]                   # (2dq, 2dq)
     tau2: list[Array]                   # (2dq, 2dq)
     tau3: list[Array]                   # (2dq, 2dq)
-    tk0: list[Array]                    # (2dq, 2dN)
+    tk0: list[Array]                    # (2dq, 2dN); with more layers to the next one
     tk1: list[Array]                    # (3dq, 3dN)
     betaG: Array                        # (d, 2dN)
     dk: Array                           # (2dN, 3dN)
+    lifts: tuple[Lift, ...] = ()        # from the layers between the groups and the top
 
     def relu(self, group: int) -> ReluKeys:
         """The SRFC keys of a group."""
         return ReluKeys(self.beta[group], self.tau1[group], self.tau2[group], self.tau3[group])
+
+
+SENT = ("A", "beta", "tau1", "tau2", "tau3", "tk0", "tk1", "betaG", "dk")       # in one message; lifts in one each
 
 
 def draw_keys(shape: Shape, seed: int, zeta: Zeta = "traceless", skt_mask: SktMask = "off",
@@ -90,6 +120,7 @@ def draw_keys(shape: Shape, seed: int, zeta: Zeta = "traceless", skt_mask: SktMa
     V = free.standard_normal((N, 2, d)) if verify == "per_segment" else _printed_rows(free, N, t, A)
     zetas = _zetas(generator(seed, "ebs_cfl", "zeta"), N, d, zeta)
     rho = zero_sum(generator(seed, "ebs_cfl", "rho"), N, (3 * d * N,)) * (skt_mask == "zero_sum")
+    between = _between(shape, seed)
     members: list[MemberKeys] = []
     for g, group in enumerate(shape.groups):
         q = len(group)
@@ -98,8 +129,22 @@ def draw_keys(shape: Shape, seed: int, zeta: Zeta = "traceless", skt_mask: SktMa
         for j, (i, relu) in enumerate(zip(group, srfc.draw(generator(seed, "ebs_cfl", "masks", g), M), strict=True)):
             twos = generator(seed, "ebs_cfl", "twos", i)
             members.append(MemberKeys(relu, P[:, j], GM[:, i], GP[:, i], zetas[i], mu[i], V[i], rho[i],
-                                      np.stack([invertible(twos, 2) for _ in range(shape.clusters)])))
+                                      np.stack([invertible(twos, 2) for _ in range(shape.clusters)]), between[i]))
     return DealerKeys(shape, A, tuple(members))
+
+
+def _between(shape: Shape, seed: int) -> list[tuple[LayerBlocks, ...]]:
+    """The slots of each client at the layers between the groups and the top, lowest first."""
+    found: list[list[LayerBlocks]] = [[] for _ in range(shape.clients)]
+    for layer, nodes in enumerate(shape.tree[1:-1], 1):
+        for node, below in enumerate(nodes):
+            k, names = len(below), (layer, node)
+            M = orthogonal_blocks(generator(seed, "ebs_cfl", "layer srfc", *names), 2 * k, shape.d)
+            P = orthogonal_blocks(generator(seed, "ebs_cfl", "layer blocks", *names), 3 * k, shape.d)
+            M, P = M.reshape(2, k, shape.d, -1), P.reshape(3, k, shape.d, -1)
+            for j, i in enumerate(below):
+                found[i].append(LayerBlocks(M[:, j], P[:, j]))
+    return [tuple(own) for own in found]
 
 
 def _printed_rows(rng: np.random.Generator, N: int, t: int, A: Array) -> Array:
@@ -125,18 +170,27 @@ def server_keys(keys: DealerKeys) -> ServerKeys:
             for group in groups]
     GP23 = decode_key(block for a in members for block in a.GP[1:])
     dk = rekeying([pair for a in members for pair in ((a.GM[0], a.GP[0]), (a.GM[1], GP23))])
+    first, *others = (lift(keys, layer) for layer in range(len(keys.shape.tree) - 1))
     return ServerKeys(
         keys.A, [r.beta for r in relu], [r.tau1 for r in relu], [r.tau2 for r in relu], [r.tau3 for r in relu],
-        [rekeying([pair for i in group for pair in ((members[i].relu.M1, members[i].GM[0]),
-                                                    (members[i].relu.M2, members[i].GM[1]))]) for group in groups],
-        [group_tk1([members[i] for i in group]) for group in groups],
-        decode_key(block for a in members for block in a.GM), dk)
+        first.tk0, first.tk1, decode_key(block for a in members for block in a.GM), dk, tuple(others))
 
 
-def group_tk1(members: Sequence[MemberKeys]) -> Array:
-    """tk1 of a group, (3dq, 3dN)."""
-    return rekeying([pair for a in members for pair in (
-        (a.P[0], a.GP[0]), (a.P[1], a.GP[1]), (a.P[2], with_mask(a.GP[2], a.mu, a.rho)))])
+def lift(keys: DealerKeys, layer: int) -> Lift:
+    """Keys from every node of a layer to the node above it."""
+    nodes = [[keys.members[i] for i in node] for node in keys.shape.tree[layer]]
+    tk0 = [rekeying([pair for a in members for pair in zip(a.slot(layer).M, a.slot(layer + 1).M, strict=True)])
+           for members in nodes]
+    return Lift(tk0, [node_tk1(members, layer) for members in nodes])
+
+
+def node_tk1(members: Sequence[MemberKeys], layer: int = 0) -> Array:
+    """tk1 of a node of a layer, (3dk, 3dk'): of a group (3dq, 3dN) where there are two layers."""
+    def target(a: MemberKeys) -> Array:
+        up = a.slot(layer + 1).P
+        return np.stack([up[0], up[1], with_mask(up[2], a.mu, a.rho)]) if layer == len(a.between) else up
+
+    return rekeying([pair for a in members for pair in zip(a.slot(layer).P, target(a), strict=True)])
 
 
 def verification_keys(keys: DealerKeys) -> list[Array]:
@@ -179,5 +233,5 @@ def renewed(keys: DealerKeys, present: Collection[int]) -> Mapping[int, tuple[Ar
     for g, group in enumerate(keys.shape.groups):
         here = [keys.members[i] for i in group if i in present]
         if here:
-            found[g] = srfc.tau1([a.relu for a in here], [a.zeta for a in here]), group_tk1(here)
+            found[g] = srfc.tau1([a.relu for a in here], [a.zeta for a in here]), node_tk1(here)
     return found
