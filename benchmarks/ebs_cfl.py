@@ -29,7 +29,7 @@ ORDER = ("no attack", "label_flip", "krum_attack", "trim_attack", "scaling", "ad
 # of rows, each with its colour in every figure
 SCHEMES = {"fedavg": "#4c78a8", "median": "#b279a2", "trimmed_mean": "#ff9da6", "krum": "#9d755d", "fltrust": "#f58518",
            "ifca": "#e45756", "rfca": "#72b7b2", "rfca_least": "#eeca3b", "rfca_refresh": "#54a24b",
-           "ebs_cfl": "#000000"}
+           "rfca_quarter": "#439894", "rfca_decay": "#83bcb6", "ebs_cfl": "#000000"}
 SHORT = {"backdoor": "scaling", "adaptive": "adaptive"}
 
 

@@ -30,7 +30,7 @@ PAGE, FIGURE = HOME / "ppfpl.md", HOME / "figures" / "ppfpl-curves.png"
 TABLE, COSTS = HOME / "data" / "ppfpl_done.csv", HOME / "data" / "ppfpl_costs.csv"
 
 AVG, SHARE = "task.partition.class_space.avg", "attacks[0].nodes.fraction"
-LAMBDA, CLIENTS = "schemes.ppfpl.lambda", "topology.clients"
+LAMBDA, CLIENTS, HE = "schemes.ppfpl.lambda", "topology.clients", "schemes.ppfpl.he"
 FIRST: dict[str, Setting] = {           # the columns of Table 1
     "MNIST, avg 3": ("ppfpl-mnist", {AVG: 3}), "avg 5": ("ppfpl-mnist", {AVG: 5}), "avg 7": ("ppfpl-mnist", {AVG: 7}),
     "30 %, avg 3": ("ppfpl-mnist-30", {}), "labels, avg 3": ("ppfpl-mnist-label", {}),
@@ -43,6 +43,9 @@ SCHEMES = ["local", "ppfpl", "X", "fedavg", "krum", "foolsgold", "pbfl", "shield
 SHARES = (0.2, 0.4)
 SECOND = {"mean": (96.10, 94.54), "chi_0": (97.20, 96.75), "chi_0.2": (97.55, 96.51), "chi_0.5": (97.03, 96.48),
           "chi_0.9": (None, None), "X": (94.35, 93.14)}
+CHI = {"mean": "none, plain mean", "chi_0": "0", "chi_0.5": "0.5", "chi_0.9": "0.9",
+       "linear_mean": "before the last ReLU: none, plain mean", "linear_0": "before the last ReLU: 0",
+       "linear_0.5": "before the last ReLU: 0.5"}
 THIRD = {"ppfpl": (0.62, 0.40), "pbfl": (1.72, 1.35), "shieldfl": (1.42, 1.19)}     # encrypt, decrypt, s
 
 
@@ -113,6 +116,20 @@ def older(rows: Sequence[Row]) -> str:
     """The cells of MNIST and Fashion-MNIST that were made before training of stacked clients was rounded otherwise."""
     left = [row for row in rows if row["revision"].startswith("~") and row["scenario"] != "ppfpl-digits"]
     return run(left) if left else "None."
+
+
+def epochs(rows: Sequence[Row]) -> str:
+    """Table 1 on MNIST with both readings of E: five batches a round, as Algorithm 3 has it, and five epochs."""
+    readings = {"5 batches": "ppfpl-mnist", "5 epochs": "ppfpl-mnist-epochs"}
+    columns = [(avg, reading) for avg in (3, 5, 7) for reading in readings]
+    lines = []
+    for scheme in ("local", "fedavg", *PRINTED):
+        printed: Sequence[float | None] = PRINTED.get(scheme, (None,) * len(FIRST))
+        cells = {column: of(rows, (readings[column[1]], {AVG: column[0]}), scheme) for column in columns}
+        if any(cells[avg, "5 epochs"] for avg in (3, 5, 7)):
+            lines.append([f"`{scheme}`", *(accuracy(cells[avg, reading], None if reading == "5 batches" else
+                                                    printed[(3, 5, 7).index(avg)]) for avg, reading in columns)])
+    return markdown(["scheme", *(f"avg {avg}, {reading}" for avg, reading in columns)], lines)
 
 
 def thresholds(rows: Sequence[Row]) -> str:
@@ -186,6 +203,38 @@ def digits_clients(rows: Sequence[Row]) -> str:
         for scheme in ("local", "ppfpl")))
 
 
+def digits_he(rows: Sequence[Row]) -> str:
+    """The same cells with plain numbers and under real CKKS: accuracies and decisions."""
+    lines = []
+    for kind, values in (("plain", {}), ("ckks", {HE: "ckks"})):
+        cells = of(rows, ("ppfpl-digits", values), "ppfpl")
+        if cells:
+            last = ", ".join(f"{100 * float(row['accuracy']):.2f}" for row in cells)
+            sent = mean(float(row["bytes"]) / int(row["rounds"]) / 1e6 for row in cells)
+            lines.append([f"`he: {kind}`", accuracy(cells), last, _rejected(cells), f"{sent:.3g}",
+                          ", ".join(f"{float(row['real_s']):.0f}" for row in cells)])
+    return markdown(["", "best five rounds, %", "last round, %", "rejected in a round, honest / of attackers",
+                     "MB a round", "s a run"], lines)
+
+
+def digits_chi(rows: Sequence[Row]) -> str:
+    """Where the threshold rejects: by what attackers send, and by the layer of the prototypes."""
+    def where(attack: Mapping[str, Any]) -> Setting:
+        return "ppfpl-digits-chi", {"attacks": [{"nodes": {"fraction": 0.2}, **attack}]}
+
+    kinds = {"noise as inputs": {"data": "feature_noise"}, "`negate`": {"prototypes": {"name": "negate"}},
+             "`random`": {"prototypes": {"name": "random"}}}
+    lines = []
+    for title, attack in kinds.items():
+        for label, what in CHI.items():
+            cells = of(rows, where(attack), label)
+            if cells:
+                lines.append([title, what, accuracy(cells), _rejected(cells),
+                              *(_number(told(cells, name), ".2f") for name in ("cosine_least", "cosine_median"))])
+    return markdown(["attackers", "threshold", "trained, %", "rejected in a round, honest / of attackers",
+                     "cosines: least", "median"], lines)
+
+
 def spent(rows: Sequence[Row]) -> str:
     """Table 3: seconds a client and round, of all servers, and bytes that a client sends."""
     head = ["scheme", "encrypt, s [printed]", "decrypt, s [printed]", "done or declared", "servers, s a round",
@@ -209,7 +258,7 @@ ONCE = ("keygen", "load_keys", "train", "reference")    # not of a round's crypt
 BLOCKS: dict[str, Callable[[Sequence[Row]], str]] = {
     "cells": run, "older": older, "trained": trained, "received": received, "counted": counted,
     "thresholds": thresholds, "digits": digits, "digits_attacks": digits_attacks, "digits_lambda": digits_lambda,
-    "digits_clients": digits_clients}
+    "digits_clients": digits_clients, "epochs": epochs, "digits_he": digits_he, "digits_chi": digits_chi}
 
 
 def filled(text: str, rows: Sequence[Row], costs: Sequence[Row]) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import mp_dp as page
+from benchmarks import mp_dp_attacks as privacy
 from benchmarks.ebs_cfl import read
 from emul import engine
 from emul.record.progress import protection
@@ -69,3 +70,43 @@ def test_a_cell_that_was_not_run_is_a_dash_and_the_figure_has_what_there_is() ->
     assert "| `mp_dp` | - | - | - | 0.550 ± 0.071 (2) | - | - |" in page.by_eps(rows)
     drawn = [point for data in page.figure(rows).to_dict()["datasets"].values() for point in data if "eps" in point]
     assert [(point["scheme"], point["eps"]) for point in drawn][:1] == [("mp_dp", 3.0)]
+
+
+# --- attacks ----------------------------------------------------------------------------------------------------------
+
+def test_attacks_become_rows_once_and_a_table_has_means_of_the_seeds(tmp_path: Path,
+                                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    few = privacy.AttackOfTable("every gradient", "mp_dp_digits.yaml", "fedsgd", of="FedAvg",
+                                parameters=(("iterations", 2), ("most", 1)), printed=(13.56, 0.80, 0.15))
+    monkeypatch.setattr(privacy, "SERVER", (few,))
+    monkeypatch.setattr(privacy, "CLIENT", ())
+    table = tmp_path / "attacks.csv"
+    privacy.attacked(table, [1])
+    first = table.read_text(encoding="utf-8")
+    privacy.attacked(table, [1])
+    assert table.read_text(encoding="utf-8") == first, "it is not run again"
+    row, = privacy.read(table)
+    assert (row["file"], row["scheme"], row["seed"], row["messages"]) == (
+        "scenarios/privacy/mp_dp_digits.yaml", "fedsgd", "1", "1")
+    assert float(row["psnr"]) < 30
+    said = privacy.server([row, {**row, "seed": "2", "psnr": "10"}]).splitlines()
+    assert said[2].startswith("| every gradient | FedAvg | ")
+    assert said[2].endswith(" | 13.56, 0.80, 0.15 |")
+    assert said[3].startswith("| the mean training image, no attack | ")
+
+
+def test_success_of_clients_is_told_by_view_and_way() -> None:
+    about = {"file": "scenarios/privacy/mp_dp_clients.yaml", "scheme": "sound", "attack": "client_membership",
+             "parameters": "{}", "by": "threshold"}
+    rows = [{**about, "seed": str(seed), "view": view, "asr": asr}
+            for view, both in (("server", ("0.7", "0.8")), ("disguised", ("0.5", "0.6")))
+            for seed, asr in enumerate(both)]
+    assert privacy.client(rows).splitlines()[2:] == [
+        "| `sound`, no r | the server's model, undisguised | 75.0 (70.0, 80.0) | - | - |",
+        "| `sound`, no r | disguised | 55.0 (50.0, 60.0) | - | - |"]
+
+
+def test_the_rows_of_attacks_are_of_two_seeds_and_of_todays_list() -> None:
+    rows = privacy.read(privacy.TABLE)
+    for made in (*privacy.SERVER, *privacy.CLIENT):
+        assert {row["seed"] for row in privacy.of(rows, made)} == {"1", "2"}, made.what

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pandas as pd
@@ -86,6 +87,35 @@ def test_rejections_are_told_apart_by_who_was_rejected() -> None:
     told = '{"judged": 70, "kept": 68.5, "attackers_judged": 20, "attackers_kept": 19}'
     rows = [cell("chi_0.9", 0, 0.95, told, f'{{"{page.SHARE}": 0.2}}', "ppfpl-mnist-chi")]
     assert "| `chi_0.9` | 95.00 | - | 0.50 of 50.0 / 1.00 of 20.0 | - |" in page.thresholds(rows)
+
+
+def test_the_cells_under_real_encryption_decide_as_those_in_plain_numbers() -> None:
+    rows = read(DONE)
+    plain, real = (page.of(rows, ("ppfpl-digits", values), "ppfpl") for values in ({}, {page.HE: "ckks"}))
+    assert [row["seed"] for row in real] == [row["seed"] for row in plain] == ["0", "1"]
+    for one, other in zip(plain, real, strict=True):
+        assert one["digest"] != other["digest"]
+        told = [json.loads(row["means"]) for row in (one, other)]
+        for name in ("judged", "kept", "attackers_judged", "attackers_kept", "classes", "kept_classes", "received"):
+            assert told[0][name] == told[1][name], name
+        curves = [[point.partition(":")[2] for point in row["curve"].split()] for row in (one, other)]
+        assert len(curves[0]) == len(curves[1]) == 40
+        assert max(abs(float(a) - float(b)) for a, b in zip(*curves, strict=True)) < 0.005      # values differ by 1e-9
+
+
+def test_both_readings_of_E_stand_side_by_side() -> None:
+    rows = [cell("ppfpl", 0, 0.9, values=f'{{"{page.AVG}": 5}}'),
+            cell("ppfpl", 0, 0.97, values=f'{{"{page.AVG}": 5}}', name="ppfpl-mnist-epochs"),
+            cell("krum", 0, 0.8, values=f'{{"{page.AVG}": 5}}')]
+    assert page.epochs(rows).splitlines()[2:] == ["| `ppfpl` | - | - [97.74] | 90.00 | 97.00 [97.43] | - | - [96.56] |"]
+
+
+def test_rejections_are_told_by_attack_and_layer() -> None:
+    attack = '{"attacks": [{"nodes": {"fraction": 0.2}, "prototypes": {"name": "negate"}}]}'
+    told = '{"judged": 70, "kept": 50, "attackers_judged": 20, "attackers_kept": 0, "cosine_least": -0.9}'
+    rows = [cell("chi_0", 0, 0.95, told, attack, "ppfpl-digits-chi")]
+    assert page.digits_chi(rows).splitlines()[2:] == [
+        "| `negate` | 0 | 95.00 | 0.00 of 50.0 / 20.00 of 20.0 | -0.90 |  |"]
 
 
 @pytest.mark.slow

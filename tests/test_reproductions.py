@@ -80,3 +80,16 @@ def test_a_claim_has_its_printed_value_a_verdict_and_as_many_rows_as_the_data_ha
 def test_a_page_begins_with_what_to_take_away(page: str) -> None:
     headings = re.findall(r"^## (.+)$", (PAGES / f"{page}.md").read_text(), re.M)
     assert headings[:3] == ["In short", "What the paper claims", "Tables and figures of the paper"]
+
+
+# what no seed changes, or a machine measures
+COUNTED = {("ebs_cfl", "12"): "bytes", ("mp_dp", "1"): "seconds"}
+
+
+@pytest.mark.parametrize("page", OF_THE_PAPERS)
+def test_a_claim_that_is_called_reproduced_has_two_seeds_or_more(page: str) -> None:
+    for number, _, _, here, verdict, _ in table(page, "What the paper claims"):
+        if re.search(r"\byes\b", verdict) and (page, number) not in COUNTED:
+            seeds = [int(n) for n in re.findall(r"\((\d+)(?:, digits)?\)", here)]
+            assert seeds, (page, number)
+            assert min(seeds) >= 2, (page, number)

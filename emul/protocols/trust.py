@@ -107,9 +107,9 @@ def moved(models: np.ndarray, directions: np.ndarray, norms: np.ndarray, totals:
           references: np.ndarray, round_: int) -> np.ndarray:
     """theta_c + eta * scale * norm_c * direction_c, (m, l) float32; where a direction is 0, bit for bit what it was.
 
-    totals: W, of all or of each cluster; one that is too small moves nothing. references: g0, (m, l). round_: eta is
-    that of this one. A cluster whose reference is zeros does not move either: nobody is trusted there, but what comes from
-    behind masks is 1e-8, not 0.
+    totals: W, of all or of each cluster; one that is too small moves nothing. references: g0, (m, l). round_: the one
+    whose eta is taken. A cluster whose reference is zeros does not move either: nobody is trusted there, but what
+    comes from behind masks is 1e-8, not 0.
     """
     enough = np.broadcast_to(np.asarray(totals) >= d.least_weight, len(models)) & references.any(axis=1)
     steps = np.where(enough, d.rate_of(round_) * d.scale * norms, 0.0)[:, None] * directions
