@@ -72,7 +72,7 @@ WAYS = ("threshold", "surrogate", "shadow")
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 def rows_of(made: AttackOfTable, seed: int, run: Path) -> list[dict[str, Any]]:
-    """What an attack has found: of a server a row of means over the messages, of a client a row each view and way."""
+    """The findings of an attack: of a server a row of means over the messages, of a client a row each view and way."""
     found = attack(run, made.attack, dict(made.parameters))
     about = {"file": f"scenarios/privacy/{made.file}", "scheme": made.scheme, "seed": seed, "attack": made.attack,
              "parameters": json.dumps(dict(made.parameters)), "digest": found.about["digest"], **origin()}

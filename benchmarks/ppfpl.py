@@ -31,6 +31,7 @@ TABLE, COSTS = HOME / "data" / "ppfpl_done.csv", HOME / "data" / "ppfpl_costs.cs
 
 AVG, SHARE = "task.partition.class_space.avg", "attacks[0].nodes.fraction"
 LAMBDA, CLIENTS, HE = "schemes.ppfpl.lambda", "topology.clients", "schemes.ppfpl.he"
+EPOCHS = "task.solver.sgd.epochs"
 FIRST: dict[str, Setting] = {           # the columns of Table 1
     "MNIST, avg 3": ("ppfpl-mnist", {AVG: 3}), "avg 5": ("ppfpl-mnist", {AVG: 5}), "avg 7": ("ppfpl-mnist", {AVG: 7}),
     "30 %, avg 3": ("ppfpl-mnist-30", {}), "labels, avg 3": ("ppfpl-mnist-label", {}),
@@ -198,15 +199,25 @@ def digits_lambda(rows: Sequence[Row]) -> str:
 def digits_clients(rows: Sequence[Row]) -> str:
     """A figure of the paper on digits: the number of clients."""
     numbers = (20, 30, 40)
+    where: dict[int, Setting] = {n: ("ppfpl-digits", {} if n == 20 else {CLIENTS: n}) for n in numbers}
     return markdown(["scheme", *(f"{n} clients" for n in numbers)], (
-        [f"`{scheme}`", *(accuracy(of(rows, ("ppfpl-digits", {CLIENTS: n}), scheme)) for n in numbers)]
+        [f"`{scheme}`", *(accuracy(of(rows, where[n], scheme)) for n in numbers)]
         for scheme in ("local", "ppfpl")))
+
+
+def digits_epochs(rows: Sequence[Row]) -> str:
+    """A figure of the paper on digits: E, local epochs of a round. The scenario has 2."""
+    numbers = (1, 2, 5, 10, 20)
+    where: dict[int, Setting] = {n: ("ppfpl-digits", {} if n == 2 else {EPOCHS: n}) for n in numbers}
+    return markdown(["scheme", *(f"E = {n}" for n in numbers)], (
+        [f"`{scheme}`", *(accuracy(of(rows, where[n], scheme)) for n in numbers)] for scheme in ("local", "ppfpl")))
 
 
 def digits_he(rows: Sequence[Row]) -> str:
     """The same cells with plain numbers and under real CKKS: accuracies and decisions."""
     lines = []
-    for kind, values in (("plain", {}), ("ckks", {HE: "ckks"})):
+    settings: Sequence[tuple[str, Mapping[str, Any]]] = (("plain", {}), ("ckks", {HE: "ckks"}))
+    for kind, values in settings:
         cells = of(rows, ("ppfpl-digits", values), "ppfpl")
         if cells:
             last = ", ".join(f"{100 * float(row['accuracy']):.2f}" for row in cells)
@@ -218,12 +229,13 @@ def digits_he(rows: Sequence[Row]) -> str:
 
 
 def digits_chi(rows: Sequence[Row]) -> str:
-    """Where the threshold rejects: by what attackers send, and by the layer of the prototypes."""
+    """The threshold where it rejects: by the attack, and by the layer of the prototypes."""
     def where(attack: Mapping[str, Any]) -> Setting:
         return "ppfpl-digits-chi", {"attacks": [{"nodes": {"fraction": 0.2}, **attack}]}
 
-    kinds = {"noise as inputs": {"data": "feature_noise"}, "`negate`": {"prototypes": {"name": "negate"}},
-             "`random`": {"prototypes": {"name": "random"}}}
+    kinds: Mapping[str, Mapping[str, Any]] = {
+        "noise as inputs": {"data": "feature_noise"}, "`negate`": {"prototypes": {"name": "negate"}},
+        "`random`": {"prototypes": {"name": "random"}}}
     lines = []
     for title, attack in kinds.items():
         for label, what in CHI.items():
@@ -258,7 +270,8 @@ ONCE = ("keygen", "load_keys", "train", "reference")    # not of a round's crypt
 BLOCKS: dict[str, Callable[[Sequence[Row]], str]] = {
     "cells": run, "older": older, "trained": trained, "received": received, "counted": counted,
     "thresholds": thresholds, "digits": digits, "digits_attacks": digits_attacks, "digits_lambda": digits_lambda,
-    "digits_clients": digits_clients, "epochs": epochs, "digits_he": digits_he, "digits_chi": digits_chi}
+    "digits_clients": digits_clients, "epochs": epochs, "digits_he": digits_he, "digits_chi": digits_chi,
+    "digits_epochs": digits_epochs}
 
 
 def filled(text: str, rows: Sequence[Row], costs: Sequence[Row]) -> str:

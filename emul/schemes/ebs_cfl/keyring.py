@@ -69,7 +69,7 @@ async def set_up(node: Node, d: Masking, s: ServerKeyring, shape: Shape, version
 
 
 def _has_first(s: ServerKeyring, shape: Shape) -> bool:
-    """Whether the keys are there that do not depend on the references."""
+    """True if the keys are there that do not depend on the references."""
     return s.keys is not None and bool(s.vk) and len(s.lifts) == len(shape.layers)
 
 
