@@ -37,7 +37,7 @@ SCHEMES = {                             # of the first two tables: label -> what
     "naive_share": "noise as of `mp_cdp`, the published law of r", "mp_dp_naive": "as published"}
 EPS = ("0.5", "1", "2", "3", "5", "8")
 TARGET = 0.9
-TO_TARGET = {                           # s of a round of `benchmarks.mp_dp_costs`, K = 5; the paper: CIFAR-10 to 65 %, K = 5
+TO_TARGET = {       # s of a round by `benchmarks.mp_dp_costs`, K = 5; what the paper prints for CIFAR-10 to 65 %, K = 5
     "fedavg": (0.19, "66 s"), "mp_dp": (0.16, "2.0 min"), "tp_smc": (168, "37 min"),
     "hybrid_alpha": (10_440, "20 h"), "pile": (21_600, "40 h")}
 CURVES = ("mp_cdp", "mp_dp", "tp_smc", "mp_dp_naive")
@@ -70,16 +70,16 @@ def by_eps(rows: Sequence[Row]) -> str:
 
 
 def target(rows: Sequence[Row]) -> str:
-    """Time to a target, Table I: the rounds that digits take to it, times the seconds of a round of ResNet20 (K = 5)."""
+    """Time to a target, Table I: the rounds that digits take to it, times the seconds of a round of ResNet20."""
     lines = []
     for scheme, (seconds, printed) in TO_TARGET.items():
         cells = of(rows, ("mp-dp-digits", {}), scheme)
         rounds = [_reached(row["curve"], TARGET) for row in cells]
         there = [round_ for round_ in rounds if round_ is not None]
-        spent = f"{mean(there) * seconds:.3g}" if there else "-"
-        lines.append([f"`{scheme}`", f"{mean(there):.0f}" if there else "-", f"{len(there)} of {len(cells)}", f"{seconds:g}",
-                      spent, printed])
-    return markdown(["scheme", f"rounds to {TARGET:g}, mean", "seeds that reach it", "s a round", "s", "printed"], lines)
+        shown = (f"{mean(there):.0f}", f"{mean(there) * seconds:,.0f}") if there else ("-", "-")
+        lines.append([f"`{scheme}`", shown[0], f"{len(there)} of {len(cells)}", f"{seconds:,g}", shown[1], printed])
+    head = ["scheme", f"rounds to {TARGET:g}, mean", "seeds that reach it", "s a round", "s", "printed"]
+    return markdown(head, lines)
 
 
 def _reached(curve: str, accuracy: float) -> int | None:
@@ -92,7 +92,8 @@ def _reached(curve: str, accuracy: float) -> int | None:
     return next((int(round_) for round_, _, value in points if float(value) >= accuracy), None)
 
 
-BLOCKS: dict[str, Callable[[Sequence[Row]], str]] = {"cells": run, "accuracy": accuracy, "eps": by_eps, "target": target}
+BLOCKS: dict[str, Callable[[Sequence[Row]], str]] = {
+    "cells": run, "accuracy": accuracy, "eps": by_eps, "target": target}
 
 
 def filled(text: str, rows: Sequence[Row]) -> str:
