@@ -43,7 +43,6 @@ TIMINGS = {                             # what a machine took, which no other on
 }
 OTHERS = {                              # without a key for each row -> what the table has
     STUDIES / "atlas_refused.csv": "the mistakes that `emul check` tells of a scheme on a network: of no run",
-    REPRODUCTIONS / "mp_dp_attacks.csv": "attacks on runs, which `python -m benchmarks.mp_dp_attacks` makes again",
     STUDIES / "suite_flower.csv": "Flower apps, which `python -m benchmarks.suite_flower` runs again",
 }
 # rounds that tests compute of cells that take minutes; `real_s` is no guide, since trainings came out of stores, too

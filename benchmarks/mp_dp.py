@@ -5,7 +5,7 @@
 
 Rewrites what stands between the marks of that page, and draws its figure anew. A cell that has not been run is a dash;
 of several seeds the mean and the standard deviation are shown, and how many there are. `benchmarks.mp_dp_costs`
-measures the time of a round, `benchmarks.mp_dp_attacks` attacks runs.
+measures the time of a round, `benchmarks.mp_dp_attacks` prints what attacks on runs find.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from benchmarks import mp_dp_attacks
 from benchmarks.common import ROOT
 from benchmarks.document import replaced
 from benchmarks.ebs_cfl import read
@@ -100,9 +99,6 @@ def filled(text: str, rows: Sequence[Row]) -> str:
     """The page with all its tables made anew."""
     for name, table in BLOCKS.items():
         text = replaced(text, name, table(rows))
-    attacked = mp_dp_attacks.read(mp_dp_attacks.TABLE)
-    for name, table in mp_dp_attacks.BLOCKS.items():
-        text = replaced(text, name, table(attacked))
     return text
 
 

@@ -1,10 +1,9 @@
 """Attacks on runs of MP-DP and its relatives, as rows: images that a server reconstructs, members that a client tells.
 
-    python -m benchmarks.mp_dp_attacks --seeds 1 2
-    python -m benchmarks.mp_dp
+    python -m benchmarks.mp_dp_attacks --seeds 1 2 --table attacks.csv
 
 Tables II and IV of X. Yang et al., arXiv 2412.11737, on digits: the runs of `scenarios/privacy`, attacked by what they
-have kept (`emul attack`). A run whose rows are in the file is not run again. The second command writes the page.
+have kept (`emul attack`). A run whose rows are in the file is not run again. Prints both tables as Markdown.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from emul.scenario import load
 from emul.study.origin import COLUMNS as ORIGIN
 from emul.study.origin import origin
 
-TABLE = ROOT / "docs" / "reproductions" / "data" / "mp_dp_attacks.csv"
 FOLDER = ROOT / "scenarios" / "privacy"
 COLUMNS = ("file", "scheme", "seed", "attack", "parameters", "view", "by", "messages", "psnr", "psnr_blind", "ssim",
            "test_mse", "feat_mse", "asr", "auc", "r_error", "digest", *ORIGIN)
@@ -128,7 +126,7 @@ def attacked(table: Path, seeds: Sequence[int]) -> None:
                 add(table, rows_of(made, seed, runs[key]))
 
 
-# --- tables of the page -----------------------------------------------------------------------------------------------
+# --- tables -----------------------------------------------------------------------------------------------------------
 
 def server(rows: Sequence[Row]) -> str:
     """The columns of Table II that are of attacks: means over the seeds, and PSNR of each."""
@@ -165,16 +163,15 @@ def _mean(own: Sequence[Row], name: str) -> str:
     return f"{mean(float(row[name]) for row in own):.2g}"
 
 
-BLOCKS = {"attacks_server": server, "attacks_client": client}
-
-
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--table", type=Path, default=TABLE)
+    parser.add_argument("--table", type=Path, default=Path("mp_dp_attacks.csv"), help="of what was found, added to")
     given = parser.parse_args()
     attacked(given.table, given.seeds)
+    rows = read(given.table)
+    print(f"{server(rows)}\n\n{client(rows)}")
 
 
 if __name__ == "__main__":

@@ -215,10 +215,11 @@ def digits_epochs(rows: Sequence[Row]) -> str:
 
 def digits_he(rows: Sequence[Row]) -> str:
     """The same cells with plain numbers and under real CKKS: accuracies and decisions."""
+    real = of(rows, ("ppfpl-digits", {HE: "ckks"}), "ppfpl")
+    seeds = {row["seed"] for row in real}
+    plain = [row for row in of(rows, ("ppfpl-digits", {}), "ppfpl") if row["seed"] in seeds]
     lines = []
-    settings: Sequence[tuple[str, Mapping[str, Any]]] = (("plain", {}), ("ckks", {HE: "ckks"}))
-    for kind, values in settings:
-        cells = of(rows, ("ppfpl-digits", values), "ppfpl")
+    for kind, cells in (("plain", plain), ("ckks", real)):
         if cells:
             last = ", ".join(f"{100 * float(row['accuracy']):.2f}" for row in cells)
             sent = mean(float(row["bytes"]) / int(row["rounds"]) / 1e6 for row in cells)

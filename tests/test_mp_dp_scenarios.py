@@ -104,9 +104,3 @@ def test_success_of_clients_is_told_by_view_and_way() -> None:
     assert privacy.client(rows).splitlines()[2:] == [
         "| `sound`, no r | the server's model, undisguised | 75.0 (70.0, 80.0) | - | - |",
         "| `sound`, no r | disguised | 55.0 (50.0, 60.0) | - | - |"]
-
-
-def test_the_rows_of_attacks_are_of_two_seeds_and_of_todays_list() -> None:
-    rows = privacy.read(privacy.TABLE)
-    for made in (*privacy.SERVER, *privacy.CLIENT):
-        assert {row["seed"] for row in privacy.of(rows, made)} == {"1", "2"}, made.what
