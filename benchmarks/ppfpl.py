@@ -244,8 +244,9 @@ def digits_chi(rows: Sequence[Row]) -> str:
             if cells:
                 lines.append([title, what, accuracy(cells), _rejected(cells),
                               *(_number(told(cells, name), ".2f") for name in ("cosine_least", "cosine_median"))])
-    return markdown(["attackers", "threshold", "trained, %", "rejected in a round, honest / of attackers",
-                     "cosines: least", "median"], lines)
+    head = ["attackers", "threshold", "trained, %", "rejected in a round, honest / of attackers", "cosines: least",
+            "median"]
+    return markdown(head, lines) if lines else "No cell of it was run so far."
 
 
 def spent(rows: Sequence[Row]) -> str:
