@@ -1,11 +1,11 @@
 """Closed forms of training over slow links, and the runs, tables and figures of docs/studies/internet.md.
 
     python -m benchmarks.internet --runs runs/internet     trains and times what is missing, then makes the page anew
-    python -m benchmarks.internet                          makes the page anew from docs/studies/data/internet*.csv
+    python -m benchmarks.internet                          makes the page anew from docs/studies/data/internet.csv
 
-The first half are functions that know nothing of emul: they reproduce the tables of the papers. The published cells are
-those of Streaming DiLoCo (arXiv 2501.18512, Table 4), scaling laws of DiLoCo (arXiv 2503.09799, Table 6) and INTELLECT-1
-(arXiv 2412.01152, Table 2).
+The first half are functions that know nothing of emul: they reproduce the tables of the papers. The published cells
+are those of Streaming DiLoCo (arXiv 2501.18512, Table 4), scaling laws of DiLoCo (arXiv 2503.09799, Table 6) and
+INTELLECT-1 (arXiv 2412.01152, Table 2).
 """
 
 from __future__ import annotations
@@ -274,11 +274,12 @@ def trained_table(found: pd.DataFrame) -> str:
     needed_rounds, lines = rounds_to(found), []
     for row in found[found["what"] == "train"].to_dict("records"):
         label, known = row["scheme"], losses(row)
-        at = [known.get(max((r for r in known if r <= ENTRIES[label].rounds * part), default=0)) for part in (.25, .5, 1)]
+        last = ENTRIES[label].rounds
+        at = [known.get(max((r for r in known if r <= last * part), default=0)) for part in (0.25, 0.5, 1)]
         steps = needed_rounds[label]
         lines.append([f"`{label}`", *("-" if loss is None else f"{loss:.3f}" for loss in at),
                       "-" if steps is None else f"{steps * ENTRIES[label].steps:g}", f"{row['mb'] / CLIENTS:,.1f}"])
-    return markdown(["scheme", "50 steps", "100", "200", f"steps to {TARGET}", "MB a worker, sent and forwarded"], lines)
+    return markdown(["scheme", "50 steps", "100", "200", f"steps to {TARGET}", "MB on all links, a worker"], lines)
 
 
 def time_table(found: pd.DataFrame, panel: str, value: str = "to_target_s") -> str:
@@ -290,7 +291,8 @@ def time_table(found: pd.DataFrame, panel: str, value: str = "to_target_s") -> s
     for mbps in UPLINKS:
         row = chosen[chosen["mbps"] == mbps].set_index("scheme")[value].reindex(labels)
         best = row.idxmin() if value == "to_target_s" else ""
-        lines.append([f"{mbps:,}", *("-" if pd.isna(x) else _shown(x, value, label == best) for label, x in row.items())])
+        cells = ("-" if pd.isna(x) else _shown(x, value, label == best) for label, x in row.items())
+        lines.append([f"{mbps:,}", *cells])
     return markdown(["Mbit/s", *(f"`{label}`" for label in labels)], lines)
 
 
@@ -335,7 +337,8 @@ def draw(found: pd.DataFrame, folder: Path) -> Path:
 
     timed = times(found).dropna(subset=["to_target_s"])
     across = alt.X("mbps:Q", title="bandwidth, Mbit/s", scale=alt.Scale(type="log"))
-    up = alt.Y("to_target_s:Q", title=f"virtual seconds to {TARGET}", scale=alt.Scale(type="log", nice=False, padding=12))
+    up = alt.Y("to_target_s:Q", title=f"virtual seconds to {TARGET}",
+               scale=alt.Scale(type="log", nice=False, padding=12))
     lines = alt.Chart(timed).mark_line(point=True).encode(
         x=across, y=up, color=alt.Color("scheme:N", title=None, sort=list(ENTRIES)))
     chart = lines.properties(width=260, height=220).facet(
@@ -350,7 +353,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, help="folder of the sweeps")
-    parser.add_argument("--only", choices=("train", "time"), default="", help="these runs alone, the page left as it is")
+    parser.add_argument("--only", choices=("train", "time"), default="", help="these runs alone, and no page")
     said = parser.parse_args(arguments)
     if said.runs is not None:
         for found in run(said.runs, said.only):
