@@ -98,7 +98,8 @@ async def peer(node: Node, p: Params) -> None:
             box = FragmentBox(node, members, p)
             for f in range(p.fragments):
                 due = steps * (f + 1) // p.fragments
-                drift, pieces = await _leading(node, p, box, codec, model, drift, due - p.tau - done, f, layers)
+                drift, pieces = await _leading(node, p, box, codec, model, drift, max(0, due - p.tau - done), f,
+                                               layers)
                 exchange = node.start(_exchanged(node, box, codec, pieces))
                 if p.tau:
                     drift = await _trained(node, model, drift, p.tau)
@@ -260,7 +261,9 @@ def _too_many(params: Params, world: World) -> Iterator[str]:
     """Fragments that are more than layers or steps, or that meet."""
     (options,) = (world.task.get("solver") or {"sgd": {}}).values()
     steps = params.steps or options.get("steps")
-    if steps is not None and (params.tau >= steps // params.fragments if params.tau else steps < params.fragments):
+    if steps is not None and steps < params.fragments:
+        yield f"fragments = {params.fragments}: expected at most {steps}, the steps of a round"
+    elif steps is not None and params.tau and params.tau >= steps // params.fragments:
         yield (f"tau = {params.tau}: expected fewer than {steps // params.fragments} steps, H / P, so that one fragment "
                "is under way at a time")
     layers = layer_count(world) if params.fragments > 1 else None
@@ -307,7 +310,7 @@ topology: {generator: complete, peers: 3}
 links: [{match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}]
 task: {data: {set: digits}, partition: iid, model: digits_mlp, solver: {sgd: {lr: 0.1, steps: 6, batch: 16}}}
 compute: {mode: zero}
-schemes: [{name: streaming_diloco, fragments: 2, timeout: 10 s}]
+schemes: [{name: streaming_diloco, fragments: 2, steps: 6, timeout: 10 s}]
 stop: {rounds: 3}
 """
 

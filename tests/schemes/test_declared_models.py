@@ -92,7 +92,7 @@ def test_stragglers(sigma: float, scheme: str, expected: float) -> None:
 def test_intellect_1(mbps: str, seconds: float, published: float | None) -> None:
     ran = run_text(INTELLECT, f"links[0].bandwidth={mbps} Mbit/s")
     reduce_s = round_s(ran) - 2280.0
-    share = ran.summary["seconds_declared"]["peer"]["train"] / 14 / (ran.kernel.end_ns / 1e9)
+    share = ran.summary["utilisation"]["peer"]["compute"]
     if published is None:
         assert reduce_s == pytest.approx(seconds, abs=0.01)
         assert share == pytest.approx(0.8290, abs=0.0005)
