@@ -10,7 +10,6 @@ from benchmarks.internet import TABLE_4, TABLE_6, Simulated, hours, ring_s, step
 from emul.learning.declared import declared
 from emul.scenario import load
 
-
 ONE_B = Simulated(24, 0.1, 134.35)
 
 
