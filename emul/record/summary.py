@@ -360,7 +360,7 @@ def compute_seconds(c: Computations, roles: Sequence[str], virtual_ns: int, whic
 
 def lane_shares(c: Computations, roles: Sequence[str], lanes: Sequence[str], virtual_ns: int,
                 ) -> dict[str, dict[str, float]]:
-    """{role: {lane: share of the run for which it computes, the mean over the role's nodes}}, of lanes that are used."""
+    """{role: {lane: share of the run for which it is busy, the mean over the role's nodes}}, of lanes that are used."""
     until_end = np.clip(virtual_ns - c.start_ns, 0, c.cost_ns)
     used = np.where(c.end_ns >= 0, c.end_ns - c.start_ns, until_end)
     found: dict[str, dict[str, float]] = {}

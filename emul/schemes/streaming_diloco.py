@@ -264,7 +264,8 @@ def _too_many(params: Params, world: World) -> Iterator[str]:
     if steps is not None and steps < params.fragments:
         yield f"fragments = {params.fragments}: expected at most {steps}, the steps of a round"
     elif steps is not None and params.tau and params.tau >= steps // params.fragments:
-        yield (f"tau = {params.tau}: expected fewer than {steps // params.fragments} steps, H / P, so that one fragment "
+        most = steps // params.fragments
+        yield (f"tau = {params.tau}: expected fewer than {most} steps, H / P, so that one fragment "
                "is under way at a time")
     layers = layer_count(world) if params.fragments > 1 else None
     if layers is not None and params.fragments > layers:

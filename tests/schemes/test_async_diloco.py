@@ -16,8 +16,8 @@ from emul.schemes.async_diloco import Params, inner_steps, outer, speeds_of
 from emul.testing import run_text
 
 D = 7
-DECLARED = async_diloco.EXAMPLE.replace("model: logistic,", "model: logistic, declared: {parameters: 1e6, tokens: 1e6},"
-                                        ).replace("task:", 'nodes: [{match: "*", flops: 1e13}]\ntask:').replace(
+DECLARED = async_diloco.EXAMPLE.replace("model: logistic,", "model: logistic, declared: {parameters: 1e5, tokens: 1e6},"
+                                        ).replace("task:", 'nodes: [{match: "*", flops: 1e12}]\ntask:').replace(
     "timeout: 1 s", "timeout: 1 h")
 
 
@@ -97,22 +97,22 @@ def test_a_worker_trains_on_the_model_that_it_was_handed(monkeypatch: pytest.Mon
         seen.append((task._name, float(model[0])))
         return np.ones_like(model), 1
     monkeypatch.setattr(NodeTask, "local_update", local_update)
-    ran = run_text(async_diloco.EXAMPLE, "schemes[0].momentum=0", "schemes[0].rate=1")
+    ran = run_text(async_diloco.EXAMPLE, "schemes[0].momentum=0", "schemes[0].rate=1", "stop.rounds=16")
     first = {name: value for name, value in reversed(seen)}
     assert len({first[f"client{k}"] for k in range(1, 5)}) == 1
-    assert [row["staleness"] for row in ran.rounds if row.get("staleness") is not None][3] >= 3
+    assert max(row["staleness"] for row in ran.rounds) >= 3
     values = sorted({value for _, value in seen})
     np.testing.assert_allclose(np.diff(values), 0.25, atol=1e-6)               # g / N each, N = 4
 
 
 def test_workers_by_speed_are_hardly_idle() -> None:
     """Speeds 1 and 0.5, messages that are small against H steps of 0.6 s."""
-    text = DECLARED.replace("flops: 1e13}]", "flops: 1e13}, {match: client2, flops: 1e13, speed: 0.5}]")
+    text = DECLARED.replace("flops: 1e12}]", "flops: 1e12}, {match: client2, flops: 1e12, speed: 0.5}]")
     ran = run_text(text, "training=skip", "schemes[0].steps=100", "stop.rounds=60", "links[1].latency=20 ms")
     for name, steps in (("client1", 100), ("client2", 50)):
         began = [row for row in ran.of(name, R.COMPUTE) if row[3] == "train"]
-        cost_s = steps * 6e12 / 1e13 * (2 if name == "client2" else 1)
-        assert {row[4] / 1e9 for row in began} == {pytest.approx(cost_s)}
+        cost_s = steps * 6e11 / 1e12 * (2 if name == "client2" else 1)
+        assert [row[4] / 1e9 for row in began] == pytest.approx([cost_s] * len(began))
         between = np.diff([row[1] for row in began]) / 1e9
         assert (cost_s / between > 0.99).all()
 

@@ -210,7 +210,8 @@ def test_a_solver_that_keeps_its_moments_goes_on_over_fragments(models: list[np.
 
 @pytest.mark.parametrize(("option", "said"), [
     ("fragments: 3, tau: 1", "the model has 2 layers: expected at most so many"),
-    ("fragments: 2, tau: 3", "expected fewer than 3 steps"), ("fragments: 7, tau: 0", "expected at most 6, the steps of a round"),
+    ("fragments: 2, tau: 3", "expected fewer than 3 steps"),
+    ("fragments: 7, tau: 0", "expected at most 6, the steps of a round"),
     ("alpha: 1.5", r"expected a number in \[0, 1\]"), ("codec: zip", "codec = zip"), ("tau: -1", "integer >= 0"),
     ("overlap: true", "expected a task with declared"), ("momentum: 1", r"expected a number in \[0, 1\)")])
 def test_mistakes_are_told(option: str, said: str) -> None:
