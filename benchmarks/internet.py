@@ -321,11 +321,13 @@ def published_table() -> str:
     return markdown(["table", "cells", "exact", "one step above", "one step below", "further off"], lines)
 
 
-def filled(page: str, found: pd.DataFrame) -> str:
-    """The text of the page with its blocks made anew."""
-    blocks = {"published": published_table(), "trained": trained_table(found), "winners": winners(found),
-              "small": time_table(found, "1B"), "large": time_table(found, "10B"),
-              "slow": time_table(found, "1B, one uplink a tenth"), "share": time_table(found, "10B", "share")}
+def filled(page: str, found: pd.DataFrame | None) -> str:
+    """The text of the page with its blocks made anew. found: the rows of all runs; None: they have not been made."""
+    blocks = {"published": published_table()}
+    if found is not None:
+        blocks |= {"trained": trained_table(found), "winners": winners(found), "small": time_table(found, "1B"),
+                   "large": time_table(found, "10B"), "slow": time_table(found, "1B, one uplink a tenth"),
+                   "share": time_table(found, "10B", "share")}
     for name, content in blocks.items():
         page = replaced(page, name, content)
     return page
@@ -361,9 +363,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 found.to_csv(index=False, float_format="%.9g", lineterminator="\n"), encoding="utf-8")
         if said.only:
             return
-    found = pd.read_csv(DATA)
+    found = pd.read_csv(DATA) if DATA.exists() else None
     PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
-    print(f"written: {draw(found, FIGURES)}")
+    if found is not None:
+        print(f"written: {draw(found, FIGURES)}")
 
 
 if __name__ == "__main__":
