@@ -53,6 +53,7 @@ UNASKED = {"heavy_hitters": "It counts, and has no model.", "histogram": "It cou
            "ddp": "Its rounds are single steps; it has not been run here yet.",
            "diloco": "It has not been run here yet.", "local_sgd": "It has not been run here yet.",
            "noloco": "It has not been run here yet.", "sparseloco": "It has not been run here yet.",
+           "streaming_diloco": "It has not been run here yet.", "async_diloco": "It has not been run here yet.",
            "flower": "It needs an app: `emul suite --flower APP` runs one."}
 SECURE = ("secagg", "secagg_plus", "ccesa", "lightsecagg", "fastsecagg", "swiftagg_plus")
 ROBUST = ("krum", "median", "trimmed_mean", "foolsgold")

@@ -137,6 +137,12 @@ class Encoded:
         self.size = len(header) + carried + declared
         self.aside: Encoded | None = None
 
+    def grow(self, by: float) -> None:
+        """Declare so many more bytes for each byte of its arrays, as those of a larger model would have."""
+        more = round(by * sum(b.nbytes for b in self.buffers))
+        self.declared += more
+        self.size += more
+
     def frames(self) -> list[bytes | memoryview]:
         return [self.header, *(b if isinstance(b, memoryview) else b.data.cast("B") for b in self.buffers)]
 

@@ -61,7 +61,7 @@ FAULTS = """
   - churn: {match: client4, up: {weibull: {shape: 0.6, scale: 300 ms}}, down: {exponential: 50 ms}}
   - group: {match: "client[1-2]", every: {exponential: 500 ms}, down: {lognormal: {median: 30 ms, sigma: 0.5}}, p: 0.7}
 """
-FEW_MESSAGES = {"fedasync", "fedat", "fedbuff", "noloco"}          # in a round
+FEW_MESSAGES = {"async_diloco", "fedasync", "fedat", "fedbuff", "noloco"}          # in a round
 NETWORKS = {"fifo": FIFO, **{sharing: FLOWS.replace("SHARING", sharing) for sharing in ("maxmin", "rtt_weighted")}}
 
 

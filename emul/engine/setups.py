@@ -15,10 +15,11 @@ from emul.engine.attackers import planned
 from emul.engine.parts import Parts
 from emul.learning import gpus
 from emul.learning.data import DIRECTORY, NEED_FILES
+from emul.learning.declared import declared
 from emul.network.recorded import Realisation
 from emul.scenario import Behaviour
 from emul.scenario.labels import COMPRESS
-from emul.scenario.placing import chart_for, devices_of, node_speeds
+from emul.scenario.placing import chart_for, devices_of, islands, node_speeds
 from emul.scenario.untrained import SKIP
 from emul.workers.setup import NO_LAST, Setup
 
@@ -35,6 +36,7 @@ def setups(parts: Parts, worker_of: Sequence[int], workers: int, delays: Sequenc
         seed=scenario.seed, names=placed.names, roles=placed.roles,
         speeds=node_speeds(scenario.node_speeds, scenario.seed, placed, parts.network, scenario.equipment,
                            scenario.groups),
+        islands=_islands(parts),
         worker_of=list(worker_of), behaviours=behaviours(parts), compress=parts.entry.get(COMPRESS, {}),
         chart=chart_for(parts.scheme, parts.network, placed),
         shards=placed.shards, holders=len(placed.holders), attacks=planned(scenario, placed, parts.plugins),
@@ -80,6 +82,15 @@ def _given(params: Any) -> PlainDict:
     """The parameters that `Params` takes, as plain values; a variant's fixed ones are not among them."""
     values = dataclasses.asdict(params)
     return {f.name: values[f.name] for f in dataclasses.fields(params) if f.init}
+
+
+def _islands(parts: Parts) -> list[list[float]]:
+    """node -> rate and jitter of its GPUs, [] of a node without; [] where no model is declared."""
+    scenario = parts.scenario
+    if declared(scenario.task) is None:
+        return []
+    return [[] if one is None else [one.rate, one.jitter]
+            for one in islands(scenario.node_speeds, scenario.seed, parts.placed, parts.network)]
 
 
 def _located(task: PlainDict) -> PlainDict | None:

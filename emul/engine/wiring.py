@@ -12,7 +12,8 @@ from emul.engine.costs import CostSource
 from emul.engine.parts import Parts, parts_of
 from emul.engine.setups import FUSED, behaviours, offered, setups
 from emul.kernel import Fusing, Plan, StopRule
-from emul.kernel.parts import Battery
+from emul.kernel.parts import MAX_MESSAGE, Battery
+from emul.learning.declared import declared
 from emul.network import Network
 from emul.network.recorded import Realisation
 from emul.roles.scheme import AnyScheme
@@ -103,7 +104,14 @@ def _plan(parts: Parts, worker_of: Sequence[int], lanes: Sequence[int]) -> Plan:
         faults=change.faults, streams=change.streams, dropouts=change.dropouts,
         batteries=_batteries(parts),
         evaluate_every=scenario.evaluation.every, fuse=None if fuse is None else Fusing(FUSED, fuse.clients, lanes),
-        max_message=scenario.limits.max_message, max_unread=scenario.limits.max_unread)
+        max_message=_largest(scenario), max_unread=scenario.limits.max_unread)
+
+
+def _largest(scenario: Scenario) -> int:
+    """The bytes of the largest message. That of a declared model has room for four of its vectors, unless the scenario
+    has a limit of its own."""
+    model, said = declared(scenario.task), scenario.limits.max_message
+    return said if model is None or said != MAX_MESSAGE else max(said, round(16 * model.parameters))
 
 
 def _deciders(parts: Parts, faulty: Container[int]) -> list[int]:

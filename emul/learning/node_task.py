@@ -77,6 +77,10 @@ class NodeTask:
         tensors = self._task.named(chosen).values()
         return tuple(one.shape if one.all() else (int(one.sum()),) for one in tensors if one.any())
 
+    def layers(self) -> list[np.ndarray]:
+        """The places of each layer in a vector, ascending: (n,) int64 each; see `Task.layers`."""
+        return self._task.layers
+
     def initial_parameters(self, c: int = 0) -> Vector:
         """The first global model, (d,) float32, read-only, equal for everybody. c: another one, drawn by a seed of its
         own, for schemes with several models that must differ."""

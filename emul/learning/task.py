@@ -20,6 +20,7 @@ from emul.base.plain import PlainDict
 from emul.base.streams import generator, key64
 from emul.learning import clusters, models, partition, root, solver
 from emul.learning import data as data_sets
+from emul.learning.declared import declared
 from emul.learning.names import MODEL, find
 from emul.learning.node_task import NodeTask, TaskError, Vector
 
@@ -225,6 +226,31 @@ class Task:
     def dimension(self) -> int:
         """d, the length of every vector: parameters and buffers of the model."""
         return self._model.dimension
+
+    @cached_property
+    def growth(self) -> float:
+        """The bytes that a declared model has more than this one for each of its bytes; 0: no model is declared."""
+        found = declared(self.spec)
+        return 0.0 if found is None else max(0.0, found.parameters / self.dimension - 1)
+
+    @cached_property
+    def layers(self) -> list[np.ndarray]:
+        """The places of each layer in a vector, ascending, in the order of the model: (n,) int64 each.
+
+        A layer is what the model names by one number, such as `blocks.0`; everything else, such as embeddings and last
+        norms, goes with the first layer. A declared model that says how many it has is cut into equal parts.
+        """
+        found = declared(self.spec)
+        if found is not None and found.layers is not None:
+            return np.array_split(np.arange(self.dimension), found.layers)
+        by_name: dict[str, list[np.ndarray]] = {"": []}
+        for name, places in self.named(np.arange(self.dimension)).items():
+            parts = name.split(".")
+            number = next((i for i, part in enumerate(parts) if part.isdigit()), None)
+            by_name.setdefault("" if number is None else ".".join(parts[:number + 1]), []).append(places.reshape(-1))
+        rest = by_name.pop("")
+        layers = [np.concatenate(each) for each in by_name.values()]
+        return [np.sort(np.concatenate([*rest, *layers[:1]])), *layers[1:]]
 
     def named(self, vector: Vector) -> dict[str, np.ndarray]:
         """A model's (d,) parameters by the names of its parts; of another vector all of it as `parameters`."""

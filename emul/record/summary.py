@@ -46,6 +46,7 @@ from emul.record.tables import (
 )
 from emul.record.traffic import LinkTotal, summary_of
 from emul.roles.analysis import Realised
+from emul.roles.desk import LANE
 
 _TOP_LINKS = 10
 _MOST_VIOLATIONS = 100
@@ -137,6 +138,8 @@ def summarise(run: Derived, facts: Facts, report: InvariantReport | None = None)
         "compute_virtual_seconds": compute_seconds(run.computations, run.header["roles"], facts.virtual_ns),
         "seconds_declared": compute_seconds(run.computations, run.header["roles"], facts.virtual_ns,
                                             run.computations.declared),
+        "utilisation": lane_shares(run.computations, run.header["roles"], run.header.get("lanes", [LANE]),
+                                   facts.virtual_ns),
         **({} if facts.energy is None else {"energy": energy_summary(energy_of(run, facts.energy))}),
         **({"groups": group_summary(run, facts.virtual_ns)} if run.header.get("groups") else {}),
         "oracle_waits": {f"{role}@{where}": n for (role, where), n in sorted(facts.oracle_waits.items())},
@@ -352,6 +355,20 @@ def compute_seconds(c: Computations, roles: Sequence[str], virtual_ns: int, whic
         found[role_names[code]] = {
             label: int(used[mine & (c.label == i)].sum()) / 1e9
             for i, label in sorted(enumerate(c.labels), key=lambda x: x[1]) if total[i]}
+    return found
+
+
+def lane_shares(c: Computations, roles: Sequence[str], lanes: Sequence[str], virtual_ns: int,
+                ) -> dict[str, dict[str, float]]:
+    """{role: {lane: share of the run for which it is busy, the mean over the role's nodes}}, of lanes that are used."""
+    until_end = np.clip(virtual_ns - c.start_ns, 0, c.cost_ns)
+    used = np.where(c.end_ns >= 0, c.end_ns - c.start_ns, until_end)
+    found: dict[str, dict[str, float]] = {}
+    for role in sorted(set(roles)):
+        mine = np.isin(c.node, [node for node, one in enumerate(roles) if one == role])
+        shares = {lane: int(used[mine & (c.lane == i)].sum()) / (roles.count(role) * virtual_ns)
+                  for i, lane in enumerate(lanes) if virtual_ns and (mine & (c.lane == i)).any()}
+        found |= {role: shares} if shares else {}
     return found
 
 

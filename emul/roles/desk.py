@@ -155,7 +155,7 @@ class Desk:
     """The tools that a worker gives to a node, and the things that the node leaves there in one activation."""
 
     __slots__ = ("actions", "activities", "artefact", "attackers", "cluster", "costs", "deviates", "excused_ns",
-                 "fetch", "job", "keep", "lanes", "main", "memory", "observe", "offered", "offers", "types",
+                 "fetch", "growth", "job", "keep", "lanes", "main", "memory", "observe", "offered", "offers", "types",
                  "unawaited")
 
     def __init__(self, memory: Memory, costs: Costs, *, keep: Keep = keep_nothing, observe: Observe = _observe_nothing,
@@ -174,6 +174,7 @@ class Desk:
         self.deviates = deviates                    # a BEHAVIOUR: what it sends is nobody's programming error
         self.offers = False                         # somebody wants to know what is offered
         self.offered: dict[str, object] = {}           # in this round
+        self.growth = 0.0                           # declared bytes of a byte of arrays, of a declared model
         self.lanes = lanes                          # names of those of a node's computations
         self.main: CoroutineType[object, object, None]        # of the role
         self.activities: Activities | None = None   # None: the role has never begun one

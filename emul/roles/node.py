@@ -27,6 +27,7 @@ from emul.base.errors import (
 )
 from emul.base.streams import generator
 from emul.base.units import LARGEST
+from emul.learning.declared import declared
 from emul.roles.desk import Desk, Evaluate, Job
 from emul.roles.events import (
     NEVER,
@@ -411,12 +412,15 @@ class Node:
             if not self._desk.deviates:
                 raise
             return Encoded(b"", []), str(e)[:_REASON]
+        if self._desk.growth:
+            encoded.grow(self._desk.growth)
         return encoded, self._verdict(message, encoded)
 
     def _encoded_each(self, messages: list[Message]) -> list[tuple[Encoded, str]]:
         """As `_encoded`, of many of one type."""
         self._must_be_known(messages[0])
-        if self._desk.deviates or self._desk.offered:       # each may be wrong, or have something that goes with it
+        desk = self._desk
+        if desk.deviates or desk.offered or desk.growth:    # each may be wrong, have something with it, or be larger
             found = [self._encoded(message) for message in messages]
             if self._desk.offered:
                 for encoded, _ in found:
@@ -667,6 +671,25 @@ class Node:
             return result
         # cost -1: not known before it has run; the worker fills it in
         return Await(Compute(label, -1 if cost is None else cost, float(work), place, cost_s is not None, lane), finish)
+
+    def training_s(self, steps: int | None = None) -> float | None:
+        """The cost of so many steps of training, for `compute(..., cost_s=...)`: seconds at speed 1, of the task's
+        declared model (`emul.learning.declared`); None: no model is declared, and the scenario says what they cost.
+
+        Each step takes 6 N tokens over the rate of the node's GPUs, times a draw of mean 1 from a lognormal law where
+        the node's steps vary. steps None: as many as the solver says. Raises RoleError if the node has no GPUs.
+        """
+        found = declared(self.world.task)
+        if found is None:
+            return None
+        island = self.world.islands[self.id] if self.world.islands else ()
+        if not island:
+            raise RoleError(f"{self.name}: trains a declared model without GPUs: nodes: [{{match: ..., flops: ...}}]")
+        rate, sigma = island
+        count: float = self.task.local_steps() if steps is None else steps
+        if sigma:
+            count = float(self.stream("steps").lognormal(-sigma * sigma / 2, sigma, int(count)).sum())
+        return found.step * count / rate
 
     def start(self, coroutine: Coroutine[object, object, R], carry: bool = False) -> Activity[R]:
         """Begin an activity: a coroutine of this role beside the one that starts it. It runs whenever that one waits.

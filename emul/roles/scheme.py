@@ -88,6 +88,10 @@ class Scheme(Generic[P]):
     """True if nothing in it is decided by what was learned, so that `training: skip` gives the same run. A function of
     the parameters gives the reasons against it, each as `check` gives one; an empty list: there are none."""
 
+    declares: bool = False
+    """True if the arrays of its messages are vectors of the model, or shares or codes of them, and its trainings cost
+    `node.training_s`: then `task: {declared: ...}` gives a model that is not made its sizes and times."""
+
     disguises: bool = False
     """True if clients take gradients of the task's model in disguise (`node.task.disguise`): a user's model that cannot
     be disguised is then refused before a run."""

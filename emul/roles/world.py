@@ -66,6 +66,8 @@ class World:
     compress: Mapping[str, Any] = field(default_factory=dict)   # {"up" or "down": codec as the scenario has it}
     root: int = 0                               # the first of the nodes whose rounds are the run's: where parents lead
     terrain: Surroundings | None = field(default=None, repr=False)   # None: the scheme does not know it
+    # node -> (floating-point operations a second, sigma of the steps) of its GPUs, () without any; (): no node has some
+    islands: Sequence[Sequence[float]] = ()
 
     @property
     def clients(self) -> int:

@@ -7,17 +7,19 @@ found and where it stands, and `load` adds the lines.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from emul import learning
 from emul.base.plain import PlainMapping
+from emul.learning.declared import DECLARED, declared
+from emul.network import Network
 from emul.scenario.compress import growing, who_know_others
 from emul.scenario.network_checks import check_network
-from emul.scenario.placing import holders
+from emul.scenario.placing import holders, islands_at
 from emul.scenario.scheme_checks import Unsound, check_schemes
 from emul.scenario.sections import SoundParts
 from emul.scenario.task import cannot_fuse, dimension, mistakes, tried
-from emul.scenario.wording import Verdicts
+from emul.scenario.wording import Finding, Verdicts
 
 
 def check_world(parts: SoundParts, tree: PlainMapping, plugins: Sequence[str] = ()) -> Verdicts:
@@ -29,6 +31,7 @@ def check_world(parts: SoundParts, tree: PlainMapping, plugins: Sequence[str] = 
     wrong = [] if task is None else mistakes(task, clients, plugins)
     schemes, of_schemes = check_schemes({**parts, "task": Unsound()} if wrong else parts, network, tree, plugins)
     checked += of_schemes
+    checked.found += [] if wrong else _without_rates(parts, network)
     if "compute" in parts and parts["compute"].device == "cuda" and not learning.gpus():
         checked.warnings.append("compute.device: cuda, but torch finds no GPU on this machine: workers are to be "
                                 "elsewhere (--on)")
@@ -44,3 +47,19 @@ def check_world(parts: SoundParts, tree: PlainMapping, plugins: Sequence[str] = 
         reason = None if parts.get("fuse") is None else cannot_fuse(task)
         checked.found += [] if reason is None else [(("fuse",), "", reason)]
     return checked
+
+
+def _without_rates(parts: SoundParts, network: Network | None) -> Iterator[Finding]:
+    """A declared model needs the rates of those who train it, and rates need a declared model."""
+    task, rules = parts.get("task"), parts.get("node_speeds")
+    if task is None or rules is None:           # wrong themselves
+        return
+    if declared(task) is None:
+        yield from ((("nodes", i, "flops"), f"{rule.island.flops:g}", "is used only with task.declared")
+                    for i, rule in enumerate(rules) if rule.island is not None)
+    elif network is not None:
+        known = islands_at(rules, parts.get("seed", 0), network)
+        lacking = [network.names[vertex] for vertex in holders(network) if vertex not in known]
+        if lacking:
+            yield ("task", DECLARED), "", (f"{lacking[0]} has no rate to train it at: expected such as nodes: "
+                                           "[{match: \"*\", flops: 989e12, gpus: 8, mfu: 0.4}]")

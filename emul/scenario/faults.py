@@ -26,6 +26,7 @@ from emul.scenario.outages import WrittenOutage, outage_document, outage_spec
 from emul.scenario.sections import Section, duration_text, exactly_one, given, without_none
 from emul.scenario.values import (
     Bandwidth,
+    Count,
     Duration,
     Fraction,
     Positive,
@@ -42,6 +43,21 @@ InFlight = Literal["drop", "pause", "deliver"]
 
 
 @dataclass(frozen=True)
+class Island:
+    """The GPUs of a node, which train a declared model. jitter: sigma of the lognormal law, of mean 1, of each step."""
+
+    flops: float                        # of one GPU, at its best, a second
+    gpus: int = 1
+    mfu: float = 1.0                    # the share of `flops` that a training uses
+    jitter: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Floating-point operations a second."""
+        return self.flops * self.gpus * self.mfu
+
+
+@dataclass(frozen=True)
 class NodeSpeed:
     """Nodes compute `speed` times as fast as the profile's machine; later rules win.
 
@@ -49,8 +65,9 @@ class NodeSpeed:
     """
 
     match: str | None
-    speed: float
+    speed: float | None                 # None: the rule is about their GPUs alone
     fraction: float | None = None
+    island: Island | None = None
 
 
 @dataclass(frozen=True)
@@ -163,14 +180,27 @@ def matches(name: str, pattern: str) -> bool:
 
 # --- models ---------------------------------------------------------------------------------------------------------
 
+Jitter = Annotated[float, number("a sigma in [0, 3]", lambda x: 0 <= x <= 3)]
+
+
 class NodeRule(Section):
     match: Text | None = None
     fraction: Fraction | None = None
-    speed: Positive
+    speed: Positive | None = None
+    flops: Positive | None = None
+    gpus: Count | None = None
+    mfu: Fraction | None = None
+    jitter: Jitter | None = None
 
     def wrong(self) -> list[Finding]:
-        """Neither match nor fraction: about no node."""
-        return [] if given(self, "match", "fraction") else [((), MISSING, "expected match, fraction or both")]
+        """About no node, nothing said of it, or GPUs without their rate."""
+        found: list[Finding] = []
+        if not given(self, "match", "fraction"):
+            found.append(((), MISSING, "expected match, fraction or both"))
+        if not given(self, "speed", "flops"):
+            found.append(((), MISSING, "expected speed, flops or both"))
+        return found + [((key,), str(getattr(self, key)), "is used only with flops")
+                        for key in given(self, "gpus", "mfu", "jitter") if self.flops is None]
 
 
 _ENDS = 'expected "a->b" or "a<->b", each side a name or a pattern such as "client*"'
@@ -280,6 +310,20 @@ class FaultRule(Section):
 
 
 # --- conversion -----------------------------------------------------------------------------------------------------
+
+def node_speed(rule: NodeRule) -> NodeSpeed:
+    """The plain value of a rule."""
+    island = None if rule.flops is None else Island(rule.flops, rule.gpus or 1, rule.mfu or 1.0, rule.jitter or 0.0)
+    return NodeSpeed(rule.match, rule.speed, rule.fraction, island)
+
+
+def node_document(rule: NodeSpeed) -> dict[str, object]:
+    """As a file says it."""
+    own = rule.island
+    said = without_none(match=rule.match, fraction=rule.fraction, speed=rule.speed)
+    return said | ({} if own is None else without_none(
+        flops=own.flops, gpus=own.gpus, mfu=own.mfu, jitter=own.jitter or None))
+
 
 def fault_values(faults: list[FaultRule], base: Path) -> list[Fault]:
     """In the order of the file; one rule may stand for several."""

@@ -21,7 +21,7 @@ from emul.scenario.compose import extended, overlaid, text_of
 from emul.scenario.contacts import contacts_value
 from emul.scenario.devices import devices_value
 from emul.scenario.edits import apply_set, normalise, override
-from emul.scenario.faults import NodeSpeed, fault_values
+from emul.scenario.faults import fault_values, node_speed
 from emul.scenario.groups import group_values
 from emul.scenario.limits import Limits
 from emul.scenario.links import link_rules
@@ -133,7 +133,7 @@ _CONVERSIONS: dict[str, tuple[str, Callable[..., object]]] = {
     "traffic": ("traffic", traffic_values),
     "contacts": ("contacts", contacts_value),
     "groups": ("groups", group_values),
-    "nodes": ("node_speeds", lambda rules, base: [NodeSpeed(r.match, r.speed, r.fraction) for r in rules]),
+    "nodes": ("node_speeds", lambda rules, base: [node_speed(rule) for rule in rules]),
     "faults": ("faults", fault_values),
     "task": ("task", _task),
     "training": ("training", lambda training, base: training),

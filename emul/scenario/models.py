@@ -48,7 +48,7 @@ VERSION = 1
 
 # ---- task ----
 
-TASK_KEYS = ("data", "root", "clusters", "choose_on", "partition", "model", "solver", "objective")
+TASK_KEYS = ("data", "root", "clusters", "choose_on", "partition", "model", "solver", "objective", "declared")
 
 
 def _task(value: object) -> PlainDict:
@@ -60,7 +60,8 @@ def _task(value: object) -> PlainDict:
     found += [((key,), MISSING, "is required") for key in ("data", "model", "solver") if value.get(key) is None]
     if found:
         raise findings(found)
-    said = {key: value[key] for key in ("root", "clusters", "choose_on", "objective") if value.get(key) is not None}
+    more = ("root", "clusters", "choose_on", "objective", "declared")
+    said = {key: value[key] for key in more if value.get(key) is not None}
     return {"data": value["data"], "partition": value.get("partition", "iid"), "model": value["model"],
             "solver": value["solver"], **said}
 

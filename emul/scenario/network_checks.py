@@ -263,7 +263,9 @@ def _no_effect(parts: SoundParts) -> list[str]:
     if compute is None or compute.mode not in ("zero", "recorded"):
         return []
     said = ["groups: speed"] * any(group.speed is not None for group in parts.get("groups", ()))
-    said += ["nodes: speed"] * bool(parts.get("node_speeds"))
+    declared = bool(parts.get("task", {}).get("declared"))      # stated times, which speeds divide
+    rules = [] if declared else parts.get("node_speeds", [])
+    said += ["nodes: speed"] * any(rule.speed is not None for rule in rules)
     if compute.trace is None:           # such a fault slows computations whose times come from a trace
         said += ["faults: slow"] * any(isinstance(fault, Slow) for fault in parts.get("faults", []))
     return [f"{what} has no effect with compute mode: {compute.mode}" for what in said]

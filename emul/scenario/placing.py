@@ -22,7 +22,7 @@ from emul.roles import Scheme
 from emul.roles.places import terms
 from emul.roles.scheme import AnyScheme
 from emul.scenario.devices import DeviceClass, Devices
-from emul.scenario.faults import NodeSpeed
+from emul.scenario.faults import Island, NodeSpeed
 from emul.scenario.groups import ClientGroup, holders_of, hosts_of
 from emul.scenario.labels import PLACES as KEY
 from emul.scenario.wording import Finding, nearest, scenario_error, shown
@@ -146,11 +146,23 @@ def node_speeds(rules: Sequence[NodeSpeed], seed: int, placed: Placed, network: 
     speeds = [1.0 if device is None else device.speed for device in devices_of(devices, seed, placed)]
     for number, rule in enumerate(rules):
         for vertex in _chosen(rule, number, seed, network):
-            if vertex in node_at:
+            if vertex in node_at and rule.speed is not None:
                 speeds[node_at[vertex]] = rule.speed
     of_group = {group.name: group.speed for group in groups if group.speed is not None}
     return [of_group.get(name or "", speed) for name, speed in zip(placed.groups, speeds, strict=True)
             ] if of_group else speeds
+
+
+def islands(rules: Sequence[NodeSpeed], seed: int, placed: Placed, network: Network) -> list[Island | None]:
+    """Node -> the GPUs that it trains a declared model with: those of the last rule that says it; None: none does."""
+    found = islands_at(rules, seed, network)
+    return [found.get(vertex) for vertex in placed.vertices]
+
+
+def islands_at(rules: Sequence[NodeSpeed], seed: int, network: Network) -> dict[int, Island]:
+    """Vertex -> the GPUs of the node there."""
+    return {vertex: rule.island for number, rule in enumerate(rules) if rule.island is not None
+            for vertex in _chosen(rule, number, seed, network)}
 
 
 def devices_of(devices: Devices | None, seed: int, placed: Placed) -> list[DeviceClass | None]:

@@ -17,7 +17,7 @@ from emul.network.models.contacts import ContactSpec
 from emul.scenario.attacks import AttackSpec, attack_document
 from emul.scenario.contacts import contacts_document
 from emul.scenario.devices import Devices, devices_document, equipment
-from emul.scenario.faults import Fault, NodeSpeed, fault_document
+from emul.scenario.faults import Fault, NodeSpeed, fault_document, node_document
 from emul.scenario.groups import ClientGroup, client_group_document
 from emul.scenario.limits import Limits, limits_document
 from emul.scenario.links import link_document
@@ -157,7 +157,7 @@ def _document(s: Scenario) -> PlainDict:
         "traffic": [traffic_document(entry) for entry in s.traffic],
         "contacts": contacts_document(s.contacts),
         "groups": [client_group_document(group) for group in s.groups],
-        "nodes": [without_none(match=rule.match, fraction=rule.fraction, speed=rule.speed) for rule in s.node_speeds],
+        "nodes": [node_document(rule) for rule in s.node_speeds],
         "faults": [fault_document(fault) for fault in s.faults],
         "task": s.task,
         "training": None if s.training == "run" else s.training,

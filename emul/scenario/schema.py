@@ -283,7 +283,12 @@ def _task(plugins: Sequence[str]) -> Schema:
         "model": {"anyOf": [_named(models.names(plugins)), {"type": "object"}],
                   "description": "The model, or one with options, such as {transformer: {blocks: 5}}."},
         "objective": {"anyOf": [_named(objectives.names(plugins)), {"type": "object"}]},
-        "solver": {"type": "object", "properties": solvers, "description": "How a client trains."}}
+        "solver": {"type": "object", "properties": solvers, "description": "How a client trains."},
+        "declared": {"type": "object", "additionalProperties": False, "properties": {
+            "parameters": {"type": "number", "minimum": 1, "description": "Those of the model that is declared."},
+            "tokens": {"type": "number", "minimum": 1, "description": "Tokens that a node sees in a step."},
+            "layers": {"type": "integer", "minimum": 1, "description": "Layers of equal size."}},
+            "description": "The sizes of a larger model that this one stands for."}}
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 

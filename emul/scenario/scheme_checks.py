@@ -8,6 +8,7 @@ from typing import Any
 
 from emul.base.errors import EmulError
 from emul.base.plain import PlainMapping
+from emul.learning.declared import DECLARED
 from emul.network import Network
 from emul.network.terrain import Terrain
 from emul.registry import attacks, schemes
@@ -18,7 +19,7 @@ from emul.scenario.compress import cannot_compress
 from emul.scenario.labels import COMPRESS, label_of
 from emul.scenario.labels import parameters as own_parameters
 from emul.scenario.params import check_params
-from emul.scenario.placing import Placed, chart_for, node_speeds, placed_or_wrong
+from emul.scenario.placing import Placed, chart_for, islands, node_speeds, placed_or_wrong
 from emul.scenario.sections import SoundParts
 from emul.scenario.untrained import SKIP, cannot_skip, needs_training
 from emul.scenario.wording import Finding, Path, Verdicts, nearest, shown
@@ -72,6 +73,10 @@ def _entry(scheme: AnyScheme, entry: PlainMapping, parts: SoundParts, network: N
     world = _world(scheme, placed, network, parts, entry)
     found = [_at(text, scheme.name, entry) for text in _judged(scheme.check, params, world)]
     found += cannot_compress(scheme, entry, parts.get("attacks", []), plugins)
+    task = parts.get("task")
+    if isinstance(task, dict) and task.get(DECLARED) and not scheme.declares:
+        found.append((("name",), scheme.name, "cannot be used with task.declared: its messages and trainings are not "
+                                              "those of a larger model (declares)"))
     if parts.get("training") == SKIP:
         found += [(below, value, f"training: skip: {expected}")
                   for below, value, expected in needs_training(scheme, params, entry)]
@@ -86,7 +91,9 @@ def _world(scheme: AnyScheme, placed: Placed, network: Network, parts: SoundPart
                          parts.get("groups", ()))
     return World(scheme.name, seed, placed.names, placed.roles, speeds, task=parts.get("task", {}),
                  compress=entry.get(COMPRESS, {}),
-                 root=scheme.root(placed.roles), terrain=None if known is None else Terrain(known))
+                 root=scheme.root(placed.roles), terrain=None if known is None else Terrain(known),
+                 islands=[() if one is None else (one.rate, one.jitter) for one in islands(
+                     parts.get("node_speeds", []), seed, placed, network)])
 
 
 def _judged(judge: Callable[[Any, World], Sequence[str]] | None, params: object, world: World) -> Sequence[str]:

@@ -11,14 +11,26 @@ from typing import Any, TypeGuard
 
 from emul.base.plain import PlainDict
 from emul.base.tracebacks import said
-from emul.learning import clusters, columns, csv_data, libraries, models, objectives, partition, root, solver, text
+from emul.learning import (
+    clusters,
+    columns,
+    csv_data,
+    declared,
+    libraries,
+    models,
+    objectives,
+    partition,
+    root,
+    solver,
+    text,
+)
 from emul.learning import data as data_sets
 from emul.learning.data import BuiltInData
 from emul.learning.names import PluginError
 from emul.learning.trial import disguised, trial
 from emul.scenario.wording import Finding, nearest
 
-_KEYS = ("data", "root", "clusters", "choose_on", "partition", "model", "solver", "objective")
+_KEYS = ("data", "root", "clusters", "choose_on", "partition", "model", "solver", "objective", "declared")
 _DATA_KEYS = ("set", "directory", "normalise", "held_out")
 
 
@@ -56,6 +68,9 @@ def _mistakes(task: object, clients: int, plugins: Sequence[str]) -> list[Findin
     if task.get("solver") is not None:
         found += [(tuple(place.split(".")), _shown(value), expected)
                   for place, value, expected in solver.mistakes(task["solver"])]
+    if task.get(declared.DECLARED) is not None:
+        found += [((declared.DECLARED, *below), _shown(value), expected)
+                  for below, value, expected in declared.mistakes(task[declared.DECLARED])]
     return found
 
 

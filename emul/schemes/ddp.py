@@ -39,7 +39,7 @@ async def peer(node: Node, p: Params) -> None:
     members = node.nodes("peer")
     async for round_ in node.rounds(sync=node.peers):
         with round_:
-            gradient, _ = await node.compute("train", node.task.gradient, s.model)
+            gradient, _ = await node.compute("train", node.task.gradient, s.model, cost_s=node.training_s(1))
             total = await all_reduce(node, members, gradient, p.how, p.timeout_s)
             mean = total / np.float32(len(members))
             s.model = finite(await node.compute("step", node.task.descend, s.model, mean))
@@ -66,5 +66,5 @@ stop: {rounds: 3}
 """
 
 SCHEME = Scheme(
-    params=Params, roles={"peer": peer}, messages=(Part,), places=peers.PLACES, oblivious=True,
+    params=Params, roles={"peer": peer}, messages=(Part,), places=peers.PLACES, oblivious=True, declares=True,
     timeouts=("timeout_s",), check=check, example=EXAMPLE)

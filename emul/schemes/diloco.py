@@ -31,6 +31,7 @@ from emul.primitives.compress import Codec, choose
 from emul.primitives.written import WrittenChoice
 from emul.protocols import collective, peers
 from emul.protocols.collective import Code, How, Part, all_reduce, decoded, gather_codes, wrong_group
+from emul.protocols.outer import nesterov
 from emul.protocols.rounds import finite
 from emul.protocols.updates import Sent, encoded
 from emul.roles import Node, Octets, Scheme, Vector, World, checks
@@ -61,7 +62,8 @@ async def peer(node: Node, p: Params) -> None:
     codec = None if p.codec is None else choose(p.codec).shaped(node.task.shapes())
     async for round_ in node.rounds(sync=node.peers):
         with round_:
-            update, _ = await node.compute("train", train, s.model)             # -Delta_m
+            # update: -Delta_m
+            update, _ = await node.compute("train", train, s.model, cost_s=node.training_s(p.steps))
             sent = replace(s.sent)
             if p.how == "all_gather":
                 assert codec is not None        # or `check` has refused it
@@ -86,9 +88,7 @@ def summed(codec: Codec, codes: Sequence[Octets], d: int) -> Vector:
 
 def outer(model: Vector, momentum: Vector, updates: Vector, n: int, p: Params) -> tuple[Vector, Vector]:
     """(theta, b) after the step, (d,) float32 each. updates: the sum of -Delta_m over the n peers."""
-    delta = updates / np.float32(-n)
-    momentum = np.float32(p.momentum) * momentum + delta
-    return model - np.float32(p.rate) * (delta + np.float32(p.momentum) * momentum), momentum
+    return nesterov(model, momentum, updates, n, p.rate, p.momentum)
 
 
 def check(params: Params, world: World) -> list[str]:
@@ -146,4 +146,4 @@ stop: {rounds: 3}
 
 SCHEME = Scheme(
     params=Params, roles={"peer": peer}, messages=collective.MESSAGES, unsent=unsent, places=peers.PLACES,
-    oblivious=needs_training, timeouts=("timeout_s",), check=check, warn=warn, example=EXAMPLE)
+    oblivious=needs_training, declares=True, timeouts=("timeout_s",), check=check, warn=warn, example=EXAMPLE)

@@ -69,7 +69,7 @@ async def client(node: Node, p: Params) -> None:
             model = await receive_model(node, how, s, selection)
             if model is None:                   # asked, and not selected
                 continue
-            delta, samples = await node.compute("train", node.task.local_update, model)
+            delta, samples = await node.compute("train", node.task.local_update, model, cost_s=node.training_s())
             if p.personal:
                 report_both(node, model, delta)
             await tell(node, selection, model)
@@ -101,4 +101,4 @@ stop: {rounds: 3}
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=rounds.MESSAGES, stateless=("client",),
     oblivious=lambda p: judging(p.aggregate) + telling(p.selection), compress=("up", "down"),
-    timeouts=("deadline_s",), honest=rounds.honest_update, check=check, example=EXAMPLE)
+    declares=True, timeouts=("deadline_s",), honest=rounds.honest_update, check=check, example=EXAMPLE)

@@ -63,7 +63,8 @@ async def peer(node: Node, p: Params) -> None:
     # since one alone may be ahead because it had no partner
     async for round_ in node.rounds(sync=node.peers, quorum=min(2, len(node.peers))):
         with round_:
-            update, _ = await node.compute("train", train, s.model)             # D_i
+            # update: D_i
+            update, _ = await node.compute("train", train, s.model, cost_s=node.training_s(p.steps))
             own = Replica(update, s.model)
             partner = partner_of(node.seed, round_, members, node.id)
             node.broadcast(partner, own)
@@ -116,5 +117,5 @@ stop: {rounds: 3}
 """
 
 SCHEME = Scheme(
-    params=Params, roles={"peer": peer}, messages=(Replica,), places=peers.PLACES, oblivious=True,
+    params=Params, roles={"peer": peer}, messages=(Replica,), places=peers.PLACES, oblivious=True, declares=True,
     timeouts=("timeout_s",), check=check, warn=warn, example=EXAMPLE)

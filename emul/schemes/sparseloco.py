@@ -17,7 +17,7 @@ keeps both; if others have taken the step, its replica differs from then on, sin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -26,10 +26,11 @@ import numpy as np
 
 from emul.primitives.compress import Codec, TopK
 from emul.primitives.compress.codec import sendable
-from emul.protocols import collective, peers
+from emul.protocols import collective, peers, updates
 from emul.protocols.collective import Code, decoded, gather_codes
+from emul.protocols.demands import demand
 from emul.protocols.rounds import finite
-from emul.roles import Node, Octets, Scheme, Vector, World, checks
+from emul.roles import Message, Node, Octets, Scheme, Vector, World, checks
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,17 @@ class Params:
     bits: int = 2                       # of a value: 1 to 8, or 32
     mean: Literal["all", "senders"] = "all"     # over all peers, or of each parameter over those that have sent it
     steps: int | None = None            # H, inner steps a round; None: as many as the solver says
+    clip: Literal["median"] | None = None       # each D_m is shortened to the median of their norms
+    store: bool = False                 # codes go to a node that hands them on once all are there, and not directly
     timeout_s: float | None = None      # of the collective, from a peer's call; None: until fates are known
+
+
+@dataclass(frozen=True)
+class StoredCode(Message):
+    """Store to a peer: the code of another peer."""
+
+    code: Octets
+    of: int                             # the peer
 
 
 @dataclass
@@ -57,10 +68,12 @@ async def peer(node: Node, p: Params) -> None:
     train = partial(node.task.local_update, steps=p.steps)
     async for round_ in node.rounds(sync=node.peers):
         with round_:
-            update, _ = await node.compute("train", train, s.model)             # theta_m - theta
+            # update: theta_m - theta
+            update, _ = await node.compute("train", train, s.model, cost_s=node.training_s(p.steps))
             code, error = await node.compute("encode", encoded, codec, s.error, update, p.decay,
                                              node.stream("compress"), work=d)
-            codes = await gather_codes(node, members, codec, code, d, p.timeout_s)
+            gathered = from_store if p.store else gather_codes
+            codes = await gathered(node, members, codec, code, d, p.timeout_s)
             model = await node.compute("outer", outer, s.model, codec, codes, p, work=len(codes) * d)
             s.model, s.error = finite(model), error
             node.report(parameters=s.model)
@@ -81,13 +94,47 @@ def encoded(codec: Codec, error: Vector, update: Vector, decay: float, rng: np.r
 
 def outer(model: Vector, codec: Codec, codes: Sequence[Octets], p: Params) -> Vector:
     """theta after the step, (d,) float32. codes: of the peers. Raises NotDecodable."""
+    vectors = [decoded(codec, code, len(model)) for code in codes]
     total, senders = np.zeros_like(model), np.zeros_like(model)
-    for code in codes:
-        one = decoded(codec, code, len(model))
+    for one in clipped(vectors) if p.clip else vectors:
         total += one
         senders += one != 0
     count = np.maximum(senders, 1) if p.mean == "senders" else np.float32(len(codes))
     return model - np.float32(p.rate) * (total / count)
+
+
+def clipped(vectors: Sequence[Vector]) -> list[Vector]:
+    """The vectors, those that are longer than the median of their norms shortened to it, as Covenant-72B has it."""
+    norms = np.array([np.linalg.norm(one.astype(np.float64)) for one in vectors])
+    most = float(np.median(norms))
+    return [one * np.float32(most / norm) if norm > most else one for one, norm in zip(vectors, norms, strict=True)]
+
+
+async def store(node: Node, p: Params) -> None:
+    members, sound = node.nodes("peer"), updates.sound(codec_of(p), node.task.dimension)
+    async for round_ in node.rounds(of=members):
+        with round_:
+            got = await node.gather(Code, members, p.timeout_s, accept=sound)
+            for m, message in got.items():
+                node.broadcast([j for j in members if j != m], StoredCode(message.code, m))
+
+
+async def from_store(node: Node, members: Sequence[int], codec: Codec, code: Octets, d: int,
+                     timeout_s: float | None = None) -> list[Octets]:
+    """As `gather_codes`, through the store."""
+    (at,), end_s = node.nodes("store"), None if timeout_s is None else node.now + timeout_s
+    found, length = {node.id: code}, updates.sound(codec, d)
+
+    def sound(message: StoredCode) -> None:
+        length(message)
+        demand(message.of in members and message.of not in found, f"of {message.of}: not a peer, or one twice")
+
+    node.send(at, Code(code))
+    while len(found) < len(members):
+        left_s = None if end_s is None else max(0.0, end_s - node.now)
+        message = await node.recv(StoredCode, at, left_s, accept=sound)
+        found[message.of] = message.code
+    return [found[m] for m in members]
 
 
 def check(params: Params, world: World) -> list[str]:
@@ -107,6 +154,16 @@ def warn(params: Params, world: World) -> list[str]:
             for found in collective.begins_anew(world)]
 
 
+def without(params: Params) -> Collection[str]:
+    """The roles that have no node under these parameters."""
+    return () if params.store else ("store",)
+
+
+def unsent(params: Params) -> Collection[str]:
+    """The names of the messages that are not sent under these parameters."""
+    return () if params.store else (StoredCode.__name__,)
+
+
 EXAMPLE = """
 emul: 1
 name: sparseloco
@@ -120,5 +177,6 @@ stop: {rounds: 3}
 """
 
 SCHEME = Scheme(
-    params=Params, roles={"peer": peer}, messages=(Code,), places=peers.PLACES, oblivious=True,
+    params=Params, roles={"peer": peer, "store": store}, messages=(Code, StoredCode), unsent=unsent,
+    places={**peers.PLACES, "store": "server"}, without=without, decides="peer", oblivious=True, declares=True,
     timeouts=("timeout_s",), check=check, warn=warn, example=EXAMPLE)

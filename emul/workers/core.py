@@ -120,7 +120,7 @@ class Core:
         self._deterministic = scheme.repeats(self._params)
         self._world = World(setup.scheme, setup.seed, setup.names, setup.roles, setup.speeds, self._deterministic,
                             setup.task or {}, setup.compress, scheme.root(setup.roles),
-                            _terrain(setup.chart))
+                            _terrain(setup.chart), setup.islands)
         self._costs = costs = Costs(setup.cost_mode, setup.scheme, setup.profile, setup.recorded,   # type: ignore[arg-type]
                             setup.slowdowns, setup.network_costs, setup.costs_beyond, setup.traces, setup.trace_of,
                             partial(_cost_stream, setup.seed, setup.names) if setup.trace_drawn else None)
@@ -138,6 +138,7 @@ class Core:
                 setup.memory, setup.sharing)
             # now and not on first use: the node that trains first would be charged with an import and a file
             self._task.prepare()
+        self._growth = 0.0 if self._task is None else self._task.growth
         self._attacking: Attacking | None = None
         if setup.attacks and self._task is not None:
             self._attacking = Attacking(setup.attacks, setup.plugins, scheme.honest, self._task, setup.names,
@@ -317,6 +318,7 @@ class Core:
         if attacking is not None:
             desk.offers, desk.attackers = attacking.knowing, attacking.attackers
         desk.cluster = self._cluster
+        desk.growth = self._growth
         function = self._function(node, memory.round if round is None else round)
         self._running[node] = Role(Node(node, name, self._world, desk, task), desk, function, self._params)
 

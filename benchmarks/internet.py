@@ -1,0 +1,373 @@
+"""Closed forms of training over slow links, and the runs, tables and figures of docs/studies/internet.md.
+
+    python -m benchmarks.internet --runs runs/internet     trains and times what is missing, then makes the page anew
+    python -m benchmarks.internet                          makes the page anew from docs/studies/data/internet.csv
+
+The first half are functions that know nothing of emul: they reproduce the tables of the papers. The published cells
+are those of Streaming DiLoCo (arXiv 2501.18512, Table 4), scaling laws of DiLoCo (arXiv 2503.09799, Table 6) and
+INTELLECT-1 (arXiv 2412.01152, Table 2).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from benchmarks.common import ROOT
+from benchmarks.document import replaced
+from benchmarks.finished import again, curve, markdown
+from emul.study.done import AGAIN
+
+# --- closed forms -----------------------------------------------------------------------------------------------------
+
+GRID = [10 ** (-1 + 4 * k / 49) for k in range(50)]     # Gbit/s, at which the papers' simulator looks
+TARGETS = (0.5, 0.8, 0.9, 0.95, 0.99)                   # of the utilisation
+BACKWARD = 2 / 3                                        # of a step, that its backward pass takes
+
+
+def ring_s(n: int, nbytes: float, bps: float, latency_s: float) -> float:
+    """Seconds of a ring all-reduce of n members: 2 (n - 1) messages one after the other."""
+    return 2 * (n - 1) * (latency_s + 8 * nbytes / n / bps)
+
+
+def utilisation(computing_s: float, waiting_s: float) -> float:
+    """The share of time that is computing."""
+    return computing_s / (computing_s + waiting_s)
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A model of the papers' simulator: it has one free number, `ratio`."""
+
+    layers: int                         # L
+    step_s: float                       # t
+    ratio: float                        # R = S / t, Gbit/s: the bits that a synchronisation sends over a step's time
+
+    def exposed_s(self, leaving: Sequence[int], gbps: float, tau: int = 0, bits: int = 16) -> float:
+        """Seconds for which the training waits for layers that leave in one backward pass, in its order.
+
+        leaving: their places in the backward pass, ascending, 1 the first through. tau: steps that the training may go
+        on. bits: of a number; the ratio is that of 16.
+        """
+        each_s = self.ratio * self.step_s / self.layers / gbps * bits / 16
+        end_s = 0.0
+        for place in leaving:           # one link, first in, first out
+            end_s = max(end_s, self.step_s * (1 - BACKWARD + BACKWARD * place / self.layers)) + each_s
+        return max(0.0, end_s - self.step_s * (1 + tau))
+
+    def whole(self, gbps: float, steps: int = 1) -> float:
+        """The utilisation where all layers leave in each `steps`-th backward pass: DiLoCo, or with 1 data parallel."""
+        waiting_s = self.exposed_s(range(1, self.layers + 1), gbps)
+        return utilisation(steps * self.step_s, waiting_s)
+
+    def streaming(self, gbps: float, steps: int = 100, tau: int = 0, bits: int = 16) -> float:
+        """The utilisation where strided fragments of 3 layers leave in turn, each once in `steps` steps."""
+        fragments = self.layers // 3
+        waiting_s = sum(self.exposed_s(sorted(self.layers - layer for layer in range(p, self.layers, fragments)),
+                                       gbps, tau, bits) for p in range(fragments))
+        return utilisation(steps * self.step_s, waiting_s)
+
+
+METHODS = {
+    "Data-Parallel": lambda model, gbps: model.whole(gbps),
+    "DiLoCo": lambda model, gbps: model.whole(gbps, 100),
+    "Streaming": lambda model, gbps: model.streaming(gbps),
+    "overlapped": lambda model, gbps: model.streaming(gbps, tau=1),
+    "overlapped, 4 bits": lambda model, gbps: model.streaming(gbps, tau=1, bits=4),
+    **{f"H = {steps}": lambda model, gbps, steps=steps: model.whole(gbps, steps) for steps in (10, 50, 100, 300)},
+}
+
+TABLE_4 = {         # arXiv 2501.18512
+    ("1B", Simulated(24, 0.1, 134.35)): {
+        "Data-Parallel": (86.8, 152.6, 184.2, 222.3, 569.0), "DiLoCo": (1.4, 6.2, 13.3, 23.3, 86.8),
+        "Streaming": (1.4, 5.2, 9.1, 16.0, 28.1), "overlapped": (1.4, 4.3, 6.2, 9.1, 11.0),
+        "overlapped, 4 bits": (0.4, 0.9, 1.7, 2.0, 3.0)},
+    ("10B", Simulated(48, 0.8, 166.8)): {
+        "Data-Parallel": (104.8, 222.3, 222.3, 268.3, 471.5), "DiLoCo": (1.7, 7.5, 16.0, 33.9, 104.8),
+        "Streaming": (1.7, 5.2, 9.1, 13.3, 19.3), "overlapped": (1.7, 3.6, 5.2, 6.2, 7.5),
+        "overlapped, 4 bits": (0.4, 0.9, 1.4, 1.4, 1.7)},
+    ("100B", Simulated(108, 4.9, 267.0)): {
+        "Data-Parallel": (184.2, 323.8, 390.7, 390.7, 471.5), "DiLoCo": (3.0, 11.0, 23.3, 49.4, 184.2),
+        "Streaming": (2.4, 6.2, 9.1, 11.0, 19.3), "overlapped": (1.7, 3.6, 4.3, 5.2, 5.2),
+        "overlapped, 4 bits": (0.5, 0.9, 1.1, 1.1, 1.4)},
+}
+TABLE_6 = {         # arXiv 2503.09799
+    ("10B", Simulated(48, 0.8, 143.9)): {
+        "Data-Parallel": (104.8, 184.2, 222.3, 222.3, 390.7), "H = 10": (16.0, 49.4, 86.8, 152.6, 222.3),
+        "H = 50": (3.0, 11.0, 23.3, 41.0, 126.5), "H = 100": (1.4, 6.2, 13.3, 23.3, 86.8),
+        "H = 300": (0.5, 2.0, 4.3, 9.1, 41.0)},
+    ("405B", Simulated(126, 26.0, 192.7)): {
+        "Data-Parallel": (126.5, 222.3, 268.3, 323.8, 323.8), "H = 10": (19.3, 72.0, 126.5, 184.2, 268.3),
+        "H = 50": (3.6, 13.3, 28.1, 59.6, 184.2), "H = 100": (2.0, 7.5, 16.0, 33.9, 126.5),
+        "H = 300": (0.7, 3.0, 6.2, 13.3, 59.6)},
+    ("671B", Simulated(61, 20.0, 442.1)): {
+        "Data-Parallel": (323.8, 569.0, 686.6, 686.6, float("inf")), "H = 10": (49.4, 152.6, 268.3, 390.7, 686.6),
+        "H = 50": (7.5, 33.9, 72.0, 126.5, 390.7), "H = 100": (4.3, 16.0, 41.0, 72.0, 268.3),
+        "H = 300": (1.7, 6.2, 13.3, 28.1, 126.5)},
+}
+
+
+def needed(model: Simulated, method: str, target: float) -> int:
+    """The place in `GRID` of the least bandwidth that reaches a utilisation; len(GRID): none does."""
+    return bisect_left(GRID, True, key=lambda gbps: METHODS[method](model, gbps) >= target)
+
+
+def steps_off(published: Mapping[tuple[str, Simulated], Mapping[str, Sequence[float]]]) -> list[int]:
+    """Of each published cell, by how many steps of the grid the closed form is above it."""
+    found = []
+    for (_, model), methods in published.items():
+        for method, cells in methods.items():
+            for target, cell in zip(TARGETS, cells, strict=True):
+                here = min(range(len(GRID)), key=lambda k: abs(GRID[k] - min(cell, GRID[-1])))
+                found.append(min(needed(model, method, target), len(GRID) - 1) - here)
+    return found
+
+
+def hours(model: Simulated, gbps: float, free_hours: float, method: str) -> float:
+    """Hours of a training that takes `free_hours` over links without a limit."""
+    return free_hours / METHODS[method](model, gbps)
+
+
+# --- the study: runs --------------------------------------------------------------------------------------------------
+
+HOME = ROOT / "docs" / "studies"
+PAGE, DATA, FIGURES = HOME / "internet.md", HOME / "data" / "internet.csv", HOME / "figures"
+FILE = ROOT / "scenarios" / "internet" / "study.yaml"
+STEPS, SEED, CLIENTS, TARGET = 200, 7, 4, 2.6           # TARGET: nats a byte on the test windows
+SIZES = {"1B": (1e9, 0.1), "10B": (10e9, 0.8)}          # parameters, seconds of a step: those of Streaming DiLoCo
+UPLINKS = (50, 100, 200, 500, 1000, 2000, 5000, 10_000)         # Mbit/s, as many down
+TIMED = 4                                               # rounds of a run that is timed
+COLUMNS = [*AGAIN, "what", "size", "mbps", "latency_ms", "slow", "rounds", "virtual_s", "train_s", "mb", "losses"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A scheme of the study. steps: of a round."""
+
+    scheme: str                         # its entry
+    steps: float
+    every: int = 1                      # rounds between two evaluations
+
+    @property
+    def rounds(self) -> int:
+        """Those of the whole training."""
+        return round(STEPS / self.steps)
+
+
+ENTRIES = {
+    "ddp": Entry("name: ddp", 1, every=10),
+    "local_sgd_10": Entry("name: local_sgd, steps: 10", 10),
+    "local_sgd_50": Entry("name: local_sgd, steps: 50", 50),
+    "diloco_10": Entry("name: diloco, steps: 10, rate: 0.3", 10),
+    "diloco_50": Entry("name: diloco, steps: 50, rate: 0.3", 50),
+    "streaming_10": Entry("name: streaming_diloco, steps: 10, fragments: 5", 10),
+    "sparseloco_10": Entry("name: sparseloco, steps: 10, mean: senders", 10),
+    "noloco_10": Entry("name: noloco, steps: 10, gamma: 0.7", 10),
+    "async_10": Entry("name: async_diloco, steps: 10", 10 / CLIENTS, every=4),
+}
+PANELS = {                              # name -> (size, latency of a link in ms, is one uplink a tenth)
+    "1B": ("1B", 2.5, False), "1B, 150 ms": ("1B", 37.5, False), "1B, one uplink a tenth": ("1B", 2.5, True),
+    "10B": ("10B", 2.5, False), "10B, one uplink a tenth": ("10B", 2.5, True),
+}
+
+
+def _entry(label: str) -> str:
+    return f"schemes=[{{{ENTRIES[label].scheme}, label: {label}}}]"
+
+
+def training(label: str) -> list[str]:
+    """The edits of the run that trains a scheme."""
+    return [_entry(label), f"stop={{rounds: {ENTRIES[label].rounds}}}", f"evaluation={{every: {ENTRIES[label].every}}}"]
+
+
+def timing(label: str, size: str, mbps: int, latency_ms: float, slow: bool) -> list[str]:
+    """The edits of a run that times rounds of a declared model, for which a small one stands."""
+    parameters, step_s = SIZES[size]
+    slower = f', {{match: "client1->server", bandwidth: {mbps / 10:g} Mbit/s}}' if slow else ""
+    rounds = TIMED * CLIENTS if label.startswith("async") else TIMED
+    return [
+        _entry(label), f"stop={{rounds: {rounds}}}", "training=skip",
+        f'links=[{{match: "*", latency: {latency_ms * 1e3:g} us, bandwidth: {mbps} Mbit/s, switching: cut_through}}'
+        f"{slower}]",
+        f'nodes=[{{match: "client*", flops: {6 * parameters * 1e6 / step_s:g}}}]',
+        f"task.declared={{parameters: {parameters:g}, tokens: 1000000}}",
+        "task.model={transformer: {blocks: 5, width: 24, heads: 4}}"]
+
+
+def run(folder: Path, only: str) -> Iterator[pd.DataFrame]:
+    """The rows, after each sweep. A run that there is is not made again. only: "train" or "time"; "": both."""
+    from emul.study.placing import placed
+    from emul.study.sweep import sweep
+
+    found: list[dict[str, Any]] = []
+    if only != "time":
+        for label in ENTRIES:
+            out, done = folder / f"train-{label}", folder / f"train-{label}.csv"
+            sweep(FILE, placed("local", 1, 0, (), True), out=out, done=done, seeds=[SEED], sets=training(label))
+            found += rows("train", out, done, {})
+            yield pd.DataFrame(found, columns=COLUMNS)
+    for panel, (size, latency_ms, slow) in PANELS.items() if only != "train" else ():
+        for mbps in UPLINKS:
+            for label in ENTRIES:
+                if slow and label.startswith("async"):          # its losses would be others
+                    continue
+                name = f"time-{panel.replace(', ', '-').replace(' ', '_')}-{mbps}-{label}"
+                out, done = folder / name, folder / f"{name}.csv"
+                sweep(FILE, placed("local", 1, 0, (), True), out=out, done=done, seeds=[SEED],
+                      sets=timing(label, size, mbps, latency_ms, slow))
+                found += rows("time", out, done, {"size": size, "mbps": mbps, "latency_ms": latency_ms, "slow": slow})
+        yield pd.DataFrame(found, columns=COLUMNS)
+
+
+def rows(what: str, study: Path, done: Path, network: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One row a run of a sweep, `COLUMNS`."""
+    known, results = again([done]), pd.read_csv(study / "results.csv")
+    return [known[one["digest"]] | {"what": what, **network, **_row(one, study / one["directory"])}
+            for one in results.to_dict("records")]
+
+
+def _row(result: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    train_s = sum(of.get("train", 0.0) for of in summary["seconds_declared"].values())
+    rounds = pd.read_parquet(folder / "rounds.parquet")
+    losses = "" if "loss" not in rounds else curve(*zip(*rounds.dropna(subset=["loss"]).groupby("round")["loss"].mean(
+        ).items(), strict=True))
+    return {"rounds": result["rounds"], "virtual_s": result["virtual_s"], "train_s": train_s / CLIENTS,
+            "mb": result["bytes"] / 1e6, "losses": losses}
+
+
+# --- the study: tables and figures ------------------------------------------------------------------------------------
+
+def losses(row: Mapping[str, Any]) -> dict[int, float]:
+    """Round -> loss, of a row."""
+    return {int(round_): float(loss) for round_, loss in (one.split(":") for one in str(row["losses"]).split())}
+
+
+def rounds_to(found: pd.DataFrame, target: float = TARGET) -> dict[str, int | None]:
+    """Scheme -> the first round whose loss is the target or less; None: it does not get there."""
+    trained = found[found["what"] == "train"]
+    return {row["scheme"]: next((round_ for round_, loss in losses(row).items() if loss <= target), None)
+            for row in trained.to_dict("records")}
+
+
+def times(found: pd.DataFrame, target: float = TARGET) -> pd.DataFrame:
+    """A row a network and scheme: seconds of a round, seconds to the target, the share of time that is training."""
+    needed_rounds = rounds_to(found, target)
+    timed = found[found["what"] == "time"].copy()
+    timed["round_s"] = timed["virtual_s"] / timed["rounds"]
+    timed["share"] = timed["train_s"] / timed["virtual_s"]
+    timed["to_target_s"] = timed["round_s"] * timed["scheme"].map(needed_rounds).astype(float)
+    timed["panel"] = [next(name for name, value in PANELS.items() if value == (size, latency, bool(slow)))
+                      for size, latency, slow in zip(timed["size"], timed["latency_ms"], timed["slow"], strict=True)]
+    return timed
+
+
+def trained_table(found: pd.DataFrame) -> str:
+    """Markdown: the loss of each scheme after a quarter, half and all of the steps, and when it got to the target."""
+    needed_rounds, lines = rounds_to(found), []
+    for row in found[found["what"] == "train"].to_dict("records"):
+        label, known = row["scheme"], losses(row)
+        last = ENTRIES[label].rounds
+        at = [known.get(max((r for r in known if r <= last * part), default=0)) for part in (0.25, 0.5, 1)]
+        steps = needed_rounds[label]
+        lines.append([f"`{label}`", *("-" if loss is None else f"{loss:.3f}" for loss in at),
+                      "-" if steps is None else f"{steps * ENTRIES[label].steps:g}", f"{row['mb'] / CLIENTS:,.1f}"])
+    return markdown(["scheme", "50 steps", "100", "200", f"steps to {TARGET}", "MB on all links, a worker"], lines)
+
+
+def time_table(found: pd.DataFrame, panel: str, value: str = "to_target_s") -> str:
+    """Markdown: a row an uplink, a column a scheme; the least in bold."""
+    timed = times(found)
+    chosen = timed[timed["panel"] == panel]
+    labels = [label for label in ENTRIES if label in set(chosen["scheme"])]
+    lines = []
+    for mbps in UPLINKS:
+        row = chosen[chosen["mbps"] == mbps].set_index("scheme")[value].reindex(labels)
+        best = row.idxmin() if value == "to_target_s" else ""
+        cells = ("-" if pd.isna(x) else _shown(x, value, label == best) for label, x in row.items())
+        lines.append([f"{mbps:,}", *cells])
+    return markdown(["Mbit/s", *(f"`{label}`" for label in labels)], lines)
+
+
+def _shown(x: float, value: str, best: bool) -> str:
+    text = f"{100 * x:.1f} %" if value == "share" else f"{x:,.0f}" if x >= 100 else f"{x:.3g}"
+    return f"**{text}**" if best else text
+
+
+def winners(found: pd.DataFrame) -> str:
+    """Markdown: the scheme that gets to the target first, a row a panel, a column an uplink."""
+    timed, lines = times(found), []
+    for panel in PANELS:
+        chosen = timed[timed["panel"] == panel]
+        first = [chosen[chosen["mbps"] == mbps].set_index("scheme")["to_target_s"].dropna() for mbps in UPLINKS]
+        lines.append([panel, *(f"`{one.idxmin()}`" if len(one) else "-" for one in first)])
+    return markdown(["Mbit/s", *(f"{mbps:,}" for mbps in UPLINKS)], lines)
+
+
+def published_table() -> str:
+    """Markdown: how many cells of the papers' tables the closed forms hit."""
+    lines = []
+    for name, table in (("Streaming DiLoCo, Table 4", TABLE_4), ("scaling laws, Table 6", TABLE_6)):
+        off = steps_off(table)
+        lines.append([name, str(len(off)), str(off.count(0)), str(off.count(1)), str(off.count(-1)),
+                      str(sum(abs(one) > 1 for one in off))])
+    return markdown(["table", "cells", "exact", "one step above", "one step below", "further off"], lines)
+
+
+def filled(page: str, found: pd.DataFrame | None) -> str:
+    """The text of the page with its blocks made anew. found: the rows of all runs; None: they have not been made."""
+    blocks = {"published": published_table()}
+    if found is not None:
+        blocks |= {"trained": trained_table(found), "winners": winners(found), "small": time_table(found, "1B"),
+                   "large": time_table(found, "10B"), "slow": time_table(found, "1B, one uplink a tenth"),
+                   "share": time_table(found, "10B", "share")}
+    for name, content in blocks.items():
+        page = replaced(page, name, content)
+    return page
+
+
+def draw(found: pd.DataFrame, folder: Path) -> Path:
+    """Virtual time to the target against the uplink, a line a scheme, a panel a setting, both axes logarithmic: SVG."""
+    import altair as alt
+
+    timed = times(found).dropna(subset=["to_target_s"])
+    across = alt.X("mbps:Q", title="bandwidth, Mbit/s", scale=alt.Scale(type="log"))
+    up = alt.Y("to_target_s:Q", title=f"virtual seconds to {TARGET}",
+               scale=alt.Scale(type="log", nice=False, padding=12))
+    lines = alt.Chart(timed).mark_line(point=True).encode(
+        x=across, y=up, color=alt.Color("scheme:N", title=None, sort=list(ENTRIES)))
+    chart = lines.properties(width=260, height=220).facet(
+        facet=alt.Facet("panel:N", title=None, sort=list(PANELS)), columns=2).resolve_scale(y="independent")
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "internet-time.svg"
+    chart.configure_view(stroke=None).save(file)
+    return file
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=Path, help="folder of the sweeps")
+    parser.add_argument("--only", choices=("train", "time"), default="", help="these runs alone, and no page")
+    said = parser.parse_args(arguments)
+    if said.runs is not None:
+        for found in run(said.runs, said.only):
+            (said.runs / f"rows{said.only}.csv" if said.only else DATA).write_text(
+                found.to_csv(index=False, float_format="%.9g", lineterminator="\n"), encoding="utf-8")
+        if said.only:
+            return
+    found = pd.read_csv(DATA) if DATA.exists() else None
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
+    if found is not None:
+        print(f"written: {draw(found, FIGURES)}")
+
+
+if __name__ == "__main__":
+    main()
