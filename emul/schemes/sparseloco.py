@@ -12,12 +12,14 @@ of peers whose D_m is not 0 there, so that steps are up to n times larger. The i
 at the peer: `keep: true` of the solver. The paper has H = 30.
 
 e_m and theta change together, once the codes of all are there. A peer whose round fails throws its H steps away and
-keeps both; if others have taken the step, its replica differs from then on, since nothing brings it back.
+keeps both; if others have taken the step, its replica differs from then on, since nothing brings it back. With
+`survive: true` a rendezvous (`emul.protocols.rendezvous`) decides who takes part and whether a step counts. A peer that
+comes back takes theta over from another one, and begins with e_m = 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -26,8 +28,9 @@ import numpy as np
 
 from emul.primitives.compress import Codec, TopK
 from emul.primitives.compress.codec import sendable
-from emul.protocols import collective, peers
-from emul.protocols.collective import Code, decoded, gather_codes
+from emul.protocols import collective, peers, rendezvous
+from emul.protocols.collective import Code, CodedPart, decoded, gather_codes, gather_codes_of
+from emul.protocols.rendezvous import Members, enter, settle
 from emul.protocols.rounds import finite
 from emul.roles import Node, Octets, Scheme, Vector, World, checks
 
@@ -42,12 +45,23 @@ class Params:
     mean: Literal["all", "senders"] = "all"     # over all peers, or of each parameter over those that have sent it
     steps: int | None = None            # H, inner steps a round; None: as many as the solver says
     timeout_s: float | None = None      # of the collective, from a peer's call; None: until fates are known
+    survive: bool = False               # the collective is done again without peers that fail
+    grace_s: float = 1.0                # of a rendezvous, between the first peer and the last that is waited for
 
 
 @dataclass
 class State:
     model: Vector                       # theta, (d,) float32
     error: Vector                       # e_m, (d,) float32
+    steps: int = 0                      # outer steps so far, where a rendezvous counts them
+
+    def shared(self) -> list[Vector]:
+        """The part that is the same at all peers."""
+        return [self.model]
+
+    def take_over(self, state: Sequence[Vector]) -> None:
+        """Replace it by another peer's."""
+        self.model, = state
 
 
 async def peer(node: Node, p: Params) -> None:
@@ -55,6 +69,9 @@ async def peer(node: Node, p: Params) -> None:
     s = node.state(State(first, np.zeros_like(first)))
     members, codec, d = node.nodes("peer"), codec_of(p), first.size
     train = partial(node.task.local_update, steps=p.steps)
+    if p.survive:
+        await _surviving(node, p, s, train, codec)
+        return
     async for round_ in node.rounds(sync=node.peers):
         with round_:
             update, _ = await node.compute("train", train, s.model)             # theta_m - theta
@@ -64,6 +81,30 @@ async def peer(node: Node, p: Params) -> None:
             model = await node.compute("outer", outer, s.model, codec, codes, p, work=len(codes) * d)
             s.model, s.error = finite(model), error
             node.report(parameters=s.model)
+
+
+async def _surviving(node: Node, p: Params, s: State, train: Callable[[Vector], tuple[Vector, int]],
+                     codec: Codec) -> None:
+    where, = node.nodes("rendezvous")
+    async for round_ in node.rounds(of=where):
+        with round_:
+            code, error = None, np.zeros_like(s.model)
+            joined = await enter(node, where, s)
+            if joined:                          # its moments are of another model
+                node.task.begin_anew()
+            else:
+                update, _ = await node.compute("train", train, s.model)
+                code, error = await node.compute("encode", encoded, codec, s.error, update, p.decay,
+                                                 node.stream("compress"), work=update.size)
+            s.model, call = await settle(node, where, not joined, partial(_step, node, p, s.model, codec, code))
+            s.error, s.steps = error, s.steps + 1
+            node.report(parameters=s.model, members=len(call.members))
+
+
+async def _step(node: Node, p: Params, model: Vector, codec: Codec, code: Octets | None, call: Members) -> Vector:
+    """theta after the step, if this attempt counts."""
+    codes = await gather_codes_of(node, call.members, call.trained, codec, code, model.size, call.attempt, p.timeout_s)
+    return finite(await node.compute("outer", outer, model, codec, codes, p, work=len(codes) * model.size))
 
 
 def codec_of(p: Params) -> Codec:
@@ -98,7 +139,19 @@ def check(params: Params, world: World) -> list[str]:
     except ValueError as error:
         wrong.append(str(error))
     return (wrong + checks.positive(rate=params.rate) + checks.at_least(1, "an integer >= 1", steps=params.steps)
-            + checks.times(timeout=params.timeout_s) + checks.at_least(2, "two or more", peers=world.count("peer")))
+            + checks.times(timeout=params.timeout_s, grace=params.grace_s)
+            + rendezvous.mortal(params.survive, params.timeout_s)
+            + checks.at_least(2, "two or more", peers=world.count("peer")))
+
+
+def unsent(params: Params) -> Collection[str]:
+    """The names of the messages that are of the other way."""
+    return {Code.__name__} if params.survive else {kind.__name__ for kind in (CodedPart, *rendezvous.MESSAGES)}
+
+
+def without(params: Params) -> Collection[str]:
+    """The roles that have no node."""
+    return () if params.survive else ("rendezvous",)
 
 
 def warn(params: Params, world: World) -> list[str]:
@@ -120,5 +173,7 @@ stop: {rounds: 3}
 """
 
 SCHEME = Scheme(
-    params=Params, roles={"peer": peer}, messages=(Code,), places=peers.PLACES, oblivious=True,
-    timeouts=("timeout_s",), check=check, warn=warn, example=EXAMPLE)
+    params=Params, roles={"peer": peer, "rendezvous": rendezvous.rendezvous},
+    messages=(Code, CodedPart, *rendezvous.MESSAGES), unsent=unsent,
+    places={**peers.PLACES, "rendezvous": rendezvous.PLACE}, without=without, decides="peer", knows_topology=True,
+    oblivious=True, timeouts=("timeout_s",), check=check, warn=warn, example=EXAMPLE)
