@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -93,7 +94,9 @@ class Manner:
 
     tag: of one among several of a round; None: it is the only one. codec: of the parts, in a ring. lane: of additions
     and codes; None: the first of the scheme. silence_s: the longest time in which no part comes. blocking: a member
-    also waits until all that it sends has left it, as a call of a library for collectives does.
+    also waits until all that it sends has left it, as a call of a library for collectives does. pieces: into which each
+    part is cut; the next one is sent when the one before has left, so that a collective that is given up leaves no more
+    than one on the link. Not of codes.
     """
 
     tag: int | None = None
@@ -101,6 +104,7 @@ class Manner:
     lane: str | None = None
     silence_s: float | None = None
     blocking: bool = False
+    pieces: int = 1
 
 
 ALONE = Manner()
@@ -126,21 +130,49 @@ async def all_reduce(node: Node, members: Sequence[int], x: Vector, how: How, ti
     else:
         sent: Counter[int] = Counter()
         for leg in legs:
+            sending = None
             if leg.to is not None:
-                number = sent[leg.to]
-                node.send(members[leg.to], Part(total[leg.sends], number) if manner.tag is None else
-                          Chunk(total[leg.sends], number, manner.tag))
-                sent[leg.to] += 1
-            if leg.source is not None:
-                values = (await inbox.next(members[leg.source])).values
-                if leg.adds:
-                    values = await node.compute("add", np.add, total[leg.takes], values, work=values.size,
-                                                lane=manner.lane)
-                total[leg.takes] = values
+                first = sent[leg.to]
+                sent[leg.to] += manner.pieces
+                if manner.pieces == 1:
+                    node.send(members[leg.to], _part(total, leg.sends, first, manner))
+                else:
+                    sending = node.start(_in_pieces(node, members[leg.to], total, leg.sends, first, manner))
+            try:
+                for takes in [] if leg.source is None else _cut(leg.takes, manner.pieces):
+                    values = (await inbox.next(members[leg.source or 0])).values
+                    if leg.adds:
+                        values = await node.compute("add", np.add, total[takes], values, work=values.size,
+                                                    lane=manner.lane)
+                    total[takes] = values
+                if sending is not None:
+                    await sending
+            finally:
+                if sending is not None:
+                    node.cancel(sending)
     if manner.blocking:
         for to in dict.fromkeys(leg.to for leg in legs if leg.to is not None):
             await node.sent(members[to])
     return total
+
+
+def _part(total: Vector, where: slice, number: int, manner: Manner) -> Part | Chunk:
+    return Part(total[where], number) if manner.tag is None else Chunk(total[where], number, manner.tag)
+
+
+def _cut(where: slice, pieces: int) -> list[slice]:
+    """A slice in so many pieces, as equal as they can be."""
+    size = where.stop - where.start
+    ends = [where.start + size * k // pieces for k in range(pieces + 1)]
+    return [slice(a, b) for a, b in pairwise(ends)]
+
+
+async def _in_pieces(node: Node, to: int, total: Vector, where: slice, first: int, manner: Manner) -> None:
+    """Send a part piece by piece, each when the one before has left."""
+    for number, piece in enumerate(_cut(where, manner.pieces)):
+        if number:
+            await node.sent(to)
+        node.send(to, _part(total, piece, first + number, manner))
 
 
 async def _coded_ring(node: Node, members: Sequence[int], legs: Sequence[Leg], total: Vector, codec: Codec,
@@ -190,9 +222,9 @@ class _Inbox:
         self._sizes: dict[tuple[int, int], int] = {}            # (member, number) -> of a part that has not come yet
         seen: Counter[int] = Counter()
         for leg in legs:
-            if leg.source is not None:
-                source = members[leg.source]
-                self._sizes[source, seen[source]] = leg.takes.stop - leg.takes.start
+            for takes in [] if leg.source is None else _cut(leg.takes, 1 if manner.codec else manner.pieces):
+                source = members[leg.source or 0]
+                self._sizes[source, seen[source]] = takes.stop - takes.start
                 seen[source] += 1
 
     async def next(self, source: int) -> Any:

@@ -4,8 +4,9 @@ fail, leave and come back.
     rendezvous      a round begins: to all peers `Epoch`: the number of steps that count so far, and who has taken them
     peer            whose number of steps is another asks the nearest of these for model and outer state (`Wanted`,
                     `Handover`, 8 d bytes) and takes them over; all others train; to the rendezvous `Present`
-    rendezvous      waits for those who have taken the last step, until `grace_s` after the first of them;
-                    to those who are present `Members`: an attempt begins
+    rendezvous      waits for those who have taken the last step, until `grace_s` after the first of them, and for
+                    those of whom it has heard that they join (`Joining`), as long again; to those who are present
+                    `Members`: an attempt begins
     members         run the collective, tagged with the number of the attempt. One that waits too long for a part ends
                     it and tells all others (`Abort`). To the rendezvous `Attempted`
     rendezvous      has all members said that theirs is good, the step counts: `Members` of nobody. Else the next
@@ -42,6 +43,11 @@ class Epoch(Message):
 
     steps: int                      # outer steps that count
     members: list[int]              # that have taken the last of them; none: nobody has taken any
+
+
+@dataclass(frozen=True)
+class Joining(Message):
+    """Peer that joins to rendezvous: it will be present once it has the state."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +94,7 @@ class Abort(Message, tagged=True):
     tag: int                        # the attempt
 
 
-MESSAGES = (Epoch, Wanted, Handover, Present, Members, Attempted, Abort)
+MESSAGES = (Epoch, Joining, Wanted, Handover, Present, Members, Attempted, Abort)
 
 
 class Replicated(Protocol):
@@ -141,6 +147,7 @@ async def rendezvous(node: Node, p: Times) -> None:
             for attempt in range(1, ATTEMPTS + 1):
                 left = sorted(trained.intersection(members))
                 if not left:
+                    await node.sleep(p.grace_s)
                     raise TooFewClients("nobody who has trained is left")
                 node.broadcast(members, Members(attempt, members, left))
                 ended = await _ended(node, members, attempt, p)
@@ -156,12 +163,14 @@ async def rendezvous(node: Node, p: Times) -> None:
 
 
 async def _present(node: Node, peers: Sequence[int], expected: Sequence[int], grace_s: float) -> dict[int, Present]:
-    """{peer: what it has said}. Raises TooFewClients if nobody is there."""
-    found = await node.gather(Present, peers, need=1)
+    """{peer: what it has said}. Raises TooFewClients if nobody who can train is there."""
+    found = await node.gather(Present, expected, need=1)
     if not found:
-        raise TooFewClients("no peer is present")
+        await node.sleep(grace_s)               # or rounds would pass without time
+        raise TooFewClients("no peer is present that has taken the last step")
     found |= await node.gather(Present, set(expected) - set(found), grace_s)
-    return found | await node.gather(Present, set(peers) - set(found), 0.0)      # others that are here by now
+    joining = await node.gather(Joining, set(peers) - set(found), 0.0)           # those of whom it has heard by now
+    return found | await node.gather(Present, joining, grace_s)
 
 
 async def _ended(node: Node, members: Sequence[int], attempt: int, p: Times) -> dict[int, Attempted]:
@@ -190,6 +199,7 @@ async def enter(node: Node, where: int, s: Replicated) -> bool:
     if not others:
         raise ProtocolFailure("nobody has the state of this epoch")
     donor = min(others, key=lambda k: (node.latency_s(k), k))
+    node.send(where, Joining())
     node.send(donor, Wanted())
     shapes = [one.shape for one in s.shared()]
 

@@ -60,6 +60,7 @@ class Params:
     codec: WrittenChoice | None = None  # of differences: bf16, {int8: {sigmas: 3}}; None: 32 bits
     timeout_s: float | None = None      # of a collective, from a peer's call; None: until fates are known
     blocking: bool = False              # a collective also waits until all that a peer sends in it has left the peer
+    pieces: int = 1                     # into which a part of the vector is cut: one at a time is given to the link
     survive: bool = False               # collectives are done again without peers that fail; `timeout` is of a silence
     grace_s: float = 1.0                # of a rendezvous, between the first peer and the last that is waited for
 
@@ -101,7 +102,7 @@ async def peer(node: Node, p: Params) -> None:
                 total = await node.compute("decode", summed, codec, codes, update.size, work=len(codes) * update.size)
             else:
                 total = await all_reduce(node, members, update, p.how, p.timeout_s,
-                                         Manner(codec=codec, blocking=p.blocking))
+                                         Manner(codec=codec, blocking=p.blocking, pieces=p.pieces))
             model, momentum = await node.compute("outer", outer, s.model, s.momentum, total, len(members), p)
             s.model, s.momentum, s.sent = finite(model), momentum, sent
             node.report(parameters=s.model)
@@ -126,7 +127,7 @@ async def _step(node: Node, p: Params, s: State, update: Vector, codec: Codec | 
                 ) -> tuple[Vector, Vector]:
     """(theta, b) after the outer step, if this attempt counts."""
     assert p.how != "all_gather"                # or `check` has refused it
-    manner = Manner(tag=call.attempt, codec=codec, silence_s=p.timeout_s, blocking=p.blocking)
+    manner = Manner(tag=call.attempt, codec=codec, silence_s=p.timeout_s, blocking=p.blocking, pieces=p.pieces)
     total = await all_reduce(node, call.members, update, p.how, manner=manner)
     model, momentum = await node.compute("outer", outer, s.model, s.momentum, total, len(call.trained), p)
     return finite(model), momentum
@@ -150,7 +151,8 @@ def outer(model: Vector, momentum: Vector, updates: Vector, n: int, p: Params) -
 def check(params: Params, world: World) -> list[str]:
     """The mistakes in these parameters; none if they are sound."""
     wrong = [] if 0 <= params.momentum < 1 else [f"momentum = {params.momentum}: expected a number in [0, 1)"]
-    return (wrong + checks.positive(rate=params.rate) + checks.at_least(1, "an integer >= 1", steps=params.steps)
+    return (wrong + checks.positive(rate=params.rate)
+            + checks.at_least(1, "an integer >= 1", steps=params.steps, pieces=params.pieces)
             + checks.times(timeout=params.timeout_s, grace=params.grace_s) + wrong_group(params.how, world)
             + _wrong_codec(params) + _mortal(params))
 
