@@ -12,10 +12,10 @@ fail, leave and come back.
     rendezvous      has all members said that theirs is good, the step counts: `Members` of nobody. Else the next
                     attempt begins, of those who have answered until `grace_s` after the last one
 
-A peer keeps the input of a collective until the step counts, and takes the step when it hears so. Who has not heard it
-is out: the next epoch has another number of steps than that peer, which joins anew. So all who have taken as many steps
-have the same model, whoever crashes when. A peer that joins adds nothing in its first epoch, and trains from the next
-one on.
+A peer keeps the input of a collective until the step counts, and takes the step when it hears so. A peer that has not
+heard it is out: the next epoch has another number of steps, and the peer joins anew. So all who have taken as many
+steps have the same model, whoever crashes when. A peer that joins adds nothing in its first epoch, and trains from the
+next one on.
 
 torchft's lighthouse and the master of PCCL (arXiv 2505.14065) decide who takes part in this way.
 """
@@ -220,7 +220,7 @@ async def _hand_over(node: Node, s: Replicated) -> None:
 
 async def settle(node: Node, where: int, trained: bool,
                  work: Callable[[Members], Coroutine[object, object, R]]) -> tuple[R, Members]:
-    """What `work` has come to in the attempt that counts, and that attempt.
+    """The result of `work` in the attempt that counts, and that attempt.
 
     work: the collective of one attempt, with `silence_s` and the attempt as its tag. It changes nothing, since its
     result may not count.

@@ -54,7 +54,7 @@ def test_sparseloco_with_a_rendezvous_is_sparseloco_and_survives() -> None:
     ran = run_text(held)
     assert ran.models == plain.models
     assert {"Epoch", "Present", "Members", "Attempted", "CodedPart"} == set(ran.payloads)
-    ran = run_text(held + "faults: [{at: 110 ms, node: client3, crash: true, for: 4 s}]\n", "stop.rounds=40")
+    ran = run_text(held + "faults: [{at: 110 ms, node: client3, crash: true, for: 2 s}]\n", "stop.rounds=14")
     counts = members(ran)
     assert (min(counts), counts[-1]) == (3, 4)
     assert len(set(ran.models)) == len(counts)
@@ -71,8 +71,8 @@ def members(ran: Ran) -> list[int]:
 @pytest.mark.parametrize("codec", ["", "codec: bf16, "])
 def test_the_others_go_on_and_one_that_returns_has_their_model(codec: str, models: list[np.ndarray]) -> None:
     text = surviving(diloco.EXAMPLE).replace("survive: true", f"{codec}survive: true") \
-        + "faults: [{at: 150 ms, node: client3, crash: true, for: 4 s}]\n"
-    ran = run_text(text, "stop.rounds=40")
+        + "faults: [{at: 150 ms, node: client3, crash: true, for: 2 s}]\n"
+    ran = run_text(text, "stop.rounds=7")
     counts = members(ran)
     assert counts[0] == 3
     assert counts[-1] == 4                      # it is in again
@@ -84,8 +84,8 @@ def test_the_others_go_on_and_one_that_returns_has_their_model(codec: str, model
 def test_a_peer_that_joins_begins_its_solver_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[str] = []
     monkeypatch.setattr(NodeTask, "begin_anew", lambda task: begun.append(task._name))
-    text = surviving(diloco.EXAMPLE) + "faults: [{at: 150 ms, node: client3, crash: true, for: 4 s}]\n"
-    run_text(text, "stop.rounds=40")
+    text = surviving(diloco.EXAMPLE) + "faults: [{at: 150 ms, node: client3, crash: true, for: 2 s}]\n"
+    run_text(text, "stop.rounds=7")
     assert begun == ["client3"]
 
 
