@@ -71,16 +71,38 @@ class Message:
     """Base of all messages: subclass it as a frozen dataclass.
 
     `class Ping(Message, unscoped=True)` belongs to no round: it is never late and never waits for one.
+    `class Chunk(Message, tagged=True)` has a field `tag: int`, which a wait for it names: `recv(Chunk, j, tag=7)`.
     A received message knows who sent it: `message.sender`.
     """
 
     unscoped: ClassVar[bool] = False
+    tagged: ClassVar[bool] = False
     counted_as: ClassVar[str] = ""  # its name in tables, in place of its type; then only a wait for any type gets it
     sender: int                     # set on receipt; not a field, so it costs no bytes
+    tag: int                        # of a tagged message: a field of its own
 
-    def __init_subclass__(cls, unscoped: bool = False, **rest: object) -> None:
+    def __init_subclass__(cls, unscoped: bool = False, tagged: bool = False, **rest: object) -> None:
         super().__init_subclass__(**rest)
         cls.unscoped = unscoped
+        cls.tagged = tagged
+
+
+TAG = "#"                           # in a kind, between the type of a tagged message and its tag
+
+
+def kind_of(message: Message) -> str:
+    """The text by which waits tell messages apart: the type of a message, with its tag if it has one."""
+    name = message.counted_as or type(message).__name__
+    return f"{name}{TAG}{message.tag}" if message.tagged else name
+
+
+def type_of(kind: str) -> str:
+    """The type of the messages of a kind, as journal and tables have it.
+
+    >>> type_of("Chunk#7"), type_of("Ping")
+    ('Chunk', 'Ping')
+    """
+    return kind.partition(TAG)[0]
 
 
 class Declared:

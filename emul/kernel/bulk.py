@@ -17,7 +17,7 @@ from emul.kernel.parts import Copy, KNode, Payload, Pipe
 from emul.kernel.state import Kernel
 from emul.network import HERE
 from emul.roles.events import SendEach
-from emul.wire import ENVELOPE_BYTES
+from emul.wire import ENVELOPE_BYTES, type_of
 
 Way: TypeAlias = tuple[tuple[int, ...], Pipe]
 
@@ -52,7 +52,7 @@ def _carry(kernel: Kernel, node: KNode, action: SendEach, ways: list[Way]) -> li
     """Put each onto the first link of its way, which says at once what becomes of it. Their rows in the journal."""
     time, source, home, seq, round_ = node.time, node.id, node.worker, action.first, action.round
     kind, declared, reasons, frames = intern(action.kind), action.declared, action.reasons, action.frames
-    nodes, most, add = kernel.nodes, kernel.plan.max_message, kernel.calendar.add
+    name, nodes, most, add = intern(type_of(kind)), kernel.nodes, kernel.plan.max_message, kernel.calendar.add
     block: list[rows.Row] = []
     log = block.append
     for place, (target, size, (path, pipe)) in enumerate(zip(action.to, action.sizes, ways, strict=True)):
@@ -66,7 +66,7 @@ def _carry(kernel: Kernel, node: KNode, action: SendEach, ways: list[Way]) -> li
             payload.expect(receiver.worker)
         copy = Copy(source, seq, target, kind, full, round_, payload, path, reason, own)
         expect(receiver, copy)
-        log((rows.SEND, time, source, seq, target, kind, size, full if pipe.plain else link.wire_bytes(full), round_,
+        log((rows.SEND, time, source, seq, target, name, size, full if pipe.plain else link.wire_bytes(full), round_,
              pipe.src, pipe.dst))
         if declared and declared[place]:
             log((rows.DECLARED, time, source, seq, declared[place]))

@@ -24,7 +24,7 @@ NETWORK, TIMER, FAULT = 0, 1, 2
 
 # tags: what an entry of these kinds is; `loop.py` says what happens at each
 (ADVANCE, LOCAL, LAND, COMPUTED, LOOK, FATE, OFFER, FLOW_ON, FLOW_IN, DEADLINE, FAILURE, RETURN, BACK,
- STOP, EMPTY) = range(15)
+ STOP, EMPTY, SENT) = range(16)
 
 FAR = END_OF_TIME                   # beyond all times, and all sequence numbers of a node's own
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from emul.kernel.calendar import COMPUTED, DEADLINE, FAR, LAND, Entry
 from emul.kernel.parts import KNode, Strand
-from emul.roles.events import PARKED
+from emul.roles.events import PARKED, SENDING
 
 _EACH = 50                          # nodes of which a report tells each one's story
 
@@ -73,6 +73,8 @@ def _strand(nodes: Sequence[KNode], node: KNode, strand: Strand) -> str:
         return "computing" if strand.computing else f"active at {node.time / 1e9:.9g} s"
     if patience.wait.deadline == PARKED:
         return f"waiting since {patience.since / 1e9:.9g} s for another part of its role ({patience.wait.where})"
+    if patience.wait.deadline == SENDING:
+        return f"waiting since {patience.since / 1e9:.9g} s until what it sends has left ({patience.wait.where})"
     missing = sorted(set(patience.wait.sources or ()) - patience.got.keys())
     kinds = " or ".join(sorted(patience.kinds)) or "any message"
     since = f"waiting since {patience.since / 1e9:.9g} s for {kinds}"

@@ -10,6 +10,7 @@ from emul.kernel.deadlock import deadlock_report
 from emul.kernel.messages import empty_inbox, find_pipe, look_again
 from emul.kernel.parts import FLOW, Fault, KNode, LinkChange, NodeCrash, NodeLeave, Pipe
 from emul.kernel.rounds import decider_ended
+from emul.kernel.sending import link_changed
 from emul.kernel.state import Kernel
 from emul.kernel.waits import depart
 from emul.network import FlowLink
@@ -154,3 +155,4 @@ def _change_link(kernel: Kernel, time: int, pipe: Pipe, fault: LinkChange) -> No
         look_again(kernel, pipe.main)
     elif kernel.flows is not None:
         look_again(kernel, kernel.flows)
+    link_changed(kernel, time)

@@ -40,6 +40,7 @@ from emul.kernel.calendar import (
     LOOK,
     OFFER,
     RETURN,
+    SENT,
     STOP,
     Entry,
 )
@@ -49,12 +50,14 @@ from emul.kernel.faults import come_back, fail, plan_faults, return_, run_out
 from emul.kernel.messages import arrive, enter_next, leave_link, offer_to, send, start_flow
 from emul.kernel.parts import Copy, KNode, Patience, Pipe
 from emul.kernel.rounds import finish, leave_round, next_round, plan_stop, report, stop_now, try_next_round
+from emul.kernel.sending import await_sent, look_at_transmission
 from emul.kernel.state import UNWRITTEN, Kernel
 from emul.kernel.waits import abstain, close_round, reject, resume, wait
 from emul.network import Tail
 from emul.roles.events import (
     PARKED,
     Abstain,
+    AwaitSent,
     BeginActivity,
     Compute,
     Computed,
@@ -276,6 +279,11 @@ def _happen(kernel: Kernel, time: int, entry: Entry) -> KNode | None:
         run_out(kernel, time, *what)
     elif tag == STOP:
         stop_now(kernel, time, what)
+    elif tag == SENT:
+        if entry[5].open_index:
+            _park(kernel, time, [entry])
+        else:
+            look_at_transmission(kernel, time, entry[5], what)
     return None
 
 
@@ -371,7 +379,7 @@ def _fuse_open(kernel: Kernel, node: KNode) -> None:
 _ACT: dict[type, Callable[[Kernel, KNode, Any], None]] = {
     Send: send, SendEach: send_each, Wait: wait, NextRound: next_round, LeaveRound: leave_round, Abstain: abstain,
     Compute: _compute, Report: report, Finish: finish, Reject: reject, BeginActivity: begin_activity,
-    EndActivity: end_activity}
+    EndActivity: end_activity, AwaitSent: await_sent}
 
 
 def _copy_key(left: tuple[Copy, bool, Tail, int, Pipe | None]) -> tuple[int, int]:

@@ -11,11 +11,12 @@ from emul.kernel.calendar import ADVANCE, FAR, FLOW_IN, FLOW_ON, LAND, LOCAL, NE
 from emul.kernel.dropouts import drops_out, misses
 from emul.kernel.fates import matches, settle, skip_lost_rounds, taken_beside
 from emul.kernel.parts import FLOW, OWN, SHARED, Copy, KNode, Payload, Pipe
+from emul.kernel.sending import transmitted
 from emul.kernel.state import Kernel
 from emul.kernel.waits import tell_watchers
 from emul.network import HERE, FlowLink, Link, Tail
 from emul.roles.events import Drop, Send
-from emul.wire import ENVELOPE_BYTES
+from emul.wire import ENVELOPE_BYTES, TAG, type_of
 
 _REFUSALS = 8                       # kept of a source, for waits that know fates: a flood must not fill the memory
 _ABSTENTIONS = 1000                 # kept of a node, before those of old rounds are forgotten
@@ -26,7 +27,8 @@ def send(kernel: Kernel, node: KNode, action: Send) -> None:
     time, source, seq, kind, round_ = node.time, node.id, action.first, intern(action.kind), action.round
     size = action.size + ENVELOPE_BYTES
     nodes, log = kernel.nodes, kernel.log
-    away = node.away or (bool(kernel.plan.dropouts) and drops_out(kernel, node, kind))
+    name = type_of(kind) if TAG in kind else kind
+    away = node.away or (bool(kernel.plan.dropouts) and drops_out(kernel, node, name))
     reason = action.reason
     if size > kernel.plan.max_message and not reason:
         reason = "larger than max_message"
@@ -45,15 +47,16 @@ def send(kernel: Kernel, node: KNode, action: Send) -> None:
         copy = Copy(source, seq, target, kind, size, round_, payload, path, reason, frames)
         expect(nodes[target], copy)
         if pipe is None:                        # to itself
-            log((rows.SEND, time, source, seq, target, kind, action.size, 0, round_, -1, -1))
+            log((rows.SEND, time, source, seq, target, name, action.size, 0, round_, -1, -1))
             kernel.later(node, time, LOCAL, (copy, True, 0, 0, None))
         elif away:                              # nobody hears it; known when it would have come at the earliest
-            log((rows.SEND, time, source, seq, target, kind, action.size, 0, round_, -1, -1))
+            copy.through = True
+            log((rows.SEND, time, source, seq, target, name, action.size, 0, round_, -1, -1))
             kernel.calendar.add(time + kernel.latency(node, nodes[target]), (
                 NETWORK, source, seq + FAR, LAND, (copy, False, 0, 0, None), nodes[target]))
         else:
             wire = size if pipe.plain else pipe.link.wire_bytes(size)
-            log((rows.SEND, time, source, seq, target, kind, action.size, wire, round_, pipe.src, pipe.dst))
+            log((rows.SEND, time, source, seq, target, name, action.size, wire, round_, pipe.src, pipe.dst))
             _offer(kernel, time, pipe, copy)
             if node.charge is not None:
                 carried(kernel, node, time, wire, pipe.src, pipe.dst, node.charge.battery.send_w)
@@ -212,6 +215,7 @@ def leave_link(kernel: Kernel, time: int, pipe: Pipe) -> list[tuple[Copy, bool, 
         return left
     # it has many ends: what arrives does so in an entry of the node where it does, which may have to wait for it
     for copy, delivered, tail, resent in left:
+        transmitted(kernel, time, copy)
         end = find_pipe(kernel, copy.path[copy.hop], copy.path[copy.hop + 1])
         if resent and pipe.kind == FLOW:            # over all links of its row; `arrive` tells of the last one
             hop = copy.hop - 1

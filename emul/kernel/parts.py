@@ -246,7 +246,9 @@ class Copy:
     """One copy of a message under way to one node."""
 
     __slots__ = ("decided", "frames", "hop", "kind", "path", "payload", "reason", "round", "seq", "size", "source",
-                 "target")
+                 "target", "through")
+
+    through: bool               # set once it has left a link that nodes share; not there before
 
     def __init__(self, source: int, seq: int, target: int, kind: str, size: int, round: int, payload: Payload | None,
                  path: Sequence[int], reason: str = "", frames: list[bytes] | None = None):

@@ -12,7 +12,7 @@ from heapq import nsmallest
 from emul.base import rows
 from emul.base.errors import ZeroTimeLoop
 from emul.kernel.calendar import FAR, NETWORK, Calendar
-from emul.kernel.parts import KNode, NodeCrash, Pipe, Plan, Port, Recorder
+from emul.kernel.parts import Copy, KNode, NodeCrash, Pipe, Plan, Port, Recorder, Strand
 from emul.network import Network
 from emul.roles.events import Computed, Fuse, NextRound, Reply, RoleEvent
 
@@ -71,6 +71,8 @@ class Kernel:
         self.opened = 0
         self.reports: dict[int, list[int]] = {}     # decider -> rounds with reported parameters, for a stop on accuracy
         self.groups: dict[tuple[int, str], dict[int, int]] = {}     # (lane, role) -> node -> computation due
+        # message -> nodes and their waits for the time when it has left its first link (`sending.Transmission`)
+        self.sending: dict[Copy, list[tuple[KNode, tuple[Strand, int, Pipe | None, Copy | None]]]] = {}
 
     def log(self, row: rows.Row) -> None:
         """A row for the journal, which gets it when nothing earlier can come any more."""

@@ -10,6 +10,7 @@ from emul.kernel.fates import departure_known_at, is_coming, round_is_over, sett
 from emul.kernel.parts import KNode, Patience, Strand
 from emul.kernel.state import Kernel
 from emul.roles.events import Abstain, Drop, Ready, Ref, Reject, Unread, Wait, WaitEnd
+from emul.wire import type_of
 
 _NOBODY: frozenset[int] = frozenset()
 
@@ -53,7 +54,7 @@ def _watch(kernel: Kernel, node: KNode, patience: Patience, satisfied: bool) -> 
 
 def abstain(kernel: Kernel, node: KNode, action: Abstain) -> None:
     """The node says that it will not send these types to these nodes in this round."""
-    kernel.log((rows.ABSTAIN, node.time, node.id, action.round, action.to, action.kinds))
+    kernel.log((rows.ABSTAIN, node.time, node.id, action.round, action.to, [type_of(kind) for kind in action.kinds]))
     if not node.abstained:
         node.abstained = {}
     for target in action.to:

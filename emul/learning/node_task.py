@@ -64,6 +64,10 @@ class NodeTask:
         """True if it has drawn nothing and keeps nothing yet, so that another object would do as well."""
         return self._round < 0
 
+    def begin_anew(self) -> None:
+        """Forget the moments that a solver with `keep` has, as a node does that takes over a model from another one."""
+        self._kept.clear()
+
     @property
     def dimension(self) -> int:
         """d, the length of every vector."""

@@ -13,7 +13,10 @@ n members, S and s bytes, latencies delta, access links of B bytes a second, add
 larger half of the members to its first child, and so does the root of every subtree: the time is that of the table for
 every n.
 
-Each part of a sum is added up at one member and sent on as it is, so that all members end with the same bits.
+Each part of a sum is added up at one member and sent on as it is, so that all members end with the same bits. Several
+collectives go on at once, each with a tag of its own, as activities (`Node.start`) of the members. With a codec a ring
+sends codes: a member decodes what comes, adds in 32 bits and codes the sum anew; the one that has added up a part codes
+it for all, and takes what others decode, as INTELLECT-1 does (arXiv 2412.01152).
 """
 
 from __future__ import annotations
@@ -21,12 +24,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeVar
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
 from emul.base.errors import NotDecodable, ProtocolFailure, ProtocolViolation, RoleError
 from emul.primitives.compress import Codec
+from emul.primitives.compress.codec import sendable
 from emul.protocols import updates
 from emul.roles import Message, Node, Octets, Vector, World
 from emul.roles.node import Accept
@@ -51,7 +56,26 @@ class Code(Message):
     code: Octets                        # of a vector
 
 
+@dataclass(frozen=True)
+class Chunk(Message, tagged=True):
+    """As `Part`, of a collective that has a tag."""
+
+    values: Vector
+    number: int
+    tag: int
+
+
+@dataclass(frozen=True)
+class CodedPart(Message, tagged=True):
+    """As `Chunk`, in a codec's bytes."""
+
+    code: Octets
+    number: int
+    tag: int
+
+
 MESSAGES = (Part, Code)
+TAGGED = (Chunk, CodedPart)
 
 
 class Leg(NamedTuple):
@@ -64,62 +88,166 @@ class Leg(NamedTuple):
     adds: bool = False                  # the part that comes is added; else it takes the place of the own one
 
 
+@dataclass(frozen=True)
+class Manner:
+    """The way in which a collective goes on beside who sends what to whom.
+
+    tag: of one among several of a round; None: it is the only one. codec: of the parts, in a ring. lane: of additions
+    and codes; None: the first of the scheme. silence_s: the longest time in which no part comes. blocking: a member
+    also waits until all that it sends has left it, as a call of a library for collectives does. pieces: into which each
+    part is cut; the next one is sent when the one before has left, so that a collective that is given up leaves no more
+    than one on the link. Not of codes.
+    """
+
+    tag: int | None = None
+    codec: Codec | None = None
+    lane: str | None = None
+    silence_s: float | None = None
+    blocking: bool = False
+    pieces: int = 1
+
+
+ALONE = Manner()
+
+
 async def all_reduce(node: Node, members: Sequence[int], x: Vector, how: How, timeout_s: float | None = None,
-                     ) -> Vector:
+                     manner: Manner = ALONE) -> Vector:
     """The sum of the vectors of all members, (d,) float32, with the same bits at each: a fresh array.
 
-    At most one in a round. members: in the same order at all. x: (d,) float32, only read. timeout_s: of all of it, from
-    this member's call; None: until a message is known to be lost or never sent. Raises ProtocolFailure if a member has
-    not answered by then: then the others may have the sum or not, and this member has nothing.
+    At most one in a round, or one with each tag. members: in the same order at all. x: (d,) float32, only read.
+    timeout_s: of all of it, from this member's call; None: until a message is known to be lost or never sent. manner:
+    the same at all, but for the times. Raises ProtocolFailure if a member has not answered by then: then the others may
+    have the sum or not, and this member has nothing. Raises RoleError for a codec in anything but a ring.
     """
     total = np.array(x, np.float32)
     legs = legs_of(how, len(members), members.index(node.id), len(total))
     end_s = None if timeout_s is None else node.now + timeout_s
-    inbox = _Inbox(node, members, legs, end_s)
-    sent: Counter[int] = Counter()
-    for leg in legs:
-        if leg.to is not None:
-            node.send(members[leg.to], Part(total[leg.sends], sent[leg.to]))
-            sent[leg.to] += 1
-        if leg.source is not None:
-            values = await inbox.next(members[leg.source])
-            if leg.adds:
-                values = await node.compute("add", np.add, total[leg.takes], values, work=values.size)
-            total[leg.takes] = values
+    inbox = _Inbox(node, members, legs, end_s, manner)
+    if manner.codec is not None:
+        if how != "ring":
+            raise RoleError(f"all_reduce: how = {how}: codes are added up in a ring alone")
+        await _coded_ring(node, members, legs, total, manner.codec, inbox, manner)
+    else:
+        sent: Counter[int] = Counter()
+        for leg in legs:
+            sending = None
+            if leg.to is not None:
+                first = sent[leg.to]
+                sent[leg.to] += manner.pieces
+                if manner.pieces == 1:
+                    node.send(members[leg.to], _part(total, leg.sends, first, manner))
+                else:
+                    sending = node.start(_in_pieces(node, members[leg.to], total, leg.sends, first, manner))
+            try:
+                for takes in [] if leg.source is None else _cut(leg.takes, manner.pieces):
+                    values = (await inbox.next(members[leg.source or 0])).values
+                    if leg.adds:
+                        values = await node.compute("add", np.add, total[takes], values, work=values.size,
+                                                    lane=manner.lane)
+                    total[takes] = values
+                if sending is not None:
+                    await sending
+            finally:
+                if sending is not None:
+                    node.cancel(sending)
+    if manner.blocking:
+        for to in dict.fromkeys(leg.to for leg in legs if leg.to is not None):
+            await node.sent(members[to])
     return total
+
+
+def _part(total: Vector, where: slice, number: int, manner: Manner) -> Part | Chunk:
+    return Part(total[where], number) if manner.tag is None else Chunk(total[where], number, manner.tag)
+
+
+def _cut(where: slice, pieces: int) -> list[slice]:
+    """A slice in so many pieces, as equal as they can be."""
+    size = where.stop - where.start
+    ends = [where.start + size * k // pieces for k in range(pieces + 1)]
+    return [slice(a, b) for a, b in pairwise(ends)]
+
+
+async def _in_pieces(node: Node, to: int, total: Vector, where: slice, first: int, manner: Manner) -> None:
+    """Send a part piece by piece, each when the one before has left."""
+    for number, piece in enumerate(_cut(where, manner.pieces)):
+        if number:
+            await node.sent(to)
+        node.send(to, _part(total, piece, first + number, manner))
+
+
+async def _coded_ring(node: Node, members: Sequence[int], legs: Sequence[Leg], total: Vector, codec: Codec,
+                      inbox: _Inbox, manner: Manner) -> None:
+    """As `all_reduce`, into `total`."""
+    tag, lane, rng = manner.tag or 0, manner.lane, node.stream("compress")
+    code: Octets | None = None                  # of the part that goes out next, as it has come
+    for number, leg in enumerate(legs):
+        assert leg.to is not None
+        assert leg.source is not None
+        if code is None:
+            code = await node.compute("encode", _encoded, codec, total[leg.sends], rng, lane=lane,
+                                      work=leg.sends.stop - leg.sends.start)
+            if not leg.adds:                    # the sum of this part: what others decode is what counts
+                total[leg.sends] = await node.compute("decode", _decoded, codec, code, len(total[leg.sends]), lane=lane,
+                                                      work=leg.sends.stop - leg.sends.start)
+        node.send(members[leg.to], CodedPart(code, number, tag))
+        came: Octets = (await inbox.next(members[leg.source])).code
+        size = leg.takes.stop - leg.takes.start
+        values = await node.compute("decode", _decoded, codec, came, size, lane=lane, work=size)
+        if leg.adds:
+            values = await node.compute("add", np.add, total[leg.takes], values, lane=lane, work=size)
+        total[leg.takes] = values
+        code = None if leg.adds else came
+
+
+def _encoded(codec: Codec, x: Vector, rng: np.random.Generator) -> Octets:
+    """The code of a part, which may be empty. Raises NotSendable."""
+    return codec.encode(sendable(x), rng)[0] if x.size else np.empty(0, np.uint8)
+
+
+def _decoded(codec: Codec, code: Octets, d: int) -> Vector:
+    return decoded(codec, code, d) if d else np.empty(0, np.float32)
 
 
 class _Inbox:
     """The parts that a member receives, each once and in the order of their numbers, though links may overtake."""
 
-    def __init__(self, node: Node, members: Sequence[int], legs: Sequence[Leg], end_s: float | None):
-        self._node, self._end_s = node, end_s
+    def __init__(self, node: Node, members: Sequence[int], legs: Sequence[Leg], end_s: float | None, manner: Manner):
+        self._node, self._end_s, self._manner = node, end_s, manner
+        self._kind: type[Any] = Part if manner.tag is None else Chunk
+        self._tag = manner.tag
+        if manner.codec is not None:
+            self._kind, self._tag = CodedPart, manner.tag or 0
         self._taken: Counter[int] = Counter()
-        self._early: dict[tuple[int, int], Vector] = {}
+        self._early: dict[tuple[int, int], Any] = {}
         self._sizes: dict[tuple[int, int], int] = {}            # (member, number) -> of a part that has not come yet
         seen: Counter[int] = Counter()
         for leg in legs:
-            if leg.source is not None:
-                source = members[leg.source]
-                self._sizes[source, seen[source]] = leg.takes.stop - leg.takes.start
+            for takes in [] if leg.source is None else _cut(leg.takes, 1 if manner.codec else manner.pieces):
+                source = members[leg.source or 0]
+                self._sizes[source, seen[source]] = takes.stop - takes.start
                 seen[source] += 1
 
-    async def next(self, source: int) -> Vector:
+    async def next(self, source: int) -> Any:
         """The next part of a member. Raises TimedOut or NothingToReceive, both failures of the round."""
         wanted = source, self._taken[source]
         self._taken[source] += 1
         while wanted not in self._early:
-            left_s = None if self._end_s is None else max(0.0, self._end_s - self._node.now)
-            part = await self._node.recv(Part, source, left_s, accept=self._fits)
+            times = [] if self._end_s is None else [max(0.0, self._end_s - self._node.now)]
+            if self._manner.silence_s is not None:
+                times.append(self._manner.silence_s)
+            part = await self._node.recv(self._kind, source, min(times, default=None), accept=self._fits, tag=self._tag)
             del self._sizes[source, part.number]
-            self._early[source, part.number] = part.values
+            self._early[source, part.number] = part
         return self._early.pop(wanted)
 
-    def _fits(self, part: Part) -> None:
+    def _fits(self, part: Any) -> None:
         size = self._sizes.get((part.sender, part.number))
         if size is None:
             raise ProtocolViolation(f"part {part.number}: no such part, or one twice")
-        if part.values.shape != (size,):
+        if self._manner.codec is not None:
+            if size:
+                updates.sound(self._manner.codec, size)(part)
+        elif part.values.shape != (size,):
             raise ProtocolViolation(f"part {part.number}: shape {part.values.shape}, expected {(size,)}")
 
 
@@ -127,14 +255,15 @@ async def all_gather(node: Node, members: Sequence[int], message: M, timeout_s: 
                      accept: Accept[M] | None = None) -> dict[int, M]:
     """The messages of all members, {member: message} ascending by member, with the own one as it is.
 
-    At most one of a type in a round. members: in the same order at all; everybody sends to the next one first, so that
-    nobody's downlink has to take two at a time. timeout_s, accept: as for `node.gather`. Raises ProtocolFailure if one
-    is missing.
+    At most one of a type in a round, or one with each tag. members: in the same order at all; everybody sends to the
+    next one first, so that nobody's downlink has to take two at a time. timeout_s, accept: as for `node.gather`. Raises
+    ProtocolFailure if one is missing.
     """
     at = members.index(node.id)
     others = [*members[at + 1:], *members[:at]]
     node.broadcast(others, message)
-    got = {node.id: message, **await node.gather(type(message), others, timeout_s, accept=accept)}
+    got = {node.id: message, **await node.gather(type(message), others, timeout_s, accept=accept,
+                                                 tag=message.tag if message.tagged else None)}
     missing = [node.world.names[j] for j in sorted(set(members) - set(got))]
     if missing:
         raise ProtocolFailure(f"all_gather: no {type(message).__name__} from {', '.join(missing)}")
@@ -149,6 +278,23 @@ async def gather_codes(node: Node, members: Sequence[int], codec: Codec, code: O
     """
     got = await all_gather(node, members, Code(code), timeout_s, accept=updates.sound(codec, d))
     return [message.code for message in got.values()]
+
+
+async def gather_codes_of(node: Node, members: Sequence[int], senders: Sequence[int], codec: Codec, code: Octets | None,
+                          d: int, tag: int, timeout_s: float | None = None) -> list[Octets]:
+    """As `gather_codes`, of those members that are `senders`, by messages with a tag. code: of this one, if it is."""
+    at = members.index(node.id)
+    if code is not None:
+        node.broadcast([*members[at + 1:], *members[:at]], CodedPart(code, 0, tag))
+    others = [k for k in senders if k != node.id]
+    got = await node.gather(CodedPart, others, timeout_s, accept=updates.sound(codec, d), tag=tag)
+    missing = [node.world.names[k] for k in others if k not in got]
+    if missing:
+        raise ProtocolFailure(f"gather_codes_of: no code from {', '.join(missing)}")
+    codes = {k: message.code for k, message in got.items()}
+    if code is not None:
+        codes[node.id] = code
+    return [codes[k] for k in sorted(codes)]
 
 
 def decoded(codec: Codec, code: Octets, d: int) -> Vector:

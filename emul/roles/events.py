@@ -13,6 +13,7 @@ from msgspec import Struct
 
 NEVER = -1                          # a deadline that does not come
 PARKED = -2                         # the same, of a wait that only the role itself ends: for an activity, or for a lane
+SENDING = -3                        # the same, of a wait for the end of a transmission
 CANCELLED = "cancelled"             # the reason why an activity ended that did not end by itself
 
 
@@ -239,8 +240,16 @@ class EndActivity(Struct, array_like=True, tag=11, gc=False):
     why: str                        # "": returned; else the failure that ended it, or CANCELLED
 
 
+class AwaitSent(Struct, array_like=True, tag=12, gc=False):
+    """Wait until the newest message to a node has left this one. `Ready` of outcome TIMEOUT answers it."""
+
+    to: int
+    where: str
+    activity: int = 0               # that waits; 0: the role itself
+
+
 Action: TypeAlias = (Send | SendEach | Wait | NextRound | LeaveRound | Abstain | Compute | Report | Finish | Reject
-                     | BeginActivity | EndActivity)
+                     | BeginActivity | EndActivity | AwaitSent)
 
 
 class Reply(Struct, array_like=True, gc=False):

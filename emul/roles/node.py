@@ -1,7 +1,8 @@
 """`Node`: what a role sees of the world, and the only thing that it may await.
 
-`send`, `broadcast`, `abstain`, `report` never suspend; `recv`, `gather`, `collect`, `recv_any`, `sleep`, `compute` and
-the step to the next round do. A suspended role hands an action to the kernel and goes on with the event that answers.
+`send`, `broadcast`, `abstain`, `report` never suspend; `recv`, `gather`, `collect`, `recv_any`, `sleep`, `sent`,
+`compute` and the step to the next round do. A suspended role hands an action to the kernel and goes on with the event
+that answers.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from emul.roles.events import (
     NEVER,
     Abstain,
     Action,
+    AwaitSent,
     Compute,
     Computed,
     Entered,
@@ -49,7 +51,7 @@ from emul.roles.events import (
 )
 from emul.roles.world import Contact, World
 from emul.verdicts import judge
-from emul.wire import Encoded, Message, Vector, encode, encode_each
+from emul.wire import TAG, Encoded, Message, Vector, encode, encode_each, kind_of
 
 if TYPE_CHECKING:
     from emul.learning.node_task import NodeTask
@@ -173,7 +175,7 @@ def _entered(event: RoleEvent) -> int:
 _REASON = 200                       # characters of a reason that are kept
 
 _places: dict[tuple[CodeType, int], str] = {}
-_names: dict[tuple[type[Message], ...], list[str]] = {}         # types -> their names, for waits
+_names: dict[tuple[type[Message], ...], list[str]] = {}         # types without tags -> their names, for waits
 
 
 def caller(depth: int) -> str:
@@ -363,7 +365,8 @@ class Node:
         begin = perf_counter_ns()
         of_type: list[tuple[list[int], list[Message]]] = []     # in a row: one action each
         for target, message in messages.items():
-            if not of_type or type(message) is not type(of_type[-1][1][0]):
+            last = of_type[-1][1][0] if of_type else None
+            if last is None or type(message) is not type(last) or (message.tagged and message.tag != last.tag):
                 of_type.append(([], []))
             to, each = of_type[-1]
             to.append(target)
@@ -378,7 +381,7 @@ class Node:
                       for k, (target, (one, _)) in enumerate(zip(to, encoded, strict=True))]
             declared, reasons = [one.declared for one, _ in encoded], [reason for _, reason in encoded]
             desk.actions.append(SendEach(
-                to, message.counted_as or type(message).__name__, [one.size for one, _ in encoded], first,
+                to, kind_of(message), [one.size for one, _ in encoded], first,
                 0 if message.unscoped else memory.round, declared if any(declared) else [],
                 reasons if any(reasons) else [], frames if any(frames) else []))
         desk.excused_ns += perf_counter_ns() - begin
@@ -400,8 +403,7 @@ class Node:
         frames = desk.keep(self.id, encoded, first, to)
         desk.excused_ns += perf_counter_ns() - begin
         round_ = 0 if message.unscoped else memory.round
-        kind = message.counted_as or type(message).__name__
-        desk.actions.append(Send(to, kind, encoded.size, first, round_, encoded.declared, reason, frames))
+        desk.actions.append(Send(to, kind_of(message), encoded.size, first, round_, encoded.declared, reason, frames))
 
     def _encoded(self, message: Message) -> tuple[Encoded, str]:
         """The frames, and why no receiver will take them; "": they are what the message's annotations say."""
@@ -452,10 +454,11 @@ class Node:
         text = f"{kind}: {found.reason}"
         raise NotSendable(text) if found.diverged else WireError(text)
 
-    def abstain(self, targets: int | Iterable[int], *kinds: type[Message]) -> None:
-        """Say that no message of `kinds` goes to `targets` in this round, so that nobody waits for it."""
+    def abstain(self, targets: int | Iterable[int], *kinds: type[Message], tag: int | None = None) -> None:
+        """Say that no message of `kinds` goes to `targets` in this round, so that nobody waits for it. tag: of those
+        that are tagged."""
         to = [targets] if isinstance(targets, int) else list(targets)
-        self._desk.actions.append(Abstain(to, [k.__name__ for k in kinds], self.round if self._in_round else 0))
+        self._desk.actions.append(Abstain(to, _kinds(kinds, tag, 1), self.round if self._in_round else 0))
 
     def report(self, parameters: Vector | None = None, *, evaluate: Evaluate | None = None,
                **values: float | str | bool | None) -> None:
@@ -534,11 +537,12 @@ class Node:
     # --- what suspends --------------------------------------------------------------------------------------------
 
     def recv(self, kind: type[M], source: int, timeout_s: float | None = None, *,
-             accept: Accept[M] | None = None) -> Await[M]:
+             accept: Accept[M] | None = None, tag: int | None = None) -> Await[M]:
         """The next message of a type from one node.
 
         Without a timeout, raises NothingToReceive once it is known that it is lost or will never be sent; with one,
-        raises TimedOut. accept: as for `gather`.
+        raises TimedOut. accept: as for `gather`. tag: of a tagged type, which needs one; messages of another tag are
+        left for other waits. Raises RoleError for a tagged type without a tag, and a tag of a type that has none.
         """
         received = self._received if accept is None else Guard(self, accept)
 
@@ -553,10 +557,11 @@ class Node:
             if event.outcome == WaitEnd.TIMEOUT:
                 raise TimedOut(f"no {text} within {timeout_s} s")
             raise NothingToReceive(f"{text} is lost or will not be sent")
-        return self._wait((kind,), [source], 1, timeout_s, finish, accept)
+        return self._wait((kind,), [source], 1, timeout_s, finish, accept, tag)
 
     def gather(self, kinds: type[M] | tuple[type[M], ...], sources: Iterable[int], timeout_s: float | None = None,
-               need: int | None = None, *, accept: Accept[M] | None = None) -> Await[dict[int, M]]:
+               need: int | None = None, *, accept: Accept[M] | None = None, tag: int | None = None,
+               ) -> Await[dict[int, M]]:
         """One message from each of `sources`: {source: message}, ascending by source.
 
         Returns when all are there (or `need` of them), when the timeout comes, or, without one, when the fate of
@@ -565,7 +570,7 @@ class Node:
         accept: judges each message by what the receiver knows (dimensions, thresholds, earlier messages); it raises
         ProtocolViolation for one that the protocol forbids, and nothing else. That message is rejected, counted with
         its sender and the reason, and the wait goes on until the same deadline: `need` counts the others. Without a
-        timeout the message counts as lost.
+        timeout the message counts as lost. tag: as for `recv`, of those of `kinds` that are tagged.
         """
         nodes = sorted(set(sources))
         wanted = len(nodes) if need is None else need
@@ -579,7 +584,8 @@ class Node:
             if isinstance(messages, Reject):
                 return messages
             return {m.sender: m for m in sorted(messages, key=_sender)}
-        return self._wait(kinds if isinstance(kinds, tuple) else (kinds,), nodes, wanted, timeout_s, finish, accept)
+        return self._wait(kinds if isinstance(kinds, tuple) else (kinds,), nodes, wanted, timeout_s, finish, accept,
+                          tag)
 
     def collect(self, count: int, timeout_s: float) -> Await[list[Message]]:
         """The next `count` messages of any type from anybody, in the order of arrival; one node may have sent several.
@@ -588,14 +594,15 @@ class Node:
         """
         return self._wait((), None, count, timeout_s, self._received)
 
-    def recv_any(self, *kinds: type[M], timeout_s: float | None = None, accept: Accept[M] | None = None) -> Await[M]:
+    def recv_any(self, *kinds: type[M], timeout_s: float | None = None, accept: Accept[M] | None = None,
+                 tag: int | None = None) -> Await[M]:
         """The next message of any of `kinds` (none named: any at all) from anybody; `.sender` says from whom.
 
-        Raises TimedOut. Never uses fates: a real node cannot know them. accept: as for `gather`; after a message that
-        it refuses the next one is taken.
+        Raises TimedOut. Never uses fates: a real node cannot know them. accept, tag: as for `gather`; after a message
+        that `accept` refuses the next one is taken.
         """
         if accept is None and timeout_s is None:        # as a rule
-            return self._wait(kinds, None, 1, None, self._one)
+            return self._wait(kinds, None, 1, None, self._one, None, tag)
         received = self._received if accept is None else Guard(self, accept)
 
         def finish(event: RoleEvent) -> M | Reject:
@@ -605,11 +612,24 @@ class Node:
             if not messages:
                 raise TimedOut(f"no message within {timeout_s} s")
             return messages[0]
-        return self._wait(kinds, None, 1, timeout_s, finish, accept)
+        return self._wait(kinds, None, 1, timeout_s, finish, accept, tag)
 
     def sleep(self, seconds: float) -> Await[None]:
         """Do nothing for a time."""
         return self._wait((), [], 1, seconds, self._slept)
+
+    def sent(self, target: int) -> Await[None]:
+        """Wait until the newest message to a node has left this one: its last byte is on its way, or is lost.
+
+        On the first link alone: routers on the way may hold it still. It has left already where nothing is under way on
+        that link, and where `target` is this node. A link that shares its bandwidth among flows sends to the end of the
+        route at once, so the message has left when it has arrived. Raises RoleError if there is no such node.
+        """
+        place = caller(1)
+        if not 0 <= target < len(self.world.names):
+            raise RoleError(f"{place}: there is no node {target}: nodes are 0 to {len(self.world.names) - 1}")
+        self._desk.unawaited.append(place)
+        return Await(AwaitSent(target, place), self._slept)
 
     def compute(self, label: str, fn: Callable[[*Ts], R], *args: *Ts, work: float = 0.0,
                 cost_s: float | None = None, volatile: bool = False, lane: str | None = None) -> Await[R]:
@@ -741,11 +761,11 @@ class Node:
     # --- the engine's side ----------------------------------------------------------------------------------------
 
     def _wait(self, kinds: tuple[type[Message], ...], sources: list[int] | None, need: int, timeout_s: float | None,
-              finish: Callable[[Any], R | Reject], accept: Any = None) -> Await[R]:
+              finish: Callable[[Any], R | Reject], accept: Any = None, tag: int | None = None) -> Await[R]:
         deadline = NEVER if timeout_s is None else min(self.now_ns + max(0, round(timeout_s * 1e9)), LARGEST)
-        names = _names.get(kinds)
+        names = _names.get(kinds) if tag is None else None
         if names is None:
-            names = _names[kinds] = [k.__name__ for k in kinds]
+            names = _kinds(kinds, tag, 2)
         place = caller(2)
         self._desk.unawaited.append(place)
         return Await(Wait(names, sources, need, deadline, place, accept is not None), finish)
@@ -780,3 +800,16 @@ class Node:
 
 def _sender(message: Message) -> int:
     return message.sender
+
+
+def _kinds(types: tuple[type[Message], ...], tag: int | None, depth: int) -> list[str]:
+    """The kinds of messages of these types; the role is `depth` frames above the caller. Raises RoleError."""
+    tagged = [kind.__name__ for kind in types if kind.tagged]
+    if tag is None:
+        if tagged:
+            raise RoleError(f"{caller(depth + 1)}: {tagged[0]} is tagged: say which with tag=")
+        return _names.setdefault(types, [kind.__name__ for kind in types])
+    if not tagged:
+        raise RoleError(f"{caller(depth + 1)}: tag={tag} of a type without tags: a tagged one is declared as "
+                        "class ...(Message, tagged=True)")
+    return [f"{kind.__name__}{TAG}{tag}" if kind.tagged else kind.__name__ for kind in types]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import signature
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from emul.roles.analysis import Analysis, Realised, Setting
@@ -201,6 +202,9 @@ class Scheme(Generic[P]):
         strange = [kind for kind in self.messages if not (isinstance(kind, type) and issubclass(kind, Message))]
         if strange:
             return f"messages lists {strange[0]!r}: expected types of messages"
+        untold = [kind.__name__ for kind in self.messages if kind.tagged and "tag" not in signature(kind).parameters]
+        if untold:
+            return f"messages lists {untold[0]}, which is tagged: expected a field tag: int in it"
         names = [kind.__name__ for kind in self.messages]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:

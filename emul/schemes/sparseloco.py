@@ -12,12 +12,14 @@ of peers whose D_m is not 0 there, so that steps are up to n times larger. The i
 at the peer: `keep: true` of the solver. The paper has H = 30.
 
 e_m and theta change together, once the codes of all are there. A peer whose round fails throws its H steps away and
-keeps both; if others have taken the step, its replica differs from then on, since nothing brings it back.
+keeps both; if others have taken the step, its replica differs from then on, since nothing brings it back. With
+`survive: true` a rendezvous (`emul.protocols.rendezvous`) decides who takes part and whether a step counts. A peer that
+comes back takes theta over from another one, and begins with e_m = 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -26,9 +28,10 @@ import numpy as np
 
 from emul.primitives.compress import Codec, TopK
 from emul.primitives.compress.codec import sendable
-from emul.protocols import collective, peers, updates
-from emul.protocols.collective import Code, decoded, gather_codes
+from emul.protocols import collective, peers, rendezvous, updates
+from emul.protocols.collective import Code, CodedPart, decoded, gather_codes, gather_codes_of
 from emul.protocols.demands import demand
+from emul.protocols.rendezvous import Members, enter, settle
 from emul.protocols.rounds import finite
 from emul.roles import Message, Node, Octets, Scheme, Vector, World, checks
 
@@ -45,6 +48,8 @@ class Params:
     clip: Literal["median"] | None = None       # each D_m is shortened to the median of their norms
     store: bool = False                 # codes go to a node that hands them on once all are there, and not directly
     timeout_s: float | None = None      # of the collective, from a peer's call; None: until fates are known
+    survive: bool = False               # the collective is done again without peers that fail
+    grace_s: float = 1.0                # of a rendezvous, between the first peer and the last that is waited for
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,15 @@ class StoredCode(Message):
 class State:
     model: Vector                       # theta, (d,) float32
     error: Vector                       # e_m, (d,) float32
+    steps: int = 0                      # outer steps so far, where a rendezvous counts them
+
+    def shared(self) -> list[Vector]:
+        """The part that is the same at all peers."""
+        return [self.model]
+
+    def take_over(self, state: Sequence[Vector]) -> None:
+        """Replace it by another peer's."""
+        self.model, = state
 
 
 async def peer(node: Node, p: Params) -> None:
@@ -66,6 +80,9 @@ async def peer(node: Node, p: Params) -> None:
     s = node.state(State(first, np.zeros_like(first)))
     members, codec, d = node.nodes("peer"), codec_of(p), first.size
     train = partial(node.task.local_update, steps=p.steps)
+    if p.survive:
+        await _surviving(node, p, s, train, codec)
+        return
     async for round_ in node.rounds(sync=node.peers):
         with round_:
             # update: theta_m - theta
@@ -77,6 +94,30 @@ async def peer(node: Node, p: Params) -> None:
             model = await node.compute("outer", outer, s.model, codec, codes, p, work=len(codes) * d)
             s.model, s.error = finite(model), error
             node.report(parameters=s.model)
+
+
+async def _surviving(node: Node, p: Params, s: State, train: Callable[[Vector], tuple[Vector, int]],
+                     codec: Codec) -> None:
+    where, = node.nodes("rendezvous")
+    async for round_ in node.rounds(of=where):
+        with round_:
+            code, error = None, np.zeros_like(s.model)
+            joined = await enter(node, where, s)
+            if joined:                          # its moments are of another model
+                node.task.begin_anew()
+            else:
+                update, _ = await node.compute("train", train, s.model, cost_s=node.training_s(p.steps))
+                code, error = await node.compute("encode", encoded, codec, s.error, update, p.decay,
+                                                 node.stream("compress"), work=update.size)
+            s.model, call = await settle(node, where, not joined, partial(_step, node, p, s.model, codec, code))
+            s.error, s.steps = error, s.steps + 1
+            node.report(parameters=s.model, members=len(call.members))
+
+
+async def _step(node: Node, p: Params, model: Vector, codec: Codec, code: Octets | None, call: Members) -> Vector:
+    """theta after the step, if this attempt counts."""
+    codes = await gather_codes_of(node, call.members, call.trained, codec, code, model.size, call.attempt, p.timeout_s)
+    return finite(await node.compute("outer", outer, model, codec, codes, p, work=len(codes) * model.size))
 
 
 def codec_of(p: Params) -> Codec:
@@ -145,23 +186,28 @@ def check(params: Params, world: World) -> list[str]:
     except ValueError as error:
         wrong.append(str(error))
     return (wrong + checks.positive(rate=params.rate) + checks.at_least(1, "an integer >= 1", steps=params.steps)
-            + checks.times(timeout=params.timeout_s) + checks.at_least(2, "two or more", peers=world.count("peer")))
+            + checks.times(timeout=params.timeout_s, grace=params.grace_s)
+            + rendezvous.mortal(params.survive, params.timeout_s)
+            + ["store = true: with survive: expected codes that go to all others"] * (params.store and params.survive)
+            + checks.at_least(2, "two or more", peers=world.count("peer")))
+
+
+def unsent(params: Params) -> Collection[str]:
+    """The names of the messages that are not sent under these parameters."""
+    stored = () if params.store else (StoredCode.__name__,)
+    alone = (Code,) if params.survive else (CodedPart, *rendezvous.MESSAGES)
+    return {*stored, *(kind.__name__ for kind in alone)}
+
+
+def without(params: Params) -> Collection[str]:
+    """The roles that have no node under these parameters."""
+    return [role for role, there in (("store", params.store), ("rendezvous", params.survive)) if not there]
 
 
 def warn(params: Params, world: World) -> list[str]:
     """Warnings for the user before the run, of parameters that are no mistake."""
     return [f"task.solver.{found}: the inner solver begins anew in every round; keep: true is that of the paper"
             for found in collective.begins_anew(world)]
-
-
-def without(params: Params) -> Collection[str]:
-    """The roles that have no node under these parameters."""
-    return () if params.store else ("store",)
-
-
-def unsent(params: Params) -> Collection[str]:
-    """The names of the messages that are not sent under these parameters."""
-    return () if params.store else (StoredCode.__name__,)
 
 
 EXAMPLE = """
@@ -177,6 +223,7 @@ stop: {rounds: 3}
 """
 
 SCHEME = Scheme(
-    params=Params, roles={"peer": peer, "store": store}, messages=(Code, StoredCode), unsent=unsent,
-    places={**peers.PLACES, "store": "server"}, without=without, decides="peer", oblivious=True, declares=True,
-    timeouts=("timeout_s",), check=check, warn=warn, example=EXAMPLE)
+    params=Params, roles={"peer": peer, "store": store, "rendezvous": rendezvous.rendezvous},
+    messages=(Code, StoredCode, CodedPart, *rendezvous.MESSAGES), unsent=unsent,
+    places={**peers.PLACES, "store": "server", "rendezvous": rendezvous.PLACE}, without=without, decides="peer",
+    knows_topology=True, oblivious=True, declares=True, timeouts=("timeout_s",), check=check, warn=warn, example=EXAMPLE)

@@ -17,6 +17,7 @@ from emul.roles.events import (
     PARKED,
     Abstain,
     Action,
+    AwaitSent,
     BeginActivity,
     Compute,
     Computed,
@@ -35,7 +36,7 @@ from emul.roles.events import (
 from emul.roles.events import Report as Reported
 from emul.roles.trampoline import Role, RoleFunction
 from emul.roles.world import World
-from emul.wire import Encoded, decode, encode
+from emul.wire import Encoded, decode, encode, kind_of, type_of
 
 M = TypeVar("M", bound=Message)
 
@@ -43,7 +44,8 @@ M = TypeVar("M", bound=Message)
 class Driven:
     """One role without a network: the test is its network. Made by `drive`.
 
-    Computations cost nothing and are answered at once, those of activities too. A message is for the wait of the role
+    Computations cost nothing and are answered at once, those of activities too, and what is sent has left at once
+    (`node.sent`). A message is for the wait of the role
     itself, or else for that of the activity that was begun first. `waiting`, `deadline`, `settle` and `round_over` are
     of the role itself. A node that counts its rounds itself enters the next one at
     once, `rounds` of them; a follower enters the next one at the first message of a leader that it is given. The
@@ -104,7 +106,8 @@ class Driven:
 
     def abstained(self, kind: type[Message]) -> list[int]:
         """To whom the role has said that no such message comes, ascending."""
-        return sorted({t for a in self.actions if type(a) is Abstain and kind.__name__ in a.kinds for t in a.to})
+        return sorted({t for a in self.actions if type(a) is Abstain and kind.__name__ in map(type_of, a.kinds)
+                       for t in a.to})
 
     @property
     def rejected(self) -> dict[int, str]:
@@ -152,7 +155,7 @@ class Driven:
         self._events.append(event)
         while self._end is None and (self._events or self._find_next()):
             event = self._events.popleft()
-            if isinstance(event, Computed) and event.activity and event.activity not in self._activities:
+            if isinstance(event, Computed | Ready) and event.activity and event.activity not in self._activities:
                 continue                            # cancelled since
             self._answer(self._role.step(event))
 
@@ -182,6 +185,9 @@ class Driven:
                 again.handed -= set(action.sources)
                 if again.outcome != WaitEnd.COMPLETE:
                     self._events.append(self._ready(action.activity, again.outcome))
+            elif type(action) is AwaitSent:         # without a network it has left at once
+                self._waits.pop(action.activity, None)
+                self._events.append(Ready(self.node.id, self._now, [], int(WaitEnd.TIMEOUT), action.activity))
             elif type(action) is BeginActivity:
                 self._activities.add(action.activity)
             elif type(action) is EndActivity:
@@ -258,7 +264,7 @@ class _DrivenWait:
         for sender, message in list(inbox):
             if (not self.complete and sender not in self.got.keys() | self.handed
                     and (wait.sources is None or sender in wait.sources)
-                    and (not wait.kinds or type(message).__name__ in wait.kinds)):
+                    and (not wait.kinds or kind_of(message) in wait.kinds)):
                 self.got[sender] = message
                 inbox.remove((sender, message))
 

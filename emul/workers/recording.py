@@ -9,7 +9,7 @@ from emul.base import payloads
 from emul.base.files import recorded
 from emul.base.payloads import Head
 from emul.roles.events import Action, RoleEvent, Send, SendEach
-from emul.wire import Encoded
+from emul.wire import Encoded, type_of
 from emul.workers.payloads import Payloads
 
 
@@ -36,7 +36,8 @@ class Recording:
 
     def _write(self, node: int, now_ns: int, send: Send, encoded: Encoded) -> None:
         first, last = self._rounds
-        if send.kind not in self._kinds or (send.round and not first <= send.round <= last):
+        kind = type_of(send.kind)
+        if kind not in self._kinds or (send.round and not first <= send.round <= last):
             return
         name = self._names[node]
         if node not in self._left:
@@ -47,7 +48,7 @@ class Recording:
         kept = carried <= self._left[node]
         if kept:
             self._left[node] -= carried
-        head = Head(node, send.first, send.to, send.kind, send.round, now_ns, send.size, kept)
+        head = Head(node, send.first, send.to, kind, send.round, now_ns, send.size, kept)
         with recorded(self._home):
             payloads.append(self._home, name, head, encoded.frames() if kept else [])
 

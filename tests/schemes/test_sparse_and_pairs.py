@@ -329,8 +329,8 @@ def test_a_small_transformer_comes_to_the_loss_of_a_plain_loop(
 # --- mistakes ---------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(("text", "was", "becomes", "said"), [
-    (diloco.EXAMPLE, "timeout: 10 s", "codec: bf16",
-     "how = ring *adds up on the way, and a sum of codes of bf16 is no code: expected all_gather"),
+    (diloco.EXAMPLE, "timeout: 10 s", "how: tree, codec: bf16",
+     "how = tree *adds up on the way, and a sum of codes of bf16 is no code: expected ring or all_gather"),
     (diloco.EXAMPLE, "timeout: 10 s", "how: server, codec: {int8: {sigmas: 3}}", "a sum of codes of int8 is no code"),
     (diloco.EXAMPLE, "timeout: 10 s", "how: all_gather", "sends codes: expected a codec, or another how"),
     (local_sgd.EXAMPLE, "how: tree", "how: all_gather, codec: int9", 'unknown codec "int9"; did you mean "int8"'),

@@ -208,6 +208,11 @@ class FullLink(Link):
             flight.popleft()
         return left
 
+    def end_of(self, item: object) -> int | None:
+        """As `Link.end_of`; of what the queue has dropped, the time when it was offered."""
+        found = next((e for e in reversed(self._flight) if e.item is item), None)
+        return None if found is None else found.end if found.accepted else found.offered
+
     def in_flight(self) -> list[object]:
         """All items offered that have not left, in the order in which they were; those to be lost too."""
         return [e.item for e in self._flight if not (e.gone or e.cross)]

@@ -174,6 +174,18 @@ class Link:
             return end + self.latency_ns, True
         return end + self.latency_ns, not lost(start, end, round, self._counted(round), packets)
 
+    @property
+    def busy_until(self) -> int:
+        """Time at which the last byte of all that was offered has been transmitted, as things stand."""
+        return self._busy_until
+
+    def end_of(self, item: object) -> int | None:
+        """Time at which the last byte of `item` is transmitted, as things stand; None: it is not under way here.
+
+        Of what `carry` has brought nothing is known here.
+        """
+        return next((entry[4] for entry in reversed(self._queue) if entry[1] is item), None)
+
     def _counted(self, round: int) -> int:
         """The number, from 0, that a message offered now has among those of its round."""
         if round != self._round:
