@@ -303,9 +303,9 @@ class Core:
     def _begin(self, event: Start) -> None:
         """Start a role and answer. A role that keeps nothing does the same at all its nodes before its first round: it
         asks for it. So it is not begun at each of them, but where it enters a round (`_wake`)."""
-        # 20,000 registered clients, few of whom take part, cost 14 us each in process so, and 44 if all begin. Each node
-        # whose number is a power of two begins all the same, to find out at once, and not by a message that nobody
-        # reads, that a scheme is wrongly called `stateless`.
+        # 20,000 registered clients, few of whom take part, cost 14 us each in process so, and 44 if all begin. Each
+        # node whose number is a power of two begins all the same, to find out at once, and not by a message that
+        # nobody reads, that a scheme is wrongly called `stateless`.
         node, role = event.node, self._role_of[event.node]
         first = self._first.get(role)
         alike = first is not None and not (event.now or node in self._memories or node in self._setup.behaviours)
