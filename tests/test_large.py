@@ -257,6 +257,34 @@ def test_a_stateless_role_keeps_state_and_streams() -> None:
     both(plain, "client", clients=4, rounds=8, faults=[Crash(45 * MS, "client1", 30 * MS)])
 
 
+async def noted(node: Node, p: Any) -> None:
+    begun.append(node.id)
+    await plain(node, p)
+
+
+def test_a_stateless_role_begins_where_it_enters_a_round_and_at_few_nodes_before() -> None:
+    begun.clear()
+    found = run_world(scheme(noted, "client"), clients=40, stop=Stop(rounds=3))
+    assert begun[:7] == [1, 2, 3, 5, 9, 17, 33]         # the first, and of those after it 1, 2, 4, ...
+    assert begun[7:] == [1, 2, 3, 4, 5, 6]              # two clients a round
+    assert found.digest == run_world(scheme(plain), clients=40, stop=Stop(rounds=3)).digest
+
+
+async def divided(node: Node, p: Any) -> None:
+    """Asks for rounds in two ways, by its number."""
+    async for round_ in node.rounds(of=node.server, on_new_round="finish" if node.index < 20 else "abandon"):
+        with round_:
+            await node.recv(Ask, node.server)
+            node.send(node.server, Tell(0.0))
+
+
+def test_a_stateless_role_whose_nodes_ask_for_rounds_in_several_ways_fails_the_run_at_once() -> None:
+    with pytest.raises(RoleFailed, match="client33: its role began otherwise than that of another node: the scheme "
+                                         "must not have 'client' in `stateless`"):
+        run_world(scheme(divided, "client"), clients=40)
+    assert run_world(scheme(divided), clients=40).digest
+
+
 async def counting(node: Node, p: Any) -> None:
     count = 0
     async for round_ in node.rounds(of=node.server):

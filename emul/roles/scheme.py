@@ -72,8 +72,9 @@ class Scheme(Generic[P]):
     # ---- what holds of its runs ----
 
     stateless: Sequence[str] = ()
-    """Roles that keep nothing between rounds but `node.state`. Their coroutines are ended while they wait for a round,
-    which saves the memory of 100,000 of them."""
+    """Roles that keep nothing between rounds but `node.state`, and of which all nodes ask for rounds of the same
+    leaders. Their coroutines begin where their nodes enter a round, and are ended while these wait for the next:
+    100,000 of them would take much memory and time."""
 
     lanes: Sequence[str] = (LANE,)
     """The lanes of a node's computations: those of one take turns, those of several go on side by side. A computation
