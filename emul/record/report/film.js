@@ -15,6 +15,11 @@
     const button = box.querySelector(".play");
     const said = box.querySelector(".now");
     const lasts = box.querySelector("select");
+    const ways = new Map();                       // vertex -> its places over time, of those that move
+    for (const one of film.moves) {
+      if (!ways.has(one.vertex)) ways.set(one.vertex, []);
+      ways.get(one.vertex).push(one);
+    }
     const whole = film.windows.reduce((sum, part) => sum + part.to - part.from, 0);
     let place = 0;                                // 0..1, of all windows one after the other
     let before = null;                            // when the last picture was drawn, while it plays
@@ -26,6 +31,23 @@
         left -= part.to - part.from;
       }
       return film.windows[film.windows.length - 1].to;
+    }
+
+    function standing(v, t) {                     // straight on between two places; over the edge of a globe
+      const way = ways.get(v);
+      if (!way) return film.vertices[v];
+      let low = 0, high = way.length - 1;
+      if (t <= way[0].t) return way[0];
+      if (t >= way[high].t) return way[high];
+      while (high - low > 1) {
+        const middle = (low + high) >> 1;
+        if (way[middle].t <= t) low = middle; else high = middle;
+      }
+      const a = way[low], b = way[high], part = (t - a.t) / (b.t - a.t);
+      let far = b.x - a.x;
+      if (data.globe && Math.abs(far) > 0.5) far -= Math.sign(far);
+      const x = a.x + part * far;
+      return { x: data.globe ? x - Math.floor(x) : x, y: a.y + part * (b.y - a.y) };
     }
 
     const now = (list, t) => list.filter((one) => one.from <= t && t <= one.to);
@@ -44,8 +66,10 @@
       const colour = (name) => css.getPropertyValue("--" + name).trim();
       const many = film.vertices.length;
       const size = many > 60 ? 4 : 8;
+      const t = time();
+      const places = film.vertices.map((_, v) => standing(v, t));
       const at = (v) => {
-        const one = film.vertices[v];
+        const one = places[v];
         return [44 + one.x * (width - 88), 30 + one.y * (height - 56)];
       };
       const line = (u, v) => {
@@ -62,14 +86,16 @@
         pen.lineTo(x - half, y + half);
         pen.stroke();
       };
-      const t = time();
       const hops = now(film.hops, t), work = now(film.work, t), away = now(film.away, t), down = now(film.down, t);
+      const met = now(film.met, t);
 
       pen.lineWidth = 1;
       pen.strokeStyle = colour("muted");
       pen.globalAlpha = many > 60 ? 0.25 : 0.6;
       for (const link of film.links) line(link.u, link.v);
       pen.globalAlpha = 1;
+      pen.strokeStyle = colour("s7");             // contacts: the link is there now
+      for (const link of met) line(link.u, link.v);
       pen.strokeStyle = colour("lost");
       pen.setLineDash([4, 4]);
       for (const link of down) line(link.u, link.v);
@@ -132,6 +158,8 @@
       const clock = "t = " + t.toLocaleString("en", { maximumSignificantDigits: 5 }) + " " + data.unit;
       const parts = [`${hops.length} ${hops.length === 1 ? "message" : "messages"} on links`,
                      `${done.size} ${done.size === 1 ? "node computes" : "nodes compute"}`];
+      const joined = new Set(met.map((link) => link.u + " " + link.v)).size;       // both directions as one
+      if (film.met.length) parts.push(`${joined} ${joined === 1 ? "link" : "links"} in contact`);
       if (gone.size) parts.push(`${gone.size} away`);
       if (down.length) parts.push(`${down.length} ${down.length === 1 ? "link" : "links"} down`);
       said.textContent = `${clock}, ${round}: ${parts.join(", ")}.`;
