@@ -86,6 +86,21 @@ def test_asynchronous_it_learns_too_and_answers_everybody() -> None:
     assert ran.rounds[-1]["accuracy"] > 0.5
 
 
+CODECS = "{name: vertical, compress: {up: {uniform: {bits: 8}}, down: {uniform: {bits: 8}}}}"
+
+
+@pytest.mark.parametrize("asynchronous", ["false", "true"])
+def test_a_codec_packs_embeddings_and_gradients(asynchronous: str) -> None:
+    plain, packed = (run_text(TEXT, f"schemes=[{scheme}]", f"schemes[0].asynchronous={asynchronous}", "stop.rounds=1")
+                     for scheme in ("{name: vertical}", CODECS))
+    for kind in ("Embeddings", "Gradients"):
+        assert len(plain.payloads[kind]) == len(packed.payloads[kind]) == 6
+        assert max(packed.payloads[kind]) < min(plain.payloads[kind]) / 3
+    assert plain.payloads["TestActivations"] == packed.payloads["TestActivations"]
+    assert packed.rounds[0]["completed"]
+    assert packed.models != plain.models
+
+
 def test_the_intersection_is_that_of_the_sets_and_nothing_else_matches() -> None:
     a, b = bytes(range(32)), bytes(range(1, 33))
     mine, theirs = np.array([5, 9, 1, 7]), np.array([9, 2, 5])
