@@ -87,7 +87,7 @@ def shared_links(run: RunData) -> Figure | None:
     edges = np.linspace(0, end, _BINS + 1)
     begin = rows["start_ns"].to_numpy(float)
     arrives = (rows["what"] == _ARRIVALS).to_numpy()
-    until = np.where(arrives, begin + 1, rows["end_ns"].fillna(end).to_numpy(float))
+    until = np.where(arrives, begin + 1, rows["end_ns"].astype(float).fillna(end).to_numpy())
     size = np.where(arrives, rows["value"], rows["value"] * (until - begin) / 8e9)
     good = (begin < end) & (until > begin) & np.isfinite(size)
     link = (rows["source"] + "→" + rows["destination"]).to_numpy(object)
