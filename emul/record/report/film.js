@@ -68,15 +68,23 @@
       const size = many > 60 ? 4 : 8;
       const t = time();
       const places = film.vertices.map((_, v) => standing(v, t));
+      const broad = width - 88, high = height - 56;
       const at = (v) => {
         const one = places[v];
-        return [44 + one.x * (width - 88), 30 + one.y * (height - 56)];
+        return [44 + one.x * broad, 30 + one.y * high];
+      };
+      // px to the place of the other end beyond the edge, if that is nearer on a globe
+      const around = (dx) => data.globe && Math.abs(dx) > broad / 2 ? -Math.sign(dx) * broad : 0;
+      const segment = (x, y, x2, y2) => {
+        pen.beginPath();
+        pen.moveTo(x, y);
+        pen.lineTo(x2, y2);
+        pen.stroke();
       };
       const line = (u, v) => {
-        pen.beginPath();
-        pen.moveTo(...at(u));
-        pen.lineTo(...at(v));
-        pen.stroke();
+        const [x, y] = at(u), [x2, y2] = at(v), turn = around(x2 - x);
+        segment(x, y, x2 + turn, y2);
+        if (turn) segment(x - turn, y, x2, y2);
       };
       const cross = (x, y, half) => {
         pen.beginPath();
@@ -90,6 +98,15 @@
       const met = now(film.met, t);
 
       pen.lineWidth = 1;
+      pen.save();
+      if (data.globe) {                           // every 30 degrees a line; nothing lies beyond the edges
+        pen.strokeStyle = colour("line");
+        for (let k = 0; k <= 12; k++) segment(44 + broad * k / 12, 30, 44 + broad * k / 12, 30 + high);
+        for (let k = 0; k <= 6; k++) segment(44, 30 + high * k / 6, 44 + broad, 30 + high * k / 6);
+        pen.beginPath();
+        pen.rect(44, 30, broad, high);
+        pen.clip();
+      }
       pen.strokeStyle = colour("muted");
       pen.globalAlpha = many > 60 ? 0.25 : 0.6;
       for (const link of film.links) line(link.u, link.v);
@@ -100,15 +117,18 @@
       pen.setLineDash([4, 4]);
       for (const link of down) line(link.u, link.v);
       pen.setLineDash([]);
+      pen.restore();
 
       pen.lineWidth = 2;
       for (const hop of hops) {
-        const [x, y] = at(hop.u), [x2, y2] = at(hop.v);
+        const [x, y] = at(hop.u), [end, y2] = at(hop.v);
+        const x2 = end + around(end - x);
         const far = Math.hypot(x2 - x, y2 - y) || 1;
         const gone = hop.to > hop.from ? (t - hop.from) / (hop.to - hop.from) : 1;
         const lost = hop.kind === "lost" && gone >= LOST_AT;
         const part = lost ? LOST_AT : gone;
-        const px = x + part * (x2 - x) - (y2 - y) / far * BESIDE;
+        let px = x + part * (x2 - x) - (y2 - y) / far * BESIDE;
+        if (px < 44 - BESIDE || px > 44 + broad + BESIDE) px += around(px - width / 2);
         const py = y + part * (y2 - y) + (x2 - x) / far * BESIDE;
         pen.fillStyle = pen.strokeStyle = colour(COLOURS[hop.kind]);
         if (lost) {
