@@ -142,6 +142,18 @@ def test_groups_take_halves_of_images_or_columns_by_number() -> None:
     assert not list(mistakes({"groups": [[0], [1]], "labels": "server"}, 2))
 
 
+def test_parties_learn_from_a_table_of_ones_own_what_neither_could_alone(tmp_path: Path) -> None:
+    x = np.random.default_rng(5).normal(size=(600, 4))
+    lines = [f"{','.join(f'{value:.3f}' for value in row)},{int(row[0] + row[2] > 0)}" for row in x]
+    (tmp_path / "own.csv").write_text("\n".join(["a,b,c,d,label", *lines]))
+    text = TEXT.replace("{set: digits, held_out: 1300}", "{set: csv, directory: own.csv, y: label}").replace(
+        "groups: 2", "groups: [[0, 1], [2, 3]]").replace("digits_mlp", "logistic")
+    solver = "task.solver={sgd: {lr: 0.5, steps: 30, batch: 32}}"
+    result, = engine.run(loads(text, "own", [solver, "stop.rounds=3"], base=tmp_path), workers=0, out=tmp_path / "runs")
+    assert result.summary is not None
+    assert result.summary["accuracy"] > 0.9                 # a alone tells three quarters of the rows apart
+
+
 def test_explain_says_what_a_batch_sends() -> None:
     """The samples are aligned, one batch goes there and back, and both parties send what a test needs."""
     by_type = {row["type"]: row for row in explain(loads(TEXT, "t"))["schemes"][0]["round"]["by_type"]}
