@@ -20,8 +20,8 @@ It leaks: the server learns of each party which of its ids it has, and how many;
 server sees e_k of every sample; parties see gradients, whose directions tell labels apart. Nobody sees columns, labels
 or parameters of others.
 
-Bytes of the arrays, without headers, b samples a batch, E the embedding: Embeddings and Gradients 4 E b. `compress: {up:
-...}` packs Embeddings and `down` Gradients, as the codec says; no error is kept, since the next batch has other samples.
+Bytes of the arrays, b samples a batch, E the embedding: Embeddings and Gradients 4 E b, without headers. `compress`
+packs Embeddings on the way up and Gradients on the way down. No error is kept: the next batch has other samples.
 """
 
 from __future__ import annotations

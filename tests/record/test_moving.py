@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +165,7 @@ def test_rates_by_bins_are_those_of_a_slow_sum() -> None:
     edges = np.linspace(0, 1000, 13)
     spans = list(zip(begin, until, size, strict=True))
     expected = [sum(s * max(0.0, min(b, high) - max(a, low)) / (b - a) for a, b, s in spans)
-                * 8e9 / (high - low) for low, high in zip(edges[:-1], edges[1:], strict=True)]
+                * 8e9 / (high - low) for low, high in pairwise(edges.tolist())]
     assert _rates(begin, until, size, edges) == pytest.approx(expected)
 
 
