@@ -183,8 +183,8 @@ def test_background_and_scheme_share_an_axis(tmp_path: Path) -> None:
     figure = shared_links(data.open_run(run))
     assert figure is not None
     found = figure.table
-    width = 210 / 120
-    mb = (found.assign(bytes=found["mbps"] * 1e6 / 8 * width / 1e9).groupby(["link", "kind"])["bytes"].sum().round(3)
+    lasts = found["to_ns"] - found["from_ns"]
+    mb = (found.assign(bytes=found["mbps"] * 1e6 / 8 * lasts / 1e9).groupby(["link", "kind"])["bytes"].sum().round(3)
           .to_dict())
     assert mb == {("client1→router", "background"): 70, ("client1→router", "scheme"): 200,
                   ("server→router", "background"): 105, ("server→router", "scheme"): 500}

@@ -16,7 +16,7 @@ import pandas as pd
 from emul.base import rows as R
 from emul.record.columns import KeyIndex, copy_keys
 from emul.record.report.data import STATES, RunData, Waits, absences, busy_until
-from emul.record.report.moving import Places, contacts_of, places_of
+from emul.record.report.moving import Whereabouts, contacts_of, places_of
 from emul.record.report.spacetime import evenly, spaced, unit_of
 from emul.record.report.topology import DRAWN, Map, around
 from emul.record.tables import DELIVERED, IN_FLIGHT, LOST
@@ -29,7 +29,7 @@ _PLACES = 5                     # rows of places, for one of journeys
 
 @dataclass(frozen=True)
 class Film:
-    """The frames of a film. Places of vertices are in 0..1, downwards; times in `unit` since the run began.
+    """The frames of a film. Whereabouts of vertices are in 0..1, downwards; times in `unit` since the run began.
 
     vertices: name, role, x, y. links: u, v, of those without contacts. met: u, v, from, to: the contacts of the others.
     moves: vertex, t, x, y. hops: u, v, kind, from, to. work, away: vertex, from, to. down: u, v, from, to. rounds:
@@ -207,18 +207,18 @@ def _met(run: RunData, place: np.ndarray) -> Span:
     return Span({"u": both["u"].to_numpy(), "v": both["v"].to_numpy()}, both["from"].to_numpy(), both["to"].to_numpy())
 
 
-def _stands(vertices: pd.DataFrame, places: Places | None, place: np.ndarray, windows: np.ndarray, factor: float,
+def _stands(vertices: pd.DataFrame, known: Whereabouts | None, place: np.ndarray, windows: np.ndarray, factor: float,
             budget: int) -> tuple[pd.DataFrame, pd.DataFrame, float | None, bool]:
     """The vertices where they stand at first, the ways of those that move, the aspect of their map or None, and whether
     it is that of a globe. A vertex of which the run left no place stands at the lower edge."""
     moves = pd.DataFrame({"vertex": [], "t": [], "x": [], "y": []})
-    if places is None:
+    if known is None:
         return _scaled(vertices), moves, None, False
-    rows = places.rows.assign(vertex=place[places.rows["vertex"].to_numpy()])
+    rows = known.rows.assign(vertex=place[known.rows["vertex"].to_numpy()])
     rows = rows[rows["vertex"] >= 0]
     if not len(rows):
         return _scaled(vertices), moves, None, False
-    if places.globe:
+    if known.globe:
         x, y, aspect = (rows["x"] + 180) / 360, (90 - rows["y"]) / 180, 0.5
     else:
         low, width, height = rows["x"].min(), np.ptp(rows["x"]), np.ptp(rows["y"])
@@ -235,7 +235,7 @@ def _stands(vertices: pd.DataFrame, places: Places | None, place: np.ndarray, wi
     stand.loc[left, "x"] = np.round((np.arange(len(left)) + 0.5) / max(len(left), 1), 4)
     stand.loc[left, "y"] = 1.0
     moving = kept[kept["vertex"].map(kept["vertex"].value_counts()) > 1]
-    return stand, moving.assign(t=np.round(moving["t"] / factor, 6)), aspect, places.globe
+    return stand, moving.assign(t=np.round(moving["t"] / factor, 6)), aspect, known.globe
 
 
 def _between(part: pd.DataFrame, windows: np.ndarray, most: int) -> pd.DataFrame:

@@ -28,7 +28,7 @@ def contacts_of(run: RunData) -> pd.DataFrame | None:
 
 
 @dataclass(frozen=True)
-class Places:
+class Whereabouts:
     """The places of vertices over time: `rows` has vertex, t_ns, x, y; x to the right, y upwards. globe: degrees of
     longitude and latitude, in place of metres."""
 
@@ -36,7 +36,7 @@ class Places:
     globe: bool
 
 
-def places_of(run: RunData) -> Places | None:
+def places_of(run: RunData) -> Whereabouts | None:
     """The places of `positions.parquet`, by vertex and time; None: the run left none. Raises RecordError."""
     file = run.path / POSITIONS
     if not file.exists():
@@ -49,7 +49,7 @@ def places_of(run: RunData) -> Places | None:
     found = pd.DataFrame({
         "vertex": _numbers(run, table["vertex"], POSITIONS), "t_ns": (table["t_s"] * 1e9).round().astype("int64"),
         "x": x.astype(float), "y": y.astype(float)})
-    return Places(found.sort_values(["vertex", "t_ns"], kind="stable", ignore_index=True), globe)
+    return Whereabouts(found.sort_values(["vertex", "t_ns"], kind="stable", ignore_index=True), globe)
 
 
 def _numbers(run: RunData, names: pd.Series, file: str) -> np.ndarray:

@@ -49,12 +49,13 @@ def contact_plan(run: RunData, contacts: pd.DataFrame) -> Figure:
     over = transfers.iloc[spaced(len(transfers), _BARS)]
     y = alt.Y("link:N", title=None, sort=order, axis=alt.Axis(labelLimit=220))
     x = alt.X("from:Q", title=f"{unit} of virtual time", scale=alt.Scale(domain=[0, run.end_ns / factor], nice=False))
-    colour = coloured("what", ["contact", *KINDS], ["$between", "$s1", "$late", "$lost"], legend=alt.Legend(columns=4))
+    colour = coloured("what", ["contact", *KINDS], ["$between", "$s1", "$late", "$lost"], legend=alt.Legend(columns=2))
     told = ["link:N", "what:N", alt.Tooltip("from:Q", title=f"from, {unit}", format=",.4~f"),
             alt.Tooltip("to:Q", title=f"to, {unit}", format=",.4~f")]
+    stroke = alt.Stroke("what:N", scale=colour.scale, legend=None)       # what takes no time can be seen, too
     chart = (named("contacts").mark_bar(height={"band": 0.8}).encode(x=x, x2="to:Q", y=y, color=colour, tooltip=told)
-             + named("transfers").mark_bar(height={"band": 0.35}).encode(
-                 x=x, x2="to:Q", y=y, color=colour, tooltip=[*told, alt.Tooltip("bytes:Q", format=",")]))
+             + named("transfers").mark_bar(height={"band": 0.35}, strokeWidth=1.5).encode(
+                 x=x, x2="to:Q", y=y, color=colour, stroke=stroke, tooltip=[*told, alt.Tooltip("bytes:Q", format=",")]))
     cut = "" if len(planned) <= _LINKS else f" The {_LINKS} links of {len(planned):,} that were offered most bytes."
     if len(over) < len(transfers) or len(bars) < len(table):
         cut += f" {len(bars):,} of {len(table):,} contacts and {len(over):,} of {len(transfers):,} transfers are drawn."
@@ -139,13 +140,16 @@ def _shared(run: RunData, found: dict[str, tuple[np.ndarray, np.ndarray]], edges
         low = np.full(_BINS, float(base))
         for kind, rate in zip(kinds, (background, own), strict=True):
             high = low + rate / top * _HEIGHT
-            frames.append(pd.DataFrame({"link": name, "kind": kind, "from": edges[:-1] / factor,
-                                        "to": edges[1:] / factor, "mbps": rate / 1e6, "low": low, "high": high}))
+            steps = np.flatnonzero(np.append(True, np.abs(np.diff(low)) + np.abs(np.diff(high)) > 1e-9))
+            frames.append(pd.DataFrame({
+                "link": name, "kind": kind, "from": edges[steps] / factor,
+                "to": edges[np.append(steps[1:], _BINS)] / factor, "mbps": rate[steps] / 1e6, "low": low[steps],
+                "high": high[steps]}))
             low = high
     every = pd.concat(frames, ignore_index=True)
     places, said = [place for place, _ in labels], [text for _, text in labels]
     axis = alt.Axis(values=places, labelExpr="said[indexof(places, datum.value)]", grid=False, domain=False,
-                    ticks=False, labelLimit=220)
+                    ticks=False, labelLimit=220, labelPadding=6)
     x = alt.X("from:Q", title=f"{unit} of virtual time", scale=alt.Scale(domain=[0, run.end_ns / factor], nice=False))
     chart = named("rates").mark_rect().encode(
         x=x, x2="to:Q", y=alt.Y("low:Q", title=None, axis=axis, scale=alt.Scale(domain=[0, len(found)], nice=False)),
