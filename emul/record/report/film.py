@@ -29,7 +29,7 @@ _PLACES = 5                     # rows of places, for one of journeys
 
 @dataclass(frozen=True)
 class Film:
-    """The frames of a film. Whereabouts of vertices are in 0..1, downwards; times in `unit` since the run began.
+    """The frames of a film. Places of vertices are in 0..1, downwards; times in `unit` since the run began.
 
     vertices: name, role, x, y. links: u, v, of those without contacts. met: u, v, from, to: the contacts of the others.
     moves: vertex, t, x, y. hops: u, v, kind, from, to. work, away: vertex, from, to. down: u, v, from, to. rounds:
