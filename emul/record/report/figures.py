@@ -149,7 +149,7 @@ def topology(found: Map) -> Figure:
         strokeWidth=alt.StrokeWidth("load:Q", title=unit, scale=alt.Scale(domain=[0, most], range=[0, widest]),
                                     legend=alt.Legend(symbolStrokeColor="$muted", tickCount=3, format=".3~g")),
         color=alt.Color("loss:Q", title="copies lost", scale=alt.Scale(domain=[0, worst], range=["$clean", "$lost"]),
-                        legend=alt.Legend(format=".1~%", gradientLength=120, tickCount=2)),
+                        legend=alt.Legend(format=".1~%", gradientLength=80, tickCount=2)),
         tooltip=["from:N", "to:N", alt.Tooltip("load:Q", title=unit, format=",.4~f"),
                  alt.Tooltip("copies:Q", format=","), alt.Tooltip("lost:Q", format=","),
                  alt.Tooltip("loss:Q", title="share lost", format=".1%")])
