@@ -175,6 +175,7 @@ def test_totals_by_link_stand_in_journal_summary_and_report_and_add_up_over_entr
     page = report(result.directory)
     assert 'data-key="background"' in page
     assert "Stacked bars of background traffic by link" in page
+    assert 'data-key="shared-links"' in page
 
 
 def test_all_that_is_wrong_is_told_at_once_with_its_line(folder):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from emul import engine, load_run
 from emul.base.errors import RunError, ScenarioError
 from emul.preview import computations, explain, notes
+from emul.record.report import write as report
 from emul.scenario import Scenario, load, loads
 from emul.workers.pool import Workers
 from emul.workers.twin import Twin
@@ -113,6 +115,13 @@ def test_with_drop_messages_that_meet_no_contact_are_lost(tmp_path, twin, pools:
     assert result.violations == ()
     messages = load_run(result.directory).messages
     assert {"delivered", "lost"} <= set(messages.fate)
+    met = load_run(result.directory).contacts
+    plan = pd.read_csv(tmp_path / "plan.csv")
+    plan = plan[plan.start_s * 1e9 < met.begin_ns.max() + 1].sort_values(["source", "destination", "start_s"])
+    assert met.source.tolist() == plan.source.tolist()
+    assert met.end_ns.tolist() == (plan.end_s * 1e9).round().astype(int).tolist()
+    assert met.begin_ns.max() <= result.summary["virtual_seconds"] * 1e9
+    assert 'data-key="contacts"' in report(result.directory).read_text(encoding="utf-8")
     assert (messages.arrived_ns - messages.sent_ns).max() < 200_000_000
     assert digests(scenario, pools[1]) == digests(scenario, twin)
 

@@ -16,10 +16,12 @@ from emul.record.report.data import RunData, Waits
 from emul.record.report.drawing import Figure
 from emul.record.report.files import vega_lite
 from emul.record.report.grid import sweep_figures, sweep_key
+from emul.record.report.moving import contacts_of
 from emul.record.report.phases import bytes_by_phase, phases, side_by_side
 from emul.record.report.sequence import message_sequence, sequences
 from emul.record.report.spacetime import one_round
 from emul.record.report.study import StudyRuns, marked, of_runs, open_study
+from emul.record.report.timeline import contact_plan, shared_links
 from emul.record.report.topology import network_map
 
 Against = Literal["time", "bytes", "rounds"]
@@ -89,6 +91,17 @@ class RunPlots(_Learning):
     def losses(self) -> alt.TopLevelMixin:
         """The share of copies lost, by link and round. Raises NothingToPlot."""
         return chart(figures.outages(_some(data.losses(self._run), "nothing was lost")))
+
+    def contacts(self) -> alt.TopLevelMixin:
+        """Contacts of links, and the transfers in them, over the whole run. Raises NothingToPlot."""
+        found = contacts_of(self._run)
+        return chart(contact_plan(self._run, _some(pd.DataFrame() if found is None else found, "no link has contacts")))
+
+    def background(self) -> alt.TopLevelMixin:
+        """Rates of background traffic and of the scheme on one time axis, by link. Raises NothingToPlot."""
+        if not self._run.summary.get("bytes_background") or (found := shared_links(self._run)) is None:
+            raise NothingToPlot("no link that was used has recorded rates of background traffic")
+        return chart(found)
 
     def round(self, number: int) -> alt.TopLevelMixin:
         """A round in space and time: who computed, waited, sent. Raises ValueError for a round that there is not."""

@@ -19,6 +19,7 @@ from emul.engine.wiring import Wiring
 from emul.kernel import Kernel
 from emul.network import Network
 from emul.network.linkrecord import PacketRow, Row
+from emul.network.models.contacts import Contacts
 from emul.network.network import TrafficRow
 from emul.record import payloads
 from emul.record.energy import Power, PowerDraw
@@ -50,6 +51,12 @@ class Finished:
     def background(self) -> list[TrafficRow]:
         """The bytes of the background traffic on the links that the run used, as rows of its table `traffic`."""
         return list(self.wiring.network.traffic(max(self.kernel.end_ns, self.kernel.now)))
+
+    @property
+    def plan(self) -> dict[tuple[str, str], Contacts]:
+        """The contacts of all links that have some, by the names of their ends."""
+        network = self.wiring.network
+        return {(network.names[u], network.names[v]): one for (u, v), one in network.planned.links.items()}
 
 
 def header(wiring: Wiring) -> PlainDict:

@@ -34,6 +34,7 @@ from emul.kernel import Kernel, Recorder, run_to_end
 from emul.record import rundir
 from emul.record.invariants import InvariantReport
 from emul.record.journal import Journal
+from emul.record.moving import write_contacts
 from emul.record.progress import Progress
 from emul.record.rundir import RunDirectory
 from emul.record.samples import write_samples
@@ -178,6 +179,7 @@ class Session:
             drop_later(finished, directory.path)
             write_samples(directory.path, samples_held(finished.wiring))
             write_traffic(directory.path, finished.background)
+            write_contacts(directory.path, finished.plan, max(finished.kernel.end_ns, finished.kernel.now))
             return write_results(directory, facts(finished, digest, directory.path), observed(finished),
                                  timed(finished), latencies(network), network.unordered(),
                                  drawn(finished) if self.scenario.network.record else ())

@@ -24,6 +24,7 @@ from emul.record.attacks import Attacked, attacks, read_attack
 from emul.record.columns import Table, columns
 from emul.record.journal import RecordError, header, read
 from emul.record.marks import incomplete
+from emul.record.moving import CONTACTS, POSITIONS
 from emul.record.payloads import KeptMessage, chosen, listed
 from emul.record.rundir import JOURNAL, SUMMARY, check_seal, read_json
 from emul.record.samples import SAMPLES
@@ -190,6 +191,18 @@ class RunTables:
         """Bytes of background traffic by link and entry, `emul.record.traffic.COLUMNS`. Raises RecordError: no link
         that was used carried any, or the run did not come to its end."""
         return _frame(read_table(self.path / TRAFFIC), ())
+
+    @property
+    def contacts(self) -> pd.DataFrame:
+        """Contacts of links that began in the run, `emul.record.moving.CONTACT_COLUMNS`. Raises RecordError: no link
+        has contacts, or the run did not come to its end."""
+        return _frame(read_table(self.path / CONTACTS), ("end_ns",))
+
+    @property
+    def positions(self) -> pd.DataFrame:
+        """Places of vertices over time: t_s, vertex, and x, y (m) or lat, lon (degrees). Raises RecordError: nothing
+        moves, or the run did not come to its end."""
+        return _frame(read_table(self.path / POSITIONS), ())
 
     @property
     def groups(self) -> dict[str, list[str]]:

@@ -505,6 +505,18 @@ def read_table(file: Path, columns: Sequence[str] | None = None, optional: Colle
     return found
 
 
+def filtered_table(file: Path, column: str, values: Collection[str]) -> pa.Table:
+    """The rows of a table of a run directory of which a column has one of these values. Raises RecordError naming the
+    file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_table(file, filters=[(column, "in", list(values))])
+    except (OSError, pa.ArrowException, ValueError, KeyError, TypeError, MemoryError) as error:
+        raise RecordError(f"{file}: no table that can be read: {' '.join(str(error).split())[:200]}") from None
+
+
 def recorded_costs(path: Path) -> dict[int, list[int]]:
     """node -> virtual costs in ns of its computations, in their order, from a run directory or its journal.
 

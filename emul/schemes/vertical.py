@@ -20,7 +20,8 @@ It leaks: the server learns of each party which of its ids it has, and how many;
 server sees e_k of every sample; parties see gradients, whose directions tell labels apart. Nobody sees columns, labels
 or parameters of others.
 
-Bytes of the arrays, without headers, b samples a batch, E the embedding: Embeddings and Gradients 4 E b.
+Bytes of the arrays, b samples a batch, E the embedding: Embeddings and Gradients 4 E b, without headers. `compress`
+packs Embeddings on the way up and Gradients on the way down. No error is kept: the next batch has other samples.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from emul.learning import NodeTask
 from emul.protocols import alignment
 from emul.protocols.alignment import align, find_common, present
 from emul.protocols.demands import demand, shaped
+from emul.protocols.split import carried, packed, unpacked
 from emul.roles import Matrix, Message, Node, Scheme, Vector, World, checks
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ class Embeddings(Message):
     """Party to server."""
 
     step: int                           # batch of the round, from 0
-    values: Matrix                      # e_k, (b, E)
+    values: np.ndarray                  # e_k: (b, E) float32, or its code (n,) uint8
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Gradients(Message):
     """Server to party."""
 
     step: int
-    values: Matrix                      # g_k, (b, E)
+    values: np.ndarray                  # g_k: (b, E) float32, or its code (n,) uint8
 
 
 @dataclass(frozen=True)
@@ -126,12 +128,14 @@ async def serve_all(node: Node, p: Params, top: Piece, common: np.ndarray, plan:
     """Batch after batch, with the embeddings of all parties. Raises TooFewClients if one is missing."""
     for step, rows in enumerate(plan):
         got = present(node, node.clients, await node.gather(
-            Embeddings, node.clients, timeout_s=p.deadline_s, accept=partial(sound, len(rows), p.embedding, (step,))))
-        values = side_by_side([message.values for message in got.values()])
+            Embeddings, node.clients, timeout_s=p.deadline_s,
+            accept=partial(sound, node, "up", (len(rows), p.embedding), (step,))))
+        values = side_by_side([await unpacked(node, "up", message.values, (len(rows), p.embedding))
+                               for message in got.values()])
         gradient = await node.compute("top", learn, top, values, node.task.labels_of(common[rows]), node.round,
                                       work=float(len(rows)))
         for k, own in zip(got, np.split(gradient, len(got), axis=1), strict=True):
-            node.send(k, Gradients(step, np.ascontiguousarray(own)))
+            node.send(k, Gradients(step, await packed(node, "down", np.ascontiguousarray(own))))
 
 
 async def serve_each(node: Node, p: Params, top: Piece, common: np.ndarray, plan: Sequence[np.ndarray]) -> None:
@@ -146,7 +150,7 @@ async def serve_each(node: Node, p: Params, top: Piece, common: np.ndarray, plan
         assert isinstance(message, Embeddings)
         step = done[message.sender]
         demand(step < len(plan), "step: more than there are")
-        sound(len(plan[step]), E, (step,), message)
+        sound(node, "up", (len(plan[step]), E), (step,), message)
 
     while min(done.values()) < len(plan):
         try:
@@ -155,17 +159,17 @@ async def serve_each(node: Node, p: Params, top: Piece, common: np.ndarray, plan
             raise TooFewClients("a party is silent") from None
         k, rows = message.sender, plan[message.step]
         own = slice(E * parties.index(k), E * (parties.index(k) + 1))
-        known[rows, own] = message.values
+        known[rows, own] = await unpacked(node, "up", message.values, (len(rows), E))
         gradient = await node.compute("top", learn, top, known[rows], node.task.labels_of(common[rows]), node.round,
                                       work=float(len(rows)))
-        node.send(k, Gradients(message.step, np.ascontiguousarray(gradient[:, own])))
+        node.send(k, Gradients(message.step, await packed(node, "down", np.ascontiguousarray(gradient[:, own]))))
         done[k] += 1
 
 
-def sound(b: int, width: int, steps: Sequence[int], message: Any) -> None:
-    """A demand: embeddings or gradients of one of these batches."""
+def sound(node: Node, way: str, shape: tuple[int, int], steps: Sequence[int], message: Any) -> None:
+    """A demand: embeddings ("up") or gradients ("down") of one of these batches."""
     demand(message.step in steps, "step: not the one that is due")
-    shaped(values=(b, width))(message)
+    carried(node, way, "values", message.values, shape)
 
 
 def learn(top: Piece, values: np.ndarray, labels: np.ndarray, round_: int) -> np.ndarray:
@@ -215,10 +219,12 @@ async def client(node: Node, p: Params) -> None:
             for step, rows in enumerate(node.task.plan(len(s.common), begin.seed)):
                 values = await node.compute("forward", forward, node.task, tower, s.common[rows], step, node.round,
                                             work=float(len(rows)))
-                node.send(node.server, Embeddings(step, values))
+                node.send(node.server, Embeddings(step, await packed(node, "up", values)))
+                shape = len(rows), p.embedding
                 got = await node.recv(Gradients, node.server, timeout_s=2 * p.deadline_s,
-                                      accept=partial(sound, len(rows), p.embedding, (step,)))
-                await node.compute("backward", backward, tower, step, got.values, work=float(len(rows)))
+                                      accept=partial(sound, node, "down", shape, (step,)))
+                gradient = await unpacked(node, "down", got.values, shape)
+                await node.compute("backward", backward, tower, step, gradient, work=float(len(rows)))
             node.report(tower.parameters, evaluate=none_tested)
             if p.test_every and round_ % p.test_every == 0:
                 values = await node.compute("test", of_test, node.task, tower)
@@ -285,4 +291,4 @@ stop: {rounds: 3}
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client},
     messages=(Begin, *alignment.MESSAGES, Embeddings, Gradients, TestActivations),
-    timeouts=("deadline_s",), batches=True, check=check, example=EXAMPLE)
+    compress=("up", "down"), timeouts=("deadline_s",), batches=True, check=check, example=EXAMPLE)

@@ -41,6 +41,10 @@ def test_what_a_run_has_not_is_said(small: Path, spec: Spec) -> None:
                     quiet=True)
     with pytest.raises(NothingToPlot, match=r"^nothing was lost$"):
         run.plot.losses()
+    with pytest.raises(NothingToPlot, match=r"^no link has contacts$"):
+        run.plot.contacts()
+    with pytest.raises(NothingToPlot, match=r"^no link that was used has recorded rates of background traffic$"):
+        run.plot.background()
     with pytest.raises(ValueError, match=r"^round 9: the run has the rounds 1\.\.2$"):
         run.plot.round(9)
     with pytest.raises(ValueError, match=r'^against = "virtual": expected one of time, bytes, rounds$'):

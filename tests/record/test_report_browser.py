@@ -9,13 +9,17 @@ import base64
 import json
 import os
 import shutil
+from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from report_runs import make_run
 
 from emul import engine
+from emul.network.models.contacts import Contacts
+from emul.record.moving import write_contacts, write_positions
 from emul.record.report import palette, write
 from emul.scenario import loads
 
@@ -248,6 +252,27 @@ def test_the_film_plays_and_its_slider_goes_by_keyboard(chromium: Browser, one: 
     assert chromium.js("return document.documentElement.scrollWidth") <= 375
     assert chromium.complaints == []
     chromium.screenshot(tmp_path / "film.png")
+
+
+def test_the_film_moves_vertices_and_draws_links_in_contact_alone(chromium: Browser, tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    two, one = ((array("q", row) for row in rows) for rows in (([0, 140], [20, 170], [1, 1], [5, 5]),
+                                                               ([150], [210], [1], [5])))
+    write_contacts(run, {("server", "router"): Contacts(*two), ("router", "client2"): Contacts(*one)}, 210)
+    write_positions(run, [(0, "server", 0, 0), (200e-9, "server", 100, 50), (0, "client1", 100, 0)])
+
+    def at(value: int) -> list[str]:
+        chromium.js("""const slider = document.querySelector('.film input'); slider.value = arguments[0];
+            slider.dispatchEvent(new Event('input'))""", value)
+        return list(chromium.js("""const film = document.querySelector('.film');
+            return [film.querySelector('.now').textContent, film.querySelector('canvas').toDataURL()]"""))
+
+    chromium.open(write(run, tmp_path / "moving.html"))
+    (first, drawn), (later, moved) = at(0), at(762)
+    assert "1 link in contact" in first
+    assert "2 links in contact" in later
+    assert drawn != moved
+    assert [one for one in chromium.complaints if "SEVERE" in one] == []
 
 
 def test_the_colours_can_be_switched_by_keyboard_and_charts_follow(chromium: Browser, one: Path) -> None:

@@ -86,6 +86,21 @@ def test_asynchronous_it_learns_too_and_answers_everybody() -> None:
     assert ran.rounds[-1]["accuracy"] > 0.5
 
 
+CODECS = "{name: vertical, compress: {up: {uniform: {bits: 8}}, down: {uniform: {bits: 8}}}}"
+
+
+@pytest.mark.parametrize("asynchronous", ["false", "true"])
+def test_a_codec_packs_embeddings_and_gradients(asynchronous: str) -> None:
+    plain, packed = (run_text(TEXT, f"schemes=[{scheme}]", f"schemes[0].asynchronous={asynchronous}", "stop.rounds=1")
+                     for scheme in ("{name: vertical}", CODECS))
+    for kind in ("Embeddings", "Gradients"):
+        assert len(plain.payloads[kind]) == len(packed.payloads[kind]) == 6
+        assert max(packed.payloads[kind]) < min(plain.payloads[kind]) / 3
+    assert plain.payloads["TestActivations"] == packed.payloads["TestActivations"]
+    assert packed.rounds[0]["completed"]
+    assert packed.models != plain.models
+
+
 def test_the_intersection_is_that_of_the_sets_and_nothing_else_matches() -> None:
     a, b = bytes(range(32)), bytes(range(1, 33))
     mine, theirs = np.array([5, 9, 1, 7]), np.array([9, 2, 5])
@@ -125,6 +140,18 @@ def test_groups_take_halves_of_images_or_columns_by_number() -> None:
     with pytest.raises(PartitionError, match=r"samples have the columns 0\.\.63"):
         ColumnGroups.of({"groups": [[0], [64]]}, (1, 8, 8))
     assert not list(mistakes({"groups": [[0], [1]], "labels": "server"}, 2))
+
+
+def test_parties_learn_from_a_table_of_ones_own_what_neither_could_alone(tmp_path: Path) -> None:
+    x = np.random.default_rng(5).normal(size=(600, 4))
+    lines = [f"{','.join(f'{value:.3f}' for value in row)},{int(row[0] + row[2] > 0)}" for row in x]
+    (tmp_path / "own.csv").write_text("\n".join(["a,b,c,d,label", *lines]))
+    text = TEXT.replace("{set: digits, held_out: 1300}", "{set: csv, directory: own.csv, y: label}").replace(
+        "groups: 2", "groups: [[0, 1], [2, 3]]").replace("digits_mlp", "logistic")
+    solver = "task.solver={sgd: {lr: 0.5, steps: 30, batch: 32}}"
+    result, = engine.run(loads(text, "own", [solver, "stop.rounds=3"], base=tmp_path), workers=0, out=tmp_path / "runs")
+    assert result.summary is not None
+    assert result.summary["accuracy"] > 0.9                 # a alone tells three quarters of the rows apart
 
 
 def test_explain_says_what_a_batch_sends() -> None:

@@ -14,12 +14,25 @@ from emul.base.plain import PlainDict, PlainMapping
 from emul.record.attacks import attacks, read_attack
 from emul.record.journal import RecordError
 from emul.record.marks import NOTE, incomplete, marked, oracle_waits
-from emul.record.report import data, figures, grid, groups, holdings, page, spacetime, stragglers, study, suite
+from emul.record.report import (
+    data,
+    figures,
+    grid,
+    groups,
+    holdings,
+    page,
+    spacetime,
+    stragglers,
+    study,
+    suite,
+    timeline,
+)
 from emul.record.report.curves import learning
 from emul.record.report.data import RunData
 from emul.record.report.drawing import Choice, slugs
 from emul.record.report.files import write_figures
 from emul.record.report.film import ROWS, film
+from emul.record.report.moving import contacts_of
 from emul.record.report.page import Part
 from emul.record.report.phases import bytes_by_phase, phases, side_by_side
 from emul.record.report.sequence import message_sequence, sequences, shown_sequence
@@ -144,12 +157,16 @@ def _details(run: RunData, prefix: str, budget: int) -> _Detail:
                           text=declared_text(run.summary.get("bytes_declared", {}), "B", "were declared, not carried")))
     beside = run.summary.get("bytes_background")
     if beside:
-        parts.append(Part("background", "Background traffic", [figures.background(beside["by_link"])]))
+        together = timeline.shared_links(run)
+        parts.append(Part("background", "Background traffic", [
+            figures.background(beside["by_link"]), *([] if together is None else [together])]))
     drawn = network_map(run)
     network = [figures.topology(drawn), *([figures.matrix(drawn)] if crowded(drawn) else [])]
     losses = data.losses(run)
     if len(losses):
         network.append(figures.outages(losses))
+    if (contacts := contacts_of(run)) is not None and len(contacts):
+        network.append(timeline.contact_plan(run, contacts))
     parts.append(Part("network", "Network", network))
     if (played := film(run, waits, drawn, min(ROWS, budget // _FILMS))) is not None:
         parts.append(Part("film", "The run as a film", film=played))

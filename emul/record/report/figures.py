@@ -99,10 +99,10 @@ def background(links: list[PlainDict]) -> Figure:
     found = pd.DataFrame([(one["link"], kind, one[f"{kind}_bytes"]) for one in links for kind in BACKGROUND],
                          columns=["link", "kind", "bytes"])
     unit, factor = byte_unit(max(one["offered_bytes"] for one in links))
-    drawn = found.assign(size=found["bytes"] / factor)
+    drawn = found.assign(size=found["bytes"] / factor, rank=found["kind"].map(BACKGROUND.index))
     chart = named("bytes").mark_bar().encode(
         y=alt.Y("link:N", title=None, sort=[one["link"] for one in links], axis=alt.Axis(labelLimit=220)),
-        x=alt.X("size:Q", title=f"{unit} of background traffic"), order=alt.Order("kind:N"),
+        x=alt.X("size:Q", title=f"{unit} of background traffic"), order=alt.Order("rank:Q"),
         color=coloured("kind", list(BACKGROUND), ["$s6", "$lost"], legend=_TWO),
         tooltip=["link:N", "kind:N", alt.Tooltip("size:Q", title=unit, format=",.4~f")])
     said = ", ".join(f"{found['bytes'][found['kind'] == kind].sum() / 1e6:.4g} MB {kind}" for kind in BACKGROUND)
@@ -149,7 +149,7 @@ def topology(found: Map) -> Figure:
         strokeWidth=alt.StrokeWidth("load:Q", title=unit, scale=alt.Scale(domain=[0, most], range=[0, widest]),
                                     legend=alt.Legend(symbolStrokeColor="$muted", tickCount=3, format=".3~g")),
         color=alt.Color("loss:Q", title="copies lost", scale=alt.Scale(domain=[0, worst], range=["$clean", "$lost"]),
-                        legend=alt.Legend(format=".0%", gradientLength=120, tickCount=2)),
+                        legend=alt.Legend(format=".1~%", gradientLength=80, tickCount=2)),
         tooltip=["from:N", "to:N", alt.Tooltip("load:Q", title=unit, format=",.4~f"),
                  alt.Tooltip("copies:Q", format=","), alt.Tooltip("lost:Q", format=","),
                  alt.Tooltip("loss:Q", title="share lost", format=".1%")])
@@ -195,7 +195,7 @@ def matrix(found: Map) -> Figure:
                       scale=alt.Scale(domain=[0, float(e["bytes"].max() / factor)], range=[0, 220]),
                       legend=alt.Legend(symbolFillColor="$muted", symbolStrokeWidth=0, tickCount=2, format=".3~g")),
         color=alt.Color("loss:Q", title="copies lost", scale=alt.Scale(domain=[0, worst], range=["$clean", "$lost"]),
-                        legend=alt.Legend(format=".0%", gradientLength=120, tickCount=2)),
+                        legend=alt.Legend(format=".1~%", gradientLength=120, tickCount=2)),
         tooltip=["from:N", "to:N", alt.Tooltip("load:Q", title=unit, format=",.4~f"),
                  alt.Tooltip("copies:Q", format=","), alt.Tooltip("lost:Q", format=","),
                  alt.Tooltip("loss:Q", title="share lost", format=".1%")])
@@ -220,7 +220,7 @@ def outages(losses: pd.DataFrame) -> Figure:
                 scale=alt.Scale(nice=False, zero=False)), x2="until:Q",
         y=alt.Y("link:N", title=None, sort=total.index[:_LOSSY].tolist(), axis=alt.Axis(labelLimit=220)),
         color=alt.Color("share:Q", title="share lost", scale=alt.Scale(domain=[0, 1], range=["$line", "$lost"]),
-                        legend=alt.Legend(format=".0%", gradientLength=120, tickCount=2)),
+                        legend=alt.Legend(format=".1~%", gradientLength=120, tickCount=2)),
         tooltip=["link:N", "round:Q", "copies:Q", "lost:Q", alt.Tooltip("share:Q", format=".0%")])
     cut = "" if len(total) <= _LOSSY else f" The {_LOSSY} links of {len(total):,} that lost most."
     cut += f" {width} rounds to a cell." if width > 1 else ""

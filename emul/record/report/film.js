@@ -15,6 +15,11 @@
     const button = box.querySelector(".play");
     const said = box.querySelector(".now");
     const lasts = box.querySelector("select");
+    const ways = new Map();                       // vertex -> its places over time, of those that move
+    for (const one of film.moves) {
+      if (!ways.has(one.vertex)) ways.set(one.vertex, []);
+      ways.get(one.vertex).push(one);
+    }
     const whole = film.windows.reduce((sum, part) => sum + part.to - part.from, 0);
     let place = 0;                                // 0..1, of all windows one after the other
     let before = null;                            // when the last picture was drawn, while it plays
@@ -26,6 +31,23 @@
         left -= part.to - part.from;
       }
       return film.windows[film.windows.length - 1].to;
+    }
+
+    function standing(v, t) {                     // straight on between two places; over the edge of a globe
+      const way = ways.get(v);
+      if (!way) return film.vertices[v];
+      let low = 0, high = way.length - 1;
+      if (t <= way[0].t) return way[0];
+      if (t >= way[high].t) return way[high];
+      while (high - low > 1) {
+        const middle = (low + high) >> 1;
+        if (way[middle].t <= t) low = middle; else high = middle;
+      }
+      const a = way[low], b = way[high], part = (t - a.t) / (b.t - a.t);
+      let far = b.x - a.x;
+      if (data.globe && Math.abs(far) > 0.5) far -= Math.sign(far);
+      const x = a.x + part * far;
+      return { x: data.globe ? x - Math.floor(x) : x, y: a.y + part * (b.y - a.y) };
     }
 
     const now = (list, t) => list.filter((one) => one.from <= t && t <= one.to);
@@ -44,15 +66,25 @@
       const colour = (name) => css.getPropertyValue("--" + name).trim();
       const many = film.vertices.length;
       const size = many > 60 ? 4 : 8;
+      const t = time();
+      const places = film.vertices.map((_, v) => standing(v, t));
+      const broad = width - 88, high = height - 56;
       const at = (v) => {
-        const one = film.vertices[v];
-        return [44 + one.x * (width - 88), 30 + one.y * (height - 56)];
+        const one = places[v];
+        return [44 + one.x * broad, 30 + one.y * high];
+      };
+      // px to the place of the other end beyond the edge, if that is nearer on a globe
+      const around = (dx) => data.globe && Math.abs(dx) > broad / 2 ? -Math.sign(dx) * broad : 0;
+      const segment = (x, y, x2, y2) => {
+        pen.beginPath();
+        pen.moveTo(x, y);
+        pen.lineTo(x2, y2);
+        pen.stroke();
       };
       const line = (u, v) => {
-        pen.beginPath();
-        pen.moveTo(...at(u));
-        pen.lineTo(...at(v));
-        pen.stroke();
+        const [x, y] = at(u), [x2, y2] = at(v), turn = around(x2 - x);
+        segment(x, y, x2 + turn, y2);
+        if (turn) segment(x - turn, y, x2, y2);
       };
       const cross = (x, y, half) => {
         pen.beginPath();
@@ -62,27 +94,41 @@
         pen.lineTo(x - half, y + half);
         pen.stroke();
       };
-      const t = time();
       const hops = now(film.hops, t), work = now(film.work, t), away = now(film.away, t), down = now(film.down, t);
+      const met = now(film.met, t);
 
       pen.lineWidth = 1;
+      pen.save();
+      if (data.globe) {                           // every 30 degrees a line; nothing lies beyond the edges
+        pen.strokeStyle = colour("line");
+        for (let k = 0; k <= 12; k++) segment(44 + broad * k / 12, 30, 44 + broad * k / 12, 30 + high);
+        for (let k = 0; k <= 6; k++) segment(44, 30 + high * k / 6, 44 + broad, 30 + high * k / 6);
+        pen.beginPath();
+        pen.rect(44, 30, broad, high);
+        pen.clip();
+      }
       pen.strokeStyle = colour("muted");
       pen.globalAlpha = many > 60 ? 0.25 : 0.6;
       for (const link of film.links) line(link.u, link.v);
       pen.globalAlpha = 1;
+      pen.strokeStyle = colour("s7");             // contacts: the link is there now
+      for (const link of met) line(link.u, link.v);
       pen.strokeStyle = colour("lost");
       pen.setLineDash([4, 4]);
       for (const link of down) line(link.u, link.v);
       pen.setLineDash([]);
+      pen.restore();
 
       pen.lineWidth = 2;
       for (const hop of hops) {
-        const [x, y] = at(hop.u), [x2, y2] = at(hop.v);
+        const [x, y] = at(hop.u), [end, y2] = at(hop.v);
+        const x2 = end + around(end - x);
         const far = Math.hypot(x2 - x, y2 - y) || 1;
         const gone = hop.to > hop.from ? (t - hop.from) / (hop.to - hop.from) : 1;
         const lost = hop.kind === "lost" && gone >= LOST_AT;
         const part = lost ? LOST_AT : gone;
-        const px = x + part * (x2 - x) - (y2 - y) / far * BESIDE;
+        let px = x + part * (x2 - x) - (y2 - y) / far * BESIDE;
+        if (px < 44 - BESIDE || px > 44 + broad + BESIDE) px += around(px - width / 2);
         const py = y + part * (y2 - y) + (x2 - x) / far * BESIDE;
         pen.fillStyle = pen.strokeStyle = colour(COLOURS[hop.kind]);
         if (lost) {
@@ -132,6 +178,8 @@
       const clock = "t = " + t.toLocaleString("en", { maximumSignificantDigits: 5 }) + " " + data.unit;
       const parts = [`${hops.length} ${hops.length === 1 ? "message" : "messages"} on links`,
                      `${done.size} ${done.size === 1 ? "node computes" : "nodes compute"}`];
+      const joined = new Set(met.map((link) => link.u + " " + link.v)).size;       // both directions as one
+      if (film.met.length) parts.push(`${joined} ${joined === 1 ? "link" : "links"} in contact`);
       if (gone.size) parts.push(`${gone.size} away`);
       if (down.length) parts.push(`${down.length} ${down.length === 1 ? "link" : "links"} down`);
       said.textContent = `${clock}, ${round}: ${parts.join(", ")}.`;

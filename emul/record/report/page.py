@@ -175,9 +175,10 @@ def _film(film: Film, key: str) -> str:
     """A canvas with what it is played by; the slider goes through the whole film in a thousand steps."""
     lengths = "".join(f'<option value="{seconds}"{" selected" if seconds == 20 else ""}>{said}</option>'
                       for seconds, said in ((10, "10 s"), (20, "20 s"), (60, "1 minute"), (180, "3 minutes")))
-    legend = "".join(f'<li><span class="swatch {name}"></span>{said}</li>' for name, said in (
-        ("message", "message"), ("useless", "message that comes to nothing"), ("lost", "lost message"),
-        ("computing", "computing"), ("away", "away, or link down")))
+    said_of = {"message": "message", "useless": "message that comes to nothing", "lost": "lost message",
+               "computing": "computing", "away": "away, or link down",
+               **({"contact": "link in contact"} if len(film.frames["met"]) else {})}
+    legend = "".join(f'<li><span class="swatch {name}"></span>{said}</li>' for name, said in said_of.items())
     return (f'<figure class="film" data-key="{escape(key)}"><div class="picker">'
             '<button type="button" class="play">Play</button>'
             '<label>Time <input type="range" min="0" max="1000" value="0" step="1"></label>'
@@ -251,7 +252,7 @@ def _figure_data(part: Part) -> str:
     found = []
     if part.film is not None:
         found.append(_json(f"film-{part.key}", {
-            "unit": part.film.unit, "aspect": part.film.aspect,
+            "unit": part.film.unit, "aspect": part.film.aspect, "globe": part.film.globe,
             "frames": {name: packed(frame) for name, frame in part.film.frames.items()}}))
     for i, figure in enumerate(part.figures):
         content: dict[str, object] = {"spec": figure.spec() | {"description": figure.words},

@@ -45,6 +45,7 @@ _AXIS = {"labelColor": "$muted", "titleColor": "$text", "domainColor": "$line", 
 
 CONFIG: PlainDict = {
     "background": "transparent", "font": FONT, "view": {"stroke": None}, "axis": _AXIS,
+    "axisXQuantitative": {"labelSeparation": 5},
     "legend": {"labelColor": "$text", "titleColor": "$muted", "orient": "top", "labelFontSize": 11, "titleFontSize": 11,
                "titleFontWeight": "normal", "symbolSize": 90, "labelLimit": 180, "columnPadding": 14},
     "title": {"color": "$text", "subtitleColor": "$muted", "fontSize": 12, "fontWeight": "normal", "anchor": "start"},
