@@ -259,7 +259,8 @@ class Copy:
         self.payload = payload                  # None: nobody else reads it, and it needs not be shipped
         self.reason = reason                    # the reason why it will be rejected; "": it will not
         self.frames = frames                    # those that travel with its event: then none lie anywhere
-        self.path = path                        # vertices, both ends included
+        self.path = path                        # vertices, both ends included; where routes depend on the time: those
+        #                                         behind it, the next one, and the target
         self.hop = 0                            # index of the link of `path` that it is on
         self.decided = False                    # true if it is settled that the receiver's worker gets the frames
 
@@ -393,7 +394,7 @@ class KNode:
         self.implied: Sequence[tuple[int, int, int]] = ()   # (from round, to round, since): will never be entered
         self.abstained: dict[tuple[int, str, int], int] = _NOTHING      # (target, type, round) -> since when
         self.watchers: set[int] = _NONE         # nodes whose wait depends on what this one does
-        self.ways: dict[int, tuple[tuple[int, ...], Pipe | None]] = _NOTHING    # target -> route, and its first link
+        self.ways: dict[int, tuple[Sequence[int], Pipe | None]] = _NOTHING    # target -> route, and its first link
         self.parked: list[tuple[int, Any]] | None = None    # calendar entries that wait for its answer
         self.activities: dict[int, KActivity] = _NOTHING    # of its role, by number, in the order they were begun
 

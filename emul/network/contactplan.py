@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from emul.base.errors import NetworkError, Problem, ScenarioError
 from emul.network.graph.topology import Topology
+from emul.network.links.features import Switching
 from emul.network.models.contacts import Contacts, ContactSpec, read_plan
-from emul.network.rules import LinkParameters
+from emul.network.rules import LinkParameters, LinkRule
 
 _ENOUGH = 20
 
@@ -77,3 +79,16 @@ def _refusal(p: LinkParameters) -> str:
     if p.switching != "store_and_forward":
         return "has switching: contacts are known to links with switching: store_and_forward alone"
     return ""
+
+
+def unrouted(rules: Sequence[LinkRule]) -> list[Problem]:
+    """The mistakes of links over which routes cannot be chosen by the time: a message has to be whole at each vertex."""
+    found = []
+    for rule in rules:
+        if rule.sharing not in (None, "fifo"):
+            found.append(Problem(rule.match, f"sharing {rule.sharing}",
+                                 "contacts with routes: earliest are for links with sharing: fifo alone", rule.line))
+        if isinstance(rule.switching, Switching):
+            found.append(Problem(rule.match, f"switching {rule.switching.mode}", "contacts with routes: earliest are for "
+                                 "links with switching: store_and_forward alone", rule.line))
+    return found

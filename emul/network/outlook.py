@@ -104,18 +104,26 @@ class Outlook:
     def route(self, u: int, v: int) -> Route:
         """The route that a message meets from u to v, two vertices. Raises NetworkError if there is no way there and
         back."""
-        way, back = list(pairwise(self._network.route(u, v))), pairwise(self._network.route(v, u))
+        way, there = self._way(u, v)
+        back = pairwise(self._network.route(v, u))
         tcp = self._flow_tcp(way, self._network.latency_ns(u, v))
         hops = tuple(self._under(self._hop(*ends), tcp.get(ends)) for ends in way)
         rtt = sum(hop.latency_ns for hop in hops) + sum(self._latency_ns(*ends) for ends in back)
-        fresh, used = (self._time_ns(way, tcp, used) for used in (False, True))
+        fresh, used = (self._time_ns(way, tcp, used) if there else None for used in (False, True))
         load = max((self._load(*ends) for ends in way), default=0.0)
         loaded = fresh
         if load or any(self._network.elastic_load(*ends).greedy for ends in way):
             self._beside = True
-            loaded = None if load >= 1 else self._time_ns(way, tcp, False)
+            loaded = None if load >= 1 or not there else self._time_ns(way, tcp, False)
             self._beside = False
         return Route(u, v, hops, rtt, fresh, used if any(map(self._has_stack, way)) else None, load, loaded)
+
+    def _way(self, u: int, v: int) -> tuple[list[Ends], bool]:
+        """The links from u to v, with routes by the time those of a message that is sent at 0 s; whether a message comes
+        that way: False where no plan delivers it."""
+        earliest = self._network.earliest
+        found = None if earliest is None else earliest.way(u, v, 0, self._size)
+        return list(pairwise(found or self._network.route(u, v))), earliest is None or found is not None
 
     def _load(self, u: int, v: int) -> float:
         """The share of a link that background traffic takes in the mean; 1 and more: nothing is left."""

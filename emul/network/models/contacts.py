@@ -30,6 +30,8 @@ from emul.network.models.traces import digest
 COLUMNS = ("start_s", "end_s", "source", "destination", "rate_mbps", "latency_ms")
 Gap = Literal["hold", "again", "drop"]
 GAPS: tuple[str, ...] = get_args(Gap)
+Routing = Literal["fixed", "earliest"]
+ROUTINGS: tuple[str, ...] = get_args(Routing)
 _ENOUGH = 20            # problems of one file, before reading it further helps nobody
 _REMEMBERED = 10_000    # texts of numbers
 _IN_ORDER = list(range(len(COLUMNS)))
@@ -40,12 +42,14 @@ class ContactSpec:
     """The `contacts` of a scenario. sha256: of the file as it was, checked where it is given.
 
     gap "hold": a message that a contact cuts goes on in the next one. "again": it is sent again from its start there.
-    "drop": it is lost, as is one whose turn comes outside of contacts.
+    "drop": it is lost, as is one whose turn comes outside of contacts. routes "fixed": the shortest by median latencies.
+    "earliest": at each vertex the one that is soonest at the target, by the plan (`emul.network.graph.earliest`).
     """
 
     file: Path
     gap: Gap = "hold"
     sha256: str | None = field(default=None, compare=False)
+    routes: Routing = "fixed"
 
 
 class Contacts:
