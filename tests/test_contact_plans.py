@@ -215,7 +215,7 @@ def test_check_tells_every_mistake_with_file_and_line(tmp_path):
 
 
 @pytest.mark.parametrize(("said", "place", "expected"), [
-    ("{file: plan.csv, routes: earliest}", "contacts.routes", "this version cannot choose routes by the time"),
+    ("{file: plan.csv, routes: soonest}", "contacts.routes", "expected one of fixed, earliest"),
     ("{file: plan.csv, gap: wait}", "contacts.gap", "expected one of hold, again, drop"),
     ("{gap: hold}", "contacts.file", "is required")])
 def test_what_this_version_cannot_do_is_said(tmp_path, said, place, expected):

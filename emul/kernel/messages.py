@@ -11,10 +11,10 @@ from emul.kernel.battery import carried
 from emul.kernel.calendar import ADVANCE, FAR, FLOW_IN, FLOW_ON, LAND, LOCAL, NETWORK, OFFER
 from emul.kernel.dropouts import drops_out, misses
 from emul.kernel.fates import matches, settle, skip_lost_rounds, taken_beside
-from emul.kernel.parts import FLOW, OWN, SHARED, Copy, KNode, Payload, Pipe
+from emul.kernel.parts import FLOW, OWN, RETURNING, SHARED, Copy, KNode, Payload, Pipe
 from emul.kernel.state import Kernel
 from emul.kernel.waits import tell_watchers
-from emul.network import HERE, FlowLink, Link, Tail
+from emul.network import GIVEN_BACK, HERE, FlowLink, Link, Tail
 from emul.network.graph.earliest import MOST_HOPS
 from emul.roles.events import Drop, Send
 from emul.wire import ENVELOPE_BYTES
@@ -119,6 +119,18 @@ def _leads_on(kernel: Kernel, time: int, copy: Copy, pipe: Pipe) -> bool:
     return False
 
 
+def _take_another_way(kernel: Kernel, time: int, copy: Copy, pipe: Pipe) -> None:
+    """A contact has ended before the copy was through: it is whole at the near end of that link still."""
+    if not _leads_on(kernel, time, copy, pipe):
+        return
+    other = find_pipe(kernel, copy.path[copy.hop], copy.path[copy.hop + 1])
+    wire, source = other.link.wire_bytes(copy.size), kernel.nodes[copy.source]
+    kernel.log((rows.HOP, time, copy.source, copy.seq, wire, other.src, other.dst))
+    _offer(kernel, time, other, copy)
+    if source.charge is not None and not copy.hop:
+        carried(kernel, source, time, wire, other.src, other.dst, source.charge.battery.send_w)
+
+
 def _offer(kernel: Kernel, time: int, pipe: Pipe, copy: Copy, tail: Tail = HERE) -> None:
     """The copy's next link. `tail`: when the rest of it will be here; it is, if that has passed."""
     if pipe.direct and tail.end_ns <= time:     # most links of most runs: `Link.carry` says what that saves
@@ -210,7 +222,8 @@ def find_pipe(kernel: Kernel, src: int, dst: int) -> Pipe:
     pipe = kernel.pipes.get((src, dst))
     if pipe is None:
         link = kernel.network.link(src, dst)
-        kind = FLOW if isinstance(link, FlowLink) else SHARED if link.half_duplex else OWN
+        kind = (FLOW if isinstance(link, FlowLink) else SHARED if link.half_duplex
+                else RETURNING if link.returns else OWN)
         pipe = kernel.pipes[src, dst] = Pipe(link, kernel.at.get(dst), src, dst, kind)
         pipe.direct = kind == OWN and kernel.early and type(link) is Link
         if kind == SHARED and (dst, src) in kernel.pipes:
@@ -255,8 +268,9 @@ def leave_link(kernel: Kernel, time: int, pipe: Pipe) -> list[tuple[Copy, bool, 
             while hop >= 0 and (before := find_pipe(kernel, copy.path[hop], copy.path[hop + 1])).kind == FLOW:
                 kernel.log((rows.RESENT, time, copy.source, copy.seq, resent, before.src, before.dst))
                 hop -= 1
+        owner = end.owner if tail is not GIVEN_BACK else kernel.at.get(end.src)
         kernel.calendar.add(time, (NETWORK, copy.source, copy.seq + FAR, LAND,
-                                  (copy, delivered, tail, resent, end), end.owner))
+                                  (copy, delivered, tail, resent, end), owner))
     return []
 
 
@@ -275,6 +289,10 @@ def arrive(kernel: Kernel, time: int, copy: Copy, delivered: bool, tail: Tail, r
         kernel.log((rows.HOP, time, copy.source, copy.seq, onward.link.wire_bytes(copy.size),
                    onward.src, onward.dst))
         _offer(kernel, time, onward, copy, tail)
+        return None
+    if tail is GIVEN_BACK:
+        assert pipe is not None
+        _take_another_way(kernel, time, copy, pipe)
         return None
     source = copy.source
     under_way = receiver.coming[source]

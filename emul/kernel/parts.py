@@ -265,7 +265,7 @@ class Copy:
         self.decided = False                    # true if it is settled that the receiver's worker gets the frames
 
 
-OWN, SHARED, FLOW = range(3)        # kinds of pipes
+OWN, SHARED, FLOW, RETURNING = range(4)     # kinds of pipes
 
 
 class Pipe:
@@ -274,6 +274,7 @@ class Pipe:
     kind OWN: a link of its own. SHARED: both directions are one half-duplex link, which the calendar looks at through
     one pipe of the two, `main`, and to which messages are offered in the order of time. FLOW: bandwidth is shared
     with whatever else is on the route; the calendar looks at all flows of the network through one more pipe.
+    RETURNING: a link of its own that gives back, to the vertex at its near end, what a contact cuts.
     """
 
     __slots__ = ("cut", "direct", "dst", "due", "kind", "link", "main", "owner", "plain", "src", "stale")

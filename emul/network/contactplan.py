@@ -8,7 +8,7 @@ from typing import Protocol
 from emul.base.errors import NetworkError, Problem, ScenarioError
 from emul.network.graph.topology import Topology
 from emul.network.links.features import Switching
-from emul.network.models.contacts import Contacts, ContactSpec, read_plan
+from emul.network.models.contacts import Contacts, ContactSpec, Fate, read_plan
 from emul.network.rules import LinkParameters, LinkRule
 
 _ENOUGH = 20
@@ -43,6 +43,7 @@ class ContactPlan:
         self._strange: list[Problem] = []
         self.links: dict[tuple[int, int], Contacts] = {}
         if spec is not None:
+            gap: Fate = "return" if spec.gap == "again" and spec.routes == "earliest" else spec.gap
             number = {name: v for v, name in enumerate(network.topology.names)}
             for (source, destination), contacts in read_plan(spec).items():
                 strange = [(column, name) for column, name in (("source", source), ("destination", destination))
@@ -51,7 +52,7 @@ class ContactPlan:
                     self._strange += [Problem(column, f'"{name}"', "unknown vertex", contacts.line)
                                       for column, name in strange]
                 else:
-                    self.links[number[source], number[destination]] = contacts.with_gap(spec.gap)
+                    self.links[number[source], number[destination]] = contacts.with_gap(gap)
         self.sources = {u for u, _ in self.links}
 
     def problems(self) -> list[Problem]:

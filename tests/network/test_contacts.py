@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emul.base.errors import ScenarioError
-from emul.network import FullLink, Link, LinkRule, Network, RoleRule, TopologySpec, build
+from emul.network import GIVEN_BACK, FullLink, Link, LinkRule, Network, RoleRule, TopologySpec, build
 from emul.network.contactplan import ContactsError
 from emul.network.links.features import Queue
 from emul.network.links.link import Tail
@@ -183,6 +183,52 @@ def test_with_again_a_fault_that_holds_a_message_over_a_gap_has_it_begin_anew():
     one.change(4 * S, bandwidth_bps=6 * MBIT)                       # 1 MB until now, 4.5 MB more until 10 s
     one.change(22 * S, bandwidth_bps="profile", latency_ns=plan)    # 1.5 MB of the second time
     assert told(one) == [("m", 27_500 * MS + 5 * MS, True, 5_500_000)]
+
+
+def test_with_return_what_a_contact_cuts_is_given_back_and_what_waits_behind_it():
+    one = link(contacts((0, 10, 8, 5), (20, 25, 8, 7), (25, 30, 8, 9)).with_gap("return"))
+    one.offer(2 * S, "in time", MB, 0)
+    one.offer(2 * S, "cut", 9 * MB, 0)
+    one.offer(3 * S, "behind it", MB, 0)
+    found = [(item, 3 * S + 5 * MS, delivered, tail is GIVEN_BACK)
+             for item, delivered, tail, _ in one.advance(3 * S + 5 * MS)]
+    assert one.next_change() == 10 * S
+    found += [(item, 10 * S, delivered, tail is GIVEN_BACK) for item, delivered, tail, _ in one.advance(10 * S)]
+    one.offer(12 * S, "in the gap", 6 * MB, 0)
+    one.offer(12 * S, "too large for the rest", 5 * MB, 0)
+    one.offer(31 * S, "after the last", MB, 0)
+    assert found + given(one) == [("in time", 3 * S + 5 * MS, True, False), ("cut", 10 * S, False, True),
+                     ("behind it", 10 * S, False, True), ("in the gap", 26 * S + 9 * MS, True, False),
+                     ("too large for the rest", 30 * S, False, True), ("after the last", 31 * S + 5 * MS, False, False)]
+
+
+def test_with_return_a_fault_decides_anew_what_is_given_back():
+    plan = contacts((0, 10, 8, 5), (20, 30, 8, 5)).with_gap("return")
+    one = link(plan)
+    one.offer(0, "m", 9 * MB, 0)
+    one.offer(0, "n", 2 * MB, 0)
+    one.change(4 * S, bandwidth_bps=16 * MBIT)
+    assert [told[:2] for told in given(one)] == [("m", 6_500 * MS + 5 * MS), ("n", 7_500 * MS + 5 * MS)]
+    one = link(plan)
+    one.offer(0, "held", 5 * MB, 0)
+    one.change(4 * S, down=True, inflight="pause")
+    assert one.next_change() is None
+    one.change(12 * S, down=False)
+    assert given(one) == [("held", 12 * S, False, True)]
+    one = link(plan)
+    one.offer(0, "lost", 5 * MB, 0)
+    one.offer(0, "lost behind it", 8 * MB, 0)
+    one.change(4 * S, down=True)
+    one.change(5 * S, down=False)
+    assert given(one) == [("lost", 5 * S + 5 * MS, False, False), ("lost behind it", 10 * S, False, False)]
+
+
+def given(one: FullLink) -> list[tuple[object, int, bool, bool]]:
+    """(item, when, delivered, given back) of all that leaves."""
+    found = []
+    while (due := one.next_change()) is not None:
+        found += [(item, due, delivered, tail is GIVEN_BACK) for item, delivered, tail, _ in one.advance(due)]
+    return found
 
 
 def test_with_again_a_message_whose_head_comes_first_is_begun_when_the_whole_is_here():
