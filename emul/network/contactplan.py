@@ -63,20 +63,20 @@ class ContactPlan:
             if not self._network.topology.linked(u, v):
                 expected = "expected a link of the topology"
             else:
-                expected = _refusal(self._network.parameters(u, v))
+                expected = _refusal(self._network.parameters(u, v), contacts.gap)
             if expected:
                 found.append(Problem("", f"{names[u]} -> {names[v]}", expected, contacts.line))
         return sorted(found, key=lambda one: one.line or 0)[:_ENOUGH]
 
 
-def _refusal(p: LinkParameters) -> str:
+def _refusal(p: LinkParameters, gap: Fate) -> str:
     """The reason why a link cannot have contacts; "": it can."""
-    if p.sharing != "fifo":
-        return f"has sharing {p.sharing}: contacts are known to links with sharing: fifo alone"
+    if p.sharing != "fifo" and gap not in ("hold", "drop"):
+        return f"has sharing {p.sharing}: gap: again is known to links with sharing: fifo alone"
     if p.duplex == "half":
         return "is half-duplex: contacts are known to links with duplex: full alone"
     if p.transport != "datagram":
-        return "has a transport: contacts are known to links with transport: datagram alone"
+        return "has a transport: contacts are known to links with transport: datagram alone, without windows of TCP"
     if p.switching != "store_and_forward":
         return "has switching: contacts are known to links with switching: store_and_forward alone"
     return ""

@@ -369,7 +369,8 @@ class Network:
         elif self._flows.sharing != p.sharing:
             raise refuse_mixture(self._flows.sharing, p.sharing)
         back = self._links.get((v, u)) if p.duplex == "half" else None
-        profile = self._rate(self.names[u], self.names[v], p)
+        there = self.contacts(u, v)
+        profile: VaryingRate | None = self._rate(self.names[u], self.names[v], p) if there is None else there
         rate: Any = p.bandwidth_bps if profile is None else None
         names = self.names[u], self.names[v]
         if isinstance(back, FlowLink):
@@ -385,9 +386,10 @@ class Network:
         fates = None
         if isinstance(tcp, TcpStack):
             fates = PacketFates(self._seed, self.names[u], self.names[v], self.names, self._realisation)
-        return FlowLink(self._flows, number, u, v, delay, rate if profile is None else "profile", lost,
+        return FlowLink(self._flows, number, u, v, delay if there is None else there,
+                        rate if profile is None else "profile", lost,
                         p.overhead_bytes, p.mtu, tcp if isinstance(tcp, (TcpStack, TcpCap)) else None, fates,
-                        None if mean is None else float(mean), load)
+                        None if mean is None else float(mean), load, there)
 
     def unused_flow_link(self, flows: Flows, u: int, v: int,
                          rate: int | float | TraceSpec | None) -> FlowLink:

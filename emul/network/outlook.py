@@ -15,6 +15,7 @@ from typing import cast
 
 from msgspec import structs
 
+from emul.network.graph.earliest import carried
 from emul.network.links.connections import TcpStack
 from emul.network.links.fifo import fifo_link, needs_all_full
 from emul.network.links.flows import Flows, FlowSharing, FlowTcp, tcp_of
@@ -214,15 +215,19 @@ class Outlook:
 
     def _through_row(self, row: Sequence[Ends], now: int, tcp: FlowTcp | None) -> int:
         """Alone on links that share: the latencies, then all at once at the rate of the slowest, or TCP's."""
-        begin, last = now + sum(self._latency_ns(*ends) for ends in row), 0
+        begin, last = now, 0
+        for ends in row:
+            there = self._network.contacts(*ends)
+            begin += self._latency_ns(*ends) if there is None else there.latency_at(begin)
         size = max(self._network.link(*ends).wire_bytes(self._size) for ends in row)
-        rates = [self._bandwidth(*ends) for ends in row]
+        planned = [there for ends in row if (there := self._network.contacts(*ends)) is not None]
+        rates = [self._bandwidth(*ends) for ends in row if self._network.contacts(*ends) is None]
         for rate in [*rates, None if tcp is None or tcp.wire_bps == inf else tcp.wire_bps]:
             if isinstance(rate, TraceSpec):
                 last = max(last, rate.service().finish(begin, size) - begin)
             elif rate is not None:
                 last = max(last, -round(-size * 8e9 // rate))
-        return begin + last
+        return min(NEVER, max([begin + last, *(carried(there, begin, size) for there in planned)]))
 
     def _through_connection(self, row: Sequence[Ends], now: int, used: bool, way: Sequence[Ends]) -> int:
         """Alone on a connection of TCP that loses nothing; used: after another such message, all of it acknowledged."""

@@ -17,6 +17,7 @@ from emul.base.errors import ScenarioError
 from emul.network import GIVEN_BACK, FullLink, Link, LinkRule, Network, RoleRule, TopologySpec, build
 from emul.network.contactplan import ContactsError
 from emul.network.links.features import Queue
+from emul.network.links.flows import FlowLink, Flows, FlowSharing
 from emul.network.links.link import Tail
 from emul.network.models.contacts import Contacts, ContactSpec, read_plan
 from emul.network.models.profiles import NEVER
@@ -250,6 +251,72 @@ def test_a_message_waits_at_each_vertex_for_the_contacts_of_the_next_link(tmp_pa
     second.offer(40_020 * MS, "m", 5 * MB, 0)
     assert leaves(second) == [("m", 40_040 * MS, False) if gap == "drop" else ("m", 340_020 * MS, True)]
     assert Outlook(net, [], 1, 5 * MB).route(0, 2).time_ns == (None if gap == "drop" else 340_020 * MS)
+
+
+# --- links that share -----------------------------------------------------------------------------------------------
+
+def through(plan: Contacts, *starts: tuple[float, str, float], sharing: FlowSharing = "maxmin",
+            ) -> list[tuple[object, float, bool]]:
+    """(item, s, delivered) of all that ends, of messages (s, item, MB) on one link."""
+    flows = Flows(sharing)
+    one = FlowLink(flows, flows.link(None, plan), 0, 1, plan, "profile", contacts=plan)
+    found: list[tuple[object, float, bool]] = []
+
+    def run(until: float) -> None:
+        while (due := flows.next_change()) is not None and due <= until:
+            found.extend((item, round(due / S, 6), delivered) for item, delivered, _, _ in flows.advance(due))
+
+    for at, item, size in starts:
+        run(at * S)
+        flows.start(round(at * S), item, round(size * MB), True, [one], 0, (0, 1))
+    run(float("inf"))
+    return found
+
+
+def test_flows_stand_still_in_gaps_and_are_lost_behind_the_last_contact():
+    plan = contacts((0, 60, 10, 10), (600, 660, 10, 10))
+    assert through(plan, (0, "m", 100)) == [("m", 620, True)]
+    assert through(plan, (30, "m", 100)) == [("m", 650, True)]
+    assert through(plan, (0, "m", 160)) == [("m", 660, False)]
+    assert through(plan, (0, "a", 40), (0, "b", 40)) == [("a", 604, True), ("b", 604, True)]
+    assert through(plan, (100, "in the gap", 10), (700, "too late", 10)) == [
+        ("in the gap", 608, True), ("too late", 700, False)]
+    assert through(plan, (0, "a", 40), (0, "b", 40), sharing="connections") == [("a", 32, True), ("b", 604, True)]
+    assert through(plan, (0, "a", 160), (0, "b", 1), sharing="connections") == [("a", 660, False), ("b", 660, False)]
+
+
+def test_with_drop_flows_that_a_gap_meets_are_lost():
+    plan = contacts((0, 60, 10, 10), (60, 70, 20, 10), (600, 660, 10, 10)).with_gap("drop")
+    assert through(plan, (0, "over rows that touch", 80), (65, "cut", 20), (100, "in the gap", 1), (600, "m", 10)) == [
+        ("over rows that touch", 62, True), ("cut", 70, False), ("in the gap", 100, False), ("m", 608, True)]
+    assert through(plan, (0, "a", 160), (0, "b", 1), sharing="connections") == [("a", 70, False), ("b", 70, False)]
+
+
+def test_a_link_that_shares_has_the_latency_of_the_contact_at_which_a_message_comes(tmp_path):
+    net = network(plan_file(tmp_path, "0,60,client1,server,10,10", "600,660,client1,server,10,30"),
+                  LinkRule("*", sharing="maxmin"))
+    server, first = net.names.index("server"), net.names.index("client1")
+    one = net.link(first, server)
+    assert isinstance(one, FlowLink)
+    assert [one.enter(at * S, 1, 0) for at in (0, 60, 61, 601, 700)] == [
+        (True, late * MS) for late in (10, 10, 30, 30, 30)]
+    assert net.out_latency_ns(first) == 10 * MS
+    times = [Outlook(net, [], 1, size * MB).route(first, server).time_ns for size in (1, 100, 160)]
+    assert times == [810 * MS, 620_010 * MS, None]
+
+
+def test_what_a_fault_sets_on_a_link_that_shares_holds_within_contacts_alone():
+    plan = contacts((0, 10, 8, 5), (20, 30, 8, 5))
+    flows = Flows("maxmin")
+    one = FlowLink(flows, flows.link(None, plan), 0, 1, plan, "profile", contacts=plan)
+    flows.start(0, "m", 5_500_000, True, [one], 0)
+    one.change(4 * S, bandwidth_bps=MBIT)                   # 4 MB are through, 0.75 MB more until 10 s
+    assert flows.next_change() == 10 * S
+    assert flows.advance(10 * S) == []
+    one.change(24 * S, bandwidth_bps="profile")             # 0.5 MB more until 24 s
+    while not (ended := flows.advance(due := flows.next_change() or 0)):
+        pass
+    assert ([(item, delivered) for item, delivered, _, _ in ended], due) == ([("m", True)], 24_250 * MS)
 
 
 spans = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5), st.sampled_from([8, 24, 7 * 10**9, 8 * 10**9]),
@@ -512,8 +579,8 @@ def test_links_that_cannot_have_contacts_are_told_with_their_lines(tmp_path):
     spec = plan_file(tmp_path, "0,1,client1,server,8,1", "0,1,client9,server,8,1", "0,1,client1,client2,8,1",
                      "0,1,client2,server,8,1", "0,1,client3,server,8,1")
     with pytest.raises(ContactsError) as error:
-        network(spec, LinkRule("client2->server", sharing="maxmin"), LinkRule("client3<->server", duplex="half"),
-                clients=3)
+        network(dataclasses.replace(spec, gap="again"), LinkRule("client2->server", sharing="maxmin"),
+                LinkRule("client3<->server", duplex="half"), clients=3)
     assert [(one.line, one.found, one.expected.partition(":")[0]) for one in error.value.problems] == [
         (3, '"client9"', "unknown vertex"), (4, "client1 -> client2", "expected a link of the topology"),
         (5, "client2 -> server", "has sharing maxmin"), (6, "client3 -> server", "is half-duplex")]

@@ -40,13 +40,10 @@ from emul.network.links.service import NEVER, PAUSED, STOPPED, UNLIMITED, Bytes,
 from emul.network.links.tcp import MSS_BYTES
 from emul.network.links.transit import Transit
 from emul.network.links.transport import Arq, Attempts, Conditions, Fates, TcpCap
-from emul.network.models.contacts import Contacts
+from emul.network.models.contacts import INFINITE_BPS, Contacts
 from emul.network.models.loss import Outage
 from emul.network.models.profiles import VaryingRate
 from emul.network.models.residual import LinkLoad
-
-_INFINITE_BPS = 10**18          # stands for an infinite bandwidth that a fault sets within contacts
-
 
 class _Try(NamedTuple):
     """One transmission of a message in a contact, of which a gap may cut it."""
@@ -238,7 +235,7 @@ class FullLink(Link):
             self._profile = self._given if follows else None
             self._set_bandwidth(None if bandwidth_bps in ("infinite", "profile") else cast(float, bandwidth_bps))
             if self._contacts is not None and not follows:
-                self._profile = self._contacts.at_rate(self.bandwidth_bps or _INFINITE_BPS)
+                self._profile = self._contacts.at_rate(self.bandwidth_bps or INFINITE_BPS)
         if latency_ns is not None:
             self._set_latency(latency_ns)
             self._reorder = self._reorder and self.cut      # callers of `next_change` have been told so, or not

@@ -36,6 +36,7 @@ Routing = Literal["fixed", "earliest"]
 ROUTINGS: tuple[str, ...] = get_args(Routing)
 PlanFormat = Literal["csv", "ion", "netsatbench"]
 PLAN_FORMATS: tuple[str, ...] = get_args(PlanFormat)
+INFINITE_BPS = 10**18           # stands for an infinite bandwidth that a fault sets within contacts
 _ENOUGH = 20            # problems of one file, before reading it further helps nobody
 _REMEMBERED = 10_000    # texts of numbers
 _IN_ORDER = list(range(len(COLUMNS)))
