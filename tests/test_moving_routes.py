@@ -208,3 +208,10 @@ def test_links_over_which_a_message_is_not_whole_are_errors_of_check(tmp_path):
                 "latency: 1 ms, sharing: maxmin}]")
     assert [(one.found, one.expected) for one in error.value.problems] == [
         ("n3->n4", "sharing maxmin: contacts with routes: earliest are for links with sharing: fifo alone")]
+
+
+def test_traffic_along_routes_is_refused_where_they_depend_on_the_time(tmp_path):
+    with pytest.raises(ScenarioError) as error:
+        relayed(tmp_path, f"{HEADER}0,1,n1,n2,1,1\n", "traffic=[{flow: 'n3->n4', rate: 1 Mbit/s}]")
+    (problem,) = error.value.problems
+    assert problem.expected == "routes depend on the time (contacts.routes: earliest): expected an entry with link"
