@@ -66,12 +66,14 @@ GRID = ("topology={generator: grid, rows: 3, columns: 3, roles: {server: [n1], c
 
 def test_without_limits_and_gaps_routes_are_those_of_latencies(tmp_path, twin):
     """The one link of the plan is on no way. Of the ways over the grid many are as good as each other."""
-    timed = relayed(tmp_path, f"{HEADER}0,1,n9,n8,1,1\n", *GRID)
-    assert digests(timed, twin) == digests(loads(TEXT, "relayed", GRID, base=tmp_path), twin)
+    for sets in (GRID, (*GRID, "links[0].sharing=maxmin")):
+        timed = relayed(tmp_path, f"{HEADER}0,1,n9,n8,1,1\n", *sets)
+        assert digests(timed, twin) == digests(loads(TEXT, "relayed", sets, base=tmp_path), twin)
 
 
 LINKS = {"plain": [], "outage": ["links[0].outage={model: bernoulli, p: 0.1}"],
-         "queue": ["links[0].queue=20 kB"], "again": ["contacts.gap=again"],
+         "queue": ["links[0].queue=20 kB"], "again": ["contacts.gap=again"], "shared": ["links[0].sharing=maxmin"],
+         "connections": ["links[0].sharing=connections", "contacts.gap=drop", "links[0].outage={model: bernoulli, p: 0.1}"],
          "faults": ["faults=[{at: 1 s, link: n1->n2, down: true, for: 2 s, inflight: pause}, {at: 2 s, link: n5->n1, "
                     "set: {bandwidth: 2 Mbit/s, latency: 5 ms}, for: 3 s}]"]}
 
@@ -205,9 +207,10 @@ def test_explain_tells_the_way_of_a_message_that_is_sent_at_once(tmp_path):
 def test_links_over_which_a_message_is_not_whole_are_errors_of_check(tmp_path):
     with pytest.raises(ScenarioError) as error:
         relayed(tmp_path, f"{HEADER}0,1,n1,n2,1,1\n", "links=[{match: '*', latency: 1 ms}, {match: 'n3->n4', "
-                "latency: 1 ms, sharing: maxmin}]")
+                "switching: cut_through}]")
     assert [(one.found, one.expected) for one in error.value.problems] == [
-        ("n3->n4", "sharing maxmin: contacts with routes: earliest are for links with sharing: fifo alone")]
+        ("n3->n4", "switching cut_through: contacts with routes: earliest are for links with switching: store_and_forward "
+         "alone")]
 
 
 def test_traffic_along_routes_is_refused_where_they_depend_on_the_time(tmp_path):

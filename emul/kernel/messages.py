@@ -173,10 +173,27 @@ def _enter(kernel: Kernel, time: int, pipe: Pipe, copy: Copy, ends: list[tuple[P
     delivered, delay = pipe.link.enter(time, copy.size, copy.round)
     ends.append((pipe, time))
     number, seq, last = copy.source, copy.seq + FAR, copy.hop == len(copy.path) - 2
-    if last or not delivered or find_pipe(kernel, pipe.dst, copy.path[copy.hop + 2]).kind != FLOW:
+    if last or not delivered or not _row_goes_on(kernel, time + delay, copy):
         kernel.calendar.add(time + delay, (NETWORK, number, seq, FLOW_IN, (copy, delivered, ends), None))
     else:
         kernel.calendar.add(time + delay, (NETWORK, number, seq, FLOW_ON, (copy, ends), pipe.owner))
+
+
+def _row_goes_on(kernel: Kernel, time: int, copy: Copy) -> bool:
+    """True if the copy, which comes to the end of a shared link at `time`, goes on over another one without being whole
+    in between. Where routes depend on the time: if that is the next one by the plan, and transmits then."""
+    path, at, earliest = copy.path, copy.hop + 1, kernel.network.earliest
+    if earliest is None:
+        return find_pipe(kernel, path[at], path[at + 1]).kind == FLOW
+    assert isinstance(path, list)
+    found = earliest.way(path[at], path[-1], time, copy.size) if at < MOST_HOPS else None
+    if found is None:
+        return False
+    following = find_pipe(kernel, path[at], found[1])
+    if following.kind != FLOW or not following.link.transmits(time):
+        return False
+    path[at:] = _known(found)
+    return True
 
 
 def enter_next(kernel: Kernel, time: int, copy: Copy, ends: list[tuple[Pipe, int]]) -> None:

@@ -86,9 +86,6 @@ def unrouted(rules: Sequence[LinkRule]) -> list[Problem]:
     """The mistakes of links over which routes cannot be chosen by the time: a message has to be whole at each vertex."""
     found = []
     for rule in rules:
-        if rule.sharing not in (None, "fifo"):
-            found.append(Problem(rule.match, f"sharing {rule.sharing}",
-                                 "contacts with routes: earliest are for links with sharing: fifo alone", rule.line))
         if isinstance(rule.switching, Switching):
             found.append(Problem(rule.match, f"switching {rule.switching.mode}", "contacts with routes: earliest are for "
                                  "links with switching: store_and_forward alone", rule.line))

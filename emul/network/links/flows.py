@@ -154,6 +154,10 @@ class FlowLink:
             return True, delay
         return not self._lost(now + delay, now + delay, round, k, self.packets(size_bytes)), delay
 
+    def transmits(self, now: int) -> bool:
+        """True if it has a contact now, or needs none."""
+        return self._contacts is None or self._contacts.opens(now) == now
+
     def change(self, now: int, down: bool | None = None,
                bandwidth_bps: float | Literal["infinite", "profile"] | None = None,
                latency_ns: int | Contacts | None = None,
