@@ -77,8 +77,8 @@ def windows(up: np.ndarray, late_ns: np.ndarray) -> Contacts:
 
 
 def constellation() -> tuple[dict[tuple[int, int], Contacts], int, int]:
-    """(contacts, satellites, stations): a Walker shell of 72 planes of 22, grid links that never end, and passes above 25
-    degrees over ten stations for a day. Circles over a sphere that turns."""
+    """(contacts, satellites, stations): a Walker shell of 72 planes of 22, grid links that never end, and passes above
+    25 degrees over ten stations for a day. Circles over a sphere that turns."""
     planes, each, stations, radius = 72, 22, 10, 6928.137
     plane, place = np.divmod(np.arange(planes * each), each)
     node = 2 * np.pi * plane / planes

@@ -340,8 +340,8 @@ def _scheme_row(row: PlainDict) -> list[str]:
 
 def _contact_notes(contacts: PlainDict) -> list[str]:
     way = "routes and their times" if contacts["routes"] == "earliest" else "times of routes"
-    found = [f"contacts: {contacts['contacts']:,} on {contacts['links']:,} links; {way}: of a message sent at 0 s; the first "
-             "round is shown without them"]
+    found = [f"contacts: {contacts['contacts']:,} on {contacts['links']:,} links; {way}: of a message sent at 0 s; the "
+             "first round is shown without them"]
     for row in contacts["first_links"]:
         end = "the end of time" if row["last_s"] is None else (
             f"{row['last_s']:,.6g} s, {row['up_s']:,.6g} s of it in contacts")

@@ -234,7 +234,7 @@ def test_check_tells_every_mistake_with_file_and_line(tmp_path):
         found = told(tmp_path, PASSES, f"links[0].{key}")
         assert len(found) == 6
         assert all(place == "contacts.file" and expected.startswith(text) for place, _, expected in found)
-    with pytest.raises(ScenarioError, match="has sharing maxmin: gap: again is known to links with sharing: fifo alone"):
+    with pytest.raises(ScenarioError, match="has sharing maxmin: gap: again is known to links with sharing: fifo"):
         moving(tmp_path, PASSES, "links[0].sharing=maxmin", PLAN, "contacts.gap=again")
     with pytest.raises(ScenarioError, match="No such file"):
         loads(TEXT, "moving", ["contacts={file: none.csv}"], base=tmp_path)

@@ -104,8 +104,8 @@ def _known(way: Sequence[int]) -> list[int]:
 
 
 def _leads_on(kernel: Kernel, time: int, copy: Copy, pipe: Pipe) -> bool:
-    """Find the next link of a copy that is whole at a vertex, over the plan from now on. False: none delivers it, and it
-    is lost, which is known after the least latency."""
+    """Find the next link of a copy that is whole at a vertex, over the plan from now on. False: none delivers it, and
+    it is lost, which is known after the least latency."""
     path, hop, earliest = copy.path, copy.hop, kernel.network.earliest
     assert earliest is not None
     assert isinstance(path, list)

@@ -83,10 +83,10 @@ def _refusal(p: LinkParameters, gap: Fate) -> str:
 
 
 def unrouted(rules: Sequence[LinkRule]) -> list[Problem]:
-    """The mistakes of links over which routes cannot be chosen by the time: a message has to be whole at each vertex."""
+    """The mistakes of links over which routes cannot be chosen by the time: messages have to be whole at vertices."""
     found = []
     for rule in rules:
         if isinstance(rule.switching, Switching):
-            found.append(Problem(rule.match, f"switching {rule.switching.mode}", "contacts with routes: earliest are for "
-                                 "links with switching: store_and_forward alone", rule.line))
+            found.append(Problem(rule.match, f"switching {rule.switching.mode}", (
+                "contacts with routes: earliest are for links with switching: store_and_forward alone"), rule.line))
     return found

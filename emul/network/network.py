@@ -122,7 +122,8 @@ class Network:
         """The link as a search over the plan sees it: of one without contacts the mean rate and the median latency."""
         p = self._resolver.parameters(u, v, self._topology.given(u, v))
         rate = float(p.bandwidth_bps) if isinstance(p.bandwidth_bps, TraceSpec) else p.bandwidth_bps
-        return Crossing(self.contacts(u, v), rate, self._typical_ns(u, v), self._least_ns(u, v), p.overhead_bytes, p.mtu)
+        return Crossing(self.contacts(u, v), rate, self._typical_ns(u, v), self._least_ns(u, v), p.overhead_bytes,
+                        p.mtu)
 
     def bandwidth(self, u: int, v: int) -> int | float | TraceSpec | None:
         """That of the link, bit/s; None: infinite. Of traces that links draw, the one that this link follows."""

@@ -120,7 +120,7 @@ class Outlook:
         return Route(u, v, hops, rtt, fresh, used if any(map(self._has_stack, way)) else None, load, loaded)
 
     def _way(self, u: int, v: int) -> tuple[list[Ends], bool]:
-        """The links from u to v, with routes by the time those of a message that is sent at 0 s; whether a message comes
+        """The links from u to v, with routes by the time those of a message sent at 0 s; whether a message comes
         that way: False where no plan delivers it."""
         earliest = self._network.earliest
         found = None if earliest is None else earliest.way(u, v, 0, self._size)

@@ -198,7 +198,7 @@ def test_with_return_what_a_contact_cuts_is_given_back_and_what_waits_behind_it(
     one.offer(12 * S, "in the gap", 6 * MB, 0)
     one.offer(12 * S, "too large for the rest", 5 * MB, 0)
     one.offer(31 * S, "after the last", MB, 0)
-    assert found + given(one) == [("in time", 3 * S + 5 * MS, True, False), ("cut", 10 * S, False, True),
+    assert found + handed(one) == [("in time", 3 * S + 5 * MS, True, False), ("cut", 10 * S, False, True),
                      ("behind it", 10 * S, False, True), ("in the gap", 26 * S + 9 * MS, True, False),
                      ("too large for the rest", 30 * S, False, True), ("after the last", 31 * S + 5 * MS, False, False)]
 
@@ -209,22 +209,22 @@ def test_with_return_a_fault_decides_anew_what_is_given_back():
     one.offer(0, "m", 9 * MB, 0)
     one.offer(0, "n", 2 * MB, 0)
     one.change(4 * S, bandwidth_bps=16 * MBIT)
-    assert [told[:2] for told in given(one)] == [("m", 6_500 * MS + 5 * MS), ("n", 7_500 * MS + 5 * MS)]
+    assert [told[:2] for told in handed(one)] == [("m", 6_500 * MS + 5 * MS), ("n", 7_500 * MS + 5 * MS)]
     one = link(plan)
     one.offer(0, "held", 5 * MB, 0)
     one.change(4 * S, down=True, inflight="pause")
     assert one.next_change() is None
     one.change(12 * S, down=False)
-    assert given(one) == [("held", 12 * S, False, True)]
+    assert handed(one) == [("held", 12 * S, False, True)]
     one = link(plan)
     one.offer(0, "lost", 5 * MB, 0)
     one.offer(0, "lost behind it", 8 * MB, 0)
     one.change(4 * S, down=True)
     one.change(5 * S, down=False)
-    assert given(one) == [("lost", 5 * S + 5 * MS, False, False), ("lost behind it", 10 * S, False, False)]
+    assert handed(one) == [("lost", 5 * S + 5 * MS, False, False), ("lost behind it", 10 * S, False, False)]
 
 
-def given(one: FullLink) -> list[tuple[object, int, bool, bool]]:
+def handed(one: FullLink) -> list[tuple[object, int, bool, bool]]:
     """(item, when, delivered, given back) of all that leaves."""
     found = []
     while (due := one.next_change()) is not None:

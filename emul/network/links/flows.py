@@ -6,8 +6,8 @@ SimGrid does it. A loss is decided when the message comes to it; a lost message 
 the one that loses it, and its loss is known when it would have been through. So it is with a link that is down. A
 message that a fault drops from a link goes on as a lost one over all links of its row: nobody tells its source.
 
-A link with contacts has their rate, and its flows stand still in gaps. With `gap: drop` a flow that a gap meets is lost,
-with `hold` one that is left at the end of the last contact.
+A link with contacts has their rate, and its flows stand still in gaps. With `gap: drop` a flow that a gap meets is
+lost, with `hold` one that is left at the end of the last contact.
 
 With `connections` the messages of one node to another follow each other, as over a TCP connection that both keep: the
 flow of one begins when that of the one before has ended. Else each is a flow of its own from the start. Where the links

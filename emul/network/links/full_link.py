@@ -45,6 +45,7 @@ from emul.network.models.loss import Outage
 from emul.network.models.profiles import VaryingRate
 from emul.network.models.residual import LinkLoad
 
+
 class _Try(NamedTuple):
     """One transmission of a message in a contact, of which a gap may cut it."""
 
@@ -412,7 +413,7 @@ class FullLink(Link):
         if e.settled or not e.accepted:
             e.delivered = False
         e.end = e.free = end
-        e.due = e.whole = max(end + contacts.latency_at(end) if self._lags is not None else end + self.latency_ns, floor)
+        e.due = e.whole = max(floor, end + (self.latency_ns if self._lags is None else self._lags.latency_at(end)))
         e.goes = HERE
 
     def _opens(self, contacts: Contacts, at: int) -> int:

@@ -47,9 +47,10 @@ class ContactSpec:
     """The `contacts` of a scenario. sha256: of the file as it was, checked where it is given.
 
     gap "hold": a message that a contact cuts goes on in the next one. "again": it is sent again from its start there.
-    "drop": it is lost, as is one whose turn comes outside of contacts. routes "fixed": the shortest by median latencies.
-    "earliest": at each vertex the one that is soonest at the target, by the plan (`emul.network.graph.earliest`). There
-    "again" gives back what a contact cuts, and what waits behind it, to the vertex where it is, for another way.
+    "drop": it is lost, as is one whose turn comes outside of contacts. routes "fixed": the shortest by median
+    latencies. "earliest": at each vertex the one that is soonest at the target, by the plan (module
+    `emul.network.graph.earliest`). There "again" gives back what a contact cuts, and what waits
+    behind it, to the vertex where it is, for another way.
     """
 
     file: Path

@@ -1,8 +1,9 @@
 """Contact plans of other tools, as rows: ION's `a contact` and `a range`, and the epochs of NetSatBench.
 
-ION (`ionrc`): `a contact +START +STOP FROM TO RATE`, seconds and bytes a second, in one direction; `a range +START +STOP
-FROM TO DELAY`, in seconds of light, in both directions unless the other one has ranges of its own. A contact has the
-latency of the ranges that cover it, and is cut where one ends. Other commands of a node's file say nothing of contacts.
+ION (`ionrc`): `a contact +START +STOP FROM TO RATE`, seconds and bytes a second, in one direction; `a range +START
++STOP FROM TO DELAY`, in seconds of light, in both directions unless the other one has ranges of its own. A contact has
+the latency of the ranges that cover it, and is cut where one ends. Other commands of a node's file say nothing of
+contacts.
 
 NetSatBench: one JSON file of epochs, in a list or one after the other, each with a `time` (ISO 8601) and any of
 `links-add`, `links-update` and `links-del`, whose links are of both directions. Times count from the first epoch.
@@ -168,7 +169,8 @@ def epoch_rows(text: str, wrong: Wrong) -> list[PlanRow]:
         ends = min(first, second), max(first, second)
         before = up.get(ends)
         if (before is None) != (key == "links-add"):
-            wrong(line, key, f"{first} - {second}", f"expected a link that is {'not ' if before else ''}there at that time")
+            there = "not " if before else ""
+            wrong(line, key, f"{first} - {second}", f"expected a link that is {there}there at that time")
             continue
         state = None if key == "links-del" else _state(at, line, key, entry, before, wrong)
         if before is not None:
@@ -202,8 +204,8 @@ def _epochs(text: str) -> Iterator[Any]:
 
 def _changes(epochs: list[Any], links: Iterator[int], begins: Iterator[int], wrong: Wrong,
              ) -> list[tuple[int, str, int, dict[str, Any]]]:
-    """(time in ns from the first epoch on, key, line, link) of all links of all epochs. links, begins: the lines in which
-    links and epochs name their first end and their time."""
+    """(time in ns from the first epoch on, key, line, link) of all links of all epochs. links, begins: the lines in
+    which links and epochs name their first end and their time."""
     found: list[tuple[datetime, str, int, dict[str, Any]]] = []
     times, line = [], 1
     for epoch in epochs:
@@ -237,7 +239,8 @@ def _time(value: object) -> datetime | None:
     return found if found is None or found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
-def _state(at: int, line: int, key: str, entry: Mapping[str, Any], before: _LinkUp | None, wrong: Wrong) -> _LinkUp | None:
+def _state(at: int, line: int, key: str, entry: Mapping[str, Any], before: _LinkUp | None,
+           wrong: Wrong) -> _LinkUp | None:
     """The link from now on; what an update does not say stays. None and a problem where something is wrong."""
     rate, latency = (None, 0) if before is None else (before.rate_bps, before.latency_ns)
     before = None if before is None else before._replace(begin_ns=at)
