@@ -185,8 +185,8 @@ class EarliestRoutes:
             steady: list[_Steady] = []
             planned: list[_Planned] = []
             for v in self._neighbours(u):
-                contacts, bps, latency, least, *framed = self._crossing(u, v)
-                framing = self._framings.setdefault((framed[0], framed[1]), len(self._framings))
+                contacts, bps, latency, least, overhead, mtu = self._crossing(u, v)
+                framing = self._framings.setdefault((overhead, mtu), len(self._framings))
                 rate = Fraction(bps or 0)
                 if contacts is None:
                     steady.append((v, rate.numerator, rate.denominator, latency, framing))
