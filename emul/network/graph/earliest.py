@@ -114,7 +114,7 @@ class EarliestRoutes:
             if hops == MOST_HOPS:
                 continue
             hops += 1
-            for v, arrival in self._arrivals(u, now, sizes, before):
+            for v, arrival in self._arrivals(u, now, sizes, before, least, bound - now):
                 soonest = arrival + least[v]
                 label = arrival, hops
                 if soonest > bound or (v in reached and label > reached[v]):
@@ -126,12 +126,13 @@ class EarliestRoutes:
         return before
 
     def _arrivals(self, u: int, now: int, sizes: Sequence[tuple[int, int]],
-                  done: dict[int, int]) -> list[tuple[int, int]]:
-        """(neighbour, when the message is there) of a message that is at `u` now; without those that are `done`."""
+                  done: dict[int, int], least: Sequence[int], room: int) -> list[tuple[int, int]]:
+        """(neighbour, when the message is there) of a message that is at `u` now; without those that are `done`, and
+        those from which it takes more than `room` to the target."""
         found = [(v, now + latency - (-sizes[framing][1] * denominator // rate if rate else 0))
-                 for v, rate, denominator, latency, framing in self._steady[u] if v not in done]
+                 for v, rate, denominator, latency, framing in self._steady[u] if v not in done and least[v] <= room]
         for v, contacts, ends, begins, rates, latencies, framing in self._planned[u]:
-            if v in done:
+            if v in done or least[v] > room:
                 continue
             i = bisect_right(ends, now)             # the first one that has not ended
             if i == len(ends):
