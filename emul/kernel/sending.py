@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from emul.kernel.calendar import FAR, LOOK, SENT
 from emul.kernel.fates import round_is_over
-from emul.kernel.parts import FLOW, OWN, SHARED, Copy, KNode, Patience, Pipe, Strand
+from emul.kernel.parts import FLOW, OWN, RETURNING, SHARED, Copy, KNode, Patience, Pipe, Strand
 from emul.kernel.state import Kernel
 from emul.kernel.waits import resume
 from emul.roles.events import SENDING, AwaitSent, Wait, WaitEnd
@@ -29,7 +29,10 @@ def await_sent(kernel: Kernel, node: KNode, action: AwaitSent) -> None:
         kernel.later(node, node.time, LOOK, node)
         return
     pipe = node.ways.get(action.to, (None, None))[1]
-    copy = None if pipe is None else _newest(kernel, node, pipe, action.to)
+    if kernel.network.earliest is not None:     # no way is kept: each message has its own
+        pipe, copy = _newest_of_any_way(kernel, node, action.to)
+    else:
+        copy = None if pipe is None else _newest(kernel, node, pipe, action.to)
     if pipe is None or copy is None:
         kernel.later(node, node.time, SENT, (strand, strand.epoch, None, None))
     elif pipe.direct:
@@ -48,6 +51,15 @@ def _newest(kernel: Kernel, node: KNode, pipe: Pipe, target: int) -> Copy | None
     return None
 
 
+def _newest_of_any_way(kernel: Kernel, node: KNode, target: int) -> tuple[Pipe | None, Copy | None]:
+    """The same where routes depend on the time, and the link that it is on."""
+    for copy in reversed(kernel.nodes[target].coming.get(node.id, ())):
+        pipe = None if len(copy.path) < 2 else kernel.pipes.get((copy.path[0], copy.path[1]))
+        if pipe is not None and not copy.hop and not has_left(copy):
+            return pipe, copy
+    return None, None
+
+
 def has_left(copy: Copy) -> bool:
     """True if the copy has left its first link, one that the node shares, or has never come to it."""
     return getattr(copy, "through", False)
@@ -58,7 +70,7 @@ def look_at_transmission(kernel: Kernel, time: int, node: KNode, what: Transmiss
     strand, epoch, pipe, copy = what
     waits = strand.epoch == epoch and node.alive
     if waits and pipe is not None and copy is not None and not has_left(copy):
-        if pipe.kind == FLOW:                   # `transmitted` will tell
+        if pipe.kind in (FLOW, RETURNING):      # `transmitted` will tell
             return
         end = pipe.link.end_of(copy)
         if end is None and pipe.kind == SHARED:             # it is offered in this very step

@@ -8,7 +8,7 @@ from typing import Annotated, cast
 from pydantic import PlainValidator
 
 from emul.base.plain import PlainDict
-from emul.network.models.contacts import GAPS, ContactSpec, Gap
+from emul.network.models.contacts import GAPS, PLAN_FORMATS, ROUTINGS, ContactSpec, Gap, PlanFormat, Routing
 from emul.scenario.sections import Section, absolute, file_digest, without_none
 from emul.scenario.values import Text
 
@@ -20,16 +20,22 @@ def _gap(value: object) -> str:
 
 
 def _routes(value: object) -> str:
-    if value != "fixed":
-        raise ValueError("expected fixed" + ("; this version cannot choose routes by the time"
-                                             if value == "earliest" else ""))
-    return "fixed"
+    if value not in ROUTINGS:
+        raise ValueError(f"expected one of {', '.join(ROUTINGS)}")
+    return str(value)
+
+
+def _format(value: object) -> str:
+    if value not in PLAN_FORMATS:
+        raise ValueError(f"expected one of {', '.join(PLAN_FORMATS)}")
+    return str(value)
 
 
 class ContactsRule(Section):
     file: Text
+    format: Annotated[str, PlainValidator(_format, json_schema_input_type=PlanFormat)] = "csv"
     gap: Annotated[str, PlainValidator(_gap, json_schema_input_type=Gap)] = "hold"
-    routes: Annotated[str, PlainValidator(_routes, json_schema_input_type=str)] = "fixed"
+    routes: Annotated[str, PlainValidator(_routes, json_schema_input_type=Routing)] = "fixed"
     sha256: Text | None = None
 
 
@@ -37,11 +43,13 @@ def contacts_value(rule: ContactsRule | None, base: Path) -> ContactSpec | None:
     """The plan as the network takes it; its file is looked for in `base`."""
     if rule is None:
         return None
-    return ContactSpec(cast(Path, absolute(rule.file, base)), cast(Gap, rule.gap), rule.sha256)
+    return ContactSpec(cast(Path, absolute(rule.file, base)), cast(Gap, rule.gap), rule.sha256,
+                       cast(Routing, rule.routes), cast(PlanFormat, rule.format))
 
 
 def contacts_document(spec: ContactSpec | None) -> PlainDict | None:
     """With the digest of the file; read again it is the same."""
     if spec is None:
         return None
-    return without_none(file=str(spec.file), gap=spec.gap, sha256=file_digest(spec.file))
+    return without_none(file=str(spec.file), format=None if spec.format == "csv" else spec.format, gap=spec.gap,
+                        routes=None if spec.routes == "fixed" else spec.routes, sha256=file_digest(spec.file))

@@ -18,6 +18,7 @@ from emul.base.plain import PlainDict, PlainMapping
 from emul.base.rows import Row
 from emul.kernel import Kernel
 from emul.network import LinkRule, TopologySpec
+from emul.network.models.contacts import ContactSpec
 from emul.record.columns import columns
 from emul.record.golden import golden_text
 from emul.record.invariants import InvariantReport, check_columns
@@ -121,7 +122,7 @@ def run_world(roles: Roles, *, clients: int = 3, servers: int = 1, nodes: Mappin
               costs: Mapping[str, float] | engine.CostSource | None = None, task: PlainMapping | None = None,
               decides: str | Sequence[str] | None = None, speeds: Sequence[Any] = (), evaluate_every: int = 1,
               pool: Any = None, lookahead: bool = True, fuse: FusedTraining | None = None,
-              limits: Limits | None = None) -> Ran:
+              limits: Limits | None = None, contacts: ContactSpec | None = None) -> Ran:
     """Run roles over a small network with a latency of 10 ms a link and infinite bandwidth.
 
     roles: {role: coroutine function}, a scheme, or the module of one. The messages of functions are those that their
@@ -131,7 +132,7 @@ def run_world(roles: Roles, *, clients: int = 3, servers: int = 1, nodes: Mappin
     params: as in a scenario file, for a scheme. costs: {label: seconds} of computations; None: they cost nothing.
     pool: an in-process one (`Twin`, `Shuffled`); only with a scheme of emul, one of processes.
     fuse: `emul.scenario.Fuse`: computations called "train" are done together. limits: of what a peer sends.
-    lookahead: False takes one event at a time, the slow and obvious order; the run must be the same.
+    contacts: the times at which links transmit. lookahead: False takes one event at a time, the slow and obvious order; the run must be the same.
     Raises RunError.
     """
     scheme = scheme_of(roles, decides)
@@ -142,7 +143,7 @@ def run_world(roles: Roles, *, clients: int = 3, servers: int = 1, nodes: Mappin
         name="test", seed=seed, topology=spec, link_rules=list(links), node_speeds=list(speeds), faults=list(faults),
         task=dict(task or {}), attacks=[], compute=ComputeTime("zero"), schemes=[(name, dict(params or {}))],
         stop=stop or Stop(rounds=1), evaluation=Evaluation(evaluate_every), fuse=fuse,
-        limits=limits or Limits())
+        limits=limits or Limits(), contacts=contacts)
     if not isinstance(costs, engine.CostSource):
         costs = engine.CostSource("zero") if costs is None else engine.CostSource(
             "profile", {f"{name}/{role}/{label}": [seconds, 0.0] for role in scheme.roles

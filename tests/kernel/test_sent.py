@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from emul.base import rows as R
 from emul.base.errors import Deadlock, RoleFailed
 from emul.network import LinkRule, OutageSpec, TopologySpec
 from emul.network.links.features import Queue, Switching
+from emul.network.models.contacts import ContactSpec
 from emul.roles import Declared, Message, Node
 from emul.scenario import Crash, LinkDown, LinkSet, Stop
 from emul.scenario.faults import Leave
@@ -120,6 +122,22 @@ def test_the_first_link_of_the_way_counts() -> None:
     gone, came = left(slow, loads=2, topology=TopologySpec(generator="star", clients=2))
     assert gone == [0.5, 1.0]
     assert came == [5.7, 10.7]
+
+
+PLAN = """start_s,end_s,source,destination,rate_mbps,latency_ms
+0,0.2,client1,client2,8,10
+2,9,client1,client2,8,10
+0,60,client1,server,4,10
+0,60,server,client2,8,10
+"""
+
+
+@pytest.mark.parametrize(("gap", "gone", "came"), [
+    ("hold", [1.0, 2.3, 2.8], [1.52, 2.31, 2.81]),      # over the server; then directly, as soon as that is earlier
+    ("again", [1.0, 2.5, 3.0], [1.52, 2.51, 3.01])])
+def test_where_routes_depend_on_the_time(tmp_path: Path, gap: Any, gone: list[float], came: list[float]) -> None:
+    (tmp_path / "plan.csv").write_text(PLAN)
+    assert left(loads=3, contacts=ContactSpec(tmp_path / "plan.csv", gap=gap, routes="earliest")) == (gone, came)
 
 
 def test_nothing_under_way_has_left_at_once() -> None:
