@@ -309,7 +309,8 @@ def traffic(options: Options) -> Iterable[Figure]:
     for name, steps in CROSSING.items():
         with shaped(*served_first):
             took = [beside_datagrams(size, steps) for _ in range(options.repeats)]
-        entries = [Traffic(f"{i}", round(rate), link="client1->server", at_ns=round(1e9 * begin), for_ns=round(1e9 * lasts))
+        entries = [Traffic(f"{i}", round(rate), link="client1->server", at_ns=round(1e9 * begin),
+                           for_ns=round(1e9 * lasts))
                    for i, (begin, rate, lasts) in enumerate(_placed(steps)) if rate]
         yield _crossed(f"E6 {name}", took, transfer_s(size, entries))
     with shaped(*fair_rules()):

@@ -1,7 +1,8 @@
 """Waits for the end of a transmission (`node.sent`). A node that asks for none comes here for nothing.
 
 A link of a node's own says in advance when a message has left the node. It is asked again then, since a fault may have
-changed that. A link that shares its bandwidth cannot say: the end of the flow tells.
+changed that. A link that shares its bandwidth cannot say: the end of the flow tells. Nor can a link that
+gives back what a contact cuts: there a message has left when it has come to the link's end.
 """
 
 from __future__ import annotations
