@@ -16,7 +16,7 @@ has for itself, is a `MediumHub`; with other links in common it is a `Mesh`, who
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from math import ceil, inf
@@ -88,22 +88,28 @@ class Fluid:
         self._links.append(SharedLink(index, None if bandwidth_bps is None else float(bandwidth_bps), profile))
         return index
 
-    def add_medium(self, spec: MediumSpec) -> int:
-        """A new medium, by its number: a link that flows come to by `add_member` alone."""
-        self._links.append(SharedMedium(len(self._links), spec))
+    def add_medium(self, spec: MediumSpec, profile: RateProfile | None = None) -> int:
+        """A new medium, by its number: a link that flows come to by `add_member` alone.
+
+        profile: the share of its time that background traffic leaves, in place of all of it.
+        """
+        self._links.append(SharedMedium(len(self._links), spec, profile))
         return len(self._links) - 1
 
     def add_member(self, medium: int, station: Hashable, bandwidth_bps: float | None = None, *,
-                   profile: RateProfile | None = None, packet_s: float = 0.0) -> int:
+                   profile: RateProfile | None = None, packet_s: float = 0.0,
+                   roams: Callable[[int], int] | None = None) -> int:
         """A new link that shares the time of a medium, by its number. It sends with this bandwidth, or by the profile.
 
-        station: what gets equal time with others. packet_s: seconds a bit that packets cost beside their bits.
+        station: what gets equal time with others. packet_s: seconds a bit that packets cost beside their bits. roams: the
+        medium at a time, in place of `medium` for good; the profile has a breakpoint where it becomes another one.
         """
         index = len(self._links)
         if profile is None:
             check_bandwidth(index, bandwidth_bps)
         self._links.append(MediumLink(index, self._medium(medium), station,
-                                      None if bandwidth_bps is None else float(bandwidth_bps), profile, packet_s))
+                                      None if bandwidth_bps is None else float(bandwidth_bps), profile, packet_s,
+                                      roams))
         return index
 
     def _medium(self, index: int) -> SharedMedium:
@@ -171,9 +177,30 @@ class Fluid:
     def _follow(self, now_ns: int, link: SharedLink) -> None:
         """Let a link have its profile's rate at `now_ns`, and from there on while it is in use."""
         assert link.profile is not None
+        if link.roams is not None:
+            self._roam(now_ns, link, self._medium(link.roams(now_ns)))
         self._set_bandwidth(now_ns, link, float(link.profile.rate_at(now_ns)))
         if not link.watched:
             self._watch(now_ns, link)
+
+    def _roam(self, now_ns: int, link: SharedLink, medium: SharedMedium) -> None:
+        """The link belongs to this medium from now on, with the flows on it."""
+        assert isinstance(link, MediumLink)
+        before, link.medium = link.medium, medium
+        if before is medium or not link.flows:
+            return
+        if medium.follows and not medium.watched:
+            self._follow(now_ns, medium)
+        flows = [flow for group in _groups([*link.flows, *medium.flows]) for flow in self._dissolve(group, now_ns)]
+        for flow in link.flows:
+            if all(other.medium is not before for other in flow.members):
+                del before.flows[flow]
+                flow.links = tuple(other for other in flow.links if other is not before)
+            if medium not in flow.links:
+                medium.flows[flow] = None
+                flow.links += (medium,)
+            flow.active = _finite(flow.links)
+        self._regroup(now_ns, 0.0, flows)
 
     def _watch(self, now_ns: int, link: SharedLink) -> None:
         assert link.profile is not None
@@ -226,7 +253,10 @@ class Fluid:
             if link.follows and not link.watched:
                 self._follow(now_ns, link)
         members = tuple(link for link in shared if isinstance(link, MediumLink))
-        shared += dict.fromkeys(link.medium for link in members)
+        for medium in dict.fromkeys(link.medium for link in members):
+            shared.append(medium)
+            if medium.follows and not medium.watched:
+                self._follow(now_ns, medium)
         weight = 1 / max(1, rtt_ns) if self._weighted else 1.0
         flow = Flow(self._order, item, size_bytes * WORK_PER_BYTE, weight, tuple(shared), quiet, background)
         flow.members = members

@@ -7,7 +7,7 @@ a link of rate 0 stands still, and counts nowhere.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from math import inf
 
 from emul.network.links.hub import Hub
@@ -22,16 +22,21 @@ class SharedMedium(SharedLink):
 
     __slots__ = ("airtime", "spec")
 
-    def __init__(self, index: int, spec: MediumSpec):
-        super().__init__(index, 1.0)
+    def __init__(self, index: int, spec: MediumSpec, profile: RateProfile | None = None):
+        super().__init__(index, 1.0, profile)       # the "bandwidth": the share of time that background traffic leaves
         self.spec = spec
         self.airtime = spec.fair == "airtime"
+
+    def capacity(self, stations: int) -> float:
+        """The seconds a second that flows may take while so many stations send."""
+        assert self.bandwidth_bps is not None
+        return max(0.0, self.spec.share(stations) - (1.0 - self.bandwidth_bps))
 
     def alone_bps(self, flow: Flow) -> float:
         """The rate of its only flow."""
         if stopped(flow):
             return 0.0
-        return self.spec.share(len(stations(flow, self))) / cost(flow, self)
+        return self.capacity(len(stations(flow, self))) / cost(flow, self)
 
     def terms(self, flows: Sequence[Flow]) -> tuple[float, list[Terms]]:
         """(seconds a second, share and cost of each flow) with these flows on it, of which none is `stopped`."""
@@ -39,7 +44,7 @@ class SharedMedium(SharedLink):
         for flow in flows:
             for station in stations(flow, self):
                 weights[station] = weights.get(station, 0.0) + flow.weight
-        return self.spec.share(len(weights)), [(self.worth(flow, weights), cost(flow, self)) for flow in flows]
+        return self.capacity(len(weights)), [(self.worth(flow, weights), cost(flow, self)) for flow in flows]
 
     def worth(self, flow: Flow, weights: dict[Hashable, float]) -> float:
         """The share s of a flow: its rate at the level 1. weights: of the flows of each station."""
@@ -56,16 +61,18 @@ class MediumLink(SharedLink):
     packets cost beside their bits.
     """
 
-    __slots__ = ("medium", "packet_s", "station")
+    __slots__ = ("medium", "packet_s", "roams", "station")
 
     constrains = False
 
     def __init__(self, index: int, medium: SharedMedium, station: Hashable, bandwidth_bps: float | None,
-                 profile: RateProfile | None = None, packet_s: float = 0.0):
+                 profile: RateProfile | None = None, packet_s: float = 0.0,
+                 roams: Callable[[int], int] | None = None):
         super().__init__(index, bandwidth_bps, profile)
         self.medium = medium
         self.station = station
         self.packet_s = packet_s
+        self.roams = roams                          # time -> the number of its medium; None: always the same
 
     @property
     def seconds_a_bit(self) -> float:
@@ -106,7 +113,7 @@ class MediumHub(Hub):
         super().__init__(ns, rest, flows, (medium,))
 
     def _measure(self) -> None:
-        self.capacity_bps = self._medium.spec.share(len(self._stations))
+        self.capacity_bps = self._medium.capacity(len(self._stations))
 
     def add(self, flow: Flow) -> None:
         """As of a `Hub`."""
@@ -118,8 +125,12 @@ class MediumHub(Hub):
         self._renew([], flow)
 
     def recap(self, link: SharedLink) -> None:
-        """The rate of a link of the medium has changed, or the bandwidth of a link that one flow has for itself."""
-        self._renew(list(link.flows))
+        """The rate of a link of the medium has changed, the bandwidth of a link that one flow has for itself, or what
+        background traffic takes of the medium."""
+        if link is self._medium:
+            self._measure()
+        else:
+            self._renew(list(link.flows))
 
     def _renew(self, flows: Iterable[Flow], gone: Flow | None = None) -> None:
         """`flows` are new, or their links have changed; `gone` goes. Others of their stations have other shares now."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Protocol
 
@@ -37,6 +37,7 @@ class SharedLink:
     __slots__ = ("bandwidth_bps", "flows", "follows", "index", "left_bps", "open", "profile", "stamp", "watched")
 
     constrains = True               # it limits its flows, if its bandwidth is finite
+    roams: Callable[[int], int] | None = None       # of a link of a medium that becomes another one: time -> its number
 
     def __init__(self, index: int, bandwidth_bps: float | None, profile: RateProfile | None = None):
         self.index = index

@@ -7,7 +7,7 @@ link, n the number of stations with something to send, and eta the share of time
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 Fairness = Literal["throughput", "airtime"]
@@ -30,7 +30,6 @@ class MediumSpec:
     fair: Fairness
     efficiency: tuple[tuple[int, float], ...]
     per_packet_ns: int = 0
-    line: int | None = field(default=None, compare=False)       # in the file of the scenario
 
     def share(self, stations: int) -> float:
         """eta(n): linear between the numbers of stations that are given, constant beyond them."""
@@ -44,3 +43,7 @@ class MediumSpec:
     def seconds_a_bit(self, mtu: int | None) -> float:
         """The share of `per_packet` that a bit takes, in s, in packets of `mtu` bytes (None: 1,500)."""
         return self.per_packet_ns / 1e9 / (8 * (mtu or PACKET_BYTES))
+
+    def alone_bps(self, rate_bps: float, mtu: int | None) -> float:
+        """The rate of the only flow of the only station, over a link of this rate and `mtu`."""
+        return self.share(1) / (1 / rate_bps + self.seconds_a_bit(mtu))
