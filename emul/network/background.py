@@ -12,6 +12,7 @@ from emul.network.graph.topology import Topology
 from emul.network.links.transport import TcpCap
 from emul.network.models.background import Traffic, is_nothing, mean_bps, rate_curve
 from emul.network.models.contacts import Contacts
+from emul.network.models.radio import Radio
 from emul.network.models.residual import LoadEntry
 from emul.network.rules import LinkParameters, LinkRule, Resolver
 
@@ -52,6 +53,11 @@ class RoutedNetwork(Protocol):
 
     def contacts(self, u: int, v: int) -> Contacts | None:
         """Those of the link u -> v; None: it transmits at all times."""
+        ...
+
+    @property
+    def radio(self) -> Radio | None:
+        """Where nodes and places are; None: nothing moves."""
         ...
 
     def load_bps(self, u: int, v: int) -> float:
@@ -164,9 +170,16 @@ class Background:
             elif planned is not None and (entry.elastic or entry.flow is not None):
                 found.append((number, f"{self._name(*planned)} transmits only within its contacts: expected an entry "
                               "with link and rate there"))
+            elif not entry.elastic and (wandering := next((ends for ends in crossed if self._roams(*ends)), None)):
+                found.append((number, f"{self._name(*wandering)} leads over one place after the other, whose time no "
+                              "background rate can be counted in: expected messages or greedy flows there"))
             elif entry.elastic and (wrong := self._elastic_problem(entry, bits, crossed)) is not None:
                 found.append((number, wrong))
         return found
+
+    def _roams(self, u: int, v: int) -> bool:
+        radio, names = self._network.radio, self._network.names
+        return radio is not None and radio.roaming(names[u], names[v]) is not None
 
     def _elastic_problem(self, entry: Traffic, bits: Sequence[int],
                          crossed: Iterable[tuple[int, int]]) -> str | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from msgspec import structs
 
@@ -34,6 +34,7 @@ from emul.network.links.crossqueues import CrossQueue, CrossQueues
 from emul.network.links.flows import FlowLink, Flows, refuse_mixture
 from emul.network.links.full_link import FullLink
 from emul.network.links.link import Link
+from emul.network.links.shares import RateProfile
 from emul.network.links.transport import Arq, TcpCap
 from emul.network.models.background import Traffic
 from emul.network.models.contacts import Contacts, ContactSpec
@@ -44,7 +45,7 @@ from emul.network.models.packetfates import PacketFates
 from emul.network.models.profiles import VaryingRate
 from emul.network.models.radio import Radio, RadioModel, RoamingRate
 from emul.network.models.radiofiles import RadioSpec, read_radio
-from emul.network.models.residual import LinkLoad, LoadEntry
+from emul.network.models.residual import LinkLoad, LoadEntry, TimeLeft, varying_rate
 from emul.network.models.traces import TraceSpec
 from emul.network.realisation import by_packet, realised, realised_background
 from emul.network.recorded import Realisation
@@ -373,9 +374,10 @@ class Network:
         profile = self._rate(self.names[u], self.names[v], p)
         rate: Any = p.bandwidth_bps if profile is None else None
         names = self.names[u], self.names[v]
+        load: LinkLoad | None = None
         if isinstance(back, FlowLink):
             load = back.load
-        else:
+        elif p.medium is None:          # a medium has all that its links carry, as a share of its time
             load = self._load(u, v, (min(names), max(names)) if p.duplex == "half" and self._topology.linked(v, u)
                               else names, p, profile)
         left = None if load is None else load.residual("profile")
@@ -398,20 +400,42 @@ class Network:
         assert p.medium is not None
         spec = self.media[p.medium]
         roaming = None if self.radio is None else self.radio.roaming(self.names[u], self.names[v])
+        varying: RateProfile | None = profile
+        roams: Callable[[int], int] | None = None
         if roaming is None:
-            medium, roams = self._medium(spec), None
+            medium = self._medium(spec)
         else:
             media = [self._medium(spec, place.name) for place in self.radio.candidates()]       # one of each place
             medium, roams = media[0], lambda t: media[roaming.place_at(t)]
-            profile = None if profile is None else RoamingRate(profile, roaming)
-        return self.flows.fluid.add_member(medium, (min(u, v), max(u, v)), rate, profile=profile,
+            varying = None if profile is None else RoamingRate(profile, roaming)
+        return self.flows.fluid.add_member(medium, (min(u, v), max(u, v)), rate, profile=varying,
                                            packet_s=spec.seconds_a_bit(p.mtu), roams=roams)
 
     def _medium(self, spec: MediumSpec, place: str = "") -> int:
         """The number of a medium among the links of the flows."""
         if (spec.name, place) not in self._media_made:
-            self._media_made[spec.name, place] = self.flows.fluid.add_medium(spec)
+            left = self._time_left(spec) if self._loaded and not place else None
+            self._media_made[spec.name, place] = self.flows.fluid.add_medium(spec, left)
         return self._media_made[spec.name, place]
+
+    def _time_left(self, spec: MediumSpec) -> TimeLeft | None:
+        """The share of time that the background traffic on all links of a medium leaves; None: they have none."""
+        found = []
+        loaded = [] if self.background is None else self.background.looked_at()
+        if self._realisation is not None:
+            number = {name: v for v, name in enumerate(self.names)}
+            loaded += [(number[a], number[b]) for (a, b), record in self._realisation.links.items()
+                       if record.background and a in number and b in number]
+        for u, v in dict.fromkeys(ends for ends in loaded if self._topology.linked(*ends)):
+            p = self.parameters(u, v)
+            if p.medium == spec.name:
+                names = self.names[u], self.names[v]
+                profile = self._rate(*names, p)
+                load = self._load(u, v, names, p, profile)
+                own = varying_rate(profile or cast(float, p.bandwidth_bps))
+                if load is not None and own is not None:
+                    found.append((load, own, spec.seconds_a_bit(p.mtu)))
+        return TimeLeft(found) if found else None
 
     def unused_flow_link(self, flows: Flows, u: int, v: int,
                          rate: int | float | TraceSpec | None) -> FlowLink:

@@ -43,7 +43,7 @@ def check_network(parts: SoundParts, tree: PlainMapping,
     groups, unsound = sound_groups(parts.get("groups", ()), parts.get("devices"))
     checked.found += unsound
     parts = {**parts, "groups": groups, "devices": equipment(parts.get("devices"), groups)}
-    if "topology" in parts and "link_rules" in parts:
+    if all(key in parts for key in ("topology", "link_rules", "media", "radio")):
         unsound = [*_files(parts["link_rules"]), *_traces_of_traffic(parts.get("traffic", [])),
                    *_plan(parts.get("contacts")), *_unknown_media(parts), *_radio_files(parts.get("radio"))]
         if not unsound:
@@ -54,7 +54,8 @@ def check_network(parts: SoundParts, tree: PlainMapping,
         checked.found += [*short, *_unknown_names(parts, tree, network.names), *unknown_in_rules(parts, tree)]
         checked.warnings += [*told, *overruled(groups, parts["link_rules"]), *_unmatched(parts, network.names)]
         checked.warnings += _no_effect(parts)
-        checked.found += [(("radio", *below), shown(written), expected) for below, written, expected in (radio_problems(network))]
+        checked.found += [(("radio", *below), shown(written), expected)
+                          for below, written, expected in radio_problems(network)]
         checked.warnings += _idle_media(parts, network)
         unsound = list(_traffic(parts, network))
         checked.found += unsound
