@@ -26,7 +26,7 @@ from emul.engine.costs import Charge
 from emul.engine.findings import charges
 from emul.engine.wiring import Wiring
 from emul.network import LinkRule, Network, build
-from emul.network.cells import cell_outlooks
+from emul.network.mediumoutlook import medium_outlooks
 from emul.network.models.profiles import NEVER as NEVER_NS
 from emul.network.outlook import Hop, Outlook, Route, unverified
 from emul.network.terrain import chart
@@ -154,7 +154,7 @@ def _cells(network: Network, size_bytes: int) -> PlainDict:
               "efficiency": one.spec.share(one.stations),
               "seconds_alone": _spread([8 * size_bytes / bps if bps else inf for bps in one.alone_bps]),
               "seconds_all": _spread([8 * size_bytes / bps if bps else inf for bps in one.all_bps])}
-             for one in cell_outlooks(network) if one.stations]
+             for one in medium_outlooks(network) if one.stations]
     return {"media": found} if found else {}
 
 

@@ -15,7 +15,7 @@ from typing import cast
 
 from msgspec import structs
 
-from emul.network.cells import seconds_a_bit
+from emul.network.mediumoutlook import seconds_a_bit
 from emul.network.links.connections import TcpStack
 from emul.network.links.fifo import fifo_link, needs_all_full
 from emul.network.links.flows import Flows, FlowSharing, FlowTcp, tcp_of

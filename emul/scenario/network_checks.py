@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from emul.base.errors import NetworkError, Problem, ScenarioError
 from emul.base.plain import PlainMapping
 from emul.network import LinkRule, Network, TopologyError, TopologySpec, build, parse_match, realisation
-from emul.network.cells import radio_problems
+from emul.network.mediumoutlook import radio_problems
 from emul.network.classes import whole_message_losses
 from emul.network.contactplan import ContactsError
 from emul.network.links.fifo import LinksError

@@ -21,7 +21,7 @@ from emul.network.models.radio import (
     LinkCurve,
     LogDistance,
     Move,
-    Place,
+    RadioPlace,
     PlaceRates,
     Radio,
     RadioModel,
@@ -58,7 +58,7 @@ def test_b10_rates_and_reaches_of_80211ax():
 
 
 def rate_at(distance, **keys):
-    rates = PlaceRates(Walk(standing(0, distance)), Place("p", 0, 0), model(**keys), 0.0)
+    rates = PlaceRates(Walk(standing(0, distance)), RadioPlace("p", 0, 0), model(**keys), 0.0)
     return rates.values[rates.place(0)]
 
 
@@ -84,7 +84,7 @@ def test_shadowing_is_normal_and_of_the_pair():
     assert (fmean(found), pstdev(found)) == pytest.approx((0, 4), abs=.2)
     assert shadowing(loss, 1, "node1", "ap") == found[1]
     assert len({shadowing(loss, seed, node, place) for seed in (1, 2) for node in "ab" for place in "ab"}) == 8
-    near = PlaceRates(Walk(standing(0, 30)), Place("p", 0, 0), model(), 20.0)
+    near = PlaceRates(Walk(standing(0, 30)), RadioPlace("p", 0, 0), model(), 20.0)
     assert near.values[near.place(0)] == 0
 
 
@@ -164,7 +164,7 @@ def test_rates_change_where_a_walk_crosses_a_reach():
     draw = random.Random(2)
     for number in range(30):
         walk = Walk(waypoints(CAFE, number, "a"))
-        spot = Place("p", draw.uniform(0, 200), draw.uniform(0, 100))
+        spot = RadioPlace("p", draw.uniform(0, 200), draw.uniform(0, 100))
         curve = CurveProfile(LinkCurve(PlaceRates(walk, spot, model(), 0.0)))
         t = 0
         for _ in range(40):
@@ -187,8 +187,8 @@ def test_rates_change_where_a_walk_crosses_a_reach():
 
 def test_answers_do_not_depend_on_what_was_asked_before():
     times = [random.Random(4).randrange(5000 * S) for _ in range(60)]
-    fresh = [LinkCurve(PlaceRates(Walk(waypoints(CAFE, 1, "a")), Place("p", 50, 50), model(), 0.0)) for _ in times]
-    one = LinkCurve(PlaceRates(Walk(waypoints(CAFE, 1, "a")), Place("p", 50, 50), model(), 0.0))
+    fresh = [LinkCurve(PlaceRates(Walk(waypoints(CAFE, 1, "a")), RadioPlace("p", 50, 50), model(), 0.0)) for _ in times]
+    one = LinkCurve(PlaceRates(Walk(waypoints(CAFE, 1, "a")), RadioPlace("p", 50, 50), model(), 0.0))
     one.rate_at(9000 * S)
     assert [one.rate_at(t) for t in times] == [curve.rate_at(t) for curve, t in zip(fresh, times, strict=True)]
     assert [one.next_change(t) for t in times] == [c.next_change(t) for c, t in zip(fresh, times, strict=True)]
@@ -197,7 +197,7 @@ def test_answers_do_not_depend_on_what_was_asked_before():
 # --- attachment -----------------------------------------------------------------------------------------------------
 
 def two_points(interruption_ns=0, vertices=("n", "p0", "p1"), points=((0, 0.0, 0.0), (10 * S, 100.0, 0.0))):
-    return Radio(model([Place("p0", 0, 0), Place("p1", 100, 0)], [Move("n", points={"": points})],
+    return Radio(model([RadioPlace("p0", 0, 0), RadioPlace("p1", 100, 0)], [Move("n", points={"": points})],
                        attach=Attach("n", "p*", 3.0, interruption_ns)), 1, vertices)
 
 
@@ -223,7 +223,7 @@ def test_hysteresis_on_the_way_back_and_the_interruption():
 
 
 def test_a_node_is_attached_to_the_strongest_within_the_hysteresis():
-    places = [Place(f"p{i}", 40.0 * i, 30.0 * (i % 2)) for i in range(5)]
+    places = [RadioPlace(f"p{i}", 40.0 * i, 30.0 * (i % 2)) for i in range(5)]
     loss = LogDistance(3, 46.68, shadowing_db=6)
     radio = Radio(model(places, [Move("n*", Waypoints((200.0, 60.0), (1.0, 10.0)))], loss,
                         attach=Attach("n*", "p*", 4.0)), 9, ["n1", "n2"])
@@ -281,7 +281,7 @@ def test_files_of_places_walks_and_rates(tmp_path):
         path.write_text(text)
         return path
 
-    assert read_places(file("name,x_m,y_m\nap1,1,2.5\n")) == (Place("ap1", 1.0, 2.5),)
+    assert read_places(file("name,x_m,y_m\nap1,1,2.5\n")) == (RadioPlace("ap1", 1.0, 2.5),)
     assert read_walks(file("t_s,name,x_m,y_m\n0,a,0,0\n1.5,a,3,0\n0,b,1,1\n")) == {
         "a": [(0, 0, 0), (1_500_000_000, 3, 0)], "b": [(0, 1, 1)]}
     assert read_walks(file("t_ms,x_m,y_m\n5,0,0\n")) == {"": [(5_000_000, 0, 0)]}

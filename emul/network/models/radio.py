@@ -55,7 +55,7 @@ class LogDistance:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RadioPlace:
     """A point that nodes send to, in m: a vertex of the network of this name."""
 
     name: str
@@ -101,7 +101,7 @@ class Attach:
 class RadioModel:
     """The `radio` of a scenario. rates: (least dBm, bit/s), ascending. Of moves that match a node the last one holds."""
 
-    places: tuple[Place, ...]
+    places: tuple[RadioPlace, ...]
     moves: tuple[Move, ...]
     loss: LogDistance
     rates: Steps
@@ -132,7 +132,7 @@ def reach_m(model: RadioModel, least_dbm: float, shadow_db: float = 0.0) -> floa
 
 # ---- values over time -----------------------------------------------------------------------------------------------
 
-def _square(stretch: Stretch, place: Place) -> tuple[float, float, float]:
+def _square(stretch: Stretch, place: RadioPlace) -> tuple[float, float, float]:
     """The square of the distance to a place, a + b s + c s^2, s seconds after the stretch begins."""
     x, y = stretch.x - place.x, stretch.y - place.y
     return x * x + y * y, 2 * (x * stretch.vx + y * stretch.vy), stretch.vx**2 + stretch.vy**2
@@ -200,7 +200,7 @@ class PlaceRates(_Grown):
 
     __slots__ = ("_reaches", "_spot")
 
-    def __init__(self, walk: Walk, spot: Place, model: RadioModel, shadow_db: float):
+    def __init__(self, walk: Walk, spot: RadioPlace, model: RadioModel, shadow_db: float):
         super().__init__(walk)
         self._spot = spot
         found = [(reach_m(model, least, shadow_db), bps) for least, bps in model.rates]
@@ -228,7 +228,7 @@ class Attachments(_Grown):
 
     __slots__ = ("_factors", "_now", "_spots")
 
-    def __init__(self, walk: Walk, places: Sequence[tuple[Place, float]], loss: LogDistance, hysteresis_db: float):
+    def __init__(self, walk: Walk, places: Sequence[tuple[RadioPlace, float]], loss: LogDistance, hysteresis_db: float):
         super().__init__(walk)
         self._spots = [place for place, _ in places]
         # b is stronger than a by the hysteresis where the square of the distance to a is so many times that to b
@@ -423,7 +423,7 @@ class Radio:
             self._attachments[node] = Attachments(walk, places, self.model.loss, attach.hysteresis_db)
         return self._attachments[node]
 
-    def candidates(self) -> list[Place]:
+    def candidates(self) -> list[RadioPlace]:
         """The places that nodes can be attached to."""
         attach = self.model.attach
         return [] if attach is None else [one for one in self.model.places if fnmatchcase(one.name, attach.places)]
@@ -442,7 +442,7 @@ class Radio:
             self._curves[node, place] = found
         return found
 
-    def _at_place(self, node: str, place: Place) -> PlaceRates:
+    def _at_place(self, node: str, place: RadioPlace) -> PlaceRates:
         walk = self.walk(node)
         assert walk is not None
         return PlaceRates(walk, place, self.model, shadowing(self.model.loss, self._seed, node, place.name))

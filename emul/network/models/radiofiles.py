@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from emul.base.errors import ScenarioError
 from emul.network.models import csvfile
-from emul.network.models.radio import RATES, Attach, LogDistance, Move, Place, RadioModel, Steps
+from emul.network.models.radio import RATES, Attach, LogDistance, Move, RadioPlace, RadioModel, Steps
 from emul.network.models.traces import digest
 from emul.network.models.walks import Waypoints
 
@@ -89,7 +89,7 @@ def problems(spec: RadioSpec) -> list[tuple[tuple[str | int, ...], str, str]]:
     return found
 
 
-def read_places(file: Path) -> tuple[Place, ...]:
+def read_places(file: Path) -> tuple[RadioPlace, ...]:
     """The places, in the order of the file. Raises ScenarioError."""
     return _read_places(file, csvfile.stamp(file))
 
@@ -105,14 +105,14 @@ def read_rates(file: Path) -> Steps:
 
 
 @lru_cache(maxsize=4)
-def _read_places(file: Path, stamp: tuple[int, int] | None) -> tuple[Place, ...]:
+def _read_places(file: Path, stamp: tuple[int, int] | None) -> tuple[RadioPlace, ...]:
     # once for the schemes of a scenario; a file that has changed is read again
     table = csvfile.read(file, ("name", "x_m", "y_m"))
     names = table.column("name", _name)
     xs, ys = (table.column(column, _metres) for column in ("x_m", "y_m"))
     table.unique("name")
     table.check()
-    return tuple(Place(str(name), _sound(x), _sound(y)) for name, x, y in zip(names, xs, ys, strict=True))
+    return tuple(RadioPlace(str(name), _sound(x), _sound(y)) for name, x, y in zip(names, xs, ys, strict=True))
 
 
 @lru_cache(maxsize=4)

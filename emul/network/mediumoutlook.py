@@ -16,7 +16,7 @@ _LOOKED_AT = 200_000        # links of a network
 
 
 @dataclass(frozen=True, slots=True)
-class CellOutlook:
+class MediumOutlook:
     """A medium: its stations, the links that belong to it, and the rates of each station's first link, in bit/s.
 
     alone_bps: with nobody else. all_bps: with a flow of each station.
@@ -37,7 +37,7 @@ def seconds_a_bit(spec: MediumSpec, rate_bps: float | None, mtu: int | None) -> 
     return inf if not rate_bps else 1 / rate_bps + spec.seconds_a_bit(mtu)
 
 
-def cell_outlooks(network: Network) -> list[CellOutlook]:
+def medium_outlooks(network: Network) -> list[MediumOutlook]:
     """Of all media, in their order; of networks with very many links the first ones count."""
     links: dict[str, int] = dict.fromkeys(network.media, 0)
     costs: dict[str, dict[tuple[int, int], float]] = {name: {} for name in network.media}
@@ -52,7 +52,7 @@ def cell_outlooks(network: Network) -> list[CellOutlook]:
         share, together = spec.share(len(each)), sum(each)
         alone = [spec.share(1) / cost for cost in each]
         every = [share / together if spec.fair == "throughput" else share / len(each) / cost for cost in each]
-        found.append(CellOutlook(spec, links[name], alone, every))
+        found.append(MediumOutlook(spec, links[name], alone, every))
     return found
 
 

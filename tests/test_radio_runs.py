@@ -111,7 +111,7 @@ def test_a_run_on_the_record_repeats_it_without_radio(tmp_path, twin):
 
 
 def test_background_traffic_takes_the_time_of_the_whole_medium(tmp_path, twin):
-    # 6 of 24 Mbit/s is a quarter of the time, whatever the rates of the others: of 0.6, with three stations, 0.35 is left
+    # 6 of 24 Mbit/s is a quarter of the time, so that three quarters are left to each station
     slow = ("traffic=[{link: 'client1->ap', rate: 6 Mbit/s}]", "media.cafe={fair: airtime, efficiency: 1}")
     alone, loaded = (cells(tmp_path, STILL, "links[0].bandwidth=1 Gbit/s", slow[1], *more) for more in ((), slow[:1]))
     spans = []
