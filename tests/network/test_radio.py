@@ -203,7 +203,7 @@ def two_points(interruption_ns=0, vertices=("n", "p0", "p1"), points=((0, 0.0, 0
 
 def test_b13_a_handover_between_two_points():
     radio = two_points()
-    first, second = radio.curve("n", "p0"), radio.curve("n", "p1")
+    first, second = radio.curve("n", "p0").up, radio.curve("n", "p1").up
     at = radio.attached("n").next_change(0)
     assert at / 1e8 == pytest.approx(55.731163, abs=1e-6)          # 10 m/s: 1e8 ns a metre
     assert (first.up_at(at - 1), second.up_at(at - 1), first.up_at(at), second.up_at(at)) == (True, False, False, True)
@@ -217,8 +217,9 @@ def test_hysteresis_on_the_way_back_and_the_interruption():
     back = attached.next_change(there)
     assert (there / 1e8, 200 - back / 1e8) == pytest.approx((55.731163, 44.268837), abs=1e-6)
     curve = radio.curve("n", "p1")
-    assert [curve.up_at(there + t) for t in (0, 49_999_999, 50_000_000)] == [False, False, True]
-    assert curve.next_change(there) == there + 50_000_000
+    assert [curve.up.up_at(there + t) for t in (0, 49_999_999, 50_000_000)] == [False, False, True]
+    assert curve.up.next_change(there) == there + 50_000_000
+    assert curve.up.next_change(there + 50_000_000) == back
     assert radio.curve("n", "p0").rate_at(there + 1) == 0
 
 

@@ -266,43 +266,50 @@ class Attachments(_Grown):
         return best
 
 
-class LinkCurve:
-    """The rate of the link between a node and a place, in bit/s: a `RateCurve`. 0 while it is not attached there."""
+class AttachedTimeline:
+    """The times at which a node is attached to one place, and its link there is up: a `Timeline`."""
 
-    __slots__ = ("_attached", "_interruption", "_number", "_rates")
+    __slots__ = ("_attached", "_interruption", "_number")
 
-    def __init__(self, rates: PlaceRates, attached: Attachments | None = None, number: int = 0,
-                 interruption_ns: int = 0):
-        self._rates = rates
+    def __init__(self, attached: Attachments, number: int, interruption_ns: int):
         self._attached = attached
         self._number = number
         self._interruption = interruption_ns
 
     def _opens(self, t_ns: int) -> int | None:
         """When the link has come up, or will, if the node is attached there at `t_ns`; None: it is not."""
-        if self._attached is None:
-            return 0
         i = self._attached.place(t_ns)
         if self._attached.values[i] != self._number:
             return None
         return self._attached.times[i] + (self._interruption if i else 0)
 
     def up_at(self, t_ns: int) -> bool:
-        """As of a `Timeline`: True if the node is attached there, whatever the distance."""
+        """As of a `Timeline`, whatever the distance."""
         opens = self._opens(t_ns)
         return opens is not None and opens <= t_ns
 
+    def next_change(self, t_ns: int) -> int | None:
+        """The first time after `t_ns` at which `up_at` may be another; None: never."""
+        opens = self._opens(t_ns)
+        return earlier(self._attached.next_change(t_ns), opens if opens is not None and opens > t_ns else None)
+
+
+class LinkCurve:
+    """The rate of the link between a node and a place, in bit/s: a `RateCurve`. up: when it has one; None: always."""
+
+    __slots__ = ("_rates", "up")
+
+    def __init__(self, rates: PlaceRates, up: AttachedTimeline | None = None):
+        self._rates = rates
+        self.up = up
+
     def rate_at(self, t_ns: int) -> int:
         """As of a `RateCurve`."""
-        return self._rates.values[self._rates.place(t_ns)] if self.up_at(t_ns) else 0
+        return self._rates.values[self._rates.place(t_ns)] if self.up is None or self.up.up_at(t_ns) else 0
 
     def next_change(self, t_ns: int) -> int | None:
         """As of a `RateCurve`."""
-        found = [self._rates.next_change(t_ns)]
-        if self._attached is not None:
-            opens = self._opens(t_ns)
-            found += [self._attached.next_change(t_ns), opens if opens is not None and opens > t_ns else None]
-        return min((at for at in found if at is not None), default=None)
+        return earlier(self._rates.next_change(t_ns), None if self.up is None else self.up.next_change(t_ns))
 
 
 class RoamingCurve:
@@ -438,7 +445,7 @@ class Radio:
             if attached is None or attach is None or place not in numbers:
                 found = LinkCurve(rates)
             else:
-                found = LinkCurve(rates, attached, numbers.index(place), attach.interruption_ns)
+                found = LinkCurve(rates, AttachedTimeline(attached, numbers.index(place), attach.interruption_ns))
             self._curves[node, place] = found
         return found
 
