@@ -82,13 +82,13 @@ def media(options: Options) -> Iterable[Figure]:
 
     for flows in (_FLOWS, 10_000):
         for fair in ("throughput", "airtime"):
-            yield Figure(f"event in a cell of {flows:,} flows, {fair}", middle(event_us, fair, False, flows, 20_000), "us",
-                         at_most=20.0, minor=flows != _FLOWS, note="CPU; a hub")
+            yield Figure(f"event in a cell of {flows:,} flows, {fair}", middle(event_us, fair, False, flows, 20_000),
+                         "us", at_most=20.0, minor=flows != _FLOWS, note="CPU; a hub")
     for fair in ("throughput", "airtime"):
         yield Figure(f"event of {_FLOWS} flows in a cell with a wire behind it, {fair}",
                      middle(event_us, fair, True, _FLOWS, 1_000), "us", at_most=1000.0, note="CPU; a mesh")
-        yield Figure(f"change of a rate in a cell of {_FLOWS} flows, {fair}", middle(change_us, fair, _FLOWS, 5_000), "us",
-                     at_most=50.0, note="CPU")
+        yield Figure(f"change of a rate in a cell of {_FLOWS} flows, {fair}", middle(change_us, fair, _FLOWS, 5_000),
+                     "us", at_most=50.0, note="CPU")
     yield Figure(f"event of {_FLOWS} flows over two of ten wires", middle(wires_us, _FLOWS, 1_000), "us", minor=True,
                  note=f"CPU; a mesh without media; the solver of media gives up after {levels.MOST_ROUNDS} rounds")
 

@@ -1,7 +1,7 @@
 """SimGrid's side of the test of cells: one Wi-Fi cell as JSON on stdin, completion times in seconds on stdout.
 
-{"rates": [bit/s of each station], "sizes": [bytes that each sends at 0 s to a node on a wire]}. For the interpreter that
-has SimGrid (Debian: /usr/bin/python3), without anything of emul. Its Wi-Fi links share throughput (hal-03777726).
+{"rates": [bit/s of each station], "sizes": [bytes that each sends at 0 s to a node on a wire]}. For the interpreter
+that has SimGrid (Debian: /usr/bin/python3), without anything of emul. Its Wi-Fi links share throughput (hal-03777726).
 """
 
 import json

@@ -82,8 +82,8 @@ def radio_problems(network: Network) -> list[tuple[tuple[str | int, ...], str, s
             found.append((("attach", "match"), attach.places, "matches no place"))
         elif len(vertices.intersection(candidates)) not in (0, len(candidates)):
             strange = next(name for name in candidates if name not in vertices)
-            found.append((("attach", "match"), strange, "is no vertex of the network, and other places are: expected all "
-                          "of them to be vertices, or none"))
+            found.append((("attach", "match"), strange, "is no vertex of the network, and other places are: expected "
+                          "all of them to be vertices, or none"))
     lost = [name for name in sorted(places - vertices) if name not in candidates]
     if lost:
         found.append((("places",), lost[0], "is no vertex of the network, and no node attaches to it"))

@@ -99,7 +99,7 @@ class Network:
         self._queued: dict[tuple[int, int], CrossQueue] = {}    # one for both directions of one medium
         self._woven = False             # all links that background flows share with others are made
         self.media = {one.name: one for one in media}
-        self._media_made: dict[tuple[str, str], int] = {}       # medium, place of a node that roams -> its number in flows
+        self._media_made: dict[tuple[str, str], int] = {}       # medium, place of who roams -> its number in flows
         self.radio = None if radio is None else Radio(radio, seed, topology.names)
 
     def fits(self, v: int, pattern: str) -> bool:

@@ -15,13 +15,13 @@ from typing import cast
 
 from msgspec import structs
 
-from emul.network.mediumoutlook import seconds_a_bit
 from emul.network.links.connections import TcpStack
 from emul.network.links.fifo import fifo_link, needs_all_full
 from emul.network.links.flows import Flows, FlowSharing, FlowTcp, tcp_of
 from emul.network.links.link import HERE, Tail
 from emul.network.links.tcp import MSS_BYTES
 from emul.network.links.transport import UNLIMITED_RETRIES, Arq, TcpCap
+from emul.network.mediumoutlook import seconds_a_bit
 from emul.network.models.chains import RoundChain
 from emul.network.models.latency import typical_ns
 from emul.network.models.loss import Outage, PerRound, outage

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from emul.base.errors import NetworkError, Problem, ScenarioError
 from emul.base.plain import PlainMapping
 from emul.network import LinkRule, Network, TopologyError, TopologySpec, build, parse_match, realisation
-from emul.network.mediumoutlook import radio_problems
 from emul.network.classes import whole_message_losses
 from emul.network.contactplan import ContactsError
 from emul.network.links.fifo import LinksError
 from emul.network.links.tcp import MSS_BYTES
+from emul.network.mediumoutlook import radio_problems
 from emul.network.models import contacts, latency, outages, radiofiles, traces
 from emul.network.models.background import Traffic
 from emul.network.models.churn import read_availability

@@ -36,7 +36,8 @@ def _unit(units: Mapping[str, float], expected: str, least: float, most: float =
             raise ValueError(f"expected {expected}")
         found = float(match[1]) * factor
         if not math.isfinite(found) or not least <= found <= most:
-            raise ValueError(f"expected {expected}, " + (f"{least:g} or more" if found < least else f"at most {most:g}"))
+            limit = f"{least:g} or more" if found < least else f"at most {most:g}"
+            raise ValueError(f"expected {expected}, {limit}")
         return found
     return PlainValidator(check, json_schema_input_type=Quantity)
 
@@ -143,7 +144,8 @@ def radio_value(rule: RadioRule | None, base: Path) -> RadioSpec | None:
         attach = Attach(nodes, places, rule.attach.hysteresis, rule.attach.interruption)
     rates = rule.rates.table or file(rule.rates.file or "", rule.rates.sha256)
     return RadioSpec(file(rule.places.file, rule.places.sha256), moves,
-                     LogDistance(loss.exponent, loss.reference, loss.at, loss.shadowing), rates, rule.rates.power, attach)
+                     LogDistance(loss.exponent, loss.reference, loss.at, loss.shadowing), rates, rule.rates.power,
+                     attach)
 
 
 # ---- back to YAML ----

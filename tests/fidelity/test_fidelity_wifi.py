@@ -39,7 +39,8 @@ def ours(rates: list[int], sizes: list[int]) -> list[float]:
 @pytest.mark.slow
 def test_cells_fair_in_throughput_are_simgrids_wifi():
     try:
-        asked = subprocess.run([PYTHON, "-c", "import simgrid"], capture_output=True, text=True, timeout=60, check=False)
+        asked = subprocess.run([PYTHON, "-c", "import simgrid"], capture_output=True, text=True, timeout=60,
+                               check=False)
     except OSError as error:
         pytest.skip(f"no SimGrid: {error}; Debian: apt-get install python3-simgrid")
     if asked.returncode:

@@ -57,7 +57,7 @@ def test_b1_b2_equal_throughput_or_equal_time():
         fluid, _, links = cell(fair, 54, 24, 6)
         for link in links:
             fluid.start(0, link, MB, [link])
-        assert rates_of(fluid) == pytest.approx(expected, rel=1e-7)
+        assert rates_of(fluid) == pytest.approx(expected, rel=3e-7)
         assert isinstance(group_of(fluid, links[0]), MediumHub)
 
 
@@ -66,7 +66,7 @@ def test_b5_the_slow_station_makes_all_slow_or_itself_alone():
         fluid, _, links = cell(fair, 54, 24, 6)
         for link in links:
             fluid.start(0, link, MB, [link])
-        assert list(times_of(fluid).values()) == pytest.approx(expected, rel=1e-7)
+        assert list(times_of(fluid).values()) == pytest.approx(expected, rel=3e-7)
 
 
 def test_b6_a_wire_behind_the_cell():
@@ -75,7 +75,7 @@ def test_b6_a_wire_behind_the_cell():
         wire = fluid.add_link(10 * MBIT)
         for link in links:
             fluid.start(0, link, MB, [link, wire])
-        assert rates_of(fluid) == pytest.approx(expected, rel=1e-7)
+        assert rates_of(fluid) == pytest.approx(expected, rel=3e-7)
         assert isinstance(group_of(fluid, links[0]), Mesh)
 
 
@@ -104,7 +104,7 @@ def test_b8_efficiency_falls_with_the_stations():
     fluid, _, links = cell("airtime", 54, 24, efficiency=((1, .7), (2, .6)))
     for link in links:
         fluid.start(0, link, MB, [link])
-    assert list(times_of(fluid).values()) == pytest.approx([.4938272, .7583774], rel=1e-7)
+    assert list(times_of(fluid).values()) == pytest.approx([.4938272, .7583774], rel=3e-7)
 
 
 def test_b18_one_slow_station_among_nine_fast_ones():
@@ -112,7 +112,7 @@ def test_b18_one_slow_station_among_nine_fast_ones():
         fluid, _, links = cell(fair, *[54] * 9, 6)
         for link in links:
             fluid.start(0, link, MB, [link])
-        assert list(times_of(fluid).values()) == pytest.approx([fast] * 9 + [2.6666667], rel=1e-7)
+        assert list(times_of(fluid).values()) == pytest.approx([fast] * 9 + [2.6666667], rel=3e-7)
 
 
 @pytest.mark.slow
@@ -319,7 +319,7 @@ def test_b16_random_networks_have_one_equilibrium(seed):
         x = started(net, order)
         assert_equilibrium(net, x)
         draw.shuffle(order)
-        assert started(net, order) == pytest.approx(x, rel=1e-7)
+        assert started(net, order) == pytest.approx(x, rel=3e-7)
 
 
 @pytest.mark.slow
@@ -377,7 +377,7 @@ def test_a_hub_is_a_mesh(fair, seed):
         number = fluid.add_medium(medium(fair, *eta))
         built.append((number, [fluid.add_member(number, station, rate * MBIT) for station, rate in members],
                       [fluid.add_link(rate * MBIT) for rate in private]))
-    t, ends, busy = 0, ([], []), set()
+    t, ends = 0, ([], [])
     for k in range(40):
         t += draw.randrange(1, 80_000_000)
         i, what, size = draw.randrange(9), draw.random(), draw.randrange(1, 200_000)

@@ -10,8 +10,8 @@ server) is a `Hub`, a processor-sharing queue in virtual time: O(log n) an event
 `Mesh`, filled anew at each event. Times are whole ns outside. Inside, an event happens at a fraction of a ns, so that
 errors do not add up over events; a group's clock is an integer and a rest below 1, so that late times are as exact.
 
-Links may share the time of a medium (`emul.network.links.media`). A group of flows in one medium, each with links that it
-has for itself, is a `MediumHub`; with other links in common it is a `Mesh`, whose rates `levels` finds.
+Links may share the time of a medium (`emul.network.links.media`). A group of flows in one medium, each with links that
+it has for itself, is a `MediumHub`; with other links in common it is a `Mesh`, whose rates `levels` finds.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class Fluid:
                    roams: Callable[[int], int] | None = None) -> int:
         """A new link that shares the time of a medium, by its number. It sends with this bandwidth, or by the profile.
 
-        station: what gets equal time with others. packet_s: seconds a bit that packets cost beside their bits. roams: the
-        medium at a time, in place of `medium` for good; the profile has a breakpoint where it becomes another one.
+        station: what gets equal time with others. packet_s: seconds a bit that packets cost beside their bits. roams:
+        the medium at a time, in place of `medium` for good; the profile has a breakpoint where it becomes another one.
         """
         index = len(self._links)
         if profile is None:

@@ -122,16 +122,20 @@ def _linear(caps: list[float], links: list[Filled], on: list[list[tuple[int, flo
                 right[row] -= c * caps[i]
             else:
                 matrix[row, place[limits[i]]] += c * share[i]
+        size = links[n].capacity or 1.0         # seconds and bit/s are told apart by a factor of 10^8
+        matrix[row] /= size
+        right[row] /= size
     try:
         levels: list[float] = np.linalg.solve(matrix, right).tolist() if full else []
     except np.linalg.LinAlgError:
         return None
     rates = [caps[i] if n == _CAP else levels[place[n]] * share[i] for i, n in enumerate(limits)]
-    over = 1 + _TOLERANCE
-    if not all(0 <= rate < inf for rate in rates):
+    over, most = 1 + _TOLERANCE, max(rates, default=0.0)
+    if not all(-_TOLERANCE * most <= rate < inf for rate in rates):
         return None
+    rates = [max(0.0, rate) for rate in rates]          # of a link that caps alone fill
     for i, rate in enumerate(rates):
-        if rate > caps[i] * over or any(n in place and rate > levels[place[n]] * s * over for n, s in on[i]):
+        if rate > caps[i] * over or any(n in place and rate > max(0.0, levels[place[n]]) * s * over for n, s in on[i]):
             return None
     for n, link in enumerate(links):
         if n not in place and sum(c * rates[i] for i, _, c in link.terms) > link.capacity * over:

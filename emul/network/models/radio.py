@@ -23,7 +23,7 @@ from emul.network.models.profiles import VaryingRate
 from emul.network.models.residual import CurveProfile, earlier
 from emul.network.models.walks import Stretch, Walk, Waypoints, along, standing, waypoints
 
-# (least dBm, bit/s), ascending: IEEE 802.11ax-2021, HE MCS 0 to 11 of one stream in 20 MHz with 0.8 us of guard interval
+# (least dBm, bit/s), ascending: IEEE 802.11ax-2021, HE MCS 0 to 11 of one stream in 20 MHz, guard interval of 0.8 us
 # (table 27-61), and the sensitivities of receivers (table 27-54).
 _WIFI_DBM = (-82, -79, -77, -74, -70, -66, -65, -64, -59, -57, -54, -52)
 _WIFI_MBPS = (8.6, 17.2, 25.8, 34.4, 51.6, 68.8, 77.4, 86.0, 103.2, 114.7, 129.0, 143.4)
@@ -65,7 +65,7 @@ class RadioPlace:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """The movement of the nodes that match: one walk each by `waypoint`, points by name ("": for all), or `at` one place.
+    """The movement of the nodes that match: a walk each by `waypoint`, points by name ("": for all), or `at` one place.
 
     points: (time in ns, x, y) ascending in time.
     """
@@ -99,7 +99,8 @@ class Attach:
 
 @dataclass(frozen=True, slots=True)
 class RadioModel:
-    """The `radio` of a scenario. rates: (least dBm, bit/s), ascending. Of moves that match a node the last one holds."""
+    """The `radio` of a scenario. rates: (least dBm, bit/s), ascending. Of moves that match a node the last
+    one holds."""
 
     places: tuple[RadioPlace, ...]
     moves: tuple[Move, ...]
@@ -368,8 +369,8 @@ class RoamingRate:
 class Radio:
     """The radio of one network: walks and rates by name, made when they are asked for.
 
-    vertices: names of the network. A place that is among them has links of its own. One that is not is what the links of
-    the nodes that are attached to it lead over, wherever they lead.
+    vertices: names of the network. A place that is among them has links of its own. Over one that is not the
+    links of the nodes that are attached to it lead, wherever they lead.
     """
 
     def __init__(self, model: RadioModel, seed: int, vertices: Iterable[str]):
@@ -392,8 +393,8 @@ class Radio:
         return self._walks[name]
 
     def ends(self, source: str, destination: str) -> tuple[str, str] | None:
-        """(node, place) of a link; place "": that to which the node is attached; None: it has another rate than by radio.
-        """
+        """(node, place) of a link; place "": that to which the node is attached; None: it has no rate by
+        radio."""
         for node, other in ((source, destination), (destination, source)):
             if other in self._places and self.walk(node) is not None:
                 return node, other
@@ -464,7 +465,7 @@ class Radio:
         return CurveProfile(curve)
 
     def typical_bps(self, source: str, destination: str) -> int | None:
-        """The mean rate of a link in the first ten minutes, 1 bit/s at the least; None: it has another than by radio."""
+        """The mean rate of a link in the first ten minutes, 1 bit/s at the least; None: it has none by radio."""
         ends = self.ends(source, destination)
         if ends is None:
             return None

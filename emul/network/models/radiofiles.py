@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from emul.base.errors import ScenarioError
 from emul.network.models import csvfile
-from emul.network.models.radio import RATES, Attach, LogDistance, Move, RadioPlace, RadioModel, Steps
+from emul.network.models.radio import RATES, Attach, LogDistance, Move, RadioModel, RadioPlace, Steps
 from emul.network.models.traces import digest
 from emul.network.models.walks import Waypoints
 
@@ -84,8 +84,8 @@ def problems(spec: RadioSpec) -> list[tuple[tuple[str | int, ...], str, str]]:
                 for bad in error.problems]
             continue
         if one.sha256 is not None and one.sha256 != digest(one.file):
-            found.append((place, f"{digest(one.file)[:16]}...", f"expected {one.sha256[:16]}...: the file is not the one "
-                          "that this scenario was resolved with"))
+            found.append((place, f"{digest(one.file)[:16]}...", f"expected {one.sha256[:16]}...: the file is not the "
+                          "one that this scenario was resolved with"))
     return found
 
 

@@ -26,8 +26,8 @@ _MOST_TRIES = 10_000    # of a rejection that accepts half of its draws
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """From `begin_ns` to `end_ns` (NEVER: for good) at (x + vx s, y + vy s), s being the seconds since `begin_ns`; in m,
-    m/s."""
+    """From `begin_ns` to `end_ns` (NEVER: for good) at (x + vx s, y + vy s), s being the seconds since `begin_ns`; in
+    m, m/s."""
 
     begin_ns: int
     end_ns: int
@@ -87,8 +87,8 @@ def _straight(begin: int, end: int, here: tuple[float, float], there: tuple[floa
 
 @dataclass(frozen=True, slots=True)
 class Waypoints:
-    """A random waypoint walk in a rectangle of (width, height) m: on to a point that is uniform in it, at a speed that is
-    uniform in (least, most) m/s, least above 0; then a pause.
+    """A random waypoint walk in a rectangle of (width, height) m: on to a point that is uniform in it, at a speed that
+    is uniform in (least, most) m/s, least above 0; then a pause.
     """
 
     area: tuple[float, float]
