@@ -364,7 +364,8 @@ def _contact_notes(contacts: PlainDict) -> list[str]:
 def _cell_note(row: PlainDict, size: str) -> str:
     alone, every = (_three(row[key], _time) for key in ("seconds_alone", "seconds_all"))
     return (f"medium {row['medium']}: {row['stations']:,} stations share its time, fair in {row['fair']}; with all of "
-            f"them {row['efficiency']:.3g} of it carry bits; a message of {size}: {alone} alone, {every} while all send")
+            f"them {row['efficiency']:.3g} of it carry bits; a message of {size}:"
+            f" {alone} alone, {every} while all send")
 
 
 def _background_note(background: PlainDict) -> str:

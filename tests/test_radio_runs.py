@@ -31,7 +31,8 @@ schemes: [{name: fedavg}, {name: secagg, threshold: 2}]
 stop: {rounds: 4}
 """
 STILL = "links[1].bandwidth=24 Mbit/s"
-RADIO = """radio={places: places.csv, move: [{match: "client*", waypoint: {area: [40 m, 40 m], speed: [2000 m/s, 6000 m/s],
+RADIO = """radio={places: places.csv, move: [{match: "client*",
+ waypoint: {area: [40 m, 40 m], speed: [2000 m/s, 6000 m/s],
  pause: 1 ms}}], loss: {log_distance: {exponent: 3, reference: 46.68 dB, shadowing: 3 dB}},
  rates: {table: wifi_ax_20, power: 16 dBm}}""".replace("\n", "")
 STAR = ("topology={generator: star, clients: 3}", "links=[{match: '*', latency: 2 ms, medium: cafe}]")

@@ -39,7 +39,8 @@ RATES: dict[str, Steps] = {
     "lte_10": tuple((_LTE_NOISE_DBM + 10 * math.log10(_LTE_GAP * (2**bits - 1)), round(bits * _LTE_HZ))
                     for bits in _CQI)}
 MOST_STRETCHES = 20_000         # of a walk are looked through for a change: one farther away counts as none
-_MEAN_NS = 600 * 10**9          # of a rate, from 0 on
+_MEAN_NS = 600 * 10**9          # of a rate, from 0 on, and
+_MEAN_STRETCHES = 200           # at the most
 _NORMAL = NormalDist()
 _HALF = 2.0**-54                # moves a uniform draw off 0
 
@@ -470,7 +471,9 @@ class Radio:
         if ends is None:
             return None
         if ends not in self._means:
-            profile = self.profile(source, destination)
-            assert profile is not None
-            self._means[ends] = max(1, round(profile.sent_bytes(0, _MEAN_NS) * 8 * 10**9 / _MEAN_NS))
+            profile, walk = self.profile(source, destination), self.walk(ends[0])
+            assert profile is not None and walk is not None
+            last = walk.stretch(_MEAN_STRETCHES)
+            span = _MEAN_NS if last is None else min(_MEAN_NS, last.begin_ns)
+            self._means[ends] = max(1, round(profile.sent_bytes(0, span) * 8 * 10**9 / span))
         return self._means[ends]
