@@ -106,11 +106,12 @@ def test_two_schemes_meet_the_same_walks_and_rates(tmp_path, twin):
 
 
 def test_a_run_on_the_record_repeats_it_without_radio(tmp_path, twin):
-    moving = cells(tmp_path, RADIO)
+    wide = "links[0].bandwidth=1 Gbit/s"
+    moving = cells(tmp_path, RADIO, wide)
     first, = engine.run(moving, scheme="fedavg", workers=twin, out=tmp_path / "runs")
     replay = f"network={{replay: '{first.directory}'}}"
-    assert digests(cells(tmp_path, STILL, replay), twin)[0] == digests(moving, twin)[0]
-    assert digests(cells(tmp_path, STILL), twin)[0] != digests(moving, twin)[0]
+    assert digests(cells(tmp_path, STILL, wide, replay), twin)[0] == digests(moving, twin)[0]
+    assert digests(cells(tmp_path, STILL, wide), twin)[0] != digests(moving, twin)[0]
 
 
 def test_background_traffic_takes_the_time_of_the_whole_medium(tmp_path, twin):

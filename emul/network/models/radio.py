@@ -472,7 +472,8 @@ class Radio:
             return None
         if ends not in self._means:
             profile, walk = self.profile(source, destination), self.walk(ends[0])
-            assert profile is not None and walk is not None
+            assert profile is not None
+            assert walk is not None
             last = walk.stretch(_MEAN_STRETCHES)
             span = _MEAN_NS if last is None else min(_MEAN_NS, last.begin_ns)
             self._means[ends] = max(1, round(profile.sent_bytes(0, span) * 8 * 10**9 / span))
