@@ -174,7 +174,8 @@ def test_check_tells_all_mistakes_at_once_with_their_lines(tmp_path):
     with pytest.raises(ScenarioError) as error:
         loads(text.replace("caffe", "cafe"), "cells", base=tmp_path)
     assert sorted((one.line, one.place, one.found) for one in error.value.problems) == [
-        (12, "radio.places", '"lost"'), (13, "radio.move[0].match", '"nobody"'), (16, "radio.attach.match", '"client2"'),
+        (12, "radio.places", '"lost"'),
+        (13, "radio.move[0].match", '"nobody"'), (16, "radio.attach.match", '"client2"'),
         (16, "radio.attach.match", '"xx"')]
 
 
