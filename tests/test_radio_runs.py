@@ -232,7 +232,8 @@ def test_explain_tells_the_time_alone_and_with_all(tmp_path):
 
 
 def test_the_office_runs(twin, tmp_path):
-    result, = engine.run(load(ROOT / "scenarios" / "moving" / "office.yaml", ["training=skip"]), workers=twin, out=tmp_path)
+    result, = engine.run(load(ROOT / "scenarios" / "moving" / "office.yaml", ["training=skip"]), workers=twin,
+                         out=tmp_path)
     assert result.violations == ()
     assert set(load_run(result.directory).messages.fate) == {"delivered"}
     assert len(rates_of(result)) == 22
