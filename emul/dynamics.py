@@ -279,7 +279,10 @@ class _Maker:
         else:
             if fault.latency_ns is not None:
                 self._window(link, place, fault, "latency_ns", fault.latency_ns, fault.latency_ns)
-            if fault.bandwidth_bps is not None:
+            if fault.bandwidth_bps == "infinite" and self._network.parameters(*link).medium is not None:
+                self._problem(f"faults[{place}].set.bandwidth", "infinite", "expected a bandwidth: the link shares the "
+                              "time of a medium")
+            elif fault.bandwidth_bps is not None:
                 self._window(link, place, fault, "bandwidth_bps", fault.bandwidth_bps, fault.bandwidth_bps)
             wrong = outages.problem(fault.outage) if isinstance(fault.outage, outages.SPECS) else None
             if wrong is not None:
@@ -337,7 +340,8 @@ class _Maker:
         names = self._network.names[u], self._network.names[v]
         contacts = self._network.contacts(u, v)
         rate: Any = "infinite" if p.bandwidth_bps is None else p.bandwidth_bps
-        if isinstance(rate, TraceSpec) or contacts is not None:
+        if isinstance(rate, TraceSpec) or contacts is not None or (
+                self._network.radio is not None and self._network.radio.ends(*names) is not None):
             rate = "profile"
         model = loss.outage(p.outage, self._seed, *names)
         return {"bandwidth_bps": (rate, rate),

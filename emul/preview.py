@@ -26,6 +26,7 @@ from emul.engine.costs import Charge
 from emul.engine.findings import charges
 from emul.engine.wiring import Wiring
 from emul.network import LinkRule, Network, build
+from emul.network.mediumoutlook import medium_outlooks
 from emul.network.models.profiles import NEVER as NEVER_NS
 from emul.network.outlook import Hop, Outlook, Route, unverified
 from emul.network.terrain import chart
@@ -147,6 +148,17 @@ def _contacts(network: Network) -> PlainDict:
                          "routes": "fixed" if network.earliest is None else "earliest"}}
 
 
+def _cells(network: Network, size_bytes: int) -> PlainDict:
+    """The media, and the seconds of a message of one station alone and of each with all at once; nothing without any.
+    """
+    found = [{"medium": one.spec.name, "fair": one.spec.fair, "stations": one.stations, "links": one.links,
+              "efficiency": one.spec.share(one.stations),
+              "seconds_alone": _spread([8 * size_bytes / bps if bps else inf for bps in one.alone_bps]),
+              "seconds_all": _spread([8 * size_bytes / bps if bps else inf for bps in one.all_bps])}
+             for one in medium_outlooks(network) if one.stations]
+    return {"media": found} if found else {}
+
+
 def _seconds(route: Route) -> float:
     return inf if route.time_ns is None else route.time_ns / 1e9
 
@@ -182,7 +194,7 @@ def _dry_wiring(scenario: Scenario, scheme: str, raw: dict[str, object], plugins
     wiring = engine.wire(dry(scenario, int(found.batches)), scheme, raw, 1, plugins)
     if scenario.contacts is not None and found.knows_topology:
         network = build(scenario.topology, scenario.link_rules, scenario.seed, joined=scenario.equipment,
-                        contacts=scenario.contacts)
+                        contacts=scenario.contacts, media=scenario.media, radio=scenario.radio)
         wiring.setups[0].chart = chart(network, wiring.plan.vertices)
     return wiring
 
@@ -250,13 +262,14 @@ def explain(scenario: Scenario, size_bytes: int = 10**6, scheme: str | None = No
     crew = cores() if workers is None else workers
     entries = chosen(scenario.schemes, scheme, str(scenario.path or scenario.name))
     network = build(scenario.topology, scenario.link_rules, scenario.seed, joined=scenario.equipment,
-                    traffic=scenario.traffic, contacts=scenario.contacts)
+                    traffic=scenario.traffic, contacts=scenario.contacts, media=scenario.media, radio=scenario.radio)
     return {
         "scenario": scenario.name,
         "size_bytes": size_bytes,
         "vertices": len(network.names),
         "roles": {role: len(nodes) for role, nodes in network.roles.items()},
         **_contacts(network),
+        **_cells(network, size_bytes),
         **_background(network),
         "routes": routes(network, scenario.link_rules, size_bytes, scenario.seed),
         "schemes": [traffic(scenario, name, raw, plugins, crew) for name, raw in entries],
@@ -350,6 +363,13 @@ def _contact_notes(contacts: PlainDict) -> list[str]:
     return found
 
 
+def _cell_note(row: PlainDict, size: str) -> str:
+    alone, every = (_three(row[key], _time) for key in ("seconds_alone", "seconds_all"))
+    return (f"medium {row['medium']}: {row['stations']:,} stations share its time, fair in {row['fair']}; with all of "
+            f"them {row['efficiency']:.3g} of it carry bits; a message of {size}:"
+            f" {alone} alone, {every} while all send")
+
+
 def _background_note(background: PlainDict) -> str:
     most = []
     for row in background["most"]:
@@ -362,6 +382,7 @@ def _background_note(background: PlainDict) -> str:
 def notes(explained: PlainDict) -> list[str]:
     """Notes beside the tables: bottlenecks, slowest routes, what has no effect."""
     found = _contact_notes(explained["contacts"]) if "contacts" in explained else []
+    found += [_cell_note(row, rounded_size(explained["size_bytes"])) for row in explained.get("media", ())]
     if "background" in explained:
         found.append(_background_note(explained["background"]))
     for row in explained["routes"]:

@@ -27,7 +27,7 @@ from emul.record.tables import COLUMNS, columns, derive
 from emul.registry import attacks, schemes
 from emul.roles import Node
 from emul.scenario import attacks as scenario_attacks
-from emul.scenario import churn, devices, faults, groups, links, load, loads, outages, topology, traffic
+from emul.scenario import churn, devices, faults, groups, links, load, loads, outages, radio, topology, traffic
 from emul.scenario import models as scenario_models
 from emul.scenario.schema import SECTIONS
 from emul.scenario.sections import Section
@@ -159,7 +159,7 @@ def test_whole_scenarios_in_the_documents_load(name: str) -> None:
 
 MODELS = {name: value
           for module in (scenario_models, scenario_attacks, topology, links, outages, faults, churn, devices, groups,
-                        traffic)
+                        radio, traffic)
           for name, value in vars(module).items()
           if inspect.isclass(value) and issubclass(value, Section) and value is not Section}
 

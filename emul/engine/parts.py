@@ -71,7 +71,7 @@ def _network(scenario: Scenario, realisation: Realisation | None, ideal: bool) -
     """ideal: no link loses anything, neither by its model nor by the record."""
     if not ideal:
         return build(scenario.topology, scenario.link_rules, scenario.seed, realisation, scenario.equipment,
-                     scenario.traffic, scenario.contacts)
+                     scenario.traffic, scenario.contacts, scenario.media, scenario.radio)
     return build(scenario.topology, [*scenario.link_rules, LinkRule("*", outage="none")], scenario.seed,
                  None if realisation is None else realisation.without_losses(), scenario.equipment,
-                 scenario.traffic, scenario.contacts)
+                 scenario.traffic, scenario.contacts, scenario.media, scenario.radio)

@@ -13,6 +13,7 @@ from emul.network.graph.topology import Topology
 from emul.network.links.transport import TcpCap
 from emul.network.models.background import Traffic, is_nothing, mean_bps, rate_curve
 from emul.network.models.contacts import Contacts
+from emul.network.models.radio import Radio
 from emul.network.models.residual import LoadEntry
 from emul.network.rules import LinkParameters, LinkRule, Resolver
 
@@ -53,6 +54,11 @@ class RoutedNetwork(Protocol):
 
     def contacts(self, u: int, v: int) -> Contacts | None:
         """Those of the link u -> v; None: it transmits at all times."""
+        ...
+
+    @property
+    def radio(self) -> Radio | None:
+        """Where nodes and places are; None: nothing moves."""
         ...
 
     def load_bps(self, u: int, v: int) -> float:
@@ -173,9 +179,16 @@ class Background:
             elif entry.flow is not None and self._network.earliest is not None:
                 found.append((number, "routes depend on the time (contacts.routes: earliest): expected an entry with "
                               "link"))
+            elif not entry.elastic and (wandering := next((ends for ends in crossed if self._roams(*ends)), None)):
+                found.append((number, f"{self._name(*wandering)} leads over one place after the other, whose time no "
+                              "background rate can be counted in: expected messages or greedy flows there"))
             elif entry.elastic and (wrong := self._elastic_problem(entry, bits, crossed)) is not None:
                 found.append((number, wrong))
         return found
+
+    def _roams(self, u: int, v: int) -> bool:
+        radio, names = self._network.radio, self._network.names
+        return radio is not None and radio.roaming(names[u], names[v]) is not None
 
     def _elastic_problem(self, entry: Traffic, bits: Sequence[int],
                          crossed: Iterable[tuple[int, int]]) -> str | None:

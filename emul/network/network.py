@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from msgspec import structs
 
@@ -35,14 +35,18 @@ from emul.network.links.crossqueues import CrossQueue, CrossQueues
 from emul.network.links.flows import FlowLink, Flows, refuse_mixture
 from emul.network.links.full_link import FullLink
 from emul.network.links.link import Link
+from emul.network.links.shares import RateProfile
 from emul.network.links.transport import Arq, TcpCap
 from emul.network.models.background import Traffic
 from emul.network.models.contacts import Contacts, ContactSpec
 from emul.network.models.latency import Latency, latency, least_ns, typical_ns
 from emul.network.models.loss import Outage, Timed, outage
+from emul.network.models.media import MediumSpec
 from emul.network.models.packetfates import PacketFates
 from emul.network.models.profiles import VaryingRate
-from emul.network.models.residual import LinkLoad, LoadEntry
+from emul.network.models.radio import Radio, RadioModel, RoamingRate
+from emul.network.models.radiofiles import RadioSpec, read_radio
+from emul.network.models.residual import LinkLoad, LoadEntry, TimeLeft, varying_rate
 from emul.network.models.traces import TraceSpec
 from emul.network.realisation import by_packet, realised, realised_background
 from emul.network.recorded import Realisation
@@ -64,7 +68,8 @@ class Network:
 
     def __init__(self, topology: Topology, rules: Sequence[LinkRule], seed: int,
                  realisation: Realisation | None = None, joined: Joined | None = None,
-                 traffic: Sequence[Traffic] = (), contacts: ContactSpec | None = None):
+                 traffic: Sequence[Traffic] = (), contacts: ContactSpec | None = None,
+                 media: Sequence[MediumSpec] = (), radio: RadioModel | None = None):
         self.names = topology.names
         self.roles = topology.roles
         self._topology = topology
@@ -97,6 +102,9 @@ class Network:
         self._queues = CrossQueues(self._queue_at)
         self._queued: dict[tuple[int, int], CrossQueue] = {}    # one for both directions of one medium
         self._woven = False             # all links that background flows share with others are made
+        self.media = {one.name: one for one in media}
+        self._media_made: dict[tuple[str, str], int] = {}       # medium, place of who roams -> its number in flows
+        self.radio = None if radio is None else Radio(radio, seed, topology.names)
 
     def fits(self, v: int, pattern: str) -> bool:
         """True if the vertex has that name, one of that pattern, or is in that group or class of links (`@slow`)."""
@@ -106,13 +114,15 @@ class Network:
 
     def parameters(self, u: int, v: int) -> LinkParameters:
         """The parameters that the topology and the rules give the link u -> v; of one with contacts their mean rate and
-        median latency. Raises NetworkError if there is no such link."""
+        median latency, of one by radio its mean rate. Raises NetworkError if there is no such link."""
         if not self._topology.linked(u, v):
             raise NetworkError(f"there is no link {self.names[u]} -> {self.names[v]}")
         found = self._resolver.parameters(u, v, self._topology.given(u, v))
         there = self.contacts(u, v)
-        return found if there is None else structs.replace(found, latency_ns=there.typical_ns,
-                                                           bandwidth_bps=there.mean_bps)
+        if there is not None:
+            return structs.replace(found, latency_ns=there.typical_ns, bandwidth_bps=there.mean_bps)
+        mean = None if self.radio is None else self.radio.typical_bps(self.names[u], self.names[v])
+        return found if mean is None else structs.replace(found, bandwidth_bps=mean)
 
     def contacts(self, u: int, v: int) -> Contacts | None:
         """Those of the link u -> v; None: no plan names it, and it transmits at all times."""
@@ -206,6 +216,8 @@ class Network:
         plain: Any = p.bandwidth_bps
         if isinstance(plain, TraceSpec):
             profile, plain = plain.of(self._seed, source, destination).service(), None
+        elif self.radio is not None:
+            profile = self.radio.profile(source, destination)
         if self._realisation is not None:
             profile = self._realisation.rate(source, destination, profile, plain)
         if profile is not None:
@@ -374,15 +386,19 @@ class Network:
         profile: VaryingRate | None = self._rate(self.names[u], self.names[v], p) if there is None else there
         rate: Any = p.bandwidth_bps if profile is None else None
         names = self.names[u], self.names[v]
+        load: LinkLoad | None = None
         if isinstance(back, FlowLink):
             load = back.load
-        else:
+        elif p.medium is None:          # a medium has all that its links carry, as a share of its time
             load = self._load(u, v, (min(names), max(names)) if p.duplex == "half" and self._topology.linked(v, u)
                               else names, p, profile)
         left = None if load is None else load.residual("profile")
         if left is not None:
             profile, rate = left, None
-        number = back.number if isinstance(back, FlowLink) else self._flows.link(rate, profile)
+        if isinstance(back, FlowLink):
+            number = back.number
+        else:
+            number = self._flows.link(rate, profile) if p.medium is None else self._member(u, v, p, rate, profile)
         tcp, mean = p.transport, p.bandwidth_bps
         fates = None
         if isinstance(tcp, TcpStack):
@@ -391,6 +407,48 @@ class Network:
                         rate if profile is None else "profile", lost,
                         p.overhead_bytes, p.mtu, tcp if isinstance(tcp, (TcpStack, TcpCap)) else None, fates,
                         None if mean is None else float(mean), load, there)
+
+    def _member(self, u: int, v: int, p: LinkParameters, rate: float | None, profile: VaryingRate | None) -> int:
+        """The number of a new link that shares the time of a medium. Both directions are one station of it."""
+        assert p.medium is not None
+        spec = self.media[p.medium]
+        roaming = None if self.radio is None else self.radio.roaming(self.names[u], self.names[v])
+        varying: RateProfile | None = profile
+        roams: Callable[[int], int] | None = None
+        if roaming is None:
+            medium = self._medium(spec)
+        else:
+            media = [self._medium(spec, place.name) for place in self.radio.candidates()]       # one of each place
+            medium, roams = media[0], lambda t: media[roaming.place_at(t)]
+            varying = None if profile is None else RoamingRate(profile, roaming)
+        return self.flows.fluid.add_member(medium, (min(u, v), max(u, v)), rate, profile=varying,
+                                           packet_s=spec.seconds_a_bit(p.mtu), roams=roams)
+
+    def _medium(self, spec: MediumSpec, place: str = "") -> int:
+        """The number of a medium among the links of the flows."""
+        if (spec.name, place) not in self._media_made:
+            left = self._time_left(spec) if self._loaded and not place else None
+            self._media_made[spec.name, place] = self.flows.fluid.add_medium(spec, left)
+        return self._media_made[spec.name, place]
+
+    def _time_left(self, spec: MediumSpec) -> TimeLeft | None:
+        """The share of time that the background traffic on all links of a medium leaves; None: they have none."""
+        found = []
+        loaded = [] if self.background is None else self.background.looked_at()
+        if self._realisation is not None:
+            number = {name: v for v, name in enumerate(self.names)}
+            loaded += [(number[a], number[b]) for (a, b), record in self._realisation.links.items()
+                       if record.background and a in number and b in number]
+        for u, v in dict.fromkeys(ends for ends in loaded if self._topology.linked(*ends)):
+            p = self.parameters(u, v)
+            if p.medium == spec.name:
+                names = self.names[u], self.names[v]
+                profile = self._rate(*names, p)
+                load = self._load(u, v, names, p, profile)
+                own = varying_rate(profile or cast(float, p.bandwidth_bps))
+                if load is not None and own is not None:
+                    found.append((load, own, spec.seconds_a_bit(p.mtu)))
+        return TimeLeft(found) if found else None
 
     def unused_flow_link(self, flows: Flows, u: int, v: int,
                          rate: int | float | TraceSpec | None) -> FlowLink:
@@ -559,17 +617,23 @@ def implied(joined: Joined | None) -> list[LinkRule]:
 
 def build(topology: TopologySpec, rules: Sequence[LinkRule], seed: int, realisation: Realisation | None = None,
           joined: Joined | None = None, traffic: Sequence[Traffic] = (),
-          contacts: ContactSpec | None = None) -> Network:
+          contacts: ContactSpec | None = None, media: Sequence[MediumSpec] = (),
+          radio: RadioSpec | None = None) -> Network:
     """The network of a topology under rules. Raises NetworkError with everything that is wrong with either.
 
     realisation: a record whose draws take the place of those of the rules' models. joined: classes of nodes' own links.
-    traffic: background on links. contacts: the plan of the times at which links transmit.
+    traffic: background on links. contacts: the plan of the times at which links transmit. media: those that rules name.
+    radio: where nodes and places are, and the rates that follow from that.
     """
     problems = rule_problems(rules)
+    known = {one.name for one in media}
+    problems += [Problem(f"links[{i}].medium", repr(rule.medium), "unknown medium", rule.line)
+                 for i, rule in enumerate(rules) if rule.medium is not None and rule.medium not in known]
     if problems:
         raise NetworkError(str(ScenarioError("links", problems)))
     places = _places(topology, seed)
-    network = Network(places, rules, seed, realisation, joined, traffic, contacts)
+    network = Network(places, rules, seed, realisation, joined, traffic, contacts, media,
+                      None if radio is None else read_radio(radio))
     problems = places.problems(network.parameters, network.mentions)
     if problems:
         raise TopologyError(str(topology.file or ("graph" if topology.generator is None else "topology")), problems)

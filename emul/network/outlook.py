@@ -22,6 +22,7 @@ from emul.network.links.flows import Flows, FlowSharing, FlowTcp, tcp_of
 from emul.network.links.link import HERE, Tail
 from emul.network.links.tcp import MSS_BYTES
 from emul.network.links.transport import UNLIMITED_RETRIES, Arq, TcpCap
+from emul.network.mediumoutlook import seconds_a_bit
 from emul.network.models.chains import RoundChain
 from emul.network.models.latency import typical_ns
 from emul.network.models.loss import Outage, PerRound, outage
@@ -167,7 +168,7 @@ class Outlook:
         if hop is None:
             p = self._network.parameters(u, v)
             model = self._model(u, v, p)
-            rate = _rate(p)
+            rate = _rate(p) if p.medium is None else self._in_medium(p.medium, [(u, v)])
             if isinstance(p.transport, TcpCap):
                 rate = min(rate, p.transport.rate_bps(_loss(model), 2 * typical_ns(p.latency_ns)))
             hop = self._hops[u, v] = Hop(u, v, typical_ns(p.latency_ns), rate, *_expected(p, model, self._size))
@@ -221,13 +222,29 @@ class Outlook:
             begin += self._latency_ns(*ends) if there is None else there.latency_at(begin)
         size = max(self._network.link(*ends).wire_bytes(self._size) for ends in row)
         planned = [there for ends in row if (there := self._network.contacts(*ends)) is not None]
-        rates = [self._bandwidth(*ends) for ends in row if self._network.contacts(*ends) is None]
+        rates: list[int | float | TraceSpec | None] = []
+        media: dict[str, list[Ends]] = {}
+        for ends in row:
+            medium = self._network.parameters(*ends).medium
+            if medium is not None:
+                media.setdefault(medium, []).append(ends)
+            elif self._network.contacts(*ends) is None:
+                rates.append(self._bandwidth(*ends))
+        rates += [self._in_medium(*one) for one in media.items()]
         for rate in [*rates, None if tcp is None or tcp.wire_bps == inf else tcp.wire_bps]:
             if isinstance(rate, TraceSpec):
                 last = max(last, rate.service().finish(begin, size) - begin)
             elif rate is not None:
                 last = max(last, -round(-size * 8e9 // rate))
         return min(NEVER, max([begin + last, *(carried(there, begin, size) for there in planned)]))
+
+    def _in_medium(self, name: str, links: Sequence[Ends]) -> float:
+        """The rate over these links of a medium where nobody else sends; of traces by their means."""
+        spec, cost = self._network.media[name], 0.0
+        for ends in links:
+            rate = self._bandwidth(*ends)
+            cost += seconds_a_bit(spec, None if rate is None else float(rate), self._network.parameters(*ends).mtu)
+        return spec.share(len({frozenset(ends) for ends in links})) / cost
 
     def _through_connection(self, row: Sequence[Ends], now: int, used: bool, way: Sequence[Ends]) -> int:
         """Alone on a connection of TCP that loses nothing; used: after another such message, all of it acknowledged."""

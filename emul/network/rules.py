@@ -54,6 +54,7 @@ class LinkRule:
     queue: Queue | Literal["unlimited"] | None = None
     switching: Switching | Literal["store_and_forward"] | None = None
     duplex: Duplex | None = None
+    medium: str | None = None
     line: int | None = None
 
 
@@ -70,6 +71,7 @@ class LinkParameters(Struct, frozen=True, gc=False):
     queue: Queue | None = None
     switching: Switching | Literal["store_and_forward"] = "store_and_forward"
     duplex: Duplex = "full"
+    medium: str | None = None           # the name of what it shares time with
 
 
 _FIELDS = LinkParameters.__struct_fields__
@@ -149,11 +151,27 @@ def mixture_problem(p: LinkParameters) -> tuple[str, str] | None:
         return f"transport tcp with sharing {p.sharing}", f"expected sharing {' or '.join(WINDOWED)}, or tcp: mathis"
     if p.sharing == "tcp_fifo" and not isinstance(p.transport, TcpStack):
         return "sharing tcp_fifo", "expected transport: {tcp: {...}} with it, of which its queues hold the packets"
+    wrong = None if p.medium is None else _medium_problem(p)
+    if wrong is not None:
+        return wrong
     if p.sharing != "fifo":
         plain = LinkParameters()
         for name in ("transport", "switching", "queue"):
             if getattr(p, name) != getattr(plain, name) and not isinstance(getattr(p, name), (TcpStack, TcpCap)):
                 return f"{name} with sharing {p.sharing}", "expected sharing fifo, which alone knows it"
+    return None
+
+
+def _medium_problem(p: LinkParameters) -> tuple[str, str] | None:
+    """As `mixture_problem`, of a link that shares the time of a medium."""
+    if p.sharing in ("fifo", "tcp_fifo"):
+        return f"medium with sharing {p.sharing}", "expected sharing maxmin, rtt_weighted or connections"
+    if p.transport != "datagram":
+        return "medium with a transport", "expected transport: datagram, which alone knows rates of a medium"
+    if p.duplex == "half":
+        return "medium with duplex half", "expected duplex full: both directions share the time of the medium anyway"
+    if p.bandwidth_bps is None:
+        return "medium without a bandwidth", "expected one: the rate at which the link sends in its time"
     return None
 
 
@@ -233,6 +251,8 @@ class Resolver:
                 if mask >> bit & 1:
                     said |= {name: value for name in _FIELDS
                              if (value := getattr(self._rules[i], name)) is not None}
+            if said.get("medium") is not None:          # its links share, if they do not say how
+                said.setdefault("sharing", "maxmin")
             for name, word in _NONE_WORD.items():
                 if said.get(name) == word:
                     said[name] = None

@@ -24,7 +24,8 @@ MOST = 10                               # files of one chain
 _MATCHED = {"links": "match", "nodes": "match", "groups": "name"}
 # keys below which a text is the name of a file, by section; of a task only the folder of its data
 _FILES = {"topology": ("file",), "links": ("file", "trace"), "faults": ("file", "trace"), "compute": ("file", "trace"),
-          "traffic": ("trace",), "contacts": ("file",), "groups": ("file",),
+          "traffic": ("trace",), "contacts": ("file",), "radio": ("places", "trace", "file"),
+          "groups": ("file",),
           "devices": ("table", "links"), "network": ("replay",), "task": ("directory",)}
 
 

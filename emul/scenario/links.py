@@ -28,7 +28,7 @@ from emul.scenario.transports import (  # noqa: F401
     transport_document,
     transport_spec,
 )
-from emul.scenario.values import one_of
+from emul.scenario.values import Text, one_of
 
 BANDWIDTH_NAMES = ("bandwidth", "capacity", "bw", "datarate", "rate")
 
@@ -51,6 +51,7 @@ class LinkSection(Section):
     queue: AnyQueue | None = None
     switching: AnySwitching | None = None
     duplex: Annotated[str, one_of("full", "half", what="duplex")] | None = None
+    medium: Text | None = None
 
 
 def link_rules(links: list[LinkSection], base: Path) -> list[LinkRule]:
@@ -59,7 +60,7 @@ def link_rules(links: list[LinkSection], base: Path) -> list[LinkRule]:
                      bandwidth_bps=bandwidth_spec(link.bandwidth, base),
                      outage=outage_spec(link.outage, base), transport=transport_spec(link.transport),
                      **overhead_values(link.overhead), sharing=cast(Any, link.sharing), queue=link.queue,
-                     switching=link.switching, duplex=cast(Any, link.duplex)) for link in links]
+                     switching=link.switching, duplex=cast(Any, link.duplex), medium=link.medium) for link in links]
 
 
 def link_document(rule: LinkRule) -> dict[str, object]:
@@ -69,4 +70,5 @@ def link_document(rule: LinkRule) -> dict[str, object]:
                   outage=outage_document(rule.outage),
                   transport=transport_document(rule.transport),
                   overhead=overhead_document(rule.overhead_bytes, rule.mtu), sharing=rule.sharing,
-                  queue=queue_document(rule.queue), switching=switching_document(rule.switching), duplex=rule.duplex)
+                  queue=queue_document(rule.queue), switching=switching_document(rule.switching), duplex=rule.duplex,
+                  medium=rule.medium)

@@ -25,7 +25,9 @@ from emul.scenario.faults import fault_values, node_speed
 from emul.scenario.groups import group_values
 from emul.scenario.limits import Limits
 from emul.scenario.links import link_rules
+from emul.scenario.media import media_values
 from emul.scenario.network import network_value
+from emul.scenario.radio import radio_value
 from emul.scenario.record import record_value
 from emul.scenario.scenario import Scenario
 from emul.scenario.sections import absolute
@@ -131,6 +133,8 @@ _CONVERSIONS: dict[str, tuple[str, Callable[..., object]]] = {
     "topology": ("topology", topology_spec),
     "links": ("link_rules", link_rules),
     "traffic": ("traffic", traffic_values),
+    "media": ("media", media_values),
+    "radio": ("radio", radio_value),
     "contacts": ("contacts", contacts_value),
     "groups": ("groups", group_values),
     "nodes": ("node_speeds", lambda rules, base: [node_speed(rule) for rule in rules]),

@@ -23,7 +23,9 @@ from emul.scenario.groups import ClientGroupRule, distinct
 from emul.scenario.labels import COMPRESS, with_labels
 from emul.scenario.limits import LimitsRule
 from emul.scenario.links import LinkSection
+from emul.scenario.media import MediumRule
 from emul.scenario.network import NetworkRule
+from emul.scenario.radio import RadioRule
 from emul.scenario.record import RecordRule
 from emul.scenario.sections import Section, given
 from emul.scenario.sweep import SweepRule
@@ -186,6 +188,8 @@ class Document(Section):
     topology: TopologySection
     links: list[LinkSection] = Field(default=[])
     traffic: Annotated[list[TrafficRule], AfterValidator(distinct_names)] = Field(default=[])
+    media: dict[Text, MediumRule] = Field(default={})
+    radio: RadioRule | None = None
     contacts: ContactsRule | None = None
     groups: Annotated[list[ClientGroupRule], AfterValidator(_groups)] = Field(default=[])
     nodes: list[NodeRule] = Field(default=[])

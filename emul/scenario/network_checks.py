@@ -11,11 +11,13 @@ from emul.network.classes import whole_message_losses
 from emul.network.contactplan import ContactsError
 from emul.network.links.fifo import LinksError
 from emul.network.links.tcp import MSS_BYTES
-from emul.network.models import contacts, latency, outages, traces
+from emul.network.mediumoutlook import radio_problems
+from emul.network.models import contacts, latency, outages, radiofiles, traces
 from emul.network.models.background import Traffic
 from emul.network.models.churn import read_availability
 from emul.network.models.contacts import ContactSpec
 from emul.network.models.csvfile import in_short
+from emul.network.models.radiofiles import RadioSpec
 from emul.network.rules import MARK
 from emul.scenario.churn import Availability
 from emul.scenario.costtrace import read_trace
@@ -41,9 +43,9 @@ def check_network(parts: SoundParts, tree: PlainMapping,
     groups, unsound = sound_groups(parts.get("groups", ()), parts.get("devices"))
     checked.found += unsound
     parts = {**parts, "groups": groups, "devices": equipment(parts.get("devices"), groups)}
-    if "topology" in parts and "link_rules" in parts:
+    if all(key in parts for key in ("topology", "link_rules", "media", "radio")):
         unsound = [*_files(parts["link_rules"]), *_traces_of_traffic(parts.get("traffic", [])),
-                   *_plan(parts.get("contacts"))]
+                   *_plan(parts.get("contacts")), *_unknown_media(parts), *_radio_files(parts.get("radio"))]
         if not unsound:
             network, unsound = _built(parts)
         checked.found += unsound
@@ -52,6 +54,9 @@ def check_network(parts: SoundParts, tree: PlainMapping,
         checked.found += [*short, *_unknown_names(parts, tree, network.names), *unknown_in_rules(parts, tree)]
         checked.warnings += [*told, *overruled(groups, parts["link_rules"]), *_unmatched(parts, network.names)]
         checked.warnings += _no_effect(parts)
+        checked.found += [(("radio", *below), shown(written), expected)
+                          for below, written, expected in radio_problems(network)]
+        checked.warnings += _idle_media(parts, network)
         unsound = list(_traffic(parts, network))
         checked.found += unsound
         if network.background is not None and not unsound:
@@ -142,6 +147,23 @@ def _files(rules: Sequence[LinkRule]) -> Iterator[Finding]:
                 yield ("links", i, key, wrong[0]), wrong[1], wrong[2]
 
 
+def _unknown_media(parts: SoundParts) -> Iterator[Finding]:
+    """The media that rules name and the scenario lacks; nothing where its own media are not sound."""
+    if "media" not in parts:
+        return
+    known = [one.name for one in parts["media"]]
+    for i, rule in enumerate(parts["link_rules"]):
+        if rule.medium is not None and rule.medium not in known:
+            yield ("links", i, "medium"), shown(rule.medium), "unknown medium" + (
+                nearest(rule.medium, known) or "; expected media: {NAME: {efficiency: ...}} with it")
+
+
+def _radio_files(spec: RadioSpec | None) -> Iterator[Finding]:
+    """The files that `radio` names, line by line."""
+    for below, found, expected in () if spec is None else radiofiles.problems(spec):
+        yield ("radio", *below), found, expected
+
+
 def _traces_of_traffic(entries: Sequence[Traffic]) -> Iterator[Finding]:
     """The files that background traffic names."""
     for i, entry in enumerate(entries):
@@ -185,7 +207,8 @@ def _built(parts: SoundParts) -> tuple[Network | None, list[Finding]]:
     topology: TopologySpec = parts["topology"]
     try:
         return build(topology, parts["link_rules"], parts.get("seed", 0), joined=parts.get("devices"),
-                     traffic=parts.get("traffic", ()), contacts=parts.get("contacts")), []
+                     traffic=parts.get("traffic", ()), contacts=parts.get("contacts"),
+                     media=parts.get("media", ()), radio=parts.get("radio")), []
     except TopologyError as error:
         return None, [_of_topology(problem, topology) for problem in error.problems]
     except ContactsError as error:
@@ -198,6 +221,12 @@ def _built(parts: SoundParts) -> tuple[Network | None, list[Finding]]:
         of_file = topology.file is not None and lines[0].startswith(str(topology.file))
         return None, [(("topology", "file") if of_file else ("topology",), "", " ".join(line.split()))
                       for line in lines[1:] or lines]
+
+
+def _idle_media(parts: SoundParts, network: Network) -> list[str]:
+    """Warnings of media to which no link belongs."""
+    used = {rule.medium for rule in parts["link_rules"]}
+    return [f"media: {name} is the medium of no link" for name in network.media if name not in used]
 
 
 def _of_topology(problem: Problem, topology: TopologySpec) -> Finding:

@@ -14,6 +14,8 @@ from emul.base.units import format_duration, format_size
 from emul.network import LinkRule, TopologySpec
 from emul.network.models.background import Traffic
 from emul.network.models.contacts import ContactSpec
+from emul.network.models.media import MediumSpec
+from emul.network.models.radiofiles import RadioSpec
 from emul.scenario.attacks import AttackSpec, attack_document
 from emul.scenario.contacts import contacts_document
 from emul.scenario.devices import Devices, devices_document, equipment
@@ -21,7 +23,9 @@ from emul.scenario.faults import Fault, NodeSpeed, fault_document, node_document
 from emul.scenario.groups import ClientGroup, client_group_document
 from emul.scenario.limits import Limits, limits_document
 from emul.scenario.links import link_document
+from emul.scenario.media import media_document
 from emul.scenario.network import NetworkUse, network_document
+from emul.scenario.radio import radio_document
 from emul.scenario.record import Recorded, record_document
 from emul.scenario.sections import duration_text, without_none
 from emul.scenario.sweep import Sweep
@@ -109,6 +113,8 @@ class Scenario:
     limits: Limits = field(default_factory=Limits)
     record: Recorded = field(default_factory=Recorded)
     traffic: list[Traffic] = field(default_factory=list)
+    media: list[MediumSpec] = field(default_factory=list)
+    radio: RadioSpec | None = None
     contacts: ContactSpec | None = None
     groups: list[ClientGroup] = field(default_factory=list)
     devices: Devices | None = None
@@ -155,6 +161,8 @@ def _document(s: Scenario) -> PlainDict:
         "emul": 1, "name": s.name, "seed": s.seed, "topology": topology_document(s.topology),
         "links": [link_document(rule) for rule in s.link_rules],
         "traffic": [traffic_document(entry) for entry in s.traffic],
+        "media": media_document(s.media),
+        "radio": radio_document(s.radio),
         "contacts": contacts_document(s.contacts),
         "groups": [client_group_document(group) for group in s.groups],
         "nodes": [node_document(rule) for rule in s.node_speeds],

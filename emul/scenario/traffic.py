@@ -342,7 +342,7 @@ def traffic_document(entry: Traffic) -> PlainDict:
     messages = entry.messages
     return without_none(link=entry.link, flow=entry.flow, name=entry.name,
                         rate=None if entry.elastic else _rate_document(entry.rate), greedy=entry.greedy,
-                        messages=None if messages is None else {"every": _stay_document(cast(StayLaw, messages.every)),
+                        messages=None if messages is None else {"every": stay_document(cast(StayLaw, messages.every)),
                                                                 "size": _size_document(messages.size)},
                         at=duration_text(entry.at_ns or None), **{"for": duration_text(entry.for_ns)})
 
@@ -358,14 +358,15 @@ def _rate_document(rate: RateSpec) -> object:
         return {"ramp": without_none(**{"from": format_bandwidth(rate.from_bps)}, to=format_bandwidth(rate.to_bps),
                                      over=format_duration(rate.over_ns), step=duration_text(rate.step_ns))}
     if isinstance(rate, OnOffRate):
-        return {"on_off": without_none(rate=format_bandwidth(rate.rate_bps), on=_stay_document(rate.on),
-                                       off=_stay_document(rate.off),
+        return {"on_off": without_none(rate=format_bandwidth(rate.rate_bps), on=stay_document(rate.on),
+                                       off=stay_document(rate.off),
                                        start="stationary" if rate.stationary else None)}
-    return {"walk": without_none(every=_stay_document(rate.every), law=_law_document(rate.law),
+    return {"walk": without_none(every=stay_document(rate.every), law=_law_document(rate.law),
                                  most=None if rate.most_bps is None else format_bandwidth(rate.most_bps))}
 
 
-def _stay_document(law: StayLaw) -> object:
+def stay_document(law: StayLaw) -> object:
+    """A time between events as a file says it: a duration, or a law."""
     if isinstance(law, ParetoStay):
         return {"pareto": {"shape": law.shape, "mean": format_duration(law.mean_ns)}}
     return law_document(law)

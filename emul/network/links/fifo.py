@@ -78,7 +78,7 @@ def problems(network: Network, rules: Sequence[LinkRule]) -> list[Problem]:
     wrong."""
     plain = LinkRule("*")
     if all(getattr(rule, name) == getattr(plain, name) and rule.sharing != "tcp_fifo"
-           for rule in rules for name in ("transport", "queue", "switching", "duplex")):
+           for rule in rules for name in ("transport", "queue", "switching", "duplex", "medium")):
         return []
     found: dict[tuple[str, str], Problem] = {}
     for u, v in network.pairs():

@@ -9,11 +9,14 @@ anew. A group in which every link carries either all flows or a single one (the 
 server) is a `Hub`, a processor-sharing queue in virtual time: O(log n) an event. Any other, and a lone flow, is a
 `Mesh`, filled anew at each event. Times are whole ns outside. Inside, an event happens at a fraction of a ns, so that
 errors do not add up over events; a group's clock is an integer and a rest below 1, so that late times are as exact.
+
+Links may share the time of a medium (`emul.network.links.media`). A group of flows in one medium, each with links that
+it has for itself, is a `MediumHub`; with other links in common it is a `Mesh`, whose rates `levels` finds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from math import ceil, inf
@@ -21,8 +24,10 @@ from typing import Literal
 
 from emul.base.errors import NetworkError
 from emul.network.links.hub import Hub
+from emul.network.links.media import MediumHub, MediumLink, SharedMedium, cost, stopped
 from emul.network.links.mesh import Mesh
 from emul.network.links.shares import SNAP_NS, WORK_PER_BYTE, Flow, FlowGroup, RateProfile, SharedLink, check_bandwidth
+from emul.network.models.media import MediumSpec
 
 Sharing = Literal["maxmin", "rtt_weighted"]
 
@@ -83,6 +88,42 @@ class Fluid:
         self._links.append(SharedLink(index, None if bandwidth_bps is None else float(bandwidth_bps), profile))
         return index
 
+    def add_medium(self, spec: MediumSpec, profile: RateProfile | None = None) -> int:
+        """A new medium, by its number: a link that flows come to by `add_member` alone.
+
+        profile: the share of its time that background traffic leaves, in place of all of it.
+        """
+        self._links.append(SharedMedium(len(self._links), spec, profile))
+        return len(self._links) - 1
+
+    def add_member(self, medium: int, station: Hashable, bandwidth_bps: float | None = None, *,
+                   profile: RateProfile | None = None, packet_s: float = 0.0,
+                   roams: Callable[[int], int] | None = None) -> int:
+        """A new link that shares the time of a medium, by its number. It sends with this bandwidth, or by the profile.
+
+        station: what gets equal time with others. packet_s: seconds a bit that packets cost beside their bits. roams:
+        the medium at a time, in place of `medium` for good; the profile has a breakpoint where it becomes another one.
+        """
+        index = len(self._links)
+        if profile is None:
+            check_bandwidth(index, bandwidth_bps)
+        self._links.append(MediumLink(index, self._medium(medium), station,
+                                      None if bandwidth_bps is None else float(bandwidth_bps), profile, packet_s,
+                                      roams))
+        return index
+
+    def _medium(self, index: int) -> SharedMedium:
+        medium = self._link(index)
+        if not isinstance(medium, SharedMedium):
+            raise NetworkError(f"link {index} is no medium")
+        return medium
+
+    def used(self, now_ns: int, medium: int) -> float:
+        """The seconds a second of a medium that its flows take at `now_ns`; eta at the most."""
+        place = self._medium(medium)
+        self._reach(now_ns)
+        return sum(self.rate_bps(flow.item) * cost(flow, place) for flow in place.flows if not stopped(flow))
+
     def change(self, now_ns: int, link: int,
                bandwidth_bps: float | RateProfile | Literal["infinite", "profile"]) -> None:
         """From `now_ns` on the link has this bandwidth; 0: what is on it stands still.
@@ -91,6 +132,10 @@ class Fluid:
         Another profile takes the place of the link's for good. Raises NetworkError on what no link can have.
         """
         place = self._link(link)
+        if isinstance(place, SharedMedium):
+            raise NetworkError(f"link {link} is a medium, which has no bandwidth")
+        if isinstance(place, MediumLink) and bandwidth_bps == "infinite":
+            raise NetworkError(f"link {link} belongs to a medium: expected a bandwidth")
         if bandwidth_bps == "profile":
             if place.profile is None:
                 raise NetworkError(f"link {link} has no profile")
@@ -132,9 +177,30 @@ class Fluid:
     def _follow(self, now_ns: int, link: SharedLink) -> None:
         """Let a link have its profile's rate at `now_ns`, and from there on while it is in use."""
         assert link.profile is not None
+        if link.roams is not None:
+            self._roam(now_ns, link, self._medium(link.roams(now_ns)))
         self._set_bandwidth(now_ns, link, float(link.profile.rate_at(now_ns)))
         if not link.watched:
             self._watch(now_ns, link)
+
+    def _roam(self, now_ns: int, link: SharedLink, medium: SharedMedium) -> None:
+        """The link belongs to this medium from now on, with the flows on it."""
+        assert isinstance(link, MediumLink)
+        before, link.medium = link.medium, medium
+        if before is medium or not link.flows:
+            return
+        if medium.follows and not medium.watched:
+            self._follow(now_ns, medium)
+        flows = [flow for group in _groups([*link.flows, *medium.flows]) for flow in self._dissolve(group, now_ns)]
+        for flow in link.flows:
+            if all(other.medium is not before for other in flow.members):
+                del before.flows[flow]
+                flow.links = tuple(other for other in flow.links if other is not before)
+            if medium not in flow.links:
+                medium.flows[flow] = None
+                flow.links += (medium,)
+            flow.active = _finite(flow.links)
+        self._regroup(now_ns, 0.0, flows)
 
     def _watch(self, now_ns: int, link: SharedLink) -> None:
         assert link.profile is not None
@@ -186,8 +252,14 @@ class Fluid:
         for link in shared:
             if link.follows and not link.watched:
                 self._follow(now_ns, link)
+        members = tuple(link for link in shared if isinstance(link, MediumLink))
+        for medium in dict.fromkeys(link.medium for link in members):
+            shared.append(medium)
+            if medium.follows and not medium.watched:
+                self._follow(now_ns, medium)
         weight = 1 / max(1, rtt_ns) if self._weighted else 1.0
         flow = Flow(self._order, item, size_bytes * WORK_PER_BYTE, weight, tuple(shared), quiet, background)
+        flow.members = members
         flow.active = _finite(flow.links)
         if not size_bytes or not flow.active:
             if not background:
@@ -445,8 +517,12 @@ class Fluid:
                         members += fresh
             common = tuple(link for link in links if len(link.flows) == len(members))
             alone = sum(len(link.flows) == 1 for link in links)
-            if len(members) > 1 and len(common) + alone == len(links):
+            hub = len(members) > 1 and len(common) + alone == len(links)
+            medium = next((link for link in common if isinstance(link, SharedMedium)), None) if hub else None
+            if hub and medium is None:
                 self._touch(Hub(ns, rest, members, common))
+            elif medium is not None and len(common) == 1:
+                self._touch(MediumHub(ns, rest, members, medium))
             else:
                 self._touch(Mesh(ns, rest, members, self._weighted))
 
@@ -462,7 +538,7 @@ def _next_due(heap: list[Due]) -> int | None:
 
 
 def _finite(links: Iterable[SharedLink]) -> tuple[SharedLink, ...]:
-    return tuple(link for link in links if link.bandwidth_bps is not None)
+    return tuple(link for link in links if link.constrains and link.bandwidth_bps is not None)
 
 
 def _groups(flows: Iterable[Flow]) -> list[FlowGroup]:

@@ -61,7 +61,8 @@ class Hub:
         """Take a flow in, free until `solve`. Its cap: the least bandwidth of its links outside `common`, in bit/s."""
         flow.group = self
         self.flows[flow] = None
-        flow.cap_bps = min((link.bandwidth_bps or 0.0 for link in flow.active if link not in self.common), default=inf)
+        flow.share, flow.cost = flow.weight, 1.0
+        flow.cap_bps = min((link.alone_bps(flow) for link in flow.active if link not in self.common), default=inf)
         self._release(flow)
 
     def discard(self, flow: Flow) -> None:
@@ -74,28 +75,28 @@ class Hub:
         flow.version += 1
         if flow.capped:
             self._capped -= 1
-            self._sum_bps = self._sum_bps - flow.cap_bps if self._capped else 0.0
+            self._sum_bps = self._sum_bps - flow.cap_bps * flow.cost if self._capped else 0.0
         else:
             self._free -= 1
-            self._weight = self._weight - flow.weight if self._free else 0.0
+            self._weight = self._weight - flow.share * flow.cost if self._free else 0.0
 
     def _release(self, flow: Flow) -> None:
         """Let a detached flow share what is left."""
         flow.capped, flow.anchor = False, self._v
         self._free += 1
-        self._weight += flow.weight
-        heappush(self._in_v, (self._v + flow.work / flow.weight, flow.order, flow.version, flow))
+        self._weight += flow.share * flow.cost
+        heappush(self._in_v, (self._v + flow.work / flow.share, flow.order, flow.version, flow))
         if flow.cap_bps < inf:
-            heappush(self._by_level, (flow.cap_bps / flow.weight, flow.order, flow.version, flow))
+            heappush(self._by_level, (flow.cap_bps / flow.share, flow.order, flow.version, flow))
 
     def _cap(self, flow: Flow) -> None:
         """Hold a detached flow at its cap."""
         flow.capped, flow.anchor = True, self._t
         self._capped += 1
-        self._sum_bps += flow.cap_bps
+        self._sum_bps += flow.cap_bps * flow.cost
         if flow.cap_bps:
             heappush(self._in_t, (self._t + flow.work / flow.cap_bps, flow.order, flow.version, flow))
-        heappush(self._by_cap, (-flow.cap_bps / flow.weight, flow.order, flow.version, flow))
+        heappush(self._by_cap, (-flow.cap_bps / flow.share, flow.order, flow.version, flow))
 
     def recap(self, link: SharedLink) -> None:
         """The bandwidth of `link` has changed."""
@@ -104,7 +105,7 @@ class Hub:
             return
         for flow in link.flows:
             self._detach(flow)
-            flow.cap_bps = min(other.bandwidth_bps or 0.0 for other in flow.active if other not in self.common)
+            flow.cap_bps = min(other.alone_bps(flow) for other in flow.active if other not in self.common)
             self._release(flow)
 
     def settle(self, now_ns: int) -> None:
@@ -125,11 +126,11 @@ class Hub:
         if flow.capped:
             return max(0.0, flow.work - flow.cap_bps * (t - flow.anchor))
         v = self._v if t == self._t else self._v + self.level * (t - self._t)
-        return max(0.0, flow.work - flow.weight * (v - flow.anchor))
+        return max(0.0, flow.work - flow.share * (v - flow.anchor))
 
     def rate_bps(self, flow: Flow) -> float:
         """The flow's rate by the last `solve`: its cap, or its weight times the level."""
-        return flow.cap_bps if flow.capped else flow.weight * self.level
+        return flow.cap_bps if flow.capped else flow.share * self.level
 
     def solve(self) -> None:
         """Cap and release flows until the level fits. Either raises the level, so that this comes to an end."""

@@ -1,4 +1,4 @@
-"""Flows in any arrangement, filled anew at each event: weighted progressive filling.
+"""Flows in any arrangement, filled anew at each event: weighted progressive filling, or, with media, by `levels`.
 
 Bertsekas & Gallager 1992, Data Networks, section 6.5.2; Radunovic & Le Boudec 2007 for the weighted form.
 """
@@ -9,13 +9,15 @@ from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heapreplace
 from math import ceil, floor, inf
 
+from emul.network.links.levels import fill
 from emul.network.links.shares import SNAP_NS, TIE, TIE_NS, Flow, SharedLink
 
 
 class Mesh:
     """Flows in any arrangement: filled anew at each event. 0.3 ms for 1,000 flows over 3 of 100 links each."""
 
-    __slots__ = ("_links", "due", "epoch", "flows", "next_ns", "ns", "rest", "stale", "until_regroup", "weighted")
+    __slots__ = ("_links", "_media", "due", "epoch", "flows", "next_ns", "ns", "rest", "stale", "until_regroup",
+                 "weighted")
 
     def __init__(self, ns: int, rest: float, flows: Iterable[Flow], weighted: bool):
         self.ns, self.rest = ns, rest               # the clock: ns + rest
@@ -30,6 +32,7 @@ class Mesh:
             flow.group = self
         # in the order met; some may be idle by now, or in use by another group
         self._links = dict.fromkeys(link for flow in self.flows for link in flow.active)
+        self._media = any(flow.members for flow in self.flows)          # some have met one
 
     def accepts(self, links: Sequence[SharedLink]) -> bool:
         """Always: filling needs no structure."""
@@ -40,6 +43,7 @@ class Mesh:
         flow.group = self
         self.flows[flow] = None
         self._links.update(dict.fromkeys(flow.active))
+        self._media = self._media or bool(flow.members)
 
     def discard(self, flow: Flow) -> None:
         """Let a flow go; its `work` is what is left of it at the clock."""
@@ -65,6 +69,18 @@ class Mesh:
         return flow.rate_bps
 
     def solve(self) -> None:
+        """Find all rates, and when the next flow ends."""
+        if self._media:
+            fill(self.flows, [link for link in self._links if self._holds(link)])
+        else:
+            self._fill()
+        times = [flow.work / flow.rate_bps for flow in self.flows if flow.rate_bps]
+        self.next_ns = max(0.0, min(times)) if times else inf
+
+    def _holds(self, link: SharedLink) -> bool:
+        return bool(link.flows) and next(iter(link.flows)).group is self
+
+    def _fill(self) -> None:
         """Weighted progressive filling: the tightest link freezes its flows at its level, again and again.
 
         A link's level only rises while others freeze flows, so a key in the heap is a lower bound and is looked at
@@ -74,7 +90,7 @@ class Mesh:
             flow.rate_bps = -1.0
         heap = []
         for link in self._links:
-            if link.flows and next(iter(link.flows)).group is self:
+            if self._holds(link):
                 assert link.bandwidth_bps is not None
                 link.left_bps = link.bandwidth_bps
                 link.open = len(link.flows)
@@ -98,8 +114,6 @@ class Mesh:
                     for other in flow.active:
                         other.left_bps -= rate
                         other.open -= 1
-        times = [flow.work / flow.rate_bps for flow in self.flows if flow.rate_bps]
-        self.next_ns = max(0.0, min(times)) if times else inf
 
     def _weight(self, link: SharedLink) -> float:
         """Of its flows that are not frozen: summed each time, since differences would leave rests of rounding."""

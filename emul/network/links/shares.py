@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from math import inf
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from emul.base.errors import NetworkError
+
+if TYPE_CHECKING:           # a circle of types alone
+    from emul.network.links.media import MediumLink
 
 WORK_PER_BYTE = 8e9             # bits a byte times ns a second: work / (bit/s) is a time in ns
 # A completion this much after a whole ns counts as at it: rounding must not cost a ns where the true time is whole.
@@ -33,6 +36,9 @@ class SharedLink:
 
     __slots__ = ("bandwidth_bps", "flows", "follows", "index", "left_bps", "open", "profile", "stamp", "watched")
 
+    constrains = True               # it limits its flows, if its bandwidth is finite
+    roams: Callable[[int], int] | None = None       # of a link of a medium that becomes another one: time -> its number
+
     def __init__(self, index: int, bandwidth_bps: float | None, profile: RateProfile | None = None):
         self.index = index
         self.bandwidth_bps = bandwidth_bps          # None is infinite
@@ -44,12 +50,16 @@ class SharedLink:
         self.left_bps = 0.0                         # while filling: what is left
         self.open = 0                               # ... for so many flows
 
+    def alone_bps(self, flow: Flow) -> float:
+        """The rate of its only flow, as far as this link is concerned."""
+        return self.bandwidth_bps or 0.0
+
 
 class Flow:
     """An item on its links, with what is left of it."""
 
-    __slots__ = ("active", "anchor", "background", "cap_bps", "capped", "group", "item", "links", "order", "quiet",
-                 "rate_bps", "version", "weight", "work")
+    __slots__ = ("active", "anchor", "background", "cap_bps", "capped", "cost", "group", "item", "links", "members",
+                 "order", "quiet", "rate_bps", "share", "version", "weight", "work")
 
     def __init__(self, order: int, item: Hashable, work: float, weight: float, links: tuple[SharedLink, ...],
                  quiet: bool, background: bool = False):
@@ -60,11 +70,14 @@ class Flow:
         self.work = work                            # bit ns / s, at the group's clock or, in a hub, at `anchor`
         self.weight = weight
         self.links = links
-        self.active: tuple[SharedLink, ...] = ()         # those of finite bandwidth
+        self.active: tuple[SharedLink, ...] = ()         # those that limit it: of finite bandwidth, and media
+        self.members: tuple[MediumLink, ...] = ()         # its links that belong to a medium
         self.rate_bps = 0.0                         # in a mesh
         self.group: FlowGroup | None = None
         self.cap_bps = inf                          # in a hub: of the links that it has for itself
         self.capped = False
+        self.share = weight                         # ... its rate at the level 1,
+        self.cost = 1.0                             # ... and what a bit/s takes of what is shared
         self.anchor = 0.0
         self.version = 0
 

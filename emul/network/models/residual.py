@@ -216,3 +216,31 @@ def varying_rate(own: Own) -> VaryingRate | None:
     if own is None:
         return None
     return PiecewiseConstant([0], [round(own)]) if isinstance(own, (int, float)) else own
+
+
+class TimeLeft:
+    """The share of a medium's time that background traffic leaves: each bit takes its link's time. Piecewise constant.
+
+    loads: (traffic, the rate at which its link sends, seconds a bit that packets cost beside their bits).
+    """
+
+    __slots__ = ("_loads",)
+
+    def __init__(self, loads: Sequence[tuple[LinkLoad, VaryingRate, float]]):
+        self._loads = loads
+
+    def rate_at(self, t_ns: int) -> float:
+        """The share from `t_ns` on, 0 or more. A link without a rate sends nothing, and takes no time."""
+        taken = 0.0
+        for load, own, packet_s in self._loads:
+            rate = own.rate_at(t_ns)
+            if rate:
+                taken += load.rate_at(t_ns) * (1 / rate + packet_s)
+        return max(0.0, 1.0 - taken)
+
+    def next_change(self, t_ns: int) -> int | None:
+        """The first time after `t_ns` at which the share may be another one; None: never."""
+        found = None
+        for load, own, _ in self._loads:
+            found = earlier(found, earlier(load.next_change(t_ns), own.next_change(t_ns)))
+        return found

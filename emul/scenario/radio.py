@@ -1,0 +1,181 @@
+"""`radio`: places, nodes that move, and the rates that follow; its models, the values they stand for, back to YAML."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+from pydantic import Field, PlainValidator
+
+from emul.base.plain import PlainDict
+from emul.base.units import format_duration
+from emul.network.models.radio import RATES, Attach, LogDistance
+from emul.network.models.radiofiles import MoveSpec, RadioFile, RadioSpec
+from emul.network.models.walks import PauseLaw, Waypoints
+from emul.scenario.sections import Section, absolute, exactly_one, file_digest, without_none
+from emul.scenario.traffic import AnyStay, stay_document
+from emul.scenario.values import Duration, Quantity, Text, number, one_of
+from emul.scenario.wording import Finding
+
+_NUMBER = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*)", re.ASCII)
+_DISTANCES = {"m": 1.0, "km": 1000.0}
+_SPEEDS = {"m/s": 1.0, "km/h": 1 / 3.6}
+
+
+def _unit(units: Mapping[str, float], expected: str, least: float, most: float = 1e9) -> PlainValidator:
+    """A number with one of these units, in the first of them."""
+    def check(value: object) -> float:
+        if value == 0 and not isinstance(value, bool):
+            value = f"0 {next(iter(units))}"
+        match = _NUMBER.fullmatch(value.strip()) if isinstance(value, str) else None
+        factor = None if match is None else units.get(match[2].replace(" ", ""))
+        if match is None or factor is None:
+            raise ValueError(f"expected {expected}")
+        found = float(match[1]) * factor
+        if not math.isfinite(found) or not least <= found <= most:
+            limit = f"{least:g} or more" if found < least else f"at most {most:g}"
+            raise ValueError(f"expected {expected}, {limit}")
+        return found
+    return PlainValidator(check, json_schema_input_type=Quantity)
+
+
+Coordinate = Annotated[float, _unit(_DISTANCES, "a distance such as 20 m", -1e9)]
+Distance = Annotated[float, _unit(_DISTANCES, "a distance such as 20 m", 1e-3)]
+Speed = Annotated[float, _unit(_SPEEDS, "a speed such as 1.5 m/s", 1e-6)]
+Loss = Annotated[float, _unit({"dB": 1.0}, "a loss such as 46.68 dB", 0, 1000)]
+Power = Annotated[float, _unit({"dBm": 1.0}, "a power such as 16 dBm", -1000, 1000)]
+_Pair = Annotated[list[Coordinate], Field(min_length=2, max_length=2)]
+
+
+class PlacesRule(Section):
+    file: Text
+    sha256: Text | None = None
+
+
+def _places(value: Any) -> PlacesRule:
+    return PlacesRule.model_validate(value if isinstance(value, dict) else {"file": value})
+
+
+class WaypointRule(Section):
+    area: Annotated[list[Distance], Field(min_length=2, max_length=2)]
+    speed: Annotated[list[Speed], Field(min_length=2, max_length=2)]
+    pause: AnyStay | None = None
+
+    def wrong(self) -> list[Finding]:
+        """A range of speeds that descends."""
+        if self.speed[0] > self.speed[1]:
+            return [(("speed",), "", "expected two speeds of which the first is not the larger one")]
+        return []
+
+
+class MoveRule(Section):
+    match: Text
+    waypoint: WaypointRule | None = None
+    trace: Text | None = None
+    at: _Pair | None = None
+    sha256: Text | None = None
+
+    def wrong(self) -> list[Finding]:
+        """Not exactly one kind of movement."""
+        return exactly_one(self, "waypoint", "trace", "at")
+
+
+class LogDistanceRule(Section):
+    exponent: Annotated[float, number("a number in [1, 10]", lambda x: 1 <= x <= 10)]
+    reference: Loss
+    at: Distance = 1.0
+    shadowing: Loss = 0.0
+
+
+class LossRule(Section):
+    log_distance: LogDistanceRule
+
+
+class RatesRule(Section):
+    table: Annotated[str, one_of(*RATES, what="table")] | None = None
+    file: Text | None = None
+    power: Power
+    sha256: Text | None = None
+
+    def wrong(self) -> list[Finding]:
+        """Not one of a table and a file."""
+        return exactly_one(self, "table", "file")
+
+
+def _match(value: object) -> str:
+    sides = value.split("->") if isinstance(value, str) and "<->" not in value else []
+    if len(sides) != 2 or not all(side.strip() for side in sides):
+        raise ValueError('expected "nodes->places", such as "client*->ap*"')
+    return f"{sides[0].strip()}->{sides[1].strip()}"
+
+
+class AttachRule(Section):
+    match: Annotated[str, PlainValidator(_match, json_schema_input_type=str)]
+    hysteresis: Annotated[float, _unit({"dB": 1.0}, "a difference such as 3 dB", 0.01, 100)]
+    interruption: Duration = 0
+
+
+class RadioRule(Section):
+    places: Annotated[PlacesRule, PlainValidator(_places, json_schema_input_type=PlacesRule | str)]
+    move: Annotated[list[MoveRule], Field(min_length=1)]
+    loss: LossRule
+    rates: RatesRule
+    attach: AttachRule | None = None
+
+
+def radio_value(rule: RadioRule | None, base: Path) -> RadioSpec | None:
+    """The radio as the network takes it; its files are looked for in `base`."""
+    if rule is None:
+        return None
+
+    def file(name: str, sha256: str | None) -> RadioFile:
+        return RadioFile(cast(Path, absolute(name, base)), sha256)
+
+    moves = tuple(MoveSpec(one.match, None if one.waypoint is None else Waypoints(
+        (one.waypoint.area[0], one.waypoint.area[1]), (one.waypoint.speed[0], one.waypoint.speed[1]),
+        cast(PauseLaw | None, one.waypoint.pause)), None if one.trace is None else file(one.trace, one.sha256),
+        None if one.at is None else (one.at[0], one.at[1])) for one in rule.move)
+    loss, attach = rule.loss.log_distance, None
+    if rule.attach is not None:
+        nodes, places = rule.attach.match.split("->")
+        attach = Attach(nodes, places, rule.attach.hysteresis, rule.attach.interruption)
+    rates = rule.rates.table or file(rule.rates.file or "", rule.rates.sha256)
+    return RadioSpec(file(rule.places.file, rule.places.sha256), moves,
+                     LogDistance(loss.exponent, loss.reference, loss.at, loss.shadowing), rates, rule.rates.power,
+                     attach)
+
+
+# ---- back to YAML ----
+
+def radio_document(spec: RadioSpec | None) -> PlainDict | None:
+    """With the digests of its files; read again it is the same."""
+    if spec is None:
+        return None
+    loss, rates, attach = spec.loss, spec.rates, spec.attach
+    return without_none(
+        places={"file": str(spec.places.file), **_sha256(spec.places)},
+        move=[_move_document(one) for one in spec.moves],
+        loss={"log_distance": without_none(exponent=loss.exponent, reference=f"{loss.reference_db!r} dB",
+                                           at=f"{loss.at_m!r} m", shadowing=f"{loss.shadowing_db!r} dB")},
+        rates={"table": rates, "power": f"{spec.power_dbm!r} dBm"} if isinstance(rates, str) else
+        {"file": str(rates.file), **_sha256(rates), "power": f"{spec.power_dbm!r} dBm"},
+        attach=None if attach is None else {
+            "match": f"{attach.nodes}->{attach.places}", "hysteresis": f"{attach.hysteresis_db!r} dB",
+            "interruption": format_duration(attach.interruption_ns)})
+
+
+def _move_document(one: MoveSpec) -> PlainDict:
+    walk = one.waypoint
+    return without_none(
+        match=one.match, at=None if one.at is None else [f"{x!r} m" for x in one.at],
+        waypoint=None if walk is None else without_none(
+            area=[f"{x!r} m" for x in walk.area], speed=[f"{x!r} m/s" for x in walk.speed],
+            pause=None if walk.pause is None else stay_document(walk.pause)),
+        **({} if one.trace is None else {"trace": str(one.trace.file), **_sha256(one.trace)}))
+
+
+def _sha256(one: RadioFile) -> PlainDict:
+    return without_none(sha256=file_digest(one.file))
