@@ -105,10 +105,14 @@ class Network:
         median latency. Raises NetworkError if there is no such link."""
         if not self._topology.linked(u, v):
             raise NetworkError(f"there is no link {self.names[u]} -> {self.names[v]}")
-        found = self._resolver.parameters(u, v, self._topology.given(u, v))
+        found = self.stated(u, v)
         there = self.contacts(u, v)
         return found if there is None else structs.replace(found, latency_ns=there.typical_ns,
                                                            bandwidth_bps=there.mean_bps)
+
+    def stated(self, u: int, v: int) -> LinkParameters:
+        """As `parameters`, whatever contacts say. Raises KeyError if there is no such link."""
+        return self._resolver.parameters(u, v, self._topology.given(u, v))
 
     def contacts(self, u: int, v: int) -> Contacts | None:
         """Those of the link u -> v; None: no plan names it, and it transmits at all times."""
@@ -549,7 +553,7 @@ def build(topology: TopologySpec, rules: Sequence[LinkRule], seed: int, realisat
     problems = network.planned.problems()
     if problems:
         assert contacts is not None
-        raise ContactsError(str(contacts.file), problems)
+        raise ContactsError(str(contacts.file or "topology.constellation"), problems)
     problems = fifo.problems(network, rules)
     if problems:
         raise fifo.LinksError(problems)
@@ -557,9 +561,10 @@ def build(topology: TopologySpec, rules: Sequence[LinkRule], seed: int, realisat
 
 
 def _places(spec: TopologySpec, seed: int) -> Topology:
-    given = [name for name in ("generator", "file", "graph") if getattr(spec, name) is not None]
+    ways = ("generator", "file", "graph", "constellation")
+    given = [name for name in ways if getattr(spec, name) is not None]
     if len(given) != 1:
-        raise NetworkError(f"topology: expected one of generator, file, graph; found {' and '.join(given) or 'none'}")
+        raise NetworkError(f"topology: expected one of {', '.join(ways)}; found {' and '.join(given) or 'none'}")
     if spec.generator in STARS:
         return generated(spec)
     if given == ["generator"] and spec.generator not in SHAPES:

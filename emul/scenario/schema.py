@@ -42,7 +42,7 @@ SECTIONS = {
     "sine and ramp": ["SineRule", "RampRule"], "on_off and walk": ["OnOffRule", "WalkRule"],
     "laws of rates": ["RateLawRule", "NormalRule", "PoissonRule"], "laws of times": ["StayRule", "ParetoLaw"],
     "messages": ["MessagesRule"], "laws of sizes": ["SizeRule", "ParetoSizeRule", "LogNormalSizeRule"],
-    "contacts": ["ContactsRule"],
+    "contacts": ["ContactsRule"], "constellation": ["ConstellationSection"],
     "outage": ["OutageSection"], "latency": ["LatencySection"],
     "overhead": ["Overhead"], "transport": ["Transport"], "connections of TCP": ["TcpKeys"],
     "switching": ["Packetized"], "groups": ["ClientGroupRule"], "nodes": ["NodeRule"],
