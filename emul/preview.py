@@ -143,7 +143,8 @@ def _contacts(network: Network) -> PlainDict:
              "up_s": None if one.ends[-1] == NEVER_NS else one.up_ns / 1e9, "mean_bps": one.mean_bps,
              "latency_ms": one.typical_ns / 1e6}
             for (u, v), one in sorted(links.items())[:_EXAMPLES]]
-    return {"contacts": {"links": len(links), "contacts": sum(map(len, links.values())), "first_links": told}}
+    return {"contacts": {"links": len(links), "contacts": sum(map(len, links.values())), "first_links": told,
+                         "routes": "fixed" if network.earliest is None else "earliest"}}
 
 
 def _seconds(route: Route) -> float:
@@ -338,8 +339,9 @@ def _scheme_row(row: PlainDict) -> list[str]:
 
 
 def _contact_notes(contacts: PlainDict) -> list[str]:
-    found = [f"contacts: {contacts['contacts']:,} on {contacts['links']:,} links; times of routes: of a message sent "
-             "at 0 s; the first round is shown without them"]
+    way = "routes and their times" if contacts["routes"] == "earliest" else "times of routes"
+    found = [f"contacts: {contacts['contacts']:,} on {contacts['links']:,} links; {way}: of a message sent at 0 s; the "
+             "first round is shown without them"]
     for row in contacts["first_links"]:
         end = "the end of time" if row["last_s"] is None else (
             f"{row['last_s']:,.6g} s, {row['up_s']:,.6g} s of it in contacts")

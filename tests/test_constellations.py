@@ -29,6 +29,7 @@ topology:
     server: [Weilheim]
     edge: {rule: attribute, attribute: kind, value: gateway}
     client: {rule: attribute, attribute: kind, value: satellite, access: {latency: 1 ms}}
+contacts: {routes: earliest}
 links:
   - {match: "*", bandwidth: 10 Mbit/s}
   - {match: "sat*<->*", bandwidth: 20 kbit/s}

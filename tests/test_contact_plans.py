@@ -85,6 +85,30 @@ def test_one_digest_whatever_the_number_of_workers(tmp_path, twin, links, pools:
     assert expected != digests(moving(tmp_path, PASSES, *LINKS[links]), twin)
 
 
+SHARING = "links[0].sharing=maxmin", "links[0].sharing=connections"
+
+
+@pytest.mark.parametrize("sharing", SHARING)
+def test_contacts_without_an_end_on_links_that_share_are_no_plan(tmp_path, twin, sharing):
+    for sets in ((sharing,), (sharing, *LINKS["faults"])):
+        plain = digests(moving(tmp_path, "", *sets), twin)
+        assert digests(moving(tmp_path, rows(("0", "inf")), *sets, PLAN), twin) == plain
+
+
+@pytest.mark.parametrize("gap", ["hold", "drop"])
+@pytest.mark.parametrize("links", ["plain", "outage", "traffic", "faults"])
+def test_links_that_share_have_contacts_for_any_number_of_workers(tmp_path, twin, gap, links, pools: list[Workers]):
+    sets = (SHARING[0], *LINKS[links], PLAN, f"contacts.gap={gap}")
+    result, = engine.run(moving(tmp_path, SLOW, *sets), scheme="fedavg", workers=twin, out=tmp_path / "runs")
+    assert result.violations == ()
+    assert engine.replay(result.directory, workers=pools[1]) == result.summary["digest"]
+    scenario = moving(tmp_path, PASSES, *sets)
+    expected = digests(scenario, twin)
+    for pool in pools:
+        assert digests(scenario, pool) == expected
+    assert expected != digests(moving(tmp_path, PASSES, *sets[:-2]), twin)
+
+
 def test_a_run_on_the_record_of_another_meets_the_same_plan_and_losses(tmp_path, twin):
     lossy = "links[0].outage={model: bernoulli, p: 0.2}"
     first, = engine.run(moving(tmp_path, PASSES, lossy, PLAN), scheme="fedavg", workers=twin, out=tmp_path / "runs")
@@ -205,17 +229,19 @@ def test_check_tells_every_mistake_with_file_and_line(tmp_path):
     assert told(tmp_path, strange) == [
         ("contacts.file", 'plan.csv, line 2, destination, "sever"', "unknown vertex"),
         ("contacts.file", "plan.csv, line 3, client1 -> client2", "expected a link of the topology")]
-    for key, text in (("sharing=maxmin", "has sharing maxmin"), ("duplex=half", "is half-duplex"),
+    for key, text in (("duplex=half", "is half-duplex"),
                       ("transport=reliable", "has a transport"), ("switching=cut_through", "has switching")):
         found = told(tmp_path, PASSES, f"links[0].{key}")
         assert len(found) == 6
         assert all(place == "contacts.file" and expected.startswith(text) for place, _, expected in found)
+    with pytest.raises(ScenarioError, match="has sharing maxmin: gap: again is known to links with sharing: fifo"):
+        moving(tmp_path, PASSES, "links[0].sharing=maxmin", PLAN, "contacts.gap=again")
     with pytest.raises(ScenarioError, match="No such file"):
         loads(TEXT, "moving", ["contacts={file: none.csv}"], base=tmp_path)
 
 
 @pytest.mark.parametrize(("said", "place", "expected"), [
-    ("{file: plan.csv, routes: earliest}", "contacts.routes", "this version cannot choose routes by the time"),
+    ("{file: plan.csv, routes: soonest}", "contacts.routes", "expected one of fixed, earliest"),
     ("{file: plan.csv, gap: wait}", "contacts.gap", "expected one of hold, again, drop"),
     ("{gap: hold}", "contacts.file", "is required")])
 def test_what_this_version_cannot_do_is_said(tmp_path, said, place, expected):

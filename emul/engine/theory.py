@@ -36,6 +36,8 @@ def analysis(wiring: Wiring, rounds: int, run: Realised | None = None) -> PlainD
 def _outages(wiring: Wiring) -> Callable[[str, str], float]:
     """(source, target) -> probability that a message is lost on its way. Raises NoAnalysis where there is no one."""
     network = wiring.network
+    if network.earliest is not None:
+        raise NoAnalysis("the routes of messages depend on the time")
     vertex = dict(zip(wiring.plan.names, wiring.plan.vertices, strict=True))
 
     @cache

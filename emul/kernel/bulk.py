@@ -7,6 +7,7 @@ against each other.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from sys import intern
 from typing import TypeAlias
 
@@ -19,12 +20,13 @@ from emul.network import HERE
 from emul.roles.events import SendEach
 from emul.wire import ENVELOPE_BYTES
 
-Way: TypeAlias = tuple[tuple[int, ...], Pipe]
+Way: TypeAlias = tuple[Sequence[int], Pipe]
 
 
 def send_each(kernel: Kernel, node: KNode, action: SendEach) -> None:
     """A copy of its own for each target. Journal, times and fates are those of single sends in this order."""
-    ways = None if node.away or node.charge is not None else _direct(kernel, node, action.to)
+    plain = not node.away and node.charge is None and kernel.network.earliest is None
+    ways = _direct(kernel, node, action.to) if plain else None
     if ways is not None:
         kernel.unwritten.extend(_carry(kernel, node, action, ways))
         return
@@ -38,9 +40,8 @@ def _direct(kernel: Kernel, node: KNode, targets: list[int]) -> list[Way] | None
     for target in targets:
         way = ways.get(target)
         if way is None:
-            if not ways:
-                ways = node.ways = {}
-            way = ways[target] = way_to(kernel, node, kernel.nodes[target])
+            way = way_to(kernel, node, kernel.nodes[target], 0)
+            ways = node.ways
         path, pipe = way
         if pipe is None or not pipe.direct:
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from sys import intern
 
 from emul.base import rows
@@ -10,10 +11,11 @@ from emul.kernel.battery import carried
 from emul.kernel.calendar import ADVANCE, FAR, FLOW_IN, FLOW_ON, LAND, LOCAL, NETWORK, OFFER
 from emul.kernel.dropouts import drops_out, misses
 from emul.kernel.fates import matches, settle, skip_lost_rounds, taken_beside
-from emul.kernel.parts import FLOW, OWN, SHARED, Copy, KNode, Payload, Pipe
+from emul.kernel.parts import FLOW, OWN, RETURNING, SHARED, Copy, KNode, Payload, Pipe
 from emul.kernel.state import Kernel
 from emul.kernel.waits import tell_watchers
-from emul.network import HERE, FlowLink, Link, Tail
+from emul.network import GIVEN_BACK, HERE, FlowLink, Link, Tail
+from emul.network.graph.earliest import MOST_HOPS
 from emul.roles.events import Drop, Send
 from emul.wire import ENVELOPE_BYTES
 
@@ -38,16 +40,14 @@ def send(kernel: Kernel, node: KNode, action: Send) -> None:
     for target in action.to:
         way = node.ways.get(target)
         if way is None:
-            if not node.ways:
-                node.ways = {}
-            way = node.ways[target] = way_to(kernel, node, nodes[target])
+            way = way_to(kernel, node, nodes[target], size)
         path, pipe = way
         copy = Copy(source, seq, target, kind, size, round_, payload, path, reason, frames)
         expect(nodes[target], copy)
-        if pipe is None:                        # to itself
+        if pipe is None and target == source:
             log((rows.SEND, time, source, seq, target, kind, action.size, 0, round_, -1, -1))
             kernel.later(node, time, LOCAL, (copy, True, 0, 0, None))
-        elif away:                              # nobody hears it; known when it would have come at the earliest
+        elif pipe is None or away:              # nobody hears it; known when it would have come at the earliest
             log((rows.SEND, time, source, seq, target, kind, action.size, 0, round_, -1, -1))
             kernel.calendar.add(time + kernel.latency(node, nodes[target]), (
                 NETWORK, source, seq + FAR, LAND, (copy, False, 0, 0, None), nodes[target]))
@@ -74,12 +74,61 @@ def expect(receiver: KNode, copy: Copy) -> None:
         receiver.coming = {source: [copy]}
 
 
-def way_to(kernel: Kernel, node: KNode, target: KNode) -> tuple[tuple[int, ...], Pipe | None]:
-    """The vertices from node to target, and the first link of that route."""
+def way_to(kernel: Kernel, node: KNode, target: KNode, size: int) -> tuple[Sequence[int], Pipe | None]:
+    """The vertices from node to target, and the first link of that route, which is kept for all that follows.
+
+    Where routes depend on the time: those for a message of `size` bytes that is sent now, as far as they are known
+    (`_leads_on`); the link is None where no plan delivers it.
+    """
+    way: tuple[Sequence[int], Pipe | None]
+    earliest = kernel.network.earliest
     if target is node:
-        return (node.vertex,), None
-    path = kernel.network.route(node.vertex, target.vertex)
-    return path, find_pipe(kernel, path[0], path[1])
+        way = (node.vertex,), None
+    elif earliest is not None:
+        found = earliest.way(node.vertex, target.vertex, node.time, size)
+        if found is None:
+            return (node.vertex, target.vertex), None
+        return _known(found), find_pipe(kernel, found[0], found[1])
+    else:
+        path = kernel.network.route(node.vertex, target.vertex)
+        way = path, find_pipe(kernel, path[0], path[1])
+    if not node.ways:
+        node.ways = {}
+    node.ways[target.id] = way
+    return way
+
+
+def _known(way: Sequence[int]) -> list[int]:
+    """All of a way that is known before the message is at its next vertex: from here to there, and the target."""
+    return [*way[:2], way[-1]] if len(way) > 2 else list(way)
+
+
+def _leads_on(kernel: Kernel, time: int, copy: Copy, pipe: Pipe) -> bool:
+    """Find the next link of a copy that is whole at a vertex, over the plan from now on. False: none delivers it, and
+    it is lost, which is known after the least latency."""
+    path, hop, earliest = copy.path, copy.hop, kernel.network.earliest
+    assert earliest is not None
+    assert isinstance(path, list)
+    target = kernel.nodes[copy.target]
+    found = earliest.way(path[hop], target.vertex, time, copy.size) if hop < MOST_HOPS else None
+    if found is not None:
+        path[hop:] = _known(found)
+        return True
+    known = time + kernel.network.latency_ns(path[hop], target.vertex)
+    kernel.calendar.add(known, (NETWORK, copy.source, copy.seq + FAR, LAND, (copy, False, HERE, 0, pipe), target))
+    return False
+
+
+def _take_another_way(kernel: Kernel, time: int, copy: Copy, pipe: Pipe) -> None:
+    """A contact has ended before the copy was through: it is whole at the near end of that link still."""
+    if not _leads_on(kernel, time, copy, pipe):
+        return
+    other = find_pipe(kernel, copy.path[copy.hop], copy.path[copy.hop + 1])
+    wire, source = other.link.wire_bytes(copy.size), kernel.nodes[copy.source]
+    kernel.log((rows.HOP, time, copy.source, copy.seq, wire, other.src, other.dst))
+    _offer(kernel, time, other, copy)
+    if source.charge is not None and not copy.hop:
+        carried(kernel, source, time, wire, other.src, other.dst, source.charge.battery.send_w)
 
 
 def _offer(kernel: Kernel, time: int, pipe: Pipe, copy: Copy, tail: Tail = HERE) -> None:
@@ -124,10 +173,27 @@ def _enter(kernel: Kernel, time: int, pipe: Pipe, copy: Copy, ends: list[tuple[P
     delivered, delay = pipe.link.enter(time, copy.size, copy.round)
     ends.append((pipe, time))
     number, seq, last = copy.source, copy.seq + FAR, copy.hop == len(copy.path) - 2
-    if last or not delivered or find_pipe(kernel, pipe.dst, copy.path[copy.hop + 2]).kind != FLOW:
+    if last or not delivered or not _row_goes_on(kernel, time + delay, copy):
         kernel.calendar.add(time + delay, (NETWORK, number, seq, FLOW_IN, (copy, delivered, ends), None))
     else:
         kernel.calendar.add(time + delay, (NETWORK, number, seq, FLOW_ON, (copy, ends), pipe.owner))
+
+
+def _row_goes_on(kernel: Kernel, time: int, copy: Copy) -> bool:
+    """True if the copy, which comes to the end of a shared link at `time`, goes on over another one without being whole
+    in between. Where routes depend on the time: if that is the next one by the plan, and transmits then."""
+    path, at, earliest = copy.path, copy.hop + 1, kernel.network.earliest
+    if earliest is None:
+        return find_pipe(kernel, path[at], path[at + 1]).kind == FLOW
+    assert isinstance(path, list)
+    found = earliest.way(path[at], path[-1], time, copy.size) if at < MOST_HOPS else None
+    if found is None:
+        return False
+    following = find_pipe(kernel, path[at], found[1])
+    if following.kind != FLOW or not following.link.transmits(time):
+        return False
+    path[at:] = _known(found)
+    return True
 
 
 def enter_next(kernel: Kernel, time: int, copy: Copy, ends: list[tuple[Pipe, int]]) -> None:
@@ -173,7 +239,8 @@ def find_pipe(kernel: Kernel, src: int, dst: int) -> Pipe:
     pipe = kernel.pipes.get((src, dst))
     if pipe is None:
         link = kernel.network.link(src, dst)
-        kind = FLOW if isinstance(link, FlowLink) else SHARED if link.half_duplex else OWN
+        kind = (FLOW if isinstance(link, FlowLink) else SHARED if link.half_duplex
+                else RETURNING if link.returns else OWN)
         pipe = kernel.pipes[src, dst] = Pipe(link, kernel.at.get(dst), src, dst, kind)
         pipe.direct = kind == OWN and kernel.early and type(link) is Link
         if kind == SHARED and (dst, src) in kernel.pipes:
@@ -218,8 +285,9 @@ def leave_link(kernel: Kernel, time: int, pipe: Pipe) -> list[tuple[Copy, bool, 
             while hop >= 0 and (before := find_pipe(kernel, copy.path[hop], copy.path[hop + 1])).kind == FLOW:
                 kernel.log((rows.RESENT, time, copy.source, copy.seq, resent, before.src, before.dst))
                 hop -= 1
+        owner = end.owner if tail is not GIVEN_BACK else kernel.at.get(end.src)
         kernel.calendar.add(time, (NETWORK, copy.source, copy.seq + FAR, LAND,
-                                  (copy, delivered, tail, resent, end), end.owner))
+                                  (copy, delivered, tail, resent, end), owner))
     return []
 
 
@@ -232,10 +300,16 @@ def arrive(kernel: Kernel, time: int, copy: Copy, delivered: bool, tail: Tail, r
         kernel.log((rows.RESENT, time, copy.source, copy.seq, resent, pipe.src, pipe.dst))
     if delivered and pipe is not None and copy.hop < len(copy.path) - 2:
         copy.hop += 1
+        if kernel.network.earliest is not None and not _leads_on(kernel, time, copy, pipe):
+            return None
         onward = find_pipe(kernel, copy.path[copy.hop], copy.path[copy.hop + 1])
         kernel.log((rows.HOP, time, copy.source, copy.seq, onward.link.wire_bytes(copy.size),
                    onward.src, onward.dst))
         _offer(kernel, time, onward, copy, tail)
+        return None
+    if tail is GIVEN_BACK:
+        assert pipe is not None
+        _take_another_way(kernel, time, copy, pipe)
         return None
     source = copy.source
     under_way = receiver.coming[source]

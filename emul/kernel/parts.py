@@ -259,12 +259,13 @@ class Copy:
         self.payload = payload                  # None: nobody else reads it, and it needs not be shipped
         self.reason = reason                    # the reason why it will be rejected; "": it will not
         self.frames = frames                    # those that travel with its event: then none lie anywhere
-        self.path = path                        # vertices, both ends included
+        self.path = path                        # vertices, both ends included; where routes depend on the time: those
+        #                                         behind it, the next one, and the target
         self.hop = 0                            # index of the link of `path` that it is on
         self.decided = False                    # true if it is settled that the receiver's worker gets the frames
 
 
-OWN, SHARED, FLOW = range(3)        # kinds of pipes
+OWN, SHARED, FLOW, RETURNING = range(4)     # kinds of pipes
 
 
 class Pipe:
@@ -273,6 +274,7 @@ class Pipe:
     kind OWN: a link of its own. SHARED: both directions are one half-duplex link, which the calendar looks at through
     one pipe of the two, `main`, and to which messages are offered in the order of time. FLOW: bandwidth is shared
     with whatever else is on the route; the calendar looks at all flows of the network through one more pipe.
+    RETURNING: a link of its own that gives back, to the vertex at its near end, what a contact cuts.
     """
 
     __slots__ = ("cut", "direct", "dst", "due", "kind", "link", "main", "owner", "plain", "src", "stale")
@@ -393,7 +395,7 @@ class KNode:
         self.implied: Sequence[tuple[int, int, int]] = ()   # (from round, to round, since): will never be entered
         self.abstained: dict[tuple[int, str, int], int] = _NOTHING      # (target, type, round) -> since when
         self.watchers: set[int] = _NONE         # nodes whose wait depends on what this one does
-        self.ways: dict[int, tuple[tuple[int, ...], Pipe | None]] = _NOTHING    # target -> route, and its first link
+        self.ways: dict[int, tuple[Sequence[int], Pipe | None]] = _NOTHING    # target -> route, and its first link
         self.parked: list[tuple[int, Any]] | None = None    # calendar entries that wait for its answer
         self.activities: dict[int, KActivity] = _NOTHING    # of its role, by number, in the order they were begun
 

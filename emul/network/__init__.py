@@ -16,7 +16,7 @@ from emul.network.links.features import Queue, Switching
 from emul.network.links.flows import FlowLink
 from emul.network.links.fluid import Fluid
 from emul.network.links.full_link import FullLink
-from emul.network.links.link import HERE, Link, Tail
+from emul.network.links.link import GIVEN_BACK, HERE, Link, Tail
 from emul.network.links.transport import Arq, TcpCap
 from emul.network.models.loss import lost_at
 from emul.network.models.outages import OutageSpec
@@ -26,6 +26,7 @@ from emul.network.rules import LinkParameters, LinkRule, parse_match
 __all__ = [
     "DIALECTS",
     "GENERATORS",
+    "GIVEN_BACK",
     "HERE",
     "NEVER",
     "SHAPES",

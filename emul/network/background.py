@@ -8,6 +8,7 @@ from typing import Protocol
 
 from emul.base.errors import NetworkError
 from emul.base.units import format_bandwidth
+from emul.network.graph.earliest import EarliestRoutes
 from emul.network.graph.topology import Topology
 from emul.network.links.transport import TcpCap
 from emul.network.models.background import Traffic, is_nothing, mean_bps, rate_curve
@@ -56,6 +57,11 @@ class RoutedNetwork(Protocol):
 
     def load_bps(self, u: int, v: int) -> float:
         """The mean background traffic on the link u -> v, of rates and messages."""
+        ...
+
+    @property
+    def earliest(self) -> EarliestRoutes | None:
+        """The routes that depend on the time; None: none do."""
         ...
 
 
@@ -164,6 +170,9 @@ class Background:
             elif planned is not None and (entry.elastic or entry.flow is not None):
                 found.append((number, f"{self._name(*planned)} transmits only within its contacts: expected an entry "
                               "with link and rate there"))
+            elif entry.flow is not None and self._network.earliest is not None:
+                found.append((number, "routes depend on the time (contacts.routes: earliest): expected an entry with "
+                              "link"))
             elif entry.elastic and (wrong := self._elastic_problem(entry, bits, crossed)) is not None:
                 found.append((number, wrong))
         return found

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from emul.base.errors import NetworkError, Problem, ScenarioError
 from emul.network.graph.topology import Topology
-from emul.network.models.contacts import Contacts, ContactSpec, Plan, read_plan
-from emul.network.rules import LinkParameters
+from emul.network.links.features import Switching
+from emul.network.models.contacts import Contacts, ContactSpec, Fate, Plan, read_plan
+from emul.network.rules import LinkParameters, LinkRule
 
 _ENOUGH = 20
 
@@ -41,6 +43,7 @@ class ContactPlan:
         self._strange: list[Problem] = []
         self.links: dict[tuple[int, int], Contacts] = {}
         if spec is not None:
+            gap: Fate = "return" if spec.gap == "again" and spec.routes == "earliest" else spec.gap
             number = {name: v for v, name in enumerate(network.topology.names)}
             for (source, destination), contacts in _plan_of(spec).items():
                 strange = [(column, name) for column, name in (("source", source), ("destination", destination))
@@ -50,7 +53,7 @@ class ContactPlan:
                                       for column, name in strange]
                 else:
                     u, v = number[source], number[destination]
-                    self.links[u, v] = self._rated(u, v, contacts, spec).with_gap(spec.gap)
+                    self.links[u, v] = self._rated(u, v, contacts, spec).with_gap(gap)
         self.sources = {u for u, _ in self.links}
 
     def _rated(self, u: int, v: int, contacts: Contacts, spec: ContactSpec) -> Contacts:
@@ -73,7 +76,7 @@ class ContactPlan:
             if not self._network.topology.linked(u, v):
                 expected = "expected a link of the topology"
             else:
-                expected = _refusal(self._network.stated(u, v))
+                expected = _refusal(self._network.stated(u, v), contacts.gap)
             if expected:
                 found.append(Problem("", f"{names[u]} -> {names[v]}", expected, contacts.line))
         return sorted(found, key=lambda one: one.line or 0)[:_ENOUGH]
@@ -87,14 +90,24 @@ def _plan_of(spec: ContactSpec) -> Plan:
     return constellation.plan(spec.constellation, spec.step_ns or constellation.STEP_NS)
 
 
-def _refusal(p: LinkParameters) -> str:
+def _refusal(p: LinkParameters, gap: Fate) -> str:
     """The reason why a link cannot have contacts; "": it can."""
-    if p.sharing != "fifo":
-        return f"has sharing {p.sharing}: contacts are known to links with sharing: fifo alone"
+    if p.sharing != "fifo" and gap not in ("hold", "drop"):
+        return f"has sharing {p.sharing}: gap: again is known to links with sharing: fifo alone"
     if p.duplex == "half":
         return "is half-duplex: contacts are known to links with duplex: full alone"
     if p.transport != "datagram":
-        return "has a transport: contacts are known to links with transport: datagram alone"
+        return "has a transport: contacts are known to links with transport: datagram alone, without windows of TCP"
     if p.switching != "store_and_forward":
         return "has switching: contacts are known to links with switching: store_and_forward alone"
     return ""
+
+
+def unrouted(rules: Sequence[LinkRule]) -> list[Problem]:
+    """The mistakes of links over which routes cannot be chosen by the time: messages have to be whole at vertices."""
+    found = []
+    for rule in rules:
+        if isinstance(rule.switching, Switching):
+            found.append(Problem(rule.match, f"switching {rule.switching.mode}", (
+                "contacts with routes: earliest are for links with switching: store_and_forward alone"), rule.line))
+    return found

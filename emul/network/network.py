@@ -12,8 +12,9 @@ from msgspec import structs
 from emul.base.errors import NetworkError, Problem, ScenarioError
 from emul.network.background import Background
 from emul.network.classes import Joined, class_rules
-from emul.network.contactplan import ContactPlan, ContactsError
+from emul.network.contactplan import ContactPlan, ContactsError, unrouted
 from emul.network.elastic import ElasticLoad, ElasticTraffic
+from emul.network.graph.earliest import Crossing, EarliestRoutes
 from emul.network.graph.routing import ShortestPaths
 from emul.network.graph.topology import (
     GENERATORS,
@@ -84,6 +85,9 @@ class Network:
         self._least_out: dict[object, int] = {}    # vertex, or kind of vertices -> least latency of the links out of it
         self._flows: Flows | None = None
         self._paths = ShortestPaths(len(self.names), topology.neighbours, self._typical_ns)
+        self.earliest: EarliestRoutes | None = None     # routes by the time; None: those of `route`, whatever the time
+        if contacts is not None and contacts.routes == "earliest":
+            self.earliest = EarliestRoutes(len(self.names), topology.neighbours, self._crossing)
         self.background = Background(traffic, self, seed) if traffic else None
         self._loaded = self.background is not None or (realisation is not None and realisation.has_background)
         self._loads: dict[tuple[str, str], LinkLoad] = {}       # by the names of the ends, as `_rates`
@@ -117,6 +121,13 @@ class Network:
     def contacts(self, u: int, v: int) -> Contacts | None:
         """Those of the link u -> v; None: no plan names it, and it transmits at all times."""
         return self.planned.links.get((u, v))
+
+    def _crossing(self, u: int, v: int) -> Crossing:
+        """The link as a search over the plan sees it: of one without contacts the mean rate and the median latency."""
+        p = self._resolver.parameters(u, v, self._topology.given(u, v))
+        rate = float(p.bandwidth_bps) if isinstance(p.bandwidth_bps, TraceSpec) else p.bandwidth_bps
+        return Crossing(self.contacts(u, v), rate, self._typical_ns(u, v), self._least_ns(u, v), p.overhead_bytes,
+                        p.mtu)
 
     def bandwidth(self, u: int, v: int) -> int | float | TraceSpec | None:
         """That of the link, bit/s; None: infinite. Of traces that links draw, the one that this link follows."""
@@ -363,7 +374,8 @@ class Network:
         elif self._flows.sharing != p.sharing:
             raise refuse_mixture(self._flows.sharing, p.sharing)
         back = self._links.get((v, u)) if p.duplex == "half" else None
-        profile = self._rate(self.names[u], self.names[v], p)
+        there = self.contacts(u, v)
+        profile: VaryingRate | None = self._rate(self.names[u], self.names[v], p) if there is None else there
         rate: Any = p.bandwidth_bps if profile is None else None
         names = self.names[u], self.names[v]
         if isinstance(back, FlowLink):
@@ -379,9 +391,10 @@ class Network:
         fates = None
         if isinstance(tcp, TcpStack):
             fates = PacketFates(self._seed, self.names[u], self.names[v], self.names, self._realisation)
-        return FlowLink(self._flows, number, u, v, delay, rate if profile is None else "profile", lost,
+        return FlowLink(self._flows, number, u, v, delay if there is None else there,
+                        rate if profile is None else "profile", lost,
                         p.overhead_bytes, p.mtu, tcp if isinstance(tcp, (TcpStack, TcpCap)) else None, fates,
-                        None if mean is None else float(mean), load)
+                        None if mean is None else float(mean), load, there)
 
     def unused_flow_link(self, flows: Flows, u: int, v: int,
                          rate: int | float | TraceSpec | None) -> FlowLink:
@@ -423,8 +436,13 @@ class Network:
             yield from ((u, v) for u in some for v in self._topology.neighbours(u))
 
     def unordered(self) -> list[tuple[int, int]]:
-        """The (source, destination) of the links made so far on which a message can leave before an earlier one."""
-        return sorted(ends for ends, link in self._links.items() if isinstance(link, FlowLink) or link.cut)
+        """The (source, destination) of the links made so far on which a message can leave before an earlier one.
+
+        With routes by the time all of them: what no plan delivers from the end of a link is known to be lost later than
+        what comes behind it has gone on.
+        """
+        return sorted(ends for ends, link in self._links.items() if self.earliest is not None
+                      or isinstance(link, FlowLink) or link.cut)
 
     @property
     def listed_links(self) -> int:
@@ -434,7 +452,10 @@ class Network:
         return sum(1 for u in vertices for _ in self._topology.neighbours(u))
 
     def route(self, u: int, v: int) -> tuple[int, ...]:
-        """The vertices from u to v, both included; (u,) for u itself. Raises NetworkError if v cannot be reached."""
+        """The vertices from u to v, both included; (u,) for u itself. Raises NetworkError if v cannot be reached.
+
+        By latencies alone, whatever the time; where there is `earliest`, messages take its ways.
+        """
         if isinstance(self._topology, Generated):
             return self._topology.route(u, v, self._typical_ns)
         route = self._paths.route(u, v)
@@ -446,10 +467,16 @@ class Network:
         return NetworkError(f"{self.names[v]} cannot be reached from {self.names[u]}: no links lead there")
 
     def latency_ns(self, u: int, v: int) -> int:
-        """The least time from u to v: the sum of the least latencies along the route, 0 for u itself.
+        """The least time from u to v: the sum of the least latencies along the route, 0 for u itself. With routes by
+        the time the least over all ways.
 
         The latencies as built, so a bound only while no fault lowers one. Raises NetworkError if unreachable.
         """
+        if self.earliest is not None:
+            least = self.earliest.least_ns(u, v)
+            if least >= NEVER:
+                raise self._unreachable(u, v)
+            return least
         if isinstance(self._topology, Generated) or self._varies:
             return sum(self._least_ns(a, b) for a, b in pairwise(self.route(u, v)))
         along = self._paths.latency_ns(u, v)
@@ -555,6 +582,8 @@ def build(topology: TopologySpec, rules: Sequence[LinkRule], seed: int, realisat
         assert contacts is not None
         raise ContactsError(str(contacts.file or "topology.constellation"), problems)
     problems = fifo.problems(network, rules)
+    if network.earliest is not None:
+        problems += unrouted([*implied(joined), *rules])
     if problems:
         raise fifo.LinksError(problems)
     return network

@@ -15,6 +15,7 @@ from typing import cast
 
 from msgspec import structs
 
+from emul.network.graph.earliest import carried
 from emul.network.links.connections import TcpStack
 from emul.network.links.fifo import fifo_link, needs_all_full
 from emul.network.links.flows import Flows, FlowSharing, FlowTcp, tcp_of
@@ -104,18 +105,26 @@ class Outlook:
     def route(self, u: int, v: int) -> Route:
         """The route that a message meets from u to v, two vertices. Raises NetworkError if there is no way there and
         back."""
-        way, back = list(pairwise(self._network.route(u, v))), pairwise(self._network.route(v, u))
+        way, there = self._way(u, v)
+        back = pairwise(self._network.route(v, u))
         tcp = self._flow_tcp(way, self._network.latency_ns(u, v))
         hops = tuple(self._under(self._hop(*ends), tcp.get(ends)) for ends in way)
         rtt = sum(hop.latency_ns for hop in hops) + sum(self._latency_ns(*ends) for ends in back)
-        fresh, used = (self._time_ns(way, tcp, used) for used in (False, True))
+        fresh, used = (self._time_ns(way, tcp, used) if there else None for used in (False, True))
         load = max((self._load(*ends) for ends in way), default=0.0)
         loaded = fresh
         if load or any(self._network.elastic_load(*ends).greedy for ends in way):
             self._beside = True
-            loaded = None if load >= 1 else self._time_ns(way, tcp, False)
+            loaded = None if load >= 1 or not there else self._time_ns(way, tcp, False)
             self._beside = False
         return Route(u, v, hops, rtt, fresh, used if any(map(self._has_stack, way)) else None, load, loaded)
+
+    def _way(self, u: int, v: int) -> tuple[list[Ends], bool]:
+        """The links from u to v, with routes by the time those of a message sent at 0 s; whether a message comes
+        that way: False where no plan delivers it."""
+        earliest = self._network.earliest
+        found = None if earliest is None else earliest.way(u, v, 0, self._size)
+        return list(pairwise(found or self._network.route(u, v))), earliest is None or found is not None
 
     def _load(self, u: int, v: int) -> float:
         """The share of a link that background traffic takes in the mean; 1 and more: nothing is left."""
@@ -206,15 +215,19 @@ class Outlook:
 
     def _through_row(self, row: Sequence[Ends], now: int, tcp: FlowTcp | None) -> int:
         """Alone on links that share: the latencies, then all at once at the rate of the slowest, or TCP's."""
-        begin, last = now + sum(self._latency_ns(*ends) for ends in row), 0
+        begin, last = now, 0
+        for ends in row:
+            there = self._network.contacts(*ends)
+            begin += self._latency_ns(*ends) if there is None else there.latency_at(begin)
         size = max(self._network.link(*ends).wire_bytes(self._size) for ends in row)
-        rates = [self._bandwidth(*ends) for ends in row]
+        planned = [there for ends in row if (there := self._network.contacts(*ends)) is not None]
+        rates = [self._bandwidth(*ends) for ends in row if self._network.contacts(*ends) is None]
         for rate in [*rates, None if tcp is None or tcp.wire_bps == inf else tcp.wire_bps]:
             if isinstance(rate, TraceSpec):
                 last = max(last, rate.service().finish(begin, size) - begin)
             elif rate is not None:
                 last = max(last, -round(-size * 8e9 // rate))
-        return begin + last
+        return min(NEVER, max([begin + last, *(carried(there, begin, size) for there in planned)]))
 
     def _through_connection(self, row: Sequence[Ends], now: int, used: bool, way: Sequence[Ends]) -> int:
         """Alone on a connection of TCP that loses nothing; used: after another such message, all of it acknowledged."""

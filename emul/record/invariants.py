@@ -106,6 +106,9 @@ class _Run:
         same = self.copy[1:] == self.copy[:-1] if m else np.empty(0, bool)
         self.has_next = np.append(same, False)[:m] & (self.copy >= 0)       # a further hop of the copy follows
         self.has_previous = np.insert(same, 0, False)[:m] & (self.copy >= 0)
+        # the next hop begins where this one did: a contact has ended, and the link gave the copy back
+        back = np.append(same & (self.src[1:] == self.src[:-1]), False)[:m] if m else np.empty(0, bool)
+        self.given_back = back & (self.copy >= 0) & np.isin(self.src << 32 | self.dst, self.unordered)
 
     def _collect_outcomes(self) -> None:
         """For every copy: the kind, time and row of its first outcome; -1 while in flight."""
@@ -192,13 +195,16 @@ def _come(outcome: np.ndarray) -> np.ndarray:
 
 
 def _unbroken_routes(run: _Run) -> Invariant:
-    """A copy's first hop begins at its source, each further one where the last ended, and it arrives at its target."""
+    """A copy's first hop begins at its source, each further one where the last ended, and it arrives at its target.
+
+    A link that keeps no order may give a copy back: then the next hop begins where that one did.
+    """
     sent = run.table[rows.SEND]
     before = np.maximum(np.arange(len(run.copy)) - 1, 0)
     start = (np.where(run.has_previous, run.dst[before], run.at[sent["source"][run.copy]])
              if len(run.copy) and len(run.keys) else run.src)
     known = run.copy >= 0
-    wrong_start = known & (run.src != start)
+    wrong_start = known & (run.src != start) & ~np.insert(run.given_back, 0, False)[:-1]
     last = known & ~run.has_next
     kind = np.where(known, run.outcome[run.copy], -1) if len(run.keys) else np.full(len(run.copy), -1)
     arrived = last & _come(kind)
@@ -282,7 +288,7 @@ def _latency_kept(run: _Run) -> Invariant:
     ends = zip((links >> 32).tolist(), (links & 0xFFFFFFFF).tolist(), strict=True)
     needed = np.array([least.get(pair, 0) for pair in ends], np.int64)
     need = needed[place] if len(links) else np.zeros(len(run.copy), np.int64)
-    early = left & (run.exit < run.time + need)
+    early = left & (run.exit < run.time + need) & ~run.given_back
     cases = [f"{run.name(run.key[i])} left {run.link(i)} {int(run.exit[i] - run.time[i])} ns after it was offered, "
              f"the latency is {int(need[i])} ns" for i in ([_first(early)] if early.any() else [])]
     sent = run.table[rows.SEND]["time_ns"]

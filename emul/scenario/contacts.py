@@ -8,7 +8,7 @@ from typing import Annotated, cast
 from pydantic import PlainValidator
 
 from emul.base.plain import PlainDict
-from emul.network.models.contacts import GAPS, ContactSpec, Gap
+from emul.network.models.contacts import GAPS, PLAN_FORMATS, ROUTINGS, ContactSpec, Gap, PlanFormat, Routing
 from emul.scenario.sections import Section, absolute, duration_text, file_digest, without_none
 from emul.scenario.values import PositiveDuration, Text
 
@@ -20,17 +20,23 @@ def _gap(value: object) -> str:
 
 
 def _routes(value: object) -> str:
-    if value != "fixed":
-        raise ValueError("expected fixed" + ("; this version cannot choose routes by the time"
-                                             if value == "earliest" else ""))
-    return "fixed"
+    if value not in ROUTINGS:
+        raise ValueError(f"expected one of {', '.join(ROUTINGS)}")
+    return str(value)
+
+
+def _format(value: object) -> str:
+    if value not in PLAN_FORMATS:
+        raise ValueError(f"expected one of {', '.join(PLAN_FORMATS)}")
+    return str(value)
 
 
 class ContactsRule(Section):
     file: Text | None = None
+    format: Annotated[str, PlainValidator(_format, json_schema_input_type=PlanFormat)] = "csv"
     step: PositiveDuration | None = None
     gap: Annotated[str, PlainValidator(_gap, json_schema_input_type=Gap)] = "hold"
-    routes: Annotated[str, PlainValidator(_routes, json_schema_input_type=str)] = "fixed"
+    routes: Annotated[str, PlainValidator(_routes, json_schema_input_type=Routing)] = "fixed"
     sha256: Text | None = None
 
 
@@ -38,7 +44,8 @@ def contacts_value(rule: ContactsRule | None, base: Path) -> ContactSpec | None:
     """The plan as the network takes it; its file is looked for in `base`."""
     if rule is None:
         return None
-    return ContactSpec(absolute(rule.file, base), cast(Gap, rule.gap), rule.sha256, step_ns=rule.step)
+    return ContactSpec(absolute(rule.file, base), cast(Gap, rule.gap), rule.sha256, cast(Routing, rule.routes),
+                       cast(PlanFormat, rule.format), step_ns=rule.step)
 
 
 def contacts_document(spec: ContactSpec | None) -> PlainDict | None:
@@ -46,5 +53,6 @@ def contacts_document(spec: ContactSpec | None) -> PlainDict | None:
     if spec is None:
         return None
     file = spec.file
-    return without_none(file=None if file is None else str(file), step=duration_text(spec.step_ns), gap=spec.gap,
+    return without_none(file=None if file is None else str(file), format=None if spec.format == "csv" else spec.format,
+                        step=duration_text(spec.step_ns), gap=spec.gap, routes=None if spec.routes == "fixed" else spec.routes,
                         sha256=None if file is None else file_digest(file))

@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from emul.base.errors import ScenarioError
-from emul.network import FullLink, Link, LinkRule, Network, RoleRule, TopologySpec, build
+from emul.network import GIVEN_BACK, FullLink, Link, LinkRule, Network, RoleRule, TopologySpec, build
 from emul.network.contactplan import ContactsError
 from emul.network.links.features import Queue
+from emul.network.links.flows import FlowLink, Flows, FlowSharing
 from emul.network.links.link import Tail
 from emul.network.models.contacts import Contacts, ContactSpec, read_plan
 from emul.network.models.profiles import NEVER
@@ -185,6 +186,52 @@ def test_with_again_a_fault_that_holds_a_message_over_a_gap_has_it_begin_anew():
     assert told(one) == [("m", 27_500 * MS + 5 * MS, True, 5_500_000)]
 
 
+def test_with_return_what_a_contact_cuts_is_given_back_and_what_waits_behind_it():
+    one = link(contacts((0, 10, 8, 5), (20, 25, 8, 7), (25, 30, 8, 9)).with_gap("return"))
+    one.offer(2 * S, "in time", MB, 0)
+    one.offer(2 * S, "cut", 9 * MB, 0)
+    one.offer(3 * S, "behind it", MB, 0)
+    found = [(item, 3 * S + 5 * MS, delivered, tail is GIVEN_BACK)
+             for item, delivered, tail, _ in one.advance(3 * S + 5 * MS)]
+    assert one.next_change() == 10 * S
+    found += [(item, 10 * S, delivered, tail is GIVEN_BACK) for item, delivered, tail, _ in one.advance(10 * S)]
+    one.offer(12 * S, "in the gap", 6 * MB, 0)
+    one.offer(12 * S, "too large for the rest", 5 * MB, 0)
+    one.offer(31 * S, "after the last", MB, 0)
+    assert found + handed(one) == [("in time", 3 * S + 5 * MS, True, False), ("cut", 10 * S, False, True),
+                     ("behind it", 10 * S, False, True), ("in the gap", 26 * S + 9 * MS, True, False),
+                     ("too large for the rest", 30 * S, False, True), ("after the last", 31 * S + 5 * MS, False, False)]
+
+
+def test_with_return_a_fault_decides_anew_what_is_given_back():
+    plan = contacts((0, 10, 8, 5), (20, 30, 8, 5)).with_gap("return")
+    one = link(plan)
+    one.offer(0, "m", 9 * MB, 0)
+    one.offer(0, "n", 2 * MB, 0)
+    one.change(4 * S, bandwidth_bps=16 * MBIT)
+    assert [told[:2] for told in handed(one)] == [("m", 6_500 * MS + 5 * MS), ("n", 7_500 * MS + 5 * MS)]
+    one = link(plan)
+    one.offer(0, "held", 5 * MB, 0)
+    one.change(4 * S, down=True, inflight="pause")
+    assert one.next_change() is None
+    one.change(12 * S, down=False)
+    assert handed(one) == [("held", 12 * S, False, True)]
+    one = link(plan)
+    one.offer(0, "lost", 5 * MB, 0)
+    one.offer(0, "lost behind it", 8 * MB, 0)
+    one.change(4 * S, down=True)
+    one.change(5 * S, down=False)
+    assert handed(one) == [("lost", 5 * S + 5 * MS, False, False), ("lost behind it", 10 * S, False, False)]
+
+
+def handed(one: FullLink) -> list[tuple[object, int, bool, bool]]:
+    """(item, when, delivered, given back) of all that leaves."""
+    found = []
+    while (due := one.next_change()) is not None:
+        found += [(item, due, delivered, tail is GIVEN_BACK) for item, delivered, tail, _ in one.advance(due)]
+    return found
+
+
 def test_with_again_a_message_whose_head_comes_first_is_begun_when_the_whole_is_here():
     one = link(contacts((0, 10, 8, 5), (20, 30, 8, 5)).with_gap("again"))
     one.offer(8 * S, "m", 1 * MB, 0, True, Tail(9500 * MS, 9500 * MS, 0))
@@ -204,6 +251,72 @@ def test_a_message_waits_at_each_vertex_for_the_contacts_of_the_next_link(tmp_pa
     second.offer(40_020 * MS, "m", 5 * MB, 0)
     assert leaves(second) == [("m", 40_040 * MS, False) if gap == "drop" else ("m", 340_020 * MS, True)]
     assert Outlook(net, [], 1, 5 * MB).route(0, 2).time_ns == (None if gap == "drop" else 340_020 * MS)
+
+
+# --- links that share -----------------------------------------------------------------------------------------------
+
+def through(plan: Contacts, *starts: tuple[float, str, float], sharing: FlowSharing = "maxmin",
+            ) -> list[tuple[object, float, bool]]:
+    """(item, s, delivered) of all that ends, of messages (s, item, MB) on one link."""
+    flows = Flows(sharing)
+    one = FlowLink(flows, flows.link(None, plan), 0, 1, plan, "profile", contacts=plan)
+    found: list[tuple[object, float, bool]] = []
+
+    def run(until: float) -> None:
+        while (due := flows.next_change()) is not None and due <= until:
+            found.extend((item, round(due / S, 6), delivered) for item, delivered, _, _ in flows.advance(due))
+
+    for at, item, size in starts:
+        run(at * S)
+        flows.start(round(at * S), item, round(size * MB), True, [one], 0, (0, 1))
+    run(float("inf"))
+    return found
+
+
+def test_flows_stand_still_in_gaps_and_are_lost_behind_the_last_contact():
+    plan = contacts((0, 60, 10, 10), (600, 660, 10, 10))
+    assert through(plan, (0, "m", 100)) == [("m", 620, True)]
+    assert through(plan, (30, "m", 100)) == [("m", 650, True)]
+    assert through(plan, (0, "m", 160)) == [("m", 660, False)]
+    assert through(plan, (0, "a", 40), (0, "b", 40)) == [("a", 604, True), ("b", 604, True)]
+    assert through(plan, (100, "in the gap", 10), (700, "too late", 10)) == [
+        ("in the gap", 608, True), ("too late", 700, False)]
+    assert through(plan, (0, "a", 40), (0, "b", 40), sharing="connections") == [("a", 32, True), ("b", 604, True)]
+    assert through(plan, (0, "a", 160), (0, "b", 1), sharing="connections") == [("a", 660, False), ("b", 660, False)]
+
+
+def test_with_drop_flows_that_a_gap_meets_are_lost():
+    plan = contacts((0, 60, 10, 10), (60, 70, 20, 10), (600, 660, 10, 10)).with_gap("drop")
+    assert through(plan, (0, "over rows that touch", 80), (65, "cut", 20), (100, "in the gap", 1), (600, "m", 10)) == [
+        ("over rows that touch", 62, True), ("cut", 70, False), ("in the gap", 100, False), ("m", 608, True)]
+    assert through(plan, (0, "a", 160), (0, "b", 1), sharing="connections") == [("a", 70, False), ("b", 70, False)]
+
+
+def test_a_link_that_shares_has_the_latency_of_the_contact_at_which_a_message_comes(tmp_path):
+    net = network(plan_file(tmp_path, "0,60,client1,server,10,10", "600,660,client1,server,10,30"),
+                  LinkRule("*", sharing="maxmin"))
+    server, first = net.names.index("server"), net.names.index("client1")
+    one = net.link(first, server)
+    assert isinstance(one, FlowLink)
+    assert [one.enter(at * S, 1, 0) for at in (0, 60, 61, 601, 700)] == [
+        (True, late * MS) for late in (10, 10, 30, 30, 30)]
+    assert net.out_latency_ns(first) == 10 * MS
+    times = [Outlook(net, [], 1, size * MB).route(first, server).time_ns for size in (1, 100, 160)]
+    assert times == [810 * MS, 620_010 * MS, None]
+
+
+def test_what_a_fault_sets_on_a_link_that_shares_holds_within_contacts_alone():
+    plan = contacts((0, 10, 8, 5), (20, 30, 8, 5))
+    flows = Flows("maxmin")
+    one = FlowLink(flows, flows.link(None, plan), 0, 1, plan, "profile", contacts=plan)
+    flows.start(0, "m", 5_500_000, True, [one], 0)
+    one.change(4 * S, bandwidth_bps=MBIT)                   # 4 MB are through, 0.75 MB more until 10 s
+    assert flows.next_change() == 10 * S
+    assert flows.advance(10 * S) == []
+    one.change(24 * S, bandwidth_bps="profile")             # 0.5 MB more until 24 s
+    while not (ended := flows.advance(due := flows.next_change() or 0)):
+        pass
+    assert ([(item, delivered) for item, delivered, _, _ in ended], due) == ([("m", True)], 24_250 * MS)
 
 
 spans = st.lists(st.tuples(st.integers(0, 3), st.integers(1, 5), st.sampled_from([8, 24, 7 * 10**9, 8 * 10**9]),
@@ -466,8 +579,8 @@ def test_links_that_cannot_have_contacts_are_told_with_their_lines(tmp_path):
     spec = plan_file(tmp_path, "0,1,client1,server,8,1", "0,1,client9,server,8,1", "0,1,client1,client2,8,1",
                      "0,1,client2,server,8,1", "0,1,client3,server,8,1")
     with pytest.raises(ContactsError) as error:
-        network(spec, LinkRule("client2->server", sharing="maxmin"), LinkRule("client3<->server", duplex="half"),
-                clients=3)
+        network(dataclasses.replace(spec, gap="again"), LinkRule("client2->server", sharing="maxmin"),
+                LinkRule("client3<->server", duplex="half"), clients=3)
     assert [(one.line, one.found, one.expected.partition(":")[0]) for one in error.value.problems] == [
         (3, '"client9"', "unknown vertex"), (4, "client1 -> client2", "expected a link of the topology"),
         (5, "client2 -> server", "has sharing maxmin"), (6, "client3 -> server", "is half-duplex")]

@@ -6,6 +6,9 @@ SimGrid does it. A loss is decided when the message comes to it; a lost message 
 the one that loses it, and its loss is known when it would have been through. So it is with a link that is down. A
 message that a fault drops from a link goes on as a lost one over all links of its row: nobody tells its source.
 
+A link with contacts has their rate, and its flows stand still in gaps. With `gap: drop` a flow that a gap meets is
+lost, with `hold` one that is left at the end of the last contact.
+
 With `connections` the messages of one node to another follow each other, as over a TCP connection that both keep: the
 flow of one begins when that of the one before has ended. Else each is a flow of its own from the start. Where the links
 say which TCP that is (`TcpStack`), a message is the trains of packets that a `Sender` lets go, each a flow.
@@ -15,6 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
+from heapq import heappop, heappush
 from math import inf, prod
 from typing import Any, Literal, NamedTuple
 
@@ -29,8 +33,10 @@ from emul.network.links.senders import Ends, Sender, Senders, stack_of
 from emul.network.links.shares import RateProfile
 from emul.network.links.transport import TcpCap
 from emul.network.models.chains import PacketChain
+from emul.network.models.contacts import INFINITE_BPS, Contacts
 from emul.network.models.loss import Outage, PerPacket, Timed
 from emul.network.models.packetfates import LinkFates, PacketFates, RowFates
+from emul.network.models.profiles import NEVER
 from emul.network.models.residual import LinkLoad, Own
 
 _FRUITLESS = 100                # looks at background alone, before it is asked whether all else stands still
@@ -46,6 +52,7 @@ class FlowLink:
 
     __slots__ = (
         "_bandwidth",
+        "_contacts",
         "_flows",
         "_latency",
         "_lost",
@@ -73,15 +80,18 @@ class FlowLink:
         "typical_ns",
     )
 
-    def __init__(self, flows: Flows, number: int, src: int, dst: int, latency: int | Delay = 0,
+    def __init__(self, flows: Flows, number: int, src: int, dst: int, latency: int | Delay | Contacts = 0,
                  bandwidth_bps: float | Literal["profile"] | None = None, outage: Outage | None = None,
                  overhead_bytes: int = 0, mtu: int | None = None, tcp: TcpCap | TcpStack | None = None,
                  fates: PacketFates | None = None, mean_bps: float | None = None,
-                 load: LinkLoad | None = None):
+                 load: LinkLoad | None = None, contacts: Contacts | None = None):
         self.load = load                        # background traffic; both directions of one medium have the same
         self._flows = flows
         self._medium = flows.medium
         self.number = number
+        self._contacts = contacts               # its rate, without background traffic
+        if contacts is not None:
+            flows.planned[number] = contacts
         self.src = src
         self.dst = dst
         self._set_latency(latency)
@@ -104,7 +114,7 @@ class FlowLink:
         self._paused = False                    # down with `pause`: what comes waits
         self.dropped_ns = -1                    # time of the last fault that dropped its flows
 
-    def _set_latency(self, latency: int | Delay) -> None:
+    def _set_latency(self, latency: int | Delay | Contacts) -> None:
         self._latency = None if isinstance(latency, int) else latency
         self.latency_ns = latency if isinstance(latency, int) else latency.least_ns
         self.typical_ns = latency if isinstance(latency, int) else latency.typical_ns
@@ -134,15 +144,23 @@ class FlowLink:
         """A message comes to the link: whether it will pass, and the latency that it pays, in ns."""
         k = self._offered.get(round, 0)
         self._offered[round] = k + 1
-        delay = self.latency_ns if self._latency is None else self._latency.draw(round, k)
+        delay = self.latency_ns
+        if self._latency is not None:
+            late = self._latency
+            delay = late.latency_at(now) if isinstance(late, Contacts) else late.draw(round, k)
         if self.down:
             return False, delay
         if self._lost is None:
             return True, delay
         return not self._lost(now + delay, now + delay, round, k, self.packets(size_bytes)), delay
 
+    def transmits(self, now: int) -> bool:
+        """True if it has a contact now, or needs none."""
+        return self._contacts is None or self._contacts.opens(now) == now
+
     def change(self, now: int, down: bool | None = None,
-               bandwidth_bps: float | Literal["infinite"] | None = None, latency_ns: int | None = None,
+               bandwidth_bps: float | Literal["infinite", "profile"] | None = None,
+               latency_ns: int | Contacts | None = None,
                outage: Outage | Literal["none"] | None = None, inflight: InFlight = "drop") -> None:
         """Change the link from `now` on, as `Link.change`."""
         self._flows.catch_up(now)
@@ -152,14 +170,21 @@ class FlowLink:
         if outage is not None:
             self._set_outage(None if outage == "none" else outage)
         if bandwidth_bps is not None:
-            self._own = bandwidth_bps
-            self._bandwidth = bandwidth_bps if self.load is None else self.load.residual(bandwidth_bps) or "infinite"
+            self._own = bandwidth_bps if self._contacts is None else self._within(self._contacts, bandwidth_bps)
+            self._bandwidth = self._own if self.load is None else self.load.residual(self._own) or "infinite"
             if not self._paused:
                 self._medium.change(now, self.number, self._bandwidth)
         if down is not None:
             self._change_state(now, down, inflight)
         if self.load is not None:
             self.load.set_own(now, self.down or self._paused, self._own)
+
+    @staticmethod
+    def _within(contacts: Contacts, bandwidth_bps: float | Literal["infinite", "profile"]) -> Contacts:
+        """The contacts at the rate that a fault sets; "profile": at their own."""
+        if bandwidth_bps == "profile":
+            return contacts
+        return contacts.at_rate(INFINITE_BPS if bandwidth_bps == "infinite" else bandwidth_bps)
 
     def _change_state(self, now: int, down: bool, inflight: InFlight) -> None:
         """Go down, or come up again."""
@@ -250,6 +275,9 @@ class Flows:
         self.senders = Senders(self.fluid) if isinstance(self.medium, Fluid) else QueueSenders(self.fluid, self.medium)
         self.cross: CrossFlows | None = None            # background flows
         self._fruitless = 0                             # calls of `advance` since something left or began
+        self.planned: dict[int, Contacts] = {}          # link -> its contacts
+        self._ends: list[tuple[int, int]] = []          # (end of contacts, link): what is on it then is lost
+        self._end_of: dict[int, int] = {}               # link -> the end of it there
 
     def add_background(self, courses: Sequence[Course]) -> None:
         """Background flows, over links of these flows, from time 0 on; before anything begins."""
@@ -296,6 +324,25 @@ class Flows:
 
     def _begin(self, now: int, flow: FlowRequest) -> None:
         self.fluid.start(now, flow.item, flow.size_bytes, flow.links, rtt_ns=flow.rtt_ns, cap_bps=flow.cap_bps)
+        for link in flow.links if self.planned else ():
+            contacts = self.planned.get(link)
+            if contacts is not None:
+                end = contacts.lasts(now) if contacts.gap == "drop" else max(now, contacts.ends[-1])
+                if end < NEVER and self._end_of.get(link) != end:
+                    self._end_of[link] = end
+                    heappush(self._ends, (end, link))
+
+    def _lose_rest(self, now: int) -> list[Left]:
+        """The flows that no contact carries, from the ends of contacts by `now` on."""
+        left: list[Left] = []
+        while self._ends and self._ends[0][0] <= now:
+            end, link = self._next_end()
+            for item in self.fluid.remove(end, link=link):
+                self._doomed[item] = None
+                left.append(self._leave(item, 0))
+                if self._connection:
+                    self._follow(end, item)
+        return left
 
     def _connected(self, flow: FlowRequest, connection: Hashable) -> bool:
         """True if the flow may begin; else it waits until those before it have ended."""
@@ -346,6 +393,8 @@ class Flows:
     def next_change(self) -> int | None:
         """Time at which the next flow ends, a rate changes or a sender goes on; None: never, as things stand."""
         change, timer = self.fluid.next_change(), self.senders.next_timer()
+        if self._ends and self._on_planned():
+            change = self._ends[0][0] if change is None else min(change, self._ends[0][0])
         if self.cross is not None and self.fluid.awaited:
             # A message that stands still for good, say on a link that stays down, must not have the calendar look at
             # background flows for ever: then the run is deadlocked.
@@ -354,6 +403,18 @@ class Flows:
             elif (start := self.cross.next_start()) is not None:
                 change = start if change is None else min(change, start)
         return change if timer is None else timer if change is None else min(change, timer)
+
+    def _on_planned(self) -> bool:
+        """True if there is a flow on the link of which a contact ends next; contacts of idle links are forgotten."""
+        while self._ends and not self.fluid.flows_on(self._ends[0][1]):
+            self._next_end()
+        return bool(self._ends)
+
+    def _next_end(self) -> tuple[int, int]:
+        end, link = heappop(self._ends)
+        if self._end_of.get(link) == end:
+            del self._end_of[link]
+        return end, link
 
     def advance(self, now: int) -> list[Left]:
         """The items that are through by `now`: (item, delivered, HERE, bytes sent again), in the order of their
@@ -366,9 +427,10 @@ class Flows:
                 left.append(self._leave(item, 0))
                 if self._connection:
                     self._follow(now, item)
-            return left
+            return left + self._lose_rest(now) if self._ends else left
         while (due := self.next_change()) is not None and due <= now:
             self.catch_up(due)
+            left += self._lose_rest(due) if self._ends else []
             if due == self.senders.next_timer():        # timers first
                 self.senders.run_timer(due)
             else:

@@ -35,17 +35,15 @@ from typing import Literal, NamedTuple, cast
 from emul.base.errors import NetworkError
 from emul.network.links.crossqueues import CrossQueue
 from emul.network.links.features import Delay, Queue, Switching
-from emul.network.links.link import HERE, InFlight, Left, Link, Tail
+from emul.network.links.link import GIVEN_BACK, HERE, InFlight, Left, Link, Tail
 from emul.network.links.service import NEVER, PAUSED, STOPPED, UNLIMITED, Bytes, Constant, Gated, Service, Varying
 from emul.network.links.tcp import MSS_BYTES
 from emul.network.links.transit import Transit
 from emul.network.links.transport import Arq, Attempts, Conditions, Fates, TcpCap
-from emul.network.models.contacts import Contacts
+from emul.network.models.contacts import INFINITE_BPS, Contacts
 from emul.network.models.loss import Outage
 from emul.network.models.profiles import VaryingRate
 from emul.network.models.residual import LinkLoad
-
-_INFINITE_BPS = 10**18          # stands for an infinite bandwidth that a fault sets within contacts
 
 
 class _Try(NamedTuple):
@@ -69,7 +67,7 @@ class FullLink(Link):
     __slots__ = ("_again", "_contacts", "_cross", "_draw", "_fates", "_flight", "_free", "_given", "_heap", "_key",
                  "_lags", "_limit", "_load", "_outage", "_part_bytes", "_paused", "_profile", "_reorder", "_resent",
                  "_seq", "_service", "_switching", "_tails", "_transport", "_waiting", "_waits", "cut", "half_duplex",
-                 "typical_ns")
+                 "returns", "typical_ns")
 
     def __init__(self, src: int, dst: int, latency: int | Delay | Contacts = 0,
                  bandwidth_bps: int | float | None = None, outage: Outage | None = None,
@@ -96,6 +94,7 @@ class FullLink(Link):
         self._profile = self._given = profile
         self._contacts = profile if isinstance(profile, Contacts) else None
         self._again = self._contacts is not None and self._contacts.gap == "again"
+        self.returns = self._contacts is not None and self._contacts.gap == "return"
         self._load = load
         self._cross = cross
         self._set_latency(latency)
@@ -165,7 +164,7 @@ class FullLink(Link):
         e = self._entered(now, item, size_bytes, round)
         whole = last or self._switching is None or isinstance(self._transport, Arq)
         start = max(now, self._busy_until)
-        if self._contacts is not None:
+        if self._contacts is not None and not self.returns:
             start = self._opens(self._contacts, start)
         if isinstance(self._transport, Arq):
             e.comes, start = tail, max(start, tail.end_ns)      # ARQ sends whole messages
@@ -237,7 +236,7 @@ class FullLink(Link):
             self._profile = self._given if follows else None
             self._set_bandwidth(None if bandwidth_bps in ("infinite", "profile") else cast(float, bandwidth_bps))
             if self._contacts is not None and not follows:
-                self._profile = self._contacts.at_rate(self.bandwidth_bps or _INFINITE_BPS)
+                self._profile = self._contacts.at_rate(self.bandwidth_bps or INFINITE_BPS)
         if latency_ns is not None:
             self._set_latency(latency_ns)
             self._reorder = self._reorder and self.cut      # callers of `next_change` have been told so, or not
@@ -327,6 +326,9 @@ class FullLink(Link):
 
     def _plan(self, e: Transit, at: int, floor: int) -> None:
         """Plan `e`, of which `left` bytes are to be sent from `at` on; nothing leaves before `floor`."""
+        if self.returns:
+            self._plan_or_return(e, at, floor)
+            return
         if e.cross:
             latency, lost = self.typical_ns, None
         else:
@@ -384,6 +386,35 @@ class FullLink(Link):
         if e.body_left or not e.begun:
             e.body_due = e.body_ends(self._service, at) + latency
         e.goes = Tail(min(max(e.body_due, e.due), e.whole), e.whole, max(0, e.first_packet - self.overhead_bytes))
+
+    def _plan_or_return(self, e: Transit, at: int, floor: int) -> None:
+        """As `_plan`: what is not through when the contact ends for which it waits is given back."""
+        contacts = self._contacts
+        assert contacts is not None
+        opens = contacts.opens(e.offered)
+        if opens >= NEVER:
+            self._lose(e, at, floor)
+            return
+        until, at = contacts.lasts(opens), max(at, opens)
+        e.planned, e.resent = at, 0
+        if not e.begun:
+            e.start = at
+        if at >= PAUSED:
+            e.end = e.free = e.whole = e.due = PAUSED
+            return
+        end = self._service.finish(at, e.left) if at < until else NEVER
+        if end > until:
+            e.end = e.free = e.whole = e.due = max(until, at)
+            e.goes = GIVEN_BACK if e.accepted and not e.settled else HERE
+            e.delivered = False
+            return
+        if not e.begun or e.goes is GIVEN_BACK:
+            e.delivered = self._lost is None or not self._lost(e.start, end, e.round, e.k, e.packets)
+        if e.settled or not e.accepted:
+            e.delivered = False
+        e.end = e.free = end
+        e.due = e.whole = max(floor, end + (self.latency_ns if self._lags is None else self._lags.latency_at(end)))
+        e.goes = HERE
 
     def _opens(self, contacts: Contacts, at: int) -> int:
         """The first time from `at` on at which there is a contact; `at` if there is none any more, or no waiting."""

@@ -41,6 +41,7 @@ class Tail(NamedTuple):
 
 
 HERE = Tail()                   # nothing follows
+GIVEN_BACK = Tail(-1, -1, 0)     # it is where it was offered, to take another way
 Left: TypeAlias = tuple[Any, bool, Tail, int]       # item, delivered, tail, resent_bytes
 _Entry: TypeAlias = tuple[int, Any, bool, int, int, int | Fraction, int, int, int]
 #                   due, item, delivered, start, end, bytes, round, k, packets; `due` does not decrease along a queue
@@ -55,6 +56,7 @@ class Link:
 
     half_duplex = False     # true if both directions are this one link
     cut = False             # true if `offer` needs `last` and `tail`, and can bring `next_change` forward
+    returns = False         # true if it gives back what a contact cuts
 
     __slots__ = ("_busy_until", "_count", "_floor", "_lost", "_others", "_queue", "_rate", "_refuses", "_round",
                  "_work", "bandwidth_bps", "down", "dst", "latency_ns", "mtu", "overhead_bytes", "src")

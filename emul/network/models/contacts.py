@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from emul.base.errors import Problem, ScenarioError
 from emul.base.units import LARGEST
 from emul.network.models import csvfile
+from emul.network.models.planformats import PlanRow, epoch_rows, ion_rows
 from emul.network.models.profiles import NEVER, WORK_PER_BYTE
 from emul.network.models.traces import digest
 
@@ -33,6 +34,12 @@ if TYPE_CHECKING:
 COLUMNS = ("start_s", "end_s", "source", "destination", "rate_mbps", "latency_ms")
 Gap = Literal["hold", "again", "drop"]
 GAPS: tuple[str, ...] = get_args(Gap)
+Fate = Gap | Literal["return"]      # of what a contact cuts; "return": as `ContactSpec` says, with routes "earliest"
+Routing = Literal["fixed", "earliest"]
+ROUTINGS: tuple[str, ...] = get_args(Routing)
+PlanFormat = Literal["csv", "ion", "netsatbench"]
+PLAN_FORMATS: tuple[str, ...] = get_args(PlanFormat)
+INFINITE_BPS = 10**18           # stands for an infinite bandwidth that a fault sets within contacts
 _ENOUGH = 20            # problems of one file, before reading it further helps nobody
 _REMEMBERED = 10_000    # texts of numbers
 _IN_ORDER = list(range(len(COLUMNS)))
@@ -44,12 +51,17 @@ class ContactSpec:
     it was, checked where it is given. step_ns: of the latencies of a constellation.
 
     gap "hold": a message that a contact cuts goes on in the next one. "again": it is sent again from its start there.
-    "drop": it is lost, as is one whose turn comes outside of contacts.
+    "drop": it is lost, as is one whose turn comes outside of contacts. routes "fixed": the shortest by median
+    latencies. "earliest": at each vertex the one that is soonest at the target, by the plan (module
+    `emul.network.graph.earliest`). There "again" gives back what a contact cuts, and what waits
+    behind it, to the vertex where it is, for another way.
     """
 
     file: Path | None = None
     gap: Gap = "hold"
     sha256: str | None = field(default=None, compare=False)
+    routes: Routing = "fixed"
+    format: PlanFormat = "csv"
     constellation: ConstellationSpec | None = None
     step_ns: int | None = None
 
@@ -62,13 +74,13 @@ class Contacts:
     """
 
     def __init__(self, begins: array[int], ends: array[int], rates_bps: array[int], latencies_ns: array[int],
-                 line: int | None = None, gap: Gap = "hold"):
+                 line: int | None = None, gap: Fate = "hold"):
         self.begins = begins
         self.ends = ends
         self.rates_bps = rates_bps
         self.latencies_ns = latencies_ns
         self.line = line                            # of its first row, in the file
-        self.gap: Gap = gap
+        self.gap: Fate = gap
 
     def __len__(self) -> int:
         return len(self.begins)
@@ -78,7 +90,7 @@ class Contacts:
         rates = array("q", [max(1, round(bandwidth_bps))]) * len(self)
         return Contacts(self.begins, self.ends, rates, self.latencies_ns, self.line, self.gap)
 
-    def with_gap(self, gap: Gap) -> Contacts:
+    def with_gap(self, gap: Fate) -> Contacts:
         """The same contacts; what they cut has another fate."""
         return Contacts(self.begins, self.ends, self.rates_bps, self.latencies_ns, self.line, gap)
 
@@ -198,7 +210,7 @@ def read_plan(spec: ContactSpec) -> Plan:
     wrong."""
     if spec.file is None:
         return {}
-    return _read(spec.file, csvfile.stamp(spec.file))
+    return _read(spec.file, csvfile.stamp(spec.file), spec.format)
 
 
 def problem(spec: ContactSpec) -> tuple[str, str] | None:
@@ -210,16 +222,21 @@ def problem(spec: ContactSpec) -> tuple[str, str] | None:
 
 
 @lru_cache(maxsize=2)
-def _read(path: Path, stamp: tuple[int, int] | None) -> Plan:
+def _read(path: Path, stamp: tuple[int, int] | None, form: PlanFormat) -> Plan:
     # once for the schemes of a scenario; a file that has changed is read again
     try:
         with open(path, encoding="utf-8-sig") as file:
-            return _PlanReading(path).read(enumerate(file, 1))
+            reading = _PlanReading(path)
+            if form == "ion":
+                return reading.taken(ion_rows(enumerate(file, 1), reading.wrong))
+            if form == "netsatbench":
+                return reading.taken(epoch_rows(file.read(), reading.wrong))
+            return reading.read(enumerate(file, 1))
     except OSError as error:
         raise ScenarioError(str(path), [Problem("", error.strerror or "unreadable",
-                                                "expected a contact plan, a CSV file")]) from None
+                                                "expected a contact plan, a text file")]) from None
     except UnicodeDecodeError:
-        raise ScenarioError(str(path), [Problem("", "no UTF-8 text", "expected a CSV file")]) from None
+        raise ScenarioError(str(path), [Problem("", "no UTF-8 text", "expected a contact plan, a text file")]) from None
 
 
 class _PlanReading:
@@ -243,7 +260,7 @@ class _PlanReading:
             if order is None:
                 order = self._order(line, [cell.strip() for cell in cells])
             elif len(cells) != len(COLUMNS):
-                self._wrong(line, "", f"{len(cells)} values", f"expected {len(COLUMNS)}, as the header has")
+                self.wrong(line, "", f"{len(cells)} values", f"expected {len(COLUMNS)}, as the header has")
             elif order != _IN_ORDER:
                 self._take(line, [cells[i] for i in order])
             elif not self._take_known(cells):
@@ -251,14 +268,24 @@ class _PlanReading:
             if len(self._problems) >= _ENOUGH:
                 break
         if not self._links and not self._problems:
-            self._wrong(None, "", "no rows", f"expected the header {','.join(COLUMNS)} and at least one row below it")
+            self.wrong(None, "", "no rows", f"expected the header {','.join(COLUMNS)} and at least one row below it")
         if self._problems:
             raise ScenarioError(str(self._path), self._problems)
         return self._links
 
+    def taken(self, rows: Iterable[PlanRow]) -> Plan:
+        """The plan of rows in the order of time. Raises ScenarioError with all that is wrong so far."""
+        for line, source, destination, begin, end, rate, latency in rows:
+            self._add(line, source, destination, begin, end, rate, latency)
+        if not self._links and not self._problems:
+            self.wrong(None, "", "no contacts", "expected at least one")
+        if self._problems:
+            raise ScenarioError(str(self._path), sorted(self._problems, key=lambda one: one.line or 0)[:_ENOUGH])
+        return self._links
+
     def _order(self, line: int, header: list[str]) -> list[int]:
         if sorted(header) != sorted(COLUMNS):
-            self._wrong(line, "", ",".join(header)[:80], f"expected a header with the columns {', '.join(COLUMNS)}")
+            self.wrong(line, "", ",".join(header)[:80], f"expected a header with the columns {', '.join(COLUMNS)}")
             raise ScenarioError(str(self._path), self._problems)
         return [header.index(name) for name in COLUMNS]
 
@@ -293,13 +320,13 @@ class _PlanReading:
         latency = self._repeated(line, "latency_ms", latency_text)
         source, destination = source.strip(), destination.strip()
         if not source or not destination:
-            self._wrong(line, "destination" if source else "source", "nothing", "expected the name of a vertex")
+            self.wrong(line, "destination" if source else "source", "nothing", "expected the name of a vertex")
         elif begin is None or end is None or rate is None or latency is None:
             return
         elif rate == 0:
-            self._wrong(line, "rate_mbps", rate_text.strip(), "expected a rate of at least 1 bit/s")
+            self.wrong(line, "rate_mbps", rate_text.strip(), "expected a rate of at least 1 bit/s")
         elif end <= begin:
-            self._wrong(line, "end_s", end_text.strip(), f"expected more than start_s, {begin_text.strip()}")
+            self.wrong(line, "end_s", end_text.strip(), f"expected more than start_s, {begin_text.strip()}")
         elif self._add(line, source, destination, begin, end, rate, latency):
             self._known[cells[2], cells[3]] = self._links[source, destination]
 
@@ -310,7 +337,7 @@ class _PlanReading:
                 array("q"), array("q"), array("q"), array("q"), line)
         elif begin < link.ends[-1]:
             end_text = "inf" if link.ends[-1] == NEVER else f"{link.ends[-1] / 1e9:.12g}"
-            self._wrong(line, "start_s", f"{begin / 1e9:.12g}", (
+            self.wrong(line, "start_s", f"{begin / 1e9:.12g}", (
                 f"expected rows of {source} -> {destination} in the order of time, without an overlap: the row before "
                 f"is of [{link.begins[-1] / 1e9:.12g}, {end_text}]"))
             return False
@@ -328,7 +355,7 @@ class _PlanReading:
             found = -1
         if 0 <= found <= LARGEST:
             return found
-        self._wrong(line, column, f'"{text.strip()[:40]}"', "expected a number, 0 or more")
+        self.wrong(line, column, f'"{text.strip()[:40]}"', "expected a number, 0 or more")
         return None
 
     def _repeated(self, line: int, column: str, text: str) -> int | None:
@@ -340,7 +367,8 @@ class _PlanReading:
                 self._numbers[text] = found
         return found
 
-    def _wrong(self, line: int | None, place: str, found: str, expected: str) -> None:
+    def wrong(self, line: int | None, place: str, found: str, expected: str) -> None:
+        """Note a mistake of the file."""
         self._problems.append(Problem(place, found, expected, line))
 
 
