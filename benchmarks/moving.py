@@ -22,9 +22,9 @@ from emul.study.done import AGAIN
 HOME = ROOT / "docs" / "studies"
 PAGE, DATA = HOME / "moving.md", HOME / "data" / "moving.csv"
 SCENARIO = ROOT / "scenarios" / "moving" / "walker66.yaml"
-TARGET, SEEDS, DAYS = 0.85, 3, 5
+TARGET, SEEDS, DAYS, MOST = 0.85, 2, 5, 20
 PLANES, EACH, STATIONS = (1, 2, 5, 10), (1, 2, 5, 10), (1, 3, 13)
-GRID_DAYS, GRID_ROUNDS = 20, 5
+GRID_DAYS, GRID_ROUNDS = 10, 3
 COLUMNS = [*AGAIN, "part", "sky", "planes", "each", "stations", "accuracy", "rounds", "virtual_h", "mb"]
 SKY = "topology.constellation"
 CLIENT = "rule: attribute, attribute: kind, value: satellite, access: {latency: 1 ms}"
@@ -45,7 +45,7 @@ class Part:
 
 def _trained(sky: str, *sets: str) -> Part:
     """Sixty clients that train until the target."""
-    return Part(sky, (*sets, f"{SKY}.for={24 * DAYS} h", f"stop={{accuracy: {TARGET}, virtual_time: {24 * DAYS} h}}"),
+    return Part(sky, (*sets, f"{SKY}.for={24 * DAYS} h", f"stop={{accuracy: {TARGET}, rounds: {MOST}, virtual_time: {24 * DAYS} h}}"),
                 seeds=SEEDS)
 
 
