@@ -23,7 +23,7 @@ HOME = ROOT / "docs" / "studies"
 PAGE, DATA = HOME / "moving.md", HOME / "data" / "moving.csv"
 SCENARIO = ROOT / "scenarios" / "moving" / "walker66.yaml"
 TARGET, SEEDS, DAYS, MOST = 0.85, 2, 5, 20
-PLANES, EACH, STATIONS = (1, 2, 5, 10), (1, 2, 5, 10), (1, 3, 13)
+PLANES, EACH, STATIONS = (1, 5, 10), (1, 5, 10), (1, 13)
 GRID_DAYS, GRID_ROUNDS = 10, 3
 COLUMNS = [*AGAIN, "part", "sky", "planes", "each", "stations", "accuracy", "rounds", "virtual_h", "mb"]
 SKY = "topology.constellation"
@@ -45,8 +45,8 @@ class Part:
 
 def _trained(sky: str, *sets: str) -> Part:
     """Sixty clients that train until the target."""
-    return Part(sky, (*sets, f"{SKY}.for={24 * DAYS} h", f"stop={{accuracy: {TARGET}, rounds: {MOST}, virtual_time: {24 * DAYS} h}}"),
-                seeds=SEEDS)
+    return Part(sky, (*sets, f"{SKY}.for={24 * DAYS} h",
+                      f"stop={{accuracy: {TARGET}, rounds: {MOST}, virtual_time: {24 * DAYS} h}}"), seeds=SEEDS)
 
 
 def _counted(sky: str, isl: str, each: Sequence[int]) -> Part:

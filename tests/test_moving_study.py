@@ -11,6 +11,7 @@ from benchmarks import moving
 from emul.scenario import load
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", moving.PARTS)
 def test_every_sweep_is_a_sound_scenario(name: str) -> None:
     part = moving.PARTS[name]
@@ -28,8 +29,8 @@ def test_a_row_of_rounds_has_the_hours_of_each_sky_and_their_quotient() -> None:
                               ("alone", "ring"), moving.PLANES, moving.EACH, moving.STATIONS)
                           if sky == "alone" or each == 10])
     lines = moving.rounds(found).splitlines()
-    assert lines[2] == "| 1 | 1 | 30 | - | 30 | - | 30 | - | - | - | - |"
-    assert lines[-1] == "| 10 | 10 | 30 | 10 | 30 | 10 | 30 | 10 | 3 | 3 | 3 |"
+    assert lines[2] == "| 1 | 1 | 30 | - | 30 | - | - | - |"
+    assert lines[-1] == "| 10 | 10 | 30 | 10 | 30 | 10 | 3 | 3 |"
 
 
 def test_a_mean_is_of_the_seeds_that_reached_the_target() -> None:
