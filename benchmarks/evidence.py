@@ -29,6 +29,7 @@ TABLES = {                              # table of cells -> pages that stand on 
     REPRODUCTIONS / "secagg_networks.csv": ("schemes/secure_aggregation.md",),
     STUDIES / "stragglers.csv": ("studies/stragglers.md", "studies/bytes.md"),
     STUDIES / "split.csv": ("studies/split.md",),
+    STUDIES / "moving.csv": ("studies/moving.md",),
     STUDIES / "atlas.csv": ("atlas.md",),
     STUDIES / "atlas_robust.csv": ("atlas.md",),
 }

@@ -25,7 +25,8 @@ from emul.scenario import models as scenario_models
 
 SCENARIO, NODE = "docs/sheet-scenario.md", "docs/sheet-node.md"
 BELOW = {       # section at the top level -> models of what stands in it
-    "topology": ["TopologySection", "RoleSection", "LatencyByDistance", "CapacityRule", "AccessLink"],
+    "topology": ["TopologySection", "ConstellationSection", "RoleSection", "LatencyByDistance", "CapacityRule",
+                 "AccessLink"],
     "links": ["LinkSection", "OutageSection", "LatencySection", "Overhead", "Transport", "TcpKeys", "Packetized",
               "BandwidthTrace"],
     "groups": ["ClientGroupRule"], "nodes": ["NodeRule"], "devices": ["DevicesRule", "DeviceNodes"],
@@ -43,7 +44,7 @@ BELOW = {       # section at the top level -> models of what stands in it
     "network": ["NetworkRule"], "sweep": ["SweepRule"], "limits": ["LimitsRule"], "record": ["RecordRule"]}
 # in a comment or a sentence
 IN_WORDS = {"greedy", "extends", "sha256", "replay", "attribute", "value", "file", "trace", "take", "beyond",
-            "behave", "dialect", "uniform", "exponential", "poisson", "unit", "weibull", "lognormal"}
+            "behave", "dialect", "tle", "uniform", "exponential", "poisson", "unit", "weibull", "lognormal"}
 INTERNAL = {"untouched", "charged_alike"}        # of a node's task: workers and costs ask them, no role does
 WHOLE, *PARTS = blocks(SCENARIO, "yaml")
 read = YAML(typ="safe").load       # version 1.2, as emul reads it: `on` is a word
@@ -55,6 +56,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "topologies").symlink_to(ROOT / "topologies")
     here = tmp_path / "scenarios"
     shutil.copytree(ROOT / "scenarios" / "traces", here / "traces")
+    shutil.copytree(ROOT / "scenarios" / "moving", here / "moving")
     for table in ("devices.csv", "linkclasses.csv"):
         shutil.copy(ROOT / "emul" / "scenario" / table, here / table)
     (here / "traces" / "lte.csv").write_text("trace,t_s,bandwidth_mbps\nA,0,5\nA,60,7\n")

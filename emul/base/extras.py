@@ -5,7 +5,7 @@ extra.
         from scipy.stats import bootstrap
 
 Extras are those of pyproject.toml: `stats` (SciPy), `report` (Altair, vl-convert), `privacy` (scikit-learn,
-SciPy, dp-accounting).
+SciPy, dp-accounting), `orbits` (sgp4).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from emul.base.errors import EmulError
 
 _NAMES = {"scipy": "SciPy", "sklearn": "scikit-learn", "altair": "Altair", "vl_convert": "vl-convert",
-          "dp_accounting": "dp-accounting"}
+          "dp_accounting": "dp-accounting", "sgp4": "sgp4"}
 
 
 class MissingExtra(EmulError, ImportError):

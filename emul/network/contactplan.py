@@ -8,7 +8,7 @@ from typing import Protocol
 from emul.base.errors import NetworkError, Problem, ScenarioError
 from emul.network.graph.topology import Topology
 from emul.network.links.features import Switching
-from emul.network.models.contacts import Contacts, ContactSpec, Fate, read_plan
+from emul.network.models.contacts import Contacts, ContactSpec, Fate, Plan, read_plan
 from emul.network.rules import LinkParameters, LinkRule
 
 _ENOUGH = 20
@@ -22,8 +22,8 @@ class PlannedNetwork(Protocol):
         """The values that the network was built from."""
         ...
 
-    def parameters(self, u: int, v: int) -> LinkParameters:
-        """Of the link u -> v."""
+    def stated(self, u: int, v: int) -> LinkParameters:
+        """Of the link u -> v, by topology and rules."""
         ...
 
 
@@ -45,15 +45,28 @@ class ContactPlan:
         if spec is not None:
             gap: Fate = "return" if spec.gap == "again" and spec.routes == "earliest" else spec.gap
             number = {name: v for v, name in enumerate(network.topology.names)}
-            for (source, destination), contacts in read_plan(spec).items():
+            for (source, destination), contacts in _plan_of(spec).items():
                 strange = [(column, name) for column, name in (("source", source), ("destination", destination))
                            if name not in number]
                 if strange:
                     self._strange += [Problem(column, f'"{name}"', "unknown vertex", contacts.line)
                                       for column, name in strange]
                 else:
-                    self.links[number[source], number[destination]] = contacts.with_gap(gap)
+                    u, v = number[source], number[destination]
+                    self.links[u, v] = self._rated(u, v, contacts, spec).with_gap(gap)
         self.sources = {u for u, _ in self.links}
+
+    def _rated(self, u: int, v: int, contacts: Contacts, spec: ContactSpec) -> Contacts:
+        """A file has the rates; the contacts of a constellation have those that topology and rules state."""
+        if spec.constellation is None:
+            return contacts
+        rate = self._network.stated(u, v).bandwidth_bps
+        if isinstance(rate, int | float):
+            return contacts.at_rate(rate)
+        names = self._network.topology.names
+        self._strange.append(Problem("", f"{names[u]} -> {names[v]}", (
+            "expected a constant bandwidth, by topology.capacity or a rule of links: a contact has a rate")))
+        return contacts
 
     def problems(self) -> list[Problem]:
         """The mistakes of the plan, of its first lines: vertices, links, and links that cannot have contacts."""
@@ -63,10 +76,18 @@ class ContactPlan:
             if not self._network.topology.linked(u, v):
                 expected = "expected a link of the topology"
             else:
-                expected = _refusal(self._network.parameters(u, v), contacts.gap)
+                expected = _refusal(self._network.stated(u, v), contacts.gap)
             if expected:
                 found.append(Problem("", f"{names[u]} -> {names[v]}", expected, contacts.line))
         return sorted(found, key=lambda one: one.line or 0)[:_ENOUGH]
+
+
+def _plan_of(spec: ContactSpec) -> Plan:
+    if spec.constellation is None:
+        return read_plan(spec)
+    from emul.network.graph import constellation        # few networks are one
+
+    return constellation.plan(spec.constellation, spec.step_ns or constellation.STEP_NS)
 
 
 def _refusal(p: LinkParameters, gap: Fate) -> str:

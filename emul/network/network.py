@@ -117,12 +117,16 @@ class Network:
         median latency, of one by radio its mean rate. Raises NetworkError if there is no such link."""
         if not self._topology.linked(u, v):
             raise NetworkError(f"there is no link {self.names[u]} -> {self.names[v]}")
-        found = self._resolver.parameters(u, v, self._topology.given(u, v))
+        found = self.stated(u, v)
         there = self.contacts(u, v)
         if there is not None:
             return structs.replace(found, latency_ns=there.typical_ns, bandwidth_bps=there.mean_bps)
         mean = None if self.radio is None else self.radio.typical_bps(self.names[u], self.names[v])
         return found if mean is None else structs.replace(found, bandwidth_bps=mean)
+
+    def stated(self, u: int, v: int) -> LinkParameters:
+        """As `parameters`, whatever contacts say. Raises KeyError if there is no such link."""
+        return self._resolver.parameters(u, v, self._topology.given(u, v))
 
     def contacts(self, u: int, v: int) -> Contacts | None:
         """Those of the link u -> v; None: no plan names it, and it transmits at all times."""
@@ -640,7 +644,7 @@ def build(topology: TopologySpec, rules: Sequence[LinkRule], seed: int, realisat
     problems = network.planned.problems()
     if problems:
         assert contacts is not None
-        raise ContactsError(str(contacts.file), problems)
+        raise ContactsError(str(contacts.file or "topology.constellation"), problems)
     problems = fifo.problems(network, rules)
     if network.earliest is not None:
         problems += unrouted([*implied(joined), *rules])
@@ -650,9 +654,10 @@ def build(topology: TopologySpec, rules: Sequence[LinkRule], seed: int, realisat
 
 
 def _places(spec: TopologySpec, seed: int) -> Topology:
-    given = [name for name in ("generator", "file", "graph") if getattr(spec, name) is not None]
+    ways = ("generator", "file", "graph", "constellation")
+    given = [name for name in ways if getattr(spec, name) is not None]
     if len(given) != 1:
-        raise NetworkError(f"topology: expected one of generator, file, graph; found {' and '.join(given) or 'none'}")
+        raise NetworkError(f"topology: expected one of {', '.join(ways)}; found {' and '.join(given) or 'none'}")
     if spec.generator in STARS:
         return generated(spec)
     if given == ["generator"] and spec.generator not in SHAPES:

@@ -9,8 +9,8 @@ from pydantic import PlainValidator
 
 from emul.base.plain import PlainDict
 from emul.network.models.contacts import GAPS, PLAN_FORMATS, ROUTINGS, ContactSpec, Gap, PlanFormat, Routing
-from emul.scenario.sections import Section, absolute, file_digest, without_none
-from emul.scenario.values import Text
+from emul.scenario.sections import Section, absolute, duration_text, file_digest, without_none
+from emul.scenario.values import PositiveDuration, Text
 
 
 def _gap(value: object) -> str:
@@ -32,8 +32,9 @@ def _format(value: object) -> str:
 
 
 class ContactsRule(Section):
-    file: Text
+    file: Text | None = None
     format: Annotated[str, PlainValidator(_format, json_schema_input_type=PlanFormat)] = "csv"
+    step: PositiveDuration | None = None
     gap: Annotated[str, PlainValidator(_gap, json_schema_input_type=Gap)] = "hold"
     routes: Annotated[str, PlainValidator(_routes, json_schema_input_type=Routing)] = "fixed"
     sha256: Text | None = None
@@ -43,13 +44,15 @@ def contacts_value(rule: ContactsRule | None, base: Path) -> ContactSpec | None:
     """The plan as the network takes it; its file is looked for in `base`."""
     if rule is None:
         return None
-    return ContactSpec(cast(Path, absolute(rule.file, base)), cast(Gap, rule.gap), rule.sha256,
-                       cast(Routing, rule.routes), cast(PlanFormat, rule.format))
+    return ContactSpec(absolute(rule.file, base), cast(Gap, rule.gap), rule.sha256, cast(Routing, rule.routes),
+                       cast(PlanFormat, rule.format), step_ns=rule.step)
 
 
 def contacts_document(spec: ContactSpec | None) -> PlainDict | None:
     """With the digest of the file; read again it is the same."""
     if spec is None:
         return None
-    return without_none(file=str(spec.file), format=None if spec.format == "csv" else spec.format, gap=spec.gap,
-                        routes=None if spec.routes == "fixed" else spec.routes, sha256=file_digest(spec.file))
+    file = spec.file
+    return without_none(file=None if file is None else str(file), format=None if spec.format == "csv" else spec.format,
+                        step=duration_text(spec.step_ns), gap=spec.gap, routes=None if spec.routes == "fixed" else spec.routes,
+                        sha256=None if file is None else file_digest(file))

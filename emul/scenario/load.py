@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from emul.base.plain import PlainDict, PlainMapping
+from emul.network.models.contacts import ContactSpec
 from emul.scenario import scenario as plain
 from emul.scenario.attacks import attack_values
 from emul.scenario.checks import check_world
@@ -80,7 +81,7 @@ def _load(source: Source, name: str, path: Path, sets: Sequence[Edit], seed: int
     """
     source = _edited(source, name, path, sets, seed)
     sections, wrong = validated(source.tree)
-    parts = _converted(sections, path.parent)
+    parts = _with_sky(_converted(sections, path.parent))
     checked = Verdicts() if plugins is None else check_world(parts, source.tree, plugins)
     for below, found, expected in [*wrong, *checked.found]:
         source.problem(below, found, expected)
@@ -117,6 +118,14 @@ def _converted(sections: dict[str, Any], base: Path) -> dict[str, Any]:
         if key in sections:
             parts[field] = convert(sections[key], base)
     return parts
+
+
+def _with_sky(parts: dict[str, Any]) -> dict[str, Any]:
+    """A constellation makes the contacts, whatever else is said of them."""
+    topology = parts.get("topology")
+    if topology is None or topology.constellation is None:
+        return parts
+    return parts | {"contacts": replace(parts.get("contacts") or ContactSpec(), constellation=topology.constellation)}
 
 
 def _task(task: PlainDict, base: Path) -> PlainDict:

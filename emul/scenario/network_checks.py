@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from emul.base.errors import NetworkError, Problem, ScenarioError
 from emul.base.plain import PlainMapping
+from emul.base.units import format_duration
 from emul.network import LinkRule, Network, TopologyError, TopologySpec, build, parse_match, realisation
 from emul.network.classes import whole_message_losses
 from emul.network.contactplan import ContactsError
@@ -26,7 +27,7 @@ from emul.scenario.faults import Slow, is_pattern, matches
 from emul.scenario.group_checks import lacking, overruled, sound_groups, unknown_in_rules, unknown_mark
 from emul.scenario.network import NetworkUse
 from emul.scenario.sections import SoundParts
-from emul.scenario.wording import Finding, Path, Verdicts, nearest, shown
+from emul.scenario.wording import MISSING, Finding, Path, Verdicts, nearest, shown
 
 
 def check_network(parts: SoundParts, tree: PlainMapping,
@@ -53,7 +54,7 @@ def check_network(parts: SoundParts, tree: PlainMapping,
         short, told = lacking(groups, network)
         checked.found += [*short, *_unknown_names(parts, tree, network.names), *unknown_in_rules(parts, tree)]
         checked.warnings += [*told, *overruled(groups, parts["link_rules"]), *_unmatched(parts, network.names)]
-        checked.warnings += _no_effect(parts)
+        checked.warnings += [*_no_effect(parts), *_beyond(parts)]
         checked.found += [(("radio", *below), shown(written), expected)
                           for below, written, expected in radio_problems(network)]
         checked.warnings += _idle_media(parts, network)
@@ -173,9 +174,16 @@ def _traces_of_traffic(entries: Sequence[Traffic]) -> Iterator[Finding]:
 
 
 def _plan(spec: ContactSpec | None) -> list[Finding]:
-    """The file of a contact plan."""
+    """The file of a contact plan, and keys that a constellation makes useless."""
     if spec is None:
         return []
+    if spec.constellation is not None:
+        return [] if spec.file is None else [(("contacts", "file"), shown(spec.file.name),
+                                              "is not used with a constellation, which makes the contacts")]
+    if spec.file is None:
+        return [(("contacts", "file"), MISSING, "is required")]
+    if spec.step_ns is not None:
+        return [(("contacts", "step"), format_duration(spec.step_ns), "is of a constellation: a file has its latencies")]
     try:
         contacts.read_plan(spec)
     except ScenarioError as error:
@@ -186,6 +194,8 @@ def _plan(spec: ContactSpec | None) -> list[Finding]:
 
 def _of_plan(spec: ContactSpec, problems: Sequence[Problem]) -> list[Finding]:
     """All that is wrong with a contact plan, with its lines."""
+    if spec.file is None:               # of a constellation
+        return [(("topology", "constellation"), one.found, one.expected) for one in problems]
     return [(("contacts", "file"), ", ".join(part for part in (
         str(spec.file).rpartition("/")[2], f"line {one.line}" if one.line else "", one.place, one.found) if part),
         one.expected) for one in problems]
@@ -298,6 +308,15 @@ def _no_effect(parts: SoundParts) -> list[str]:
     if compute.trace is None:           # such a fault slows computations whose times come from a trace
         said += ["faults: slow"] * any(isinstance(fault, Slow) for fault in parts.get("faults", []))
     return [f"{what} has no effect with compute mode: {compute.mode}" for what in said]
+
+
+def _beyond(parts: SoundParts) -> list[str]:
+    """A warning of a run that goes on when the contacts of a constellation have ended."""
+    spec, stop = parts["topology"].constellation, parts.get("stop")
+    if spec is None or stop is None or (stop.virtual_time_ns or 0) <= spec.span_ns:
+        return []
+    span = format_duration(spec.span_ns)
+    return [f"stop.virtual_time: contacts end after {span} (topology.constellation.for): then nothing is carried"]
 
 
 def _schedules(faults: Sequence[object], tree: PlainMapping) -> Iterator[Finding]:

@@ -45,7 +45,7 @@ SECTIONS = {
     "media": ["MediumRule"],
     "radio": ["RadioRule"], "places of radio": ["PlacesRule"], "move": ["MoveRule", "WaypointRule"],
     "loss by distance": ["LossRule", "LogDistanceRule"], "rates by power": ["RatesRule"], "attach": ["AttachRule"],
-    "contacts": ["ContactsRule"],
+    "contacts": ["ContactsRule"], "constellation": ["ConstellationSection"],
     "outage": ["OutageSection"], "latency": ["LatencySection"],
     "overhead": ["Overhead"], "transport": ["Transport"], "connections of TCP": ["TcpKeys"],
     "switching": ["Packetized"], "groups": ["ClientGroupRule"], "nodes": ["NodeRule"],

@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, PlainValidator
 from emul.base.units import format_bandwidth
 from emul.network import DIALECTS, GENERATORS, SHAPES, Access, Capacity, Distance, RoleRule, TopologySpec
 from emul.network.graph.geo import format_length, length_km
+from emul.scenario.constellation import ConstellationSection, constellation_document, constellation_spec
 from emul.scenario.sections import Section, absolute, duration_text, exactly_one, given, without_none
 from emul.scenario.values import (
     Bandwidth,
@@ -114,6 +115,7 @@ class TopologySection(Section):
     attach: Count | None = None
     extent: Annotated[float, PlainValidator(length_km, json_schema_input_type=str)] | None = None
     file: Text | None = None
+    constellation: ConstellationSection | None = None
     dialect: Annotated[str, one_of(*DIALECTS, what="dialect")] | None = None
     roles: dict[Text, Annotated[RoleSection, BeforeValidator(
         _names_as_rule, json_schema_input_type=RoleSection | list[str])]] | None = None
@@ -123,11 +125,12 @@ class TopologySection(Section):
         _capacity_default, json_schema_input_type=CapacityRule | Written)] | None = None
 
     def wrong(self) -> list[Finding]:
-        """Not one of generator and file; else keys that this kind of topology needs and has not, or does not use."""
-        found = exactly_one(self, "generator", "file")
+        """Not one of generator, file and constellation; else keys that this kind of topology needs and has not, or does not use."""
+        found = exactly_one(self, "generator", "file", "constellation")
         if found:
             return found
-        kind = f'the generator "{self.generator}"' if self.generator else "a topology from a file"
+        kind = f'the generator "{self.generator}"' if self.generator else (
+            "a topology from a file" if self.file else "a constellation")
         needs, uses = self._keys()
         whole_number = dict.fromkeys(_COUNTS, ": a whole number, 1 or more")
         found += [((name,), MISSING, f"is needed by {kind}{whole_number.get(name, '')}")
@@ -137,6 +140,8 @@ class TopologySection(Section):
 
     def _keys(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The keys that this kind of topology needs, and those that it can use."""
+        if self.constellation is not None:
+            return ("roles",), ("roles", "capacity")
         if self.generator is None:
             return (), ("dialect", "roles", *_FILLED)
         if self.generator == "complete":
@@ -159,7 +164,7 @@ def topology_spec(t: TopologySection, base: Path) -> TopologySpec:
         capacity = Capacity(cast(Any, t.capacity.default), t.capacity.by, cast(Any, t.capacity.unit))
     return TopologySpec(generator=t.generator, clients=t.clients, servers=t.servers or 1, peers=t.peers,
                         file=absolute(t.file, base), roles=roles, sizes=sizes, extent_km=t.extent, latency=latency,
-                        capacity=capacity, dialect=t.dialect)
+                        capacity=capacity, dialect=t.dialect, constellation=constellation_spec(t.constellation, base))
 
 
 def _access(link: AccessLink | None) -> Access | None:
@@ -172,6 +177,7 @@ def topology_document(spec: TopologySpec) -> dict[str, object]:
     roles = {role: _role(rule) for role, rule in spec.roles.items()}
     return without_none(
         generator=spec.generator, file=None if spec.file is None else str(spec.file), dialect=spec.dialect,
+        constellation=constellation_document(spec.constellation),
         clients=spec.clients, servers=servers, peers=spec.peers, **spec.sizes,
         extent=None if spec.extent_km is None else format_length(spec.extent_km), roles=roles or None,
         latency=None if spec.latency is None else _distance(spec.latency),

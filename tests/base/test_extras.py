@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 
 from emul.base.extras import MissingExtra, optional
 
-HIDDEN = ("scipy", "sklearn", "altair", "vl_convert", "dp_accounting")
+HIDDEN = ("scipy", "sklearn", "altair", "vl_convert", "dp_accounting", "sgp4")
 HIDE = f"""
 import sys
 for name in {HIDDEN!r}:
@@ -64,7 +64,9 @@ print(len(data.load({"set": "digits"}).train_y))
     ("from emul.api.studies import Study; from pathlib import Path; Study.plot.fget(None)",
      "figures need Altair, which is not installed: pip install 'emul[report]'"),
     ("from emul.record.report import write; from pathlib import Path; write(Path('.'))",
-     "figures need Altair, which is not installed: pip install 'emul[report]'")])
+     "figures need Altair, which is not installed: pip install 'emul[report]'"),
+    ("from emul.network.models.tle import Propagated; Propagated([])",
+     "constellations from two-line elements need sgp4, which is not installed: pip install 'emul[orbits]'")])
 def test_who_asks_for_more_is_told_which_extra_has_it(code: str, said: str) -> None:
     assert plainly(f"""
 from emul.base.extras import MissingExtra
@@ -94,6 +96,8 @@ def test_the_extras_hold_the_packages_that_errors_name_and_a_plain_install_none_
     extras = {name: names(given) for name, given in project["optional-dependencies"].items()}
     assert extras["report"] == {"altair", "vl-convert-python"}
     assert extras["stats"] == {"scipy"}
+    assert extras["orbits"] == {"sgp4"}
     assert extras["privacy"] == {"scikit-learn", "scipy", "dp-accounting"}
-    assert not names(project["dependencies"]) & (extras["report"] | extras["privacy"] | extras["images"])
+    assert not names(project["dependencies"]) & (
+        extras["report"] | extras["privacy"] | extras["images"] | extras["orbits"])
     assert "threadpoolctl" in names(project["dependencies"])

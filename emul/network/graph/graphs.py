@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from emul.base.errors import NetworkError, Problem
 from emul.base.plain import PlainDict
 from emul.network.graph.attributes import DESCRIPTIVE, Attributes
+from emul.network.graph.constellation import KIND, PLANE, graph_of
 from emul.network.graph.generators import shape
 from emul.network.graph.geo import LENGTH_ATTRIBUTES, PLACE_ATTRIBUTES, Positions, positions
 from emul.network.graph.readers import read_graph
@@ -133,6 +134,8 @@ def from_spec(spec: TopologySpec, seed: int) -> GraphTopology:
 def _graph(spec: TopologySpec, seed: int) -> tuple[object, Positions | None]:
     if spec.generator is not None:
         return shape(spec, seed)
+    if spec.constellation is not None:
+        return graph_of(spec.constellation)
     return (spec.graph if spec.file is None else read_graph(spec.file)), None
 
 
@@ -174,6 +177,8 @@ class _TopologyBuilder:
         used = [rule.attribute or "role" for rule in self._spec.roles.values() if rule.rule == "attribute"]
         if not self._spec.roles:
             used.append("role")
+        if self._spec.constellation is not None:
+            used += [KIND, PLANE]
         if self._spec.latency is not None:
             used += [*LENGTH_ATTRIBUTES, "pos", *(name for pair in PLACE_ATTRIBUTES for name in pair)]
         return used

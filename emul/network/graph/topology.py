@@ -20,6 +20,7 @@ from emul.network.rules import LinkParameters
 if TYPE_CHECKING:
     import networkx as nx
 
+    from emul.network.graph.constellation import ConstellationSpec
     from emul.network.graph.geo import Distance
 
 STARS = ("star", "star_mesh", "complete")           # hosts that forward nothing; here
@@ -86,7 +87,8 @@ class RoleRule:
 
 @dataclass(frozen=True, slots=True)
 class TopologySpec:
-    """Exactly one of `generator`, `file` (GraphML, GML, JSON, edge list) and `graph` (networkx), with what it needs.
+    """Exactly one of `generator`, `file` (GraphML, GML, JSON, edge list), `graph` (networkx) and `constellation`, with what
+    it needs.
 
     generator: "star" or "star_mesh" with `clients` and `servers`, "complete" with `peers`; the SHAPES with their
         `sizes` ({"rows": 3, ...}) and either `roles` or `clients` and `servers` or `peers`. `extent_km`: the side of
@@ -110,6 +112,7 @@ class TopologySpec:
     latency: Distance | None = None
     capacity: Capacity | None = None
     dialect: str | None = None
+    constellation: ConstellationSpec | None = None
 
 
 class Topology(Protocol):

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from emul.base.errors import Problem, ScenarioError
 from emul.base.units import LARGEST
@@ -27,6 +27,9 @@ from emul.network.models import csvfile
 from emul.network.models.planformats import PlanRow, epoch_rows, ion_rows
 from emul.network.models.profiles import NEVER, WORK_PER_BYTE
 from emul.network.models.traces import digest
+
+if TYPE_CHECKING:
+    from emul.network.graph.constellation import ConstellationSpec
 
 COLUMNS = ("start_s", "end_s", "source", "destination", "rate_mbps", "latency_ms")
 Gap = Literal["hold", "again", "drop"]
@@ -44,7 +47,8 @@ _IN_ORDER = list(range(len(COLUMNS)))
 
 @dataclass(frozen=True)
 class ContactSpec:
-    """The `contacts` of a scenario. sha256: of the file as it was, checked where it is given.
+    """The `contacts` of a scenario: those of a file, or of the constellation that is the topology. sha256: of the file as
+    it was, checked where it is given. step_ns: of the latencies of a constellation.
 
     gap "hold": a message that a contact cuts goes on in the next one. "again": it is sent again from its start there.
     "drop": it is lost, as is one whose turn comes outside of contacts. routes "fixed": the shortest by median
@@ -53,11 +57,13 @@ class ContactSpec:
     behind it, to the vertex where it is, for another way.
     """
 
-    file: Path
+    file: Path | None = None
     gap: Gap = "hold"
     sha256: str | None = field(default=None, compare=False)
     routes: Routing = "fixed"
     format: PlanFormat = "csv"
+    constellation: ConstellationSpec | None = None
+    step_ns: int | None = None
 
 
 class Contacts:
@@ -123,7 +129,7 @@ class Contacts:
     @cached_property
     def mean_bps(self) -> int:
         """The mean rate within the contacts; of contacts without an end that rate."""
-        if self.ends[-1] == NEVER:
+        if self.ends[-1] == NEVER or min(self.rates_bps) == max(self.rates_bps):
             return self.rates_bps[-1]
         return round(Fraction(self._work[-1], self.up_ns))
 
@@ -200,13 +206,16 @@ Plan = Mapping[tuple[str, str], Contacts]           # (source, destination) -> c
 
 
 def read_plan(spec: ContactSpec) -> Plan:
-    """The contacts of each link that the file names. Raises ScenarioError with every line that is wrong."""
+    """The contacts of each link that the file names; none without a file. Raises ScenarioError with every line that is
+    wrong."""
+    if spec.file is None:
+        return {}
     return _read(spec.file, csvfile.stamp(spec.file), spec.format)
 
 
 def problem(spec: ContactSpec) -> tuple[str, str] | None:
     """(found, expected) where the file is not the one that the scenario was resolved with."""
-    if spec.sha256 is None or spec.sha256 == digest(spec.file):
+    if spec.file is None or spec.sha256 is None or spec.sha256 == digest(spec.file):
         return None
     return f"{digest(spec.file)[:16]}...", (
         f"expected {spec.sha256[:16]}...: the file is not the one that this scenario was resolved with")

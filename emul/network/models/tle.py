@@ -1,0 +1,138 @@
+"""Two-line elements of satellites, and their places by SGP4 (the package `sgp4`, Vallado et al., AIAA 2006-6753).
+
+A file has two lines for each satellite, and a line with its name before them, or none. The time 0 is the latest epoch of
+the file. SGP4 gives places in the frame of the true equator and mean equinox (TEME). They are turned by Greenwich mean
+sidereal time (IAU 1982); polar motion, at most 15 m on the ground, is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from emul.base.errors import Problem, ScenarioError
+from emul.base.extras import optional
+from emul.network.models.orbits import TURN, FloatArray, IntArray
+
+_LENGTH = 69            # characters of a line
+_ENOUGH = 20            # problems of one file
+
+
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """Of one satellite: both lines as they stand, and the number of the first one in its file."""
+
+    name: str
+    first: str
+    second: str
+    line: int
+
+
+def read_elements(path: Path) -> list[Elements]:
+    """The satellites of a file. Raises ScenarioError with every line that is wrong."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        found = error.strerror if isinstance(error, OSError) and error.strerror else "no UTF-8 text"
+        raise ScenarioError(str(path), [Problem("", found, "expected a file of two-line elements")]) from None
+    problems: list[Problem] = []
+    satellites: list[Elements] = []
+    name, first, at = "", "", 0
+    for number, text in enumerate(lines, 1):
+        text = text.rstrip()
+        if first:
+            problems += _wrong(number, text, "2", first)
+            satellites.append(Elements(name or f"sat{first[2:7].strip()}", first, text, at))
+            name, first = "", ""
+        elif text.startswith("1 ") and len(text) > _LENGTH // 2:
+            problems += _wrong(number, text, "1", text)
+            first, at = text, number
+        elif text and not text.startswith("#"):
+            if name:
+                problems.append(Problem("", text[:40], f"expected line 1 of the elements of {name}", number))
+            name = text.removeprefix("0 ").strip()
+            if "->" in name:
+                problems.append(Problem("", text[:40], 'expected a name without "->", which rules use', number))
+    if first or (name and satellites):
+        problems.append(Problem("", "the end of the file", "expected two lines of elements", len(lines)))
+    elif not satellites:
+        problems.append(Problem("", "no elements", "expected two lines for each satellite"))
+    seen = dict[str, int]()
+    for one in satellites:
+        if one.name in seen:
+            problems.append(Problem("", f'"{one.name}"', f"expected another name than in line {seen[one.name]}", one.line))
+        seen.setdefault(one.name, one.line)
+    if problems:
+        raise ScenarioError(str(path), sorted(problems, key=lambda one: one.line or 0)[:_ENOUGH])
+    return satellites
+
+
+def _wrong(number: int, text: str, kind: str, first: str) -> Iterator[Problem]:
+    if not text.startswith(f"{kind} "):
+        yield Problem("", text[:40] or "nothing", f"expected line {kind} of elements", number)
+    elif len(text) != _LENGTH or not text.isascii():
+        yield Problem("", f"{len(text)} characters", f"expected the {_LENGTH} of a line of elements", number)
+    elif text[-1] != str(checksum(text)):
+        yield Problem("", f"checksum {text[-1]}", f"expected {checksum(text)}", number)
+    elif text[2:7] != first[2:7]:
+        yield Problem("", f"satellite {text[2:7]}", f"expected {first[2:7]}, as in line 1", number)
+
+
+def checksum(text: str) -> int:
+    """The last digit of a line: the sum of the digits before it, a minus sign counting as 1, modulo 10.
+
+    >>> checksum("1 25544U 98067A   08264.51782528 -.00002182  00000-0 -11606-4 0  2927")
+    7
+    """
+    return sum(1 if c == "-" else int(c) if c.isdigit() else 0 for c in text[:_LENGTH - 1]) % 10
+
+
+def sidereal(jd: float, fraction: float) -> float:
+    """Greenwich mean sidereal time of a Julian date, rad (IAU 1982).
+
+    >>> round(float(np.degrees(sidereal(2451545.0, 0.0))), 4)
+    280.4606
+    """
+    t = (jd - 2451545.0 + fraction) / 36525
+    seconds = 67310.54841 + (876600 * 3600 + 8640184.812866) * t + 0.093104 * t * t - 6.2e-6 * t ** 3
+    return float(np.radians(seconds % 86400 / 240))
+
+
+class Propagated:
+    """Satellites by SGP4 from the latest epoch on: a `Motion`. Raises MissingExtra without the package `sgp4`."""
+
+    def __init__(self, satellites: Sequence[Elements]):
+        with optional("constellations from two-line elements need", "orbits"):
+            from sgp4.api import Satrec
+
+        self._names = [one.name for one in satellites]
+        self._satellites: list[Any] = [Satrec.twoline2rv(one.first, one.second) for one in satellites]
+        self._jd, self._fraction = max((one.jdsatepoch, one.jdsatepochF) for one in self._satellites)
+        self._turned = sidereal(self._jd, self._fraction)
+
+    @property
+    def count(self) -> int:
+        """As a `Motion` says."""
+        return len(self._satellites)
+
+    def places(self, who: IntArray, t_s: FloatArray) -> FloatArray:
+        """As a `Motion` says. Raises ValueError naming a satellite that has no place then, such as one that has
+        decayed."""
+        found = np.empty((len(who), 3))
+        order = np.argsort(who, kind="stable")
+        for mine in np.split(order, np.flatnonzero(np.diff(who[order])) + 1) if len(who) else []:
+            one = int(who[mine[0]])
+            days = self._fraction + t_s[mine] / 86400
+            errors, places, _ = self._satellites[one].sgp4_array(np.full(len(mine), self._jd), days)
+            if errors.any():
+                raise ValueError(f"{self._names[one]} has no place {t_s[mine][errors != 0][0]:.0f} s after the epoch")
+            found[mine] = places
+        angle = self._turned + TURN * t_s
+        x, y = found[:, 0].copy(), found[:, 1].copy()
+        found[:, 0] = np.cos(angle) * x + np.sin(angle) * y
+        found[:, 1] = np.cos(angle) * y - np.sin(angle) * x
+        return found
