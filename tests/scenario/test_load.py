@@ -123,11 +123,10 @@ def test_all_problems_come_at_once_in_the_order_of_lines():
     with pytest.raises(ScenarioError) as caught:
         scenario.loads(text, "scenarios/x.yaml", ["schemes[0]=3", "stop.ronds=3"], check=False)
     assert str(caught.value) == """\
-scenarios/x.yaml: 7 errors
+scenarios/x.yaml: 6 errors
   line 6   links[0].bandwidth  "20 Mb/s"  expected a bandwidth such as 20 Mbit/s or 2 MB/s; "Mb/s" is no such unit; \
 did you mean Mbit/s or MB/s?
   line 7   links[1].outage.p   1.4        expected a probability in [0, 1]
-  line 11  nodes[0].speed      missing    is required
   line 11  nodes[0].sped       0.25       unknown key; did you mean "speed"?
   line 15  faults[2].rounds    "9..3"     expected rounds such as 3..9 or 10..
            --set schemes[0]    3          expected the name of a scheme or a mapping such as {name: fedavg}
