@@ -181,7 +181,7 @@ def test_sixty_six_satellites_train_in_every_way(tmp_path, twin):
     seconds = {one.summary["label"]: one.summary["virtual_seconds"] for one in results}
     assert seconds["deadline"] == pytest.approx(1800, abs=1)
     assert 300 < seconds["hierarchical"] < seconds["waits"]
-    assert 300 < seconds["gossip"]
+    assert seconds["gossip"] > 300
 
 
 @pytest.mark.slow
