@@ -85,7 +85,7 @@ class ContactPlan:
 def _plan_of(spec: ContactSpec) -> Plan:
     if spec.constellation is None:
         return read_plan(spec)
-    from emul.network.graph import constellation        # few networks are one
+    from emul.network.graph import constellation  # few networks are one
 
     return constellation.plan(spec.constellation, spec.step_ns or constellation.STEP_NS)
 
