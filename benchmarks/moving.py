@@ -95,7 +95,8 @@ def rows(name: str, study: Path, done: Path) -> pd.DataFrame:
 def _row(name: str, result: dict[str, Any]) -> dict[str, Any]:
     stations = str(result.get(f"{SKY}.stations", "stations10.csv"))
     return {"part": name.partition("-")[0], "sky": PARTS[name].sky, "planes": result.get(f"{SKY}.planes", 6),
-            "each": result.get(f"{SKY}.each", 11), "stations": int(stations.removeprefix("stations").removesuffix(".csv")),
+            "each": result.get(f"{SKY}.each", 11), "stations":
+                int(stations.removeprefix("stations").removesuffix(".csv")),
             "accuracy": result["accuracy"], "rounds": result["rounds"], "virtual_h": result["virtual_s"] / 3600,
             "mb": result["bytes"] / 1e6}
 
@@ -137,7 +138,8 @@ def rounds(found: pd.DataFrame) -> str:
 
 
 def _a_round(rows: pd.DataFrame) -> float | None:
-    return None if rows.empty or not rows["rounds"].iloc[0] else float(rows["virtual_h"].iloc[0] / rows["rounds"].iloc[0])
+    return None if rows.empty or not rows["rounds"].iloc[0] else float(rows["virtual_h"].iloc[0] /
+        rows["rounds"].iloc[0])
 
 
 def counted(found: pd.DataFrame) -> str:

@@ -89,9 +89,10 @@ def test_all_that_is_wrong_is_told_at_once_with_its_line():
     text = TEXT.replace("stations: stations.csv, ", "").replace("isl: ring", "isl: star").replace(
         "elevation: 25 deg", "elevation: 95 deg").replace("inclination: 53 deg", "inclination: 53").replace(
         "planes: 2", "planes: 0")
-    line = TEXT.splitlines().index("  constellation: {altitude: 550 km, inclination: 53 deg, planes: 2, each: 10, phasing: 1, "
+    line = TEXT.splitlines().index("  constellation: {altitude: 550 km, inclination: 53 deg, planes: 2, each: 10, phasing: 1, "  # noqa: E501
                                    'isl: ring, gateways: "sat*-1",') + 1
-    found = {place.removeprefix("topology.constellation."): (at, said, expected) for place, at, said, expected in told(text=text)}
+    found = {place.removeprefix("topology.constellation."): (at, said, expected) for place, at, said, expected in
+        told(text=text)}
     assert set(found) == {"stations", "isl", "elevation", "inclination", "planes"}
     assert all(at in (line, line - 1, line + 1) for at, _, _ in found.values())
     assert found["stations"][1:] == ("missing", "is required")
@@ -127,7 +128,8 @@ def test_contacts_of_a_constellation_are_no_file_and_those_of_a_file_have_no_ste
 def test_links_without_a_rate_are_told():
     found = told("links=[{match: 'sat*<->sat*', bandwidth: 20 kbit/s}]")
     assert found
-    assert all(expected == "expected a constant bandwidth, by topology.capacity or a rule of links: a contact has a rate"
+    assert all(expected ==
+        "expected a constant bandwidth, by topology.capacity or a rule of links: a contact has a rate"
                for _, _, _, expected in found)
     sky("links=[]", "topology.capacity=20 kbit/s")
 
@@ -144,7 +146,7 @@ def test_two_line_elements_without_the_package_are_told_how_to_install_it(tmp_pa
                 "roles: {server: [Weilheim], client: {rule: attribute, attribute: kind, value: satellite}}}")
     (place, _, _, expected), = told(topology, "schemes=[fedavg]")
     assert place.endswith("topology.constellation.tle")
-    assert expected == "constellations from two-line elements need sgp4, which is not installed: pip install 'emul[orbits]'"
+    assert expected == "constellations from two-line elements need sgp4, which is not installed: pip install 'emul[orbits]'"  # noqa: E501
 
 
 def test_a_run_that_outlasts_its_contacts_is_warned_of():
@@ -163,10 +165,12 @@ def test_explain_tells_the_contacts_of_a_constellation():
 
 
 def test_fedavg_waits_for_passes_and_hierarchical_is_faster_with_links_between_satellites(tmp_path, twin):
-    """A round without such links lasts until the last satellite has passed; with them a pass of each gateway is enough."""
+    """A round without such links lasts until the last satellite has passed; with them a pass of each gateway is
+    enough."""
     lasers = engine.run(sky(), workers=twin, out=tmp_path / "lasers")
-    alone = engine.run(sky("topology.constellation.isl=none", "topology.constellation.gateways=null", "topology.roles={server: "
-                           "[Weilheim], client: {rule: attribute, attribute: kind, value: satellite, access: {latency: 1 ms}}}",
+    alone = engine.run(sky("topology.constellation.isl=none", "topology.constellation.gateways=null",
+        "topology.roles={server: "
+                           "[Weilheim], client: {rule: attribute, attribute: kind, value: satellite, access: {latency: 1 ms}}}",  # noqa: E501
                            "schemes=[fedavg]"),
                        workers=twin, out=tmp_path / "alone")
     assert all(one.violations == () for one in (*lasers, *alone))

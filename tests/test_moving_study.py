@@ -34,7 +34,8 @@ def test_a_row_of_rounds_has_the_hours_of_each_sky_and_their_quotient() -> None:
 
 
 def test_a_mean_is_of_the_seeds_that_reached_the_target() -> None:
-    found = pd.DataFrame([{"part": "schemes", "sky": "alone", "scheme": "waits", "accuracy": accuracy, "virtual_h": hours,
+    found = pd.DataFrame([{"part": "schemes", "sky": "alone", "scheme": "waits", "accuracy": accuracy, "virtual_h":
+        hours,
                            "rounds": 4, "mb": 2.0} for accuracy, hours in ((0.9, 10), (0.86, 20), (0.5, 120))])
     assert moving.schemes(found).splitlines()[-1] == "| alone | `waits` | 15 [10, 20] | 4 | 2 | 2 of 3 | 0.753 |"
 

@@ -60,7 +60,8 @@ class ConstellationSection(Section):
     sha256: Text | None = None
 
     def wrong(self) -> list[Finding]:
-        """Keys that its kind needs and has not, or has and does not use; more satellites or phases than there can be."""
+        """Keys that its kind needs and has not, or has and does not use; more satellites or phases than there can
+        be."""
         if self.tle is not None:
             found: list[Finding] = [((name,), "", "is not used with tle, which has the orbits")
                                     for name in given(self, *WALKER, "phasing")]
@@ -83,7 +84,8 @@ def constellation_spec(c: ConstellationSection | None, base: Path) -> Constellat
         return None
     return ConstellationSpec(
         cast(Path, absolute(c.stations, base)), c.elevation, c.altitude, c.inclination, c.planes or 1, c.each or 1,
-        c.phasing or 0, cast(Isl, c.isl), cast(Ground, c.ground), tuple(c.gateways or ()), absolute(c.tle, base), c.for_,
+        c.phasing or 0, cast(Isl, c.isl), cast(Ground, c.ground), tuple(c.gateways or ()), absolute(c.tle, base),
+            c.for_,
         c.sha256)
 
 

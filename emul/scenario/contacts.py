@@ -54,5 +54,6 @@ def contacts_document(spec: ContactSpec | None) -> PlainDict | None:
         return None
     file = spec.file
     return without_none(file=None if file is None else str(file), format=None if spec.format == "csv" else spec.format,
-                        step=duration_text(spec.step_ns), gap=spec.gap, routes=None if spec.routes == "fixed" else spec.routes,
+                        step=duration_text(spec.step_ns), gap=spec.gap, routes=None if spec.routes == "fixed" else
+                            spec.routes,
                         sha256=None if file is None else file_digest(file))

@@ -183,7 +183,8 @@ def _plan(spec: ContactSpec | None) -> list[Finding]:
     if spec.file is None:
         return [(("contacts", "file"), MISSING, "is required")]
     if spec.step_ns is not None:
-        return [(("contacts", "step"), format_duration(spec.step_ns), "is of a constellation: a file has its latencies")]
+        return [(("contacts", "step"), format_duration(spec.step_ns),
+            "is of a constellation: a file has its latencies")]
     try:
         contacts.read_plan(spec)
     except ScenarioError as error:

@@ -125,7 +125,8 @@ class TopologySection(Section):
         _capacity_default, json_schema_input_type=CapacityRule | Written)] | None = None
 
     def wrong(self) -> list[Finding]:
-        """Not one of generator, file and constellation; else keys that this kind of topology needs and has not, or does not use."""
+        """Not one of generator, file and constellation; else keys that this kind of topology needs and has not, or
+        does not use."""
         found = exactly_one(self, "generator", "file", "constellation")
         if found:
             return found

@@ -33,7 +33,8 @@ def stations(tmp_path: Path) -> Path:
 
 
 def walker(stations: Path, **other: object) -> ConstellationSpec:
-    said = {"altitude_km": 550.0, "inclination": 53.0, "planes": 3, "each": 10, "phasing": 1, "span_ns": 21_600 * S, **other}
+    said = {"altitude_km": 550.0, "inclination": 53.0, "planes": 3, "each": 10, "phasing": 1, "span_ns": 21_600 * S,
+        **other}
     return ConstellationSpec(stations, 25.0, **said)        # type: ignore[arg-type]
 
 
@@ -56,7 +57,8 @@ def test_a_ring_joins_the_neighbours_in_a_plane_and_a_grid_the_next_planes_too(s
     assert {(a, b) for a, b in grid if (a // 10, b // 10) == (0, 2)} == {((s + 1) % 10, 20 + s) for s in range(10)}
 
 
-@pytest.mark.parametrize(("planes", "each", "edges"), [(1, 1, 0), (1, 2, 1), (1, 3, 3), (2, 1, 1), (2, 2, 4), (3, 1, 3)])
+@pytest.mark.parametrize(("planes", "each", "edges"), [(1, 1, 0), (1, 2, 1), (1, 3, 3), (2, 1, 1), (2, 2, 4), (3, 1,
+    3)])
 def test_small_patterns_have_no_edge_twice(stations, planes, each, edges):
     assert len(joined(walker(stations, planes=planes, each=each, phasing=0, isl="grid"))) == edges
 
@@ -116,7 +118,7 @@ def test_gateways_alone_have_links_to_stations(stations):
         network(walker(stations, gateways=("star*",)))
 
 
-# --- rows of the plan ---------------------------------------------------------------------------------------------------
+# --- rows of the plan ---
 
 def elevation_deg(spec: ConstellationSpec, satellite: int, station: int, t_ns: int) -> float:
     """Written apart: by the angle at the station."""
@@ -159,7 +161,8 @@ def test_rows_between_satellites_go_on_while_the_latency_stays_within_a_tenth_of
     found = plan(spec, 10 * S)
     made = constellation(spec)
     inner, across = found["sat1-1", "sat1-2"], found["sat1-1", "sat2-1"]
-    assert (list(inner.begins), list(inner.ends)) == ([0], [6_000 * S])         # neighbours in a plane keep their distance
+    assert (list(inner.begins), list(inner.ends)) == ([0], [6_000 * S])
+        # neighbours in a plane keep their distance
     chord = 2 * (orbits.RADIUS_KM + 550) * math.sin(math.pi / 12)
     assert list(inner.latencies_ns) == [pytest.approx(chord / orbits.LIGHT_KM_S * S, abs=1000)]
     assert 20 < len(across) < 600
@@ -211,7 +214,8 @@ def test_links_without_a_rate_or_of_a_kind_that_knows_no_contacts_are_refused(st
 def problems(spec: ConstellationSpec) -> list[tuple[str, str, str]]:
     with pytest.raises(TopologyError) as error:
         constellation(spec)
-    return [(one.place.removeprefix("topology.constellation."), one.found, one.expected) for one in error.value.problems]
+    return [(one.place.removeprefix("topology.constellation."), one.found, one.expected) for one in
+        error.value.problems]
 
 
 def test_every_line_of_stations_that_is_wrong_is_told_at_once(tmp_path):
@@ -296,7 +300,7 @@ def test_satellites_by_elements_have_contacts(tmp_path, stations):
     assert sum(lengths) == pytest.approx(sum(again), rel=0.25)          # an orbit alike sees stations about as long
 
 
-# --- large --------------------------------------------------------------------------------------------------------------
+# --- large ---
 
 @pytest.mark.slow
 def test_1584_satellites_over_ten_stations_for_a_day():

@@ -172,7 +172,8 @@ def test_spans_are_those_of_dense_samples(latitude, longitude, elevation, node, 
     seen = [(a, b) for a, b in expected if b - a > 2 * step_s]
     assert len(long) == pytest.approx(len(seen), abs=1)             # one may be about so short
     for a, b in seen:
-        assert any(abs(a - x) <= step_s and abs(b - y) <= step_s for x, y in zip(found.begin_s, found.end_s, strict=True))
+        assert any(abs(a - x) <= step_s and abs(b - y) <= step_s for x, y in zip(found.begin_s, found.end_s,
+            strict=True))
 
 
 def test_a_pass_between_two_samples_is_found_and_so_is_a_gap():
@@ -185,7 +186,8 @@ def test_a_pass_between_two_samples_is_found_and_so_is_a_gap():
         bump = 1e-6 * (1 - (t_s - peak) ** 2)
         return np.where(pair == 0, bump, -bump)
 
-    found = spans(clearance, [(np.arange(2), np.stack([clearance(np.full(len(times), i), times) for i in (0, 1)]))], until_s)
+    found = spans(clearance, [(np.arange(2), np.stack([clearance(np.full(len(times), i), times) for i in (0, 1)]))],
+        until_s)
     assert found.pair.tolist() == [0, 1, 1]
     assert found.begin_s.tolist() == pytest.approx([peak - 1, 0, peak + 1], abs=1e-6)
     assert found.end_s.tolist() == pytest.approx([peak + 1, peak - 1, until_s], abs=1e-6)
@@ -254,7 +256,8 @@ def test_contacts_of_seven_days_are_those_of_sgp4():
     found = {name: passes(motion, 40, 7) for name, motion in (
         ("sgp4", sgp4), ("j2", beginning_there(sgp4, orbits.J2)), ("plain", one(0.0)))}
     assert {name: len(one.pair) for name, one in found.items()} == {"sgp4": 22, "j2": 22, "plain": 28}
-    off = np.abs(found["sgp4"].begin_s - found["j2"].begin_s)       # the specification has 1.2 s, with a phase of its own
+    off = np.abs(found["sgp4"].begin_s - found["j2"].begin_s)
+        # the specification has 1.2 s, with a phase of its own
     assert np.median(off) < 3
     assert off.max() < 5
     first_day = found["sgp4"].begin_s[found["sgp4"].begin_s < DAY_S]

@@ -1,9 +1,11 @@
 """Constellations: satellites and stations as a topology, and the contacts of its links.
 
 Walker's pattern (`emul.network.models.orbits`) or a file of two-line elements (`emul.network.models.tle`) says how the
-satellites move. A satellite and a station have a link if it ever stands above `elevation` at the station; two satellites
+satellites move. A satellite and a station have a link if it ever stands above `elevation` at the station; two
+satellites
 have one if `isl` joins them and they ever see each other; stations have links with each other if `ground` is "mesh".
-Contacts begin and end where clearances are 0, rounded inwards to a millisecond, and latencies are those of light, rounded
+Contacts begin and end where clearances are 0, rounded inwards to a millisecond, and latencies are those of light,
+rounded
 to a microsecond: so a plan is the same on every processor.
 """
 
@@ -52,7 +54,8 @@ class ConstellationSpec:
     """Satellites and stations. Either `tle`, or Walker's pattern: altitude, inclination, planes, each and phasing.
 
     stations: a CSV file with the columns name, latitude, longitude (degrees). elevation: at which a station sees a
-    satellite, degrees. isl: "ring" joins the neighbours in a plane; "grid" those, and each satellite with its like in the
+    satellite, degrees. isl: "ring" joins the neighbours in a plane; "grid" those, and each satellite with its like in
+    the
     next plane. gateways: the names, or patterns of names, of the satellites that have links to stations; empty: all.
     span_ns: contacts are looked for so long. sha256: of the files as they were, checked where it is given.
     """
@@ -88,7 +91,8 @@ class Station:
 
 @dataclass(frozen=True, slots=True)
 class Vertex:
-    """kind: SATELLITE, GATEWAY (a satellite among those that alone have links to stations) or STATION. plane: of a satellite of Walker's pattern, from 1."""
+    """kind: SATELLITE, GATEWAY (a satellite among those that alone have links to stations) or STATION. plane: of a
+    satellite of Walker's pattern, from 1."""
 
     name: str
     kind: str
@@ -117,7 +121,8 @@ def digest(spec: ConstellationSpec) -> str:
 
 
 def constellation(spec: ConstellationSpec) -> Constellation:
-    """The constellation; the same object again while its files do not change. Raises TopologyError with all that is wrong
+    """The constellation; the same object again while its files do not change. Raises TopologyError with all that is
+    wrong
     with its files, with their lines, and where two-line elements lack the package `sgp4`."""
     return _made(spec, spec.sha256, _stamps(spec))
 
@@ -174,7 +179,8 @@ def _sky(spec: ConstellationSpec) -> tuple[list[Station], Motion, tuple[Vertex, 
         except ScenarioError as error:
             problems += _of_file("tle", spec.tle, error)
     if not problems and spec.sha256 is not None and digest(spec) != spec.sha256:
-        problems.append(Problem(f"{_PLACE}.sha256", f"{digest(spec)[:16]}...", f"expected {spec.sha256[:16]}...: the files "
+        problems.append(Problem(f"{_PLACE}.sha256", f"{digest(spec)[:16]}...",
+            f"expected {spec.sha256[:16]}...: the files "
                                 "are not those that this scenario was resolved with"))
     if spec.tle is not None:
         named = [Vertex(one.name, _kind(spec, one.name)) for one in satellites]
@@ -236,7 +242,8 @@ def _degrees(text: str, most: float) -> float:
 
 
 def joined(spec: ConstellationSpec) -> list[tuple[int, int]]:
-    """The pairs of satellites that `isl` joins, each once, ascending. Between the last plane and the first the pattern is
+    """The pairs of satellites that `isl` joins, each once, ascending. Between the last plane and the first the pattern
+    is
     shifted by its phasing, so that every satellite has its like there, too."""
     found: set[tuple[int, int]] = set()
     for p in range(spec.planes if spec.isl != "none" else 0):
@@ -300,7 +307,8 @@ def plan(spec: ConstellationSpec, step_ns: int = STEP_NS) -> dict[tuple[str, str
     """(source, destination) -> the contacts, of every link that the sky opens. Both directions share their arrays.
 
     step_ns: a row is so long at most, but that rows of two satellites go on while the latency stays within 0.1 ms. The
-    latency is that in the middle of a row. Rates are 1 bit/s: those of links are not known here. Raises as `constellation`.
+    latency is that in the middle of a row. Rates are 1 bit/s: those of links are not known here. Raises as
+    `constellation`.
     """
     return _planned(spec, spec.sha256, _stamps(spec), step_ns)
 
@@ -366,7 +374,8 @@ def _units(stations: Sequence[Station]) -> FloatArray:
 # --- topology ---------------------------------------------------------------------------------------------------------
 
 def graph_of(spec: ConstellationSpec) -> tuple[nx.Graph, Positions]:
-    """The graph: vertices with `label` and `kind`, edges with the median of their latencies; and where the vertices are at
+    """The graph: vertices with `label` and `kind`, edges with the median of their latencies; and where the vertices
+    are at
     the beginning. Raises as `constellation`."""
     import networkx as nx
 

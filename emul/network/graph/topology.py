@@ -87,7 +87,8 @@ class RoleRule:
 
 @dataclass(frozen=True, slots=True)
 class TopologySpec:
-    """Exactly one of `generator`, `file` (GraphML, GML, JSON, edge list), `graph` (networkx) and `constellation`, with what
+    """Exactly one of `generator`, `file` (GraphML, GML, JSON, edge list), `graph` (networkx) and `constellation`, with
+    what
     it needs.
 
     generator: "star" or "star_mesh" with `clients` and `servers`, "complete" with `peers`; the SHAPES with their

@@ -2,11 +2,13 @@
 
 Satellites are on circles that drift by the Earth's flattening (J2), to first order and without periodic terms: the node
 by -k cos i, the argument of latitude by k (3 - 4 sin^2 i) beyond the mean motion n = sqrt(mu / a^3), where
-k = 1.5 J2 (R / a)^2 n (Vallado, *Fundamentals of Astrodynamics*, 4th ed., section 9.6, with eccentricity 0). The Earth is
+k = 1.5 J2 (R / a)^2 n (Vallado, *Fundamentals of Astrodynamics*, 4th ed., section 9.6, with eccentricity 0). The Earth
+is
 a sphere of its equatorial radius that turns once a sidereal day. At the time 0 the meridian of Greenwich lies in the
 direction from which nodes are counted.
 
-Lengths are in km, times in s, angles in rad. A *clearance* is a function of time that is above 0 where two ends see each
+Lengths are in km, times in s, angles in rad. A *clearance* is a function of time that is above 0 where two ends see
+each
 other. `spans` finds where it is, by its roots.
 """
 
@@ -92,7 +94,8 @@ class Motion(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Circles:
-    """Satellites on circles of one altitude and one inclination. nodes: right ascensions of the ascending nodes at time 0;
+    """Satellites on circles of one altitude and one inclination. nodes: right ascensions of the ascending nodes at
+    time 0;
     phases: arguments of latitude then; both (n,). j2: 0 leaves the flattening out."""
 
     altitude_km: float
@@ -126,7 +129,8 @@ class Circles:
 
 
 def walker(altitude_km: float, inclination: float, planes: int, each: int, phasing: int, j2: float = J2) -> Circles:
-    """Walker's delta pattern i: T/P/F with T = planes * each: nodes spread over the whole circle, and satellite s of plane
+    """Walker's delta pattern i: T/P/F with T = planes * each: nodes spread over the whole circle, and satellite s of
+    plane
     p, number p * each + s, at the phase 2 pi (s / each + F p / T) (Walker, JBIS 37, 1984)."""
     p, s = np.divmod(np.arange(planes * each), each)
     return Circles(altitude_km, inclination, 2 * np.pi * p / planes,
@@ -168,7 +172,8 @@ class Spans:
 
 
 def sample_times(until_s: float) -> FloatArray:
-    """The times at which `spans` wants clearances: 60 s apart or less, from one step before 0 to one behind `until_s`."""
+    """The times at which `spans` wants clearances: 60 s apart or less, from one step before 0 to one behind
+    `until_s`."""
     steps = max(1, int(np.ceil(until_s / _SAMPLED_S)))
     return np.arange(-1, steps + 2) * (until_s / steps)
 
@@ -180,7 +185,8 @@ def spans(clearance: Clearance, sampled: Iterable[tuple[IntArray, FloatArray]], 
     found, too: the peaks near 0 are looked for.
     """
     times = sample_times(until_s)
-    first: dict[int, bool] = {}                             # of pairs that ever see each other: do they at the first sample?
+    first: dict[int, bool] = {}
+        # of pairs that ever see each other: do they at the first sample?
     flips: list[_Brackets] = []
     peaks: list[_Brackets] = []
     for pairs, values in sampled:
@@ -207,7 +213,8 @@ class _Brackets:
 
 def _joined(found: list[_Brackets]) -> _Brackets:
     none = _Brackets(np.empty(0, np.int64), np.empty(0), np.empty(0))
-    return _Brackets(*(np.concatenate([getattr(one, name) for one in [none, *found]]) for name in ("pair", "low", "high")))
+    return _Brackets(*(np.concatenate([getattr(one, name) for one in [none, *found]]) for name in ("pair", "low",
+        "high")))
 
 
 def _beside_peaks(clearance: Clearance, near: _Brackets) -> list[_Brackets]:

@@ -1,6 +1,7 @@
 """Two-line elements of satellites, and their places by SGP4 (the package `sgp4`, Vallado et al., AIAA 2006-6753).
 
-A file has two lines for each satellite, and a line with its name before them, or none. The time 0 is the latest epoch of
+A file has two lines for each satellite, and a line with its name before them, or none. The time 0 is the latest epoch
+of
 the file. SGP4 gives places in the frame of the true equator and mean equinox (TEME). They are turned by Greenwich mean
 sidereal time (IAU 1982); polar motion, at most 15 m on the ground, is left out.
 """
@@ -64,7 +65,8 @@ def read_elements(path: Path) -> list[Elements]:
     seen = dict[str, int]()
     for one in satellites:
         if one.name in seen:
-            problems.append(Problem("", f'"{one.name}"', f"expected another name than in line {seen[one.name]}", one.line))
+            problems.append(Problem("", f'"{one.name}"', f"expected another name than in line {seen[one.name]}",
+                one.line))
         seen.setdefault(one.name, one.line)
     if problems:
         raise ScenarioError(str(path), sorted(problems, key=lambda one: one.line or 0)[:_ENOUGH])
