@@ -69,7 +69,7 @@ def radio_problems(network: Network) -> list[tuple[tuple[str | int, ...], str, s
         return []
     found: list[tuple[tuple[str | int, ...], str, str]] = []
     vertices, model = set(network.names), radio.model
-    places = {place.name for place in model.places}
+    places = {place.name for place in model.spots}
     for i, move in enumerate(model.moves):
         if not any(fnmatchcase(name, move.match) for name in vertices - places):
             found.append((("move", i, "match"), move.match, "matches no vertex of the network that is no place"))
@@ -79,7 +79,7 @@ def radio_problems(network: Network) -> list[tuple[tuple[str | int, ...], str, s
         if not any(fnmatchcase(name, attach.nodes) and radio.walk(name) is not None for name in network.names):
             found.append((("attach", "match"), attach.nodes, "matches no vertex that `move` says the way of"))
         if not candidates:
-            found.append((("attach", "match"), attach.places, "matches no place"))
+            found.append((("attach", "match"), attach.spots, "matches no place"))
         elif len(vertices.intersection(candidates)) not in (0, len(candidates)):
             strange = next(name for name in candidates if name not in vertices)
             found.append((("attach", "match"), strange, "is no vertex of the network, and other places are: expected "

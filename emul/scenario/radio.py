@@ -119,7 +119,8 @@ class AttachRule(Section):
 
 
 class RadioRule(Section):
-    places: Annotated[PlacesRule, PlainValidator(_places, json_schema_input_type=PlacesRule | str)]
+    spots: Annotated[PlacesRule, PlainValidator(_places, json_schema_input_type=PlacesRule | str),
+                     Field(alias="places")]
     move: Annotated[list[MoveRule], Field(min_length=1)]
     loss: LossRule
     rates: RatesRule
@@ -143,7 +144,7 @@ def radio_value(rule: RadioRule | None, base: Path) -> RadioSpec | None:
         nodes, places = rule.attach.match.split("->")
         attach = Attach(nodes, places, rule.attach.hysteresis, rule.attach.interruption)
     rates = rule.rates.table or file(rule.rates.file or "", rule.rates.sha256)
-    return RadioSpec(file(rule.places.file, rule.places.sha256), moves,
+    return RadioSpec(file(rule.spots.file, rule.spots.sha256), moves,
                      LogDistance(loss.exponent, loss.reference, loss.at, loss.shadowing), rates, rule.rates.power,
                      attach)
 
@@ -156,14 +157,14 @@ def radio_document(spec: RadioSpec | None) -> PlainDict | None:
         return None
     loss, rates, attach = spec.loss, spec.rates, spec.attach
     return without_none(
-        places={"file": str(spec.places.file), **_sha256(spec.places)},
+        places={"file": str(spec.spots.file), **_sha256(spec.spots)},
         move=[_move_document(one) for one in spec.moves],
         loss={"log_distance": without_none(exponent=loss.exponent, reference=f"{loss.reference_db!r} dB",
                                            at=f"{loss.at_m!r} m", shadowing=f"{loss.shadowing_db!r} dB")},
         rates={"table": rates, "power": f"{spec.power_dbm!r} dBm"} if isinstance(rates, str) else
         {"file": str(rates.file), **_sha256(rates), "power": f"{spec.power_dbm!r} dBm"},
         attach=None if attach is None else {
-            "match": f"{attach.nodes}->{attach.places}", "hysteresis": f"{attach.hysteresis_db!r} dB",
+            "match": f"{attach.nodes}->{attach.spots}", "hysteresis": f"{attach.hysteresis_db!r} dB",
             "interruption": format_duration(attach.interruption_ns)})
 
 

@@ -93,7 +93,7 @@ class Attach:
     `hysteresis_db` (above 0). After a change its link is down for `interruption_ns`."""
 
     nodes: str
-    places: str
+    spots: str
     hysteresis_db: float
     interruption_ns: int = 0
 
@@ -103,7 +103,7 @@ class RadioModel:
     """The `radio` of a scenario. rates: (least dBm, bit/s), ascending. Of moves that match a node the last
     one holds."""
 
-    places: tuple[RadioPlace, ...]
+    spots: tuple[RadioPlace, ...]
     moves: tuple[Move, ...]
     loss: LogDistance
     rates: Steps
@@ -226,20 +226,20 @@ class PlaceRates(_Grown):
 
 
 class Attachments(_Grown):
-    """The number of the place that a node is attached to. places: with the shadowing of each in dB."""
+    """The number of the place that a node is attached to. spots: with the shadowing of each in dB."""
 
     __slots__ = ("_factors", "_now", "_spots")
 
-    def __init__(self, walk: Walk, places: Sequence[tuple[RadioPlace, float]], loss: LogDistance, hysteresis_db: float):
+    def __init__(self, walk: Walk, spots: Sequence[tuple[RadioPlace, float]], loss: LogDistance, hysteresis_db: float):
         super().__init__(walk)
-        self._spots = [place for place, _ in places]
+        self._spots = [place for place, _ in spots]
         # b is stronger than a by the hysteresis where the square of the distance to a is so many times that to b
-        self._factors = [[10 ** ((hysteresis_db + there - here) / (5 * loss.exponent)) for _, there in places]
-                         for _, here in places]
+        self._factors = [[10 ** ((hysteresis_db + there - here) / (5 * loss.exponent)) for _, there in spots]
+                         for _, here in spots]
         start = walk.stretch(0)
         assert start is not None
-        self._now = min(range(len(places)), key=lambda i: _square(start, self._spots[i])[0] * 10 ** (
-            places[i][1] / (5 * loss.exponent)))
+        self._now = min(range(len(spots)), key=lambda i: _square(start, self._spots[i])[0] * 10 ** (
+            spots[i][1] / (5 * loss.exponent)))
 
     def _changes(self, stretch: Stretch) -> Iterable[tuple[int, int]]:
         yield stretch.begin_ns, self._now
@@ -378,7 +378,7 @@ class Radio:
         self.model = model
         self._vertices = set(vertices)
         self._seed = seed
-        self._places = {place.name: place for place in model.places}
+        self._places = {place.name: place for place in model.spots}
         self._walks: dict[str, Walk | None] = {}
         self._attachments: dict[str, Attachments] = {}
         self._curves: dict[tuple[str, str], LinkCurve] = {}
@@ -435,7 +435,7 @@ class Radio:
     def candidates(self) -> list[RadioPlace]:
         """The places that nodes can be attached to."""
         attach = self.model.attach
-        return [] if attach is None else [one for one in self.model.places if fnmatchcase(one.name, attach.places)]
+        return [] if attach is None else [one for one in self.model.spots if fnmatchcase(one.name, attach.spots)]
 
     def curve(self, node: str, place: str) -> LinkCurve:
         """The rate of both directions between a node and a place."""

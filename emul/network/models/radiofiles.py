@@ -47,7 +47,7 @@ class MoveSpec:
 class RadioSpec:
     """The `radio` of a scenario, with its files not read. rates: a name of RATES, or a file."""
 
-    places: RadioFile
+    spots: RadioFile
     moves: tuple[MoveSpec, ...]
     loss: LogDistance
     rates: str | RadioFile
@@ -56,7 +56,7 @@ class RadioSpec:
 
     def files(self) -> Iterator[tuple[tuple[str | int, ...], RadioFile, Callable[[Path], object]]]:
         """(where it is named, file, what reads it) of all files."""
-        yield ("places",), self.places, read_places
+        yield ("places",), self.spots, read_places
         for i, move in enumerate(self.moves):
             if move.trace is not None:
                 yield ("move", i, "trace"), move.trace, read_walks
@@ -69,7 +69,7 @@ def read_radio(spec: RadioSpec) -> RadioModel:
     moves = tuple(Move(one.match, one.waypoint, None if one.trace is None else read_walks(one.trace.file), one.at)
                   for one in spec.moves)
     rates = RATES[spec.rates] if isinstance(spec.rates, str) else read_rates(spec.rates.file)
-    return RadioModel(read_places(spec.places.file), moves, spec.loss, rates, spec.power_dbm, spec.attach)
+    return RadioModel(read_places(spec.spots.file), moves, spec.loss, rates, spec.power_dbm, spec.attach)
 
 
 def problems(spec: RadioSpec) -> list[tuple[tuple[str | int, ...], str, str]]:
