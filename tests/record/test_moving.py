@@ -105,6 +105,7 @@ def test_contacts_and_transfers_are_bars_of_each_link(moving: Path) -> None:
         ("router→client2", "message", 12, 23, 110), ("router→client2", "of no use", 158, 169, 110)]
     assert len(figure.table) == 6 + len(moved)
     assert "6 contacts" in figure.words
+    assert "layer" in figure.spec()
 
 
 def test_vertices_move_in_a_plane(tmp_path: Path) -> None:

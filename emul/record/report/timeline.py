@@ -49,10 +49,11 @@ def contact_plan(run: RunData, contacts: pd.DataFrame) -> Figure:
     over = transfers.iloc[spaced(len(transfers), _BARS)]
     y = alt.Y("link:N", title=None, sort=order, axis=alt.Axis(labelLimit=220))
     x = alt.X("from:Q", title=f"{unit} of virtual time", scale=alt.Scale(domain=[0, run.end_ns / factor], nice=False))
-    colour = coloured("what", ["contact", *KINDS], ["$between", "$s1", "$late", "$lost"], legend=alt.Legend(columns=2))
+    whats, colours = ["contact", *KINDS], ["$between", "$s1", "$late", "$lost"]
+    colour = coloured("what", whats, colours, legend=alt.Legend(columns=2))
     told = ["link:N", "what:N", alt.Tooltip("from:Q", title=f"from, {unit}", format=",.4~f"),
             alt.Tooltip("to:Q", title=f"to, {unit}", format=",.4~f")]
-    stroke = alt.Stroke("what:N", scale=colour.scale, legend=None)       # what takes no time can be seen, too
+    stroke = alt.Stroke("what:N", scale=alt.Scale(domain=whats, range=colours), legend=None)     # also of no length
     chart = (named("contacts").mark_bar(height={"band": 0.8}).encode(x=x, x2="to:Q", y=y, color=colour, tooltip=told)
              + named("transfers").mark_bar(height={"band": 0.35}, strokeWidth=1.5).encode(
                  x=x, x2="to:Q", y=y, color=colour, stroke=stroke, tooltip=[*told, alt.Tooltip("bytes:Q", format=",")]))
