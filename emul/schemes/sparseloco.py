@@ -226,4 +226,5 @@ SCHEME = Scheme(
     params=Params, roles={"peer": peer, "store": store, "rendezvous": rendezvous.rendezvous},
     messages=(Code, StoredCode, CodedPart, *rendezvous.MESSAGES), unsent=unsent,
     places={**peers.PLACES, "store": "server", "rendezvous": rendezvous.PLACE}, without=without, decides="peer",
-    knows_topology=True, oblivious=True, declares=True, timeouts=("timeout_s",), check=check, warn=warn, example=EXAMPLE)
+    knows_topology=True, oblivious=True, declares=True, timeouts=("timeout_s",), check=check, warn=warn,
+    example=EXAMPLE)
