@@ -16,7 +16,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from math import sqrt
 from pathlib import Path
 from statistics import median
@@ -26,8 +27,9 @@ import numpy as np
 
 from benchmarks.common import Figure, Options, main
 from emul.base.streams import generator
-from emul.network import Fluid, Link, OutageSpec
+from emul.network import Fluid, Link, LinkRule, OutageSpec, TopologySpec, build
 from emul.network.links.tcp import mathis_bps, pftk_bps
+from emul.network.models.background import Traffic
 from emul.network.models.loss import outage
 from emul.network.models.outages import GilbertSpec
 
@@ -279,6 +281,99 @@ def goodput(cc: str, p: float, seconds: float, run: int) -> tuple[float, float]:
         line.kill()
 
 
+# --- E6: background traffic ------------------------------------------------------------------------------------------
+
+Steps = Sequence[tuple[float, float]]       # of a rate: bit/s of frames, seconds
+CROSSING: dict[str, Steps] = {              # datagrams, as iperf sends them
+    "constant 12 Mbit/s": [(12e6, 6.0)],
+    "24 Mbit/s, on and off for 0.5 s each": [(24e6, 0.5), (0.0, 0.5)] * 5,
+    "steps of 6 Mbit/s up to 30": [(6e6 * i, 0.4) for i in range(1, 6)] * 3}
+GREEDY = 3                                  # connections that never end
+
+
+def traffic(options: Options) -> Iterable[Figure]:
+    """A transfer of 8 MB over 40 Mbit/s beside background traffic, against the same link with `traffic`.
+
+    Datagrams have a class of HTB with as much guaranteed rate as they take, so they are served first; greedy
+    connections have a leaf each, as the transfer has one.
+    """
+    size = SIZES[-1]
+    small = "burst 3028 cburst 3028 quantum 1514"
+    served_first = [
+        "qdisc add dev u1 root handle 1: htb default 9",
+        f"class add dev u1 parent 1: classid 1:1 htb rate 40mbit ceil 40mbit {small}",
+        f"class add dev u1 parent 1:1 classid 1:9 htb rate 1mbit ceil 40mbit prio 1 {small}",
+        f"class add dev u1 parent 1:1 classid 1:8 htb rate 39mbit ceil 40mbit prio 0 {small}",
+        "qdisc add dev u1 parent 1:9 pfifo limit 50", "qdisc add dev u1 parent 1:8 pfifo limit 1000",
+        "filter add dev u1 parent 1: protocol ip prio 1 u32 match ip protocol 17 0xff flowid 1:8"]
+    for name, steps in CROSSING.items():
+        with shaped(*served_first):
+            took = [beside_datagrams(size, steps) for _ in range(options.repeats)]
+        entries = [Traffic(f"{i}", round(rate), link="client1->server", at_ns=round(1e9 * begin), for_ns=round(1e9 * lasts))
+                   for i, (begin, rate, lasts) in enumerate(_placed(steps)) if rate]
+        yield _crossed(f"E6 {name}", took, transfer_s(size, entries))
+    with shaped(*fair_rules()):
+        took = [beside_connections(size) for _ in range(options.repeats)]
+    greedy = Traffic("greedy", 0, link="client1->server", greedy=GREEDY)
+    yield _crossed(f"E6 {GREEDY} greedy connections", took, transfer_s(size, [greedy]))
+
+
+def _placed(steps: Steps) -> Iterator[tuple[float, float, float]]:
+    """(begin in s, bit/s, seconds) of each step."""
+    begin = 0.0
+    for rate, lasts in steps:
+        yield begin, rate, lasts
+        begin += lasts
+
+
+def _crossed(name: str, took: Sequence[float], expected: float) -> Figure:
+    errors = [seconds / expected - 1 for seconds in took]
+    return Figure(f"{name}: largest error of a transfer", max(map(abs, errors)), "", at_most=0.02,
+                  note=f"model {expected:.3f} s; measured {' '.join(f'{seconds:.3f}' for seconds in took)}")
+
+
+def transfer_s(size: int, entries: Sequence[Traffic]) -> float:
+    """By emul: a message of so many bytes from time 0 on, over a link that its flows share with the background."""
+    rule = LinkRule("*", latency_ns=0, bandwidth_bps=BANDWIDTH, sharing="maxmin", overhead_bytes=FRAME - MSS, mtu=MSS)
+    network = build(TopologySpec(generator="star", clients=1), [rule], 1, traffic=entries)
+    link = network.link(network.names.index("client1"), network.names.index("server"))
+    network.flows.start(0, "transfer", size, True, [link], 0)
+    while True:
+        now = network.flows.next_change()
+        if network.flows.advance(now):
+            return now / 1e9
+
+
+def beside_datagrams(size: int, steps: Steps) -> float:
+    """Seconds of a transfer that begins with the first datagram."""
+    gaps = [gap for _, rate, lasts in _placed(steps) for gap in _gaps(rate, lasts)]
+    at = time.monotonic() + 1.0
+    taking = start(B, "udp_sink", {"address": SINK, "port": 5555})
+    sending = start(A, "udp_source", {"address": SINK, "port": 5555, "payload": FRAME - 42, "gaps_s": gaps, "at": at})
+    try:
+        flows = [{"port": 6009, "bytes": size}]
+        sent, got = exchange("tcp", {"flows": flows, "cc": "cubic"}, {"flows": flows, "cc": "cubic", "at": at})
+        return (got["ends"][0] - sent["begin"]) / 1e9
+    finally:
+        sending.kill()
+        taking.kill()
+
+
+def _gaps(rate: float, lasts: float) -> list[float]:
+    """Seconds before each datagram of a step; the silence of a step without any is the gap of one."""
+    if not rate:
+        return [lasts]
+    gap = 8 * FRAME / rate
+    return [gap] * round(lasts / gap)
+
+
+def beside_connections(size: int) -> float:
+    """Seconds of a transfer that begins together with connections that go on."""
+    flows = [{"port": 6001 + i, "bytes": 10**9 if i else size} for i in range(1 + GREEDY)]
+    sent, got = exchange("tcp", {"flows": flows, "cc": "cubic"}, {"flows": flows, "cc": "cubic", "seconds": 12})
+    return (got["ends"][0] - sent["begin"]) / 1e9
+
+
 # --- and all --------------------------------------------------------------------------------------------------------
 
 def missing() -> str | None:
@@ -297,7 +392,7 @@ def missing() -> str | None:
 
 def kernel(options: Options) -> Iterable[Figure]:
     with network():
-        for experiment in (bottleneck, queue, gilbert, tcp):
+        for experiment in (bottleneck, queue, gilbert, tcp, traffic):
             try:
                 yield from experiment(options)
             except RuntimeError as error:           # a qdisc or a match that this kernel lacks

@@ -48,14 +48,15 @@ def tcp_sink(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def tcp_source(job: dict[str, Any]) -> dict[str, Any]:
-    """Connect all, then send all at once, for so many `seconds` at most: when that was."""
+    """Connect all, then send all at once, at a time that is `at` or soon, for so many `seconds` at most: when that was.
+    """
     connections = []
     for flow in job["flows"]:
         s = socket.socket()
         s.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, job["cc"].encode())
         s.connect((job["address"], flow["port"]))
         connections.append(s)
-    time.sleep(0.3)
+    time.sleep(max(0.0, job["at"] - time.monotonic()) if "at" in job else 0.3)
     gate = threading.Barrier(len(connections) + 1)
 
     def send(i: int) -> None:
@@ -98,12 +99,13 @@ def udp_sink(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def udp_source(job: dict[str, Any]) -> dict[str, Any]:
-    """Datagrams of `payload` bytes, numbered, at the given gaps: when each was sent, by the wall clock."""
+    """Datagrams of `payload` bytes, numbered, at the given gaps, the first one after `at`: when each was sent, by the
+    wall clock."""
     s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     s.connect((job["address"], job["port"]))
     sent = []
     padding = bytes(job["payload"] - 4)
-    due = time.monotonic()
+    due = job.get("at", time.monotonic())
     for i, gap_s in enumerate(job["gaps_s"]):
         due += gap_s
         while (wait := due - time.monotonic()) > 0:
