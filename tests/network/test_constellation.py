@@ -205,8 +205,8 @@ def test_links_without_a_rate_or_of_a_kind_that_knows_no_contacts_are_refused(st
     with pytest.raises(ContactsError) as error:
         network(walker(stations), [])
     assert "expected a constant bandwidth, by topology.capacity or a rule of links" in str(error.value)
-    with pytest.raises(ContactsError, match="has sharing maxmin"):
-        network(walker(stations), [LinkRule("*", bandwidth_bps=10_000_000, sharing="maxmin")])
+    with pytest.raises(ContactsError, match="is half-duplex"):
+        network(walker(stations), [LinkRule("*", bandwidth_bps=10_000_000, duplex="half")])
 
 
 # --- files ------------------------------------------------------------------------------------------------------------

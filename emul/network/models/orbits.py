@@ -139,22 +139,22 @@ def walker(altitude_km: float, inclination: float, planes: int, each: int, phasi
 
 # --- who sees whom ----------------------------------------------------------------------------------------------------
 
-def above(places: FloatArray, station: FloatArray, elevation: float) -> FloatArray:
+def above(points: FloatArray, station: FloatArray, elevation: float) -> FloatArray:
     """The clearance of satellites over stations: the cosine of the angle between both, less that of the reach.
 
-    places: (..., 3) km. station: unit vectors, (..., 3).
+    points: (..., 3) km. station: unit vectors, (..., 3).
     """
-    radius = np.linalg.norm(places, axis=-1)
-    return np.sum(places * station, axis=-1) / radius - np.cos(reach(radius, elevation))
+    radius = np.linalg.norm(points, axis=-1)
+    return np.sum(points * station, axis=-1) / radius - np.cos(reach(radius, elevation))
 
 
-def clear(places: FloatArray, others: FloatArray, lowest_km: float = GRAZING_KM) -> FloatArray:
+def clear(points: FloatArray, others: FloatArray, lowest_km: float = GRAZING_KM) -> FloatArray:
     """The clearance of satellites to each other: the cosine of the angle between both, less that at which the line
     between them touches the sphere of `lowest_km` above the ground."""
-    a, b = np.linalg.norm(places, axis=-1), np.linalg.norm(others, axis=-1)
+    a, b = np.linalg.norm(points, axis=-1), np.linalg.norm(others, axis=-1)
     touched = RADIUS_KM + lowest_km
     furthest = np.arccos(np.minimum(touched / a, 1.0)) + np.arccos(np.minimum(touched / b, 1.0))
-    return np.sum(places * others, axis=-1) / (a * b) - np.cos(furthest)
+    return np.sum(points * others, axis=-1) / (a * b) - np.cos(furthest)
 
 
 # --- spans ------------------------------------------------------------------------------------------------------------
