@@ -416,13 +416,14 @@ class Network:
         """The number of a new link that shares the time of a medium. Both directions are one station of it."""
         assert p.medium is not None
         spec = self.media[p.medium]
-        roaming = None if self.radio is None else self.radio.roaming(self.names[u], self.names[v])
+        radio = self.radio
+        roaming = None if radio is None else radio.roaming(self.names[u], self.names[v])
         varying: RateProfile | None = profile
         roams: Callable[[int], int] | None = None
-        if roaming is None:
+        if radio is None or roaming is None:
             medium = self._medium(spec)
         else:
-            media = [self._medium(spec, place.name) for place in self.radio.candidates()]       # one of each place
+            media = [self._medium(spec, place.name) for place in radio.candidates()]       # one of each place
             medium, roams = media[0], lambda t: media[roaming.place_at(t)]
             varying = None if profile is None else RoamingRate(profile, roaming)
         return self.flows.fluid.add_member(medium, (min(u, v), max(u, v)), rate, profile=varying,

@@ -36,6 +36,7 @@ class FakeTask:
     """A task without data; `update` says what training gives. spec: {"d": dimension}, and what `update` looks for."""
 
     fitting = None                      # nothing is trained as one, so no group has to fit into memory
+    growth = 0.0                        # its vectors declare nothing
 
     def __init__(self, update: Update, spec: PlainMapping, clients: int, seed: int, device: str = "cpu",
                  *rest: object):

@@ -16,7 +16,7 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
@@ -220,7 +220,7 @@ def read_stations(path: Path) -> list[Station]:
     """The stations of a CSV file. Raises ScenarioError with every line that is wrong."""
     found = csvfile.read(path, ("name", "latitude", "longitude"))
     names = found.column("name", _name)
-    places = [found.column(column, lambda text, most=most: _degrees(text, most))
+    places = [found.column(column, partial(_degrees, most=most))
               for column, most in (("latitude", 90.0), ("longitude", 180.0))]
     found.unique("name")
     found.check()

@@ -175,7 +175,7 @@ def sample_times(until_s: float) -> FloatArray:
     """The times at which `spans` wants clearances: 60 s apart or less, from one step before 0 to one behind
     `until_s`."""
     steps = max(1, int(np.ceil(until_s / _SAMPLED_S)))
-    return np.arange(-1, steps + 2) * (until_s / steps)
+    return np.arange(-1, steps + 2, dtype=np.float64) * (until_s / steps)
 
 
 def spans(clearance: Clearance, sampled: Iterable[tuple[IntArray, FloatArray]], until_s: float) -> Spans:

@@ -53,7 +53,8 @@ def contact_plan(run: RunData, contacts: pd.DataFrame) -> Figure:
     colour = coloured("what", whats, colours, legend=alt.Legend(columns=2))
     told = ["link:N", "what:N", alt.Tooltip("from:Q", title=f"from, {unit}", format=",.4~f"),
             alt.Tooltip("to:Q", title=f"to, {unit}", format=",.4~f")]
-    stroke = alt.Stroke("what:N", scale=alt.Scale(domain=whats, range=colours), legend=None)     # also of no length
+    stroke = alt.Stroke(field="what", type="nominal", legend=None,         # also of no length
+                        scale={"domain": whats, "range": colours})
     chart = (named("contacts").mark_bar(height={"band": 0.8}).encode(x=x, x2="to:Q", y=y, color=colour, tooltip=told)
              + named("transfers").mark_bar(height={"band": 0.35}, strokeWidth=1.5).encode(
                  x=x, x2="to:Q", y=y, color=colour, stroke=stroke, tooltip=[*told, alt.Tooltip("bytes:Q", format=",")]))
