@@ -31,10 +31,11 @@ from emul.engine.holdings import samples_held
 from emul.engine.keeping import Command, Keeping
 from emul.engine.wiring import Wiring
 from emul.kernel import Kernel, Recorder, run_to_end
+from emul.network.positions import on_globe, positions
 from emul.record import rundir
 from emul.record.invariants import InvariantReport
 from emul.record.journal import Journal
-from emul.record.moving import write_contacts
+from emul.record.moving import write_contacts, write_positions
 from emul.record.progress import Progress
 from emul.record.rundir import RunDirectory
 from emul.record.samples import write_samples
@@ -179,7 +180,9 @@ class Session:
             drop_later(finished, directory.path)
             write_samples(directory.path, samples_held(finished.wiring))
             write_traffic(directory.path, finished.background)
-            write_contacts(directory.path, finished.plan, max(finished.kernel.end_ns, finished.kernel.now))
+            until_ns = max(finished.kernel.end_ns, finished.kernel.now)
+            write_contacts(directory.path, finished.plan, until_ns)
+            write_positions(directory.path, positions(network, until_ns), on_globe(network))
             return write_results(directory, facts(finished, digest, directory.path), observed(finished),
                                  timed(finished), latencies(network), network.unordered(),
                                  drawn(finished) if self.scenario.network.record else ())

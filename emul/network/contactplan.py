@@ -42,6 +42,7 @@ class ContactPlan:
         self._network = network
         self._strange: list[Problem] = []
         self.links: dict[tuple[int, int], Contacts] = {}
+        self.constellation = None if spec is None else spec.constellation
         if spec is not None:
             gap: Fate = "return" if spec.gap == "again" and spec.routes == "earliest" else spec.gap
             number = {name: v for v, name in enumerate(network.topology.names)}

@@ -12,13 +12,12 @@ from emul.base.files import write_atomically
 
 if TYPE_CHECKING:           # who reads a run's tables needs no network
     from emul.network.models.contacts import Contacts
+    from emul.network.positions import PositionRow
 
 CONTACTS = "contacts.parquet"
 CONTACT_COLUMNS = ("source", "destination", "begin_ns", "end_ns", "rate_bps", "latency_ns")
 POSITIONS = "positions.parquet"
 PLANE, GLOBE = ("x", "y"), ("lat", "lon")           # metres; degrees
-
-PositionRow = tuple[float, str, float, float]       # seconds, vertex, and x, y or latitude, longitude
 
 
 def write_contacts(folder: Path, plan: Mapping[tuple[str, str], Contacts], end_ns: int) -> None:
