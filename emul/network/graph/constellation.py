@@ -2,11 +2,9 @@
 
 Walker's pattern (`emul.network.models.orbits`) or a file of two-line elements (`emul.network.models.tle`) says how the
 satellites move. A satellite and a station have a link if it ever stands above `elevation` at the station; two
-satellites
-have one if `isl` joins them and they ever see each other; stations have links with each other if `ground` is "mesh".
-Contacts begin and end where clearances are 0, rounded inwards to a millisecond, and latencies are those of light,
-rounded
-to a microsecond: so a plan is the same on every processor.
+satellites have one if `isl` joins them and they ever see each other; stations have links with each other if `ground` is
+"mesh". Contacts begin and end where clearances are 0, rounded inwards to a millisecond, and latencies are those of
+light, rounded to a microsecond: so a plan is the same on every processor.
 """
 
 from __future__ import annotations
@@ -55,9 +53,8 @@ class ConstellationSpec:
 
     stations: a CSV file with the columns name, latitude, longitude (degrees). elevation: at which a station sees a
     satellite, degrees. isl: "ring" joins the neighbours in a plane; "grid" those, and each satellite with its like in
-    the
-    next plane. gateways: the names, or patterns of names, of the satellites that have links to stations; empty: all.
-    span_ns: contacts are looked for so long. sha256: of the files as they were, checked where it is given.
+    the next plane. gateways: the names, or patterns of names, of the satellites that have links to stations; empty:
+    all. span_ns: contacts are looked for so long. sha256: of the files as they were, checked where it is given.
     """
 
     stations: Path
@@ -122,8 +119,7 @@ def digest(spec: ConstellationSpec) -> str:
 
 def constellation(spec: ConstellationSpec) -> Constellation:
     """The constellation; the same object again while its files do not change. Raises TopologyError with all that is
-    wrong
-    with its files, with their lines, and where two-line elements lack the package `sgp4`."""
+    wrong with its files, with their lines, and where two-line elements lack the package `sgp4`."""
     return _made(spec, spec.sha256, _stamps(spec))
 
 
@@ -179,9 +175,8 @@ def _sky(spec: ConstellationSpec) -> tuple[list[Station], Motion, tuple[Vertex, 
         except ScenarioError as error:
             problems += _of_file("tle", spec.tle, error)
     if not problems and spec.sha256 is not None and digest(spec) != spec.sha256:
-        problems.append(Problem(f"{_PLACE}.sha256", f"{digest(spec)[:16]}...",
-            f"expected {spec.sha256[:16]}...: the files "
-                                "are not those that this scenario was resolved with"))
+        problems.append(Problem(f"{_PLACE}.sha256", f"{digest(spec)[:16]}...", (
+            f"expected {spec.sha256[:16]}...: the files are not those that this scenario was resolved with")))
     if spec.tle is not None:
         named = [Vertex(one.name, _kind(spec, one.name)) for one in satellites]
     else:
@@ -243,8 +238,7 @@ def _degrees(text: str, most: float) -> float:
 
 def joined(spec: ConstellationSpec) -> list[tuple[int, int]]:
     """The pairs of satellites that `isl` joins, each once, ascending. Between the last plane and the first the pattern
-    is
-    shifted by its phasing, so that every satellite has its like there, too."""
+    is shifted by its phasing, so that every satellite has its like there, too."""
     found: set[tuple[int, int]] = set()
     for p in range(spec.planes if spec.isl != "none" else 0):
         for s in range(spec.each):
@@ -374,9 +368,8 @@ def _units(stations: Sequence[Station]) -> FloatArray:
 # --- topology ---------------------------------------------------------------------------------------------------------
 
 def graph_of(spec: ConstellationSpec) -> tuple[nx.Graph, Positions]:
-    """The graph: vertices with `label` and `kind`, edges with the median of their latencies; and where the vertices
-    are at
-    the beginning. Raises as `constellation`."""
+    """The graph: vertices with `label` and `kind`, edges with the median of their latencies; and where the vertices are
+    at the beginning. Raises as `constellation`."""
     import networkx as nx
 
     made = constellation(spec)

@@ -88,8 +88,7 @@ class RoleRule:
 @dataclass(frozen=True, slots=True)
 class TopologySpec:
     """Exactly one of `generator`, `file` (GraphML, GML, JSON, edge list), `graph` (networkx) and `constellation`, with
-    what
-    it needs.
+    what it needs.
 
     generator: "star" or "star_mesh" with `clients` and `servers`, "complete" with `peers`; the SHAPES with their
         `sizes` ({"rows": 3, ...}) and either `roles` or `clients` and `servers` or `peers`. `extent_km`: the side of

@@ -48,8 +48,7 @@ _IN_ORDER = list(range(len(COLUMNS)))
 @dataclass(frozen=True)
 class ContactSpec:
     """The `contacts` of a scenario: those of a file, or of the constellation that is the topology. sha256: of the file
-    as
-    it was, checked where it is given. step_ns: of the latencies of a constellation.
+    as it was, checked where it is given. step_ns: of the latencies of a constellation.
 
     gap "hold": a message that a contact cuts goes on in the next one. "again": it is sent again from its start there.
     "drop": it is lost, as is one whose turn comes outside of contacts. routes "fixed": the shortest by median

@@ -1,15 +1,13 @@
 """Satellites over a turning Earth: their places, and the spans of time in which one sees a station or another one.
 
 Satellites are on circles that drift by the Earth's flattening (J2), to first order and without periodic terms: the node
-by -k cos i, the argument of latitude by k (3 - 4 sin^2 i) beyond the mean motion n = sqrt(mu / a^3), where
-k = 1.5 J2 (R / a)^2 n (Vallado, *Fundamentals of Astrodynamics*, 4th ed., section 9.6, with eccentricity 0). The Earth
-is
-a sphere of its equatorial radius that turns once a sidereal day. At the time 0 the meridian of Greenwich lies in the
-direction from which nodes are counted.
+by -k cos i, the argument of latitude by k (3 - 4 sin^2 i) beyond the mean motion n = sqrt(mu / a^3), where k = 1.5 J2
+(R / a)^2 n (Vallado, *Fundamentals of Astrodynamics*, 4th ed., section 9.6, with eccentricity 0). The Earth is a sphere
+of its equatorial radius that turns once a sidereal day. At the time 0 the meridian of Greenwich lies in the direction
+from which nodes are counted.
 
 Lengths are in km, times in s, angles in rad. A *clearance* is a function of time that is above 0 where two ends see
-each
-other. `spans` finds where it is, by its roots.
+each other. `spans` finds where it is, by its roots.
 """
 
 from __future__ import annotations
@@ -94,9 +92,8 @@ class Motion(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Circles:
-    """Satellites on circles of one altitude and one inclination. nodes: right ascensions of the ascending nodes at
-    time 0;
-    phases: arguments of latitude then; both (n,). j2: 0 leaves the flattening out."""
+    """Satellites on circles of one altitude and one inclination. nodes: right ascensions of the ascending nodes at time
+    0; phases: arguments of latitude then; both (n,). j2: 0 leaves the flattening out."""
 
     altitude_km: float
     inclination: float
@@ -130,8 +127,7 @@ class Circles:
 
 def walker(altitude_km: float, inclination: float, planes: int, each: int, phasing: int, j2: float = J2) -> Circles:
     """Walker's delta pattern i: T/P/F with T = planes * each: nodes spread over the whole circle, and satellite s of
-    plane
-    p, number p * each + s, at the phase 2 pi (s / each + F p / T) (Walker, JBIS 37, 1984)."""
+    plane p, number p * each + s, at the phase 2 pi (s / each + F p / T) (Walker, JBIS 37, 1984)."""
     p, s = np.divmod(np.arange(planes * each), each)
     return Circles(altitude_km, inclination, 2 * np.pi * p / planes,
                    2 * np.pi * (s / each + phasing * p / (planes * each)), j2)

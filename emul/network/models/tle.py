@@ -1,9 +1,8 @@
 """Two-line elements of satellites, and their places by SGP4 (the package `sgp4`, Vallado et al., AIAA 2006-6753).
 
 A file has two lines for each satellite, and a line with its name before them, or none. The time 0 is the latest epoch
-of
-the file. SGP4 gives places in the frame of the true equator and mean equinox (TEME). They are turned by Greenwich mean
-sidereal time (IAU 1982); polar motion, at most 15 m on the ground, is left out.
+of the file. SGP4 gives places in the frame of the true equator and mean equinox (TEME). They are turned by Greenwich
+mean sidereal time (IAU 1982); polar motion, at most 15 m on the ground, is left out.
 """
 
 from __future__ import annotations
