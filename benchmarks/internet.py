@@ -290,7 +290,7 @@ def time_table(found: pd.DataFrame, panel: str, value: str = "to_target_s") -> s
     lines = []
     for mbps in UPLINKS:
         row = chosen[chosen["mbps"] == mbps].set_index("scheme")[value].reindex(labels)
-        best = row.idxmin() if value == "to_target_s" else ""
+        best = row.idxmin() if value == "to_target_s" and row.notna().any() else ""
         cells = ("-" if pd.isna(x) else _shown(x, value, label == best) for label, x in row.items())
         lines.append([f"{mbps:,}", *cells])
     return markdown(["Mbit/s", *(f"`{label}`" for label in labels)], lines)

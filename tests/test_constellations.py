@@ -164,15 +164,13 @@ def test_explain_tells_the_contacts_of_a_constellation():
     assert row["round"]["messages"] > 0
 
 
-def test_fedavg_waits_for_passes_and_hierarchical_is_faster_with_links_between_satellites(tmp_path, twin):
+def test_fedavg_waits_for_passes_and_is_faster_with_links_between_satellites(tmp_path, twin):
     """A round without such links lasts until the last satellite has passed; with them a pass of each gateway is
     enough."""
-    lasers = engine.run(sky(), workers=twin, out=tmp_path / "lasers")
+    lasers = engine.run(sky("schemes=[fedavg]"), workers=twin, out=tmp_path / "lasers")
+    roles = "{server: [Weilheim], client: {rule: attribute, attribute: kind, value: satellite, access: {latency: 1 ms}}}"
     alone = engine.run(sky("topology.constellation.isl=none", "topology.constellation.gateways=null",
-        "topology.roles={server: "
-                           "[Weilheim], client: {rule: attribute, attribute: kind, value: satellite, access: {latency: 1 ms}}}",  # noqa: E501
-                           "schemes=[fedavg]"),
-                       workers=twin, out=tmp_path / "alone")
+                           f"topology.roles={roles}", "schemes=[fedavg]"), workers=twin, out=tmp_path / "alone")
     assert all(one.violations == () for one in (*lasers, *alone))
     assert max(one.summary["virtual_seconds"] for one in lasers) < alone[0].summary["virtual_seconds"]
     updates = load_run(alone[0].directory).messages.query("type == 'Update'")
@@ -183,9 +181,8 @@ def test_sixty_six_satellites_train_in_every_way(tmp_path, twin):
     results = engine.run(load(MOVING / "walker66.yaml", ["stop.rounds=1", "training=skip"]), workers=twin, out=tmp_path)
     assert [one.violations for one in results] == [()] * 5
     seconds = {one.summary["label"]: one.summary["virtual_seconds"] for one in results}
-    assert seconds["deadline"] == pytest.approx(1800, abs=1)
-    assert 300 < seconds["hierarchical"] < seconds["waits"]
-    assert seconds["gossip"] > 300
+    assert seconds["deadline"] == pytest.approx(min(1800, seconds["waits"]), abs=1)
+    assert all(took > 300 for took in seconds.values())         # a training takes 5 minutes
 
 
 @pytest.mark.slow

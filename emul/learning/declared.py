@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
 
 from emul.base.plain import PlainMapping
 
@@ -54,10 +53,10 @@ def mistakes(said: object) -> Iterator[tuple[tuple[str, ...], object, str]]:
     for key in ("parameters", "tokens"):
         if not _is_amount(said.get(key)):
             yield (key,), said.get(key), "expected a number, 1 or more"
-    layers: Any = said.get("layers")
+    layers: object = said.get("layers")
     if layers is not None and (not isinstance(layers, int) or isinstance(layers, bool) or not 1 <= layers <= 10_000):
         yield ("layers",), layers, "expected a whole number in 1..10000"
 
 
-def _is_amount(value: Any) -> bool:
+def _is_amount(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 1 <= value <= _MOST

@@ -58,7 +58,7 @@ class RoutedNetwork(Protocol):
 
     @property
     def radio(self) -> Radio | None:
-        """Where nodes and places are; None: nothing moves."""
+        """The radio of the network; None: nothing moves."""
         ...
 
     def load_bps(self, u: int, v: int) -> float:

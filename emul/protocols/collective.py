@@ -74,8 +74,7 @@ class CodedPart(Message, tagged=True):
     tag: int
 
 
-MESSAGES = (Part, Code)
-TAGGED = (Chunk, CodedPart)
+MESSAGES = (Part, Code, Chunk, CodedPart)
 
 
 class Leg(NamedTuple):
@@ -140,7 +139,7 @@ async def all_reduce(node: Node, members: Sequence[int], x: Vector, how: How, ti
                     sending = node.start(_in_pieces(node, members[leg.to], total, leg.sends, first, manner))
             try:
                 for takes in [] if leg.source is None else _cut(leg.takes, manner.pieces):
-                    values = (await inbox.next(members[leg.source or 0])).values
+                    values = await inbox.next(members[leg.source or 0])
                     if leg.adds:
                         values = await node.compute("add", np.add, total[takes], values, work=values.size,
                                                     lane=manner.lane)
@@ -190,7 +189,7 @@ async def _coded_ring(node: Node, members: Sequence[int], legs: Sequence[Leg], t
                 total[leg.sends] = await node.compute("decode", _decoded, codec, code, len(total[leg.sends]), lane=lane,
                                                       work=leg.sends.stop - leg.sends.start)
         node.send(members[leg.to], CodedPart(code, number, tag))
-        came: Octets = (await inbox.next(members[leg.source])).code
+        came: Octets = await inbox.next(members[leg.source])
         size = leg.takes.stop - leg.takes.start
         values = await node.compute("decode", _decoded, codec, came, size, lane=lane, work=size)
         if leg.adds:
@@ -218,7 +217,7 @@ class _Inbox:
         if manner.codec is not None:
             self._kind, self._tag = CodedPart, manner.tag or 0
         self._taken: Counter[int] = Counter()
-        self._early: dict[tuple[int, int], Any] = {}
+        self._early: dict[tuple[int, int], Vector | Octets] = {}
         self._sizes: dict[tuple[int, int], int] = {}            # (member, number) -> of a part that has not come yet
         seen: Counter[int] = Counter()
         for leg in legs:
@@ -227,8 +226,9 @@ class _Inbox:
                 self._sizes[source, seen[source]] = takes.stop - takes.start
                 seen[source] += 1
 
-    async def next(self, source: int) -> Any:
-        """The next part of a member. Raises TimedOut or NothingToReceive, both failures of the round."""
+    async def next(self, source: int) -> np.ndarray:
+        """The values of the next part of a member, or their code. Raises TimedOut or NothingToReceive, both failures
+        of the round."""
         wanted = source, self._taken[source]
         self._taken[source] += 1
         while wanted not in self._early:
@@ -237,15 +237,15 @@ class _Inbox:
                 times.append(self._manner.silence_s)
             part = await self._node.recv(self._kind, source, min(times, default=None), accept=self._fits, tag=self._tag)
             del self._sizes[source, part.number]
-            self._early[source, part.number] = part
+            self._early[source, part.number] = part.code if isinstance(part, CodedPart) else part.values
         return self._early.pop(wanted)
 
-    def _fits(self, part: Any) -> None:
+    def _fits(self, part: Part | Chunk | CodedPart) -> None:
         size = self._sizes.get((part.sender, part.number))
         if size is None:
             raise ProtocolViolation(f"part {part.number}: no such part, or one twice")
-        if self._manner.codec is not None:
-            if size:
+        if isinstance(part, CodedPart):
+            if size and self._manner.codec is not None:
                 updates.sound(self._manner.codec, size)(part)
         elif part.values.shape != (size,):
             raise ProtocolViolation(f"part {part.number}: shape {part.values.shape}, expected {(size,)}")

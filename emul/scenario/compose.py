@@ -23,9 +23,9 @@ MOST = 10                               # files of one chain
 # lists whose entries are known by one of their keys
 _MATCHED = {"links": "match", "nodes": "match", "groups": "name"}
 # keys below which a text is the name of a file, by section; of a task only the folder of its data
-_FILES = {"topology": ("file",), "links": ("file", "trace"), "faults": ("file", "trace"), "compute": ("file", "trace"),
-          "traffic": ("trace",), "contacts": ("file",), "radio": ("places", "trace", "file"),
-          "groups": ("file",),
+_FILES = {"topology": ("file", "stations", "tle"), "links": ("file", "trace"), "faults": ("file", "trace"),
+          "compute": ("file", "trace"), "traffic": ("trace",), "contacts": ("file",),
+          "radio": ("places", "trace", "file"), "groups": ("file",),
           "devices": ("table", "links"), "network": ("replay",), "task": ("directory",)}
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
 from pydantic import BeforeValidator, Field, PlainValidator
 
 from emul.base.plain import PlainDict
-from emul.network.graph.constellation import DAY_NS, GROUNDS, ISLS, ConstellationSpec, Ground, Isl, digest
+from emul.network.graph.constellation import digest
 from emul.network.graph.geo import format_length, length_km
+from emul.network.models.constellations import DAY_NS, GROUNDS, ISLS, ConstellationSpec, Ground, Isl
 from emul.scenario.sections import Section, absolute, duration_text, given, without_none
 from emul.scenario.values import PositiveDuration, Text, one_of, whole
 from emul.scenario.wording import MISSING, Finding
@@ -93,7 +94,7 @@ def constellation_document(spec: ConstellationSpec | None) -> PlainDict | None:
     """As a file says it, with the digest of its files; read again it is the same."""
     if spec is None:
         return None
-    circles: dict[str, Any] = {}
+    circles: PlainDict = {}
     if spec.altitude_km is not None and spec.inclination is not None:
         circles = {"altitude": format_length(spec.altitude_km), "inclination": f"{spec.inclination:.9g} deg",
                    "planes": spec.planes, "each": spec.each, "phasing": spec.phasing}

@@ -31,7 +31,7 @@ from emul.scenario.network import network_value
 from emul.scenario.radio import radio_value
 from emul.scenario.record import record_value
 from emul.scenario.scenario import Scenario
-from emul.scenario.sections import absolute
+from emul.scenario.sections import SoundParts, absolute
 from emul.scenario.source import Source, of_values, read
 from emul.scenario.sweep import sweep_values
 from emul.scenario.topology import topology_spec
@@ -111,21 +111,22 @@ def _edited(source: Source, name: str, path: Path, sets: Sequence[Edit], seed: i
 
 # ---- conversion ----
 
-def _converted(sections: dict[str, Any], base: Path) -> dict[str, Any]:
+def _converted(sections: SoundParts, base: Path) -> SoundParts:
     """The fields of Scenario that the sound sections give."""
-    parts: dict[str, Any] = {}
+    parts: PlainDict = {}
     for key, (field, convert) in _CONVERSIONS.items():
         if key in sections:
             parts[field] = convert(sections[key], base)
     return parts
 
 
-def _with_sky(parts: dict[str, Any]) -> dict[str, Any]:
+def _with_sky(parts: SoundParts) -> SoundParts:
     """A constellation makes the contacts, whatever else is said of them."""
     topology = parts.get("topology")
     if topology is None or topology.constellation is None:
         return parts
-    return parts | {"contacts": replace(parts.get("contacts") or ContactSpec(), constellation=topology.constellation)}
+    spec = parts.get("contacts") or ContactSpec()
+    return {**parts, "contacts": replace(spec, constellation=topology.constellation)}
 
 
 def _task(task: PlainDict, base: Path) -> PlainDict:
@@ -167,9 +168,9 @@ _CONVERSIONS: dict[str, tuple[str, Callable[..., object]]] = {
 }
 
 
-def _with_lines(parts: dict[str, Any], source: Source) -> dict[str, Any]:
+def _with_lines(parts: SoundParts, source: Source) -> SoundParts:
     """Rules, topology and compute know their lines, for what is found out about them later."""
     rules = [replace(rule, line=source.lines.get(("links", i))) for i, rule in enumerate(parts["link_rules"])]
     compute = replace(parts["compute"], line=source.lines.get(("compute", "file")))
-    return parts | {"link_rules": rules, "compute": compute,
-                    "topology": replace(parts["topology"], line=source.lines.get(("topology",)))}
+    return {**parts, "link_rules": rules, "compute": compute,
+            "topology": replace(parts["topology"], line=source.lines.get(("topology",)))}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
 from pydantic import PlainValidator
 
-from emul.base.plain import PlainDict
+from emul.base.plain import PlainDict, PlainMapping
 from emul.base.units import format_duration
 from emul.network.models.media import FAIRNESS, Fairness, MediumSpec
 from emul.scenario.sections import Section, without_none
@@ -19,9 +19,9 @@ _EFFICIENCY = "expected a share of time in (0, 1], or one for numbers of station
 _MOST_STATIONS = 10**6
 
 
-def _efficiency(value: Any) -> tuple[tuple[int, float], ...]:
+def _efficiency(value: object) -> tuple[tuple[int, float], ...]:
     """(stations, share) ascending; one share alone holds for any number."""
-    table = value if isinstance(value, dict) else {"1": value}
+    table: PlainMapping = value if isinstance(value, dict) else {"1": value}
     if not table or not all(str(n).isascii() and str(n).isdigit() and 1 <= int(n) <= _MOST_STATIONS for n in table):
         raise ValueError(_EFFICIENCY)
     for share in table.values():

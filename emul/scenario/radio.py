@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
 from pydantic import Field, PlainValidator
 
@@ -55,7 +55,7 @@ class PlacesRule(Section):
     sha256: Text | None = None
 
 
-def _places(value: Any) -> PlacesRule:
+def _places(value: object) -> PlacesRule:
     return PlacesRule.model_validate(value if isinstance(value, dict) else {"file": value})
 
 

@@ -194,7 +194,7 @@ def unsent(params: Params) -> Collection[str]:
     """The names of the messages that other collectives send."""
     sends = (Code if params.how == "all_gather" else CodedPart if params.codec is not None else
              Chunk if params.survive else Part)
-    quiet = {kind.__name__ for kind in (*collective.MESSAGES, *collective.TAGGED) if kind is not sends}
+    quiet = {kind.__name__ for kind in collective.MESSAGES if kind is not sends}
     return quiet if params.survive else quiet | {kind.__name__ for kind in rendezvous.MESSAGES}
 
 
@@ -227,6 +227,6 @@ stop: {rounds: 3}
 
 SCHEME = Scheme(
     params=Params, roles={"peer": peer, "rendezvous": rendezvous.rendezvous},
-    messages=(*collective.MESSAGES, *collective.TAGGED, *rendezvous.MESSAGES), unsent=unsent,
+    messages=(*collective.MESSAGES, *rendezvous.MESSAGES), unsent=unsent,
     places={**peers.PLACES, "rendezvous": rendezvous.PLACE}, without=without, decides="peer", knows_topology=True,
     oblivious=needs_training, declares=True, timeouts=("timeout_s",), check=check, warn=warn, example=EXAMPLE)

@@ -21,7 +21,7 @@ from emul.testing import MS, Ran, Shuffled, run_world
 from emul.testing.world import NoParams, full_mesh
 from emul.wire import ENVELOPE_BYTES, encode
 
-MESSAGES = (*collective.MESSAGES, *collective.TAGGED)
+MESSAGES = collective.MESSAGES
 DELTA, B = 0.05, 2_500_000                  # s one way, bytes/s
 WIRES = (LinkRule("*", latency_ns=50 * MS, bandwidth_bps=B * 8),)
 HOWS: tuple[How, ...] = ("ring", "tree", "butterfly", "server")

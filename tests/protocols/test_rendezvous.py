@@ -22,7 +22,7 @@ from emul.testing import MS, Ran, Shuffled, run_world
 from emul.testing.world import NoParams, full_mesh
 from emul.wire import encode
 
-MESSAGES = (*collective.TAGGED, *rendezvous.MESSAGES)
+MESSAGES = (*collective.MESSAGES, *rendezvous.MESSAGES)
 
 
 @dataclass

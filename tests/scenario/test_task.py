@@ -66,7 +66,7 @@ def test_all_mistakes_are_found_at_once() -> None:
     assert [place for place, _, _ in mistakes(wrong, 10)] == [("partition", "classes"), ("model",)]
     assert [place for place, _, _ in mistakes({}, 1)] == [("data",), ("model",), ("solver",)]
     assert mistakes(3, 1) == [
-        ((), "3", "expected the keys data, root, clusters, choose_on, partition, model, solver, objective")]
+        ((), "3", "expected the keys data, root, clusters, choose_on, partition, model, solver, objective, declared")]
 
 
 def test_more_clients_than_samples_need_a_bootstrap() -> None:

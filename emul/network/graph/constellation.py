@@ -12,12 +12,12 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,17 +26,13 @@ from emul.base.extras import MissingExtra
 from emul.network.graph.geo import Distance, Point, Positions, great_circle_km
 from emul.network.graph.topology import TopologyError
 from emul.network.models import csvfile, orbits, tle
+from emul.network.models.constellations import ConstellationSpec
 from emul.network.models.contacts import Contacts
 from emul.network.models.orbits import FloatArray, IntArray, Motion, Spans
 
 if TYPE_CHECKING:
     import networkx as nx
 
-Isl = Literal["grid", "ring", "none"]
-Ground = Literal["mesh", "none"]
-ISLS: tuple[str, ...] = get_args(Isl)
-GROUNDS: tuple[str, ...] = get_args(Ground)
-DAY_NS = 86_400 * 10**9
 STEP_NS = 10 * 10**9
 KIND, PLANE = "kind", "plane"                   # attributes of vertices
 SATELLITE, GATEWAY, STATION = "satellite", "gateway", "station"     # values of the former
@@ -45,36 +41,6 @@ _MS, _S = 10**6, 10**9
 _SAME_US = 100          # latencies of a link between satellites that differ by less, at steps that follow, are one row
 _PORTION = 500_000      # clearances or latencies that are computed at once
 _PLACE = "topology.constellation"
-
-
-@dataclass(frozen=True)
-class ConstellationSpec:
-    """Satellites and stations. Either `tle`, or Walker's pattern: altitude, inclination, planes, each and phasing.
-
-    stations: a CSV file with the columns name, latitude, longitude (degrees). elevation: at which a station sees a
-    satellite, degrees. isl: "ring" joins the neighbours in a plane; "grid" those, and each satellite with its like in
-    the next plane. gateways: the names, or patterns of names, of the satellites that have links to stations; empty:
-    all. span_ns: contacts are looked for so long. sha256: of the files as they were, checked where it is given.
-    """
-
-    stations: Path
-    elevation: float
-    altitude_km: float | None = None
-    inclination: float | None = None
-    planes: int = 1
-    each: int = 1
-    phasing: int = 0
-    isl: Isl = "none"
-    ground: Ground = "none"
-    gateways: tuple[str, ...] = ()
-    tle: Path | None = None
-    span_ns: int = DAY_NS
-    sha256: str | None = field(default=None, compare=False)
-
-    @property
-    def files(self) -> tuple[Path, ...]:
-        """Those that it reads."""
-        return (self.stations,) if self.tle is None else (self.stations, self.tle)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +64,7 @@ class Vertex:
 
 @dataclass(frozen=True, eq=False)
 class Constellation:
-    """What is known of a constellation without the step of its latencies. Satellites are the first vertices.
+    """A constellation without the step of its latencies. Satellites are the first vertices.
 
     pairs: (satellite, vertex) of each link that the sky opens, in the order of `spans.pair`; ground_ns: latency of each
     pair of stations that are linked.

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from emul.base.errors import NetworkError, Problem, ScenarioError
+from emul.network.models.constellations import ConstellationSpec
 from emul.network.rules import LinkParameters
 
 if TYPE_CHECKING:
     import networkx as nx
 
-    from emul.network.graph.constellation import ConstellationSpec
     from emul.network.graph.geo import Distance
 
 STARS = ("star", "star_mesh", "complete")           # hosts that forward nothing; here

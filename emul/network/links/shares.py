@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from emul.base.errors import NetworkError
 
-if TYPE_CHECKING:           # a circle of types alone
+if TYPE_CHECKING:           # a circle: links of a medium are links, and a flow asks its links for theirs
     from emul.network.links.media import MediumLink
 
 WORK_PER_BYTE = 8e9             # bits a byte times ns a second: work / (bit/s) is a time in ns

@@ -19,17 +19,15 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 from emul.base.errors import Problem, ScenarioError
 from emul.base.units import LARGEST
 from emul.network.models import csvfile
+from emul.network.models.constellations import ConstellationSpec
 from emul.network.models.planformats import PlanRow, epoch_rows, ion_rows
 from emul.network.models.profiles import NEVER, WORK_PER_BYTE
 from emul.network.models.traces import digest
-
-if TYPE_CHECKING:
-    from emul.network.graph.constellation import ConstellationSpec
 
 COLUMNS = ("start_s", "end_s", "source", "destination", "rate_mbps", "latency_ms")
 Gap = Literal["hold", "again", "drop"]

@@ -86,7 +86,7 @@ class Motion(Protocol):
         ...
 
     def places(self, who: IntArray, t_s: FloatArray) -> FloatArray:
-        """Where satellite who[i] is at t_s[i], (n, 3) km, in the frame that turns with the Earth."""
+        """The place of satellite who[i] at t_s[i], (n, 3) km, in the frame that turns with the Earth."""
         ...
 
 

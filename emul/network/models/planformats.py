@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
+from emul.base.plain import PlainDict, PlainMapping
 from emul.base.units import LARGEST
 from emul.network.models.profiles import NEVER
 
@@ -191,7 +192,7 @@ def _lines(text: str, key: str) -> Iterator[int]:
         yield line
 
 
-def _epochs(text: str) -> Iterator[Any]:
+def _epochs(text: str) -> Iterator[object]:
     """The epochs of a list, or those that stand one after the other. Raises JSONDecodeError."""
     decoder, at = json.JSONDecoder(), 0
     while at < len(text):
@@ -202,11 +203,11 @@ def _epochs(text: str) -> Iterator[Any]:
         yield from found if isinstance(found, list) else [found]
 
 
-def _changes(epochs: list[Any], links: Iterator[int], begins: Iterator[int], wrong: Wrong,
-             ) -> list[tuple[int, str, int, dict[str, Any]]]:
+def _changes(epochs: list[object], links: Iterator[int], begins: Iterator[int], wrong: Wrong,
+             ) -> list[tuple[int, str, int, PlainDict]]:
     """(time in ns from the first epoch on, key, line, link) of all links of all epochs. links, begins: the lines in
     which links and epochs name their first end and their time."""
-    found: list[tuple[datetime, str, int, dict[str, Any]]] = []
+    found: list[tuple[datetime, str, int, PlainDict]] = []
     times, line = [], 1
     for epoch in epochs:
         said = epoch.get("time") if isinstance(epoch, dict) else None
@@ -239,7 +240,7 @@ def _time(value: object) -> datetime | None:
     return found if found is None or found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
-def _state(at: int, line: int, key: str, entry: Mapping[str, Any], before: _LinkUp | None,
+def _state(at: int, line: int, key: str, entry: PlainMapping, before: _LinkUp | None,
            wrong: Wrong) -> _LinkUp | None:
     """The link from now on; what an update does not say stays. None and a problem where something is wrong."""
     rate, latency = (None, 0) if before is None else (before.rate_bps, before.latency_ns)

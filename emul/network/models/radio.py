@@ -1,8 +1,8 @@
 """Radio: the rates of links between nodes that move and places, and to which place a node is attached.
 
-What a node receives falls with the distance, so that the rate of its link to a place is a function of its walk: a table
-says the least power of each rate, so each rate has a reach, and the rate changes where a stretch of the walk crosses
-one. That is a root of a quadratic: nothing is sampled. All is known beforehand, and is the same for all schemes.
+The power that a node receives falls with the distance, so that the rate of its link to a place is a function of its
+walk: a table says the least power of each rate, so each rate has a reach, and the rate changes where a stretch of the
+walk crosses one. That is a root of a quadratic: nothing is sampled. All is known beforehand, and is the same for all schemes.
 
     received power (dBm) = power - reference - 10 exponent log10(distance / at) - shadowing
 
@@ -141,7 +141,7 @@ def _square(stretch: Stretch, place: RadioPlace) -> tuple[float, float, float]:
 
 
 def roots(a: float, b: float, c: float) -> list[float]:
-    """Where a + b s + c s^2 is 0, ascending; none where it is constant."""
+    """The roots of a + b s + c s^2, ascending; none where it is constant."""
     if c == 0:
         return [] if b == 0 else [-a / b]
     under = b * b - 4 * a * c
@@ -279,7 +279,7 @@ class AttachedTimeline:
         self._interruption = interruption_ns
 
     def _opens(self, t_ns: int) -> int | None:
-        """When the link has come up, or will, if the node is attached there at `t_ns`; None: it is not."""
+        """The time at which the link came up or will, if the node is attached there at `t_ns`; None: it is not."""
         i = self._attached.place(t_ns)
         if self._attached.values[i] != self._number:
             return None
