@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from emul.base.plain import PlainDict, PlainMapping
 from emul.network.models.contacts import ContactSpec
