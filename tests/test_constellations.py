@@ -168,7 +168,8 @@ def test_fedavg_waits_for_passes_and_is_faster_with_links_between_satellites(tmp
     """A round without such links lasts until the last satellite has passed; with them a pass of each gateway is
     enough."""
     lasers = engine.run(sky("schemes=[fedavg]"), workers=twin, out=tmp_path / "lasers")
-    roles = "{server: [Weilheim], client: {rule: attribute, attribute: kind, value: satellite, access: {latency: 1 ms}}}"
+    clients = "{rule: attribute, attribute: kind, value: satellite, access: {latency: 1 ms}}"
+    roles = f"{{server: [Weilheim], client: {clients}}}"
     alone = engine.run(sky("topology.constellation.isl=none", "topology.constellation.gateways=null",
                            f"topology.roles={roles}", "schemes=[fedavg]"), workers=twin, out=tmp_path / "alone")
     assert all(one.violations == () for one in (*lasers, *alone))

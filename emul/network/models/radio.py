@@ -2,7 +2,8 @@
 
 The power that a node receives falls with the distance, so that the rate of its link to a place is a function of its
 walk: a table says the least power of each rate, so each rate has a reach, and the rate changes where a stretch of the
-walk crosses one. That is a root of a quadratic: nothing is sampled. All is known beforehand, and is the same for all schemes.
+walk crosses one. That is a root of a quadratic: nothing is sampled. All is known beforehand, and is the same for all
+schemes.
 
     received power (dBm) = power - reference - 10 exponent log10(distance / at) - shadowing
 
