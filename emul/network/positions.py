@@ -25,9 +25,12 @@ def on_globe(network: Network) -> bool:
 def positions(network: Network, until_ns: int) -> Iterator[PositionRow]:
     """The positions up to a time, vertex by vertex, each in the order of time; nothing of a network without any.
 
-    Between two rows a node walks straight on; a satellite does so nearly.
+    Between two rows a node walks straight on; a satellite does so nearly. A host on a satellite is where that is.
     """
-    yield from _in_orbit(network, until_ns / 1e9)
+    hosts = _hosts(network)
+    for t_s, vertex, latitude, longitude in _in_orbit(network, until_ns / 1e9):
+        for name in (vertex, *hosts.get(vertex, ())):
+            yield t_s, name, latitude, longitude
     if network.radio is not None:
         places = {one.name: one for one in network.radio.model.spots}
         for name in network.names:
@@ -36,6 +39,16 @@ def positions(network: Network, until_ns: int) -> Iterator[PositionRow]:
                 yield from _walked(name, walk, until_ns)
             elif name in places:
                 yield 0.0, name, places[name].x, places[name].y
+
+
+def _hosts(network: Network) -> dict[str, list[str]]:
+    """satellite or station -> the vertices that have a link to it alone."""
+    found: dict[str, list[str]] = {}
+    for v in range(len(network.names)) if on_globe(network) else ():
+        near = list(network.topology.neighbours(v))
+        if len(near) == 1:
+            found.setdefault(network.names[near[0]], []).append(network.names[v])
+    return found
 
 
 def _in_orbit(network: Network, until_s: float) -> Iterator[PositionRow]:

@@ -35,8 +35,11 @@ def test_a_satellite_moves_as_its_orbit_says() -> None:
     assert found[-1, 0] == 6000
     assert found[:, 1].max() == pytest.approx(spec.inclination if spec.inclination <= 90 else 180 - spec.inclination,
                                               abs=0.5)
-    stations = [row for row in positions(network, S) if not row[1].startswith("sat")]
-    assert [row[0] for row in stations] == [0.0] * 10
+    rows = list(positions(network, S))
+    assert len([row for row in rows if row[1] in ("Weilheim", "sat1-1", "sat1-2")]) == 1 + 2 + 2
+    clients = [row for row in rows if row[1].startswith("client")]
+    assert {row[2:] for row in clients} <= {row[2:] for row in rows if row[1].startswith("sat")}
+    assert len({row[1] for row in clients}) == 60
 
 
 def test_a_node_walks_from_turn_to_turn() -> None:
