@@ -185,7 +185,7 @@ def _enter(kernel: Kernel, time: int, pipe: Pipe, copy: Copy, ends: list[tuple[P
 
 def _row_goes_on(kernel: Kernel, time: int, copy: Copy) -> bool:
     """True if the copy, which comes to the end of a shared link at `time`, goes on over another one without being whole
-    in between. Where routes depend on the time: if that is the next one by the plan, and transmits then."""
+    in between. With routes by the time that link must be the next one by the plan, and transmit then."""
     path, at, earliest = copy.path, copy.hop + 1, kernel.network.earliest
     if earliest is None:
         return find_pipe(kernel, path[at], path[at + 1]).kind == FLOW

@@ -13,6 +13,7 @@ The shadowing of a node and a place is normal, drawn once from (seed, node, plac
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -153,7 +154,7 @@ def roots(a: float, b: float, c: float) -> list[float]:
     return sorted([q / c] if q == 0 else [q / c, a / q])
 
 
-class _Grown:
+class _Grown(ABC):
     """Values that hold from times on, found stretch by stretch of a walk as far as they are asked for."""
 
     __slots__ = ("_ends", "_number", "_walk", "times", "values")
@@ -165,9 +166,9 @@ class _Grown:
         self.times: list[int] = []
         self.values: list[int] = []
 
+    @abstractmethod
     def _changes(self, stretch: Stretch) -> Iterable[tuple[int, int]]:
         """(time, value) of a stretch, in order, the first at its beginning."""
-        raise NotImplementedError
 
     def _grow(self) -> bool:
         stretch = self._walk.stretch(self._number)
