@@ -189,7 +189,12 @@ def machine_facts() -> dict[str, Any]:
 
 
 def versions(packages: Sequence[str] = _PACKAGES) -> dict[str, str]:
-    return {"python": platform.python_version(), **{name: metadata.version(name) for name in packages}}
+    def version(name: str) -> str:
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:           # such as emul itself, run from a checkout
+            return "not installed"
+    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
 
 
 # --- children -------------------------------------------------------------------------------------------------------

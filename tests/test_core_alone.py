@@ -30,7 +30,8 @@ import sys
 sys.meta_path[:] = [one for one in sys.meta_path if not getattr(one, "__module__", "").startswith("__editable__")]
 """
 # of the tests of the core those that are about schemes of emul, or run one
-ABOUT_SCHEMES = ("base/test_lazy.py", "base/test_extras.py", "network/test_features.py")
+ABOUT_SCHEMES = ("base/test_lazy.py", "base/test_extras.py", "network/test_features.py",
+                 "network/test_positions.py")
 
 
 @pytest.fixture(scope="module")
