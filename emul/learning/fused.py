@@ -26,7 +26,7 @@ from emul.learning.local import LocalTraining
 from emul.learning.objectives import Batch, Objective, Outputs, Penalty, Proximal, split
 from emul.learning.parameters import FlatModule
 from emul.learning.solver import Adam, Sgd, Solver
-from emul.learning.stack import Factors, FuseError, Hidden, Stack, Values, trial
+from emul.learning.stack import Factors, FuseError, Hidden, Pass, Stack, Values, trial
 from emul.learning.training import Samples, aligned, batches, channels_last
 
 __all__ = ["FuseError", "key", "refusal", "train_fused"]
@@ -67,8 +67,17 @@ def train_fused(model: FlatModule, asked: Sequence[LocalTraining]) -> list[np.nd
         model.module.train()
     found = _Fused(model, [asked[i] for i in order], [plans[i] for i in order]).train() if order else []
     after = dict(zip(order, found, strict=True))
-    return [after[i] if plan else aligned(local.before.astype(np.float32)).numpy()
+    return [after[i] if plan else _untouched(model, local.before)
             for i, (local, plan) in enumerate(zip(asked, plans, strict=True))]
+
+
+def _untouched(model: FlatModule, before: np.ndarray) -> np.ndarray:
+    """What the model gives back of a state without a step: integer buffers are cut off to integers."""
+    after = aligned(before.astype(np.float32)).numpy()
+    for t, place in model.slices:
+        if not t.is_floating_point():
+            after[place] = np.trunc(after[place])
+    return after
 
 
 Plan = list[np.ndarray]
@@ -108,7 +117,7 @@ class _Fused:
         step = _Stepper(self._solver, weights, masks, self._head.penalties([place for _, place in trained], weights))
         factors: dict[int, Factors] = {id(t): [] for t, _ in trained} if step.multiplies else {}
         active = 0
-        for s in range(self._batches.steps if trained else 0):
+        for s in range(self._batches.steps if trained or self._stack.keeps else 0):
             if active != self._batches.active(s):
                 active = self._batches.active(s)
                 leaves = [w[:active].detach().requires_grad_() for w in weights]                    # the same memory
@@ -116,16 +125,17 @@ class _Fused:
                                  *((id(t), leaf) for (t, _), leaf in zip(trained, leaves, strict=True))], factors)
                 step.narrow(active)
             step(self._gradients(self._batches[s], values, leaves), list(factors.values()))
-        for (_, place), weight in zip(trained, weights, strict=True):
-            state[:, place] = weight.flatten(1)
+        for t, place in slices:
+            state[:, place] = stacked[id(t)].reshape(len(state), -1)
         return [row.clone().numpy() for row in device.fetch(state)]
 
     def _gradients(self, step: _Step, values: Values, leaves: list[Tensor]) -> list[Tensor | None]:
         """Of each client's loss, (g, *shape) each, None where it is 0: the clients' parameters have nothing to do with
         each other. Beside them there is what `values.factors` gets."""
         with torch.enable_grad():
-            features, logits = self._stack(step.x, values, partial(self._masks, step.sizes))
-            ends, gradients = self._head(features, logits, step)
+            features, logits = self._stack(step.x, Pass(values, partial(self._masks, step.sizes), step.uneven,
+                                                        int(step.sizes.min())))
+            ends, gradients = self._head(features, logits, step) if leaves else ([], [])
         if not ends:
             return [None] * len(leaves)
         return list(torch.autograd.grad(ends, leaves, gradients, allow_unused=True))
@@ -222,6 +232,11 @@ class _Step(NamedTuple):
     y: Tensor               # (g, B, ...) int64 or float32
     share: Tensor           # (g, B) float32: of a sample in its client's mean, 0 for those repeated
     sizes: np.ndarray       # (g,) how many are not
+
+    @property
+    def uneven(self) -> Tensor | None:
+        """The shares, if some are 0."""
+        return self.share if self.sizes.min() < self.sizes.max() else None
 
 
 class _Batches:

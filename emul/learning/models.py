@@ -154,32 +154,14 @@ def resnet18(input_shape: Shape, classes: int) -> nn.Module:
     """He et al. 2016, table 1, 18 layers, untrained: 11,181,642 parameters for 10 classes. C (512) = average pool."""
     from torch import nn
 
+    from emul.learning.residual import projected_block
+
     def stage(inside: int, outside: int, stride: int) -> nn.Module:
-        return nn.Sequential(_block(inside, outside, stride), _block(outside, outside, 1))
+        return nn.Sequential(projected_block(inside, outside, stride), projected_block(outside, outside, 1))
 
     return nn.Sequential(nn.Conv2d(input_shape[0], 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(),
                          nn.MaxPool2d(3, 2, 1), stage(64, 64, 1), stage(64, 128, 2), stage(128, 256, 2),
                          stage(256, 512, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes))
-
-
-def _block(inside: int, outside: int, stride: int) -> nn.Module:
-    """relu(f(x) + g(x)): f two 3 x 3 convolutions, g the identity, or a 1 x 1 convolution where shapes differ."""
-    import torch
-    from torch import nn
-
-    class ProjectedBlock(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.f = nn.Sequential(nn.Conv2d(inside, outside, 3, stride, 1, bias=False), nn.BatchNorm2d(outside),
-                                   nn.ReLU(), nn.Conv2d(outside, outside, 3, 1, 1, bias=False),
-                                   nn.BatchNorm2d(outside))
-            self.g = nn.Identity() if stride == 1 and inside == outside else nn.Sequential(
-                nn.Conv2d(inside, outside, 1, stride, bias=False), nn.BatchNorm2d(outside))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.relu(self.f(x) + self.g(x))
-
-    return ProjectedBlock()
 
 
 def cinic_cnn(input_shape: Shape, classes: int) -> nn.Module:

@@ -17,24 +17,44 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 
-class PaddedBlock(nn.Module):
-    """relu(f(x) + x): f two 3 x 3 convolutions. Of fewer channels or a stride x is sampled and padded with zeros."""
+class Block(nn.Module):
+    """relu(f(x) + g(x)), of maps."""
 
-    def __init__(self, inside: int, outside: int, stride: int, norm: bool):
+    def __init__(self, f: nn.Module, g: nn.Module):
         super().__init__()
-        self.f = nn.Sequential(
-            nn.Conv2d(inside, outside, 3, stride, 1, bias=False), nn.BatchNorm2d(outside) if norm else nn.Identity(),
-            nn.ReLU(),
-            nn.Conv2d(outside, outside, 3, 1, 1, bias=False), nn.BatchNorm2d(outside) if norm else nn.Identity())
-        self._stride, self._more = stride, outside - inside
+        self.f, self.g = f, g
 
     def forward(self, x: Tensor) -> Tensor:
-        shortcut = x
-        if self._stride > 1:
-            shortcut = shortcut[:, :, ::self._stride, ::self._stride]
-        if self._more:
-            shortcut = F.pad(shortcut, (0, 0, 0, 0, self._more // 2, self._more - self._more // 2))
-        return torch.relu(self.f(x) + shortcut)
+        return torch.relu(self.f(x) + self.g(x))
+
+
+class Padding(nn.Module):
+    """Every `stride`-th place, with `more` channels of zeros about those that there are."""
+
+    def __init__(self, stride: int, more: int):
+        super().__init__()
+        self.stride, self.before, self.behind = stride, more // 2, more - more // 2
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x[:, :, ::self.stride, ::self.stride]
+        return F.pad(x, (0, 0, 0, 0, self.before, self.behind))
+
+
+def padded_block(inside: int, outside: int, stride: int, norm: bool) -> Block:
+    """f two 3 x 3 convolutions, g the identity. Of fewer channels or a stride x is sampled and padded with zeros."""
+    f = nn.Sequential(
+        nn.Conv2d(inside, outside, 3, stride, 1, bias=False), nn.BatchNorm2d(outside) if norm else nn.Identity(),
+        nn.ReLU(),
+        nn.Conv2d(outside, outside, 3, 1, 1, bias=False), nn.BatchNorm2d(outside) if norm else nn.Identity())
+    return Block(f, nn.Identity() if stride == 1 and inside == outside else Padding(stride, outside - inside))
+
+
+def projected_block(inside: int, outside: int, stride: int) -> Block:
+    """f two 3 x 3 convolutions, g the identity, or a 1 x 1 convolution where shapes differ."""
+    f = nn.Sequential(nn.Conv2d(inside, outside, 3, stride, 1, bias=False), nn.BatchNorm2d(outside), nn.ReLU(),
+                      nn.Conv2d(outside, outside, 3, 1, 1, bias=False), nn.BatchNorm2d(outside))
+    return Block(f, nn.Identity() if stride == 1 and inside == outside else nn.Sequential(
+        nn.Conv2d(inside, outside, 1, stride, bias=False), nn.BatchNorm2d(outside)))
 
 
 def net(input_shape: Sequence[int], classes: int, widths: Sequence[int], blocks: int, norm: bool, pool: int = 1,
@@ -46,7 +66,7 @@ def net(input_shape: Sequence[int], classes: int, widths: Sequence[int], blocks:
     inside = widths[0]
     for place, width in enumerate(widths):
         for number in range(blocks):
-            layers.append(PaddedBlock(inside, width, 2 if place and not number else 1, norm))
+            layers.append(padded_block(inside, width, 2 if place and not number else 1, norm))
             inside = width
     built = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(pool), nn.Flatten(),
                           nn.Linear(inside * pool**2, classes))
@@ -59,7 +79,7 @@ def _initialise(built: nn.Sequential, branches: int, norm: bool) -> None:
         if isinstance(layer, nn.Conv2d):
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
     with torch.no_grad():
-        for block in (layer for layer in built if isinstance(layer, PaddedBlock) and not norm):
+        for block in (layer for layer in built if isinstance(layer, Block) and not norm):
             first, last = (layer for layer in block.f if isinstance(layer, nn.Conv2d))
             first.weight.mul_(branches**-0.5)
             last.weight.zero_()
