@@ -70,7 +70,7 @@ def test_a_replay_fuses_as_the_run_did(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("change", "said"), [
     ({"compute: {mode: zero}": "compute: {mode: measured}"}, "fuse.*cannot be used with compute mode: measured"),
-    ({"digits_classic": "resnet18"}, "fuse.*resnet18.*BatchNorm"),
+    ({"momentum: 0.5": "clip: 1.0"}, "fuse.*the solver: expected sgd or adam without clip"),
     ({"fuse: 4": "fuse: 1"}, "fuse.*expected off, a number of clients of 2 or more"),
     ({"fuse: 4": "fuse: {clients: 4, lane: 2}"}, 'fuse.lane +2 +unknown key'),
 ])

@@ -124,7 +124,9 @@ class _Fused:
                 values = Values([*((k, v[:active]) for k, v in (*stacked.items(), *frozen.items())),
                                  *((id(t), leaf) for (t, _), leaf in zip(trained, leaves, strict=True))], factors)
                 step.narrow(active)
-            step(self._gradients(self._batches[s], values, leaves), list(factors.values()))
+            gradients = self._gradients(self._batches[s], values, leaves)
+            if trained:
+                step(gradients, list(factors.values()))
         for t, place in slices:
             state[:, place] = stacked[id(t)].reshape(len(state), -1)
         return [row.clone().numpy() for row in device.fetch(state)]
@@ -330,23 +332,21 @@ class _Masks:
                                 for s in self._streams]
         if isinstance(layer, nn.Dropout2d):
             shape = (*shape[:3], *(1 for _ in shape[3:]))
-        found = torch.zeros(shape)
-        for i, size in enumerate(sizes.tolist()):
-            self._choose(layer, found[i, :size], i)
         if isinstance(layer, Dropout):
-            found.mul_(layer.scale)
-        elif layer.p < 1:                                   # type: ignore[operator]
-            found.div_(1 - layer.p)                         # type: ignore[operator]
+            kept = np.zeros(shape, bool)
+            for own, size, draws in zip(kept, sizes.tolist(), self._generators, strict=False):
+                own[:size].reshape(-1)[:] = layer.chosen(own[:size].size, draws)
+            return self._device.put(kept) * layer.scale     # a quarter of the bytes to fill and to copy
+        assert isinstance(layer, nn.Dropout | nn.Dropout2d)
+        found = torch.zeros(shape)
+        if layer.p < 1:
+            for i, size in enumerate(sizes.tolist()):
+                self._choose(layer, found[i, :size], i)
+            found.div_(1 - layer.p)
         return self._device.put(found.numpy())
 
-    def _choose(self, layer: nn.Module, found: Tensor, i: int) -> None:
+    def _choose(self, layer: nn.Dropout | nn.Dropout2d, found: Tensor, i: int) -> None:
         """1 into the zeros of client i where a value is kept."""
-        if isinstance(layer, Dropout):
-            found.numpy().reshape(-1)[:] = layer.chosen(found.numel(), self._generators[i])
-            return
-        assert isinstance(layer, nn.Dropout | nn.Dropout2d)
-        if layer.p == 1:
-            return
         if found.ndim == 4 and self._formats[i] is torch.channels_last:     # torch draws in the order of the memory
             laid = torch.empty_like(found, memory_format=torch.channels_last)
             found.copy_(laid.bernoulli_(1 - layer.p, generator=self._generators[i]))

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 class Block(nn.Module):
     """relu(f(x) + g(x)), of maps."""
 
-    def __init__(self, f: nn.Module, g: nn.Module):
+    def __init__(self, f: nn.Sequential, g: nn.Module):
         super().__init__()
         self.f, self.g = f, g
 

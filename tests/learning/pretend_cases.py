@@ -93,6 +93,25 @@ def test_a_step_of_many_clients_copies_nothing_to_the_device(pretend: Pretend, m
     assert asked[6] == (3, 1, 0), "rows, labels, shares; the models that came out. The first model was there"
 
 
+def test_batch_normalisation_there_is_that_here_and_its_steps_copy_nothing(pretend: Pretend) -> None:
+    found, asked = [], set()
+    for device, steps in ((Device(), 6), (pretend, 6), (pretend, 12)):
+        there = task(device=device, steps=steps)
+        torch.manual_seed(1)
+        net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 3, 3),
+                            nn.BatchNorm2d(3, momentum=None), nn.Flatten(), nn.Linear(48, 10))
+        model = FlatModule(net, device)
+        trainings = [replace(local, before=model.read(),
+                             samples=replace(local.samples, indices=local.samples.indices[:n]))
+                     for local, n in zip(locals_of(there), (8, 3, 9), strict=True)]
+        train_fused(model, trainings)
+        counts.clear()
+        found.append(train_fused(model, trainings))
+        asked |= {(counts.to, counts.back, counts.waits)} if device is pretend else set()
+    np.testing.assert_allclose(found[1], found[0], **NEAR)
+    assert len(asked) == 1
+
+
 def test_a_net_with_torchs_dropout_that_is_trained_alone_has_other_masks_there(pretend: Pretend) -> None:
     near = {}
     for kind in (nn.Dropout, Dropout):

@@ -200,6 +200,93 @@ def test_fused_training_is_training_one_by_one(name: str, solver: Solver, client
     assert all(np.array_equal(a, b) for a, b in zip(found, again, strict=True)), "the same twice"
 
 
+@pytest.mark.parametrize("sizes", [(4, 4, 4), (4, 2, 3), (1, 4, 2)])
+@pytest.mark.parametrize("training", [True, False])
+def test_batch_normalisation_of_many_clients_is_that_of_each_in_double_precision(sizes: tuple[int, ...],
+                                                                                 training: bool) -> None:
+    """Outputs, gradients and statistics, where rounding hides nothing; of a layer that is not in training, too."""
+    torch.manual_seed(1)
+    each = [normalised().double() for _ in sizes]
+    for own in each:
+        own[7].p = 0.0                                                                  # type: ignore[index]
+        for part in own.modules():
+            if isinstance(part, nn.BatchNorm2d):
+                part.train(training)
+                for t in (part.running_mean, part.running_var, part.weight, part.bias):
+                    if t is not None:
+                        t.data.uniform_(0.5, 2)
+    named = [dict((*own.named_parameters(), *own.named_buffers())) for own in each]
+    stacked = {name: torch.stack([own[name].detach() for own in named]) for name in named[0]}
+    trained = [name for name, _ in each[0].named_parameters()]
+    for name in trained:
+        stacked[name].requires_grad_()
+    x, weight = torch.randn(3, 4, *SHAPE).double(), torch.randn(3, 4, CLASSES).double()
+    real = torch.arange(4) < torch.tensor(sizes)[:, None]
+    x = torch.where(real[:, :, None, None, None], x, x[:, :1]).requires_grad_()         # filled up, as steps are
+    share = real / torch.tensor(sizes).double()[:, None]
+    stack = Stack(each[0])
+    _, found = stack(Hidden.rows(x), Pass(Values((id(named[0][name]), t) for name, t in stacked.items()),
+                                          lambda _, shape: torch.ones(shape).double(),
+                                          None if len(set(sizes)) == 1 else share, min(sizes)))
+    (found * weight * real[:, :, None]).sum().backward()
+    for i, (own, size) in enumerate(zip(each, sizes, strict=True)):
+        mine = x.detach()[i, :size].clone().requires_grad_()
+        expected = own(mine)
+        (expected * weight[i, :size]).sum().backward()
+        for ours, theirs in ((found[i, :size], expected), (x.grad[i, :size], mine.grad),        # type: ignore[index]
+                             *((stacked[name].grad[i], named[i][name].grad) for name in trained),   # type: ignore[index]
+                             *((stacked[name][i], t) for name, t in own.named_buffers())):
+            torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1), (1, 3)])
+def test_a_batch_of_one_value_a_channel_is_refused_as_torch_does(sizes: tuple[int, ...]) -> None:
+    model = flat(lambda: nn.Sequential(nn.Flatten(), nn.Linear(72, 4), nn.BatchNorm1d(4)))
+    asked = [client(i, model, n, Sgd(lr=0.1, steps=1)) for i, n in enumerate(sizes)]
+    said = re.escape("Expected more than 1 value per channel when training, got input size torch.Size([1, 4])")
+    for train in (lambda: alone(model, asked[0]), lambda: train_fused(model, asked)):
+        with pytest.raises(ValueError, match=f"^{said}$"):
+            train()
+
+
+def test_statistics_are_kept_where_no_weight_is_trained() -> None:
+    model = flat(normalised)
+    asked = [client(i, model, n, Sgd(lr=0.1, epochs=1, batch=4), only=np.zeros(model.trained, np.float32))
+             for i, n in enumerate((7, 4))]
+    for local, after in zip(asked, train_fused(model, asked), strict=True):
+        np.testing.assert_allclose(after, alone(model, local), RTOL, ATOL)
+        np.testing.assert_array_equal(after[:model.trained], local.before[:model.trained])
+        assert (after[model.trained:] != local.before[model.trained:]).all()
+
+
+def test_batch_normalisation_goes_with_layers_that_torch_maps() -> None:
+    def mixed() -> nn.Module:
+        return nn.Sequential(nn.Conv2d(2, 3, 3), Residual(3), nn.BatchNorm2d(3, 0.1), nn.Flatten(), nn.Linear(48, 4))
+
+    model = flat(mixed)
+    assert refusal(mixed(), probe(SHAPE)) is None
+    asked = [client(i, model, n, Sgd(lr=0.1, steps=3, batch=4)) for i, n in enumerate((7, 4))]
+    for local, after in zip(asked, train_fused(model, asked), strict=True):
+        np.testing.assert_allclose(after, alone(model, local), RTOL, ATOL)
+
+
+@pytest.mark.parametrize("name", ["digits_classic", "digits_residual"])
+def test_maps_of_one_channel_lie_plane_by_plane_on_a_gpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = FlatModule(models.create(name, (1, 8, 8), 10, 7))
+    rng = np.random.default_rng(5)
+    source = DataSet("made", rng.random((40, 1, 8, 8), dtype=np.float32), rng.integers(0, 10, 40),
+                     np.zeros((0, 1, 8, 8)), np.zeros(0, int), 10)
+    asked = [LocalTraining(model.read(), Samples(source, rng.choice(40, n)), Sgd(lr=0.05, epochs=1, batch=4),
+                           Stream(1, f"c{n}", 1, 0)) for n in (6, 9)]
+    monkeypatch.setattr("emul.learning.stack._PLANES", ("cpu",))
+    rows = Hidden.rows(torch.rand(2, 3, 1, 8, 8))
+    assert rows.as_maps().value.is_contiguous()
+    torch.testing.assert_close(rows.as_maps().as_rows().value, rows.value, rtol=0, atol=0)
+    assert not Hidden.rows(torch.rand(2, 3, 2, 8, 8)).as_maps().value.is_contiguous()
+    for local, after in zip(asked, train_fused(model, asked), strict=True):
+        np.testing.assert_allclose(after, alone(model, local), RTOL, ATOL)
+
+
 @pytest.mark.parametrize(("name", "shape", "lr"), [
     ("digits_cnn", (1, 8, 8), 0.1), ("digits_classic", (1, 8, 8), 0.1), ("digits_mlp", (1, 8, 8), 0.1),
     ("mnist_classic", (1, 28, 28), 0.05), ("mnist_printed", (1, 28, 28), 0.01), ("cinic_cnn", (3, 32, 32), 0.05)])
