@@ -14,6 +14,7 @@ import contextlib
 import dataclasses
 import json
 import multiprocessing
+import resource
 import sys
 import tempfile
 import time
@@ -63,6 +64,9 @@ class Scale:
     most: int = 4096                # clients as one, at most
     workers: tuple[int, ...] = (1, 2, 4)
     nets: tuple[str, ...] = ("logistic", "digits_cnn", "cinic_cnn", "transformer", "resnet18")
+    resnet_clients: int = 1000
+    resnet_workers: tuple[int, ...] = (1, 4, 8)
+    long_rounds: int = 500
     seconds: float = SHORT_S
 
     @property
@@ -71,7 +75,8 @@ class Scale:
 
 
 SMALL = Scale("cpu", cohorts=(3,), rounds=1, steps=2, batch=4, most=8, workers=(0,),
-              nets=("logistic", "digits_cnn", "transformer"), seconds=0.0)
+              nets=("logistic", "digits_cnn", "transformer"), resnet_clients=2, resnet_workers=(0,), long_rounds=2,
+              seconds=0.0)
 
 
 # --- what is trained ------------------------------------------------------------------------------------------------
@@ -381,10 +386,66 @@ def _ran(plan: Scenario, workers: int) -> tuple[str, float]:
         return result.summary["digest"], result.summary["real_seconds"] / result.summary["rounds"]
 
 
+RESNET = """
+emul: 1
+name: resnet18
+seed: 1
+topology: {{generator: star, clients: {clients}}}
+links: [{{match: "*", latency: 5 ms, bandwidth: 1 Gbit/s}}]
+task:
+  data: {{set: arrays, directory: {images}}}
+  partition: iid
+  model: resnet18
+  solver: {{sgd: {{lr: 0.05, epochs: {steps}, batch: {batch}}}}}
+compute: {{mode: zero, device: {device}}}
+fuse: {{clients: 50, lanes: 1}}
+schemes: [{{name: fedavg, fraction: {fraction}}}]
+stop: {{rounds: {rounds}}}
+evaluation: {{every: {rounds}}}
+"""
+
+
+def resnet(scale: Scale) -> Iterator[Figure]:
+    """Whole rounds of ResNet-18, 5 steps of 32 images a client, by the number of workers on the GPU; the same app in
+    Flower: `benchmarks/peers/flwr_gpu.py`."""
+    for workers in scale.resnet_workers:
+        taken, peak = _resnet(scale, scale.resnet_clients, 1.0, 3 if scale.on_gpu else 1, workers)
+        yield Figure(f"resnet18: {scale.resnet_clients} clients a round, workers: {workers}, a client",
+                     1e3 * taken / scale.resnet_clients, "ms", note=f"a round {taken:.1f} s, {peak:.1f} GiB of the host")
+
+
+def long(scale: Scale) -> Iterator[Figure]:
+    """Many rounds in one process: memory that is not given back would end them."""
+    clients = min(10, scale.resnet_clients)
+    taken, peak = _resnet(scale, scale.resnet_clients, clients / scale.resnet_clients, scale.long_rounds, 1)
+    yield Figure(f"resnet18: {scale.long_rounds} rounds of {clients} clients without an error", 1, "", at_least=1,
+                 note=f"a round {taken:.3f} s, {peak:.1f} GiB of the host")
+
+
+def _resnet(scale: Scale, clients: int, fraction: float, rounds: int, workers: int) -> tuple[float, float]:
+    """(s a round, GiB that this process and its workers held at most). Raises RuntimeError: the run failed."""
+    rng = np.random.default_rng(1)
+    with tempfile.TemporaryDirectory() as folder:
+        images = Path(folder) / "images.npz"
+        np.savez(images, train_x=rng.integers(0, 256, (clients * scale.batch, 3, 32, 32), np.uint8),
+                 train_y=rng.integers(0, 10, clients * scale.batch),
+                 test_x=rng.integers(0, 256, (100, 3, 32, 32), np.uint8), test_y=rng.integers(0, 10, 100))
+        file = Path(folder) / "resnet18.yaml"
+        file.write_text(RESNET.format(clients=clients, images=images, steps=scale.steps, batch=scale.batch,
+                                      device=scale.device, fraction=fraction, rounds=rounds))
+        result, = engine.run(load(file), workers=workers, out=Path(folder))
+        if result.error is not None or result.summary is None:
+            raise RuntimeError(str(result.error))
+        for warning in result.warnings:
+            print(warning)
+    held = (resource.getrusage(who).ru_maxrss / 2**20 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return result.summary["real_seconds"] / rounds, sum(held)
+
+
 PARTS: Mapping[str, tuple[Callable[[Scale], Iterator[Figure]], float]] = {     # and the most of the budget it may take
     "check": (checked, 0.2), "digests": (digests, 0.2), "cohorts": (cohorts, 0.4), "memory": (memory, 0.2),
     "out_of_memory": (out_of_memory, 0.1), "whole": (whole, 0.2), "evaluation": (evaluated, 0.1),
-    "shared": (shared, 0.2), "bf16": (narrow, 0.2)}
+    "shared": (shared, 0.2), "bf16": (narrow, 0.2), "resnet": (resnet, 0.4), "long": (long, 0.3)}
 
 
 # --- each in a process, with a limit --------------------------------------------------------------------------------

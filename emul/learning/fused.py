@@ -127,6 +127,7 @@ class _Fused:
             gradients = self._gradients(self._batches[s], values, leaves)
             if trained:
                 step(gradients, list(factors.values()))
+            del gradients                                   # or those of two steps are held at once
         for t, place in slices:
             state[:, place] = stacked[id(t)].reshape(len(state), -1)
         return [row.clone().numpy() for row in device.fetch(state)]

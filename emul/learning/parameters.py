@@ -36,7 +36,7 @@ class FlatModule:
         self.module = module.to(self.device.kind)
         self.draws = _draws(module)                                  # true if a forward pass may draw at random
         trained = [p for p in module.parameters() if p.requires_grad]
-        self._integers: list[tuple[slice, torch.Tensor]] = []        # (place in vector, buffer)
+        self._apart: list[tuple[slice, torch.Tensor]] = []           # (place in vector, buffer that is no view of it)
         rest = list(_persistent_buffers(module))
         self.trained = sum(p.numel() for p in trained)               # entries of `vector` that are trained
         self.dimension = self.trained + sum(t.numel() for t in rest)
@@ -48,7 +48,9 @@ class FlatModule:
         for tensor in (*trained, *rest):
             self.slices.append((tensor, slice(place, place + tensor.numel())))
             place = self._take_over(tensor, place)
-        self._read_integers()
+        self._read_apart()
+        if not self.device.on_cpu:
+            self._aligned()
 
     @cached_property
     def matrices(self) -> torch.Tensor:
@@ -60,22 +62,37 @@ class FlatModule:
         return found
 
     def _take_over(self, tensor: torch.Tensor, start: int) -> int:
-        """Move the tensor's values into the vector from `start` and make it a view; return where it ends."""
+        """Make the tensor a view of the vector from `start`, with its values, or note it as one apart; return where it
+        ends. Raises ParameterError if its type is another than float32 or an integer, or if a GPU cannot compute on it
+        there."""
         stop = start + tensor.numel()
-        if tensor.is_floating_point():
-            if tensor.dtype != torch.float32:
-                raise ParameterError(f"expected float32 parameters and buffers, found {tensor.dtype}")
+        if tensor.is_floating_point() and tensor.dtype != torch.float32:
+            raise ParameterError(f"expected float32 parameters and buffers, found {tensor.dtype}")
+        # A GPU's kernels of batch normalisation end with "misaligned address" unless statistics and weights begin at
+        # 16 bytes. Step counters, of one number, shift the statistics behind them.
+        if tensor.is_floating_point() and (self.device.on_cpu or stop <= self.trained):
             self.vector[start:stop] = tensor.detach().reshape(-1)
             tensor.data = self.vector[start:stop].view(tensor.shape)
             if tensor.requires_grad:
                 tensor.grad = self.gradient[start:stop].view(tensor.shape)
         else:
-            self._integers.append((slice(start, stop), tensor))
+            self._apart.append((slice(start, stop), tensor))
         return stop
 
-    def _read_integers(self) -> None:
-        for place, buffer in self._integers:
+    def _read_apart(self) -> None:
+        for place, buffer in self._apart:
             self.vector[place] = buffer.reshape(-1).to(torch.float32)
+
+    def _aligned(self) -> None:
+        """Raise ParameterError if batch normalisation has weights where a GPU's kernels cannot read them."""
+        for name, layer in self.module.named_modules():
+            if isinstance(layer, nn.modules.batchnorm._NormBase):
+                for what, p in layer.named_parameters(recurse=False):
+                    if p.storage_offset() % 4:
+                        raise ParameterError(
+                            f"{name}.{what}: on a GPU, expected batch normalisation whose weights begin at a multiple "
+                            "of 4 numbers in the model's vector: give the layers before it numbers of channels and "
+                            "outputs that are multiples of 4")
 
     def frozen(self) -> list[np.ndarray]:
         """The tensors that the model computes with besides the vector: frozen parameters, and buffers that are not
@@ -103,12 +120,12 @@ class FlatModule:
             np.copyto(self.vector.numpy(), vector, casting="same_kind")
         else:
             self.vector.copy_(self.device.model(vector))
-        for place, buffer in self._integers:
+        for place, buffer in self._apart:
             buffer.copy_(self.vector[place].view(buffer.shape))
 
     def read(self) -> np.ndarray:
         """The module's state, (d,) float32: a fresh array on a 64-byte boundary."""
-        self._read_integers()
+        self._read_apart()
         return self.device.fetch(self.vector).clone().numpy()
 
 

@@ -98,8 +98,8 @@ def test_batch_normalisation_there_is_that_here_and_its_steps_copy_nothing(prete
     for device, steps in ((Device(), 6), (pretend, 6), (pretend, 12)):
         there = task(device=device, steps=steps)
         torch.manual_seed(1)
-        net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 3, 3),
-                            nn.BatchNorm2d(3, momentum=None), nn.Flatten(), nn.Linear(48, 10))
+        net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 3),
+                            nn.BatchNorm2d(4, momentum=None), nn.Flatten(), nn.Linear(64, 10))
         model = FlatModule(net, device)
         trainings = [replace(local, before=model.read(),
                              samples=replace(local.samples, indices=local.samples.indices[:n]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from emul.learning import Task, prototypes
 from emul.learning.data import DataSet
@@ -18,7 +20,7 @@ from emul.learning.dropout import Dropout
 from emul.learning.fused import train_fused
 from emul.learning.local import LocalTraining, train_alone
 from emul.learning.objectives import CosineAlignment, CrossEntropy, PrototypePull, Proximal
-from emul.learning.parameters import FlatModule
+from emul.learning.parameters import FlatModule, ParameterError
 from emul.learning.pooling import Pooling
 from emul.learning.solver import Sgd
 from emul.learning.training import Samples, Stream
@@ -104,7 +106,7 @@ def moved(where: Device, model: str, **solver: Any) -> Task:
     return there
 
 
-@pytest.mark.parametrize("model", ["digits_cnn", "digits_classic"])
+@pytest.mark.parametrize("model", ["digits_cnn", "digits_classic", "resnet20_bn"])
 def test_what_goes_to_another_memory_and_comes_back_is_the_same(model: str) -> None:
     here, there = task("cpu", model, momentum=0.5), moved(Elsewhere(), model, momentum=0.5)
     w, samples = here.initial_parameters(), here.for_node("a", 1, lambda: 1)._samples()
@@ -115,6 +117,22 @@ def test_what_goes_to_another_memory_and_comes_back_is_the_same(model: str) -> N
         ours, theirs = (t.for_node("a", 1, lambda: 1) for t in (there, here))
         np.testing.assert_allclose(work(ours), work(theirs), 1e-4, 1e-5)
     assert there.device.busy_ns == 2, "evaluating is off the clock"
+
+
+def test_what_batch_normalisation_reads_on_a_gpu_begins_at_16_bytes() -> None:
+    """Else its kernels end with "misaligned address", and the process can use the GPU no more."""
+    net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 8, 3), nn.BatchNorm2d(8))
+    there = FlatModule(copy.deepcopy(net), Elsewhere())
+    here = FlatModule(net)
+    assert any(buffer.storage_offset() % 4 for buffer in here.module.buffers()), "step counters shift the others"
+    for tensor in (*there.module.parameters(), *there.module.buffers()):
+        assert tensor.storage_offset() % 4 == 0
+    values = np.arange(here.dimension, dtype=np.float32)
+    there.load(values)
+    np.testing.assert_array_equal(there.read(), values)
+    assert there.module.state_dict()["3.running_var"].tolist() == values[-9:-1].tolist()
+    with pytest.raises(ParameterError, match=r"^1\.weight: on a GPU, expected .* multiple of 4 numbers"):
+        FlatModule(nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3)), Elsewhere())
 
 
 def test_a_model_that_many_nodes_have_got_goes_to_the_device_once() -> None:
@@ -155,7 +173,7 @@ def test_every_tensor_of_a_training_is_on_its_device() -> None:
 
 
 @needs_gpu
-@pytest.mark.parametrize("model", ["digits_cnn", "digits_classic", "digits_mlp"])
+@pytest.mark.parametrize("model", ["digits_cnn", "digits_classic", "digits_mlp", "resnet20_bn"])
 def test_updates_gradients_and_evaluations_on_a_gpu_are_those_on_a_cpu(model: str) -> None:
     cpu, gpu = task("cpu", model, momentum=0.5), task("cuda", model, momentum=0.5)
     w = cpu.initial_parameters()
