@@ -259,6 +259,25 @@ def _each(model: FlatModule, groups: Sequence[Sequence[LocalTraining]]) -> None:
         train_fused(model, group)
 
 
+def convolutions(scale: Scale) -> Iterator[Figure]:
+    """A 3 x 3 convolution of a group, forward and backward: which layout of the maps is faster, by its channels."""
+    clients = scale.cohorts[0]
+    for inside, outside, size in ((1, 16, 8), (3, 32, 32), (64, 64, 16)):
+        taken = {}
+        for name, layout in (("channels last", torch.channels_last), ("planes", torch.contiguous_format)):
+            x, weight = (torch.randn(shape, device=scale.device).contiguous(memory_format=layout).requires_grad_()
+                         for shape in ((scale.batch, clients * inside, size, size),
+                                       (clients * outside, inside, 3, 3)))
+
+            def work(x: Tensor = x, weight: Tensor = weight) -> None:
+                y = nn.functional.conv2d(x, weight, padding=1, groups=clients)
+                torch.autograd.grad(y, (x, weight), torch.ones_like(y))
+
+            taken[name] = 1e6 * seconds(work, scale) / clients
+        yield Figure(f"convolution: {inside} to {outside} channels, {size} x {size}, planes, a client",
+                     taken["planes"], "us", note=f"channels last {taken['channels last']:.1f} us, {clients} clients")
+
+
 def memory(scale: Scale) -> Iterator[Figure]:
     """Memory that a client takes in a group, and the largest group that fits."""
     device = Device(scale.device)
@@ -445,7 +464,8 @@ def _resnet(scale: Scale, clients: int, fraction: float, rounds: int, workers: i
 PARTS: Mapping[str, tuple[Callable[[Scale], Iterator[Figure]], float]] = {     # and the most of the budget it may take
     "check": (checked, 0.2), "digests": (digests, 0.2), "cohorts": (cohorts, 0.4), "memory": (memory, 0.2),
     "out_of_memory": (out_of_memory, 0.1), "whole": (whole, 0.2), "evaluation": (evaluated, 0.1),
-    "shared": (shared, 0.2), "bf16": (narrow, 0.2), "resnet": (resnet, 0.4), "long": (long, 0.3)}
+    "shared": (shared, 0.2), "bf16": (narrow, 0.2), "resnet": (resnet, 0.4), "long": (long, 0.3),
+    "convolutions": (convolutions, 0.1)}
 
 
 # --- each in a process, with a limit --------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ def train_fused(model: FlatModule, asked: Sequence[LocalTraining]) -> list[np.nd
 
 
 def _untouched(model: FlatModule, before: np.ndarray) -> np.ndarray:
-    """What the model gives back of a state without a step: integer buffers are cut off to integers."""
+    """The state after no step: integer buffers are cut off to integers, as in the model."""
     after = aligned(before.astype(np.float32)).numpy()
     for t, place in model.slices:
         if not t.is_floating_point():
@@ -124,10 +124,7 @@ class _Fused:
                 values = Values([*((k, v[:active]) for k, v in (*stacked.items(), *frozen.items())),
                                  *((id(t), leaf) for (t, _), leaf in zip(trained, leaves, strict=True))], factors)
                 step.narrow(active)
-            gradients = self._gradients(self._batches[s], values, leaves)
-            if trained:
-                step(gradients, list(factors.values()))
-            del gradients                                   # or those of two steps are held at once
+            step(self._gradients(self._batches[s], values, leaves), list(factors.values()))
         for t, place in slices:
             state[:, place] = stacked[id(t)].reshape(len(state), -1)
         return [row.clone().numpy() for row in device.fetch(state)]
@@ -382,7 +379,7 @@ class _Stepper:
         """One step. factors: more gradients of each tensor, none unless `multiplies`; the lists are emptied."""
         if self.multiplies:
             self._plain(found, factors)
-        else:
+        elif found:                                         # else only statistics are kept
             self._whole([torch.zeros_like(w) if g is None else g for g, w in zip(found, self._now[0], strict=True)])
 
     def _plain(self, found: Sequence[Tensor | None], factors: Sequence[Factors]) -> None:

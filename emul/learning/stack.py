@@ -79,7 +79,7 @@ Mask = Callable[[nn.Module, tuple[int, ...]], Tensor]       # (dropout, (G, B, *
 
 
 class Pass(NamedTuple):
-    """What the layers take beside activations."""
+    """The values, masks and shares that layers take beside activations."""
 
     values: Values
     mask: Mask
