@@ -41,6 +41,7 @@ TIMINGS = {                             # what a machine took, which no other on
     STUDIES / "deployment_rounds.csv": "rounds of real processes",
     STUDIES / "deployment_predictions.csv": "rounds of real processes, predicted before",
     STUDIES / "connections_ns3.csv": "transfers in ns-3 and in the model",
+    STUDIES / "gpu.csv": "trainings on a GPU",
 }
 OTHERS = {                              # without a key for each row -> what the table has
     STUDIES / "atlas_refused.csv": "the mistakes that `emul check` tells of a scheme on a network: of no run",
