@@ -430,7 +430,8 @@ def resnet(scale: Scale) -> Iterator[Figure]:
     for workers in scale.resnet_workers:
         taken, peak = _resnet(scale, scale.resnet_clients, 1.0, 3 if scale.on_gpu else 1, workers)
         yield Figure(f"resnet18: {scale.resnet_clients} clients a round, workers: {workers}, a client",
-                     1e3 * taken / scale.resnet_clients, "ms", note=f"a round {taken:.1f} s, {peak:.1f} GiB of the host")
+                     1e3 * taken / scale.resnet_clients, "ms",
+                     note=f"a round {taken:.1f} s, {peak:.1f} GiB of the host")
 
 
 def long(scale: Scale) -> Iterator[Figure]:

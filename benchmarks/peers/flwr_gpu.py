@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,7 +77,7 @@ def server_app(clients: int, rounds: int, device: str):
                           min_available_nodes=clients)
         strategy.start(grid=grid, initial_arrays=ArrayRecord(net.state_dict()), num_rounds=rounds,
                        evaluate_fn=evaluate, timeout=3600)
-        print("rounds", json.dumps([round(b - a, 3) for a, b in zip(times, times[1:])]), flush=True)
+        print("rounds", json.dumps([round(b - a, 3) for a, b in pairwise(times)]), flush=True)
 
     return app
 

@@ -43,7 +43,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Ran, Vectors]]:
     seen: list[np.ndarray] = []
 
     def local_update(task: Any, model: np.ndarray, *, steps: int | None) -> tuple[np.ndarray, int]:
-        return drawn(int(task._name.removeprefix("peer")) - 1, task._round_of()), 1
+        return drawn(int(task._name.removeprefix("peer").removeprefix("client")) - 1, task._round_of()), 1
 
     def evaluate(task: Task, model: np.ndarray) -> dict[str, float]:
         seen.append(np.array(model))
@@ -130,6 +130,45 @@ def test_sparseloco_of_all_values_without_errors_is_local_sgd(ran: Any) -> None:
     assert ours.keys() == theirs.keys()
     assert max(np.abs(ours[key] - theirs[key]).max() for key in ours) < 1e-6
     assert np.abs(ours[0, 3] - first(sparseloco.EXAMPLE)).max() > 1e-2
+
+
+def test_through_a_store_every_peer_gets_the_same_codes_by_other_links(ran: Any) -> None:
+    """A peer sends its code once, and the store hands on those of the n - 1 others."""
+    direct, expected = ran(sparseloco.EXAMPLE, "stop.rounds=3")
+    text = changed(sparseloco.EXAMPLE, "{generator: complete, peers: 5}", "{generator: star, clients: 5}")
+    stored, found = ran(text, "stop.rounds=3", "schemes[0].store=true")
+    assert len(found) == len(expected) == 15
+    for ours, theirs in zip(sorted(found), sorted(expected), strict=True):          # of peers in their order
+        np.testing.assert_array_equal(found[ours], expected[theirs])
+    assert len(direct.payloads["Code"]) == 3 * 5 * 4
+    assert {kind: len(sizes) for kind, sizes in stored.payloads.items()} == {"Code": 3 * 5, "StoredCode": 3 * 5 * 4}
+
+
+@given(sizes=st.lists(st.floats(0.01, 100), min_size=1, max_size=9))
+def test_differences_longer_than_the_median_are_shortened_to_it(sizes: list[float]) -> None:
+    vectors = [np.array([0.6, 0, -0.8], np.float32) * np.float32(size) for size in sizes]
+    middle = sorted(sizes)
+    median = (middle[(len(sizes) - 1) // 2] + middle[len(sizes) // 2]) / 2
+    for size, before, after in zip(sizes, vectors, sparseloco.clipped(vectors), strict=True):
+        np.testing.assert_allclose(after, before * min(1, median / size), rtol=1e-5)
+
+
+def test_with_clip_a_peer_that_trains_ten_times_as_far_moves_the_mean_no_further(
+        ran: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All values are sent as they are, so a step is the mean of the shortened differences."""
+    honest = drawn
+
+    def far(i: int, round_: int) -> np.ndarray:
+        return honest(i, round_) * np.float32(10 if i == 2 else 1)
+    monkeypatch.setitem(globals(), "drawn", far)
+    every = "schemes[0].k=64", "schemes[0].decay=0", "schemes[0].bits=32", "stop.rounds=1"
+    start = first(sparseloco.EXAMPLE)
+    steps = [far(i, 1).astype(np.float64) for i in range(5)]
+    norms = [math.sqrt(sum(x * x for x in step)) for step in steps]
+    for sets, most in (((), math.inf), (("schemes[0].clip=median",), sorted(norms)[2])):
+        _, found = ran(sparseloco.EXAMPLE, *every, *sets)
+        mean = np.mean([step * min(1, most / norm) for step, norm in zip(steps, norms, strict=True)], 0)
+        np.testing.assert_allclose(found[0, 1], start + mean, atol=2e-6)
 
 
 def test_a_code_of_sparseloco_has_the_bytes_of_the_closed_form(ran: Any) -> None:
