@@ -60,6 +60,7 @@ def write(path: Path | Sequence[Path], out: Path | None = None, figures_dir: Pat
     if not paths:
         raise RecordError("report: no directory given")
     said: list[str] = []
+    tell(f"reading {', '.join(map(str, paths))}")
     if len(paths) == 1 and study.is_run(paths[0]):
         run = data.open_run(paths[0])
         found, title, home = _run_parts(run), f"{paths[0].resolve().name}", paths[0]
