@@ -223,7 +223,8 @@ def replay(directory: Annotated[Path, typer.Argument(metavar="RUN", help="a run 
     differ: list[str] = []
     with StepProgress() as steps:
         steps.tell(f"computing {directory} again")
-        digest = engine.replay(directory, workers=placed(on, workers), plugins=plugin or (), tell=differ.append)
+        digest = engine.replay(directory, workers=placed(on, workers), plugins=plugin or (), tell=differ.append,
+                               step=steps.tell)
     same = "identical in all but values" if differ else "identical"
     print(f"{directory}: {same}, digest {digest}")
     for where in differ:

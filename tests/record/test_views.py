@@ -196,11 +196,11 @@ def test_a_replay_and_a_report_of_one_run_say_what_they_do_if_that_takes_long(
     told: list[str] = []
     monkeypatch.setattr(StepProgress, "tell", lambda self, text: told.append(text))
     run = make_run(tmp_path, scheme="one", seed=1)
-    monkeypatch.setattr("emul.engine.replay", lambda *given, **named: "0f")
+    monkeypatch.setattr("emul.engine.replay", lambda *given, step, **named: step("round 1") or "0f")
     for command in (["report", str(run)], ["replay", str(run)]):
         result = CliRunner().invoke(cli.app, command)
         assert result.exit_code == 0, result.output
-    assert told == [f"reading {run}", "writing the page", f"computing {run} again"]
+    assert told == [f"reading {run}", "writing the page", f"computing {run} again", "round 1"]
 
 
 def test_progress_can_be_quiet_and_a_run_without_rounds_shows_nothing():

@@ -345,8 +345,9 @@ def _study_parts(found: StudyRuns, tell: Callable[[str], None] = lambda step: No
         curves.append(_labelled(data.curve(run), member))
     if found.curves is None and found.kind == "runs":           # those of the other seeds, too
         curves += [_labelled(data.curve(data.open_run(m.path)), m) for m in found.members if m.path not in opened]
+    over = _SPREAD if len({m.seed for m in found.members}) > 1 else ""
     parts = [Part("overview", "Overview", text=_about(found), answer=found.answer,
-                  tables=[(_SPREAD if len({m.seed for m in found.members}) > 1 else "", by_scheme(found)), *_failures(found)]),
+                  tables=[(over, by_scheme(found)), *_failures(found)]),
              _learning(found, curves)]
     if found.differences is not None and len(found.differences):
         parts.append(Part("differences", "Differences between schemes", figures.differences(found.differences),
@@ -468,9 +469,9 @@ _ENDS = ("", "_low", "_high")
 
 def _between(mean: float, low: float, high: float, decimals: int | None = None, unit: str = "") -> str:
     """As `_spread`, of what is known of the values."""
-    mean, least, most = (f"{value:.{decimals}f}" if decimals is not None else _digits(value)
-                         for value in (mean, low, high))
-    parts = [mean + unit, *([f"({least} to {most})"] if least != most else [])]
+    middle, least, most = (f"{value:.{decimals}f}" if decimals is not None else _digits(value)
+                           for value in (mean, low, high))
+    parts = [middle + unit, *([f"({least} to {most})"] if least != most else [])]
     return " ".join(part.replace(" ", "\N{NO-BREAK SPACE}") for part in parts)
 
 

@@ -174,7 +174,7 @@ def check(params: Params, world: World) -> list[str]:
 
 
 def warn(params: Params, world: World) -> list[str]:
-    """Packages that the app asks for and that are not there. It may do without one that it imports only here and there."""
+    """Packages that the app asks for and that are not there: it may do without one that it imports now and then."""
     try:
         missing = apps.not_installed(params.app)
     except EmulError:

@@ -136,7 +136,8 @@ def _said(folder: Path) -> dict[str, Any]:
     for key in ("tool", "flwr", "app"):
         said = said.get(key) if isinstance(said, dict) else None
     if not isinstance(said, dict):
-        raise AppError(f"{folder / 'pyproject.toml'}: expected a section [tool.flwr.app.components], as `flwr new` writes it")
+        raise AppError(f"{folder / 'pyproject.toml'}: expected a section [tool.flwr.app.components], as `flwr new` "
+                       "writes it")
     return said
 
 
