@@ -29,8 +29,9 @@ def measured(found: StudyRuns) -> pd.DataFrame:
     devices), reached (whether it has the accuracy at which runs stop; True where there is none)."""
     titles, varied = grid.titles_of(found), grid.varied_of(found.members)
     return pd.DataFrame([{"series": _series(m, grid.label_of(m.values, varied, titles)), "seed": m.seed,
-                          "accuracy": m.summary["accuracy"], "virtual_s": m.summary["virtual_seconds"], "mb": m.summary["bytes_total"] / 1e6,
-                          "joules": _joules(m.summary), "reached": _reached(m)} for m in found.members])
+                          "accuracy": m.summary["accuracy"], "virtual_s": m.summary["virtual_seconds"],
+                          "mb": m.summary["bytes_total"] / 1e6, "joules": _joules(m.summary),
+                          "reached": _reached(m)} for m in found.members])
 
 
 def _series(member: StudyMember, values: str) -> str:
