@@ -257,7 +257,10 @@ def test_a_file_that_is_no_profile_is_refused(tmp_path: Path, content: str, said
 def test_profiling_measures_every_computation_and_writes_a_file_that_a_run_takes(tmp_path: Path) -> None:
     path = tmp_path / "profile.json"
     chosen = scenario(f"schemes=[{{name: {PLUGIN}, work: 20000}}]", "stop.rounds=5")
-    found = engine.profile(chosen, path, plugins=[PLUGIN], repeat=1)
+    told: list[str] = []
+    found = engine.profile(chosen, path, plugins=[PLUGIN], repeat=1, tell=told.append)
+    assert told[0] == f"{PLUGIN}, run 1 of 1"
+    assert {f"{PLUGIN}, run 1 of 1: round {number} of 5" for number in (1, 5)} <= set(told)
     assert list(found) == [f"{PLUGIN}/client/count"]
     assert engine.read_profile(path) == {key: [one.a, one.b] for key, one in found.items()}
     one = found[f"{PLUGIN}/client/count"]

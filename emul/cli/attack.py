@@ -23,12 +23,15 @@ def attack(directory: Annotated[Path, typer.Argument(metavar="RUN", help="a run 
            plugin: Plugins = None, as_json: Json = False) -> None:
     """Attack the privacy of a run that has ended, on what it has kept; the result stands beside its tables."""
     from emul.engine.observing import attack as attacked
+    from emul.record.progress import StepProgress
     from emul.scenario.edits import parameters_of
 
     if by is None:
         print(_listed(plugin or ()))
         return
-    found = attacked(directory, by, parameters_of(sets or ()), plugin, label)
+    with StepProgress() as steps:
+        steps.tell(f"attacking {directory} by {by}")
+        found = attacked(directory, by, parameters_of(sets or ()), plugin, label)
     if as_json:
         print(json.dumps({"kind": "attack", **found.about, "rows": json.loads(found.rows.to_json(orient="records"))},
                          indent=2))

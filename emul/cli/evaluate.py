@@ -24,8 +24,11 @@ def evaluate(directory: Annotated[Path, typer.Argument(metavar="RUN", help="a ru
              plugin: Plugins = None, as_json: Json = False) -> None:
     """Evaluate the models that a run has kept: again as the run did, or on other data."""
     from emul.engine.evaluating import evaluate as evaluated
+    from emul.record.progress import StepProgress
 
-    found = evaluated(directory, data, round_, plugin)
+    with StepProgress() as steps:
+        steps.tell(f"evaluating the models of {directory}")
+        found = evaluated(directory, data, round_, plugin)
     if as_json:
         print(json.dumps({"kind": "evaluation", **asdict(found)}, indent=2))
     else:

@@ -218,9 +218,13 @@ def replay(directory: Annotated[Path, typer.Argument(metavar="RUN", help="a run 
     """Compute a run again from its own directory and compare journal and models."""
     expect_workers(on, workers)
     from emul import engine
+    from emul.record.progress import StepProgress
 
     differ: list[str] = []
-    digest = engine.replay(directory, workers=placed(on, workers), plugins=plugin or (), tell=differ.append)
+    with StepProgress() as steps:
+        steps.tell(f"computing {directory} again")
+        digest = engine.replay(directory, workers=placed(on, workers), plugins=plugin or (), tell=differ.append,
+                               step=steps.tell)
     same = "identical in all but values" if differ else "identical"
     print(f"{directory}: {same}, digest {digest}")
     for where in differ:

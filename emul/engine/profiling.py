@@ -52,7 +52,7 @@ def profile(scenario: Scenario, path: Path, *, plugins: Sequence[str] = (), repe
                 step = f"{wiring.label}, run {number} of {repeat}"
                 tell(step)
                 finished = execute(wiring, pool, MemoryJournal(header(wiring)),
-                                   partial(_round_of, tell, step, scenario.stop.rounds))
+                                   partial(round_of, tell, step, scenario.stop.rounds))
                 for timing in finished.timings:
                     key = f"{name}/{wiring.plan.roles[timing.node]}/{timing.label}"
                     points[key][timing.work].append(timing.cpu_ns / 1e9)
@@ -66,7 +66,8 @@ def profile(scenario: Scenario, path: Path, *, plugins: Sequence[str] = (), repe
     return costs
 
 
-def _round_of(tell: Callable[[str], None], step: str, rounds: int | None, kernel: Kernel) -> None:
+def round_of(tell: Callable[[str], None], step: str, rounds: int | None, kernel: Kernel) -> None:
+    """Tell the round that a run has come to; `rounds`: how many it has, if that is known."""
     tell(f"{step}: round {kernel.entered}" + (f" of {rounds}" if rounds else ""))
 
 

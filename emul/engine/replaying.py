@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from emul.engine.costs import CostSource
 from emul.engine.findings import drawn, facts, header, latencies, observed
+from emul.engine.profiling import round_of
 from emul.engine.running import AnyPool, number_of_workers, pool_of
 from emul.engine.session import execute
 from emul.engine.wiring import wire
@@ -17,11 +19,11 @@ from emul.scenario import load
 
 
 def replay(directory: Path, workers: AnyPool = None, plugins: Sequence[str] = (),
-           tell: Callable[[str], None] | None = None) -> str:
+           tell: Callable[[str], None] | None = None, step: Callable[[str], None] = lambda step: None) -> str:
     """Read the record in `directory` whole and compute the run again; its digest.
 
     Of a run that cannot repeat itself, decisions, sizes, times and fates are compared; `tell` is told where values
-    first differ, which is no failure.
+    first differ, which is no failure. step: is told how far it has come.
     Raises RecordError where there is no run that ended, ReplayMismatch with all that is damaged or differs, and where.
     """
     record = verify.open_record(directory)
@@ -34,7 +36,8 @@ def replay(directory: Path, workers: AnyPool = None, plugins: Sequence[str] = ()
     wiring = wire(scenario, name, raw, size, plugins, costs)
     journal = MemoryJournal(header(wiring))
     with pool_of(count, scenario.workers.timeout_s) as pool:
-        finished = execute(wiring, pool, journal)
+        finished = execute(wiring, pool, journal, partial(
+            round_of, step, f"computing {directory} again", scenario.stop.rounds))
     again = verify.Again(journal, facts(finished, journal.close()), observed(finished), latencies(wiring.network),
                          wiring.network.unordered(), drawn(finished) if scenario.network.record else ())
     digest = verify.replayed(record, again)

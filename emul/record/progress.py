@@ -7,6 +7,7 @@ and between them every few thousand rows of the journal; it draws at most a few 
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -94,7 +95,7 @@ class Progress:
 class StepProgress:
     """The steps of something that is no run, on stderr: said once it has taken longer than two seconds.
 
-    To be used as a context: when it is left the terminal is as it was.
+    To be used as a context: when it is left the terminal is as it was. A thread says the step that takes long itself.
     """
 
     def __init__(self, stream: TextIO | None = None):
@@ -102,20 +103,38 @@ class StepProgress:
         self._last = time.monotonic()
         self._interval = _SHORT_S
         self._live: Live | None = None
+        self._text = self._said = ""
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> StepProgress:
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
         if self._live is not None:
             self._live.stop()
 
     def tell(self, text: str) -> None:
         """This is done now."""
-        now = time.monotonic()
-        if now - self._last < self._interval:
-            return
-        self._last = now
+        with self._lock:
+            self._text = text
+            now = time.monotonic()
+            if now - self._last >= self._interval:
+                self._last = now
+                self._say(text)
+
+    def _watch(self) -> None:
+        while not self._over.wait(_SHORT_S):
+            with self._lock:
+                if self._text != self._said:
+                    self._say(self._text)
+
+    def _say(self, text: str) -> None:
+        self._said = text
         if self._live is None:
             self._live = live(self._stream)
             self._interval = _TERMINAL_EVERY_S if self._live else _SHORT_S

@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import datetime
 import importlib.abc
+import json
 import multiprocessing.connection
 import random
 import subprocess
@@ -217,6 +218,17 @@ def test_what_flower_lacks_is_named_by_check(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "flwr", None)
     with pytest.raises(EmulError, match=r"Flower is not installed  pip install 'emul\[flower\]'$"):
         loads(text)
+
+
+def test_what_an_app_asks_for_and_what_is_not_there_is_a_warning_of_check(tmp_path: Path) -> None:
+    app = write_app(tmp_path)
+    assert not loads(scenario({"app": str(app)})).warnings
+    project = app / "pyproject.toml"
+    asked = ["flwr[simulation]>=1.27", "numpy", "no-such-thing[x]>=2", "Not.There", "elsewhere; sys_platform == 'x'"]
+    project.write_text(project.read_text().replace("[project]\n", f"[project]\ndependencies = {json.dumps(asked)}\n"))
+    warning, = loads(scenario({"app": str(app)})).warnings
+    assert warning.endswith(f"the app {app} asks for no-such-thing, Not.There, not installed: "
+                            "pip install no-such-thing Not.There")
 
 
 def test_a_need_of_another_version_of_flower_is_named_when_it_is_loaded(

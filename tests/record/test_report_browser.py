@@ -209,11 +209,21 @@ OVERLAPS = f"""const found = [];
     return found"""
 
 
+CUT = f"""return {SHOWN}.flatMap((box) => {{
+      const chart = box.querySelector('svg').getBoundingClientRect();
+      return [...box.querySelectorAll('svg text')].filter((one) => one.textContent.trim()).filter((one) => {{
+        const {{ left, right, width }} = one.getBoundingClientRect();
+        return width && (left < chart.left - 2 || right > chart.right + 2);
+      }}).map((one) => [box.dataset.key, one.textContent]);
+    }})"""
+
+
 @pytest.mark.parametrize("width", [390, 1280, 1920])
 def test_no_text_of_a_chart_lies_over_another(chromium: Browser, one: Path, both: Path, width: int) -> None:
     for page in (one, both):
         chromium.open(page, width)
         assert chromium.js(OVERLAPS) == []
+        assert chromium.js(CUT) == []
         assert chromium.js("return document.documentElement.scrollWidth") <= width
 
 

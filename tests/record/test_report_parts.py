@@ -82,7 +82,12 @@ def test_a_study_says_its_target_and_who_reached_it(tmp_path: Path) -> None:
     target = study.open_study(tmp_path).target
     assert target is not None
     assert target.accuracy == 0.75
-    assert target.reached.to_dict("records") == [{"series": "one", "seeds": 2, "of": 3, "virtual_s": 4.0, "mb": 1.5}]
+    assert target.reached.to_dict("records") == [{
+        "series": "one", "seeds": 2, "of": 3, "virtual_s": 4.0, "virtual_s_low": 3.0, "virtual_s_high": 5.0,
+        "mb": 1.5, "mb_low": 1.0, "mb_high": 2.0}]
+    row = build.by_scheme(study.open_study(tmp_path)).iloc[0]
+    assert [row[name].replace("\N{NO-BREAK SPACE}", " ") for name in (
+        "reached 0.75", "time to 0.75, s", "MB to 0.75")] == ["2 of 3", "4 (3 to 5)", "1.5 (1 to 2)"]
 
 
 # --- phases ---------------------------------------------------------------------------------------------------------
@@ -172,9 +177,19 @@ def a_sweep(tmp_path: Path, seeds: int = 3) -> StudyRuns:
 def test_an_axis_of_a_sweep_says_what_a_path_means_and_keeps_its_key(tmp_path: Path) -> None:
     figure = grid.sweep_figures(a_sweep(tmp_path))[0]
     assert figure.key == "sweep-links_1_outage_p-accuracy"
-    assert figure.title == "Final accuracy against outage.p of client*->server"
-    assert figure.spec()["layer"][0]["encoding"]["x"]["title"] == "outage.p of client*->server"
+    assert figure.title == "Final accuracy against outage.p of client*→server"
+    assert figure.spec()["layer"][0]["encoding"]["x"]["title"] == "outage.p of client*→server"
     assert figure.spec()["layer"][0]["encoding"]["x"]["axis"]["values"] == [0.1, 0.3]
+
+
+def test_a_page_of_a_sweep_names_its_points_and_columns_by_what_a_path_means(tmp_path: Path) -> None:
+    parts = {part.key: part for part in build._study_parts(a_sweep(tmp_path))}
+    caption, table = parts["overview"].tables[0]
+    assert table.columns[:3].tolist() == ["scheme", "outage.p of client*→server", "seeds"]
+    assert caption.startswith("Means over the seeds; in brackets")
+    points = parts["tradeoffs"].figures[0].table["series"]
+    assert set(points) == {"one, outage.p = 0.1", "one, outage.p = 0.3", "two"}
+    assert [part.title for part in parts["runs"].group] == ["one, seed 0, outage.p = 0.1", "two, seed 0"]
 
 
 @pytest.mark.parametrize(("seeds", "known"), [(3, True), (2, False)])

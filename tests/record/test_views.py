@@ -4,9 +4,14 @@ import doctest
 import importlib
 import io
 import re
+import time
+from pathlib import Path
 
 import pytest
+from report_runs import make_run
+from typer.testing import CliRunner
 
+from emul import cli
 from emul.base import rows as R
 from emul.record.compare import first_difference
 from emul.record.golden import golden, golden_text
@@ -173,6 +178,29 @@ def test_steps_say_nothing_for_two_seconds_and_then_a_line_every_two(monkeypatch
         for step in "abcdef":
             steps.tell(step)
     assert stream.getvalue().splitlines() == ["c", "e"]
+
+
+def test_a_single_step_that_takes_long_is_said_while_it_goes_on_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr("emul.record.progress._SHORT_S", 0.05)
+    with StepProgress(stream) as steps:
+        steps.tell("reading a large run")
+        while not stream.getvalue():                        # the step itself; the test's own timeout ends it
+            time.sleep(0.01)
+        time.sleep(0.2)
+    assert stream.getvalue() == "reading a large run\n"
+
+
+def test_a_replay_and_a_report_of_one_run_say_what_they_do_if_that_takes_long(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(StepProgress, "tell", lambda self, text: told.append(text))
+    run = make_run(tmp_path, scheme="one", seed=1)
+    monkeypatch.setattr("emul.engine.replay", lambda *given, step, **named: step("round 1") or "0f")
+    for command in (["report", str(run)], ["replay", str(run)]):
+        result = CliRunner().invoke(cli.app, command)
+        assert result.exit_code == 0, result.output
+    assert told == [f"reading {run}", "writing the page", f"computing {run} again", "round 1"]
 
 
 def test_progress_can_be_quiet_and_a_run_without_rounds_shows_nothing():

@@ -60,6 +60,7 @@ def write(path: Path | Sequence[Path], out: Path | None = None, figures_dir: Pat
     if not paths:
         raise RecordError("report: no directory given")
     said: list[str] = []
+    tell(f"reading {', '.join(map(str, paths))}")
     if len(paths) == 1 and study.is_run(paths[0]):
         run = data.open_run(paths[0])
         found, title, home = _run_parts(run), f"{paths[0].resolve().name}", paths[0]
@@ -344,8 +345,9 @@ def _study_parts(found: StudyRuns, tell: Callable[[str], None] = lambda step: No
         curves.append(_labelled(data.curve(run), member))
     if found.curves is None and found.kind == "runs":           # those of the other seeds, too
         curves += [_labelled(data.curve(data.open_run(m.path)), m) for m in found.members if m.path not in opened]
+    over = _SPREAD if len({m.seed for m in found.members}) > 1 else ""
     parts = [Part("overview", "Overview", text=_about(found), answer=found.answer,
-                  tables=[("", by_scheme(found)), *_failures(found)]),
+                  tables=[(over, by_scheme(found)), *_failures(found)]),
              _learning(found, curves)]
     if found.differences is not None and len(found.differences):
         parts.append(Part("differences", "Differences between schemes", figures.differences(found.differences),
@@ -394,7 +396,7 @@ def _costs(told: Mapping[str, _Detail], text: str) -> Part:
 
 def _of_seed(found: StudyRuns, member: StudyMember) -> str:
     several = len({m.seed for m in found.members}) > 1
-    values = ", ".join(f"{k} = {v}" for k, v in member.values.items())
+    values = grid.label_of(member.values, list(member.values), grid.titles_of(found))
     return (f", seed {member.seed}" if several else "") + (f", {values}" if values else "")
 
 
@@ -412,27 +414,33 @@ def _about(found: StudyRuns) -> str:
     text = f"{what} of {found.name or 'several scenarios'}: {len(found.members)} runs"
     text += f", seeds {', '.join(map(str, seeds))}." if seeds else "."
     if found.grid:
-        text += " Grid: " + "; ".join(f"{k} = {', '.join(map(str, v))}" for k, v in found.grid.items()) + "."
+        names = grid.titles_of(found)
+        text += " Grid: " + "; ".join(
+            f"{names.get(k, k)} = {', '.join(map(str, v))}" for k, v in found.grid.items()) + "."
     return text
+
+
+_SPREAD = "Means over the seeds; in brackets the least and the largest."
 
 
 def by_scheme(found: StudyRuns) -> pd.DataFrame:
     """One row a scheme (in a sweep: a scheme and its values of the grid): means over its seeds, with the least and the
     largest of several. Columns of nothing are left out."""
-    grid = dict.fromkeys(name for m in found.members for name in m.values)
+    names = grid.titles_of(found)
     own: dict[tuple[Any, ...], list[StudyMember]] = {}
     for member in found.members:
-        own.setdefault((member.series, *(_readable(member.values.get(name)) for name in grid)), []).append(member)
+        own.setdefault((member.series, *(_readable(member.values.get(name)) for name in names)), []).append(member)
     took = {} if found.target is None else found.target.reached.set_index("series").to_dict("index")
     rows = []
     for (series, *values), members in own.items():
         said = [m.summary for m in members]
-        row: PlainDict = {"scheme": series, **dict(zip(grid, values, strict=True)), "seeds": len(members),
+        row: PlainDict = {"scheme": series, **dict(zip(names.values(), values, strict=True)), "seeds": len(members),
                                "last accuracy": _spread([s["accuracy"] for s in said], 3)}
         if (reached := took.get(series)) is not None and found.target is not None:
             at = f"{found.target.accuracy:g}"
             row |= {f"reached {at}": f"{reached['seeds']} of {reached['of']}",
-                    f"time to {at}, s": _digits(reached["virtual_s"]), f"MB to {at}": _digits(reached["mb"])}
+                    f"time to {at}, s": _between(*(reached[f"virtual_s{end}"] for end in _ENDS)),
+                    f"MB to {at}": _between(*(reached[f"mb{end}"] for end in _ENDS))}
         rows.append(row | {
             "rounds": _spread([s["rounds"] for s in said]),
             "failed rounds": _spread([s["rounds_failed"] for s in said]),
@@ -453,14 +461,17 @@ def _spread(values: Sequence[float | None], decimals: int | None = None, unit: s
     (['0.910', '(0.900\\xa0to\\xa00.920)'], '4', '', '12,346')
     """
     known = [float(value) for value in values if value is not None and value == value]
-    if not known:
-        return ""
+    return _between(sum(known) / len(known), min(known), max(known), decimals, unit) if known else ""
 
-    def shown(value: float) -> str:
-        return f"{value:.{decimals}f}" if decimals is not None else _digits(value)
 
-    mean, least, most = shown(sum(known) / len(known)), shown(min(known)), shown(max(known))
-    parts = [mean + unit, *([f"({least} to {most})"] if least != most else [])]
+_ENDS = ("", "_low", "_high")
+
+
+def _between(mean: float, low: float, high: float, decimals: int | None = None, unit: str = "") -> str:
+    """As `_spread`, of what is known of the values."""
+    middle, least, most = (f"{value:.{decimals}f}" if decimals is not None else _digits(value)
+                           for value in (mean, low, high))
+    parts = [middle + unit, *([f"({least} to {most})"] if least != most else [])]
     return " ".join(part.replace(" ", "\N{NO-BREAK SPACE}") for part in parts)
 
 

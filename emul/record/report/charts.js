@@ -24,5 +24,22 @@ window.emul = (() => {
     return found;
   }
 
-  return { fill, rows };
+  // On a phone names at an axis take little more than half of the width, as in a figure for a column of a paper, and a
+  // legend, of two columns at most, begins at the left edge of the chart and not of its axes.
+  function narrowed(value, width) {
+    if (Array.isArray(value)) return value.map((item) => narrowed(item, width));
+    if (!value || typeof value !== "object") return value;
+    return Object.fromEntries(Object.entries(value).map(([key, item]) => [
+      key, key === "labelLimit" ? Math.min(item, 0.55 * width) : key === "columns" ? Math.min(item, 2)
+        : narrowed(item, width)]));
+  }
+  const NARROW = 480;
+  function fitted(spec, config, width) {
+    if (!(width > 0 && width < NARROW)) return { spec, config };
+    const top = { anchor: "start", bounds: "full" };
+    return { spec: narrowed(spec, width), config: { ...config, legend: {
+      ...config.legend, columnPadding: 8, layout: { top } } } };
+  }
+
+  return { fill, rows, fitted };
 })();

@@ -402,10 +402,11 @@ def computing_by_run(frames: dict[str, pd.DataFrame]) -> Figure:
     if len(order) > palette.SERIES:
         found["what"] = found["what"].where(found["what"].isin(order[:palette.SERIES - 1]), "others")
         order = [*order[:palette.SERIES - 1], "others"]
-    # "~g" writes 1.2e-7: 0.00000012 at the right end of the axis went out of a figure of a column's width.
+    # 1.2e-7 and not 0.00000012, which went out of a figure of a column's width at the right end of the axis. Vega gives
+    # a `format` without a precision one of its own, and writes 2e+1 for 20.
     chart = named("computing").mark_bar().encode(
         y=alt.Y("run:N", title=None, sort=list(frames), axis=alt.Axis(labelLimit=220)),
-        x=alt.X("virtual_s:Q", title="virtual seconds", axis=alt.Axis(format="~g")),
+        x=alt.X("virtual_s:Q", title="virtual seconds", axis=alt.Axis(labelExpr="format(datum.value, '.6~g')")),
         color=coloured("what", order, palette.series(len(order)), legend=alt.Legend(columns=3)),
         tooltip=["run:N", "role:N", "label:N", alt.Tooltip("count:Q", format=","),
                  alt.Tooltip("virtual_s:Q", title="virtual s", format=",.4f")])
@@ -428,24 +429,25 @@ def _difference(metric: str, part: pd.DataFrame, number: int) -> Figure:
     unit = str(part["unit"].iloc[0] or "")
     part = part.assign(pair=part["scheme"] + " − " + part["baseline"])
     y = alt.Y("pair:N", title=None, sort=part["pair"].tolist(), axis=alt.Axis(labelLimit=260))
-    title = f"difference, {unit}" if unit else "difference"
+    title = "difference" + (f", {unit}" if unit else " in accuracy" if metric.startswith("accuracy") else "")
     zero = named("zero").mark_rule(color="$muted", strokeDash=[3, 3]).encode(x="x:Q")
     told = ["pair:N", "n_seeds:Q", alt.Tooltip("mean:Q", format=",.4f"), alt.Tooltip("low:Q", format=",.4f"),
             alt.Tooltip("high:Q", format=",.4f"), "note:N"]
-    bars = named("differences").mark_rule(strokeWidth=3, color="$s1").encode(
-        y=y, x=alt.X("low:Q", title=title), x2="high:Q", tooltip=told)
-    if "t_low" in part and part["t_low"].notna().any():
-        bars = named("differences").mark_rule(strokeWidth=1, color="$s1").encode(
-            y=y, x=alt.X("t_low:Q", title=title), x2="t_high:Q", tooltip=told) + bars
+    text = f"Left of the dashed line the first of the two has less, which is {_good(metric)}."
+    bars = []                               # Vega warns of bars of which none has ends
+    for low, high, width, said in (("t_low", "t_high", 1, "Thin bar: that of the paired t-test."),
+                                   ("low", "high", 3, "Thick bar: the interval of the bootstrap.")):
+        if low in part and part[low].notna().any():
+            bars.append(named("differences").mark_rule(strokeWidth=width, color="$s1").encode(
+                y=y, x=alt.X(f"{low}:Q", title=title), x2=f"{high}:Q", tooltip=told))
+            text += f" {said}"
     dots = named("differences").mark_point(filled=True, size=80, color="$s1", opacity=1).encode(
         y=y, x=alt.X("mean:Q", title=title), tooltip=told)
-    said = "; ".join(f"{r['pair']}: {r['mean']:.4g} {unit}" + (
+    seen = "; ".join(f"{r['pair']}: {r['mean']:.4g} {unit}" + (
         f" ({r['low']:.4g} to {r['high']:.4g})" if pd.notna(r["low"]) else "") for _, r in part.iterrows()
         if pd.notna(r["mean"]))
     return Figure(f"difference-{number}", metric.replace("_", " ").capitalize(),
-                  f"Left of the dashed line the first of the two has less, which is {_good(metric)}. Thick bar: the "
-                  "interval of the bootstrap. Thin bar: that of the paired t-test, if known.", f"Differences: {said}.",
-                  whole(zero + bars + dots, height=30 * max(2, len(part))),
+                  text, f"Differences: {seen}.", whole(alt.layer(zero, *bars, dots), height=30 * max(2, len(part))),
                   {"differences": part.drop(columns=["metric"]), "zero": pd.DataFrame({"x": [0]})},
                   part.drop(columns=["pair"]), least_width=300)
 

@@ -39,7 +39,7 @@ def titled(path: str, scenario: Mapping[str, object]) -> str:
     """A path of a grid in words: an entry of a list by what it matches, a scheme by its name.
 
     >>> titled("links[1].outage.p", {"links": [{"match": "*"}, {"match": "client*->server"}]})
-    'outage.p of client*->server'
+    'outage.p of client*→server'
     >>> titled("schemes.secagg.threshold", {}), titled("task.solver.sgd.lr", {})
     ('threshold of secagg', 'task.solver.sgd.lr')
     """
@@ -52,19 +52,21 @@ def titled(path: str, scenario: Mapping[str, object]) -> str:
         name = next((entry[k] for k in ("match", "label", "name", "node") if k in entry), None) \
             if isinstance(entry, dict) else None
         if isinstance(name, str):
-            return f"{found[4]} of {name}"
+            return f"{found[4]} of {name.replace('->', '→')}"     # no line breaks in an arrow
     return path
 
 
-def _titles(found: StudyRuns) -> dict[str, str]:
+def titles_of(found: StudyRuns) -> dict[str, str]:
     """Path of the grid -> its words; paths of one name keep the path."""
     paths = dict.fromkeys(k for m in found.members for k in m.values)
+    if not paths:
+        return {}
     scenario = data.read_scenario(found.members[0].path / rundir.SCENARIO)[1]
     said = {path: titled(path, scenario) for path in paths}
     return {path: words if list(said.values()).count(words) == 1 else path for path, words in said.items()}
 
 
-def _varied(members: list[StudyMember]) -> list[str]:
+def varied_of(members: list[StudyMember]) -> list[str]:
     """The paths that have two values at least."""
     return [name for name in dict.fromkeys(k for m in members for k in m.values)
             if len({_text(m.values[name]) for m in members if name in m.values}) > 1]
@@ -74,7 +76,7 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _label(values: Mapping[str, object], names: list[str], titles: Mapping[str, str]) -> str:
+def label_of(values: Mapping[str, object], names: list[str], titles: Mapping[str, str]) -> str:
     return ", ".join(f"{titles[name].partition(' of ')[0]} = {_text(values[name])}" for name in names if name in values)
 
 
@@ -82,13 +84,13 @@ def _label(values: Mapping[str, object], names: list[str], titles: Mapping[str, 
 
 def sweep_figures(found: StudyRuns) -> list[Figure]:
     """A figure for every parameter of the grid that has two values at least, and every metric."""
-    titles, varied = _titles(found), _varied(found.members)
+    titles, varied = titles_of(found), varied_of(found.members)
     drawn = []
     for name in varied:
         members = [m for m in found.members if name in m.values]
         others = [v for v in varied if v != name]
         table = pd.DataFrame([{
-            "scheme": m.series, "others": _label(m.values, others, titles), "value": m.values[name],
+            "scheme": m.series, "others": label_of(m.values, others, titles), "value": m.values[name],
             "accuracy": m.summary["accuracy"], "virtual_s": m.summary["virtual_seconds"],
             "mb": m.summary["bytes_total"] / 1e6} for m in members])
         numbers = table["value"].map(lambda v: isinstance(v, (int, float)) and not isinstance(v, bool)).all()
@@ -159,7 +161,7 @@ def interval(sd: np.ndarray, n: np.ndarray) -> np.ndarray:
 
 def curves_by_value(found: StudyRuns) -> tuple[list[Figure], str]:
     """Accuracy against time and rounds of every scheme, a line a combination of values; and what is left out."""
-    titles = _titles(found)
+    titles = titles_of(found)
     schemes = list(dict.fromkeys(m.series for m in found.members))
     drawn: list[Figure] = []
     text = []
@@ -175,8 +177,8 @@ def curves_by_value(found: StudyRuns) -> tuple[list[Figure], str]:
 
 
 def _of_scheme(scheme: str, members: list[StudyMember], titles: Mapping[str, str]) -> tuple[list[Figure], int]:
-    varied = _varied(members)
-    labels = [_label(m.values, varied, titles) or scheme for m in members]
+    varied = varied_of(members)
+    labels = [label_of(m.values, varied, titles) or scheme for m in members]
     combinations = list(dict.fromkeys(labels))
     chosen = {combinations[i] for i in np.unique(np.linspace(0, len(combinations) - 1, min(
         LINES, len(combinations))).round().astype(int))}

@@ -10,7 +10,7 @@
 
   const theme = () => root.dataset.theme || (dark.matches ? "dark" : "light");
 
-  const { fill, rows } = window.emul;
+  const { fill, rows, fitted } = window.emul;
 
   function figure(key) {
     if (!figures.has(key)) {
@@ -28,11 +28,12 @@
       spec.height = one.height;
       spec.description = one.text;
     }
-    spec.datasets = Object.fromEntries(Object.entries(one.frames).map(([name, frame]) => [name, rows(frame)]));
+    const fit = fitted(spec, fill(setup.config, setup[theme()]), box.clientWidth);
+    fit.spec.datasets = Object.fromEntries(Object.entries(one.frames).map(([name, frame]) => [name, rows(frame)]));
     try {
       if (views.has(box)) views.get(box).finalize();
-      views.set(box, await window.vegaEmbed(box, spec, {
-        mode: "vega-lite", actions: false, renderer: "svg", config: fill(setup.config, setup[theme()]),
+      views.set(box, await window.vegaEmbed(box, fit.spec, {
+        mode: "vega-lite", actions: false, renderer: "svg", config: fit.config,
       }));
       box.dataset.drawn = data.shown ? String(data.picked) : "yes";
     } catch (error) {

@@ -45,7 +45,7 @@ class StudyMember:
 @dataclass(frozen=True)
 class Target:
     """An accuracy to reach, and what it took. reached: series, seeds (that reached it), of (how many there are), and
-    the means virtual_s and mb over those that did."""
+    the means virtual_s and mb over those that did, each with its _low and _high."""
 
     accuracy: float
     reached: pd.DataFrame
@@ -139,8 +139,9 @@ def _target(accuracy: Any, metrics: pd.DataFrame | None) -> Target | None:
         return None
     took = [metrics[metrics["metric"] == metric].groupby("scheme", sort=False)["value"]
             for metric in ("time_to_target", "bytes_to_target")]
-    reached = pd.DataFrame({"seeds": took[0].count(), "of": took[0].size(), "virtual_s": took[0].mean(),
-                            "mb": took[1].mean()})
+    reached = pd.DataFrame({"seeds": took[0].count(), "of": took[0].size(), **{
+        f"{name}{end}": getattr(values, how)() for name, values in zip(("virtual_s", "mb"), took, strict=True)
+        for end, how in (("", "mean"), ("_low", "min"), ("_high", "max"))}})
     return Target(float(accuracy), reached.rename_axis("series").reset_index())
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from emul.base.plain import PlainDict
-from emul.record.report import palette
+from emul.record.report import grid, palette
 from emul.record.report.drawing import Figure, columns, named, whole
 from emul.record.report.page import Part
 from emul.record.report.study import StudyMember, StudyRuns
@@ -27,13 +27,15 @@ _SHAPES = ["circle", "square", "diamond", "triangle-up", "cross", "triangle-down
 def measured(found: StudyRuns) -> pd.DataFrame:
     """One row a run: series, seed, accuracy, virtual_s, mb, joules (of computing, sending and receiving; NaN: no
     devices), reached (whether it has the accuracy at which runs stop; True where there is none)."""
-    return pd.DataFrame([{"series": _series(m), "seed": m.seed, "accuracy": m.summary["accuracy"],
-                          "virtual_s": m.summary["virtual_seconds"], "mb": m.summary["bytes_total"] / 1e6,
-                          "joules": _joules(m.summary), "reached": _reached(m)} for m in found.members])
+    titles, varied = grid.titles_of(found), grid.varied_of(found.members)
+    return pd.DataFrame([{"series": _series(m, grid.label_of(m.values, varied, titles)), "seed": m.seed,
+                          "accuracy": m.summary["accuracy"], "virtual_s": m.summary["virtual_seconds"],
+                          "mb": m.summary["bytes_total"] / 1e6, "joules": _joules(m.summary),
+                          "reached": _reached(m)} for m in found.members])
 
 
-def _series(member: StudyMember) -> str:
-    return ", ".join([member.series, *(f"{name} = {value}" for name, value in member.values.items())])
+def _series(member: StudyMember, values: str) -> str:
+    return f"{member.series}, {values}" if values else member.series
 
 
 def _joules(summary: PlainDict) -> float:
@@ -85,7 +87,7 @@ def trade_offs(found: StudyRuns) -> Part | None:
         drawn += [front_figure(equal, x, y, series) for x, y in combinations(costs, 2)]
     return Part("tradeoffs", "The costs of accuracy", drawn, text=_text(table, equal, target, "joules" in costs),
                 tables=[("Means over the seeds; on the front: no other scheme beats it in all of these at once",
-                         _shown(table.assign(accuracy=told["accuracy"]), costs))])
+                         _shown(table.assign(accuracy=told["accuracy"]), costs, target is not None))])
 
 
 def _target(found: StudyRuns) -> float | None:
@@ -206,7 +208,7 @@ def scheme_marks(series: list[str], shown: list[str]) -> tuple[alt.Color, alt.Sh
             alt.Shape("series:N", title=None, legend=legend, scale=alt.Scale(domain=series, range=shapes)))
 
 
-def _shown(table: pd.DataFrame, costs: list[str]) -> pd.DataFrame:
-    found = table[["series", "seeds", "reached", "accuracy", *costs, "front"]].round(
+def _shown(table: pd.DataFrame, costs: list[str], target: bool) -> pd.DataFrame:
+    found = table[["series", "seeds", *(["reached"] if target else []), "accuracy", *costs, "front"]].round(
         {"accuracy": 4, "virtual_s": 2, "mb": 3, "joules": 1}).sort_values("virtual_s")
     return found.rename(columns={"series": "scheme", **COSTS, "front": "on the front"})

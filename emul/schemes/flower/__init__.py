@@ -173,6 +173,16 @@ def check(params: Params, world: World) -> list[str]:
     return found
 
 
+def warn(params: Params, world: World) -> list[str]:
+    """Packages that the app asks for and that are not there: it may do without one that it imports now and then."""
+    try:
+        missing = apps.not_installed(params.app)
+    except EmulError:
+        return []                       # `check` says so
+    return [f"the app {params.app} asks for {', '.join(missing)}, not installed: pip install {' '.join(missing)}"
+            ] if missing else []
+
+
 EXAMPLE = """
 emul: 1
 name: flower
@@ -191,4 +201,4 @@ stop: {rounds: 3}
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=messages.MESSAGES, timeouts=("timeout_s",),
-    check=check, example=EXAMPLE)
+    check=check, warn=warn, example=EXAMPLE)

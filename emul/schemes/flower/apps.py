@@ -11,11 +11,13 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import re
 import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Literal
@@ -65,6 +67,26 @@ def _there(module: str) -> bool:
         return False
 
 
+def not_installed(app: str | None) -> list[str]:
+    """The packages that the pyproject.toml of an app's folder asks for and that are not installed. Raises AppError.
+
+    Conditional ones ("tomli; python_version < '3.11'") are left out, and so are versions: what is installed counts.
+    """
+    if app is None:
+        return []
+    project = _project(_folder(app)).get("project")
+    asked = project.get("dependencies", ()) if isinstance(project, dict) else ()
+    names = [found[0] for text in map(str, asked) if ";" not in text and (found := re.match(r"[\w.-]+", text.strip()))]
+    return [name for name in names if name != "flwr" and not _installed(name)]
+
+
+def _installed(package: str) -> bool:
+    try:
+        return bool(metadata.version(package))
+    except metadata.PackageNotFoundError:
+        return False
+
+
 def find(app: str | None, server: str | None, client: str | None, config: PlainMapping) -> App:
     """The app in a folder, or beside a package, with parts and values of its config replaced. Raises AppError."""
     folder = None if app is None else _folder(app)
@@ -110,16 +132,22 @@ def _is_there(module: str, folder: Path | None) -> bool:
 
 def _said(folder: Path) -> dict[str, Any]:
     """[tool.flwr.app] of the folder's pyproject.toml."""
-    file = folder / "pyproject.toml"
-    try:
-        said: Any = tomllib.loads(file.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as e:
-        raise AppError(f"{file}: {e}") from None
+    said: Any = _project(folder)
     for key in ("tool", "flwr", "app"):
         said = said.get(key) if isinstance(said, dict) else None
     if not isinstance(said, dict):
-        raise AppError(f"{file}: expected a section [tool.flwr.app.components], as `flwr new` writes it")
+        raise AppError(f"{folder / 'pyproject.toml'}: expected a section [tool.flwr.app.components], as `flwr new` "
+                       "writes it")
     return said
+
+
+def _project(folder: Path) -> dict[str, Any]:
+    """The folder's pyproject.toml."""
+    file = folder / "pyproject.toml"
+    try:
+        return tomllib.loads(file.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as e:
+        raise AppError(f"{file}: {e}") from None
 
 
 def _component(said: PlainMapping, side: Side, folder: Path | None) -> str:
