@@ -156,7 +156,7 @@ def _rejected(cells: Sequence[Row]) -> str:
     if judged is None or kept is None:
         return "-"
     bad, bad_kept = bad or 0.0, bad_kept or 0.0
-    return (f"{judged - kept - bad + bad_kept:.2f} of {judged - bad:.1f} / {bad - bad_kept:.2f} of {bad:.1f}")
+    return (f"{judged - kept - bad + bad_kept:z.2f} of {judged - bad:.1f} / {bad - bad_kept:z.2f} of {bad:.1f}")
 
 
 def digits(rows: Sequence[Row]) -> str:
