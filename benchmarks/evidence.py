@@ -44,6 +44,7 @@ TIMINGS = {                             # what a machine took, which no other on
     STUDIES / "gpu.csv": "trainings on a GPU",
 }
 OTHERS = {                              # without a key for each row -> what the table has
+    REPRODUCTIONS / "mp_dp_attacks.csv": "attacks on runs, which `python -m benchmarks.mp_dp_attacks` makes again",
     STUDIES / "atlas_refused.csv": "the mistakes that `emul check` tells of a scheme on a network: of no run",
     STUDIES / "suite_flower.csv": "Flower apps, which `python -m benchmarks.suite_flower` runs again",
 }

@@ -1,11 +1,12 @@
 """The tables and the figure of docs/reproductions/mp_dp.md, from the rows of its finished cells.
 
     emul sweep scenarios/paper/mp_dp_digits.yaml --done docs/reproductions/data/mp_dp_done.csv
+    python -m benchmarks.mp_dp_attacks --table docs/reproductions/data/mp_dp_attacks.csv
     python -m benchmarks.mp_dp
 
 Rewrites what stands between the marks of that page, and draws its figure anew. A cell that has not been run is a dash;
 of several seeds the mean and the standard deviation are shown, and how many there are. `benchmarks.mp_dp_costs`
-measures the time of a round, `benchmarks.mp_dp_attacks` prints what attacks on runs find.
+measures the time of a round, `benchmarks.mp_dp_attacks` makes the rows of attacks on runs.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from benchmarks import mp_dp_attacks as privacy
 from benchmarks.common import ROOT
 from benchmarks.document import replaced
 from benchmarks.ebs_cfl import read
@@ -23,6 +25,7 @@ from benchmarks.finished import Row, markdown, of, run
 
 HOME = ROOT / "docs" / "reproductions"
 PAGE, FIGURE, TABLE = HOME / "mp_dp.md", HOME / "figures" / "mp-dp-eps.png", HOME / "data" / "mp_dp_done.csv"
+ATTACKS = HOME / "data" / "mp_dp_attacks.csv"
 
 SETTINGS = {"digits, 50 clients": "mp-dp-digits", "MNIST, 100 clients": "mp-dp-mnist"}
 SCHEMES = {                             # of the first two tables: label -> what it is
@@ -95,11 +98,12 @@ BLOCKS: dict[str, Callable[[Sequence[Row]], str]] = {
     "cells": run, "accuracy": accuracy, "eps": by_eps, "target": target}
 
 
-def filled(text: str, rows: Sequence[Row]) -> str:
+def filled(text: str, rows: Sequence[Row], attacks: Sequence[Row]) -> str:
     """The page with all its tables made anew."""
     for name, table in BLOCKS.items():
         text = replaced(text, name, table(rows))
-    return text
+    text = replaced(text, "attacks_server", privacy.server(attacks))
+    return replaced(text, "attacks_client", privacy.client(attacks))
 
 
 def figure(rows: Sequence[Row]) -> Any:
@@ -127,7 +131,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("table", type=Path, nargs="?", default=TABLE, help="written by emul sweep --done")
     rows = read(parser.parse_args().table)
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), rows), encoding="utf-8")
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), rows, read(ATTACKS)), encoding="utf-8")
     FIGURE.parent.mkdir(parents=True, exist_ok=True)
     figure(rows).save(FIGURE, scale_factor=1.5)
 

@@ -31,11 +31,13 @@ TABLE, COSTS = HOME / "data" / "ppfpl_done.csv", HOME / "data" / "ppfpl_costs.cs
 
 AVG, SHARE = "task.partition.class_space.avg", "attacks[0].nodes.fraction"
 LAMBDA, CLIENTS, HE = "schemes.ppfpl.lambda", "topology.clients", "schemes.ppfpl.he"
-EPOCHS = "task.solver.sgd.epochs"
+EPOCHS, STEPS = "task.solver.sgd.epochs", "task.solver.sgd.steps"
+NUMBERS = (20, 30, 40)                  # of clients
 FIRST: dict[str, Setting] = {           # the columns of Table 1
     "MNIST, avg 3": ("ppfpl-mnist", {AVG: 3}), "avg 5": ("ppfpl-mnist", {AVG: 5}), "avg 7": ("ppfpl-mnist", {AVG: 7}),
     "30 %, avg 3": ("ppfpl-mnist-30", {}), "labels, avg 3": ("ppfpl-mnist-label", {}),
     "Fashion, avg 3": ("ppfpl-fashion", {})}
+BOTH = ("MNIST, avg 3", "avg 5", "avg 7", "Fashion, avg 3")      # with E read as epochs, too
 PRINTED = {                             # std 2; of labels the paper prints no numbers
     "krum": (95.67, 94.88, 96.20, 95.67, None, 85.02), "foolsgold": (96.19, 96.73, 95.75, 96.02, None, 82.49),
     "pbfl": (97.36, 96.26, 95.41, 95.47, None, 87.42), "shieldfl": (97.25, 95.69, 95.76, 97.08, None, 76.47),
@@ -120,17 +122,21 @@ def older(rows: Sequence[Row]) -> str:
 
 
 def epochs(rows: Sequence[Row]) -> str:
-    """Table 1 on MNIST with both readings of E: five batches a round, as Algorithm 3 has it, and five epochs."""
-    readings = {"5 batches": "ppfpl-mnist", "5 epochs": "ppfpl-mnist-epochs"}
-    columns = [(avg, reading) for avg in (3, 5, 7) for reading in readings]
+    """Table 1 with both readings of E: five batches a round, as Algorithm 3 has it, and five epochs."""
+    read_as = [(FIRST[title], _as_epochs(FIRST[title])) for title in BOTH]
     lines = []
     for scheme in ("local", "fedavg", *PRINTED):
-        printed: Sequence[float | None] = PRINTED.get(scheme, (None,) * len(FIRST))
-        cells = {column: of(rows, (readings[column[1]], {AVG: column[0]}), scheme) for column in columns}
-        if any(cells[avg, "5 epochs"] for avg in (3, 5, 7)):
-            lines.append([f"`{scheme}`", *(accuracy(cells[avg, reading], None if reading == "5 batches" else
-                                                    printed[(3, 5, 7).index(avg)]) for avg, reading in columns)])
-    return markdown(["scheme", *(f"avg {avg}, {reading}" for avg, reading in columns)], lines)
+        printed = dict(zip(FIRST, PRINTED.get(scheme, (None,) * len(FIRST)), strict=True))
+        cells = [[of(rows, where, scheme) for where in both] for both in read_as]
+        if any(own for _, own in cells):
+            lines.append([f"`{scheme}`", *(text for title, (few, many) in zip(BOTH, cells, strict=True)
+                                           for text in (accuracy(few), accuracy(many, printed[title])))])
+    return markdown(["scheme", *(f"{title}, {reading}" for title in BOTH for reading in ("5 batches", "5 epochs"))],
+                     lines)
+
+
+def _as_epochs(setting: Setting) -> Setting:
+    return f"{setting[0]}-epochs", setting[1]
 
 
 def thresholds(rows: Sequence[Row]) -> str:
@@ -150,7 +156,7 @@ def _rejected(cells: Sequence[Row]) -> str:
     if judged is None or kept is None:
         return "-"
     bad, bad_kept = bad or 0.0, bad_kept or 0.0
-    return (f"{judged - kept - bad + bad_kept:.2f} of {judged - bad:.1f} / {bad - bad_kept:.2f} of {bad:.1f}")
+    return (f"{judged - kept - bad + bad_kept:z.2f} of {judged - bad:.1f} / {bad - bad_kept:z.2f} of {bad:.1f}")
 
 
 def digits(rows: Sequence[Row]) -> str:
@@ -188,29 +194,51 @@ def digits_attacks(rows: Sequence[Row]) -> str:
 
 
 def digits_lambda(rows: Sequence[Row]) -> str:
-    """A figure of the paper on digits: lambda, and the share of clients that learn from noise."""
+    """Fig. 7 on digits: lambda, and the share of clients that learn from noise."""
     shares = (0.2, 0.4, 0.6, 0.8)
-    lines = [[f"lambda {value:g}", *(accuracy(of(rows, ("ppfpl-digits", {LAMBDA: value, SHARE: share}), "ppfpl"))
+    alone = [["`local`", *(accuracy(of(rows, ("ppfpl-digits", {SHARE: share}), "local")) for share in shares)]]
+    return _lambda(rows, "ppfpl-digits", shares, alone)
+
+
+def mnist_lambda(rows: Sequence[Row]) -> str:
+    """Fig. 7 on MNIST."""
+    return _lambda(rows, "ppfpl-mnist-lambda", (0.2, 0.4, 0.6, 0.8), [])
+
+
+def _lambda(rows: Sequence[Row], scenario: str, shares: Sequence[float], alone: Sequence[Sequence[str]]) -> str:
+    lines = [[f"lambda {value:g}", *(accuracy(of(rows, (scenario, {LAMBDA: value, SHARE: share}), "ppfpl"))
                                      for share in shares)] for value in (0.01, 0.1, 1)]
-    lines += [["`local`", *(accuracy(of(rows, ("ppfpl-digits", {SHARE: share}), "local")) for share in shares)]]
-    return markdown(["", *(f"{100 * share:.0f} %" for share in shares)], lines)
+    return markdown(["", *(f"{100 * share:.0f} %" for share in shares)], [*lines, *alone])
 
 
 def digits_clients(rows: Sequence[Row]) -> str:
-    """A figure of the paper on digits: the number of clients."""
-    numbers = (20, 30, 40)
-    where: dict[int, Setting] = {n: ("ppfpl-digits", {} if n == 20 else {CLIENTS: n}) for n in numbers}
-    return markdown(["scheme", *(f"{n} clients" for n in numbers)], (
-        [f"`{scheme}`", *(accuracy(of(rows, where[n], scheme)) for n in numbers)]
-        for scheme in ("local", "ppfpl")))
+    """Fig. 9 on digits: the number of clients, of fewer shots, for digits have too few samples."""
+    return _varied(rows, [f"{n} clients" for n in NUMBERS], {n: ("ppfpl-digits", {CLIENTS: n}) for n in NUMBERS})
+
+
+def mnist_clients(rows: Sequence[Row]) -> str:
+    """Fig. 9 on MNIST."""
+    return _varied(rows, [f"{n} clients" for n in NUMBERS], {n: ("ppfpl-mnist-clients", {CLIENTS: n}) for n in NUMBERS})
 
 
 def digits_epochs(rows: Sequence[Row]) -> str:
-    """A figure of the paper on digits: E, local epochs of a round. The scenario has 2."""
+    """Fig. 10 on digits: E, local epochs of a round. The scenario has 2."""
     numbers = (1, 2, 5, 10, 20)
     where: dict[int, Setting] = {n: ("ppfpl-digits", {} if n == 2 else {EPOCHS: n}) for n in numbers}
-    return markdown(["scheme", *(f"E = {n}" for n in numbers)], (
-        [f"`{scheme}`", *(accuracy(of(rows, where[n], scheme)) for n in numbers)] for scheme in ("local", "ppfpl")))
+    return _varied(rows, [f"E = {n}" for n in numbers], where)
+
+
+def mnist_steps(rows: Sequence[Row]) -> str:
+    """Fig. 10 on MNIST: E, read as batches of a round."""
+    numbers = (1, 5, 10, 20)
+    return _varied(rows, [f"E = {n}" for n in numbers], {n: ("ppfpl-mnist-steps", {STEPS: n}) for n in numbers})
+
+
+def _varied(rows: Sequence[Row], titles: Sequence[str], where: Mapping[int, Setting]) -> str:
+    """A line for `local` and for `ppfpl`, where one number varies; a scheme that has no cell is left out."""
+    lines = [(scheme, [of(rows, setting, scheme) for setting in where.values()]) for scheme in ("local", "ppfpl")]
+    return markdown(["scheme", *titles], (
+        [f"`{scheme}`", *map(accuracy, cells)] for scheme, cells in lines if any(cells)))
 
 
 def digits_he(rows: Sequence[Row]) -> str:
@@ -273,7 +301,8 @@ BLOCKS: dict[str, Callable[[Sequence[Row]], str]] = {
     "cells": run, "older": older, "trained": trained, "received": received, "counted": counted,
     "thresholds": thresholds, "digits": digits, "digits_attacks": digits_attacks, "digits_lambda": digits_lambda,
     "digits_clients": digits_clients, "epochs": epochs, "digits_he": digits_he, "digits_chi": digits_chi,
-    "digits_epochs": digits_epochs}
+    "digits_epochs": digits_epochs, "mnist_lambda": mnist_lambda, "mnist_clients": mnist_clients,
+    "mnist_steps": mnist_steps}
 
 
 def filled(text: str, rows: Sequence[Row], costs: Sequence[Row]) -> str:

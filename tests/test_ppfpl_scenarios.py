@@ -108,8 +108,18 @@ def test_the_cells_under_real_encryption_decide_as_those_in_plain_numbers() -> N
 def test_both_readings_of_E_stand_side_by_side() -> None:
     rows = [cell("ppfpl", 0, 0.9, values=f'{{"{page.AVG}": 5}}'),
             cell("ppfpl", 0, 0.97, values=f'{{"{page.AVG}": 5}}', name="ppfpl-mnist-epochs"),
-            cell("krum", 0, 0.8, values=f'{{"{page.AVG}": 5}}')]
-    assert page.epochs(rows).splitlines()[2:] == ["| `ppfpl` | - | - [97.74] | 90.00 | 97.00 [97.43] | - | - [96.56] |"]
+            cell("krum", 0, 0.8, values=f'{{"{page.AVG}": 5}}'), cell("ppfpl", 0, 0.88, name="ppfpl-fashion-epochs")]
+    assert page.epochs(rows).splitlines()[2:] == [
+        "| `ppfpl` | - | - [97.74] | 90.00 | 97.00 [97.43] | - | - [96.56] | - | 88.00 [90.48] |"]
+
+
+def test_lambda_clients_and_E_on_MNIST_have_tables() -> None:
+    rows = [cell("ppfpl", 0, 0.9, values=f'{{"{page.CLIENTS}": 30}}', name="ppfpl-mnist-clients"),
+            cell("ppfpl", 0, 0.8, values=f'{{"{page.STEPS}": 20}}', name="ppfpl-mnist-steps"),
+            cell("ppfpl", 0, 0.7, values=f'{{"{page.LAMBDA}": 0.1, "{page.SHARE}": 0.4}}', name="ppfpl-mnist-lambda")]
+    assert page.mnist_clients(rows).splitlines()[2:] == ["| `ppfpl` | - | 90.00 | - |"]
+    assert page.mnist_steps(rows).splitlines()[2:] == ["| `ppfpl` | - | - | - | 80.00 |"]
+    assert "| lambda 0.1 | - | 70.00 | - | - |" in page.mnist_lambda(rows)
 
 
 def test_rejections_are_told_by_attack_and_layer() -> None:
