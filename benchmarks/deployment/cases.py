@@ -34,6 +34,7 @@ class Kernel:
     idle_restart: bool = True           # of slow start, on a connection that has been silent (RFC 2861)
     window: int = 0                     # packets that a new connection may have on its way; 0: ten, as usual
     acks: bool = True                   # whether acknowledgements share the line with data, or have a way of their own
+    hystart: bool = True                # by which Cubic ends slow start before a loss; off for the whole machine
 
 
 @dataclass(frozen=True)
@@ -235,7 +236,7 @@ def _links(case: Case, model: Model) -> list[str]:
     common = f"sharing: {model.sharing}, switching: {switching}{packets}"
     if model.windows:
         held = net.buffer if net.discipline == "tbf" else net.queue * FRAME
-        common += f", transport: {{tcp: {{congestion: {model.tcp}, buffer: {held} B}}}}"
+        common += f", transport: {{tcp: {{congestion: {model.tcp}, buffer: {held} B{_switched(net.kernel)}}}}}"
     elif model.tcp:
         common += f", transport: {{tcp: {model.tcp}}}"
     elif net.loss and model.sharing == "fifo":
@@ -250,6 +251,12 @@ def _links(case: Case, model: Model) -> list[str]:
         links += [f'{{match: "{one}->{other}", bandwidth: {net.up_mbit[i] * faster:g} Mbit/s{late}{lossy}}}',
                   f'{{match: "{other}->{one}", bandwidth: {net.down_mbit[i] * faster:g} Mbit/s{late}}}']
     return links
+
+
+def _switched(kernel: Kernel) -> str:
+    """What a scenario says of the parts of TCP that the kernel lacks."""
+    return (", idle_restart: false" * (not kernel.idle_restart) + ", hystart: false" * (not kernel.hystart)
+            + f", initial_window: {kernel.window}" * bool(kernel.window))
 
 
 def loses(net: Net, vertex: int) -> bool:

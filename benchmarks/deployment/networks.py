@@ -81,7 +81,7 @@ CASES = [case(scheme, net, repeats(scheme, net), 0.4 if scheme == "fedbuff" else
 CASES += [case("flower", net) for net in (HTB, FAR, WAN, DEEP)]
 CASES += [case(scheme, THIRTY) for scheme in ("fedavg", "hierarchical")]
 
-TAKEN = ("acknowledgements apart", "no idle restart", "no slow start", "no loss")
+TAKEN = ("acknowledgements apart", "no idle restart", "no slow start", "no HyStart", "no loss")
 
 
 def without(name: str, part: str, kernel: Kernel, lossless: bool = False) -> Case:
@@ -97,4 +97,7 @@ PARTS = [without(name, part, kernel, lossless) for name, part, kernel, lossless 
     ("gossip far", "acknowledgements apart", Kernel(acks=False), False),
     ("gossip wan", "no idle restart", Kernel(idle_restart=False), False),
     ("gossip wan", "no loss", Kernel(), True),
-    ("fedbuff far", "no slow start", Kernel(idle_restart=False, window=400), False))]
+    ("fedbuff far", "no slow start", Kernel(idle_restart=False, window=400), False),
+    *(("fedavg fat", part, kernel, False) for part, kernel in (
+        ("acknowledgements apart", Kernel(acks=False)), ("no idle restart", Kernel(idle_restart=False)),
+        ("no HyStart", Kernel(hystart=False)), ("no slow start", Kernel(idle_restart=False, window=400)))))]

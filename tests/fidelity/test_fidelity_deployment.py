@@ -26,6 +26,7 @@ import benchmarks.deployment.__main__ as command
 from benchmarks.deployment import compare, namespaces, others, pages, predictions
 from benchmarks.deployment.cases import (
     FLUID,
+    FRAME,
     MODELS,
     PLAIN,
     PLUGINS,
@@ -59,6 +60,7 @@ from benchmarks.deployment.runs import (
 )
 from emul.base import rows as R
 from emul.base.rows import Row
+from emul.network.links.connections import TcpStack
 from emul.wire import ENVELOPE_BYTES
 
 NODES = 4
@@ -262,6 +264,19 @@ def test_windows_are_asked_for_as_the_queues_are() -> None:
     assert fifo.tells_apart(TCP).sharing == "tcp_fifo"
     assert fair.tells_apart(REPLAYED) == fair.tells_apart(TCP) == TCP
     assert fair.tells_apart(FLUID) == PLAIN
+
+
+def test_a_part_that_the_kernel_lacks_is_lacking_in_the_emulation(tmp_path: Path) -> None:
+    whole = next(case for case in CASES if case.name == "fedavg fat")
+    for kernel, lacking in ((Kernel(), {}), (Kernel(idle_restart=False, window=400),
+                                             {"idle_restart": False, "initial_window": 400}),
+                            (Kernel(hystart=False), {"hystart": False}), (Kernel(acks=False), {})):
+        case = replace(whole, net=replace(whole.net, kernel=kernel))
+        text = scenario(case, tmp_path, declared(case, tmp_path / "trace.csv"), case.tells_apart(TCP))
+        found = wired(text, 1, PLUGINS).network
+        router, server = (list(found.names).index(name) for name in ("n1", "n2"))
+        assert found.stated(server, router).transport == replace(
+            TcpStack(buffer_bytes=whole.net.queue * FRAME), **lacking)
 
 
 def test_no_two_cases_have_one_name() -> None:
@@ -625,6 +640,11 @@ def test_switches_of_the_kernel_are_set_in_every_node() -> None:
     with namespaces.built(replace(SMALL, kernel=Kernel(idle_restart=False, window=400))):
         assert said("sysctl", "-n", "net.ipv4.tcp_slow_start_after_idle") == ["0"] * 3
         assert all("initcwnd 400 initrwnd 400" in route for route in said("ip", "route", "show", "default"))
+    if namespaces.HYSTART.exists():
+        before = namespaces.HYSTART.read_text()
+        with namespaces.built(replace(SMALL, kernel=Kernel(hystart=False))):
+            assert namespaces.HYSTART.read_text().strip() == "0"
+        assert namespaces.HYSTART.read_text() == before
     with namespaces.built(SMALL):
         assert said("sysctl", "-n", "net.ipv4.tcp_slow_start_after_idle") == ["1"] * 3
         assert all("initcwnd" not in route for route in said("ip", "route", "show", "default"))
