@@ -48,7 +48,8 @@ HARMED = ROOT / "scenarios" / "atlas_robust.yaml"
 TARGET, BASE, SEEDS, FIRST = 0.93, "fedavg", (0, 1, 2), "lan"
 DROPOUT = "20 % dropout"                # the change of rows whose scenario was edited; "" for all others
 HARMS = ("neither", "attackers", "dropout", "both")     # of the rows of `ATTACKED`, by the values of their grid
-COLUMNS = [*AGAIN, "network", "change", *METRICS, "rounds", "rounds_failed", "mb", "lost", "phases", "oracle_waits"]
+COLUMNS = [*AGAIN, "network", "change", *METRICS, "rounds", "rounds_failed", "sent", "lost", "phases", "oracle_waits"]
+IN_FILE = {"bytes": "mb_to_target", "sent": "bytes"}    # `emul verify` takes `bytes` of a table for those of the run
 UNASKED = {"heavy_hitters": "It counts, and has no model.", "histogram": "It counts, and has no model.",
            "ddp": "Its rounds are single steps; it has not been run here yet.",
            "diloco": "It has not been run here yet.", "local_sgd": "It has not been run here yet.",
@@ -84,7 +85,7 @@ def _row(run: Path, summary: Mapping[str, Any], row: Mapping[str, str]) -> dict[
     assert limit is not None
     values = measure(run, summary, tables.curve(run), TARGET, limit / 1e9)
     return {"network": row["scenario"].partition("-")[2], **{metric: values.get(metric) for metric in METRICS},
-            "rounds": summary["rounds"], "rounds_failed": summary["rounds_failed"], "mb": summary["bytes_total"] / 1e6,
+            "rounds": summary["rounds"], "rounds_failed": summary["rounds_failed"], "sent": summary["bytes_total"],
             "lost": summary["messages_lost"] / max(1, summary["messages_sent"]),
             "phases": json.dumps(summary["bytes_by_type"]), "oracle_waits": sum(summary["oracle_waits"].values())}
 
@@ -96,20 +97,20 @@ def _plain_sets(row: Mapping[str, str]) -> str:
 
 def kept(file: Path, found: Rows) -> Rows:
     """All runs of a file with these in place of their equals; the file is written anew."""
-    before = pd.read_csv(file, keep_default_na=True) if file.is_file() else found.iloc[:0]
+    before = read(file) if file.is_file() else found.iloc[:0]
     together = pd.concat([before, found], ignore_index=True) if len(before) else found
     together["change"] = together["change"].fillna("")
     together["seed"] = together["seed"].astype(int)
     together = together.drop_duplicates(["network", "change", "scheme", "seed"], keep="last")
     together = together.sort_values(["change", "network", "scheme", "seed"])
     file.parent.mkdir(parents=True, exist_ok=True)
-    together.to_csv(file, index=False, float_format="%.6g", lineterminator="\n")
+    together.rename(columns=IN_FILE).to_csv(file, index=False, float_format="%.6g", lineterminator="\n")
     return read(file)
 
 
 def read(file: Path = DATA) -> Rows:
     """The runs of a file."""
-    found = pd.read_csv(file)
+    found = pd.read_csv(file).rename(columns={name: metric for metric, name in IN_FILE.items()})
     return found.assign(change=found["change"].astype(object).fillna(""), oracle_waits=found["oracle_waits"].fillna(0))
 
 
