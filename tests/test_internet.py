@@ -82,7 +82,7 @@ def test_the_time_to_a_loss_is_rounds_times_the_time_of_one() -> None:
     assert found["to_target_s"].isna().sum() == 1
     assert found.loc["ddp", "share"] == 1 / 40
     assert internet.time_table(rows(), "1B").splitlines()[2] == "| 50 | 200 | - | **40** |"
-    assert internet.winners(rows()).splitlines()[2].startswith("| 1B | `diloco_10` | - |")
+    assert internet.winners(rows()).splitlines()[2].startswith("| 1B | 2.6 | `diloco_10` | - |")
 
 
 def test_the_page_says_what_its_rows_say() -> None:
