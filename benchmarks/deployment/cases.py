@@ -254,7 +254,7 @@ def _links(case: Case, model: Model) -> list[str]:
 
 
 def _switched(kernel: Kernel) -> str:
-    """What a scenario says of the parts of TCP that the kernel lacks."""
+    """The keys of a scenario for the parts of TCP that the kernel lacks."""
     return (", idle_restart: false" * (not kernel.idle_restart) + ", hystart: false" * (not kernel.hystart)
             + f", initial_window: {kernel.window}" * bool(kernel.window))
 
