@@ -48,7 +48,7 @@ PARAMS = {"fedavg": "deadline: 60 s", "secagg": "stage_deadline: 60 s", "gossip"
           "lightsecagg": "stage_deadline: 60 s", "flower": ""}
 TRAIN_S = 0.1
 REPEATS, OFTEN = 5, 10              # of what is judged by its law: FedBuff everywhere, and these
-OFTEN_LOST = ("fedavg wan", "gossip wan", "secagg wan", "gossip loss1", "fedavg loss1")
+OFTEN_OF = ("fedavg wan", "gossip wan", "secagg wan", "gossip loss1", "fedavg loss1", "fedavg fat")
 
 
 def below_edges(net: Net, edges: Sequence[int]) -> Net:
@@ -73,7 +73,7 @@ def repeats(scheme: str, net: Net) -> int:
     """The number of deployments of a scheme on a network."""
     if scheme == "fedbuff":
         return REPEATS
-    return OFTEN if f"{scheme} {net.name}" in OFTEN_LOST else 1
+    return OFTEN if f"{scheme} {net.name}" in OFTEN_OF else 1
 
 
 CASES = [case(scheme, net, repeats(scheme, net), 0.4 if scheme == "fedbuff" else TRAIN_S)
@@ -88,7 +88,8 @@ def without(name: str, part: str, kernel: Kernel, lossless: bool = False) -> Cas
     """The case of this name where the kernel lacks a part of TCP, or the network loses nothing."""
     whole = next(case for case in CASES if case.name == name)
     net = replace(whole.net, kernel=kernel, loss=0.0 if lossless else whole.net.loss)
-    return replace(whole, net=net, variant=", ".join(filter(None, (whole.variant, part))), repeats=1)
+    return replace(whole, net=net, variant=", ".join(filter(None, (whole.variant, part))),
+                   repeats=REPEATS if name == "fedavg fat" else 1)
 
 
 # Each takes away a part of TCP: by so much does that part change a round, measured and emulated.
