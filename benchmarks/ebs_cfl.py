@@ -69,7 +69,7 @@ def written(page: str, rows: Sequence[Row]) -> str:
 
 
 def falls(rows: Sequence[Row]) -> str:
-    """When the accuracy of the one reference falls, by its rate: in rounds, and in steps of full length until then."""
+    """The rounds in which accuracy falls with the one reference, by its rate, and the steps of full length until then."""
     names = [attack for attack in ORDER if attack in {_attack(row) for row in rows}]
     lines = []
     for title, (scenario, values) in FALLS.items():
@@ -86,7 +86,7 @@ def full_steps(scheme: str, rounds: int) -> float:
     """The sum of the rates of so many rounds.
 
     >>> full_steps("rfca", 7), full_steps("rfca_quarter", 8), round(full_steps("rfca_decay", 11), 2)
-    (7.0, 2.0, 7.19)
+    (7.0, 2.0, 7.69)
     """
     rate, decay = STEPS[scheme]
     return sum(rate / (1 + decay * earlier) for earlier in range(rounds))
