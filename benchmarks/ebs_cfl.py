@@ -69,7 +69,7 @@ def written(page: str, rows: Sequence[Row]) -> str:
 
 
 def falls(rows: Sequence[Row]) -> str:
-    """The rounds in which accuracy falls with the one reference, by its rate, and the steps of full length until then."""
+    """The rounds in which accuracy falls with the one reference, by its rate, and full steps until then."""
     names = [attack for attack in ORDER if attack in {_attack(row) for row in rows}]
     lines = []
     for title, (scenario, values) in FALLS.items():
