@@ -14,13 +14,14 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import altair as alt
 import pandas as pd
 
 from benchmarks.document import replaced
+from benchmarks.finished import markdown
 from benchmarks.robustness import called
 from emul.study.impact import Impact, attacked, evened, impacts, mean
 
@@ -31,6 +32,11 @@ SCHEMES = {"fedavg": "#4c78a8", "median": "#b279a2", "trimmed_mean": "#ff9da6", 
            "ifca": "#e45756", "rfca": "#72b7b2", "rfca_least": "#eeca3b", "rfca_refresh": "#54a24b",
            "rfca_quarter": "#439894", "rfca_decay": "#83bcb6", "ebs_cfl": "#000000"}
 SHORT = {"backdoor": "scaling", "adaptive": "adaptive"}
+STEPS = {"rfca": (1.0, 0.0), "rfca_quarter": (0.25, 0.0), "rfca_decay": (1.0, 0.1)}     # rate, rate_decay
+FALL = 0.2                              # below the best accuracy so far
+FALLS: dict[str, tuple[str, dict[str, object]]] = {
+    "i.i.d.": ("ebs-cfl-attacks-mnist", {}),
+    **{f"alpha {alpha}": ("ebs-cfl-skew-mnist", {"task.partition.dirichlet": alpha}) for alpha in (0.1, 0.5, 0.9)}}
 
 
 def read(file: Path) -> list[dict[str, str]]:
@@ -59,7 +65,54 @@ def written(page: str, rows: Sequence[Row]) -> str:
     """The page with the tables in their places. Raises DocumentError where a scenario has none."""
     for scenario, text in tables(rows).items():
         page = replaced(page, scenario.replace("-", "_"), text)
-    return page
+    return replaced(page, "falls", falls(rows))
+
+
+def falls(rows: Sequence[Row]) -> str:
+    """The rounds in which accuracy falls with the one reference, by its rate, and full steps until then."""
+    names = [attack for attack in ORDER if attack in {_attack(row) for row in rows}]
+    lines = []
+    for title, (scenario, values) in FALLS.items():
+        for attack in names:
+            for seed in ("0", "1"):
+                own = {scheme: _curve(row for row in rows if (row["scenario"], row["scheme"], row["seed"]) == (
+                    scenario, scheme, seed) and _others(row) == values and _attack(row) == attack) for scheme in STEPS}
+                if any(own[scheme] for scheme in STEPS if scheme != "rfca"):
+                    lines.append([f"{title}, {attack}, seed {seed}", *(_fall(own[scheme], scheme) for scheme in STEPS)])
+    return markdown(["data, attack", *(f"`{scheme}`" for scheme in STEPS)], lines)
+
+
+def full_steps(scheme: str, rounds: int) -> float:
+    """The sum of the rates of so many rounds.
+
+    >>> full_steps("rfca", 7), full_steps("rfca_quarter", 8), round(full_steps("rfca_decay", 11), 2)
+    (7.0, 2.0, 7.69)
+    """
+    rate, decay = STEPS[scheme]
+    return sum(rate / (1 + decay * earlier) for earlier in range(rounds))
+
+
+def _curve(rows: Iterable[Row]) -> list[tuple[int, float]]:
+    """Of the longest run."""
+    curves = [[(int(at), float(value)) for at, _, value in (point.partition(":") for point in row["curve"].split())]
+              for row in rows]
+    return max(curves, key=len, default=[])
+
+
+def _fall(curve: Sequence[tuple[int, float]], scheme: str) -> str:
+    if not curve:
+        return "-"
+    best, before = 0.0, 0
+    for at, accuracy in curve:
+        if accuracy < best - FALL:
+            return (f"rounds {before + 1} to {at}: {full_steps(scheme, before):.0f} to "
+                    f"{full_steps(scheme, at):.0f} full steps")
+        best, before = max(best, accuracy), at
+    return f"not by round {before}: {full_steps(scheme, before):.0f}"
+
+
+def _others(row: Row) -> dict[str, object]:
+    return {key: value for key, value in json.loads(row["values"] or "{}").items() if key != "attacks"}
 
 
 def _attack(row: Row) -> str:
@@ -72,8 +125,7 @@ def _place(name: str, order: Sequence[str] = ORDER) -> int:
 
 
 def _title(row: Row) -> str:
-    others = {key: value for key, value in json.loads(row["values"] or "{}").items() if key != "attacks"}
-    return ", ".join([row["scenario"], *(f"{key.rpartition('.')[2]} {value}" for key, value in others.items())])
+    return ", ".join([row["scenario"], *(f"{key.rpartition('.')[2]} {value}" for key, value in _others(row).items())])
 
 
 def _table(found: Sequence[tuple[Row, Impact]]) -> str:

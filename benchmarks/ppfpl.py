@@ -49,6 +49,7 @@ SECOND = {"mean": (96.10, 94.54), "chi_0": (97.20, 96.75), "chi_0.2": (97.55, 96
 CHI = {"mean": "none, plain mean", "chi_0": "0", "chi_0.5": "0.5", "chi_0.9": "0.9",
        "linear_mean": "before the last ReLU: none, plain mean", "linear_0": "before the last ReLU: 0",
        "linear_0.5": "before the last ReLU: 0.5"}
+NOTHING = "No cell of it was run so far."
 THIRD = {"ppfpl": (0.62, 0.40), "pbfl": (1.72, 1.35), "shieldfl": (1.42, 1.19)}     # encrypt, decrypt, s
 
 
@@ -202,7 +203,9 @@ def digits_lambda(rows: Sequence[Row]) -> str:
 
 def mnist_lambda(rows: Sequence[Row]) -> str:
     """Fig. 7 on MNIST."""
-    return _lambda(rows, "ppfpl-mnist-lambda", (0.2, 0.4, 0.6, 0.8), [])
+    scenario = "ppfpl-mnist-lambda"
+    there = any(row["scenario"] == scenario for row in rows)
+    return _lambda(rows, scenario, (0.2, 0.4, 0.6, 0.8), []) if there else NOTHING
 
 
 def _lambda(rows: Sequence[Row], scenario: str, shares: Sequence[float], alone: Sequence[Sequence[str]]) -> str:
@@ -237,8 +240,8 @@ def mnist_steps(rows: Sequence[Row]) -> str:
 def _varied(rows: Sequence[Row], titles: Sequence[str], where: Mapping[int, Setting]) -> str:
     """A line for `local` and for `ppfpl`, where one number varies; a scheme that has no cell is left out."""
     lines = [(scheme, [of(rows, setting, scheme) for setting in where.values()]) for scheme in ("local", "ppfpl")]
-    return markdown(["scheme", *titles], (
-        [f"`{scheme}`", *map(accuracy, cells)] for scheme, cells in lines if any(cells)))
+    shown = [[f"`{scheme}`", *map(accuracy, cells)] for scheme, cells in lines if any(cells)]
+    return markdown(["scheme", *titles], shown) if shown else NOTHING
 
 
 def digits_he(rows: Sequence[Row]) -> str:
@@ -274,7 +277,7 @@ def digits_chi(rows: Sequence[Row]) -> str:
                               *(_number(told(cells, name), ".2f") for name in ("cosine_least", "cosine_median"))])
     head = ["attackers", "threshold", "trained, %", "rejected in a round, honest / of attackers", "cosines: least",
             "median"]
-    return markdown(head, lines) if lines else "No cell of it was run so far."
+    return markdown(head, lines) if lines else NOTHING
 
 
 def spent(rows: Sequence[Row]) -> str:
