@@ -173,10 +173,10 @@ def _ordered(module: nn.Module) -> list[nn.Module]:
     return layers
 
 
-def _leaves(layers: Iterable[Any]) -> Iterator[nn.Module]:
+def _leaves(layers: Iterable[nn.Module]) -> Iterator[nn.Module]:
     """The layers, with those of blocks in place of these."""
     for layer in layers:
-        if _kind(layer) is Block:
+        if isinstance(layer, Block) and _kind(layer) is Block:
             yield from _leaves((*_flat(layer.f), *_flat(layer.g)))
         else:
             yield layer

@@ -141,7 +141,7 @@ def _said(folder: Path) -> dict[str, Any]:
     return said
 
 
-def _project(folder: Path) -> dict[str, Any]:
+def _project(folder: Path) -> PlainMapping:
     """The folder's pyproject.toml."""
     file = folder / "pyproject.toml"
     try:
