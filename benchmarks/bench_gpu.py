@@ -14,7 +14,6 @@ import contextlib
 import dataclasses
 import json
 import multiprocessing
-import resource
 import sys
 import tempfile
 import time
@@ -428,23 +427,22 @@ def resnet(scale: Scale) -> Iterator[Figure]:
     """Whole rounds of ResNet-18, 5 steps of 32 images a client, by the number of workers on the GPU; the same app in
     Flower: `benchmarks/peers/flwr_gpu.py`."""
     for workers in scale.resnet_workers:
-        taken, peak = _resnet(scale, scale.resnet_clients, 1.0, 3 if scale.on_gpu else 1, workers)
+        taken = _resnet(scale, 1.0, 3 if scale.on_gpu else 1, workers)
         yield Figure(f"resnet18: {scale.resnet_clients} clients a round, workers: {workers}, a client",
-                     1e3 * taken / scale.resnet_clients, "ms",
-                     note=f"a round {taken:.1f} s, {peak:.1f} GiB of the host")
+                     1e3 * taken / scale.resnet_clients, "ms", note=f"a round {taken:.1f} s")
 
 
 def long(scale: Scale) -> Iterator[Figure]:
     """Many rounds in one process: memory that is not given back would end them."""
     clients = min(10, scale.resnet_clients)
-    taken, peak = _resnet(scale, scale.resnet_clients, clients / scale.resnet_clients, scale.long_rounds, 1)
+    taken = _resnet(scale, clients / scale.resnet_clients, scale.long_rounds, 1)
     yield Figure(f"resnet18: {scale.long_rounds} rounds of {clients} clients without an error", 1, "", at_least=1,
-                 note=f"a round {taken:.3f} s, {peak:.1f} GiB of the host")
+                 note=f"a round {taken:.3f} s")
 
 
-def _resnet(scale: Scale, clients: int, fraction: float, rounds: int, workers: int) -> tuple[float, float]:
-    """(s a round, GiB that this process and its workers held at most). Raises RuntimeError: the run failed."""
-    rng = np.random.default_rng(1)
+def _resnet(scale: Scale, fraction: float, rounds: int, workers: int) -> float:
+    """s a round. Raises RuntimeError: the run failed."""
+    clients, rng = scale.resnet_clients, np.random.default_rng(1)
     with tempfile.TemporaryDirectory() as folder:
         images = Path(folder) / "images.npz"
         np.savez(images, train_x=rng.integers(0, 256, (clients * scale.batch, 3, 32, 32), np.uint8),
@@ -458,8 +456,7 @@ def _resnet(scale: Scale, clients: int, fraction: float, rounds: int, workers: i
             raise RuntimeError(str(result.error))
         for warning in result.warnings:
             print(warning)
-    held = (resource.getrusage(who).ru_maxrss / 2**20 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return result.summary["real_seconds"] / rounds, sum(held)
+    return float(result.summary["real_seconds"]) / rounds
 
 
 PARTS: Mapping[str, tuple[Callable[[Scale], Iterator[Figure]], float]] = {     # and the most of the budget it may take

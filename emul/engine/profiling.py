@@ -12,9 +12,8 @@ import numpy as np
 
 from emul.engine.costs import PROFILE_VERSION, CostSource
 from emul.engine.findings import header
-from emul.engine.session import execute
+from emul.engine.session import execute, round_of
 from emul.engine.wiring import wire
-from emul.kernel import Kernel
 from emul.record import rundir
 from emul.record.journal import MemoryJournal
 from emul.record.summary import versions
@@ -64,11 +63,6 @@ def profile(scenario: Scenario, path: Path, *, plugins: Sequence[str] = (), repe
         "alike": [[key, *found.alike] for key, found in costs.items() if found.alike and key < found.alike[0]],
         "machine": versions()})
     return costs
-
-
-def round_of(tell: Callable[[str], None], step: str, rounds: int | None, kernel: Kernel) -> None:
-    """Tell the round that a run has come to; `rounds`: how many it has, if that is known."""
-    tell(f"{step}: round {kernel.entered}" + (f" of {rounds}" if rounds else ""))
 
 
 def pooled(points: Mapping[str, Points], same: Mapping[str, set[str]]) -> dict[str, MeasuredCost]:

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from emul.engine.costs import CostSource
 from emul.engine.findings import drawn, facts, header, latencies, observed
-from emul.engine.profiling import round_of
 from emul.engine.running import AnyPool, number_of_workers, pool_of
-from emul.engine.session import execute
+from emul.engine.session import execute, round_of
 from emul.engine.wiring import wire
 from emul.record import rundir, verify
 from emul.record.journal import MemoryJournal

@@ -88,6 +88,11 @@ def execute(wiring: Wiring, pool: Any, journal: Recorder, progress: Callable[[Ke
                     pool.fitted, wiring)
 
 
+def round_of(tell: Callable[[str], None], step: str, rounds: int | None, kernel: Kernel) -> None:
+    """Tell the round that a run has come to; `rounds`: how many it has, if that is known."""
+    tell(f"{step}: round {kernel.entered}" + (f" of {rounds}" if rounds else ""))
+
+
 @dataclass(frozen=True)
 class Session:
     """One scheme of a scenario on an open pool.

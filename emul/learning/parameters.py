@@ -27,8 +27,9 @@ class FlatModule:
     """A module whose state is `vector`, (d,) float32, in this order: trained parameters (as the module names them),
     persistent buffers. Frozen parameters (`requires_grad=False`) are no part of it: they stay as the module was built,
     so that of a model that is fine-tuned only what is tuned is trained, sent and averaged. Integer buffers (BatchNorm's
-    step counter) are carried as floats, exact below 2**24. The module belongs to this object from now on: nothing else
-    may replace its parameters. It moves to the device; arrays come from and go to the host's memory.
+    step counter) are carried as floats, exact below 2**24. All but integer buffers are views of the vector, on a GPU
+    all but buffers. The module belongs to this object from now on: nothing else may replace its parameters. It moves to
+    the device; arrays come from and go to the host's memory.
     """
 
     def __init__(self, module: nn.Module, device: Device | None = None):
@@ -63,13 +64,12 @@ class FlatModule:
 
     def _take_over(self, tensor: torch.Tensor, start: int) -> int:
         """Make the tensor a view of the vector from `start`, with its values, or note it as one apart; return where it
-        ends. Raises ParameterError if its type is another than float32 or an integer, or if a GPU cannot compute on it
-        there."""
+        ends. Raises ParameterError if its type is another than float32 or an integer."""
         stop = start + tensor.numel()
         if tensor.is_floating_point() and tensor.dtype != torch.float32:
             raise ParameterError(f"expected float32 parameters and buffers, found {tensor.dtype}")
-        # A GPU's kernels of batch normalisation end with "misaligned address" unless statistics and weights begin at
-        # 16 bytes. Step counters, of one number, shift the statistics behind them.
+        # ResNet-18 ended with "misaligned address" on a GPU. Likely kernels of batch normalisation expect statistics and
+        # weights to begin at 16 bytes; step counters, of one number, had shifted the statistics behind them.
         if tensor.is_floating_point() and (self.device.on_cpu or stop <= self.trained):
             self.vector[start:stop] = tensor.detach().reshape(-1)
             tensor.data = self.vector[start:stop].view(tensor.shape)

@@ -84,9 +84,10 @@ def dies_and_is_gone_on_with(out: Path, workers: Cluster, again: Cluster, lose_n
         thread.join(60)
     assert there.error is not None
     assert there.worker_died, there.error
+    code = r"-?\d+" if lose_node else "-9"
     # A worker's actor ends soon after it, and on a busy machine Ray tells of the actor first.
     assert re.match(r"^WorkerDied: worker \d \(process \d+ on [\d.]+\) "
-                    r"(ended with exit code -?\d+|is lost: its actor or its machine has ended)", there.error)
+                    rf"(ended with exit code {code}|is lost: its actor or its machine has ended)", there.error)
     assert there.directory is not None
     (found,) = engine.resume(there.directory, workers=again, plugins=["echo_scheme"])
     assert found.summary is not None, found.error
