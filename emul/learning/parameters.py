@@ -68,8 +68,8 @@ class FlatModule:
         stop = start + tensor.numel()
         if tensor.is_floating_point() and tensor.dtype != torch.float32:
             raise ParameterError(f"expected float32 parameters and buffers, found {tensor.dtype}")
-        # ResNet-18 ended with "misaligned address" on a GPU. Likely kernels of batch normalisation expect statistics and
-        # weights to begin at 16 bytes; step counters, of one number, had shifted the statistics behind them.
+        # ResNet-18 ended with "misaligned address" on a GPU. It is likely that kernels of batch normalisation expect
+        # statistics and weights to begin at 16 bytes; step counters, of one number, had shifted the statistics.
         if tensor.is_floating_point() and (self.device.on_cpu or stop <= self.trained):
             self.vector[start:stop] = tensor.detach().reshape(-1)
             tensor.data = self.vector[start:stop].view(tensor.shape)
