@@ -108,7 +108,9 @@ def moved(where: Device, model: str, **solver: Any) -> Task:
 
 @pytest.mark.parametrize("model", ["digits_cnn", "digits_classic", "resnet20_bn"])
 def test_what_goes_to_another_memory_and_comes_back_is_the_same(model: str) -> None:
-    here, there = task("cpu", model, momentum=0.5), moved(Elsewhere(), model, momentum=0.5)
+    # Six steps through batch normalisation can make a difference of a tenth from one of a last bit.
+    solver = {"momentum": 0.5, "steps": 2}
+    here, there = task("cpu", model, **solver), moved(Elsewhere(), model, **solver)
     w, samples = here.initial_parameters(), here.for_node("a", 1, lambda: 1)._samples()
     inputs = here.data.inputs(here.data.train_x[samples.indices])
     np.testing.assert_allclose(there.device.inputs(here.data, samples.indices), inputs, 1e-6)
