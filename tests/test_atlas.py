@@ -22,6 +22,7 @@ def found() -> pd.DataFrame:
     return atlas.read()
 
 
+@pytest.mark.slow
 def test_the_page_is_made_of_the_committed_runs(found: pd.DataFrame) -> None:
     text = atlas.PAGE.read_text(encoding="utf-8")
     assert atlas.filled(text, found, atlas.read_refused(), atlas.read_attacked()) == text

@@ -198,7 +198,8 @@ def test_a_way_without_contacts_is_an_error_of_the_role_that_asks(tmp_path, twin
 SLOW = rows(*((f"{k}", f"{k}.1") for k in range(40)), rate="0.3")      # a message takes 71 ms of 100
 
 
-@pytest.mark.parametrize("links", LINKS)
+@pytest.mark.parametrize("links", [pytest.param(one, marks=[pytest.mark.slow] if one == "traffic" else [])
+                                   for one in LINKS])
 def test_with_again_messages_are_sent_anew_and_told_so(tmp_path, twin, links, pools: list[Workers]):
     scenario = moving(tmp_path, SLOW, *LINKS[links], PLAN, "contacts.gap=again")
     result, = engine.run(scenario, scheme="fedavg", workers=twin, out=tmp_path / "runs")

@@ -17,6 +17,7 @@ SHARED = ROOT.parent / "shared" / "data"
 PAPER = ROOT / "scenarios" / "paper"
 
 
+@pytest.mark.slow
 def test_every_scheme_of_the_small_scenario_runs_and_is_compared_by_its_clients(pools, tmp_path):
     scenario = dataclasses.replace(load(PAPER / "fedrfq_digits.yaml"), stop=Stop(rounds=3))
     results = engine.run(scenario, workers=pools[1], out=tmp_path)

@@ -34,7 +34,8 @@ stop: {rounds: 6}
 """
 
 
-@pytest.mark.parametrize("scheme", ["fedavg", "{name: fedprox, mu: 0.05}", "fedrep", "fedproto"])
+@pytest.mark.parametrize("scheme", ["fedavg", "fedproto", *(pytest.param(name, marks=pytest.mark.slow)
+                                                           for name in ("{name: fedprox, mu: 0.05}", "fedrep"))])
 def test_a_fused_run_is_the_same_but_for_rounding(scheme: str) -> None:
     scenario = loads(TEXT.replace("SCHEME", scheme))
     (name, raw), = scenario.schemes

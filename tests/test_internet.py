@@ -48,7 +48,9 @@ def test_intellect_1_by_hand() -> None:
 
 # --- the study --------------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("label", internet.ENTRIES)
+@pytest.mark.parametrize("label", [
+    pytest.param(label, marks=[] if label in ("ddp", "noloco_10") else [pytest.mark.slow])
+    for label in internet.ENTRIES])
 def test_every_run_of_the_study_is_a_sound_scenario(label: str) -> None:
     trained = load(internet.FILE, internet.training(label))
     assert trained.stop.rounds == internet.STEPS / internet.ENTRIES[label].steps

@@ -46,7 +46,7 @@ SHORT = ("stop={rounds: 2}", "task.solver={sgd: {lr: 0.1, steps: 1, batch: 4}}",
 
 
 @pytest.mark.parametrize(("name", "sets"), [
-    ("characters", ()), ("diabetes", ()),
+    pytest.param("characters", (), marks=pytest.mark.slow), ("diabetes", ()),
     ("characters", ("task.model=char_transformer", "fuse={clients: 4, lanes: 2}"))])
 def test_results_are_the_same_for_any_number_of_workers(name: str, sets: tuple[str, ...], pools: list[Workers]) -> None:
     scenario = example(name, *SHORT, *sets)

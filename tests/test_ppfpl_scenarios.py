@@ -26,6 +26,7 @@ NAMES = sorted(path.stem for path in PAPER.glob("ppfpl_*.yaml"))
 SIDE_BY_SIDE = ["fedavg", "krum", "foolsgold", "pbfl", "shieldfl", "pefl"]
 
 
+@pytest.mark.slow
 def test_every_scheme_of_the_small_scenario_runs_and_is_compared_by_its_benign_clients(pools: list[Workers],
                                                                                        tmp_path: Path) -> None:
     scenario = dataclasses.replace(load(PAPER / "ppfpl_digits.yaml"), stop=Stop(rounds=1))

@@ -64,6 +64,7 @@ def test_all_schemes_of_quickstart_meet_the_same_outages_of_the_uplinks(quicksta
     assert 0.1 < fedavg.mean() < 0.3
 
 
+@pytest.mark.slow
 def test_quickstart_is_replayed_to_the_bit_in_one_process(quickstart):
     for result in quickstart:
         assert engine.replay(result.directory, workers=0) == result.summary["digest"]

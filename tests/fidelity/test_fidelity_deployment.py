@@ -110,8 +110,10 @@ def test_a_slow_node_takes_so_many_times_what_its_work_took_and_the_emulation_ha
 
 
 @pytest.mark.parametrize(("scheme", "params"), [
-    ("fedbuff", "buffer: 2"), ("secagg", "stage_deadline: 60 s"), ("gossip", "graph: ring, deadline: 60 s"),
-    ("hierarchical", "edge_rounds: 2"), ("lightsecagg", "colluders: 0, answers: 2, stage_deadline: 60 s")])
+    ("secagg", "stage_deadline: 60 s"), ("gossip", "graph: ring, deadline: 60 s"),
+    *(pytest.param(*one, marks=pytest.mark.slow) for one in (
+        ("fedbuff", "buffer: 2"), ("hierarchical", "edge_rounds: 2"),
+        ("lightsecagg", "colluders: 0, answers: 2, stage_deadline: 60 s")))])
 def test_schemes_run_over_sockets_as_they_are(scheme: str, params: str) -> None:
     edges = (3,) if scheme == "hierarchical" else ()
     case = Case(scheme, below_edges(FAST, edges), params, 2, train_s=0.02, edges=edges)
@@ -148,6 +150,7 @@ def test_what_a_process_raises_ends_the_deployment_and_is_said(tmp_path: Path) -
                timeout_s=20)
 
 
+@pytest.mark.slow
 def test_who_waits_for_ever_is_killed_when_its_time_is_up() -> None:
     case = Case("fedavg", FAST, rounds=2, train_s=3600)
     began = time.monotonic()
@@ -516,6 +519,7 @@ def test_rows_of_cases_that_were_not_measured_again_stay(tmp_path: Path) -> None
             ("fedavg htb", "0", "1.0"), ("fedbuff far", "0", "3.0"), ("fedbuff far", "1", "3.0")]
 
 
+@pytest.mark.slow
 def test_one_case_alone_is_predicted_and_compared_and_a_late_prediction_is_said(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     case = Case("fedavg", FAST, "deadline: 60 s", 2, train_s=0.02)

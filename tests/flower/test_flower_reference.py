@@ -9,7 +9,7 @@ import pytest
 from flower_apps import REFERENCE, accuracies, app, play, settings
 
 EXACT = ("quickstart_numpy", "quickstart_sklearn", "quickstart_pytorch", "legacy", "half", "secaggplus, plain")
-SLOW = ("quickstart_pytorch", "secaggplus, plain")
+SLOW = ("quickstart_pytorch", "quickstart_sklearn", "secaggplus, plain")
 EARLY, CLOSE = 4, 0.03              # rounds 0 to 3 are equal, later ones within that
 
 

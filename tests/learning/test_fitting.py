@@ -86,6 +86,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="VmHWM is of Linux")
 def test_a_limit_bounds_the_resident_memory_of_a_worker(tmp_path: Path) -> None:
     (tmp_path / "wide.py").write_text(WIDE)

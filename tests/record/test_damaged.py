@@ -121,6 +121,7 @@ def test_a_run_on_a_record_says_how_much_was_not_in_it(original: Path, tmp_path:
     assert "fedavg: not in the record: " in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_files_without_an_end_and_endless_lists_are_refused_at_once(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

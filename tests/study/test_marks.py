@@ -64,6 +64,7 @@ def test_a_report_marks_them_in_every_figure_and_says_so(compared: Comparison, t
     assert NOTE in alone
 
 
+@pytest.mark.slow
 def test_parameters_stand_in_the_reports_overview(compared: Comparison, tmp_path: Path) -> None:
     page = report.write(compared.study.path, tmp_path / "report.html").read_text()
     assert '<th scope="col" class="n">deadline_s</th><th scope="col" class="n">fraction</th>' in page

@@ -233,6 +233,7 @@ def session(pid: int) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_killed_runs_only_what_is_missing_and_ends_the_same(small: Path, inside: Inside) -> None:
     with started(small, "killed") as process:
         process.send_signal(signal.SIGKILL)

@@ -146,6 +146,7 @@ class Remote(Relayed):
         return LocalLauncher.start(self, every)
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_heard_of_no_more_is_the_one_that_was_lost_not_its_connection() -> None:
     launcher = Remote(Tcp.new())
     with Workers(2, timeout_s=6, launcher=launcher) as pool:

@@ -64,7 +64,7 @@ class Figure:
 
     def spec(self) -> PlainDict:
         """The chart in Vega-Lite, without its data and without addresses of schemas."""
-        spec = self.chart.to_dict()
+        spec = self.chart.to_dict(validate=False)
         for key in ("$schema", "datasets", "config"):
             spec.pop(key, None)
         if self.height is not None:

@@ -169,15 +169,16 @@ def _y(field: str = "y") -> alt.Y:
 
 @cache
 def _chart() -> Any:
-    """Of any round of any run: what differs is in its data and tokens. Altair copies what it layers again and again, so
-    that this takes as long as all other figures of a run together; hence once."""
+    """Of any round of any run: what differs is in its data and tokens, so that it is made once.
+
+    All layers are put together in one step, because Altair copies layers each time that others are added to them."""
     told = ["label:N", alt.Tooltip("source:N", title="from"), alt.Tooltip("target:N", title="to"),
             alt.Tooltip("count:Q", format=","), alt.Tooltip("nodes:Q", title="by nodes", format=","),
             alt.Tooltip("from_s:Q", title="began, s", format=".4f"),
             alt.Tooltip("until_s:Q", title="ended, s", format=".4f"), alt.Tooltip("wrong:N", title="of these")]
     lifelines = named("lifelines").mark_rule(color="$muted", strokeWidth=1.2, strokeDash=[2, 3]).encode(
         x=_x(), y=_y(), y2="y2:Q")
-    return whole((lifelines + _arrows(told) + _loops(told) + _boxes(told)).add_params(
+    return whole(alt.layer(lifelines, *_arrows(told), *_loops(told), *_boxes(told)).add_params(
         alt.param(name="names", value=["$names"]), alt.param(name="times", value=["$times"])))
 
 
@@ -200,36 +201,35 @@ def shown_sequence(one: Sequence) -> Shown:
                  one.steps.rename(columns={"from_s": "began_s", "until_s": "ended_s"}))
 
 
-def _text(data: Any, field: str, x: str, align: str, dx: int, dy: int) -> Any:
-    """The texts at the steps, with a halo that keeps them apart from lines: `said`, or `wrong` in red."""
+def _text(data: Any, field: str, x: str, align: str, dx: int, dy: int) -> list[Any]:
+    """The layers of the texts at the steps, with a halo that keeps them apart from lines: `said`, or `wrong` in red."""
     text = data.encode(x=_x(x), y=_y(), text=f"{field}:N")
     place: dict[str, object] = {"align": align, "dx": dx, "dy": dy, "fontSize": 11}
     halo: dict[str, object] = {"stroke": "$card", "strokeWidth": 4, "strokeJoin": "round", "aria": False}
-    return text.mark_text(**place, **halo) + text.mark_text(fill="$lost" if field == "wrong" else "$text", **place)
+    return [text.mark_text(**place, **halo), text.mark_text(fill="$lost" if field == "wrong" else "$text", **place)]
 
 
-def _arrows(told: list[Any]) -> object:
+def _arrows(told: list[Any]) -> list[Any]:
     base = named("arrows")
     line = base.mark_rule(strokeWidth=1.6, color="$s1").encode(x=_x(), x2="x2:Q", y=_y(), tooltip=told)
     head = base.mark_point(filled=True, opacity=1, size=70, color="$s1").encode(
         x=_x("x2"), y=_y(), tooltip=told, shape=alt.Shape("head:N", legend=None, scale=alt.Scale(
             domain=["right", "left"], range=["M-1.6,-0.8L0,0L-1.6,0.8Z", _LEFT])))
-    return (line + head + _text(base, "said", "middle", "center", 0, -8)
-            + _text(base, "wrong", "middle", "center", 0, 10))
+    return [line, head, *_text(base, "said", "middle", "center", 0, -8),
+            *_text(base, "wrong", "middle", "center", 0, 10)]
 
 
-def _loops(told: list[Any]) -> Any:
+def _loops(told: list[Any]) -> list[Any]:
     base = named("loops").transform_calculate(out=f"datum.x + {_LOOP}", above="datum.y - 0.2", below="datum.y + 0.2")
     rule = base.mark_rule(strokeWidth=1.6, color="$s1")
     sides = [rule.encode(x=_x(), x2="out:Q", y=_y(y), tooltip=told) for y in ("above", "below")]
     end = rule.encode(x=_x("out"), y=_y("above"), y2="below:Q", tooltip=told)
     head = base.mark_point(filled=True, opacity=1, size=70, color="$s1", shape=_LEFT).encode(
         x=_x(), y=_y("below"), tooltip=told)
-    return (alt.layer(*sides, end, head) + _text(base, "said", "x", "left", 10, -14)
-            + _text(base, "wrong", "out", "left", 8, 0))
+    return [*sides, end, head, *_text(base, "said", "x", "left", 10, -14), *_text(base, "wrong", "out", "left", 8, 0)]
 
 
-def _boxes(told: list[Any]) -> object:
+def _boxes(told: list[Any]) -> list[Any]:
     box = named("boxes").mark_point(filled=True, opacity=1, size=170, shape="square", color="$s2", stroke="$card",
                                     strokeWidth=1).encode(x=_x(), y=_y(), tooltip=told)
-    return box + _text(named("boxes"), "said", "x", "left", 13, 0)
+    return [box, *_text(named("boxes"), "said", "x", "left", 13, 0)]

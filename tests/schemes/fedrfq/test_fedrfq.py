@@ -130,7 +130,7 @@ def _labels(world: Ran) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("behaviour", ["crashed", "silent", "equivocating", "tampering", "dropping", "wrong_votes",
                                        "colluding", "slow"])
-@pytest.mark.parametrize("server", [2, 4])
+@pytest.mark.parametrize("server", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_with_one_faulty_server_of_any_kind_the_prototypes_are_those_without(behaviour: str, server: int,
                                                                              honest: Ran):
     world = run(faults=f"[{{node: server{server}, behave: {behaviour}}}]")     # server2 leads round 1, server4 round 3
