@@ -7,8 +7,9 @@ import contextlib
 import gc
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -27,11 +28,31 @@ def pytest_addoption(parser: pytest.Parser) -> None:
                      help="write tests/golden and tests/scenario/frozen anew instead of comparing")
 
 
+class Pools(Sequence[Workers]):
+    """Pools of so many worker processes, each started when a test takes it: most take one, and a process is 0.2 s."""
+
+    def __init__(self, sizes: Sequence[int], stack: contextlib.ExitStack):
+        self._sizes, self._stack, self._started = sizes, stack, dict[int, Workers]()
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            return [self._of(n) for n in self._sizes[at]]
+        return self._of(self._sizes[at])
+
+    def _of(self, n: int) -> Workers:
+        if n not in self._started:
+            self._started[n] = self._stack.enter_context(Workers(n))
+        return self._started[n]
+
+
 @pytest.fixture(scope="session")
-def pools() -> Iterator[list[Workers]]:
+def pools() -> Iterator[Sequence[Workers]]:
     """Pools of 1, 2 and 4 worker processes. A test that breaks one must not take it from here."""
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(Workers(n)) for n in (1, 2, 4)]
+        yield Pools((1, 2, 4), stack)
 
 
 @pytest.fixture

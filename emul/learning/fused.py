@@ -27,7 +27,7 @@ from emul.learning.objectives import Batch, Objective, Outputs, Penalty, Proxima
 from emul.learning.parameters import FlatModule
 from emul.learning.solver import Adam, Sgd, Solver
 from emul.learning.stack import Factors, FuseError, Hidden, Pass, Stack, Values, trial
-from emul.learning.training import Samples, aligned, batches, channels_last
+from emul.learning.training import Samples, aligned, batches, channels_last, weighted_end
 
 __all__ = ["FuseError", "key", "refusal", "train_fused"]
 
@@ -138,6 +138,8 @@ class _Fused:
             ends, gradients = self._head(features, logits, step) if leaves else ([], [])
         if not ends:
             return [None] * len(leaves)
+        if len(ends) == 1:
+            return list(torch.autograd.grad(weighted_end(ends[0], gradients[0]), leaves, allow_unused=True))
         return list(torch.autograd.grad(ends, leaves, gradients, allow_unused=True))
 
 

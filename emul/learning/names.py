@@ -73,6 +73,8 @@ def find(kind: Kind, name: str, plugins: Sequence[str] = ()) -> Callable[..., An
     for module in plugins:
         if name in (own := offered(kind, module)):
             return own[name]
+    if name not in _entry_points(kind.group):
+        return None
     points = sorted(entry_points(group=kind.group, name=name), key=lambda point: point.value)
     return points[0].load() if points else None
 

@@ -38,6 +38,7 @@ from emul.learning.training import (
     laid_out,
     native_convolutions,
     stepper,
+    weighted_end,
 )
 
 if TYPE_CHECKING:
@@ -257,7 +258,8 @@ class Piece:
     def _backward(self, x: Tensor, weights: Tensor, outputs: Tensor, gradient: Tensor | None) -> np.ndarray:
         wanted = [weights, x] if x.requires_grad else [weights]
         with native_convolutions() if len(x) < NATIVE_BELOW else contextlib.nullcontext():
-            found = torch.autograd.grad(outputs, wanted, gradient, allow_unused=True)
+            end = outputs if gradient is None else weighted_end(outputs, gradient)
+            found = torch.autograd.grad(end, wanted, allow_unused=True)
         if found[0] is not None:
             self.gradient.add_(found[0])
         if not x.requires_grad or found[1] is None:

@@ -203,6 +203,12 @@ def native_convolutions() -> Iterator[None]:
         mkldnn.enabled = before
 
 
+def weighted_end(outputs: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    """A number whose gradient by `outputs` is `gradient`, to the bit. Where `torch.autograd.grad` gets the gradient as
+    its own argument, torch imports sympy to compare two shapes: 0.5 s in each process, at its first computation."""
+    return (outputs * gradient).sum()
+
+
 def channels_last(batch: int, input_shape: tuple[int, ...]) -> bool:
     """True if inputs of a training or a forward pass with that batch have their channels last in memory."""
     return len(input_shape) == 3 and batch >= NATIVE_BELOW and batch * prod(input_shape) >= _CHANNELS_LAST_FROM

@@ -107,7 +107,10 @@ def _unlisted(module: str, scheme: Scheme[object]) -> str:
 
     A type from which another listed type inherits is never sent itself.
     """
-    parts = [part for name, part in list(sys.modules.items()) if name == module or name.startswith(f"{module}.")]
+    parts = [sys.modules[module]]
+    if hasattr(parts[0], "__path__"):           # of thousands of modules only then: 2 ms, which a run pays three times
+        within = f"{module}."
+        parts += [part for name, part in list(sys.modules.items()) if name.startswith(within)]
     own = {kind.__name__: kind for part in parts for kind in vars(part).values()
            if isinstance(kind, type) and issubclass(kind, Message) and kind.__module__ == part.__name__
            and not any(issubclass(other, kind) for other in scheme.messages)}

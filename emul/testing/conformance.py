@@ -78,7 +78,7 @@ def check_scheme(name: str, scenario: Scenario | Path | str | None = None, plugi
             ran = found[case] = check.run(meter if compared else Shuffled(2, 1))
             if not quick or case == AS_IT_IS:
                 _check_further(check, ran, meter, pools)
-            check.sound(ran)
+            check.sound(ran, files=not quick or case == AS_IT_IS)
             if compared:
                 check.same(ran, check.run(Shuffled(2, 1)), "for 2 workers in process, shuffled by 1")
     return found

@@ -24,7 +24,7 @@ from emul.record.golden import golden_text
 from emul.record.invariants import InvariantReport, check_columns
 from emul.record.journal import MemoryJournal, repeats
 from emul.record.summary import digest_model, summarise
-from emul.record.tables import derive
+from emul.record.tables import Derived, derive
 from emul.registry import schemes
 from emul.roles import Scheme
 from emul.roles.scheme import AnyScheme
@@ -63,16 +63,19 @@ class Ran:
         return golden_text(self.rows, self.header)
 
     @cached_property
-    def summary(self) -> PlainDict:
-        """The keys of `summary.json`."""
-        table = columns(self.rows)
-        facts = engine.facts(self.finished, MemoryJournal.close(_closed(self)))
-        return summarise(derive(table, self.header, engine.observed(self.finished)), facts)
+    def derived(self) -> Derived:
+        """The contents of the tables."""
+        return derive(columns(self.rows), self.header, engine.observed(self.finished))
 
     @cached_property
+    def summary(self) -> PlainDict:
+        """The keys of `summary.json`."""
+        return summarise(self.derived, engine.facts(self.finished, MemoryJournal.close(_closed(self))))
+
+    @property
     def rounds(self) -> list[PlainDict]:
         """The rows of `rounds.parquet`."""
-        return derive(columns(self.rows), self.header, engine.observed(self.finished)).rounds
+        return self.derived.rounds
 
     @cached_property
     def models(self) -> list[str]:
@@ -92,7 +95,7 @@ class Ran:
     def invariants(self) -> InvariantReport:
         """The invariant report, recomputed from the rows."""
         network = self.finished.wiring.network
-        return check_columns(columns(self.rows), self.header, engine.latencies(network), network.unordered())
+        return check_columns(self.derived.table, self.header, engine.latencies(network), network.unordered())
 
     def of(self, node: str | int, *kinds: int) -> list[Row]:
         """The rows of a node, in the order of virtual time; of some kinds, or of all."""

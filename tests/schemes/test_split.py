@@ -137,10 +137,12 @@ def test_micro_batches_overlap_computing_and_sending() -> None:
     assert ran.rounds[0]["left_ns"] == round(1e9 * (0.02 + 4 * 0.01 + 0.02 + 0.01 + 0.02 + 0.01 + 0.02))
 
 
-def test_a_codec_packs_what_crosses_the_cut() -> None:
-    plain, packed = (run_text(TEXT.replace("SCHEME", scheme), "stop.rounds=1") for scheme in (
-        SPLIT, SPLIT[:-1] + ", compress: {up: {uniform: {bits: 8}}, down: {uniform: {bits: 8}}}}"))
-    for kind in ("Activations", "Gradients"):
+@pytest.mark.parametrize(("scheme", "kinds"), [
+    (SPLIT, ("Activations", "Gradients")), (U_SPLIT, ("Activations", "Features", "HeadGradients", "Gradients"))])
+def test_a_codec_packs_what_crosses_the_cut(scheme: str, kinds: tuple[str, ...]) -> None:
+    plain, packed = (run_text(TEXT.replace("SCHEME", entry), "stop.rounds=1") for entry in (
+        scheme, scheme[:-1] + ", compress: {up: {uniform: {bits: 8}}, down: {uniform: {bits: 8}}}}"))
+    for kind in kinds:
         assert max(packed.payloads[kind]) < min(plain.payloads[kind]) / 3
     assert packed.rounds[0]["received"] == 2
     assert packed.models != plain.models
@@ -176,3 +178,12 @@ def test_explain_says_what_a_batch_sends() -> None:
         "Turn": 2, "Activations": 2, "Gradients": 2, Done.__name__: 2}
     assert by_type["Gradients"]["payload_bytes"] > 2 * 4 * 20 * AT_CUT
     assert "split, in a round of one batch" in [title for title, _ in tables(explained)]
+
+
+@pytest.mark.parametrize("scheme", [SPLIT, U_SPLIT, "{name: splitfed, cut: 2}"])
+def test_fuse_changes_nothing(scheme: str) -> None:
+    """All clients in one lane, who train at the same time in `splitfed`."""
+    text = TEXT.replace("SCHEME", scheme)
+    alone, fused = run_text(text), run_text(text, "fuse={clients: 2, lanes: 1}")
+    assert fused.digest == alone.digest
+    assert len(alone.models) == 2

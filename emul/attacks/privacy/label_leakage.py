@@ -8,7 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from emul.base.streams import generator
 from emul.primitives.clustering import matched
+from emul.protocols.alignment import POINT
 from emul.roles.evidence import Evidence, Needs, NotKept, Rows
 
 _TURNS = 30                             # of k-means
@@ -20,27 +22,32 @@ class LabelLeakage:
     """Samples of one class have gradients of one direction. Li et al., ICLR 2022 (arXiv 2102.08504), section 3, whose
     cosine attack is on two classes; here for any number of them.
 
-    The attacker holds what the server of `u_split` does: dL/dz of every sample, and no label. It needs
-    `record: {payloads: [HeadGradients]}`. Without `known` it makes as many clusters of directions as there are classes
-    (spherical k-means, the best of `tries`); what they are called does not count. With `known` it has the labels of so
-    many samples of each class, and gives every other sample the class whose mean direction is nearest.
+    The attacker holds what the server of `u_split` does, dL/dz of every sample, or what a party of `vertical` does,
+    dL/de_k, and no label. It needs `record: {payloads: [HeadGradients]}`, of `vertical` `[Begin, Aligned, Gradients]`.
+    Without `known` it makes as many clusters of directions as there are classes (spherical k-means, the best of
+    `tries`); what they are called does not count. With `known` it has the labels of so many samples of each class, and
+    gives every other sample the class whose mean direction is nearest.
     """
 
-    node: str | None = None             # the owner of the labels; none: of every client
+    node: str | None = None             # `u_split`: the owner of the labels, `vertical`: the party; none: all of them
     known: int = 0                      # samples of each class whose labels the attacker has
     tries: int = 5                      # beginnings of k-means
 
-    NEEDS: ClassVar[Needs] = Needs(payloads=("HeadGradients",), schemes=("u_split",))
+    NEEDS: ClassVar[Needs] = Needs(schemes=("u_split", "vertical"))
 
     def __call__(self, evidence: Evidence) -> Rows:
         """Columns, a row for each client and round: samples; classes (that they have); accuracy (share of samples whose
         label is found; of clusters under the best matching of names); majority (share of the most frequent class: what
         an attacker without gradients reaches)."""
+        payloads, seen = _VIEWS[evidence.run.summary["scheme"]]
+        evidence.require(Needs(payloads))
         found: dict[tuple[str, int], list[tuple[np.ndarray, np.ndarray]]] = {}
-        for name, round_, gradients, labels in _seen(evidence, self.node):
-            found.setdefault((name, round_), []).append((gradients, labels))
+        for name, round_, gradients, labels in seen(evidence, self.node):
+            if gradients.dtype != np.float32:
+                raise NotKept(f"{evidence.run.path}: gradients are packed (compress), which this attack does not open")
+            found.setdefault((name, round_), []).append((gradients.reshape(len(gradients), -1), labels))
         if not found:
-            raise NotKept(f"{evidence.run.path}: it has kept no HeadGradients of {self.node or 'any client'}")
+            raise NotKept(f"{evidence.run.path}: it has kept no {payloads[-1]} of {self.node or 'any client'}")
         return [self._of(evidence, name, round_, *map(np.concatenate, zip(*parts, strict=True)))
                 for (name, round_), parts in sorted(found.items())]
 
@@ -57,8 +64,11 @@ class LabelLeakage:
                 "majority": float(counts.max() / len(labels))}
 
 
-def _seen(evidence: Evidence, node: str | None) -> Iterator[tuple[str, int, np.ndarray, np.ndarray]]:
-    """(client, round, gradients (b, n), true labels (b,)) of every message."""
+Seen = Iterator[tuple[str, int, np.ndarray, np.ndarray]]    # (client, round, gradients (b, ...), true labels (b,))
+
+
+def _seen_by_server(evidence: Evidence, node: str | None) -> Seen:
+    """Of every message of `u_split`."""
     plans: dict[tuple[str, int], tuple[np.ndarray, list[list[np.ndarray]]]] = {}
     for one in evidence.messages("HeadGradients", source=node):
         key = one.source_name, one.round
@@ -67,10 +77,29 @@ def _seen(evidence: Evidence, node: str | None) -> Iterator[tuple[str, int, np.n
             most = evidence.params.micro_batches
             plans[key] = seen.y.numpy(), [np.array_split(rows, min(most, len(rows))) for rows in plan]
         message, (y, parts) = one.message, plans[key]
-        values = message.values
-        if values.dtype != np.float32:
-            raise NotKept(f"{evidence.run.path}: gradients are packed (compress: up), which this attack does not open")
-        yield *key, values.reshape(len(values), -1), y[parts[message.step][message.part]]
+        yield *key, message.values, y[parts[message.step][message.part]]
+
+
+def _seen_by_party(evidence: Evidence, node: str | None) -> Seen:
+    """Of every message of `vertical`. The true labels are those of the samples that the server's seed chooses among the
+    common ones, whose order the server draws for each alignment."""
+    server = evidence.names[evidence.roles["server"][0]]
+    holder, draws = evidence.node(server), generator(evidence.seed, "role", server)
+    aligned = {one.round: one.message.positions for one in evidence.messages("Aligned")}
+    common, plans = np.zeros(0, np.int64), dict[int, list[np.ndarray]]()
+    for one in evidence.messages("Begin"):
+        if one.message.align:
+            draws.bytes(POINT)
+            order = draws.permutation(holder.ids())
+            common = order[aligned.get(one.round, np.zeros(0, np.int64))]
+        plans[one.round] = [common[rows] for rows in holder.plan(len(common), one.message.seed)] if len(common) else []
+    for party in [evidence.names[k] for k in evidence.roles["client"]] if node is None else [node]:
+        for one in evidence.messages("Gradients", to=party):
+            yield party, one.round, one.message.values, holder.labels_of(plans[one.round][one.message.step])
+
+
+_VIEWS = {"u_split": (("HeadGradients",), _seen_by_server),
+          "vertical": (("Begin", "Aligned", "Gradients"), _seen_by_party)}
 
 
 def clusters(x: np.ndarray, k: int, tries: int, rng: np.random.Generator) -> np.ndarray:
