@@ -10,6 +10,7 @@ from emul.registry import schemes
 from emul.roles import Message, Node, Scheme
 from emul.scenario import loads
 from emul.testing import SMALL, check_scheme
+from emul.testing.conformance import TOGETHER
 from emul.workers.pool import Workers
 
 # Less of the same work; the slow test takes the examples as they are. Clients that go through all of their samples take
@@ -25,6 +26,8 @@ def test_a_scheme_conforms(name: str, pools: list[Workers]) -> None:
     fewer = loads(schemes.find(name).example, name, [LESS[name]]) if name in LESS else None
     cases = check_scheme(name, fewer, pools=pools[1:2], quick=True)
     assert cases["as it is"].summary["rounds"] >= 1, "the EXAMPLE shows nothing but failures of this scheme"
+    if name in ("fedavg", "split"):         # one that `fuse` changes, and one in which nobody trains a whole model
+        assert (TOGETHER in cases) == (name == "fedavg")
 
 
 @pytest.mark.slow

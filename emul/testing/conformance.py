@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from emul import engine
+from emul.base import rows as R
 from emul.base.plain import PlainDict
+from emul.engine.setups import FUSED
 from emul.network import LinkRule, OutageSpec
 from emul.record.journal import repeats
 from emul.registry import schemes
@@ -59,7 +61,8 @@ def check_scheme(name: str, scenario: Scenario | Path | str | None = None, plugi
     scenario: a Scenario, a file, or the text of one; default: the scheme's `example`, or five clients of digits with a
     linear model, three rounds; for a scheme of peers, five of them.
     params: of the scheme, as a scenario writes them. pools: open ones; default: made and closed here. quick: all of
-    this for the first case alone; the last one in process and in two in-process workers, the others in two alone.
+    this for the first case alone; the last one in process and in two in-process workers, and only for a scheme that
+    trains, the others in two alone.
     Raises AssertionError saying what differed, ValueError if the scenario does not run the scheme.
     """
     base = small_scenario(name, scenario, plugins, params)
@@ -73,6 +76,8 @@ def check_scheme(name: str, scenario: Scenario | Path | str | None = None, plugi
         pools = list(pools)
         for case, changed, parameters in _cases(base, scheme, raw, found):
             check = Check(name, case, changed, parameters, tuple(plugins), profile)
+            if quick and case == TOGETHER and not any(map(_trains, found.values())):
+                continue                        # of this scheme nobody is trained as one: it is the case before again
             compared = not quick or case in (AS_IT_IS, TOGETHER)
             meter = Metered()
             ran = found[case] = check.run(meter if compared else Shuffled(2, 1))
@@ -163,6 +168,11 @@ def _hub_and_client(ran: Ran) -> tuple[str, str]:
     hub = ran.header["deciders"][0]
     clients = [n for n, role in enumerate(roles) if role == "client"] or [n for n in range(len(names)) if n != hub]
     return names[hub], names[(clients or [hub])[0]]
+
+
+def _trains(ran: Ran) -> bool:
+    """True if there is a computation that `fuse` would do together with others."""
+    return any(row[0] == R.COMPUTE and row[3] == FUSED for row in ran.rows)
 
 
 def _least_latency(ran: Ran) -> int:
