@@ -53,7 +53,8 @@ class SharedMedium(SharedLink):
             if len(flow.members) == 1:              # by far the most: as below, in half the time
                 link = flow.members[0]
                 seconds = link.seconds_a_bit
-                found.append((flow.weight / (weights[link.station] * seconds) if self.airtime else flow.weight, seconds))
+                share = flow.weight / (weights[link.station] * seconds) if self.airtime else flow.weight
+                found.append((share, seconds))
             else:
                 found.append((self.worth(flow, weights), cost(flow, self)))
         return self.capacity(len(weights)), found
@@ -94,10 +95,7 @@ class MediumLink(SharedLink):
 
 def stopped(flow: Flow) -> bool:
     """True if a link of a medium on its way has no rate."""
-    for link in flow.members:
-        if not link.bandwidth_bps:
-            return True
-    return False
+    return any(not link.bandwidth_bps for link in flow.members)
 
 
 def stations(flow: Flow, medium: SharedMedium) -> list[Hashable]:
