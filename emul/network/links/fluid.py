@@ -461,6 +461,8 @@ class Fluid:
             self._stale.append(group)
 
     def _flush(self) -> None:
+        if not self._stale:                     # most calls: nothing has changed since the last one
+            return
         for group in self._stale:
             group.stale = False
             group.epoch += 1
