@@ -56,6 +56,10 @@ _Steady: TypeAlias = tuple[int, int, int, int, int]
 _Planned: TypeAlias = tuple[int, Contacts, Sequence[int], Sequence[int], Sequence[int], Sequence[int], int]
 
 
+# number of the vertex; contacts, and of the one that is open the end, the rate and the latency; number of the framing
+_Contact: TypeAlias = tuple[int, Contacts, int, int, int, int]
+
+
 class _Window:
     """A span of time in which many questions are asked, and the links into each vertex that transmit in it."""
 
@@ -88,6 +92,8 @@ class EarliestRoutes:
         self._into: list[list[_Steady]] = []        # of links into a vertex: at their best, at all times,
         self._into_contacts: list[list[Contacts | None]] = []      # and their contacts
         self._windows: dict[int, _Window] = {}      # by their begin
+        # of each vertex: from when until when these contacts are open, and the next begin of another one
+        self._opened: list[tuple[int, int, list[_Contact], int]] = []
         self._least: dict[tuple[int, int], list[int]] = {}      # (target, bytes; -1: none) -> vertex -> least time
         self._asked: tuple[int, int, int] | None = None         # vertex, time and bytes of the last question,
         self._tree: dict[int, int] | None = None                # and the ways to all vertices, where that came again
@@ -205,25 +211,42 @@ class EarliestRoutes:
         """
         found = [(v, now + latency - (-sizes[framing][1] * denominator // rate if rate else 0))
                  for v, rate, denominator, latency, framing in self._steady[u] if v not in done and least[v] <= room]
-        first = NEVER
-        for v, contacts, ends, begins, rates, latencies, framing in self._planned[u]:
+        begin, until, links, first = self._opened[u]
+        if not begin <= now < until:
+            links, first = self._open(u, now)
+        for v, contacts, last, rate, latency, framing in links:
             if v in done or least[v] > room:
                 continue
-            i = bisect_right(ends, now)             # the first one that has not ended
-            if i == len(ends):
-                continue
-            begin = begins[i]
-            if begin > now:
-                if begin < first and contacts.gap != "drop":
-                    first = begin
-                continue
             size, work = sizes[framing]
-            end = now - (-work // rates[i])
-            if end <= ends[i]:
-                found.append((v, end + latencies[i]))       # nearly always: this contact takes it
+            end = now - (-work // rate)
+            if end <= last:
+                found.append((v, end + latency))            # nearly always: this contact takes it
             elif (end := carried(contacts, now, size)) < NEVER:
                 found.append((v, end + contacts.latency_at(end)))
         return found, first
+
+    def _open(self, u: int, now: int) -> tuple[list[_Contact], int]:
+        """The contacts of links out of `u` that are open, and the first time at which another one opens. Both are kept
+        for the time in which they stay so: most questions are of the same time as those before."""
+        links: list[_Contact] = []
+        since, until, first = 0, NEVER, NEVER
+        for v, contacts, ends, begins, rates, latencies, framing in self._planned[u]:
+            i = bisect_right(ends, now)             # the first one that has not ended
+            if i and ends[i - 1] > since:
+                since = ends[i - 1]
+            if i == len(ends):
+                continue
+            begin, end = begins[i], ends[i]
+            if begin <= now:
+                links.append((v, contacts, end, rates[i], latencies[i], framing))
+                since = max(since, begin)
+                until = min(until, end)
+            else:
+                until = min(until, begin)
+                if contacts.gap != "drop":
+                    first = min(first, begin)
+        self._opened[u] = since, until, links, first
+        return links, first
 
     def _later(self, u: int, now: int, sizes: Sequence[tuple[int, int]], done: dict[int, int], least: Sequence[int],
                room: int) -> list[tuple[int, int]]:
@@ -296,6 +319,7 @@ class EarliestRoutes:
                     planned.append((v, contacts, contacts.ends, contacts.begins, contacts.rates_bps,
                                     contacts.latencies_ns, framing))
                 self._into[v].append((u, rate.numerator, rate.denominator, least, framing))
+            self._opened.append((0, 0, [], NEVER))
             self._steady.append(steady)
             self._planned.append(planned)
 
