@@ -178,6 +178,21 @@ def test_fedavg_waits_for_passes_and_is_faster_with_links_between_satellites(tmp
     assert set(updates.fate) == {"delivered"}
 
 
+def test_hierarchical_is_faster_with_links_between_satellites(tmp_path, twin):
+    """A satellite of each plane averages its plane on board. Without links between them its models come by way of the
+    stations."""
+    roles = ("{server: [Weilheim], edge: [sat1-1, sat2-1], "
+             "client: {rule: attribute, attribute: kind, value: satellite, access: {latency: 1 ms}}}")
+    seconds = {}
+    for isl in ("ring", "none"):
+        result, = engine.run(sky(f"topology.constellation.isl={isl}", "topology.constellation.gateways=null",
+                                 f"topology.roles={roles}", "schemes=[hierarchical]"), workers=twin, out=tmp_path / isl)
+        assert result.violations == ()
+        assert result.summary["rounds"] == 2
+        seconds[isl] = result.summary["virtual_seconds"]
+    assert seconds["ring"] < seconds["none"] / 2, seconds
+
+
 def test_sixty_six_satellites_train_in_every_way(tmp_path, twin):
     results = engine.run(load(MOVING / "walker66.yaml", ["stop.rounds=1", "training=skip"]), workers=twin, out=tmp_path)
     assert [one.violations for one in results] == [()] * 5

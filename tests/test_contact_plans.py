@@ -97,7 +97,7 @@ def test_contacts_without_an_end_on_links_that_share_are_no_plan(tmp_path, twin,
         assert digests(moving(tmp_path, rows(("0", "inf")), *sets, PLAN), twin) == plain
 
 
-@pytest.mark.parametrize("gap", ["hold", "drop"])
+@pytest.mark.parametrize("gap", ["hold", "drop", "again"])
 @pytest.mark.parametrize("links", ["plain", "outage", "traffic", "faults"])
 def test_links_that_share_have_contacts_for_any_number_of_workers(tmp_path, twin, gap, links, pools: list[Workers]):
     sets = (SHARING[0], *LINKS[links], PLAN, f"contacts.gap={gap}")
@@ -244,8 +244,6 @@ def test_check_tells_every_mistake_with_file_and_line(tmp_path):
         found = told(tmp_path, PASSES, f"links[0].{key}")
         assert len(found) == 6
         assert all(place == "contacts.file" and expected.startswith(text) for place, _, expected in found)
-    with pytest.raises(ScenarioError, match="has sharing maxmin: gap: again is known to links with sharing: fifo"):
-        moving(tmp_path, PASSES, "links[0].sharing=maxmin", PLAN, "contacts.gap=again")
     with pytest.raises(ScenarioError, match="No such file"):
         loads(TEXT, "moving", ["contacts={file: none.csv}"], base=tmp_path)
 

@@ -191,6 +191,38 @@ def test_with_again_what_a_contact_cuts_takes_another_way(tmp_path, twin, pools:
     assert load_run(waits.directory).messages.query("type == 'Model'").arrived_ns.max() > 100e9
 
 
+def test_with_again_the_rest_of_a_flow_takes_another_way(tmp_path, twin, pools: list[Workers]):
+    """Alone each of two models takes 0.8 s over the contact of 1 s with the relay r. Together they get half as much:
+    5/8 of each has come when it ends, and 3/8 begin anew at the server, over m."""
+    (tmp_path / "net.edgelist").write_text(FORK)
+
+    def scenario(rate: str, *sets: str) -> Scenario:
+        (tmp_path / "plan.csv").write_text(f"{HEADER}0.02,1.02,s,r,{rate},10\n100,200,s,r,{rate},10\n"
+                                           f"2,9,s,m,{rate},20\n")
+        return loads(RELAY, "fork", ["contacts.gap=again", "links[0].sharing=maxmin", "links[0].latency=10 ms", *sets],
+                     base=tmp_path)
+
+    plain, = engine.run(scenario("1"), workers=twin, out=tmp_path / "runs")
+    size = int(load_run(plain.directory).messages.query("type == 'Model'").wire_bytes.iloc[0]) // 2
+    rate = f"{size * 8 / 0.8 / 1e6:.6f}"
+    forked = scenario(rate)
+    result, = engine.run(forked, workers=twin, out=tmp_path / "runs")
+    assert result.violations == ()
+    models = load_run(result.directory).messages.query("type == 'Model'")
+    assert list(models.hops) == [5, 5]                      # s-r and r-c, then s-m, m-r and r-c
+    assert list(models.wire_bytes / size) == pytest.approx([2 + 3 * 3 / 8] * 2, rel=0.01)
+    assert list(models.arrived_ns / 1e9) == pytest.approx([2 + 2 * 0.8 * 3 / 8] * 2, rel=0.01)
+    expected = digests(forked, twin)
+    for pool in pools:
+        assert digests(forked, pool) == expected
+    assert engine.replay(result.directory, workers=pools[1]) == result.summary["digest"]
+    waits, = engine.run(scenario(rate, "contacts.routes=fixed"), workers=twin, out=tmp_path / "runs")
+    assert waits.violations == ()
+    models = load_run(waits.directory).messages.query("type == 'Model'")
+    assert list(models.wire_bytes / size) == [2, 2]         # no byte is sent twice
+    assert list(models.arrived_ns / 1e9) == pytest.approx([100 + 2 * 0.8 * 3 / 8] * 2, rel=0.001)
+
+
 def test_explain_tells_the_way_of_a_message_that_is_sent_at_once(tmp_path):
     (tmp_path / "net.edgelist").write_text("a z\na m\nm z\n")
     (tmp_path / "plan.csv").write_text(HEADER + "500,600,a,z,1,5\n0,10,a,m,1,5\n20,30,m,z,1,5\n")

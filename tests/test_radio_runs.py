@@ -85,6 +85,15 @@ def test_roaming_nodes_have_one_digest_whatever_the_number_of_workers(tmp_path, 
     assert digests(scenario, twin) != digests(roaming(tmp_path, "radio.attach.interruption=3 ms"), twin)
 
 
+def test_with_again_roaming_nodes_begin_anew_at_handovers(tmp_path, twin, pools: list[Workers]):
+    anew = roaming(tmp_path, "radio.attach.gap=again")
+    assert loads(anew.resolved(), "resolved") == anew
+    expected = digests(anew, twin)
+    assert digests(anew, pools[1]) == expected != digests(roaming(tmp_path), twin)
+    result, = engine.run(anew, scheme="fedavg", workers=twin, out=tmp_path / "runs")
+    assert result.violations == ()
+
+
 def rates_of(result) -> dict[tuple[str, str], list[tuple[int, float]]]:
     table = load_run(result.directory).network
     rows = table[table.what == "rate_bps"]
@@ -194,6 +203,12 @@ def test_check_tells_all_mistakes_at_once_with_their_lines(tmp_path):
     ([RADIO, "radio.move[0].waypoint.area=[3 s, 2 m]"], "radio.move[0].waypoint.area[0]", "expected a distance"),
     ([RADIO, "radio.attach={match: 'a<->b', hysteresis: 1 dB}"], "radio.attach.match", 'expected "nodes->places"'),
     ([RADIO, "radio.attach={match: 'a->b', hysteresis: 0 dB}"], "radio.attach.hysteresis", "0.01 or more"),
+    ([RADIO, "radio.attach={match: 'client*->ap', hysteresis: 1 dB, gap: drop}"], "radio.attach.gap", "unknown gap"),
+    ([RADIO, "radio.attach={match: 'client*->ap', hysteresis: 1 dB, gap: again}"], "radio.attach.gap",
+     "ap is a vertex, and routes do not follow the place: expected hold"),
+    ([*STAR, "links[0].medium=null", "links[0].bandwidth=1 Mbit/s", RADIO, "radio.places=points.csv",
+      "radio.attach={match: 'client*->ap*', hysteresis: 1 dB, gap: again}"], "radio.attach.gap",
+     "client1 -> server has sharing fifo: expected hold, or links that share"),
     ([RADIO, "radio.rates.power=16 dB"], "radio.rates.power", "expected a power such as 16 dBm")])
 def test_what_cannot_be_is_said(tmp_path, sets, place, said):
     found = wrong(tmp_path, *sets) if any("bandwidth" in one for one in sets) else wrong(tmp_path, STILL, *sets)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from math import ceil
 from sys import intern
 
 from emul.base import rows
@@ -133,6 +134,15 @@ def _take_another_way(kernel: Kernel, time: int, copy: Copy, pipe: Pipe) -> None
     _offer(kernel, time, other, copy)
     if source.charge is not None and not copy.hop:
         carried(kernel, source, time, wire, other.src, other.dst, source.charge.battery.send_w)
+
+
+def _to_begin_of_row(kernel: Kernel, flows: Pipe, copy: Copy) -> None:
+    """A contact has cut its flow over a row of shared links: it is at the first of them again. The bytes that have
+    come to its target stay there; at another vertex they are of no use, since the way may be another one."""
+    rest = flows.link.rest_of(copy)
+    if copy.hop == len(copy.path) - 2:
+        copy.size = min(copy.size, max(1, ceil(copy.size * rest.left_bytes / rest.size_bytes)))
+    copy.hop -= rest.links - 1
 
 
 def _offer(kernel: Kernel, time: int, pipe: Pipe, copy: Copy, tail: Tail = HERE) -> None:
@@ -285,6 +295,8 @@ def leave_link(kernel: Kernel, time: int, pipe: Pipe) -> list[tuple[Copy, bool, 
     for copy, delivered, tail, resent in left:
         if tail is not GIVEN_BACK:
             transmitted(kernel, time, copy)
+        elif pipe.kind == FLOW:
+            _to_begin_of_row(kernel, pipe, copy)
         end = find_pipe(kernel, copy.path[copy.hop], copy.path[copy.hop + 1])
         if resent and pipe.kind == FLOW:            # over all links of its row; `arrive` tells of the last one
             hop = copy.hop - 1

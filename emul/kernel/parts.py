@@ -256,7 +256,7 @@ class Copy:
         self.seq = seq
         self.target = target
         self.kind = kind
-        self.size = size                        # bytes of the frames and the envelope
+        self.size = size                        # bytes of the frames and the envelope, as far as they are to come
         self.round = round                      # 0: of no round
         self.payload = payload                  # None: nobody else reads it, and it needs not be shipped
         self.reason = reason                    # the reason why it will be rejected; "": it will not

@@ -77,7 +77,7 @@ class ContactPlan:
             if not self._network.topology.linked(u, v):
                 expected = "expected a link of the topology"
             else:
-                expected = _refusal(self._network.stated(u, v), contacts.gap)
+                expected = _refusal(self._network.stated(u, v))
             if expected:
                 found.append(Problem("", f"{names[u]} -> {names[v]}", expected, contacts.line))
         return sorted(found, key=lambda one: one.line or 0)[:_ENOUGH]
@@ -91,10 +91,8 @@ def _plan_of(spec: ContactSpec) -> Plan:
     return constellation.plan(spec.constellation, spec.step_ns or constellation.STEP_NS)
 
 
-def _refusal(p: LinkParameters, gap: Fate) -> str:
+def _refusal(p: LinkParameters) -> str:
     """The reason why a link cannot have contacts; "": it can."""
-    if p.sharing != "fifo" and gap not in ("hold", "drop"):
-        return f"has sharing {p.sharing}: gap: again is known to links with sharing: fifo alone"
     if p.duplex == "half":
         return "is half-duplex: contacts are known to links with duplex: full alone"
     if p.transport != "datagram":

@@ -9,6 +9,7 @@ from itertools import islice
 from math import inf
 
 from emul.network.models.media import MediumSpec
+from emul.network.models.radio import Radio
 from emul.network.network import Network
 from emul.network.rules import LinkParameters
 
@@ -62,6 +63,22 @@ def _links(network: Network) -> Iterator[tuple[int, int, LinkParameters]]:
             yield u, v, network.parameters(u, v)
 
 
+def _cannot_begin_anew(network: Network, radio: Radio, spots: set[str]) -> list[tuple[tuple[str | int, ...], str, str]]:
+    """The first reason why flows cannot begin anew at handovers. spots: places that are vertices."""
+    place = "attach", "gap"
+    if spots:
+        return [(place, "again", f"{min(spots)} is a vertex, and routes do not follow the place: expected hold")]
+    for u, name in enumerate(network.names):
+        for v in network.topology.neighbours(u) if radio.roams(name) is not None else ():
+            for a, b in ((u, v), (v, u)):
+                p = network.parameters(a, b) if network.topology.linked(a, b) else None
+                if p is not None and (p.sharing == "fifo" or p.transport != "datagram"):
+                    wrong = "sharing fifo" if p.sharing == "fifo" else "a transport"
+                    return [(place, "again", f"{network.names[a]} -> {network.names[b]} has {wrong}: expected hold, or "
+                             "links that share, with transport: datagram")]
+    return []
+
+
 def radio_problems(network: Network) -> list[tuple[tuple[str | int, ...], str, str]]:
     """(where in `radio`, found, expected) of what does not fit the network: names that nobody has, places out of it."""
     radio = network.radio
@@ -84,6 +101,8 @@ def radio_problems(network: Network) -> list[tuple[tuple[str | int, ...], str, s
             strange = next(name for name in candidates if name not in vertices)
             found.append((("attach", "match"), strange, "is no vertex of the network, and other places are: expected "
                           "all of them to be vertices, or none"))
+        elif attach.gap == "again":
+            found += _cannot_begin_anew(network, radio, vertices.intersection(candidates))
     lost = [name for name in sorted(places - vertices) if name not in candidates]
     if lost:
         found.append((("places",), lost[0], "is no vertex of the network, and no node attaches to it"))

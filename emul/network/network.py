@@ -32,7 +32,7 @@ from emul.network.links import fifo
 from emul.network.links.connections import TcpStack
 from emul.network.links.crossflows import Course
 from emul.network.links.crossqueues import CrossQueue, CrossQueues
-from emul.network.links.flows import FlowLink, Flows, refuse_mixture
+from emul.network.links.flows import FlowLink, Flows, Handovers, refuse_mixture
 from emul.network.links.full_link import FullLink
 from emul.network.links.link import Link
 from emul.network.links.shares import RateProfile
@@ -136,8 +136,10 @@ class Network:
         """The link as a search over the plan sees it: of one without contacts the mean rate and the median latency."""
         p = self._resolver.parameters(u, v, self._topology.given(u, v))
         rate = float(p.bandwidth_bps) if isinstance(p.bandwidth_bps, TraceSpec) else p.bandwidth_bps
-        return Crossing(self.contacts(u, v), rate, self._typical_ns(u, v), self._least_ns(u, v), p.overhead_bytes,
-                        p.mtu)
+        there = self.contacts(u, v)
+        if there is not None and there.gap == "return" and p.sharing != "fifo":
+            there = there.with_gap("hold")          # of a flow that is cut the rest goes on, by this way or another one
+        return Crossing(there, rate, self._typical_ns(u, v), self._least_ns(u, v), p.overhead_bytes, p.mtu)
 
     def bandwidth(self, u: int, v: int) -> int | float | TraceSpec | None:
         """That of the link, bit/s; None: infinite. Of traces that links draw, the one that this link follows."""
@@ -410,7 +412,14 @@ class Network:
         return FlowLink(self._flows, number, u, v, delay if there is None else there,
                         rate if profile is None else "profile", lost,
                         p.overhead_bytes, p.mtu, tcp if isinstance(tcp, (TcpStack, TcpCap)) else None, fates,
-                        None if mean is None else float(mean), load, there)
+                        None if mean is None else float(mean), load, there, self._handovers(u, v))
+
+    def _handovers(self, u: int, v: int) -> Handovers | None:
+        """The handovers at which flows on the link begin anew; None: they go on where they were, or there are none."""
+        roaming = None if self.radio is None else self.radio.roaming(self.names[u], self.names[v])
+        if self.radio is None or roaming is None or self.radio.model.attach is None:
+            return None
+        return Handovers(roaming.next_place) if self.radio.model.attach.gap == "again" else None
 
     def _member(self, u: int, v: int, p: LinkParameters, rate: float | None, profile: VaryingRate | None) -> int:
         """The number of a new link that shares the time of a medium. Both directions are one station of it."""

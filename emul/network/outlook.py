@@ -236,7 +236,8 @@ class Outlook:
                 last = max(last, rate.service().finish(begin, size) - begin)
             elif rate is not None:
                 last = max(last, -round(-size * 8e9 // rate))
-        return min(NEVER, max([begin + last, *(carried(there, begin, size) for there in planned)]))
+        return min(NEVER, max([begin + last, *(
+            carried(there, begin, size) if there.gap == "drop" else there.finish(begin, size) for there in planned)]))
 
     def _in_medium(self, name: str, links: Sequence[Ends]) -> float:
         """The rate over these links of a medium where nobody else sends; of traces by their means."""

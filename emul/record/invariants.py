@@ -106,9 +106,26 @@ class _Run:
         same = self.copy[1:] == self.copy[:-1] if m else np.empty(0, bool)
         self.has_next = np.append(same, False)[:m] & (self.copy >= 0)       # a further hop of the copy follows
         self.has_previous = np.insert(same, 0, False)[:m] & (self.copy >= 0)
-        # the next hop begins where this one did: a contact has ended, and the link gave the copy back
-        back = np.append(same & (self.src[1:] == self.src[:-1]), False)[:m] if m else np.empty(0, bool)
-        self.given_back = back & (self.copy >= 0) & np.isin(self.src << 32 | self.dst, self.unordered)
+        self._find_given_back()
+
+    def _find_given_back(self) -> None:
+        """`given_back`: the next hop begins where this one did, or one before it in a row of links that share: a
+        contact has ended. `rest`: the hops behind that, without the part that had come to the target."""
+        m = len(self.copy)
+        self.given_back, self.rest = np.zeros(m, bool), np.zeros(m, bool)
+        elsewhere = np.append(False, self.src[1:] != self.dst[:-1])[:m]
+        free = np.isin(self.src << 32 | self.dst, self.unordered)
+        for i in np.flatnonzero(self.has_previous & elsewhere).tolist():
+            j = i - 1
+            while j >= 0 and self.copy[j] == self.copy[i] and free[j]:
+                if self.src[j] == self.src[i]:
+                    self.given_back[i - 1] = True
+                    break
+                j -= 1
+        for i in np.flatnonzero(self.given_back).tolist():
+            while i + 1 < m and self.copy[i + 1] == self.copy[i]:
+                i += 1
+                self.rest[i] = True
 
     def _collect_outcomes(self) -> None:
         """For every copy: the kind, time and row of its first outcome; -1 while in flight."""
@@ -197,7 +214,7 @@ def _come(outcome: np.ndarray) -> np.ndarray:
 def _unbroken_routes(run: _Run) -> Invariant:
     """A copy's first hop begins at its source, each further one where the last ended, and it arrives at its target.
 
-    A link that keeps no order may give a copy back: then the next hop begins where that one did.
+    Links that keep no order may give a copy back: then the next hop begins where one of those did.
     """
     sent = run.table[rows.SEND]
     before = np.maximum(np.arange(len(run.copy)) - 1, 0)
@@ -231,7 +248,7 @@ def _bytes_conserved(run: _Run) -> Invariant:
     sent, losses = run.table[rows.SEND], run.table[rows.LOST]
     known = run.copy >= 0
     size = np.where(known, sent["size"][run.copy], 0) if len(run.keys) else np.zeros(len(run.copy), np.int64)
-    thin = known & (run.wire < size + ENVELOPE_BYTES)
+    thin = known & (run.wire < np.where(run.rest, 1, size + ENVELOPE_BYTES))
     unheard = run.outcome == rows.LOST              # or in flight: nobody hears a node that is away
     selfish = (sent["vertex"] < 0) & ((sent["wire"] != 0) | (
         (sent["source"] != sent["target"]) & ~unheard & (run.outcome >= 0)))

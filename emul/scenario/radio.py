@@ -12,7 +12,7 @@ from pydantic import Field, PlainValidator
 
 from emul.base.plain import PlainDict
 from emul.base.units import format_duration
-from emul.network.models.radio import RATES, Attach, LogDistance
+from emul.network.models.radio import HANDOVER_GAPS, RATES, Attach, HandoverGap, LogDistance
 from emul.network.models.radiofiles import MoveSpec, RadioFile, RadioSpec
 from emul.network.models.walks import PauseLaw, Waypoints
 from emul.scenario.sections import Section, absolute, exactly_one, file_digest, without_none
@@ -116,6 +116,7 @@ class AttachRule(Section):
     match: Annotated[str, PlainValidator(_match, json_schema_input_type=str)]
     hysteresis: Annotated[float, _unit({"dB": 1.0}, "a difference such as 3 dB", 0.01, 100)]
     interruption: Duration = 0
+    gap: Annotated[str, one_of(*HANDOVER_GAPS, what="gap")] = "hold"
 
 
 class RadioRule(Section):
@@ -142,7 +143,8 @@ def radio_value(rule: RadioRule | None, base: Path) -> RadioSpec | None:
     loss, attach = rule.loss.log_distance, None
     if rule.attach is not None:
         nodes, places = rule.attach.match.split("->")
-        attach = Attach(nodes, places, rule.attach.hysteresis, rule.attach.interruption)
+        attach = Attach(nodes, places, rule.attach.hysteresis, rule.attach.interruption,
+                        cast(HandoverGap, rule.attach.gap))
     rates = rule.rates.table or file(rule.rates.file or "", rule.rates.sha256)
     return RadioSpec(file(rule.spots.file, rule.spots.sha256), moves,
                      LogDistance(loss.exponent, loss.reference, loss.at, loss.shadowing), rates, rule.rates.power,
@@ -163,9 +165,9 @@ def radio_document(spec: RadioSpec | None) -> PlainDict | None:
                                            at=f"{loss.at_m!r} m", shadowing=f"{loss.shadowing_db!r} dB")},
         rates={"table": rates, "power": f"{spec.power_dbm!r} dBm"} if isinstance(rates, str) else
         {"file": str(rates.file), **_sha256(rates), "power": f"{spec.power_dbm!r} dBm"},
-        attach=None if attach is None else {
-            "match": f"{attach.nodes}->{attach.spots}", "hysteresis": f"{attach.hysteresis_db!r} dB",
-            "interruption": format_duration(attach.interruption_ns)})
+        attach=None if attach is None else without_none(
+            match=f"{attach.nodes}->{attach.spots}", hysteresis=f"{attach.hysteresis_db!r} dB",
+            interruption=format_duration(attach.interruption_ns), gap=None if attach.gap == "hold" else attach.gap))
 
 
 def _move_document(one: MoveSpec) -> PlainDict:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from fractions import Fraction
 from itertools import pairwise
 from statistics import fmean, stdev
@@ -295,3 +296,22 @@ def test_one_loaded_link_of_a_large_star_leaves_the_others_as_they_were():
     server = network.names.index("server")
     kinds = [type(network.link(v, server)).__name__ for v in range(len(network.names)) if v != server]
     assert (kinds.count("FullLink"), kinds.count("Link")) == (1, 1999)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_one_loaded_link_of_a_star_of_100_000_takes_no_memory():
+    """All links made: within 2 % of the memory of the same star without traffic."""
+    def taken(*traffic):
+        tracemalloc.start()
+        network = build(TopologySpec(generator="star", clients=100_000), [LinkRule("*", MS, 10 * M)], 1,
+                        traffic=traffic)
+        server = network.names.index("server")
+        for v in range(len(network.names)):
+            if v != server:
+                network.link(v, server)
+        size, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return size
+
+    assert taken(Traffic("t", 4 * M, link="client7->server")) / taken() == pytest.approx(1, abs=0.02)

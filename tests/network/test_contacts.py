@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from emul.base.errors import ScenarioError
 from emul.network import GIVEN_BACK, FullLink, Link, LinkRule, Network, RoleRule, TopologySpec, build
 from emul.network.contactplan import ContactsError
-from emul.network.links.features import Queue
+from emul.network.links.features import Queue, Switching
 from emul.network.links.flows import FlowLink, Flows, FlowSharing
 from emul.network.links.link import Tail
 from emul.network.models.contacts import Contacts, ContactSpec, read_plan
@@ -290,6 +290,90 @@ def test_with_drop_flows_that_a_gap_meets_are_lost():
     assert through(plan, (0, "over rows that touch", 80), (65, "cut", 20), (100, "in the gap", 1), (600, "m", 10)) == [
         ("over rows that touch", 62, True), ("cut", 70, False), ("in the gap", 100, False), ("m", 608, True)]
     assert through(plan, (0, "a", 160), (0, "b", 1), sharing="connections") == [("a", 70, False), ("b", 70, False)]
+
+
+def sharing_oracle(rows: list[tuple[int, int, int, int]], starts: list[tuple[int, int]]) -> list[tuple[Fraction, bool]]:
+    """(when it ends, delivered) of (time, bytes) on one link that shares, with `again`: an exact calendar of its own.
+
+    Rows are (start, end, bit/s, latency) and do not touch.
+    """
+    joins = [(Fraction(at), i, Fraction(size * 8 * S)) for i, (at, size) in enumerate(starts)]
+    on: dict[int, Fraction] = {}
+    found: dict[int, tuple[Fraction, bool]] = {}
+    now = Fraction(0)
+    while joins or on:
+        row = next((row for row in rows if row[0] <= now < row[1]), None)
+        rate = Fraction(row[2], len(on)) if row is not None and on else Fraction(0)
+        ahead = [at for at, _, _ in joins] + [Fraction(edge) for row in rows for edge in row[:2] if edge > now]
+        ahead += [now + left / rate for left in on.values()] if rate else []
+        if not ahead:
+            break
+        then = min(ahead)
+        on = {i: left - rate * (then - now) for i, left in on.items()}
+        now = then
+        for i in [i for i, left in on.items() if not left]:
+            found[i] = now, True
+            del on[i]
+        ended = next((row for row in rows if row[1] == now), None)
+        if ended is not None and now == rows[-1][1]:
+            found |= dict.fromkeys(on, (now, False))
+            on = {}
+        elif ended is not None:
+            joins += [(now + ended[3], i, left) for i, left in on.items()]
+            on = {}
+        for one in [one for one in joins if one[0] == now]:
+            joins.remove(one)
+            if now >= rows[-1][1]:
+                found[one[1]] = now, False
+            else:
+                on[one[1]] = one[2]
+    return [found[i] for i in range(len(starts))]
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9), st.sampled_from([3, 8, 17]), st.integers(0, 30)),
+                min_size=1, max_size=5),
+       st.lists(st.tuples(st.integers(0, 40), st.integers(1, 7_000_000)), min_size=1, max_size=5))
+def test_with_again_flows_begin_anew_as_an_exact_calendar_says(chosen, starts):
+    rows = [(start * S, end * S, rate * MBIT, late * 100 * MS) for start, end, rate, late in rows_of(chosen)]
+    starts = sorted((at * S // 2, size) for at, size in starts)
+    plan = Contacts(*(array("q", column) for column in zip(*rows, strict=True)), gap="again")
+    expected = sharing_oracle(rows, starts)
+    found = {item: (at, delivered) for item, at, delivered in through(
+        plan, *((at / S, str(i), size / MB) for i, (at, size) in enumerate(starts)))}
+    for i, (at, delivered) in enumerate(expected):
+        assert found[str(i)] == (pytest.approx(float(at) / S, abs=2e-6), delivered)
+
+
+def test_with_again_a_fault_drops_what_begins_anew():
+    plan = contacts((0, 10, 8, 5), (20, 30, 8, 5)).with_gap("again")
+    flows = Flows("maxmin")
+    one = FlowLink(flows, flows.link(None, plan), 0, 1, plan, "profile", contacts=plan)
+    flows.start(0, "m", 12 * MB, True, [one], 0)
+    assert flows.next_change() == 10 * S
+    assert flows.advance(10 * S) == []
+    one.change(10 * S + MS, down=True)
+    one.change(10 * S + 2 * MS, down=False)
+    assert flows.next_change() == 10 * S + 5 * MS
+    left: list[tuple[object, bool, Tail, int]] = []
+    while not left:
+        due = flows.next_change()
+        assert due is not None
+        left = flows.advance(due)
+    assert [told[:2] for told in left] == [("m", False)]
+
+
+def test_with_return_a_flow_is_given_back_with_its_rest():
+    plan = contacts((0, 10, 8, 5), (20, 30, 8, 5)).with_gap("return")
+    flows = Flows("maxmin")
+    first = FlowLink(flows, flows.link(24 * MBIT), 0, 1, 0, 24 * MBIT)
+    second = FlowLink(flows, flows.link(None, plan), 1, 2, plan, "profile", contacts=plan)
+    flows.start(0, "m", 15 * MB, True, [first, second], 0)
+    flows.start(0, "lost", 15 * MB, False, [second], 0)
+    assert flows.next_change() == 10 * S
+    assert [(item, delivered, tail is GIVEN_BACK) for item, delivered, tail, _ in flows.advance(10 * S)] == [
+        ("m", False, True), ("lost", False, False)]
+    assert flows.rest_of("m") == (pytest.approx(10 * MB), 15 * MB, 2)
+    assert flows.next_change() is None
 
 
 def test_a_link_that_shares_has_the_latency_of_the_contact_at_which_a_message_comes(tmp_path):
@@ -579,11 +663,11 @@ def test_links_that_cannot_have_contacts_are_told_with_their_lines(tmp_path):
     spec = plan_file(tmp_path, "0,1,client1,server,8,1", "0,1,client9,server,8,1", "0,1,client1,client2,8,1",
                      "0,1,client2,server,8,1", "0,1,client3,server,8,1")
     with pytest.raises(ContactsError) as error:
-        network(dataclasses.replace(spec, gap="again"), LinkRule("client2->server", sharing="maxmin"),
+        network(dataclasses.replace(spec, gap="again"), LinkRule("client2->server", switching=Switching("cut_through")),
                 LinkRule("client3<->server", duplex="half"), clients=3)
     assert [(one.line, one.found, one.expected.partition(":")[0]) for one in error.value.problems] == [
         (3, '"client9"', "unknown vertex"), (4, "client1 -> client2", "expected a link of the topology"),
-        (5, "client2 -> server", "has sharing maxmin"), (6, "client3 -> server", "is half-duplex")]
+        (5, "client2 -> server", "has switching"), (6, "client3 -> server", "is half-duplex")]
 
 
 def test_the_outlook_tells_the_time_through_gaps(tmp_path):

@@ -269,6 +269,30 @@ def test_an_answer_does_not_depend_on_what_was_asked_before():
     assert first[::-1] == [asked.way(*question) for question in questions[::-1]]
 
 
+@pytest.mark.parametrize("gap", ["hold", "again", "drop"])
+def test_many_questions_of_one_window_have_the_answers_of_a_search_without_it(gap):
+    """A unit of the plans is 3 s, so that a window of 69 s ends before most of the contacts."""
+    draw = random.Random(4)
+    within = beyond = nowhere = 0
+    for _ in range(8):
+        chosen = {ends: [(3 * S * begin, 3 * S * end, rate // 10**6, late) for begin, end, rate, late in rows]
+                  for ends, rows in plans(draw, 8, latencies=(S, 5 * S)).items()}
+        chosen |= {(u, 8): [(3 * S * draw.randrange(40), 200 * S, 8000, S)] for u in range(3)}
+        asked = routes(chosen, 9, gap)
+        for _ in range(150):
+            question = (draw.randrange(8), 8 if draw.random() < 0.5 else draw.randrange(8),
+                        3 * S * draw.randrange(15) + draw.randrange(S), draw.randrange(1, 9) * 1000)
+            fresh = routes(chosen, 9, gap)
+            answer = asked.way(*question)
+            assert answer == fresh.way(*question)
+            nowhere += answer is None
+        within += sum(one.found for one in asked._windows.values())
+        beyond += sum(one.failed for one in asked._windows.values())
+    assert within > 100
+    assert beyond > 20
+    assert nowhere > 20
+
+
 def test_a_way_has_64_links_at_most():
     rows = [(0, 1000, 8 * S, 1)]
     chosen = {(u, u + 1): rows for u in range(69)}

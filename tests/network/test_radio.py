@@ -10,6 +10,7 @@ from statistics import fmean, pstdev
 import pytest
 
 from emul.base.errors import ScenarioError
+from emul.network.links.flows import FlowLink, Flows, Handovers
 from emul.network.links.fluid import Fluid
 from emul.network.links.media import MediumHub
 from emul.network.models.churn import Exponential, Fixed
@@ -274,6 +275,38 @@ def test_a_node_that_roams_is_in_the_medium_of_its_place():
         assert rates == ([5_000_000, 10_000_000] if t < handover else [10_000_000, 5_000_000])
         assert isinstance(fluid._flows[link].group, MediumHub)
     assert 0 <= left[handover - 10] - left[handover + 10] < 1           # it goes on where it was
+
+
+def test_b13_with_again_the_rest_of_a_flow_begins_anew_at_a_handover():
+    """It pays 20 ms, of which the interruption of 50 ms leaves 30: so long it stands still."""
+    radio = two_points(50_000_000, vertices=["n", "server"])
+    curve = radio.roaming("n", "server")
+    handover = radio.attached("n").next_change(0)
+
+    def end_ns(latency_ns, size, gap):
+        flows = Flows("maxmin")
+        spec = MediumSpec("cell", "airtime", ((1, 1.0),))
+        media = [flows.fluid.add_medium(spec), flows.fluid.add_medium(spec)]
+        number = flows.fluid.add_member(media[0], "n", profile=RoamingRate(CurveProfile(curve), curve),
+                                        roams=lambda t: media[curve.place_at(t)])
+        link = FlowLink(flows, number, 0, 1, latency_ns, "profile",
+                        handovers=Handovers(curve.next_place) if gap == "again" else None)
+        flows.start(handover - S, "m", size, True, [link], 0)
+        left = []
+        while not left:
+            due = flows.next_change()
+            left = flows.advance(due)
+        assert left[0][:2] == ("m", True)
+        return due
+
+    profile = CurveProfile(curve)
+    size = 2 * int(profile.sent_bytes(handover - S, handover))
+    for latency_ns, gap in ((0, "hold"), (20_000_000, "hold"), (0, "again"), (20_000_000, "again"),
+                            (200_000_000, "again")):
+        late = 0 if gap == "hold" else latency_ns           # the rest of it: what is not through at the handover
+        expected = profile.finish(handover + late, size - profile.sent_bytes(handover - S, handover))
+        assert end_ns(latency_ns, size, gap) == pytest.approx(expected, abs=2)
+    assert profile.finish(handover + 20_000_000, 10**6) == profile.finish(handover, 10**6)
 
 
 # --- files ----------------------------------------------------------------------------------------------------------

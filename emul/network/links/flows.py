@@ -7,7 +7,9 @@ the one that loses it, and its loss is known when it would have been through. So
 message that a fault drops from a link goes on as a lost one over all links of its row: nobody tells its source.
 
 A link with contacts has their rate, and its flows stand still in gaps. With `gap: drop` a flow that a gap meets is
-lost, with `hold` one that is left at the end of the last contact.
+lost, with `hold` one that is left at the end of the last contact. With `again` a flow that a contact cuts is taken off
+all its links: its rest begins anew at its source, where it pays the latencies again. So does a flow that a handover
+meets, if the node's `Handovers` say so. With "return" the kernel gets it back, for another way.
 
 With `connections` the messages of one node to another follow each other, as over a TCP connection that both keep: the
 flow of one begins when that of the one before has ended. Else each is a flow of its own from the start. Where the links
@@ -17,23 +19,23 @@ say which TCP that is (`TcpStack`), a message is the trains of packets that a `S
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from heapq import heappop, heappush
 from math import inf, prod
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 from emul.base.errors import NetworkError
 from emul.network.links.connections import TcpStack, agreed
 from emul.network.links.crossflows import Course, CrossFlows, CrossItem
 from emul.network.links.features import Delay
 from emul.network.links.fluid import Fluid
-from emul.network.links.link import HERE, InFlight, Left
+from emul.network.links.link import GIVEN_BACK, HERE, InFlight, Left
 from emul.network.links.queues import Queues, QueueSenders
 from emul.network.links.senders import Ends, Sender, Senders, stack_of
 from emul.network.links.shares import RateProfile
 from emul.network.links.transport import TcpCap
 from emul.network.models.chains import PacketChain
-from emul.network.models.contacts import INFINITE_BPS, Contacts
+from emul.network.models.contacts import INFINITE_BPS, Contacts, Fate
 from emul.network.models.loss import Outage, PerPacket, Timed
 from emul.network.models.packetfates import LinkFates, PacketFates, RowFates
 from emul.network.models.profiles import NEVER
@@ -84,7 +86,7 @@ class FlowLink:
                  bandwidth_bps: float | Literal["profile"] | None = None, outage: Outage | None = None,
                  overhead_bytes: int = 0, mtu: int | None = None, tcp: TcpCap | TcpStack | None = None,
                  fates: PacketFates | None = None, mean_bps: float | None = None,
-                 load: LinkLoad | None = None, contacts: Contacts | None = None):
+                 load: LinkLoad | None = None, contacts: Contacts | None = None, handovers: Handovers | None = None):
         self.load = load                        # background traffic; both directions of one medium have the same
         self._flows = flows
         self._medium = flows.medium
@@ -92,6 +94,8 @@ class FlowLink:
         self._contacts = contacts               # its rate, without background traffic
         if contacts is not None:
             flows.planned[number] = contacts
+        elif handovers is not None:
+            flows.planned[number] = handovers
         self.src = src
         self.dst = dst
         self._set_latency(latency)
@@ -153,6 +157,11 @@ class FlowLink:
         if self._lost is None:
             return True, delay
         return not self._lost(now + delay, now + delay, round, k, self.packets(size_bytes)), delay
+
+    def again_ns(self, now: int) -> int:
+        """The latency that the rest of a message pays which comes to the link anew: the typical one, of those that are
+        drawn."""
+        return self._latency.latency_at(now) if isinstance(self._latency, Contacts) else self.typical_ns
 
     def transmits(self, now: int) -> bool:
         """True if it has a contact now, or needs none."""
@@ -247,13 +256,54 @@ def tcp_of(links: Sequence[tuple[TcpCap | None, float, int]], latency_ns: int) -
 
 
 class FlowRequest(NamedTuple):
-    """A message as `Fluid` is told of it."""
+    """A message as `Fluid` is told of it, and the links of its row."""
 
     item: object
-    size_bytes: int
+    size_bytes: float
     links: Sequence[int]
     rtt_ns: int
     cap_bps: float | None
+    row: Sequence[FlowLink]
+
+
+class Cuts(Protocol):
+    """The times at which flows are taken off a link: `Contacts`, or `Handovers`."""
+
+    gap: Fate
+
+    def cuts(self, t_ns: int) -> int:
+        """The time at which a flow that comes to the link at `t_ns` is taken off it; NEVER: it is not."""
+        ...
+
+    def over(self, t_ns: int) -> bool:
+        """True if nothing is carried from `t_ns` on."""
+        ...
+
+
+class Handovers:
+    """The cuts of a link whose node changes from one place to another, at which flows begin anew."""
+
+    gap: Fate = "again"
+
+    def __init__(self, next_place: Callable[[int], int | None]):
+        self._next_place = next_place           # time -> that of the first handover after it
+
+    def cuts(self, t_ns: int) -> int:
+        """As of `Cuts`."""
+        change = self._next_place(t_ns)
+        return NEVER if change is None else change
+
+    def over(self, t_ns: int) -> bool:
+        """As of `Cuts`: there is always a place."""
+        return False
+
+
+class FlowRest(NamedTuple):
+    """The rest of a flow that was cut: bytes of those that it had, and the number of its links."""
+
+    left_bytes: float
+    size_bytes: float
+    links: int
 
 
 FlowSharing = Literal["maxmin", "rtt_weighted", "connections", "tcp_fifo"]
@@ -275,9 +325,13 @@ class Flows:
         self.senders = Senders(self.fluid) if isinstance(self.medium, Fluid) else QueueSenders(self.fluid, self.medium)
         self.cross: CrossFlows | None = None            # background flows
         self._fruitless = 0                             # calls of `advance` since something left or began
-        self.planned: dict[int, Contacts] = {}          # link -> its contacts
-        self._ends: list[tuple[int, int]] = []          # (end of contacts, link): what is on it then is lost
+        self.planned: dict[int, Cuts] = {}              # link -> its contacts, or handovers
+        self._ends: list[tuple[int, int]] = []          # (end of contacts, link): what is on it then is cut
         self._end_of: dict[int, int] = {}               # link -> the end of it there
+        self._cuttable: dict[object, FlowRequest] = {}  # items on links of which a cut leaves a rest,
+        self._anew: list[tuple[int, int, int, FlowRequest]] = []    # rests: when they begin, number, when they were cut
+        self._cut_count = 0
+        self._given_back: dict[object, FlowRest] = {}       # items that `advance` has returned as given back
 
     def add_background(self, courses: Sequence[Course]) -> None:
         """Background flows, over links of these flows, from time 0 on; before anything begins."""
@@ -314,7 +368,7 @@ class Flows:
         tcp = tcp_of([(link.tcp, link.packet_loss, link.overhead_bytes) for link in links], latency_ns)
         cap = None if tcp is None or tcp.wire_bps == inf else tcp.wire_bps
         # the formula gives the rate of what arrives: what is sent again is counted, and does not slow the flow more
-        flow = FlowRequest(item, size, [link.number for link in links], 2 * latency_ns, cap)
+        flow = FlowRequest(item, size, [link.number for link in links], 2 * latency_ns, cap, links)
         if self.sharing != "connections" or self._connected(flow, (ends, links[0].number)):
             self._begin(now, flow)
         if tcp is None:
@@ -325,24 +379,69 @@ class Flows:
     def _begin(self, now: int, flow: FlowRequest) -> None:
         self.fluid.start(now, flow.item, flow.size_bytes, flow.links, rtt_ns=flow.rtt_ns, cap_bps=flow.cap_bps)
         for link in flow.links if self.planned else ():
-            contacts = self.planned.get(link)
-            if contacts is not None:
-                end = contacts.lasts(now) if contacts.gap == "drop" else max(now, contacts.ends[-1])
+            plan = self.planned.get(link)
+            if plan is not None:
+                if plan.gap in ("again", "return"):
+                    self._cuttable[flow.item] = flow
+                end = plan.cuts(now)
                 if end < NEVER and self._end_of.get(link) != end:
                     self._end_of[link] = end
                     heappush(self._ends, (end, link))
 
-    def _lose_rest(self, now: int) -> list[Left]:
-        """The flows that no contact carries, from the ends of contacts by `now` on."""
+    def _cut(self, now: int) -> list[Left]:
+        """The flows that leave since contacts end by `now`: no contact carries them, or they are given back. Others
+        are to begin anew."""
         left: list[Left] = []
         while self._ends and self._ends[0][0] <= now:
             end, link = self._next_end()
+            plan = self.planned[link]
+            if plan.gap == "again" and not plan.over(end):
+                self._begin_anew(end, self._cuttable_on(end, link))
+                continue
+            if plan.gap == "return":
+                for item in self._cuttable_on(end, link):
+                    flow = self._cuttable[item]
+                    self._given_back[item] = FlowRest(self.fluid.remaining_bytes(end, item), flow.size_bytes,
+                                                  len(flow.links))
             for item in self.fluid.remove(end, link=link):
-                self._doomed[item] = None
-                left.append(self._leave(item, 0))
+                if item in self._given_back and item not in self._doomed:
+                    del self._cuttable[item]
+                    left.append((item, False, GIVEN_BACK, 0))
+                else:
+                    self._given_back.pop(item, None)
+                    self._doomed[item] = None
+                    left.append(self._leave(item, 0))
                 if self._connection:
                     self._follow(end, item)
         return left
+
+    def _cuttable_on(self, now: int, link: int) -> list[object]:
+        """The items under way on a link at `now` of which a cut leaves a rest."""
+        self.fluid.settle(now)
+        return [item for item in self.fluid.flows_on(link) if item in self._cuttable]
+
+    def _begin_anew(self, now: int, items: Sequence[object]) -> None:
+        """Take these off their links; the rest of each pays its latencies anew, and then comes to the links again."""
+        rests = [self.fluid.remaining_bytes(now, item) for item in items]
+        self.fluid.remove(now, items)
+        for item, rest in zip(items, rests, strict=True):
+            flow, at = self._cuttable[item], now
+            for link in flow.row:
+                at += link.again_ns(at)
+            self._cut_count += 1
+            heappush(self._anew, (at, self._cut_count, now, flow._replace(size_bytes=rest)))
+
+    def _go_on(self, now: int) -> None:
+        """The rests that begin anew by `now` come to their links. A fault may have dropped them on their way."""
+        while self._anew and self._anew[0][0] <= now:
+            at, _, cut, flow = heappop(self._anew)
+            if any(link.down or link.dropped_ns >= cut for link in flow.row):
+                self._doomed[flow.item] = None
+            self._begin(at, flow)
+
+    def rest_of(self, item: object) -> FlowRest:
+        """The rest of an item that `advance` has given back; asked once."""
+        return self._given_back.pop(item)
 
     def _connected(self, flow: FlowRequest, connection: Hashable) -> bool:
         """True if the flow may begin; else it waits until those before it have ended."""
@@ -395,6 +494,8 @@ class Flows:
         change, timer = self.fluid.next_change(), self.senders.next_timer()
         if self._ends and self._on_planned():
             change = self._ends[0][0] if change is None else min(change, self._ends[0][0])
+        if self._anew:
+            change = self._anew[0][0] if change is None else min(change, self._anew[0][0])
         if self.cross is not None and self.fluid.awaited:
             # A message that stands still for good, say on a link that stays down, must not have the calendar look at
             # background flows for ever: then the run is deadlocked.
@@ -427,10 +528,15 @@ class Flows:
                 left.append(self._leave(item, 0))
                 if self._connection:
                     self._follow(now, item)
-            return left + self._lose_rest(now) if self._ends else left
+            left += self._cut(now) if self._ends else []
+            if self._anew:
+                self._go_on(now)
+            return left
         while (due := self.next_change()) is not None and due <= now:
             self.catch_up(due)
-            left += self._lose_rest(due) if self._ends else []
+            left += self._cut(due) if self._ends else []
+            if self._anew:
+                self._go_on(due)
             if due == self.senders.next_timer():        # timers first
                 self.senders.run_timer(due)
             else:
@@ -447,6 +553,8 @@ class Flows:
     def _leave(self, item: object, again: int) -> Left:
         """As `advance` says it; again -1: its sender gave up."""
         self._fruitless = 0
+        if self._cuttable:
+            self._cuttable.pop(item, None)
         doomed = item in self._doomed
         if doomed:
             del self._doomed[item]

@@ -249,14 +249,18 @@ class Fluid:
         self._order += 1
         if cap_bps is not None:
             shared.append(SharedLink(-self._order, float(cap_bps)))
+        members: tuple[MediumLink, ...] = ()
         for link in shared:
             if link.follows and not link.watched:
                 self._follow(now_ns, link)
-        members = tuple(link for link in shared if isinstance(link, MediumLink))
-        for medium in dict.fromkeys(link.medium for link in members):
-            shared.append(medium)
-            if medium.follows and not medium.watched:
-                self._follow(now_ns, medium)
+            if isinstance(link, MediumLink):
+                members += (link,)
+        for link in members:
+            medium = link.medium
+            if medium not in shared:
+                shared.append(medium)
+                if medium.follows and not medium.watched:
+                    self._follow(now_ns, medium)
         weight = 1 / max(1, rtt_ns) if self._weighted else 1.0
         flow = Flow(self._order, item, size_bytes * WORK_PER_BYTE, weight, tuple(shared), quiet, background)
         flow.members = members
@@ -267,7 +271,12 @@ class Fluid:
             return
         self._background += background
         self._flows[item] = flow
-        groups = _groups(next(iter(link.flows)) for link in flow.active if link.flows)
+        groups: list[FlowGroup] = []
+        for link in flow.active:
+            for other in link.flows:            # the first of them: all are in one group
+                if other.group is not None and other.group not in groups:
+                    groups.append(other.group)
+                break
         joins = len(groups) == 1 and groups[0].accepts(flow.active)
         for link in flow.links:
             link.flows[flow] = None
@@ -461,6 +470,8 @@ class Fluid:
             self._stale.append(group)
 
     def _flush(self) -> None:
+        if not self._stale:                     # most calls: nothing has changed since the last one
+            return
         for group in self._stale:
             group.stale = False
             group.epoch += 1
@@ -538,7 +549,7 @@ def _next_due(heap: list[Due]) -> int | None:
 
 
 def _finite(links: Iterable[SharedLink]) -> tuple[SharedLink, ...]:
-    return tuple(link for link in links if link.constrains and link.bandwidth_bps is not None)
+    return tuple([link for link in links if link.constrains and link.bandwidth_bps is not None])
 
 
 def _groups(flows: Iterable[Flow]) -> list[FlowGroup]:

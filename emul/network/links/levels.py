@@ -32,10 +32,19 @@ class Filled:
 
     capacity: float
     terms: list[tuple[int, float, float]]
+    others: list[tuple[float, list[tuple[int, float]]]]     # of each term: the flow's cap, and its other links
 
-    def fill(self, most: Sequence[float]) -> float:
-        """The level at which the link is full where flow i would take most[i] at the most; inf: it is never full."""
-        waiting = sorted((most[i] / s, c * s, c * most[i]) for i, s, c in self.terms)
+    def fill(self, levels: Sequence[float]) -> float:
+        """The level at which the link is full where each flow takes no more than its other links, at these levels, and
+        its cap let it; inf: it is never full."""
+        waiting = []
+        for (_, s, c), (most, ways) in zip(self.terms, self.others, strict=True):
+            for n, share in ways:
+                rate = levels[n] * share
+                if rate < most:
+                    most = rate
+            waiting.append((most / s, c * s, c * most))
+        waiting.sort()
         load, loads = 0.0, []
         for _, weight, _ in reversed(waiting):
             load += weight
@@ -69,7 +78,8 @@ def fill(flows: Iterable[Flow], links: Iterable[SharedLink]) -> None:
             i = number[users[0]]
             caps[i] = min(caps[i], capacity / terms[0][1])
         elif users:
-            filled.append(Filled(capacity, [(number[flow], s, c) for flow, (s, c) in zip(users, terms, strict=True)]))
+            filled.append(Filled(capacity, [(number[flow], s, c) for flow, (s, c) in zip(users, terms, strict=True)],
+                                 []))
     # the tightest first, by the rate that equal flows would get: so most levels are right after one turn
     filled.sort(key=lambda one: one.capacity / sum(c for _, _, c in one.terms))
     for flow, rate in zip(moving, _solution(caps, filled), strict=True):
@@ -81,14 +91,13 @@ def _solution(caps: list[float], links: list[Filled]) -> list[float]:
     for n, link in enumerate(links):
         for i, s, _ in link.terms:
             on[i].append((n, s))
+    for n, link in enumerate(links):
+        link.others = [(caps[i], [way for way in on[i] if way[0] != n]) for i, _, _ in link.terms]
     levels = [inf] * len(links)
     limits: list[int] = []
     for _ in range(MOST_ROUNDS):
-        most = [inf] * len(caps)
         for n, link in enumerate(links):
-            for i, _, _ in link.terms:
-                most[i] = min([caps[i], *(levels[m] * s for m, s in on[i] if m != n)])
-            levels[n] = link.fill(most)
+            levels[n] = link.fill(levels)
         before, limits = limits, [_limit(cap, ways, levels) for cap, ways in zip(caps, on, strict=True)]
         if limits == before:
             found = _linear(caps, links, on, limits)
@@ -102,8 +111,9 @@ def _limit(cap: float, ways: list[tuple[int, float]], levels: Sequence[float]) -
     """The link that limits a flow: the one of the least rate, the first of them."""
     least, limit = cap, _CAP
     for n, s in ways:
-        if levels[n] * s < least:
-            least, limit = levels[n] * s, n
+        rate = levels[n] * s
+        if rate < least:
+            least, limit = rate, n
     return limit
 
 
@@ -113,7 +123,7 @@ def _linear(caps: list[float], links: list[Filled], on: list[list[tuple[int, flo
     """
     full = sorted({n for n in limits if n != _CAP})
     place = {n: row for row, n in enumerate(full)}
-    share = [1.0 if n == _CAP else next(s for m, s in ways if m == n) for n, ways in zip(limits, on, strict=True)]
+    share = [dict(ways).get(n, 1.0) for n, ways in zip(limits, on, strict=True)]        # of a cap: 1
     matrix, right = np.zeros((len(full), len(full))), np.zeros(len(full))
     for row, n in enumerate(full):
         right[row] = links[n].capacity
@@ -134,9 +144,13 @@ def _linear(caps: list[float], links: list[Filled], on: list[list[tuple[int, flo
     if not all(-_TOLERANCE * most <= rate < inf for rate in rates):
         return None
     rates = [max(0.0, rate) for rate in rates]          # of a link that caps alone fill
-    for i, rate in enumerate(rates):
-        if rate > caps[i] * over or any(n in place and rate > max(0.0, levels[place[n]]) * s * over for n, s in on[i]):
+    most_at = [max(0.0, levels[place[n]]) if n in place else inf for n in range(len(links))]
+    for rate, cap, ways in zip(rates, caps, on, strict=True):
+        if rate > cap * over:
             return None
+        for n, s in ways:
+            if rate > most_at[n] * s * over:
+                return None
     for n, link in enumerate(links):
         if n not in place and sum(c * rates[i] for i, _, c in link.terms) > link.capacity * over:
             return None

@@ -150,6 +150,20 @@ class Contacts:
             i += 1
         return self.ends[i]
 
+    def cuts(self, t_ns: int) -> int:
+        """The time at which a flow that comes to a link at `t_ns` is taken off it, if it has not ended; NEVER: it is
+        not."""
+        if self.gap == "hold":
+            return max(t_ns, self.ends[-1])
+        if self.gap == "drop":
+            return self.lasts(t_ns)
+        opens = self.opens(t_ns)
+        return t_ns if opens >= NEVER else self.lasts(opens)
+
+    def over(self, t_ns: int) -> bool:
+        """True if nothing is carried from `t_ns` on."""
+        return t_ns >= self.ends[-1]
+
     @cached_property
     def _most(self) -> list[int]:
         """The most work between two gaps from the begin of each contact on, and 0 behind the last one."""

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from statistics import NormalDist
+from typing import Literal, get_args
 
 from emul.base.streams import key64, uniform_at
 from emul.network.models.profiles import VaryingRate
@@ -35,6 +36,8 @@ _CQI = (0.1523, 0.2344, 0.3770, 0.6016, 0.8770, 1.1758, 1.4766, 1.9141, 2.4063, 
 _LTE_HZ = 9e6                   # 50 blocks of 180 kHz, of a carrier of 10 MHz
 _LTE_NOISE_DBM = -174 + 10 * math.log10(_LTE_HZ) + 9        # of a receiver with a noise figure of 9 dB
 _LTE_GAP = -math.log(5 * 5e-5) / 1.5                        # bits = log2(1 + SNR / gap), BER 5e-5 (Piro et al. 2011)
+HandoverGap = Literal["hold", "again"]
+HANDOVER_GAPS: tuple[str, ...] = get_args(HandoverGap)
 Steps = tuple[tuple[float, int], ...]
 RATES: dict[str, Steps] = {
     "wifi_ax_20": tuple((float(dbm), round(mbps * 1e6)) for dbm, mbps in zip(_WIFI_DBM, _WIFI_MBPS, strict=True)),
@@ -92,12 +95,16 @@ class Move:
 @dataclass(frozen=True, slots=True)
 class Attach:
     """A node is attached to one of the places that match: the strongest at 0, then one that is stronger than its own by
-    `hysteresis_db` (above 0). After a change its link is down for `interruption_ns`."""
+    `hysteresis_db` (above 0). After a change its link is down for `interruption_ns`.
+
+    gap "hold": a message that a change meets goes on over the next place. "again": its rest begins anew at its source.
+    """
 
     nodes: str
     spots: str
     hysteresis_db: float
     interruption_ns: int = 0
+    gap: HandoverGap = "hold"
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +249,10 @@ class Attachments(_Grown):
         assert start is not None
         self._now = min(range(len(spots)), key=lambda i: _square(start, self._spots[i])[0] * 10 ** (
             spots[i][1] / (5 * loss.exponent)))
+
+    def next_change(self, t_ns: int) -> int | None:
+        """As of a `_Grown`; of one place, never: no stretch needs to be looked at."""
+        return super().next_change(t_ns) if len(self._spots) > 1 else None
 
     def _changes(self, stretch: Stretch) -> Iterable[tuple[int, int]]:
         yield stretch.begin_ns, self._now
