@@ -43,7 +43,7 @@ class MovingBox:
     high: tuple[float, float]       # (right, bottom)
 
     def meets(self, other: MovingBox, sizes: PlotSizes) -> bool:
-        """Whether both share a place in a figure of some size."""
+        """True if both share a place in a figure of some size."""
         for k, (least, most) in enumerate((sizes.widths, sizes.heights)):
             apart = self.at[k] - other.at[k]
             near, far = (least * apart, most * apart) if apart >= 0 else (most * apart, least * apart)
@@ -52,7 +52,7 @@ class MovingBox:
         return True
 
     def inside(self, sizes: PlotSizes) -> bool:
-        """Whether figures of all sizes hold it."""
+        """True if figures of all sizes hold it."""
         return all(length * self.at[k] + self.low[k] >= 0 and length * self.at[k] + self.high[k] <= length
                    for k, lengths in enumerate((sizes.widths, sizes.heights)) for length in lengths)
 
