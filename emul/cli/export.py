@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
 from emul.base.errors import Problem, ScenarioError
 from emul.cli.options import Plugins, app
+
+Result = TypeVar("Result")
 
 
 @app.command()
@@ -30,6 +33,7 @@ def export(directory: Annotated[Path, typer.Argument(metavar="RUN", help="a run 
     """Write a run in the format of other tools."""
     from emul.record import export as formats
     from emul.record.marks import incomplete
+    from emul.record.progress import StepProgress
     from emul.record.salvage import is_unfinished, unfinished
 
     if perfetto is None and tensorboard is None and mlflow is None and wandb is None and model is None:
@@ -38,15 +42,29 @@ def export(directory: Annotated[Path, typer.Argument(metavar="RUN", help="a run 
     if is_unfinished(directory):
         print(f"{directory}: {incomplete(unfinished(directory).summary)}", file=sys.stderr)
     if perfetto is not None:
-        print(f"{perfetto}: {formats.perfetto(directory, perfetto)} events; open it in https://ui.perfetto.dev")
+        with StepProgress() as steps:
+            events = formats.perfetto(directory, perfetto, steps.tell)
+        print(f"{perfetto}: {events} events; open it in https://ui.perfetto.dev")
     if tensorboard is not None:
-        print(f"{formats.tensorboard(directory, tensorboard)}: look at it with `tensorboard --logdir {tensorboard}`")
+        made = _told(f"writing event files below {tensorboard}", lambda: formats.tensorboard(directory, tensorboard))
+        print(f"{made}: look at it with `tensorboard --logdir {tensorboard}`")
     if mlflow is not None:
-        print(f"{mlflow}: run {formats.mlflow(directory, mlflow)}")
+        number = _told(f"logging {directory} to {mlflow}", lambda: formats.mlflow(directory, mlflow))
+        print(f"{mlflow}: run {number}")
     if wandb is not None:
-        place = formats.wandb(directory, wandb)
+        place = _told(f"writing an offline run below {wandb}", lambda: formats.wandb(directory, wandb))
         print(f"{place}: `wandb sync {place}` sends it")
     if model is not None:
         from emul.engine.whole import save, whole
 
-        print(f"{model}: {save(whole(directory, node, plugins=plugin), model):,} numbers")
+        count = _told(f"writing the model of {directory}", lambda: save(whole(directory, node, plugins=plugin), model))
+        print(f"{model}: {count:,} numbers")
+
+
+def _told(text: str, work: Callable[[], Result]) -> Result:
+    """The result of `work`; on stderr `text`, if it takes long."""
+    from emul.record.progress import StepProgress
+
+    with StepProgress() as steps:
+        steps.tell(text)
+        return work()

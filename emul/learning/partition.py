@@ -10,6 +10,7 @@
 `bootstrap: n`  n samples with replacement, from the client's own stream: no memory per client, any number of them
 `columns: ...`  by columns in place of samples (`emul.learning.columns`)
 `by: column`    natural: all samples with the same value of a column, such as their writer, are with one client
+`flwr_datasets: {NAME: {...}}`   by a partitioner of flwr-datasets (`emul.learning.flwr_partitions`)
 
 Those of users (`emul.learning.names`) are functions (targets, columns, clients, value, rng) -> a list with an array of
 indices for each client.
@@ -26,6 +27,7 @@ import numpy as np
 from emul.base.plain import PlainDict
 from emul.base.streams import generator
 from emul.learning import columns as by_columns
+from emul.learning import flwr_partitions
 from emul.learning.names import PARTITION, find, unknown
 from emul.learning.names import names as names_of
 from emul.learning.shards import Columns, PartitionError, Shards
@@ -78,6 +80,8 @@ def make(spec: str | PlainDict, targets: np.ndarray, clients: int, seed: int, co
         return by(columns, clients, str(value), seed)
     if name == "columns":
         return by_columns.divided(targets, clients, value, seed)
+    if name == flwr_partitions.NAME:
+        return flwr_partitions.divided(targets, clients, value, seed, columns)
     if name not in RULES:
         return _of_user(name, value, targets, columns, clients, seed, plugins)
     if name != "bootstrap" and clients > len(targets):
@@ -90,7 +94,7 @@ def make(spec: str | PlainDict, targets: np.ndarray, clients: int, seed: int, co
 
 def names(plugins: Sequence[str] = ()) -> list[str]:
     """Every partition that can be asked for."""
-    return names_of(PARTITION, (*RULES, "by", "columns"), plugins)
+    return names_of(PARTITION, (*RULES, "by", "columns", flwr_partitions.NAME), plugins)
 
 
 def parse(spec: str | PlainDict) -> tuple[str, Any]:

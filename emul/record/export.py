@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _WIDTH_NS = 1_000       # of what has no duration: a flow needs a slice to begin and to end in
+_TOLD = 50_000          # events, of which a person hears
 _ROUNDS, _COMPUTE, _SENT, _GOT = 1, 2, 3, 4     # threads of a node
 _THREADS = {_ROUNDS: "rounds", _COMPUTE: "computes", _SENT: "sends", _GOT: "receives"}
 
@@ -35,12 +36,13 @@ class ExportError(EmulError):
 
 # --- Perfetto -------------------------------------------------------------------------------------------------------
 
-def perfetto(directory: Path, file: Path) -> int:
+def perfetto(directory: Path, file: Path, tell: Callable[[str], None] = lambda step: None) -> int:
     """Write the run as trace events (JSON) to `file`, a bit at a time; the number of events. Raises RecordError.
 
     A node is a process with the tracks `rounds` (of deciding nodes), `computes`, `sends` and `receives`; a message is
     a flow from its sending to where it arrived, or where its loss became known. Times are microseconds of virtual time.
     """
+    tell(f"reading {directory}")
     run = load_run(directory)
     head = header(directory / JOURNAL)
     count = 0
@@ -50,6 +52,8 @@ def perfetto(directory: Path, file: Path) -> int:
         for event in _events(run, head["names"], head["roles"]):
             out.write((",\n" if count else "") + event)
             count += 1
+            if count % _TOLD == 0:
+                tell(f"{count:,} events written to {file}")
         out.write("\n]}\n")
     return count
 

@@ -16,6 +16,7 @@ from emul.learning import (
     columns,
     csv_data,
     declared,
+    flwr_partitions,
     libraries,
     models,
     objectives,
@@ -130,7 +131,8 @@ def dimension(task: PlainDict, plugins: Sequence[str]) -> int | None:
 def _names(task: PlainDict) -> Iterator[tuple[str, Iterable[str]]]:
     """(what is asked for by name, the names that come along) of each part of a task."""
     yield task["data"]["set"], (*data_sets.BUILT_IN, data_sets.FOLDER)
-    yield partition.parse(task.get("partition") or "iid")[0], (*partition.RULES, "by", columns.NAME)
+    yield partition.parse(task.get("partition") or "iid")[0], (*partition.RULES, "by", columns.NAME,
+                                                               flwr_partitions.NAME)
     yield models.name_of(task["model"]), models.BUILT_IN
     if task.get("objective") is not None:
         yield objectives.parse(task["objective"])[0], objectives.BUILT_IN
@@ -275,6 +277,10 @@ def _of_partition(spec: Any, clients: int, known: BuiltInData | None, samples: i
                 mistakes.append(("groups", value["groups"], str(error)))
         yield from ((("partition", name, *([key] if key else [])), _shown(found), expected)
                     for key, found, expected in mistakes)
+        return
+    if name == flwr_partitions.NAME:
+        yield from ((("partition", name, *below), _shown(found), expected)
+                    for below, found, expected in flwr_partitions.mistakes(value))
         return
     if name not in partition.RULES:
         return                                          # its value is its author's

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import sys
+import time
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 
 from emul import cli, engine, load_run
 from emul.record import export
+from emul.record.load import RunTables
 from emul.scenario import loads
 
 TEXT = """
@@ -333,6 +335,28 @@ def test_the_command_writes_the_trace_and_says_how_to_look_at_it(
     assert command(monkeypatch, str(run), "--perfetto", str(file)) == 0
     count = len(json.loads(file.read_text())["traceEvents"])
     assert capsys.readouterr().out == f"{file}: {count} events; open it in https://ui.perfetto.dev\n"
+
+
+def test_the_command_says_what_it_does_if_that_takes_long(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                          capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("emul.record.progress._SHORT_S", 0.02)
+    monkeypatch.setattr(export, "_TOLD", 5)
+    tables = load_run(run)
+
+    def slow(directory: Path) -> RunTables:
+        time.sleep(0.3)
+        return tables
+
+    monkeypatch.setattr(export, "load_run", slow)
+    file = tmp_path / "t.json"
+    assert command(monkeypatch, str(run), "--perfetto", str(file), "--tensorboard", str(tmp_path / "tb")) == 0
+    said = capsys.readouterr()
+    assert said.err.splitlines()[0] == f"reading {run}"
+    assert f"writing event files below {tmp_path / 'tb'}" in said.err.splitlines()
+    assert "events written" not in said.out
+    told: list[str] = []
+    count = export.perfetto(run, file, told.append)
+    assert told == [f"reading {run}", *(f"{n:,} events written to {file}" for n in range(5, count + 1, 5))]
 
 
 def test_the_command_wants_a_format_and_a_run(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_report_browser import Browser, pytestmark  # noqa: F401
+from test_report_browser import CUT, OVERLAPS, Browser, pytestmark  # noqa: F401
 
 from emul.record.live.server import Watching
 
@@ -75,12 +75,15 @@ def test_a_run_is_seen_to_grow_until_its_report_takes_the_place(browser: Browser
         assert {url.split("/")[2] for url in browser.requests if url.startswith("http")} <= set(watching.hosts)
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(375, "light"), (1200, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1280, "dark"), (1920, "light")])
 def test_it_fits_a_phone_and_the_dark(browser: Browser, going: Path, tmp_path: Path, width: int, scheme: str) -> None:
     browser.shape(width, scheme)
     with Watching(going) as watching:
         browser.driver.get(watching.url)
         browser.wait(lambda: browser.js("return document.querySelectorAll('.chart[data-drawn]').length") > 3, "drawn")
         assert browser.js("return document.documentElement.scrollWidth") <= width
+        assert browser.js(OVERLAPS) == []
+        assert browser.js(CUT) == []
+        assert " clients " in browser.js("return document.getElementById('counts').textContent")
         browser.screenshot(tmp_path / f"{width}-{scheme}.png")
         assert browser.complaints == []

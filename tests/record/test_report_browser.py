@@ -209,22 +209,51 @@ OVERLAPS = f"""const found = [];
     return found"""
 
 
+COVERED = f"""return {SHOWN}.flatMap((box) => {{             // names that lie on a point, in fronts
+      const points = [...box.querySelectorAll('svg .mark-symbol:not(.role-legend-symbol) path')]
+        .map((one) => one.getBoundingClientRect());
+      const names = [...box.querySelectorAll('svg .mark-text.role-mark text')].filter((one) => one.textContent);
+      return names.filter((one) => {{
+        const a = one.getBoundingClientRect();
+        return points.some((b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 0
+            && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 2);
+      }}).map((one) => [box.dataset.key, one.textContent]);
+    }})"""
+
+
 CUT = f"""return {SHOWN}.flatMap((box) => {{
       const chart = box.querySelector('svg').getBoundingClientRect();
-      return [...box.querySelectorAll('svg text')].filter((one) => one.textContent.trim()).filter((one) => {{
+      return [...box.querySelectorAll('svg text')].filter((one) => one.textContent.trim()
+          && Number(getComputedStyle(one).opacity) > 0).filter((one) => {{
         const {{ left, right, width }} = one.getBoundingClientRect();
         return width && (left < chart.left - 2 || right > chart.right + 2);
       }}).map((one) => [box.dataset.key, one.textContent]);
     }})"""
 
 
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of schemes of which all are on the front, some of them close to others."""
+    folder = tmp_path_factory.mktemp("many")
+    names = ("fedavg", "fedbuff", "secagg_plus", "fair_seccogc", "lightsecagg", "hybrid_alpha", "scaffold", "far")
+    runs = [make_run(folder, scheme=name, seed=seed, end_ns=260 + 50 * k + seed + 9000 * (name == "far"),
+                     observations=[(0, 2, {"accuracy": 0.7 + 0.003 * k + 0.15 * (name == "far")})])
+            for k, name in enumerate(names) for seed in (1, 2)]
+    return write(runs, folder / "page.html")
+
+
 @pytest.mark.parametrize("width", [390, 1280, 1920])
-def test_no_text_of_a_chart_lies_over_another(chromium: Browser, one: Path, both: Path, width: int) -> None:
-    for page in (one, both):
+def test_no_text_of_a_chart_lies_over_another(chromium: Browser, one: Path, both: Path, many: Path,
+                                              width: int) -> None:
+    for page in (one, both, many):
         chromium.open(page, width)
         assert chromium.js(OVERLAPS) == []
+        if page == many:
+            assert chromium.js(COVERED) == []
         assert chromium.js(CUT) == []
         assert chromium.js("return document.documentElement.scrollWidth") <= width
+    front = ".chart[data-key='front-virtual-s-accuracy'] svg .mark-text.role-mark text"
+    assert chromium.js(f'return document.querySelectorAll("{front}").length') >= 6
 
 
 def test_the_film_plays_and_its_slider_goes_by_keyboard(chromium: Browser, one: Path, tmp_path: Path) -> None:

@@ -12,13 +12,28 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import vl_convert
 from hypothesis import given
 from hypothesis import strategies as st
 from report_runs import make_run
 from typer.testing import CliRunner
 
 from emul.base import rows as R
-from emul.record.report import build, curves, data, figures, files, fonts, grid, phases, sequence, study, topology
+from emul.record.report import (
+    build,
+    curves,
+    data,
+    figures,
+    files,
+    fonts,
+    grid,
+    palette,
+    phases,
+    sequence,
+    study,
+    topology,
+    tradeoffs,
+)
 from emul.record.report.study import StudyMember, StudyRuns, Target
 
 
@@ -319,11 +334,38 @@ def test_every_pdf_is_as_wide_as_it_says_and_nothing_of_it_is_cut(size: str, poi
 
 def test_names_of_a_front_stand_beside_its_line_and_run_towards_the_middle(tmp_path: Path) -> None:
     figure = next(f for f in every_figure(tmp_path) if f.key == "front-virtual-s-accuracy")
-    names = figure.frames["front"].set_index("series")["right"]
-    assert names.tolist() == [False] * 3 + [True] * 3               # of 1.5 .. 6.5 virtual seconds
+    names = figure.frames["names"]
+    wide = names[names["to"] == names["to"].max()].sort_values("virtual_s")
+    assert [(dx > 0, dy > 0) for dx, dy in wide[["dx", "dy"]].to_numpy()] == [
+        (True, True)] * 3 + [(False, False)] * 3                    # the line goes right, then up
+    assert len(names) == 18
+    assert not names["led"].any()
     marks = [layer["mark"] for layer in figure.spec()["layer"] if layer.get("mark", {}).get("type") == "text"]
-    assert [(mark["align"], mark["dx"] > 0, mark["dy"] > 0) for mark in marks] == [
-        ("left", True, True), ("right", False, False)]              # the line goes right, then up
+    assert [mark["dx"] for mark in marks] == [{"expr": "datum.dx"}]
+
+
+def test_names_of_points_that_are_close_are_drawn_where_they_were_placed(tmp_path: Path) -> None:
+    """Of the SVG that Vega draws, in a column and on a page."""
+    table = pd.DataFrame([{"series": f"scheme_{k}", "seeds": 3, "virtual_s": 10 + 1.5 * k, "mb": 40 - 1.2 * k,
+                           "front": True} for k in range(8)] + [
+        {"series": "far", "seeds": 3, "virtual_s": 70.0, "mb": 1.0, "front": True}])
+    table = table.assign(**{f"{name}_{end}": table[name] for name in ("virtual_s", "mb") for end in ("low", "high")})
+    figure = tradeoffs.front_figure(table, "virtual_s", "mb", table["series"].tolist())
+    for size, width in zip(files.SIZES.values(), (760, 285), strict=True):
+        beside = figure.frames["names"]
+        placed = beside[(beside["from"] <= width) & (width < beside["to"])]
+        assert placed["led"].sum() >= 3
+        svg = vl_convert.vegalite_to_svg(files.vega_lite(figure, size))
+        marks = svg.partition("mark-text role-mark")[2].partition("</g>")[0]
+        names = {text: (float(x), float(y)) for x, y, text in re.findall(
+            r'<text[^>]*transform="translate\(([-\d.]+),([-\d.]+)\)"[^>]*>(scheme_\d|far)</text>', marks)}
+        assert names.keys() == set(placed["label"])
+        ends = [(float(x) + float(x2), float(y) + float(y2)) for x, y, x2, y2 in re.findall(
+            rf'<line [^>]*translate\(([-\d.]+),([-\d.]+)\)" x2="([-\d.]+)" y2="([-\d.]+)" stroke="'
+            rf'{palette.LIGHT["muted"]}"', svg)]
+        assert len(ends) == placed["led"].sum()
+        for x, y in ends:                                           # 3 px before a name, at the height of its middle
+            assert any(abs(abs(x - at) - 3) < 0.1 and abs(y - base) < 8 for at, base in names.values())
 
 
 @pytest.mark.skipif(shutil.which("pdffonts") is None or shutil.which("pdfinfo") is None,

@@ -130,6 +130,34 @@ def test_schemes_at_one_place_are_rings_around_each_other_with_one_label(tmp_pat
     assert "Rings" not in apart.figures[0].text
 
 
+def test_names_of_points_in_a_heap_have_room_of_their_own_or_stand_in_the_text(tmp_path: Path) -> None:
+    rows = [(f"a_scheme_with_a_name_{k}", 0.90 + k / 4000, 10.0 + k / 8, 2.0 + k / 40) for k in range(25)]
+    members = [member(tmp_path, name, 0, accuracy, seconds, mb, None, stop="{rounds: 3}")
+               for name, accuracy, seconds, mb in [*rows, ("far", 0.99, 60.0, 9.0)]]
+    part = tradeoffs.trade_offs(StudyRuns(tmp_path, "runs", "x", members))
+    assert part is not None
+    figure = part.figures[0]
+    front, names = figure.frames["front"], figure.frames["names"]
+    assert len(front) == 26
+    said = figure.text.partition("on the front are also ")[2].rstrip(".").split(", ")
+    assert set(said) < set(front["series"])
+    assert names["led"].any()
+    for row in front.itertuples():          # beside its point in figures of all widths, or said
+        beside = names[names["label"] == row.label]
+        assert (row.series in said) == (row.label != "" and len(beside) < 3) or row.label == ""
+
+
+def test_a_label_of_many_names_has_the_first_and_the_text_has_all(tmp_path: Path) -> None:
+    rows = [(f"scheme_{k}", 0.9, 10.0, 2.0) for k in range(5)] + [("far", 0.95, 60.0, 9.0)]
+    members = [member(tmp_path, name, 0, accuracy, seconds, mb, None, stop="{rounds: 3}")
+               for name, accuracy, seconds, mb in rows]
+    part = tradeoffs.trade_offs(StudyRuns(tmp_path, "runs", "x", members))
+    assert part is not None
+    figure = part.figures[0]
+    assert set(figure.frames["names"]["label"]) == {"scheme_0 and 4 more", "far"}
+    assert "on the front are also scheme_0, scheme_1, scheme_2, scheme_3, scheme_4." in figure.text
+
+
 def test_one_scheme_or_no_accuracy_is_no_trade_off(tmp_path: Path) -> None:
     assert tradeoffs.trade_offs(StudyRuns(tmp_path, "runs", "x", [member(tmp_path, "a", 0, 0.5, 3, 2, None)])) is None
     none = [member(tmp_path, name, 0, None, 3, 2, None) for name in ("b", "c")]

@@ -20,6 +20,7 @@ from emul.learning.task import Task
 from emul.record.journal import RecordError
 from emul.record.load import load_run
 from emul.record.report import write
+from emul.record.report.suite import _compared, dots
 from emul.registry.schemes import UnknownScheme
 from emul.study.directory import StudyError
 from emul.study.engines import here
@@ -367,6 +368,19 @@ def test_the_page_has_the_badge_every_network_and_why_a_scheme_cannot_run(folder
     (found.study.path / "study.json").write_text(json.dumps({k: v for k, v in said.items() if k != "badge"}))
     with pytest.raises(RecordError, match="has not come to its end"):
         write(found.study.path)
+
+
+def test_without_intervals_no_bars_are_drawn_and_none_is_counted() -> None:
+    known = pd.DataFrame([{"network": "lan", "scheme": name, "time": value, "time_low": value - 1,
+                           "time_high": value + 1, "reached": 3, "seeds": 3}
+                          for name, value in (("a", 10.0), ("b", 12.0))])
+    marks = [[layer["mark"]["type"] for layer in dots(table, "time", ["lan"], ["a", "b"]).spec()["layer"]]
+             for table in (known, known.assign(time_low=np.nan, time_high=np.nan))]
+    assert marks == [["rule", "point"], ["point"]]
+    compared = pd.DataFrame([{"network": "lan", "metric": "time", "scheme": "b", "baseline": "a", "mean": 2.0,
+                              "p_holm": 0.01}])
+    assert "Of 1 differences with an interval 1 are settled" in _compared(compared).text
+    assert "No difference has an interval" in _compared(compared.assign(p_holm=np.nan)).text
 
 
 def test_a_suite_is_read_in_python(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,7 +71,7 @@
       return card;
     }));
     at("none").hidden = state.figures.length > 0;
-    at("counts").textContent = state.counts.map(([role, doing, n]) => `${n} ${role} ${doing}`).join(", ");
+    at("counts").textContent = state.counts.map(([role, doing, n]) => `${n} ${role}${n > 1 ? "s" : ""} ${doing}`).join(", ");
     at("nodes").replaceChildren(...state.nodes.map((node) => {
       const entry = element("li", "", { "data-state": node.state });
       entry.append(element("b", node.name), element("span", node.doing ? `computes ${node.doing}` : node.state

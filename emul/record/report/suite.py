@@ -74,7 +74,7 @@ def suite_parts(path: Path) -> tuple[str, list[Part]]:
         parts.append(_left_out(said))
     runs = pd.DataFrame([{name: entry[name] for name in ("network", "scheme", "seed", "directory")}
                          for entry in said["runs"]])
-    parts.append(Part("all", "All runs", folded=[("A row for each run; `emul report RUN` shows one",
+    parts.append(Part("all", "All runs", folded=[("A row for each run; emul report RUN shows one",
                                                   _with_results(runs, path))]))
     return f"Suite {said['suite']}: {said['task']}", parts
 
@@ -154,9 +154,9 @@ def dots(table: pd.DataFrame, metric: str, networks: Sequence[str], schemes: Seq
                  "reached:Q", "seeds:Q"]
     base = named("schemes").encode(y=y, yOffset=offset, color=colour, tooltip=told)
     # the ends of an interval below 0 are no place on a logarithmic axis
-    bars = base.transform_filter(f"isValid(datum.{metric}_low) && datum.{metric}_low > 0").mark_rule(
+    bars = [base.transform_filter(f"isValid(datum.{metric}_low) && datum.{metric}_low > 0").mark_rule(
         strokeWidth=1.5, opacity=0.6).encode(x=alt.X(f"{metric}_low:Q", title=title, scale=scale),
-                                            x2=f"{metric}_high:Q")
+                                            x2=f"{metric}_high:Q")] if (frame[f"{metric}_low"] > 0).any() else []
     points = base.mark_point(filled=True, size=60, opacity=1).encode(x=x, shape=shape)
     best = frame.loc[frame.groupby("network", sort=False)[metric].idxmin() if metric != "accuracy" else
                      frame.groupby("network", sort=False)[metric].idxmax()]
@@ -164,8 +164,8 @@ def dots(table: pd.DataFrame, metric: str, networks: Sequence[str], schemes: Seq
     return Figure(f"suite-{metric}", _METRICS[metric], "A row is a network, a point a scheme; " + (
         "to the right is better." if metric == "accuracy" else "to the left is better."),
         f"Points by network. The {'largest' if metric == 'accuracy' else 'least'}: {words}.",
-        whole(bars + points, height=max(14 * len(schemes), 40) * len(networks) // 2 + 40), {"schemes": frame}, frame,
-        least_width=340)
+        whole(alt.layer(*bars, points), height=max(14 * len(schemes), 40) * len(networks) // 2 + 40),
+        {"schemes": frame}, frame, least_width=340)
 
 
 def _compared(differences: pd.DataFrame) -> Part:
@@ -174,9 +174,10 @@ def _compared(differences: pd.DataFrame) -> Part:
     baseline = differences["baseline"].iloc[0]
     known = differences.dropna(subset=["p_holm"])
     clear = known[known["p_holm"] < 0.05]
-    text = (f"Scheme minus {baseline}, seed by seed: on one seed both meet the same realisation of the network. Of "
-            f"{len(known)} differences with an interval {len(clear)} are settled, marked with ! (paired t-test, p by "
-            "Holm within a network and measure below 0.05).")
+    text = f"Scheme minus {baseline}, seed by seed: on one seed both meet the same realisation of the network. " + (
+        f"Of {len(known)} differences with an interval {len(clear)} are settled, marked with ! (paired t-test, p by "
+        "Holm within a network and measure below 0.05)." if len(known) else
+        "No difference has an interval: that takes three seeds.")
     tables = []
     for metric, title in _METRICS.items():
         mine = differences[differences["metric"] == metric]

@@ -7,6 +7,8 @@ end as soon as they have an accuracy, costs are compared among those that got th
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -15,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from emul.base.plain import PlainDict
-from emul.record.report import grid, palette
+from emul.record.report import grid, labels, palette
 from emul.record.report.drawing import Figure, columns, named, whole
 from emul.record.report.page import Part
 from emul.record.report.study import StudyMember, StudyRuns
@@ -116,44 +118,48 @@ def front_figure(table: pd.DataFrame, x: str, y: str, series: list[str]) -> Figu
     """One value against another, each scheme a point; `y` may be the accuracy, of which more is better. series: all
     that have a colour, so that a scheme has the same one in every figure."""
     frame = table.assign(front=on_front(np.column_stack([table[x], -table[y] if y == "accuracy" else table[y]])))
-    frame = _apart(frame, x, y)
+    wide, high = _Span.of(x, frame, 0.05), _Span.of(y, frame, 0.1)       # room for a name below the lowest
+    frame = _apart(frame, wide, high)
     best = frame[frame["front"]].sort_values(x)
-    across, up = _axis(alt.X, x, frame[x]), _axis(alt.Y, y, frame[y])
+    across, up = wide.encoded(alt.X), high.encoded(alt.Y)
     colour, shape = scheme_marks(series, frame["series"].tolist())
     told: Any = [alt.Tooltip("series:N", title="scheme"), "seeds:Q", "front:N",
                  *(alt.Tooltip(f"{name}:Q", title=_TITLES[name], format=",.4~g") for name in (x, y))]
     schemes = named("schemes").encode(color=colour, tooltip=told)
     line = schemes.mark_rule(strokeWidth=1, opacity=0.5)
-    spans = (line.encode(x=_axis(alt.X, x, frame[x], "_low"), x2=f"{x}_high:Q", y=up)
-             + line.encode(x=across, y=_axis(alt.Y, y, frame[y], "_low"), y2=f"{y}_high:Q"))
+    spans = (line.encode(x=wide.encoded(alt.X, "_low"), x2=f"{x}_high:Q", y=up)
+             + line.encode(x=across, y=high.encoded(alt.Y, "_low"), y2=f"{y}_high:Q"))
     points = schemes.mark_point(strokeWidth=2, opacity=1).encode(
         x=across, y=up, shape=shape, size=alt.Size("size:Q", scale=None, legend=None),
         fill=alt.condition("datum.front", colour, alt.value("$card")))
     front = named("front").encode(x=across, y=up)
     step = front.mark_line(interpolate="step-after", color="$muted", strokeWidth=1.4, strokeDash=[5, 3])
-    # the stepped line leaves a point to the right and goes up (accuracy) or down (a cost): a name stands on the other
-    # side of it, and runs towards the middle, so that none goes out of the figure
-    below = y == "accuracy"
-    # a layer without a name would have no extent, of which Vega warns
-    names = [front.transform_filter("datum.right" if right else "!datum.right").mark_text(
-        align="right" if right else "left", dx=-8 if right else 8, dy=14 if below != right else -9, fontSize=11,
-        limit=_NAME).encode(text="label:N") for right in (False, True) if (best["right"] == right).any()]
+    names, unnamed = _names(frame, wide, high)
+    beside = named("names").encode(x=across, y=up).transform_filter("datum.from <= width && width < datum.to")
+    # a layer without a mark would have no extent, of which Vega warns
+    leads = [beside.transform_filter("datum.led").mark_rule(
+        color="$muted", strokeWidth=1, x2Offset=alt.expr("datum.dx < 0 ? datum.dx + 3 : datum.dx - 3"),
+        y2Offset=alt.expr("datum.dy")).encode(x2=f"{x}:Q", y2=f"{y}:Q")] if names["led"].any() else []
+    texts = [beside.mark_text(align=alt.expr("datum.dx < 0 ? 'right' : 'left'"), dx=alt.expr("datum.dx"),
+                              dy=alt.expr("datum.dy"), fontSize=11, limit=labels.LIMIT).encode(text="label:N")]
     said = "; ".join(f"{row['series']}: {row[x]:.4g} {_unit(x)}, {row[y]:.4g} {_unit(y)}" for _, row in best.iterrows())
     wanted = ["series", "seeds", *(f"{name}{end}" for name in (x, y) for end in ("", "_low", "_high")), "front"]
     return Figure(f"front-{x}-{y}".replace("_", "-"), f"{_capital(_unit(y))} against {_unit(x)}",
                   "To the left is cheaper, " + ("above is better." if y == "accuracy" else "below is cheaper.")
-                  + (" Rings around a point are schemes at the same place." if (frame["size"] > _SIZE).any() else ""),
+                  + (" Rings around a point are schemes at the same place." if (frame["size"] > _SIZE).any() else "")
+                  + (f" In a narrow figure there is no room for names beside all points; on the front are also "
+                     f"{', '.join(unnamed)}." if unnamed else ""),
                   f"Points of {len(frame)} schemes. On the front: {said}.",
-                  whole(alt.layer(step, spans, points, *names), height=300),
-                  {"schemes": frame[[*wanted, "size"]], "front": best[["series", "label", "right", x, y]]},
+                  whole(alt.layer(step, spans, *leads, points, *texts), height=labels.HEIGHT),
+                  {"schemes": frame[[*wanted, "size"]], "front": best[["series", "label", x, y]], "names": names},
                   frame[wanted].sort_values(x),
                   least_width=340)
 
 
-def _apart(frame: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
+def _apart(frame: pd.DataFrame, x: _Span, y: _Span) -> pd.DataFrame:
     """With `size` and `label` of the points: of those at one place each is a ring around the next, the largest first,
-    and the first of them that is on the front has the names of all that are. right: in the right half."""
-    points = np.column_stack([_place(x, frame[x]), _place(y, frame[y])])
+    and the first of them that is on the front has the names of all that are."""
+    points = _points(frame, x, y)
     first = [int(np.flatnonzero(np.all(np.abs(points - place) < _CLOSE, axis=1))[0]) for place in points]
     behind = [first[i + 1:].count(mine) for i, mine in enumerate(first)]
     names: dict[int, list[str]] = {}
@@ -162,15 +168,77 @@ def _apart(frame: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
             names.setdefault(mine, []).append(name)
     label = [", ".join(names.pop(mine)) if front and mine in names else ""
              for mine, front in zip(first, frame["front"], strict=True)]
-    return frame.assign(size=[_SIZE * (1 + 0.7 * n) ** 2 for n in behind], label=label,
-                        right=points[:, 0] > 0.5).sort_values(
+    return frame.assign(size=[_SIZE * (1 + 0.7 * n) ** 2 for n in behind], label=label).sort_values(
         "size", ascending=False, kind="stable")
 
 
-def _place(name: str, values: pd.Series[float]) -> np.ndarray:
-    """The positions of values along their axis, of 0 to 1."""
-    at = np.log(values) if _is_log(name, values) else values
-    return np.asarray((at - at.min()) / ((at.max() - at.min()) or 1.0), float)
+def _points(frame: pd.DataFrame, x: _Span, y: _Span) -> np.ndarray:
+    """(n, 2) shares of the width and of the height, from the left and from below."""
+    return np.column_stack([span.shares(frame[span.name].to_numpy(float)) for span in (x, y)])
+
+
+def _names(frame: pd.DataFrame, x: _Span, y: _Span) -> tuple[pd.DataFrame, list[str]]:
+    """The places of labels in plots of `from` to `to` px: `dx` and `dy` px from their points, `led`: a line leads
+    there. Then the names for which there is no room in some plots."""
+    # the stepped line leaves a point to the right and goes up (accuracy) or down (a cost): a name stands on the other
+    # side of it, if it can, and runs towards the middle
+    below = y.name == "accuracy"
+    marks = [labels.NamedPoint((at, 1 - high), 0.6 * size**0.5 + 1, _short(label), at <= 0.5, below == (at <= 0.5))
+             for (at, high), size, label in zip(_points(frame, x, y).tolist(), frame["size"], frame["label"],
+                                                strict=True)]
+    rows, unnamed = [], {label: None for label in frame["label"] if _short(label) != label}
+    for sizes in labels.RANGES:
+        for place, mark, row in zip(labels.placed(marks, sizes), marks, frame.to_dict("records"), strict=True):
+            if place is not None:
+                rows.append({"label": mark.name, x.name: row[x.name], y.name: row[y.name], "dx": place.dx,
+                             "dy": place.dy, "led": place.led, "from": sizes.widths[0], "to": sizes.widths[1]})
+            elif mark.name:
+                unnamed[row["label"]] = None
+    found = pd.DataFrame(rows, columns=["label", x.name, y.name, "dx", "dy", "led", "from", "to"])
+    found.loc[found["from"] == labels.RANGES[0].widths[0], "from"] = 0.0            # for whatever there is besides
+    found.loc[found["to"] == labels.RANGES[-1].widths[1], "to"] = 1e9
+    return found, list(unnamed)
+
+
+def _short(label: str) -> str:
+    """A label that fits: where names are many, the first and how many more."""
+    first, *more = label.split(", ")
+    return label if len(label) <= _LETTERS or not more else f"{first} and {len(more)} more"
+
+
+@dataclass(frozen=True)
+class _Span:
+    """The part of an axis that a figure shows, logarithmic where costs differ much."""
+
+    name: str
+    low: float
+    high: float
+    log: bool
+
+    @classmethod
+    def of(cls, name: str, frame: pd.DataFrame, more: float) -> _Span:
+        """All that is drawn, and at each end a share `more` of that beside it."""
+        means = frame[name]
+        log = bool(name != "accuracy" and means.min() > 0 and means.max() / means.min() > 8)
+        drawn = frame[[name, f"{name}_low", f"{name}_high"]].to_numpy(float).ravel()
+        drawn = np.log(drawn[drawn > 0]) if log else drawn
+        low, high = float(drawn.min()), float(drawn.max())
+        beside = more * (high - low) or more * abs(high) or 1.0
+        low, high = low - beside, high + beside
+        return cls(name, math.exp(low), math.exp(high), True) if log else cls(name, low, high, False)
+
+    def shares(self, values: np.ndarray) -> np.ndarray:
+        """The places of values along the axis, 0 to 1."""
+        low, high, at = (np.log(one) if self.log else np.asarray(one) for one in (self.low, self.high, values))
+        return np.asarray((at - low) / (high - low))
+
+    def encoded(self, channel: Any, end: str = "") -> Any:
+        """The values on the axis, or with `end` those of their ends."""
+        domain = [self.low, self.high]
+        scale = (alt.Scale(type="log", domain=domain, nice=False) if self.log else
+                 alt.Scale(domain=domain, nice=False, zero=False))
+        return channel(f"{self.name}{end}:Q", title=_TITLES[self.name], scale=scale,
+                       axis=alt.Axis(tickCount=6, labelBound=True))     # no number goes out at the right
 
 
 def _capital(text: str) -> str:
@@ -179,24 +247,13 @@ def _capital(text: str) -> str:
 
 
 _SIZE = 90              # of a point, in square pixels
+_LETTERS = 24           # of a label at most, but for one name
 _CLOSE = 0.02           # of an axis: points that are no farther apart hide one another
-_NAME = 160             # px, of a name beside a point, at most
 _TITLES = {"accuracy": "accuracy", **COSTS}
 
 
 def _unit(name: str) -> str:
     return _TITLES[name].partition(",")[0]
-
-
-def _axis(channel: Any, name: str, values: pd.Series[float], end: str = "") -> Any:
-    """Of a value, logarithmic where costs differ much."""
-    return channel(f"{name}{end}:Q", title=_TITLES[name], axis=alt.Axis(tickCount=6),
-                   scale=alt.Scale(type="log", padding=14) if _is_log(name, values)
-                   else alt.Scale(zero=False, padding=14))
-
-
-def _is_log(name: str, values: pd.Series[float]) -> bool:
-    return bool(name != "accuracy" and values.min() > 0 and values.max() / values.min() > 8)
 
 
 def scheme_marks(series: list[str], shown: list[str]) -> tuple[alt.Color, alt.Shape]:
