@@ -311,8 +311,8 @@ class EarliestRoutes:
                 rate = Fraction(bps or 0)
                 self._into_contacts[v].append(contacts)
                 if contacts is not None and len(contacts) == 1 and not contacts.begins[0] and contacts.ends[0] == NEVER:
-                    contacts, rate, latency = None, Fraction(contacts.rates_bps[0]), contacts.latencies_ns[0]
-                if contacts is None:            # that is one contact at all times, too
+                    rate, latency, contacts = Fraction(contacts.rates_bps[0]), contacts.latencies_ns[0], None
+                if contacts is None:            # or one contact, which is there at all times
                     steady.append((v, rate.numerator, rate.denominator, latency, framing))
                 else:
                     rate = Fraction(max(contacts.rates_bps))
