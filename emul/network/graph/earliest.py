@@ -60,7 +60,7 @@ _Planned: TypeAlias = tuple[int, Contacts, Sequence[int], Sequence[int], Sequenc
 _Contact: TypeAlias = tuple[int, Contacts, int, int, int, int]
 
 
-class _Window:
+class _AskedWindow:
     """A span of time in which many questions are asked, and the links into each vertex that transmit in it."""
 
     __slots__ = ("asked", "begin_ns", "end_ns", "failed", "found", "into", "least")
@@ -91,7 +91,7 @@ class EarliestRoutes:
         self._planned: list[list[_Planned]] = []
         self._into: list[list[_Steady]] = []        # of links into a vertex: at their best, at all times,
         self._into_contacts: list[list[Contacts | None]] = []      # and their contacts
-        self._windows: dict[int, _Window] = {}      # by their begin
+        self._windows: dict[int, _AskedWindow] = {}      # by their begin
         # of each vertex: from when until when these contacts are open, and the next begin of another one
         self._opened: list[tuple[int, int, list[_Contact], int]] = []
         self._least: dict[tuple[int, int], list[int]] = {}      # (target, bytes; -1: none) -> vertex -> least time
@@ -138,7 +138,7 @@ class EarliestRoutes:
         if window is None:
             if len(self._windows) == _WINDOWS:
                 del self._windows[next(iter(self._windows))]
-            window = self._windows[begin] = _Window(begin)
+            window = self._windows[begin] = _AskedWindow(begin)
         window.asked += 1
         if not window.pays:
             return {}
@@ -152,7 +152,7 @@ class EarliestRoutes:
             window.failed += 1
         return before
 
-    def _open_into(self, v: int, window: _Window) -> list[_Steady]:
+    def _open_into(self, v: int, window: _AskedWindow) -> list[_Steady]:
         """The links into a vertex that transmit in a window at all."""
         found = window.into.get(v)
         if found is None:
@@ -263,7 +263,7 @@ class EarliestRoutes:
                 found.append((v, end + contacts.latency_at(end)))
         return found
 
-    def _least_times(self, target: int, size_bytes: int, window: _Window | None = None) -> list[int]:
+    def _least_times(self, target: int, size_bytes: int, window: _AskedWindow | None = None) -> list[int]:
         """Vertex -> the least time from there to the target, over links that transmit at all times at their best; NEVER
         where no links lead there. size_bytes -1: of latencies alone. window: over the links that transmit in it."""
         known = self._least if window is None else window.least

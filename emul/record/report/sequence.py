@@ -201,7 +201,7 @@ def shown_sequence(one: Sequence) -> Shown:
                  one.steps.rename(columns={"from_s": "began_s", "until_s": "ended_s"}))
 
 
-def _text(data: Any, field: str, x: str, align: str, dx: int, dy: int) -> list[Any]:
+def _text(data: Any, field: str, x: str, align: str, dx: int, dy: int) -> list[alt.Chart]:
     """The layers of the texts at the steps, with a halo that keeps them apart from lines: `said`, or `wrong` in red."""
     text = data.encode(x=_x(x), y=_y(), text=f"{field}:N")
     place: dict[str, object] = {"align": align, "dx": dx, "dy": dy, "fontSize": 11}
@@ -209,7 +209,7 @@ def _text(data: Any, field: str, x: str, align: str, dx: int, dy: int) -> list[A
     return [text.mark_text(**place, **halo), text.mark_text(fill="$lost" if field == "wrong" else "$text", **place)]
 
 
-def _arrows(told: list[Any]) -> list[Any]:
+def _arrows(told: list[Any]) -> list[alt.Chart]:
     base = named("arrows")
     line = base.mark_rule(strokeWidth=1.6, color="$s1").encode(x=_x(), x2="x2:Q", y=_y(), tooltip=told)
     head = base.mark_point(filled=True, opacity=1, size=70, color="$s1").encode(
@@ -219,7 +219,7 @@ def _arrows(told: list[Any]) -> list[Any]:
             *_text(base, "wrong", "middle", "center", 0, 10)]
 
 
-def _loops(told: list[Any]) -> list[Any]:
+def _loops(told: list[Any]) -> list[alt.Chart]:
     base = named("loops").transform_calculate(out=f"datum.x + {_LOOP}", above="datum.y - 0.2", below="datum.y + 0.2")
     rule = base.mark_rule(strokeWidth=1.6, color="$s1")
     sides = [rule.encode(x=_x(), x2="out:Q", y=_y(y), tooltip=told) for y in ("above", "below")]
@@ -229,7 +229,7 @@ def _loops(told: list[Any]) -> list[Any]:
     return [*sides, end, head, *_text(base, "said", "x", "left", 10, -14), *_text(base, "wrong", "out", "left", 8, 0)]
 
 
-def _boxes(told: list[Any]) -> list[Any]:
+def _boxes(told: list[Any]) -> list[alt.Chart]:
     box = named("boxes").mark_point(filled=True, opacity=1, size=170, shape="square", color="$s2", stroke="$card",
                                     strokeWidth=1).encode(x=_x(), y=_y(), tooltip=told)
     return [box, *_text(named("boxes"), "said", "x", "left", 13, 0)]
