@@ -244,6 +244,9 @@ def test_check_tells_every_mistake_with_file_and_line(tmp_path):
         found = told(tmp_path, PASSES, f"links[0].{key}")
         assert len(found) == 6
         assert all(place == "contacts.file" and expected.startswith(text) for place, _, expected in found)
+    found = told(tmp_path, PASSES, "links[0].sharing=connections", "links[0].transport={tcp: {congestion: cubic}}")
+    assert found[0] == ("contacts.file", "plan.csv, line 2, client1 -> server", "has a transport: contacts are known "
+                        "to links with transport: datagram alone, without windows of TCP")
     with pytest.raises(ScenarioError, match="No such file"):
         loads(TEXT, "moving", ["contacts={file: none.csv}"], base=tmp_path)
 

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import inf
+from typing import TypeAlias
 
 import numpy as np
 
@@ -24,6 +26,8 @@ from emul.network.links.shares import Flow, SharedLink
 MOST_ROUNDS = 50
 _TOLERANCE = 1e-9           # relative, in the check of a solution
 _CAP = -1                   # stands for a flow's own cap among the links that may limit it
+# of a flow on a link: its cap; another link of it, with the share there, and further ones; share, cost, their product
+_Bound: TypeAlias = tuple[float, int, float, list[tuple[int, float]], float, float, float]
 
 
 @dataclass(slots=True)
@@ -32,28 +36,35 @@ class Filled:
 
     capacity: float
     terms: list[tuple[int, float, float]]
-    others: list[tuple[float, list[tuple[int, float]]]]     # of each term: the flow's cap, and its other links
+    bounds: list[_Bound]                # of each term
+    several: bool = False               # a flow has more than one other link
+
+    def bind(self, number: int, caps: Sequence[float], on: Sequence[Sequence[tuple[int, float]]], none: int) -> None:
+        """Note the cap of each flow, and its links but this one, which is `number`. none: in place of a link."""
+        for i, s, c in self.terms:
+            others = [way for way in on[i] if way[0] != number] or [(none, 1.0)]
+            self.several = self.several or len(others) > 1
+            self.bounds.append((caps[i], *others[0], others[1:], s, c, c * s))
 
     def fill(self, levels: Sequence[float]) -> float:
         """The level at which the link is full where each flow takes no more than its other links, at these levels, and
         its cap let it; inf: it is never full."""
-        waiting = []
-        for (_, s, c), (most, ways) in zip(self.terms, self.others, strict=True):
-            for n, share in ways:
-                rate = levels[n] * share
-                if rate < most:
-                    most = rate
-            waiting.append((most / s, c * s, c * most))
+        if self.several:
+            waiting = [(most / s, weight, c * most) for cap, n, share, more, s, c, weight in self.bounds
+                       for most in (min([cap, levels[n] * share, *(levels[m] * t for m, t in more)]),)]
+        else:                           # by far the most: without a list for each flow
+            waiting = [(most / s, weight, c * most) for cap, n, share, _, s, c, weight in self.bounds
+                       for rate in (levels[n] * share,) for most in (rate if rate < cap else cap,)]
         waiting.sort()
-        load, loads = 0.0, []
-        for _, weight, _ in reversed(waiting):
-            load += weight
-            loads.append(load)
+        loads = list(accumulate([weight for _, weight, _ in reversed(waiting)]))
+        loads.reverse()
         left = self.capacity
-        for (key, _, taken), load in zip(waiting, reversed(loads), strict=True):
+        for (key, _, taken), load in zip(waiting, loads, strict=True):
             if key * load > left:
                 return left / load
-            left = max(0.0, left - taken)
+            left -= taken
+            if left < 0.0:
+                left = 0.0
         return inf
 
 
@@ -92,8 +103,8 @@ def _solution(caps: list[float], links: list[Filled]) -> list[float]:
         for i, s, _ in link.terms:
             on[i].append((n, s))
     for n, link in enumerate(links):
-        link.others = [(caps[i], [way for way in on[i] if way[0] != n]) for i, _, _ in link.terms]
-    levels = [inf] * len(links)
+        link.bind(n, caps, on, len(links))
+    levels = [inf] * (len(links) + 1)           # one more, of no link: inf for good
     limits: list[int] = []
     for _ in range(MOST_ROUNDS):
         for n, link in enumerate(links):
