@@ -1,4 +1,7 @@
-"""docs/tasks.md does what it says: its files are written and its commands run, task by task, in one folder."""
+"""docs/tasks.md does what it says: its files are written and its commands run, task by task, in one folder.
+
+`python -m pytest -m slow -s tests/test_tasks.py` says how long each task takes.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -19,7 +23,8 @@ MAKES = re.compile(r"# makes (\S+)$", re.MULTILINE)
 def tasks() -> list[tuple[str, list[tuple[str, str]]]]:
     """(title, its blocks: language and text) of each task."""
     parts = re.split(r"^## (.+)$", PAGE, flags=re.MULTILINE)[1:]
-    return [(title, BLOCK.findall(text)) for title, text in zip(parts[::2], parts[1::2], strict=True)]
+    return [(title, BLOCK.findall(text)) for title, text in zip(parts[::2], parts[1::2], strict=True)
+            if title[0].isdigit()]
 
 
 def test_there_are_ten_tasks_each_with_commands() -> None:
@@ -27,6 +32,12 @@ def test_there_are_ten_tasks_each_with_commands() -> None:
     assert [title.partition(".")[0] for title, _ in found] == [str(k) for k in range(1, 11)]
     assert all(any(kind == "sh" for kind, _ in blocks) for _, blocks in found)
     assert len(MAKES.findall(PAGE)) >= 8
+    rows = re.findall(r"^\| (\d+)\. [^|]+\| \d+ \| (.+) \|$", PAGE, re.MULTILINE)
+    assert [number for number, _ in rows] == [str(k) for k in range(1, 11)]
+    for _, named in rows:                       # the tests that hold it besides are there
+        files = re.findall(r"`(tests/[\w/]+\.py)`", named)
+        assert files
+        assert all((ROOT / file).is_file() for file in files)
 
 
 @pytest.mark.slow
@@ -41,6 +52,7 @@ def test_every_task_does_what_it_says(tmp_path: Path) -> None:
     here.mkdir()
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{home}{os.pathsep}{os.environ['PATH']}"}
     for title, blocks in tasks():
+        begin = time.monotonic()
         for kind, text in blocks:
             if kind != "sh":
                 name, _, content = text.partition("\n")
@@ -51,3 +63,4 @@ def test_every_task_does_what_it_says(tmp_path: Path) -> None:
             assert done.returncode == 0, (title, done.stdout, done.stderr)
             for made in MAKES.findall(text):
                 assert (here / made).stat().st_size > 0, (title, made)
+        sys.stdout.write(f"{title}: {time.monotonic() - begin:.0f} s\n")

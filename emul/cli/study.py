@@ -87,9 +87,7 @@ def compare(scenario: ScenarioFile, schemes: Schemes = None, seeds: Seeds = None
                         sets=edits(sets, set_file), out=out)
     written = None
     if report and found.study.runs:
-        from emul.record.report import write
-
-        written = write(found.study.path)
+        written = write_report(found.study.path, quiet)
     if as_json:
         print(json.dumps({"kind": "compare", **document_of(found.study), **document(found),
                           "report": None if written is None else str(written)}, indent=2))
@@ -113,6 +111,17 @@ def known_share(study: StudyOutcome) -> str:
     """A line that says how many trainings were reused from another cell."""
     return "" if study.from_store is None else (
         f"; {study.from_store:.0%} of trainings and evaluations were taken from the study's store")
+
+
+def write_report(study: Path, quiet: bool) -> Path:
+    """Write the page of a study; on stderr the steps, if that takes long and is not to be quiet."""
+    from emul.record.progress import StepProgress
+    from emul.record.report import write
+
+    if quiet:
+        return write(study)
+    with StepProgress() as steps:
+        return write(study, tell=steps.tell)
 
 
 def where_of(engine: str, jobs: int, workers: int | None, plugin: Sequence[str] | None, quiet: bool) -> Where:

@@ -23,6 +23,7 @@ from emul.cli.study import (
     seeds_of,
     shard_of,
     where_of,
+    write_report,
 )
 
 
@@ -64,9 +65,7 @@ def suite(schemes: Annotated[str | None, typer.Option(metavar="A,B", help=(
                       sets=edits(sets, set_file), out=out, done=done, shard=shard_of(shard), collected=collect or ())
     written = None
     if report and found.study.runs:
-        from emul.record.report import write
-
-        written = write(found.study.path)
+        written = write_report(found.study.path, quiet)
     if as_json:
         print(json.dumps({"kind": "suite", **document_of(found.study),
                           **suite_text.document(found.results, found.badge),

@@ -6,11 +6,14 @@ import io
 import json
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from emul import cli
+from emul.cli.study import write_report
+from emul.record.progress import StepProgress
 from emul.study.cells import cells
 from emul.study.job import CellEvent
 from emul.study.progress import StudyProgress
@@ -84,6 +87,20 @@ def test_a_comparison_prints_a_table_and_a_verdict(emul: Shell) -> None:
     assert lines[9].startswith("  secagg*: +")
     assert json.loads(Path("runs/small-compare/study.json").read_text())["answer"] == lines[:2]
     assert lines[-1] == "runs/small-compare"
+
+
+def test_a_page_of_a_study_that_takes_long_says_its_steps_unless_quiet(tmp_path: Path,
+                                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+
+    def written(path: Path, tell: Callable[[str], None] = lambda step: None) -> Path:
+        tell(f"reading {path}")
+        return path / "report.html"
+
+    monkeypatch.setattr("emul.record.report.write", written)
+    monkeypatch.setattr(StepProgress, "tell", lambda self, text: told.append(text))
+    assert [write_report(tmp_path, quiet) for quiet in (True, False)] == [tmp_path / "report.html"] * 2
+    assert told == [f"reading {tmp_path}"]
 
 
 def test_a_comparison_as_json_holds_the_differences(emul: Shell) -> None:
