@@ -192,19 +192,21 @@ class Trouble:
     nodes: str = ""                     # of the workers
     faults: str = ""
     slow: bool = False                  # one uplink has a tenth of the bandwidth
-    lasts: str = ""                     # a day, or as many rounds as ROUNDS has
     labels: Sequence[str] = ()
+    survives: bool = False              # its schemes are SURVIVORS
+    day: bool = False                   # it lasts a virtual day, not as many rounds as ROUNDS has
+    uplinks: Sequence[int] = UPLINKS
 
 
 STEADY = ("ddp", "local_sgd_10", "local_sgd_50", "streaming_10", "sparseloco_10", "noloco_10", "async_10")
 ROUNDS = {"ddp": 150, "local_sgd_10": 15, "local_sgd_50": 4, "streaming_10": 15, "sparseloco_10": 15, "noloco_10": 15,
-          "async_10": 15 * CLIENTS}     # of a run without churn: 150 to 200 steps
+          "async_10": 15 * CLIENTS}     # of a run without churn: 150 to 200 steps; of others TIMED
 SURVIVORS = {                           # label -> its scheme, its steps, its largest part of S on a link at once
-    "diloco_10": ("diloco", 10, 1 / 8), "diloco_50": ("diloco", 50, 1 / 8), "diloco_250": ("diloco", 250, 1 / 8),
+    "diloco_10": ("diloco", 10, 1 / 4), "diloco_50": ("diloco", 50, 1 / 4), "diloco_250": ("diloco", 250, 1 / 4),
     "sparseloco_50": ("sparseloco", 50, 3 / 136), "sparseloco_250": ("sparseloco", 250, 3 / 136),
     "noloco_50": ("noloco", 50, 2.0), "async_50": ("async_diloco", 50, 2.0),
 }
-DAY = "{virtual_time: 24 h}"
+FEWER = (200, 1000, 5000, 10_000)       # uplinks with churn, whose runs take longer
 
 
 def _lost(share: str) -> Trouble:
@@ -216,14 +218,15 @@ def _lost(share: str) -> Trouble:
 def _churn(scale: str) -> Trouble:
     """Times up of a Weibull law of shape 0.5, whose mean is twice its scale; absences of 10 minutes on average."""
     return Trouble(faults=f'[{{churn: {{match: "client*", up: {{weibull: {{shape: 0.5, scale: {scale}}}}}, '
-                          'down: {exponential: 10 min}}}]', lasts=DAY, labels=tuple(SURVIVORS))
+                          'down: {exponential: 10 min}}}]', labels=tuple(SURVIVORS), survives=True, day=True,
+                   uplinks=FEWER)
 
 
 TROUBLES = {
     "one uplink a tenth": Trouble(slow=True, labels=("async_10",)),         # the rows `time` have the others
     "packets lost, 0.01 %": _lost("0.0001"), "packets lost, 1 %": _lost("0.01"),
     "steps vary, sigma 0.3": Trouble(nodes=", jitter: 0.3", labels=STEADY),
-    "nobody leaves": Trouble(lasts=DAY, labels=tuple(SURVIVORS)),
+    "nobody leaves": Trouble(labels=tuple(SURVIVORS), survives=True, uplinks=FEWER),
     "churn, 4 h": _churn("2 h"), "churn, 1 h": _churn("30 min"),
 }
 TROUBLED = "10B"                        # the size of all of these
@@ -266,7 +269,7 @@ def surviving(label: str, mbps: int) -> str:
     how = ""
     if scheme in ("diloco", "sparseloco"):
         times["grace"] = 10 + 1.2 * (2 if scheme == "diloco" else 1) * whole_s
-        how = ", survive: true" + ", pieces: 4" * (scheme == "diloco") + ", mean: senders" * (scheme == "sparseloco")
+        how = ", survive: true" + ", pieces: 2" * (scheme == "diloco") + ", mean: senders" * (scheme == "sparseloco")
     said = "".join(f", {name}: {seconds:.0f} s" for name, seconds in times.items())
     return f"name: {scheme}, steps: {steps}{how}{said}"
 
@@ -275,10 +278,11 @@ def troubled(label: str, name: str, mbps: int) -> list[str]:
     """The edits of a run that times rounds in a network where something goes wrong."""
     trouble = TROUBLES[name]
     edits = timing("ddp", TROUBLED, mbps, 2.5, trouble.slow)
-    steady, rule = not trouble.lasts, f'match: "*", latency: 2500 us, bandwidth: {mbps} Mbit/s, switching: cut_through'
-    entry = ENTRIES[label].scheme if steady else surviving(label, mbps)
+    rule = f'match: "*", latency: 2500 us, bandwidth: {mbps} Mbit/s, switching: cut_through'
+    entry = surviving(label, mbps) if trouble.survives else ENTRIES[label].scheme
+    rounds = ROUNDS.get(label, TIMED * CLIENTS if label.startswith("async") else TIMED)
     edits[0] = f"schemes=[{{{entry}, label: {label}}}]"
-    edits[1] = f"stop={{rounds: {ROUNDS[label]}}}" if steady else f"stop={trouble.lasts}"
+    edits[1] = "stop={virtual_time: 24 h}" if trouble.day else f"stop={{rounds: {rounds}}}"
     if trouble.links:
         of = next(i for i, edit in enumerate(edits) if edit.startswith("links="))
         shared = rule.replace("switching: cut_through", trouble.links)
@@ -314,7 +318,7 @@ def run(folder: Path, only: str, labels: Sequence[str] = ()) -> Iterator[pd.Data
                 found += rows("time", out, done, {"size": size, "mbps": mbps, "latency_ms": latency_ms, "slow": slow})
         yield pd.DataFrame(found, columns=COLUMNS)
     for trouble, what in TROUBLES.items() if only in ("trouble", "") else ():
-        for mbps in UPLINKS:
+        for mbps in what.uplinks:
             for label in chosen(what.labels):
                 name = f"trouble-{re.sub('[^a-z0-9]+', '_', trouble)}-{mbps}-{label}"
                 out, done = folder / name, folder / f"{name}.csv"
@@ -448,7 +452,7 @@ def trouble_table(found: pd.DataFrame, trouble: str) -> str:
     labels = [label for label in (*STEADY, *SURVIVORS) if label in set(chosen["scheme"])]
     labels = list(dict.fromkeys(labels))
     lines = []
-    for mbps in UPLINKS:
+    for mbps in TROUBLES[trouble].uplinks:
         row = chosen[chosen["mbps"].astype(float) == mbps].set_index("scheme")["share"].reindex(labels)
         lines.append([f"{mbps:,}", *("-" if pd.isna(x) else _shown(x, "share", False) for x in row)])
     return markdown(["Mbit/s", *(f"`{label}`" for label in labels)], lines)
