@@ -291,9 +291,9 @@ def troubled(label: str, name: str, mbps: int) -> list[str]:
     return edits + ([f"faults={trouble.faults}"] if trouble.faults else [])
 
 
-def run(folder: Path, only: str, labels: Sequence[str] = ()) -> Iterator[pd.DataFrame]:
+def run(folder: Path, only: str, labels: Sequence[str] = (), troubles: Sequence[str] = ()) -> Iterator[pd.DataFrame]:
     """The rows, after each sweep. A run that there is is not made again. only: "train", "time" or "trouble"; "": all.
-    labels: of these schemes; empty: of all."""
+    labels: of these schemes; empty: of all. troubles: of `TROUBLES`, these alone; empty: all."""
     from emul.study.placing import placed
     from emul.study.sweep import sweep
 
@@ -318,6 +318,8 @@ def run(folder: Path, only: str, labels: Sequence[str] = ()) -> Iterator[pd.Data
                 found += rows("time", out, done, {"size": size, "mbps": mbps, "latency_ms": latency_ms, "slow": slow})
         yield pd.DataFrame(found, columns=COLUMNS)
     for trouble, what in TROUBLES.items() if only in ("trouble", "") else ():
+        if troubles and trouble not in troubles:
+            continue
         for mbps in what.uplinks:
             for label in chosen(what.labels):
                 name = f"trouble-{re.sub('[^a-z0-9]+', '_', trouble)}-{mbps}-{label}"
@@ -544,11 +546,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--runs", type=Path, help="folder of the sweeps")
     parser.add_argument("--only", choices=("train", "time", "trouble"), default="", help="these runs alone")
     parser.add_argument("--schemes", nargs="*", default=(), help="labels: of these schemes alone")
+    parser.add_argument("--troubles", nargs="*", choices=TROUBLES, default=[], help="with --only trouble: these alone")
     said = parser.parse_args(arguments)
     if said.runs is not None:
-        for found in run(said.runs, said.only, said.schemes):
+        for found in run(said.runs, said.only, said.schemes, said.troubles):
             text = pd.read_csv(StringIO(_csv(found)), dtype=str, keep_default_na=False)
-            if said.only or said.schemes:
+            if said.only or said.schemes or said.troubles:
                 text = merged(pd.read_csv(DATA, dtype=str, keep_default_na=False).reindex(
                     columns=COLUMNS, fill_value=""), text)
             DATA.write_text(_csv(text), encoding="utf-8")

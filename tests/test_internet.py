@@ -123,8 +123,8 @@ def test_the_losses_of_the_rows_are_those_of_a_plain_loop_and_in_its_order() -> 
 
 @pytest.mark.parametrize("mbps", internet.UPLINKS)
 def test_shares_of_a_ring_are_the_closed_form(mbps: int) -> None:
-    """H t / (H t + T): the rows against the formula, with 5 ms between two workers. With a slow uplink the next training
-    goes on beside what is left in its queue, so that the share is between that of T and that of T beside the training."""
+    """H t / (H t + T): the rows against the formula, with 5 ms between two workers. With a slow uplink the next
+    training goes on beside what is left in its queue. So the share is between that of T and that of T beside it."""
     found = internet.shares(pd.read_csv(internet.DATA))
     found = found[found["mbps"] == mbps]
     for label, steps in (("ddp", 1), ("local_sgd_10", 10), ("local_sgd_50", 50)):
