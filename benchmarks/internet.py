@@ -1,6 +1,7 @@
 """Closed forms of training over slow links, and the runs, tables and figures of docs/studies/internet.md.
 
     python -m benchmarks.internet --runs runs/internet     trains and times what is missing, then makes the page anew
+    python -m benchmarks.internet --runs runs/internet --only trouble --schemes async_10        of these runs alone
     python -m benchmarks.internet                          makes the page anew from docs/studies/data/internet.csv
 
 The first half are functions that know nothing of emul: they reproduce the tables of the papers. The published cells
@@ -12,9 +13,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +148,8 @@ SIZES = {"1B": (1e9, 0.1), "10B": (10e9, 0.8)}          # parameters, seconds of
 UPLINKS = (50, 100, 200, 500, 1000, 2000, 5000, 10_000)         # Mbit/s, as many down
 OTHER_TARGETS = (2.7, 2.5, 2.45)        # that the map of winners has, too
 TIMED = 4                                               # rounds of a run that is timed
-COLUMNS = [*AGAIN, "what", "size", "mbps", "latency_ms", "slow", "rounds", "virtual_s", "train_s", "mb", "losses"]
+COLUMNS = [*AGAIN, "what", "size", "mbps", "latency_ms", "slow", "rounds", "virtual_s", "train_s", "mb", "losses",
+           "trouble", "kept_s", "mean_loss"]
 
 
 @dataclass(frozen=True)
@@ -179,6 +183,55 @@ PANELS = {                              # name -> (size, latency of a link in ms
 }
 
 
+@dataclass(frozen=True)
+class Trouble:
+    """What may go wrong with the network of a timed run, beside its bandwidth."""
+
+    links: str = ""                     # values of all links, after those of bandwidth and latency
+    lossy: str = ""                     # the same of uplinks alone
+    nodes: str = ""                     # of the workers
+    faults: str = ""
+    slow: bool = False                  # one uplink has a tenth of the bandwidth
+    labels: Sequence[str] = ()
+    survives: bool = False              # its schemes are SURVIVORS
+    day: bool = False                   # it lasts a virtual day, not as many rounds as ROUNDS has
+    uplinks: Sequence[int] = UPLINKS
+
+
+STEADY = ("ddp", "local_sgd_10", "local_sgd_50", "streaming_10", "sparseloco_10", "noloco_10", "async_10")
+ROUNDS = {"ddp": 150, "local_sgd_10": 15, "local_sgd_50": 4, "streaming_10": 15, "sparseloco_10": 15, "noloco_10": 15,
+          "async_10": 15 * CLIENTS}     # of a run without churn: 150 to 200 steps; of others TIMED
+SURVIVORS = {                           # label -> its scheme, its steps, its largest part of S on a link at once
+    "diloco_10": ("diloco", 10, 1 / 4), "diloco_50": ("diloco", 50, 1 / 4), "diloco_250": ("diloco", 250, 1 / 4),
+    "sparseloco_50": ("sparseloco", 50, 3 / 136), "sparseloco_250": ("sparseloco", 250, 3 / 136),
+    "noloco_50": ("noloco", 50, 2.0), "async_50": ("async_diloco", 50, 2.0),
+}
+FEWER = (200, 1000, 5000, 10_000)       # uplinks with churn, whose runs take longer
+
+
+def _lost(share: str) -> Trouble:
+    """A connection of TCP is no faster than the formula of Padhye et al. says."""
+    return Trouble("sharing: maxmin, transport: {tcp: pftk}", f"outage: {{model: bernoulli, p: {share}, per: packet}}",
+                   labels=STEADY)
+
+
+def _churn(scale: str) -> Trouble:
+    """Times up of a Weibull law of shape 0.5, whose mean is twice its scale; absences of 10 minutes on average."""
+    return Trouble(faults=f'[{{churn: {{match: "client*", up: {{weibull: {{shape: 0.5, scale: {scale}}}}}, '
+                          'down: {exponential: 10 min}}}]', labels=tuple(SURVIVORS), survives=True, day=True,
+                   uplinks=FEWER)
+
+
+TROUBLES = {
+    "one uplink a tenth": Trouble(slow=True, labels=("async_10",)),         # the rows `time` have the others
+    "packets lost, 0.01 %": _lost("0.0001"), "packets lost, 1 %": _lost("0.01"),
+    "steps vary, sigma 0.3": Trouble(nodes=", jitter: 0.3", labels=STEADY),
+    "nobody leaves": Trouble(labels=tuple(SURVIVORS), survives=True, uplinks=FEWER),
+    "churn, 4 h": _churn("2 h"), "churn, 1 h": _churn("30 min"),
+}
+TROUBLED = "10B"                        # the size of all of these
+
+
 def _entry(label: str) -> str:
     return f"schemes=[{{{ENTRIES[label].scheme}, label: {label}}}]"
 
@@ -202,21 +255,60 @@ def timing(label: str, size: str, mbps: int, latency_ms: float, slow: bool) -> l
         "task.model={transformer: {blocks: 5, width: 24, heads: 4}}"]
 
 
-def run(folder: Path, only: str) -> Iterator[pd.DataFrame]:
-    """The rows, after each sweep. A run that there is is not made again. only: "train" or "time"; "": both."""
+def surviving(label: str, mbps: int) -> str:
+    """The entry of a scheme that goes on without those who leave. Its times follow from the time of the messages.
+
+    timeout: one and a half times the time of what a link has to carry before the next message, and 10 s. grace: 1.2
+    times that of the model that a peer takes over, and 10 s, since one that is not there by then has to begin again.
+    """
+    scheme, steps, part = SURVIVORS[label]
+    whole_s = 32 * SIZES[TROUBLED][0] / (mbps * 1e6)            # S over a link
+    times = {"timeout": 10 + 1.5 * part * whole_s}
+    if scheme == "async_diloco":                                # it trains between the two ways
+        times["timeout"] += 1.5 * steps * SIZES[TROUBLED][1]
+    how = ""
+    if scheme in ("diloco", "sparseloco"):
+        times["grace"] = 10 + 1.2 * (2 if scheme == "diloco" else 1) * whole_s
+        how = ", survive: true" + ", pieces: 2" * (scheme == "diloco") + ", mean: senders" * (scheme == "sparseloco")
+    said = "".join(f", {name}: {seconds:.0f} s" for name, seconds in times.items())
+    return f"name: {scheme}, steps: {steps}{how}{said}"
+
+
+def troubled(label: str, name: str, mbps: int) -> list[str]:
+    """The edits of a run that times rounds in a network where something goes wrong."""
+    trouble = TROUBLES[name]
+    edits = timing("ddp", TROUBLED, mbps, 2.5, trouble.slow)
+    rule = f'match: "*", latency: 2500 us, bandwidth: {mbps} Mbit/s, switching: cut_through'
+    entry = surviving(label, mbps) if trouble.survives else ENTRIES[label].scheme
+    rounds = ROUNDS.get(label, TIMED * CLIENTS if label.startswith("async") else TIMED)
+    edits[0] = f"schemes=[{{{entry}, label: {label}}}]"
+    edits[1] = "stop={virtual_time: 24 h}" if trouble.day else f"stop={{rounds: {rounds}}}"
+    if trouble.links:
+        of = next(i for i, edit in enumerate(edits) if edit.startswith("links="))
+        shared = rule.replace("switching: cut_through", trouble.links)
+        edits[of] = f'links=[{{{shared}}}, {{match: "client*->server", {trouble.lossy}}}]'
+    edits = [edit.replace("}]", f"{trouble.nodes}}}]") if edit.startswith("nodes=") else edit for edit in edits]
+    return edits + ([f"faults={trouble.faults}"] if trouble.faults else [])
+
+
+def run(folder: Path, only: str, labels: Sequence[str] = (), troubles: Sequence[str] = ()) -> Iterator[pd.DataFrame]:
+    """The rows, after each sweep. A run that there is is not made again. only: "train", "time" or "trouble"; "": all.
+    labels: of these schemes; empty: of all. troubles: of `TROUBLES`, these alone; empty: all."""
     from emul.study.placing import placed
     from emul.study.sweep import sweep
 
     found: list[dict[str, Any]] = []
-    if only != "time":
-        for label in ENTRIES:
+    def chosen(of: Iterable[str]) -> list[str]:
+        return [label for label in of if not labels or label in labels]
+    if only in ("train", ""):
+        for label in chosen(ENTRIES):
             out, done = folder / f"train-{label}", folder / f"train-{label}.csv"
             sweep(FILE, placed("local", 1, 0, (), True), out=out, done=done, seeds=[SEED], sets=training(label))
             found += rows("train", out, done, {})
             yield pd.DataFrame(found, columns=COLUMNS)
-    for panel, (size, latency_ms, slow) in PANELS.items() if only != "train" else ():
+    for panel, (size, latency_ms, slow) in PANELS.items() if only in ("time", "") else ():
         for mbps in UPLINKS:
-            for label in ENTRIES:
+            for label in chosen(ENTRIES):
                 if slow and label.startswith("async"):          # its losses would be others
                     continue
                 name = f"time-{panel.replace(', ', '-').replace(' ', '_')}-{mbps}-{label}"
@@ -225,6 +317,25 @@ def run(folder: Path, only: str) -> Iterator[pd.DataFrame]:
                       sets=timing(label, size, mbps, latency_ms, slow))
                 found += rows("time", out, done, {"size": size, "mbps": mbps, "latency_ms": latency_ms, "slow": slow})
         yield pd.DataFrame(found, columns=COLUMNS)
+    for trouble, what in TROUBLES.items() if only in ("trouble", "") else ():
+        if troubles and trouble not in troubles:
+            continue
+        for mbps in what.uplinks:
+            for label in chosen(what.labels):
+                name = f"trouble-{re.sub('[^a-z0-9]+', '_', trouble)}-{mbps}-{label}"
+                out, done = folder / name, folder / f"{name}.csv"
+                sweep(FILE, placed("local", 1, 0, (), True), out=out, done=done, seeds=[SEED],
+                      sets=troubled(label, trouble, mbps))
+                found += rows("trouble", out, done, {"size": TROUBLED, "mbps": mbps, "latency_ms": 2.5,
+                                                     "slow": what.slow, "trouble": trouble})
+        yield pd.DataFrame(found, columns=COLUMNS)
+
+
+def merged(before: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
+    """The rows before, those of the same key replaced, then new ones. All of text."""
+    known = set(found["key"])
+    return pd.concat([before[~before["key"].isin(known)], found]).sort_values(
+        "what", key=lambda what: what.map(["train", "time", "trouble"].index), kind="stable")
 
 
 def rows(what: str, study: Path, done: Path, network: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -241,7 +352,31 @@ def _row(result: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     losses = "" if "loss" not in rounds else curve(*zip(*rounds.dropna(subset=["loss"]).groupby("round")["loss"].mean(
         ).items(), strict=True))
     return {"rounds": result["rounds"], "virtual_s": result["virtual_s"], "train_s": train_s / CLIENTS,
-            "mb": result["bytes"] / 1e6, "losses": losses}
+            "mb": result["bytes"] / 1e6, "losses": losses, "kept_s": kept_s(folder, rounds) / CLIENTS,
+            "mean_loss": loss_of_the_mean(folder) if result["scheme"].startswith("noloco") and losses else None}
+
+
+def kept_s(folder: Path, rounds: pd.DataFrame) -> float:
+    """Seconds of training, over all workers, in rounds that a worker has completed; of a server that steps along what
+    comes, as many trainings as have come."""
+    computed = pd.read_parquet(folder / "computations.parquet")
+    trained = computed[(computed["label"] == "train") & computed["finished"]].assign(
+        s=lambda of: (of["end_ns"] - of["start_ns"]) / 1e9)
+    completed = rounds[rounds["completed"]]
+    if set(completed["node"]) <= set(trained["node"]):
+        ended = set(zip(completed["node"], completed["round"], strict=True))
+        return float(sum(s for node, round_, s in zip(trained["node"], trained["round"], trained["s"], strict=True)
+                         if (node, round_) in ended))
+    return len(completed) * float(trained["s"].mean()) if len(trained) else 0.0
+
+
+def loss_of_the_mean(folder: Path) -> float:
+    """The loss of the mean of the models of all workers, at the end of a run."""
+    from emul.engine.evaluating import evaluate
+
+    mean = evaluate(folder).mean
+    assert mean is not None
+    return mean["loss"]
 
 
 # --- the study: tables and figures ------------------------------------------------------------------------------------
@@ -302,6 +437,36 @@ def _shown(x: float, value: str, best: bool) -> str:
     return f"**{text}**" if best else text
 
 
+def shares(found: pd.DataFrame) -> pd.DataFrame:
+    """A row a trouble, uplink and scheme: the share of time that is training which counts."""
+    timed = found[(found["what"] == "time") & (found["size"] == TROUBLED) & (found["latency_ms"] == 2.5)]
+    slow = timed["slow"].astype(str) == "True"
+    timed = timed.assign(trouble=slow.map({True: "one uplink a tenth", False: "none"}), kept_s=timed["train_s"])
+    timed = timed[timed["scheme"].isin(STEADY)]
+    both = pd.concat([timed, found[found["what"] == "trouble"]])
+    return both.assign(share=both["kept_s"].astype(float) / both["virtual_s"].astype(float))
+
+
+def trouble_table(found: pd.DataFrame, trouble: str) -> str:
+    """Markdown: a row an uplink, a column a scheme."""
+    chosen = shares(found)
+    chosen = chosen[chosen["trouble"] == trouble]
+    labels = [label for label in (*STEADY, *SURVIVORS) if label in set(chosen["scheme"])]
+    labels = list(dict.fromkeys(labels))
+    lines = []
+    for mbps in TROUBLES[trouble].uplinks:
+        row = chosen[chosen["mbps"].astype(float) == mbps].set_index("scheme")["share"].reindex(labels)
+        lines.append([f"{mbps:,}", *("-" if pd.isna(x) else _shown(x, "share", False) for x in row)])
+    return markdown(["Mbit/s", *(f"`{label}`" for label in labels)], lines)
+
+
+def mean_table(found: pd.DataFrame) -> str:
+    """Markdown: of schemes whose workers have models that differ, the loss of each on average and of their mean."""
+    lines = [[f"`{row['scheme']}`", f"{list(losses(row).values())[-1]:.4f}", f"{float(row['mean_loss']):.4f}"]
+             for row in found[found["what"] == "train"].to_dict("records") if not pd.isna(row["mean_loss"])]
+    return markdown(["scheme", "loss of each, on average", "loss of the mean of the models"], lines)
+
+
 def winners(found: pd.DataFrame) -> str:
     """Markdown: the scheme that gets to a loss first, a row a panel or another loss, a column an uplink."""
     lines = []
@@ -329,7 +494,8 @@ def filled(page: str, found: pd.DataFrame | None) -> str:
     if found is not None:
         blocks |= {"trained": trained_table(found), "winners": winners(found), "small": time_table(found, "1B"),
                    "large": time_table(found, "10B"), "slow": time_table(found, "1B, one uplink a tenth"),
-                   "share": time_table(found, "10B", "share")}
+                   "share": time_table(found, "10B", "share"), "mean": mean_table(found)}
+        blocks |= {f"trouble {name}": trouble_table(found, name) for name in TROUBLES}
     for name, content in blocks.items():
         page = replaced(page, name, content)
     return page
@@ -355,22 +521,48 @@ def draw(found: pd.DataFrame, folder: Path) -> Path:
     return file
 
 
+def draw_troubles(found: pd.DataFrame, folder: Path) -> Path:
+    """The share of time that is training which counts against the uplink, a line a scheme, a panel a trouble: SVG."""
+    import altair as alt
+
+    order = ["none", *TROUBLES]
+    across = alt.X("mbps:Q", title="bandwidth, Mbit/s", scale=alt.Scale(type="log", nice=False, padding=12),
+                   axis=alt.Axis(values=[50, 200, 1000, 5000], format=",d"))
+    up = alt.Y("share:Q", title="share of time that trains", axis=alt.Axis(format=".0%"))
+    shown = shares(found)[["mbps", "share", "scheme", "trouble"]].astype({"mbps": float})
+    lines = alt.Chart(shown).mark_line(point=True).encode(
+        x=across, y=up, color=alt.Color("scheme:N", title=None, sort=[*dict.fromkeys((*STEADY, *SURVIVORS))]))
+    chart = lines.properties(width=260, height=180).facet(facet=alt.Facet("trouble:N", title=None, sort=order),
+                                                          columns=2)
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "internet-troubles.svg"
+    chart.configure_view(stroke=None).save(file)
+    return file
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, help="folder of the sweeps")
-    parser.add_argument("--only", choices=("train", "time"), default="", help="these runs alone, and no page")
+    parser.add_argument("--only", choices=("train", "time", "trouble"), default="", help="these runs alone")
+    parser.add_argument("--schemes", nargs="*", default=(), help="labels: of these schemes alone")
+    parser.add_argument("--troubles", nargs="*", choices=TROUBLES, default=[], help="with --only trouble: these alone")
     said = parser.parse_args(arguments)
     if said.runs is not None:
-        for found in run(said.runs, said.only):
-            (said.runs / f"rows{said.only}.csv" if said.only else DATA).write_text(
-                found.to_csv(index=False, float_format="%.9g", lineterminator="\n"), encoding="utf-8")
-        if said.only:
-            return
+        for found in run(said.runs, said.only, said.schemes, said.troubles):
+            text = pd.read_csv(StringIO(_csv(found)), dtype=str, keep_default_na=False)
+            if said.only or said.schemes or said.troubles:
+                text = merged(pd.read_csv(DATA, dtype=str, keep_default_na=False).reindex(
+                    columns=COLUMNS, fill_value=""), text)
+            DATA.write_text(_csv(text), encoding="utf-8")
     found = pd.read_csv(DATA) if DATA.exists() else None
     PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
     if found is not None:
-        print(f"written: {draw(found, FIGURES)}")
+        print(f"written: {draw(found, FIGURES)}, {draw_troubles(found, FIGURES)}")
+
+
+def _csv(found: pd.DataFrame) -> str:
+    return found.to_csv(index=False, float_format="%.9g", lineterminator="\n")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import emul
@@ -13,6 +14,7 @@ from emul import engine
 from emul.base.errors import ScenarioError
 from emul.cli import main
 from emul.engine.evaluating import evaluate
+from emul.learning import Task
 from emul.record.journal import RecordError
 from emul.scenario import loads
 
@@ -102,6 +104,53 @@ def test_other_data_give_other_values_or_say_why_they_cannot(made: tuple[Path, d
     assert evaluate(path, "digits").accuracy == summary["accuracy"]
     with pytest.raises(ScenarioError, match="unknown data set"):
         evaluate(path, "digitz")
+
+
+def replicas(scheme: str, out: Path) -> Path:
+    """A run of five peers of a full mesh, each with a model of its own."""
+    text = SCENARIO.replace("star, clients: 4", "complete, peers: 5") % (scheme, "")
+    result, = engine.run(loads(text), workers=0, out=out)
+    assert result.directory is not None
+    return result.directory
+
+
+def test_models_that_differ_have_a_mean_whose_loss_is_none_of_theirs(tmp_path: Path) -> None:
+    path = replicas("noloco", tmp_path)
+    found, run_ = evaluate(path), emul.load_run(path)
+    vectors = [run_.model(f"peer{k}").vector() for k in range(1, 6)]
+    assert len({vector.tobytes() for vector in vectors}) == 5
+    scenario = loads(SCENARIO.replace("star, clients: 4", "complete, peers: 5") % ("noloco", ""))
+    mean = np.mean(np.array(vectors, np.float64), 0).astype(np.float32)
+    assert found.mean == Task(scenario.task, 5, scenario.seed).evaluate(mean)
+    losses = [one.values["loss"] for one in found.models if one.values]
+    assert len(losses) == 5
+    # the loss of this network is nearly convex where the models are: their mean is better than they are on average
+    assert found.mean["loss"] < sum(losses) / 5
+    assert found.mean["loss"] not in losses
+
+
+def test_replicas_that_are_equal_have_the_values_of_each_as_those_of_their_mean(tmp_path: Path) -> None:
+    found = evaluate(replicas("diloco", tmp_path))
+    assert len(found.models) == 5
+    assert {tuple(one.values.items()) for one in found.models if one.values} == {tuple((found.mean or {}).items())}
+
+
+def test_one_model_has_no_mean_nor_have_models_that_their_nodes_evaluate(made: tuple[Path, dict[str, Any]],
+                                                                         tmp_path: Path) -> None:
+    assert evaluate(made[0]).mean is None
+    assert evaluate(run("fedper", tmp_path)[0]).mean is None
+
+
+def test_the_command_prints_the_mean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                     capsys: pytest.CaptureFixture[str]) -> None:
+    path = replicas("noloco", tmp_path)
+    monkeypatch.setattr("sys.argv", ["emul", "evaluate", str(path)])
+    with pytest.raises(SystemExit):
+        main()
+    mean = evaluate(path).mean
+    assert mean is not None
+    assert f"mean of 5 models, round 3: accuracy {mean['accuracy']:.6g}  loss {mean['loss']:.6g}\n" in (
+        capsys.readouterr().out)
 
 
 def test_the_command_prints_it_and_fails_if_it_differs(made: tuple[Path, dict[str, Any]], tmp_path: Path,

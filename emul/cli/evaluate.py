@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -39,11 +40,17 @@ def evaluate(directory: Annotated[Path, typer.Argument(metavar="RUN", help="a ru
 
 def _print(found: RoundModels) -> None:
     for one in found.models:
-        said = "evaluated by its scheme with more than its model: not again" if one.values is None else "  ".join(
-            f"{name} {value:.6g}" for name, value in one.values.items())
+        said = ("evaluated by its scheme with more than its model: not again" if one.values is None
+                else _said(one.values))
         print(f"{one.node}, round {one.round}: {said or 'poisoned: not evaluated'}")
+    if found.mean is not None:
+        print(f"mean of {len(found.models)} models, round {found.round}: {_said(found.mean)}")
     if found.accuracy is None:
         return
     told = "" if found.expected is None else ", as in the summary" if found.accuracy == found.expected else (
         f", but {found.expected!r} in the summary: another machine, other packages, or other data of that name")
     print(f"accuracy {found.accuracy!r}{told}")
+
+
+def _said(values: Mapping[str, float]) -> str:
+    return "  ".join(f"{name} {value:.6g}" for name, value in values.items())

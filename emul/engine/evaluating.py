@@ -1,4 +1,4 @@
-"""The scores of a run's kept models, computed again: as the run evaluated them, or on other data."""
+"""The scores of a run's kept models, computed again: as the run evaluated them, or on other data; and of their mean."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from emul.base.kept import KeptModel
 from emul.engine.reopening import Reopened, reopen
 from emul.record.journal import RecordError
 from emul.record.summary import final_mean
-from emul.workers.evaluations import BY_SCENARIO, again
+from emul.workers.evaluations import BY_SCENARIO, again, by_scenario
 from emul.workers.twin import one_thread
 
 
@@ -27,13 +29,15 @@ class Evaluated:
 class RoundModels:
     """The models of one round. accuracy: their mean, as the summary has it; None: none of them has one.
 
-    expected: the summary's own, where it is of these models on these data.
+    expected: the summary's own, where it is of these models on these data. mean: the values of the mean of the models,
+    for schemes whose nodes have one each; None: it is one model, or nodes asked for evaluations of their own.
     """
 
     round: int
     models: Sequence[Evaluated]
     accuracy: float | None
     expected: float | None
+    mean: Mapping[str, float] | None
 
 
 def evaluate(directory: Path, data: str | None = None, round_: int | None = None,
@@ -53,10 +57,12 @@ def evaluate(directory: Path, data: str | None = None, round_: int | None = None
                           "scenario those of all rounds are kept")
     with one_thread():
         found = [Evaluated(model.node, model.round, _values(opened, model)) for model in models]
+        mean = _of_mean(opened, models)
     names = opened.wiring.setups[0].names
     accuracy = final_mean([(names.index(one.node), one.round, one.values) for one in found if one.values], "accuracy")
     same = data is None and models[0].round == last and all(one.values is not None for one in found)
-    return RoundModels(models[0].round, found, accuracy, opened.run.summary["accuracy"] if same else None)
+    return RoundModels(models[0].round, found, accuracy, opened.run.summary["accuracy"] if same else None,
+                       mean)
 
 
 def _data(text: str) -> str:
@@ -96,3 +102,13 @@ def _values(opened: Reopened, model: KeptModel) -> Mapping[str, float] | None:
         raise RecordError(f"{opened.run.path}: the model of {model.node} has {len(vector):,} parameters, on these data "
                           f"it would have {d:,}: their inputs or classes are others")
     return again(model.by, opened.task, model.node, shard, setup.evaluate_scope, vector)
+
+
+def _of_mean(opened: Reopened, models: Sequence[KeptModel]) -> Mapping[str, float] | None:
+    if len(models) < 2 or {model.by for model in models} != {BY_SCENARIO}:
+        return None
+    total = np.zeros(opened.task.dimension)
+    for model in models:
+        total += model.vector()
+    scope = opened.wiring.setups[0].evaluate_scope
+    return by_scenario(opened.task, scope, None, (total / len(models)).astype(np.float32))

@@ -117,6 +117,22 @@ def test_workers_by_speed_are_hardly_idle() -> None:
         assert (cost_s / between > 0.99).all()
 
 
+def test_a_slow_uplink_delays_its_own_worker_alone() -> None:
+    """One uplink at a tenth: the other workers begin each training when they did."""
+    begun: list[dict[str, list[int]]] = []
+    for bandwidth in ("20 Mbit/s", "2 Mbit/s"):
+        ran = run_text(DECLARED, "training=skip", "stop={virtual_time: 60 s}",
+                       'links=[{match: "*", latency: 20 ms, bandwidth: 20 Mbit/s}, '
+                       f'{{match: "client4->server", bandwidth: {bandwidth}}}]')
+        begun.append({f"client{k}": [row[1] for row in ran.of(f"client{k}", R.COMPUTE) if row[3] == "train"]
+                      for k in range(1, 5)})
+    equal, slow = begun
+    for name in ("client1", "client2", "client3"):
+        assert equal[name] == slow[name]
+        assert len(equal[name]) >= 10
+    assert len(slow["client4"]) < len(equal["client4"])
+
+
 def test_speeds_hold_rates_where_a_model_is_declared() -> None:
     from emul.roles import World
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from benchmarks.internet import Simulated, utilisation
 from emul.base.errors import ScenarioError
@@ -24,6 +28,7 @@ def with_solver(text: str, solver: str) -> str:
 STREAMING = streaming_diloco.EXAMPLE
 DILOCO = with_solver(diloco.EXAMPLE, "{adamw: {lr: 0.01, steps: 5, batch: 16, keep: true}}")
 
+BANDWIDTHS = Path(__file__).resolve().parents[2] / "scenarios" / "internet" / "bandwidths.yaml"
 AS_DILOCO = ("schemes[0].fragments=1", "schemes[0].tau=0", "schemes[0].alpha=0")
 
 
@@ -164,6 +169,19 @@ def test_the_utilisation_is_that_of_the_papers_simulator(gbps: float, steps: int
     formula = model.streaming(gbps) if sets else model.whole(gbps, steps)
     assert formula == pytest.approx(expected, abs=1e-6)
     assert share(ran) == pytest.approx(formula, abs=2e-4)
+
+
+@pytest.mark.parametrize(("label", "gbps", "formula"), [
+    ("data_parallel", 86.8, lambda gbps: Simulated(24, 0.1, 134.35).whole(gbps)),
+    ("diloco", 13.3, lambda gbps: Simulated(24, 0.1, 134.35).whole(gbps, 100)),
+    ("streaming", 9.1, lambda gbps: Simulated(24, 0.1, 134.35).streaming(gbps)),
+    ("overlapped", 4.3, lambda gbps: Simulated(24, 0.1, 134.35).streaming(gbps, tau=1))])
+def test_the_scenario_of_the_papers_table_has_its_utilisation(label: str, gbps: float,
+                                                              formula: Callable[[float], float]) -> None:
+    text = BANDWIDTHS.read_text(encoding="utf-8")
+    entry, = (one for one in yaml.safe_load(text)["schemes"] if one["label"] == label)
+    ran = run_text(text, f"links[0].bandwidth={gbps} Gbit/s", f"schemes=[{json.dumps(entry)}]")
+    assert share(ran) == pytest.approx(formula(gbps), abs=3e-4)
 
 
 def test_a_fragment_that_comes_in_time_costs_nothing() -> None:
