@@ -52,6 +52,7 @@ class Course:
     def __init__(self, flow: CrossFlow, links: Sequence[CourseLink]):
         self.flow = flow
         self.links = links
+        self.numbers = [link.number for link in links]
         self.latency_ns = sum(link.typical_ns for link in links)
         self.arrivals = None if flow.arrivals is None else flow.arrivals()
         self.greedy: list[CrossItem] = []           # that run, or are to run again when all links are up
@@ -80,7 +81,10 @@ class CrossFlows:
 
     def _draw(self, course: Course, arrivals: Iterator[Arrival]) -> None:
         for at, size in arrivals:                   # the next one, if there is one
-            self._plan(at + course.latency_ns, "message", max(link.wire_bytes(size) for link in course.links), course)
+            wire = size
+            for link in course.links:
+                wire = max(wire, link.wire_bytes(size))
+            self._plan(at + course.latency_ns, "message", wire, course)
             return
 
     def next_start(self) -> int | None:
@@ -114,8 +118,7 @@ class CrossFlows:
     def _begin(self, at: int, item: CrossItem) -> None:
         course = item.course
         course.begun += item.size
-        self._fluid.start(at, item, item.size, [link.number for link in course.links],
-                          rtt_ns=2 * course.latency_ns, background=True)
+        self._fluid.start(at, item, item.size, course.numbers, rtt_ns=2 * course.latency_ns, background=True)
 
     def _end(self, at: int, items: Iterable[CrossItem]) -> None:
         """Take these off their links; what is left of a message is dropped, of a greedy flow it never was."""

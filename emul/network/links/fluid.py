@@ -377,8 +377,10 @@ class Fluid:
     def stands_still(self) -> bool:
         """True if no flow that is not background has a rate, so that the end of others and new ones change nothing."""
         self._flush()
-        return all(flow.background or flow.group is None or not flow.group.rate_bps(flow)
-                   for flow in self._flows.values())
+        for flow in self._flows.values():       # asked at each event of background: no generator
+            if not flow.background and flow.group is not None and flow.group.rate_bps(flow):
+                return False
+        return True
 
     def advance(self, now_ns: int) -> list[object]:
         """The items that have ended by `now_ns` and were not returned yet, ordered by whole ns, then by their start."""
@@ -404,7 +406,9 @@ class Fluid:
         self._flush()
         while True:
             heap = self._heap
-            due, unseen, pause = _next_due(heap), _next_due(self._unseen), self._next_break()
+            due = _next_due(heap) if heap else None
+            unseen = _next_due(self._unseen) if self._unseen else None
+            pause = self._next_break() if self._breaks else None
             if unseen is not None and (due is None or unseen < due):
                 due, heap = unseen, self._unseen
             if due is not None and due <= now_ns and (pause is None or due <= pause):
