@@ -322,13 +322,17 @@ def run(folder: Path, only: str, labels: Sequence[str] = (), troubles: Sequence[
             continue
         for mbps in what.uplinks:
             for label in chosen(what.labels):
-                name = f"trouble-{re.sub('[^a-z0-9]+', '_', trouble)}-{mbps}-{label}"
+                name = f"{_file_name(trouble)}-{mbps}-{label}"
                 out, done = folder / name, folder / f"{name}.csv"
                 sweep(FILE, placed("local", 1, 0, (), True), out=out, done=done, seeds=[SEED],
                       sets=troubled(label, trouble, mbps))
                 found += rows("trouble", out, done, {"size": TROUBLED, "mbps": mbps, "latency_ms": 2.5,
                                                      "slow": what.slow, "trouble": trouble})
         yield pd.DataFrame(found, columns=COLUMNS)
+
+
+def _file_name(trouble: str) -> str:
+    return "trouble_" + re.sub("[^a-z0-9]+", "_", trouble)
 
 
 def merged(before: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
@@ -448,15 +452,17 @@ def shares(found: pd.DataFrame) -> pd.DataFrame:
 
 
 def trouble_table(found: pd.DataFrame, trouble: str) -> str:
-    """Markdown: a row an uplink, a column a scheme."""
+    """Markdown: a row an uplink, a column a scheme; of rows that read the same in turn the first and the last."""
     chosen = shares(found)
     chosen = chosen[chosen["trouble"] == trouble]
     labels = [label for label in (*STEADY, *SURVIVORS) if label in set(chosen["scheme"])]
-    labels = list(dict.fromkeys(labels))
-    lines = []
+    lines: list[list[str]] = []
     for mbps in TROUBLES[trouble].uplinks:
         row = chosen[chosen["mbps"].astype(float) == mbps].set_index("scheme")["share"].reindex(labels)
-        lines.append([f"{mbps:,}", *("-" if pd.isna(x) else _shown(x, "share", False) for x in row)])
+        cells = ["-" if pd.isna(x) else _shown(x, "share", False) for x in row]
+        if len(lines) > 1 and lines[-1][1:] == lines[-2][1:] == cells:
+            lines.pop()
+        lines.append([f"{mbps:,}", *cells])
     return markdown(["Mbit/s", *(f"`{label}`" for label in labels)], lines)
 
 
@@ -495,7 +501,7 @@ def filled(page: str, found: pd.DataFrame | None) -> str:
         blocks |= {"trained": trained_table(found), "winners": winners(found), "small": time_table(found, "1B"),
                    "large": time_table(found, "10B"), "slow": time_table(found, "1B, one uplink a tenth"),
                    "share": time_table(found, "10B", "share"), "mean": mean_table(found)}
-        blocks |= {f"trouble {name}": trouble_table(found, name) for name in TROUBLES}
+        blocks |= {_file_name(name): trouble_table(found, name) for name in TROUBLES}
     for name, content in blocks.items():
         page = replaced(page, name, content)
     return page
