@@ -239,12 +239,15 @@ class EarliestRoutes:
             begin, end = begins[i], ends[i]
             if begin <= now:
                 links.append((v, contacts, end, rates[i], latencies[i], framing))
-                since = max(since, begin)
-                until = min(until, end)
+                if begin > since:
+                    since = begin
+                if end < until:
+                    until = end
             else:
-                until = min(until, begin)
-                if contacts.gap != "drop":
-                    first = min(first, begin)
+                if begin < until:
+                    until = begin
+                if begin < first and contacts.gap != "drop":
+                    first = begin
         self._opened[u] = since, until, links, first
         return links, first
 

@@ -238,7 +238,7 @@ class Fluid:
         nothing while all flows are such. Raises NetworkError where something of that cannot be, and
         then changes nothing.
         """
-        shared = [self._link(index) for index in dict.fromkeys(links)]
+        shared = [self._link(index) for index in (dict.fromkeys(links) if len(links) > 1 else links)]
         if item in self._flows:
             raise NetworkError(f"{item!r} is in flight already")
         if not 0 <= size_bytes < inf:
@@ -490,8 +490,9 @@ class Fluid:
                         unseen = all(flow.background for flow in group.flows)
                     heappush(self._unseen if unseen else self._heap, (group.due, self._serial, group.epoch, group))
         self._stale.clear()
+        most = 64 + 4 * len(self._flows)
         for heap in (self._heap, self._unseen):
-            if len(heap) > 64 + 4 * len(self._flows):
+            if len(heap) > most:
                 heap[:] = [entry for entry in heap if entry[2] == entry[3].epoch]
                 heapify(heap)
 
