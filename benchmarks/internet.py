@@ -185,7 +185,7 @@ PANELS = {                              # name -> (size, latency of a link in ms
 
 @dataclass(frozen=True)
 class Trouble:
-    """What may go wrong with the network of a timed run, beside its bandwidth."""
+    """Trouble in the network of a timed run, beside its bandwidth."""
 
     links: str = ""                     # values of all links, after those of bandwidth and latency
     lossy: str = ""                     # the same of uplinks alone
