@@ -339,6 +339,7 @@ def test_the_command_writes_the_trace_and_says_how_to_look_at_it(
 
 def test_the_command_says_what_it_does_if_that_takes_long(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                           capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("tensorboard")
     monkeypatch.setattr("emul.record.progress._SHORT_S", 0.02)
     monkeypatch.setattr(export, "_TOLD", 5)
     tables = load_run(run)
