@@ -3,13 +3,13 @@
 #
 #   PIP_ARGS   handed to pip, e.g. PIP_ARGS="--index-url https://download.pytorch.org/whl/cpu --extra-index-url https://pypi.org/simple"
 #   PYTHON     the interpreter to make the environment with
-#   JOBS       processes that `make test` runs tests in, beside each other: one more than two cores, since tests wait for
+#   JOBS       processes that `make test` runs tests in, beside each other: two more than two cores, since tests wait for
 #              processes and browsers; `make test-slow` runs its own in two, since some of them measure memory
 #   REPEATS    of each measurement of `make bench` and `make bench-peers`
 
 PYTHON ?= python3
 PIP_ARGS ?=
-JOBS ?= 3
+JOBS ?= 4
 REPEATS ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
