@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from emul.base.errors import NotSendable
@@ -342,7 +342,6 @@ def test_powersgd_gives_a_matrix_of_its_rank_back_and_its_warm_start_finds_the_b
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("written", WRITTEN, ids=str)
-@settings(max_examples=30)
 @given(data=st.data())
 def test_a_code_that_nobody_has_made_is_undecodable_or_d_finite_numbers(written: Any, data: st.DataObject) -> None:
     codec = codec_of(written)
