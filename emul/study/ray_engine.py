@@ -11,7 +11,7 @@ import msgspec
 
 from emul.base.errors import EmulError
 from emul.study.job import CellEvent, CellJob, Tell, run_text
-from emul.workers.joining import NoCluster, join
+from emul.workers.joining import CUT_OFF, NoCluster, join
 
 
 class RayMissing(EmulError):
@@ -43,8 +43,7 @@ def on_ray(tasks: Sequence[CellJob], tell: Tell) -> None:
                 except ray.exceptions.RayError as e:
                     tell(CellEvent(key, done=True, error=f"{type(e).__name__}: {e}"))
     except ConnectionError as e:
-        raise NoCluster("the cluster has ended, or Ray's client was cut off from it; the same command goes on with "
-                        f"what is missing: {e}") from None
+        raise NoCluster(f"{CUT_OFF}; the same command goes on with what is missing: {e}") from None
     finally:
         if ours:
             ray.shutdown()          # ends what still runs, if this is an interrupt

@@ -29,7 +29,7 @@ from emul.base.errors import RunError
 from emul.base.extras import MissingExtra
 from emul.workers import shipping
 from emul.workers.cluster import Cluster
-from emul.workers.joining import NoCluster, join, outside
+from emul.workers.joining import CUT_OFF, NoCluster, join, outside
 from emul.workers.launcher import Told, unreached
 from emul.workers.setup import Setup
 from emul.workers.transport import Tcp
@@ -74,7 +74,7 @@ class Remote:
             return
         self.cut_off = isinstance(lost, ConnectionError)
         self._how = (f"ended with exit code {code.result()}" if lost is None else
-                     "is lost: the cluster has ended, or Ray's client was cut off from it"
+                     f"is lost: {CUT_OFF}"
                      if self.cut_off else
                      f"is lost: its actor or its machine has ended ({type(lost).__name__})")
         self._over.set()
@@ -130,6 +130,12 @@ class Actors:
         return Tcp.new(_own_address())
 
     def start(self, every: Sequence[Told]) -> list[Remote]:
+        try:
+            return self._started(every)
+        except ConnectionError as e:
+            raise NoCluster(f"{CUT_OFF}, before the workers ran: {e}") from None
+
+    def _started(self, every: Sequence[Told]) -> list[Remote]:
         import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 

@@ -26,6 +26,7 @@ _NOT_SERVED = ("Starting Ray client server failed",         # does not always st
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])      # of HTTP/2: RFC 9113, 3.4
 _FRAME, _SETTINGS = 9, 4                            # bytes of a frame's header; the kind of the one that answers
 _VARIABLE = "$RAY_ADDRESS"
+CUT_OFF = "the cluster has ended, or Ray's client was cut off from it"
 
 
 class NoCluster(RunError):

@@ -17,7 +17,7 @@ from emul.base.extras import MissingExtra
 from emul.workers import shipping
 from emul.workers.actors import Actors, Remote, _require_meeting
 from emul.workers.cluster import Cluster, cluster
-from emul.workers.joining import NoCluster
+from emul.workers.joining import CUT_OFF, NoCluster
 from emul.workers.launcher import Told
 from emul.workers.transport import Tcp
 
@@ -94,6 +94,15 @@ def test_a_plug_in_goes_with_what_lies_beside_it_and_a_package_whole(tmp_path: P
     assert shipping.plugin_files(["ship_package.inner"]).keys() == {
         "ship_package/__init__.py", "ship_package/inner/__init__.py", "ship_package/inner/table.csv"}
     assert shipping.plugin_files(["numpy"]) == {}               # is installed
+
+
+def test_a_cluster_that_is_lost_while_workers_start_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(_launcher: Actors, _n: int) -> None:
+        raise ConnectionError("Request can't be sent")
+    pytest.importorskip("ray", reason="Ray is not installed: install emul[ray]")
+    monkeypatch.setattr(Actors, "_reserve", lost)
+    with pytest.raises(NoCluster, match=f"^{CUT_OFF}, before the workers ran: Request can't be sent$"):
+        Actors(Cluster(1)).start([])
 
 
 def test_an_actor_looks_after_the_files_of_its_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
