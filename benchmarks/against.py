@@ -33,6 +33,39 @@ done = emul(100, 0, 21, 2, links)
 print(json.dumps({"no-op round, s": done.later_s, "no-op round, CPU of all, s": done.cpu_s}))
 """
 
+# `emul check` of a scenario that every revision reads
+CHECK = '''
+import json, subprocess, sys, time
+from pathlib import Path
+Path("small.yaml").write_text("""emul: 1
+name: small
+seed: 1
+topology: {generator: star_mesh, clients: 10}
+links: [{match: "*", latency: 20 ms, bandwidth: 20 Mbit/s, outage: {model: bernoulli, p: 0.1, per: round}}]
+task: {data: {set: digits}, partition: iid, model: logistic, solver: {sgd: {lr: 0.1, steps: 1, batch: 8}}}
+compute: {mode: zero}
+schemes: [{name: fedavg, deadline: 1 s}]
+stop: {rounds: 2}
+""")
+begin = time.perf_counter()
+subprocess.run([sys.executable, "-m", "emul", "check", "small.yaml"], check=True, stdout=subprocess.DEVNULL)
+print(json.dumps({"emul check, s": time.perf_counter() - begin}))
+'''
+
+IMPORT = """
+import json, time
+begin = time.perf_counter()
+import emul
+print(json.dumps({"import emul, s": time.perf_counter() - begin}))
+"""
+
+START_UP = """
+import json
+from benchmarks.bench_rounds import _floats, emul
+done = emul(100, 0, 2).run
+print(json.dumps({"until the first round has ended, s": _floats(done.output, "first_round_ended")[0] - done.begin}))
+"""
+
 # name -> what is run in a fresh interpreter; it prints {figure: value}, smaller is better
 PROBES = {
     "parts": "from benchmarks.bench_kernel import parts_probe; parts_probe(1_000)",
@@ -49,6 +82,9 @@ PROBES = {
     "round": "from benchmarks.bench_rounds import against_probe; against_probe()",
     "round_shared": SHARED,
     "training": "from benchmarks.bench_overhead import against_probe; against_probe()",
+    "import": IMPORT,
+    "check": CHECK,
+    "start_up": START_UP,
     "memory": "from benchmarks.bench_memory import against_probe; against_probe()",
 }
 
