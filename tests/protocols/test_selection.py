@@ -232,6 +232,8 @@ def test_other_synchronous_schemes_select_too(scheme: str, rule: str):
     ("{power_of_choice: {candidates: 4}}", "power_of_choice +candidates = 4: expected at least 8, those chosen"),
     ("{power_of_choice: {count: 4, candidates: 5, over: 1.5}}", "candidates = 5: expected at least 6, those chosen"),
     ("{uniform: {count: 3, over: 2, least: 4}}", "uniform +least = 4: expected at most 3, the updates that end"),
+    ("{contact: {count: 3}}", "contact +expected a network with contacts: this one has none"),
+    ("{contact: {count: 3, training: 5 parsec}}", "contact: training = '5 parsec'"),
     ("{power_of_choice: {count: 3}}, compress: {down: sign}", "compress.down: candidates are sent the model as it is")])
 def test_a_wrong_rule_is_an_error_of_the_scenario(rule: str, said: str):
     with pytest.raises(ScenarioError, match=said):
