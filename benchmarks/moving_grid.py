@@ -15,7 +15,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from statistics import median
@@ -39,12 +39,13 @@ WAITS, NINE = "waits", 9        # the scheme to which all are compared, and the 
 
 @dataclass(frozen=True)
 class Scheme:
-    """One of the eight: its links between satellites, and its entry. K: half of the satellites."""
+    """Its links between satellites, and its entry. K: half of the satellites."""
 
     label: str
     isl: str
     entry: Callable[[int], str]
     paper: str                  # the nearest algorithm of the paper
+    gap: str = "hold"           # of the contacts
 
 
 SCHEMES = (
@@ -59,6 +60,10 @@ SCHEMES = (
     Scheme("ring back", "ring", lambda K: f"name: fedavg, selection: {{contact: {{count: {K}, training: 5 min}}}}",
            "FedAvg with schedule and links in clusters"),
     Scheme("ring fedbuff", "ring", lambda K: f"name: fedbuff, buffer: {K}, timeout: 48 h", "none"))
+# beyond the eight: those in a ring once more, where messages that wait for a contact are routed anew
+ANEW = tuple(replace(one, label=one.label.replace("ring", "anew"), gap="again") for one in SCHEMES if one.isl == "ring")
+ALL = (*SCHEMES, *ANEW)
+Sky = tuple["Place", str, str]          # isl and gap
 
 
 @dataclass(frozen=True, order=True)
@@ -88,30 +93,38 @@ def there(place: Place, scheme: Scheme) -> str:
     return NO_RING if scheme.isl == "ring" and place.each < SEEN else ""
 
 
-def sets(place: Place, isl: str) -> list[str]:
+def under(sky: Sky) -> list[Scheme]:
+    """The schemes of a sky; none where it cannot be."""
+    place, isl, gap = sky
+    return [one for one in ALL if (one.isl, one.gap) == (isl, gap) and not there(place, one)]
+
+
+def sets(sky: Sky) -> list[str]:
     """The edits of the scenario for one sky and the schemes under it."""
+    place, isl, gap = sky
     stations = "stations.csv" if place.stations == 10 else f"stations{place.stations}.csv"
-    entries = ", ".join(f"{{label: {one.label}, {one.entry(place.buffer)}}}" for one in SCHEMES if one.isl == isl)
+    entries = ", ".join(f"{{label: {one.label}, {one.entry(place.buffer)}}}" for one in under(sky))
     return [f"{SKY}.gateways=null", f"topology.roles={{server: [Weilheim], client: {{{CLIENT}}}}}", f"{SKY}.isl={isl}",
             f"{SKY}.phasing=0", f"{SKY}.planes={place.planes}", f"{SKY}.each={place.each}",
             f"{SKY}.stations={stations}", f"{SKY}.for={24 * DAYS} h", "contacts.step=1 min", "training=skip",
             "task.partition={bootstrap: 15}",
             "compute.file=grid.profile.json", f"schemes=[{entries}]",
-            f"stop={{rounds: {ROUNDS}, virtual_time: {24 * DAYS} h}}"]
+            f"stop={{rounds: {ROUNDS}, virtual_time: {24 * DAYS} h}}",
+            *(() if gap == "hold" else (f"contacts.gap={gap}",))]
 
 
-def skies(part: str) -> list[tuple[Place, str]]:
+def skies(part: str) -> list[Sky]:
     """Those of a shard such as 1/2, small and large ones in turn, so that what there is soon shows the whole grid."""
     number, of = map(int, part.split("/"))
-    found = [(place, isl) for place in PLACES for isl in ("none", "ring") if any(
-        one.isl == isl and not there(place, one) for one in SCHEMES)]
+    found = [sky for sky in ((place, *kind) for place in PLACES for kind in dict.fromkeys(
+        (one.isl, one.gap) for one in ALL)) if under(sky)]
     return sorted(found, key=lambda sky: (hash_of(sky), sky))[number - 1::of]
 
 
-def hash_of(sky: tuple[Place, str]) -> int:
+def hash_of(sky: Sky) -> int:
     """A fixed shuffle."""
-    place, isl = sky
-    return (place.planes * 7919 + place.each * 104729 + place.stations * 1299709 + len(isl) * 15485863) % 1009
+    place, isl, gap = sky
+    return (place.planes * 7919 + place.each * 104729 + place.stations * 1299709 + len(isl + gap) * 15485863) % 1009
 
 
 def run(folder: Path, part: str) -> None:
@@ -119,11 +132,12 @@ def run(folder: Path, part: str) -> None:
     from emul.study.placing import placed
     from emul.study.sweep import sweep
 
-    for place, isl in skies(part):
-        out = folder / f"{place.planes}-{place.each}-{place.stations}-{isl}"
-        if any((place, one.label) not in known() for one in SCHEMES if one.isl == isl):
+    for sky in skies(part):
+        place, isl, gap = sky
+        out = folder / f"{place.planes}-{place.each}-{place.stations}-{isl}-{gap}"
+        if any((place, one.label) not in known() for one in under(sky)):
             failed = sweep(SCENARIO, placed("local", 1, 0, (), True), out=out, done=DATA, seeds=[0],
-                           sets=sets(place, isl)).failed
+                           sets=sets(sky)).failed
             for failure in failed:
                 print(f"{out.name}: {failure.error.splitlines()[0]}", flush=True)
             shutil.rmtree(out, ignore_errors=True)
@@ -158,12 +172,16 @@ def hours(rows: dict[tuple[Place, str], dict[str, Any]]) -> Hours:
     return {key: float(row["virtual_s"]) / 3600 / max(1, int(row["rounds"])) for key, row in rows.items()}
 
 
-def counted(found: Hours) -> str:
-    """A sentence: the configurations, and those that have been run."""
+def counted(rows: dict[tuple[Place, str], dict[str, Any]]) -> str:
+    """Sentences: the configurations, those that have been run, and how long that took."""
     absent = sum(bool(there(place, one)) for place in PLACES for one in SCHEMES)
     total = len(PLACES) * len(SCHEMES)
-    return (f"{total} configurations: {total - absent} can be, of which {len(found)} have been run. {absent} cannot: "
-            f"{NO_RING}.")
+    beyond = {one.label for one in ANEW}
+    have = sum(label not in beyond for _, label in rows)
+    took = sum(float(row["real_s"]) for row in rows.values()) / 60
+    return (f"{total} configurations: {total - absent} can be, of which {have} have been run. {absent} cannot: "
+            f"{NO_RING}. {len(rows) - have} runs are beyond them. All took {took:.1f} minutes on one core, without the "
+            "computation of contacts.")
 
 
 def mapped() -> str:
@@ -176,7 +194,7 @@ def mapped() -> str:
 def by_scheme(found: Hours) -> str:
     """Markdown: hours of a round and factor of `waits` over each scheme: median and range over the grid."""
     lines = []
-    for one in SCHEMES:
+    for one in ALL:
         mine = {place: value for (place, label), value in found.items() if label == one.label}
         factors = {place: found[place, WAITS] / value for place, value in mine.items() if (place, WAITS) in found}
         if not factors:
@@ -205,8 +223,11 @@ def causes(found: Hours) -> str:
              ("no rounds: FedBuff in place of drawn", "half", "fedbuff"),
              ("ring, all wait", WAITS, "ring waits"), ("ring, first back", "back", "ring back"),
              ("ring, FedBuff", "fedbuff", "ring fedbuff"),
-             ("first back in a ring in place of first contact", "first", "ring back"),
-             ("first back in a ring in place of all that wait in a ring", "ring waits", "ring back")]
+             ("first back in a ring in place of all that wait in a ring", "ring waits", "ring back"),
+             ("in a ring what waits is routed anew: all wait", "ring waits", "anew waits"),
+             ("the same, first back", "ring back", "anew back"), ("the same, FedBuff", "ring fedbuff", "anew fedbuff"),
+             ("schedule and ring in place of first contact", "first", "ring back"),
+             ("the same, and what waits is routed anew", "first", "anew back")]
     lines = []
     for said, before, after in pairs:
         values = [found[place, before] / value for (place, label), value in sorted(found.items())
@@ -244,8 +265,8 @@ def best(found: Hours) -> str:
 def filled(page: str, rows: dict[tuple[Place, str], dict[str, Any]]) -> str:
     """The text of the page with its blocks of the grid made anew."""
     found = hours(rows)
-    for name, content in {"grid-counted": counted(found), "grid-schemes": mapped(), "grid-hours": by_scheme(found),
-                          "grid-causes": causes(found), "grid-best": best(found)}.items():
+    for name, content in {"grid_counted": counted(rows), "grid_schemes": mapped(), "grid_hours": by_scheme(found),
+                          "grid_causes": causes(found), "grid_best": best(found)}.items():
         page = replaced(page, name, content)
     return page
 
