@@ -30,6 +30,7 @@ TABLES = {                              # table of cells -> pages that stand on 
     STUDIES / "stragglers.csv": ("studies/stragglers.md", "studies/bytes.md"),
     STUDIES / "split.csv": ("studies/split.md",),
     STUDIES / "moving.csv": ("studies/moving.md",),
+    STUDIES / "moving_grid.csv": ("studies/moving.md",),
     STUDIES / "internet.csv": ("studies/internet.md",),
     STUDIES / "atlas.csv": ("atlas.md",),
     STUDIES / "atlas_robust.csv": ("atlas.md",),

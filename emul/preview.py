@@ -192,7 +192,7 @@ def _dry_wiring(scenario: Scenario, scheme: str, raw: dict[str, object], plugins
     """One round as `dry` has it. A role that asks for contacts is told those of the plan, though no link has them."""
     found = registry.find(scheme, plugins)
     wiring = engine.wire(dry(scenario, int(found.batches)), scheme, raw, 1, plugins)
-    if scenario.contacts is not None and found.knows_topology:
+    if scenario.contacts is not None and found.knows(wiring.params):
         network = build(scenario.topology, scenario.link_rules, scenario.seed, joined=scenario.equipment,
                         contacts=scenario.contacts, media=scenario.media, radio=scenario.radio)
         wiring.setups[0].chart = chart(network, wiring.plan.vertices)

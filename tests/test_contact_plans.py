@@ -12,6 +12,7 @@ from emul.base.errors import RunError, ScenarioError
 from emul.preview import computations, explain, notes
 from emul.record.report import write as report
 from emul.scenario import Scenario, load, loads
+from emul.testing import check_scheme
 from emul.workers.pool import Workers
 from emul.workers.twin import Twin
 from tests.digested import digests
@@ -297,3 +298,69 @@ def test_fedavg_waits_for_passes_and_with_a_deadline_does_without_some(twin, tmp
     assert (taken[1] < 6).all()
     assert 4 * 500 < waits.summary["virtual_seconds"] < 5 * 600
     assert deadline.summary["virtual_seconds"] == 5 * 250
+
+
+# --- selection by the plan --------------------------------------------------------------------------------------------
+
+TURNS = HEADER + "".join(f"{begin},{begin + long},{a},{b},4,20\n" for client, begins, long in (
+    ("client1", (5, 15, 25, 35), 1), ("client2", (0, 10, 20, 30), 1), ("client3", (3, 33), 9)) for begin in begins
+    for a, b in ((client, "server"), ("server", client)))
+
+
+def chosen(folder: Path, twin: Twin, rule: str, *sets: str) -> tuple[list[list[str]], str]:
+    """The clients that were sent a model, round by round, and the digest. Trainings take 2 s."""
+    (folder / "costs.json").write_text(
+        '{"emul_profile": 1, "costs": {"fedavg/client/train": [2.0, 0.0], "fedavg/server/select": [0.0, 0.0], '
+        '"fedavg/server/aggregate": [0.0, 0.0]}}')
+    (folder / "plan.csv").write_text(TURNS)
+    scenario = loads(TEXT, "moving", ["compute={mode: profile, file: costs.json}", "stop.rounds=3", PLAN, *sets,
+                                      f"schemes=[{{name: fedavg, selection: {rule}}}]"], base=folder)
+    result, = engine.run(scenario, workers=twin, out=folder / "runs")
+    assert result.violations == ()
+    models = load_run(result.directory).messages.query("type == 'Model'")
+    return ([sorted(of.target_name) for _, of in models.groupby("round")], result.summary["digest"])
+
+
+def test_the_plan_chooses_those_that_it_reaches_first(tmp_path, twin):
+    """At 0 client2 is reached. Its update waits until 10 s, and then client2 is there again."""
+    first, _ = chosen(tmp_path, twin, "{contact: {count: 1}}")
+    assert first == [["client2"]] * 3
+    two, _ = chosen(tmp_path, twin, "{contact: {count: 2}}")
+    assert two[0] == ["client2", "client3"]                 # at 0 and 3 s; client1 has its first contact at 5 s
+
+
+def test_with_the_time_of_a_training_the_plan_chooses_those_that_are_back_first(tmp_path, twin):
+    """client3 is reached at 3 s, trains for 2 s and is still there; client2 is back at 10 s, client1 at 15 s."""
+    back, _ = chosen(tmp_path, twin, "{contact: {count: 1, training: 2 s}}")
+    assert back[0] == ["client3"]
+    two, _ = chosen(tmp_path, twin, "{contact: {count: 2, training: 2 s}}")
+    assert two[0] == ["client2", "client3"]
+
+
+def test_a_client_that_the_plan_never_reaches_again_is_not_chosen(tmp_path, twin):
+    found, _ = chosen(tmp_path, twin, "{contact: {count: 3, training: 2 s}}", "stop={rounds: 9, virtual_time: 2 min}")
+    assert found[0] == list(NODES)
+    assert found[-1] != list(NODES)
+
+
+def test_a_run_that_selects_by_the_plan_has_one_digest(tmp_path, twin, pools: list[Workers]):
+    _, expected = chosen(tmp_path, twin, "{contact: {count: 2, training: 2 s}}")
+    for pool in pools:
+        assert chosen(tmp_path, pool, "{contact: {count: 2, training: 2 s}}")[1] == expected  # type: ignore[arg-type]
+
+
+def test_explain_counts_a_round_that_selects_by_the_plan(tmp_path):
+    (tmp_path / "plan.csv").write_text(TURNS)
+    scenario = loads(TEXT, "moving", [PLAN, "schemes=[{name: fedavg, selection: {contact: {count: 2}}}]"],
+                     base=tmp_path)
+    row, = explain(scenario)["schemes"]
+    assert [(one["type"], one["messages"]) for one in row["round"]["by_type"]] == [("Model", 2), ("Update", 2)]
+
+
+@pytest.mark.slow
+def test_a_scheme_that_selects_by_the_plan_conforms(tmp_path):
+    (tmp_path / "plan.csv").write_text(PASSES)
+    scenario = loads(TEXT, "moving", [PLAN, "training=run", "stop.rounds=3",
+                                      "schemes=[{name: fedavg, deadline: 3 s, selection: {contact: {count: 2}}}]"],
+                     base=tmp_path)
+    check_scheme("fedavg", scenario, pools=[])

@@ -7,7 +7,7 @@ import itertools
 import pandas as pd
 import pytest
 
-from benchmarks import moving
+from benchmarks import moving, moving_grid
 from emul.scenario import load
 
 
@@ -43,3 +43,62 @@ def test_a_mean_is_of_the_seeds_that_reached_the_target() -> None:
 def test_the_page_says_what_its_rows_say() -> None:
     page = moving.PAGE.read_text(encoding="utf-8")
     assert moving.filled(page, pd.read_csv(moving.DATA)) == page, "make it anew: python -m benchmarks.moving"
+
+
+# --- the grid ---------------------------------------------------------------------------------------------------------
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("place", "isl", "gap"), [
+    ((1, 1, 1), "none", "hold"), ((10, 10, 13), "none", "hold"), ((2, 10, 2), "ring", "hold"),
+    ((2, 10, 3), "ring", "again")])
+def test_a_sky_of_the_grid_is_a_sound_scenario_with_its_schemes(place: tuple[int, int, int], isl: str,
+                                                                gap: str) -> None:
+    scenario = load(moving_grid.SCENARIO, moving_grid.sets((moving_grid.Place(*place), isl, gap)))
+    spec = scenario.topology.constellation
+    assert spec is not None
+    assert (spec.planes, spec.each) == place[:2]
+    assert len(spec.stations.read_text().splitlines()) - 2 == place[2]
+    assert [params["label"] for _, params in scenario.schemes] == [
+        one.label for one in moving_grid.ALL if (one.isl, one.gap) == (isl, gap)]
+    assert scenario.contacts is not None
+    assert scenario.contacts.gap == gap
+
+
+def test_the_grid_has_768_configurations_and_each_sky_belongs_to_one_shard() -> None:
+    assert len(moving_grid.PLACES) * len(moving_grid.SCHEMES) == 768
+    assert sum(bool(moving_grid.there(place, one)) for place, one in itertools.product(
+        moving_grid.PLACES, moving_grid.SCHEMES)) == 216
+    whole = moving_grid.skies("1/1")
+    assert len(whole) == len(set(whole)) == 96 + 24 + 24
+    assert sorted(moving_grid.skies("1/2") + moving_grid.skies("2/2")) == sorted(whole)
+
+
+def test_stations_of_the_grid_lie_within_one_another() -> None:
+    folder = moving_grid.SCENARIO.parent
+    sets = [set((folder / f"stations{'' if n == 10 else n}.csv").read_text().splitlines()[2:])
+            for n in moving_grid.STATIONS]
+    assert [len(one) for one in sets] == list(moving_grid.STATIONS)
+    assert all(fewer < more for fewer, more in itertools.pairwise(sets))
+
+
+def test_factors_of_the_grid_are_of_one_configuration_each() -> None:
+    one, other = moving_grid.Place(1, 10, 1), moving_grid.Place(2, 10, 13)
+    found = {(one, "waits"): 20.0, (one, "back"): 5.0, (one, "ring back"): 2.0, (other, "waits"): 6.0,
+             (other, "back"): 3.0}
+    by_scheme, causes = (table(found).splitlines() for table in (moving_grid.by_scheme, moving_grid.causes))
+    assert "| `back` | 2 | 4 [3, 5] | 3 [2, 4] | 1 x 10, 1 | 0 |" in by_scheme
+    assert "| `ring back` | 1 | 2 [2, 2] | 10 [10, 10] | 1 x 10, 1 | 1 |" in by_scheme
+    assert "| ring, first back | `back` / `ring back` | 1 | 2.5 [2.5, 2.5] | 0 |" in causes
+    assert moving_grid.best(found).splitlines()[-1] == "| 10 | 10 to 10 | - | - | - | - | 2 to 2 |"
+
+
+def test_a_run_that_ended_early_has_the_hours_of_the_rounds_that_it_had() -> None:
+    place = moving_grid.Place(1, 1, 1)
+    assert moving_grid.hours({(place, "waits"): {"virtual_s": "36000", "rounds": "5"},
+                              (place, "half"): {"virtual_s": "7200", "rounds": "0"}}) == {
+                                  (place, "waits"): 2.0, (place, "half"): 2.0}
+
+
+def test_the_page_says_what_the_rows_of_the_grid_say() -> None:
+    page = moving_grid.PAGE.read_text(encoding="utf-8")
+    assert moving_grid.filled(page, moving_grid.known()) == page, "make it anew: python -m benchmarks.moving_grid"

@@ -38,7 +38,7 @@ def setups(parts: Parts, worker_of: Sequence[int], workers: int, delays: Sequenc
                            scenario.groups),
         islands=_islands(parts),
         worker_of=list(worker_of), behaviours=behaviours(parts), compress=parts.entry.get(COMPRESS, {}),
-        chart=chart_for(parts.scheme, parts.network, placed),
+        chart=chart_for(parts.scheme, parts.params, parts.network, placed),
         shards=placed.shards, holders=len(placed.holders), attacks=planned(scenario, placed, parts.plugins),
         slowdowns=parts.change.slowdowns, task=_located(scenario.task),
         trains=scenario.training != SKIP, named=costs.mode in ("measured", "profile"),

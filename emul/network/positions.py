@@ -44,9 +44,15 @@ def positions(network: Network, until_ns: int) -> Iterator[PositionRow]:
 def _hosts(network: Network) -> dict[str, list[str]]:
     """satellite or station -> the vertices that have a link to it alone."""
     found: dict[str, list[str]] = {}
-    for v in range(len(network.names)) if on_globe(network) else ():
+    spec = network.planned.constellation
+    if spec is None:
+        return found
+    from emul.network.graph.constellation import constellation  # few networks are one
+
+    own = {one.name for one in constellation(spec).vertices}        # a station may see one satellite alone
+    for v, name in enumerate(network.names):
         near = list(network.topology.neighbours(v))
-        if len(near) == 1:
+        if len(near) == 1 and name not in own:
             found.setdefault(network.names[near[0]], []).append(network.names[v])
     return found
 

@@ -79,6 +79,18 @@ def _windows(planned: _Planned, hop: int, from_ns: int) -> Iterator[tuple[int, i
         yield int(planned.begins[i]), None if end == NEVER else end, int(planned.rates_bps[i]), hop
 
 
+def _sent(planned: _Planned, now_ns: int, bits: int) -> int | None:
+    """The time at which so many bits that come at `now_ns` are transmitted in contacts, over their gaps; None: never.
+    """
+    work = bits * 10**9
+    for i in range(int(np.searchsorted(planned.ends, now_ns, side="right")), len(planned.ends)):
+        begin, end, rate = max(now_ns, int(planned.begins[i])), int(planned.ends[i]), int(planned.rates_bps[i])
+        if work <= (end - begin) * rate:
+            return begin + -(-work // rate)
+        work -= (end - begin) * rate
+    return None
+
+
 class Terrain:
     """Answers by the numbers of nodes. Raises NetworkError where no links lead."""
 
@@ -141,6 +153,36 @@ class Terrain:
         ways = [_windows(self._planned[ends], hop, from_ns)
                 for hop, ends in enumerate(pairwise(self._route(node, other)), 1) if ends in self._planned]
         return merge(*ways, key=lambda one: (one[0], one[3])) if ways else None
+
+    @property
+    def planned(self) -> bool:
+        """True if some link has contacts."""
+        return bool(self._planned)
+
+    def arrivals(self, node: int, others: Sequence[int], from_ns: int, size_bytes: int) -> dict[int, int]:
+        """Other node -> the time at which a message that sets out at `from_ns` is there at the soonest.
+
+        It is alone on every link: a link with contacts transmits it over their gaps, then its median latency follows;
+        a link without any adds its median latency alone. Without those that it never reaches.
+        """
+        bits = 8 * size_bytes
+        wanted = {self._vertices[other] for other in others}
+        found: dict[int, int] = {}
+        heap = [(from_ns, self._vertices[node])]
+        while heap and wanted:
+            now, u = heappop(heap)
+            if u in found:
+                continue
+            found[u] = now
+            wanted.discard(u)
+            for v in self._neighbours(u):
+                if v in found:
+                    continue
+                planned = self._planned.get((u, v))
+                sent = now if planned is None else _sent(planned, now, bits)
+                if sent is not None:
+                    heappush(heap, (sent + self._latency_ns(u, v), v))
+        return {other: found[self._vertices[other]] for other in others if self._vertices[other] in found}
 
     def towards(self, node: int, other: int) -> int:
         """The first node on the route to another one: that one itself, if none lies between."""

@@ -13,7 +13,8 @@ A scheme has a parameter `selection`, None by default, and its roles call, in th
 
 K is `count` of the rule, or what the scheme's fraction comes to; ceil(over K) are chosen. The server waits for the
 answers of candidates until the scheme's deadline, or the window of the rule. To choose is a computation of the server,
-"select", among so many clients. Bytes of the arrays, without headers: Probe 4 d.
+"select", among so many clients. Of a rule that goes by the contact plan the server asks nobody: it reads the plan, and
+the scheme says `knows_topology=by_plan`. Bytes of the arrays, without headers: Probe 4 d.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from emul.base.streams import generator
 from emul.learning import NodeTask
 from emul.primitives.selection import Common, Heard, SelectionRule, begun, choose
 from emul.primitives.selection.choice import PowerOfChoice
+from emul.primitives.selection.contact import FirstContact
 from emul.primitives.selection.uniform import Available
 from emul.primitives.written import WrittenChoice
 from emul.protocols.demands import demand, shaped
@@ -100,6 +102,8 @@ class Selecting:
             candidates = await node.compute("select", self.rule.candidates, rng, node.clients, count,
                                             work=len(node.clients))
             answers = await ask(node, self.p, candidates, model, deadline_s)
+        elif isinstance(self.p, FirstContact):
+            answers = reached(node, self.p, model)
         self.chosen = await node.compute("select", self.rule.choose, rng, node.clients, count, node.round, answers,
                                          work=len(node.clients))
         node.broadcast([k for k in candidates if k in self.chosen], Verdict(True))
@@ -174,6 +178,18 @@ async def ask(node: Node, p: Common, candidates: Collection[int], model: Vector,
     return {k: message.value for k, message in got.items()}
 
 
+def reached(node: Node, p: FirstContact, model: Vector) -> dict[int, float]:
+    """{client: the virtual time at which a model that is sent now is there by the plan, or an update of as many bytes
+    is back}; without those that the plan never reaches."""
+    size = 4 * len(model)
+    there = node.world.arrivals(node.id, node.clients, node.now_ns, size)
+    if p.training_s is not None:
+        training_ns, me = round(p.training_s * 1e9), node.id
+        back = {k: node.world.arrivals(k, [me], at + training_ns, size).get(me) for k, at in there.items()}
+        there = {k: at for k, at in back.items() if at is not None}
+    return {k: at / 1e9 for k, at in there.items()}
+
+
 def sensible(message: Told) -> None:
     """For `accept`: the value is one that a loss may have."""
     demand(0 <= message.value <= MOST_TOLD, "value: no loss, utility or accuracy")
@@ -242,6 +258,14 @@ def wrong_selection(written: WrittenChoice | None, world: World, fraction: float
     return [f"selection = {name_of(written)}: {wrong}" for wrong in _wrong_for(p, K, world)]
 
 
+def by_plan(p: Any) -> bool:
+    """For `knows_topology`: parameters whose `selection` goes by the contact plan. A rule that is wrong does not."""
+    try:
+        return p.selection is not None and choose(p.selection).plan
+    except ValueError:
+        return False
+
+
 def telling(written: WrittenChoice | None) -> list[str]:
     """The reasons why a run with this selection depends on what was learned (`Scheme.oblivious`); []: it does not."""
     if written is None or not (choose(written).tells or choose(written).asks == "loss"):
@@ -265,6 +289,10 @@ def _wrong_for(p: Common, K: int, world: World) -> list[str]:
         errors.append(f"least = {p.least}: expected at most {K}, the updates that end a round")
     if isinstance(p, PowerOfChoice) and p.candidates < chosen:
         errors.append(f"candidates = {p.candidates}: expected at least {chosen}, those chosen")
+    if p.plan and world.terrain is None:
+        errors.append(f"the scheme {world.scheme} does not know the contact plan: expected knows_topology=by_plan")
+    elif p.plan and not world.planned:
+        errors.append("expected a network with contacts: this one has none, so no client is reached before another")
     if p.asks == "loss" and "down" in world.compress:
         errors.append("compress.down: candidates are sent the model as it is; expected loss: rpow_d, that asks nobody, "
                       "or no compress.down")

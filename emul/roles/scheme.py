@@ -63,8 +63,9 @@ class Scheme(Generic[P]):
     """The nodes whose rounds are the run's: a role, several, or a function of {role: nodes} that gives the nodes. None:
     the servers if there are any, else all nodes."""
 
-    knows_topology: bool = False
-    """True if roles may ask for neighbours, parents, latencies and contacts (`World.neighbours` and its like)."""
+    knows_topology: bool | Callable[[P], bool] = False
+    """True if roles may ask for neighbours, parents, latencies and contacts (`World.neighbours` and its like). A
+    function of the parameters says under which they may."""
 
     ideal_links: bool = False
     """True if nothing is lost under this scheme: the outages of the scenario are taken out of the network."""
@@ -180,6 +181,10 @@ class Scheme(Generic[P]):
     def repeats(self, params: P) -> bool:
         """True if a run with these parameters comes out again value by value (`deterministic`)."""
         return bool(self.deterministic(params) if callable(self.deterministic) else self.deterministic)
+
+    def knows(self, params: P) -> bool:
+        """True if roles with these parameters may ask for the topology (`knows_topology`)."""
+        return bool(self.knows_topology(params) if callable(self.knows_topology) else self.knows_topology)
 
     def faults(self) -> str:
         """The mistake in this value itself; "": nothing."""

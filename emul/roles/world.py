@@ -42,6 +42,16 @@ class Surroundings(Protocol):
         """
         ...
 
+    @property
+    def planned(self) -> bool:
+        """True if some link has contacts."""
+        ...
+
+    def arrivals(self, node: int, others: Sequence[int], from_ns: int, size_bytes: int) -> dict[int, int]:
+        """Other node -> the time at which a message that sets out at `from_ns` is there at the soonest; without those
+        that it never reaches."""
+        ...
+
     def towards(self, node: int, other: int) -> int:
         """The first node on the way to `other`."""
         ...
@@ -127,6 +137,20 @@ class World:
             raise RoleError(f"{self.names[node]}: no link on the way to {self.names[other]} has contacts: it transmits "
                             "at all times")
         return (Contact(start / 1e9, inf if end is None else end / 1e9, rate, hop) for start, end, rate, hop in found)
+
+    @property
+    def planned(self) -> bool:
+        """True if some link has contacts."""
+        return self._known.planned
+
+    def arrivals(self, node: int, others: Sequence[int], from_ns: int, size_bytes: int = 0) -> dict[int, int]:
+        """Other node -> the time, ns, at which a message that `node` sends at `from_ns` is there at the soonest, over
+        all ways that the plan opens; without those that it never reaches.
+
+        The message is alone on every link. A link with contacts transmits it over their gaps; a link without any adds
+        its median latency alone.
+        """
+        return self._known.arrivals(node, others, from_ns, size_bytes)
 
     @property
     def _known(self) -> Surroundings:

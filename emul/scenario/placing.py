@@ -180,9 +180,9 @@ def _chosen(rule: NodeSpeed, number: int, seed: int, network: Network) -> list[i
     return [pool[i] for i in sorted(drawn)]
 
 
-def chart_for(scheme: Scheme[object], network: Network, placed: Placed) -> PlainDict | None:
-    """The topology as the roles of a scheme know it; None: they do not."""
-    return chart(network, placed.vertices) if scheme.knows_topology else None
+def chart_for(scheme: Scheme[object], params: object, network: Network, placed: Placed) -> PlainDict | None:
+    """The topology as the roles of a scheme know it under these parameters; None: they do not."""
+    return chart(network, placed.vertices) if scheme.knows(params) else None
 
 
 def _error(scheme: str, found: Sequence[Finding]) -> ScenarioError:

@@ -70,7 +70,7 @@ def _entry(scheme: AnyScheme, entry: PlainMapping, parts: SoundParts, network: N
     placed, wrong = placed_or_wrong(scheme, params, entry, network)
     if placed is None:
         return Verdicts(wrong)
-    world = _world(scheme, placed, network, parts, entry)
+    world = _world(scheme, params, placed, network, parts, entry)
     found = [_at(text, scheme.name, entry) for text in _judged(scheme.check, params, world)]
     found += cannot_compress(scheme, entry, parts.get("attacks", []), plugins)
     task = parts.get("task")
@@ -83,9 +83,9 @@ def _entry(scheme: AnyScheme, entry: PlainMapping, parts: SoundParts, network: N
     return Verdicts(found, list(_judged(scheme.warn, params, world)))
 
 
-def _world(scheme: AnyScheme, placed: Placed, network: Network, parts: SoundParts,
+def _world(scheme: AnyScheme, params: object, placed: Placed, network: Network, parts: SoundParts,
            entry: PlainMapping) -> World:
-    known = chart_for(scheme, network, placed)
+    known = chart_for(scheme, params, network, placed)
     seed = parts.get("seed", 0)
     speeds = node_speeds(parts.get("node_speeds", []), seed, placed, network, parts.get("devices"),
                          parts.get("groups", ()))

@@ -27,7 +27,7 @@ from emul.protocols.rounds import (
     send_model,
     sent_before,
 )
-from emul.protocols.selection import tell, telling, wrong_selection
+from emul.protocols.selection import by_plan, tell, telling, wrong_selection
 from emul.protocols.updates import compression, send_update
 from emul.roles import Node, Scheme, World, checks, weighted_mean
 from emul.roles.evaluation import of_all
@@ -101,4 +101,5 @@ stop: {rounds: 3}
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=rounds.MESSAGES, stateless=("client",),
     oblivious=lambda p: judging(p.aggregate) + telling(p.selection), compress=("up", "down"),
-    declares=True, timeouts=("deadline_s",), honest=rounds.honest_update, check=check, example=EXAMPLE)
+    declares=True, timeouts=("deadline_s",), honest=rounds.honest_update,
+    knows_topology=by_plan, check=check, example=EXAMPLE)

@@ -22,7 +22,7 @@ from emul.primitives.means import weighted_sum
 from emul.primitives.written import WrittenChoice
 from emul.protocols import rounds
 from emul.protocols.rounds import Update, synchronous_client, synchronous_server, train_once
-from emul.protocols.selection import telling, wrong_selection
+from emul.protocols.selection import by_plan, telling, wrong_selection
 from emul.roles import Node, Scheme, Vector, World, checks
 
 
@@ -93,4 +93,4 @@ stop: {rounds: 3}
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=rounds.MESSAGES, stateless=("client",),
     oblivious=lambda p: telling(p.selection), compress=("up", "down"), timeouts=("deadline_s",),
-    honest=rounds.honest_update, check=check, example=EXAMPLE)
+    honest=rounds.honest_update, knows_topology=by_plan, check=check, example=EXAMPLE)

@@ -15,7 +15,7 @@ from emul.learning import NodeTask
 from emul.primitives.written import WrittenChoice
 from emul.protocols import personal
 from emul.protocols.personal import personal_client, personal_server, wrong_model
-from emul.protocols.selection import telling, wrong_selection
+from emul.protocols.selection import by_plan, telling, wrong_selection
 from emul.roles import Node, Scheme, Vector, World, checks
 
 
@@ -59,5 +59,5 @@ stop: {rounds: 3}
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=personal.MESSAGES,
-    oblivious=lambda p: telling(p.selection), compress=("up", "down"), timeouts=("deadline_s",), check=check,
-    example=EXAMPLE)
+    oblivious=lambda p: telling(p.selection), compress=("up", "down"), timeouts=("deadline_s",),
+    knows_topology=by_plan, check=check, example=EXAMPLE)

@@ -22,7 +22,7 @@ from emul.protocols import selection as selecting
 from emul.protocols.clustered import Models, best, starts
 from emul.protocols.demands import both, demand, shaped
 from emul.protocols.rounds import finite
-from emul.protocols.selection import Selecting
+from emul.protocols.selection import Selecting, by_plan
 from emul.roles import Message, Node, Scheme, Vector, World, checks
 
 
@@ -122,4 +122,4 @@ stop: {rounds: 3}
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client},
     messages=(*clustered.MESSAGES, Chosen, *selecting.MESSAGES), stateless=("client",), timeouts=("deadline_s",),
-    honest=clustered.honest_update, check=check, example=EXAMPLE)
+    honest=clustered.honest_update, knows_topology=by_plan, check=check, example=EXAMPLE)

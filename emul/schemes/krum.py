@@ -18,7 +18,7 @@ from emul.primitives.written import WrittenChoice
 from emul.protocols import rounds
 from emul.protocols.robust import robust_server
 from emul.protocols.rounds import Update, synchronous_client, train_once
-from emul.protocols.selection import taking_part, wrong_selection
+from emul.protocols.selection import by_plan, taking_part, wrong_selection
 from emul.roles import Node, Scheme, Vector, World, checks, weighted_mean
 
 
@@ -83,4 +83,5 @@ stop: {rounds: 3}
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=rounds.MESSAGES, stateless=("client",),
-    compress=("up", "down"), timeouts=("deadline_s",), honest=rounds.honest_update, check=check, example=EXAMPLE)
+    compress=("up", "down"), timeouts=("deadline_s",), honest=rounds.honest_update,
+    knows_topology=by_plan, check=check, example=EXAMPLE)

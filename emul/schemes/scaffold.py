@@ -27,7 +27,7 @@ from emul.primitives.written import WrittenChoice
 from emul.protocols import selection as selecting
 from emul.protocols.demands import both, shaped, weighed
 from emul.protocols.rounds import finite
-from emul.protocols.selection import Selecting
+from emul.protocols.selection import Selecting, by_plan
 from emul.roles import Message, Node, Received, Scheme, Vector, World, checks, weighted_mean
 
 
@@ -150,5 +150,5 @@ stop: {rounds: 3}
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client},
     messages=(Controlled, ControlledUpdate, *selecting.MESSAGES), stateless=("client",),
-    oblivious=lambda p: selecting.telling(p.selection), timeouts=("deadline_s",), honest=honest, check=check,
-    example=EXAMPLE)
+    oblivious=lambda p: selecting.telling(p.selection), timeouts=("deadline_s",), honest=honest,
+    knows_topology=by_plan, check=check, example=EXAMPLE)

@@ -18,7 +18,7 @@ from emul.primitives.compress import Sign
 from emul.primitives.written import WrittenChoice
 from emul.protocols import noisy_gradients, rounds
 from emul.protocols.rounds import synchronous_client, synchronous_server
-from emul.protocols.selection import wrong_selection
+from emul.protocols.selection import by_plan, wrong_selection
 from emul.protocols.updates import Update
 from emul.roles import Node, Scheme, Vector, World, checks
 
@@ -82,5 +82,5 @@ stop: {rounds: 3}
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=rounds.MESSAGES, stateless=("client",),
-    compress=("up", "down"), timeouts=("deadline_s",), honest=noisy_gradients.honest_gradient, check=check,
-    example=EXAMPLE)
+    compress=("up", "down"), timeouts=("deadline_s",), honest=noisy_gradients.honest_gradient,
+    knows_topology=by_plan, check=check, example=EXAMPLE)

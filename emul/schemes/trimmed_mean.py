@@ -13,7 +13,7 @@ from emul.primitives.written import WrittenChoice
 from emul.protocols import rounds
 from emul.protocols.robust import robust_server, wrong_rule
 from emul.protocols.rounds import synchronous_client, train_once
-from emul.protocols.selection import wrong_selection
+from emul.protocols.selection import by_plan, wrong_selection
 from emul.roles import Node, Scheme, World, checks
 
 
@@ -67,4 +67,5 @@ stop: {rounds: 3}
 
 SCHEME = Scheme(
     params=Params, roles={"server": server, "client": client}, messages=rounds.MESSAGES, stateless=("client",),
-    compress=("up", "down"), timeouts=("deadline_s",), honest=rounds.honest_update, check=check, example=EXAMPLE)
+    compress=("up", "down"), timeouts=("deadline_s",), honest=rounds.honest_update,
+    knows_topology=by_plan, check=check, example=EXAMPLE)

@@ -16,6 +16,7 @@ from emul.network.graph.constellation import ConstellationSpec, constellation, j
 from emul.network.models import orbits
 from emul.network.models.contacts import ContactSpec
 from emul.network.models.tle import checksum, read_elements
+from tests.network.test_orbits import slant_km
 
 S, MS = 10**9, 10**6
 ROOT = Path(__file__).resolve().parents[2]
@@ -151,7 +152,7 @@ def test_rows_of_a_station_are_a_step_long_and_begin_and_end_at_the_elevation(st
                 assert not inner or elevation_deg(spec, satellite, station, edge) == pytest.approx(25, abs=1e-3)
             height = elevation_deg(spec, satellite, station, (begin + end) // 2)
             assert height >= 25 - 1e-9
-            km = orbits.slant_km(550.0, math.radians(height))
+            km = slant_km(550.0, math.radians(height))
             assert contacts.latencies_ns[i] == pytest.approx(km / orbits.LIGHT_KM_S * S, abs=1000)
             assert contacts.latencies_ns[i] % 1000 == 0
 

@@ -15,8 +15,8 @@ MOVING = Path(__file__).parents[2] / "scenarios/moving"
 S = 10**9
 
 
-def network_of(file: str):
-    scenario = load(MOVING / file)
+def network_of(file: str, *sets: str):
+    scenario = load(MOVING / file, sets)
     name, params = scenario.schemes[0]
     return wire(scenario, name, params, 1).network
 
@@ -40,6 +40,17 @@ def test_a_satellite_moves_as_its_orbit_says() -> None:
     clients = [row for row in rows if row[1].startswith("client")]
     assert {row[2:] for row in clients} <= {row[2:] for row in rows if row[1].startswith("sat")}
     assert len({row[1] for row in clients}) == 60
+
+
+def test_a_station_that_sees_one_satellite_alone_is_where_it_is_itself() -> None:
+    sky = "topology.constellation"
+    network = network_of("walker66.yaml", "topology.roles={server: [Weilheim], client: {rule: attribute, "
+                         "attribute: kind, value: satellite, access: {latency: 1 ms}}}", f"{sky}.gateways=null",
+                         f"{sky}.isl=none", f"{sky}.planes=1", f"{sky}.each=1", f"{sky}.phasing=0",
+                         f"{sky}.stations=stations1.csv", "schemes=[fedavg]")
+    rows = list(positions(network, S))
+    assert [row for row in rows if row[1] == "Weilheim"] == [(0.0, "Weilheim", 47.88, 11.08)]
+    assert len([row for row in rows if row[1].startswith("client")]) == 2
 
 
 def test_a_node_walks_from_turn_to_turn() -> None:

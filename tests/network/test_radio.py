@@ -28,7 +28,6 @@ from emul.network.models.radio import (
     RadioPlace,
     RoamingRate,
     reach_m,
-    received_dbm,
     roots,
     shadowing,
 )
@@ -46,6 +45,13 @@ def model(places=(), moves=(), loss=NS3, rates=WIFI, power=16.0206, attach=None)
 
 
 # --- rates and losses -----------------------------------------------------------------------------------------------
+
+def received_dbm(model: RadioModel, distance_m: float) -> float:
+    """The power that comes over a distance; not more than at the reference distance."""
+    loss = model.loss
+    return model.power_dbm - loss.reference_db - 10 * loss.exponent * math.log10(
+        max(distance_m, loss.at_m) / loss.at_m)
+
 
 def test_b10_rates_and_reaches_of_80211ax():
     assert [rate / 1e6 for _, rate in WIFI][::11] == [8.6, 143.4]

@@ -110,6 +110,52 @@ def test_contacts_are_those_of_the_plan_and_ways_go_by_their_latencies(tmp_path:
         facts.contacts(2, 3)
 
 
+def naive(spans: list[tuple[int, int, int]] | None, at: int | None, bits: int) -> int | None:
+    """By counting half milliseconds: when a link has transmitted. spans: (begin, end, bits of one); None: at once."""
+    if spans is None or at is None:
+        return at
+    for tick in range(at, 200):
+        if bits <= 0:
+            return tick
+        bits -= next((rate for begin, end, rate in spans if begin <= tick < end), 0)
+    return None
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_arrivals_are_the_soonest_of_all_ways_through_the_contacts(tmp_path_factory: Any, data: Any) -> None:
+    size = data.draw(st.integers(3, 5))
+    graph = nx.complete_graph(size)
+    nx.set_node_attributes(graph, {i: f"v{i}" for i in graph}, "name")
+    plan, lines = dict[tuple[int, int], list[tuple[int, int, int]]](), []
+    for u, v in graph.edges:
+        if data.draw(st.booleans()):
+            edges = sorted(data.draw(st.sets(st.integers(0, 50), min_size=2, max_size=6)))
+            rate = data.draw(st.sampled_from([4, 8]))           # so that a message takes whole ticks
+            plan[u, v] = [(2 * a, 2 * b, rate) for a, b in zip(edges[::2], edges[1::2], strict=False)]
+            lines += [f"{a / 2000},{b / 2000},v{u},v{v},{rate / 500},2" for a, b, _ in plan[u, v]]
+    path = tmp_path_factory.mktemp("plan") / "plan.csv"
+    path.write_text("\n".join(["start_s,end_s,source,destination,rate_mbps,latency_ms", *lines]))
+    network = build(TopologySpec(graph=graph, roles={"peer": RoleRule("all")}), [LinkRule("*", latency_ns=30 * MS)], 0,
+                    contacts=ContactSpec(path) if lines else None)
+    facts = world(network, list(range(size)), {"peer": list(range(size))})
+    assert facts.planned == bool(lines)
+    begin, length = data.draw(st.integers(0, 40)), data.draw(st.integers(1, 6))
+    expected = {0: begin}
+    for target in range(1, size):
+        for way in nx.all_simple_paths(graph, 0, target):
+            at: int | None = begin
+            for u, v in pairwise(way):
+                at = naive(plan.get((u, v)), at, 8 * length)
+                at = None if at is None else at + (4 if (u, v) in plan else 60)
+            if at is not None:
+                expected[target] = min(at, expected.get(target, at))
+        alone = facts.arrivals(0, [target], begin * MS // 2, length)
+        assert alone == ({target: expected[target] * MS // 2} if target in expected else {})
+    together = facts.arrivals(0, list(range(size)), begin * MS // 2, length)
+    assert together == {k: at * MS // 2 for k, at in expected.items()}
+
+
 def world(network: Network, vertices: list[int], roles: dict[str, list[int]], root: int = 0) -> World:
     return World("s", 0, [network.names[v] for v in vertices], roles, [1.0] * len(vertices), root=root,
                  terrain=terrain(network, vertices))

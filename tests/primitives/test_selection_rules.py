@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from emul.primitives.selection import KINDS, Heard, begun, choose
 from emul.primitives.selection.choice import ChoiceRule, PowerOfChoice
+from emul.primitives.selection.contact import FirstContact, FirstContactRule
 from emul.primitives.selection.oort import ExploredClient, Oort, OortRule
 from emul.primitives.selection.rule import drawn
 from emul.primitives.selection.tifl import Tifl, TiflRule, changed
@@ -218,3 +219,26 @@ def test_what_is_wrong_with_a_rule_is_said(written: Any, error: str):
 
 def test_times_are_written_with_their_unit():
     assert choose({"oort": {"step": "500 ms"}}).step_s == 0.5           # type: ignore[attr-defined]
+
+
+# --- first contact ----------------------------------------------------------------------------------------------------
+
+@given(st.dictionaries(st.integers(0, 20), st.integers(0, 5)), st.integers(1, 8))
+def test_first_contact_takes_those_that_are_reached_first_and_of_equal_ones_the_lowest_numbers(
+        reached: dict[int, int], count: int):
+    clients = list(range(21))
+    found = FirstContactRule(FirstContact()).choose(rng(), clients, count, 1, {k: float(s) for k, s in reached.items()})
+    left = dict(reached)
+    expected = []
+    while left and len(expected) < count:
+        soonest = min(left.values())
+        expected.append(min(k for k, s in left.items() if s == soonest))
+        del left[expected[-1]]
+    assert found == sorted(expected)
+
+
+def test_first_contact_is_written_with_the_time_of_a_training():
+    assert choose("contact") == FirstContact()
+    assert choose({"contact": {"count": 3, "training": "5 min"}}) == FirstContact(count=3, training_s=300.0)
+    with pytest.raises(ValueError, match=r"^contact: training = '-1 s': expected a duration"):
+        choose({"contact": {"training": "-1 s"}})

@@ -10,7 +10,8 @@ import pytest
 from emul.base import rows as R
 from emul.base.errors import ScenarioError
 from emul.protocols.rounds import Model, Update
-from emul.protocols.selection import Call, Here, Probe, Told, Verdict
+from emul.protocols.selection import Call, Here, Probe, Told, Verdict, by_plan, wrong_selection
+from emul.roles import World
 from emul.schemes import fedavg, fedper
 from emul.testing import Ran, check_scheme, drive, run_text
 from emul.testing.drive import Driven
@@ -232,10 +233,21 @@ def test_other_synchronous_schemes_select_too(scheme: str, rule: str):
     ("{power_of_choice: {candidates: 4}}", "power_of_choice +candidates = 4: expected at least 8, those chosen"),
     ("{power_of_choice: {count: 4, candidates: 5, over: 1.5}}", "candidates = 5: expected at least 6, those chosen"),
     ("{uniform: {count: 3, over: 2, least: 4}}", "uniform +least = 4: expected at most 3, the updates that end"),
+    ("{contact: {count: 3}}", "contact +expected a network with contacts: this one has none"),
+    ("{contact: {count: 3, training: 5 parsec}}", "contact: training = '5 parsec'"),
     ("{power_of_choice: {count: 3}}, compress: {down: sign}", "compress.down: candidates are sent the model as it is")])
 def test_a_wrong_rule_is_an_error_of_the_scenario(rule: str, said: str):
     with pytest.raises(ScenarioError, match=said):
         run(rule)
+
+
+def test_a_scheme_that_is_not_told_the_plan_cannot_select_by_it():
+    world = World("mine", 0, ["server", "client1"], {"server": [0], "client": [1]}, [1.0, 1.0])
+    assert wrong_selection("contact", world) == ["selection = contact: the scheme mine does not know the contact plan: "
+                                                 "expected knows_topology=by_plan"]
+    assert wrong_selection("uniform", world) == []
+    assert [by_plan(fedavg.Params(selection=rule)) for rule in (None, "uniform", "contcat", "contact")] == [
+        False, False, False, True]
 
 
 @pytest.mark.parametrize(("scheme", "why"), [("scaffold", "training needs c, too"),

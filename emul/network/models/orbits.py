@@ -53,22 +53,10 @@ def speed_km_s(altitude_km: float) -> float:
     return float(np.sqrt(MU / (RADIUS_KM + altitude_km)))
 
 
-def slant_km(altitude_km: float, elevation: float) -> float:
-    """The distance to a satellite that stands so high above the horizon."""
-    a = RADIUS_KM + altitude_km
-    return float(np.sqrt(a ** 2 - (RADIUS_KM * np.cos(elevation)) ** 2) - RADIUS_KM * np.sin(elevation))
-
-
 def reach(radius_km: FloatArray | float, elevation: float) -> FloatArray:
     """The angle at the Earth's centre between a station and a satellite that stands so high above its horizon.
     radius_km: of the satellite, from the centre."""
     return np.arccos(np.minimum(RADIUS_KM * np.cos(elevation) / radius_km, 1.0)) - elevation
-
-
-def overhead_s(altitude_km: float, elevation: float) -> float:
-    """The time of a pass through the zenith if the Earth stood still."""
-    angle = float(reach(RADIUS_KM + altitude_km, elevation))
-    return angle / np.pi * period_s(altitude_km)
 
 
 def ground(latitude: FloatArray | float, longitude: FloatArray | float) -> FloatArray:

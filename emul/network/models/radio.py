@@ -127,13 +127,6 @@ def shadowing(loss: LogDistance, seed: int, node: str, place: str) -> float:
     return loss.shadowing_db * _NORMAL.inv_cdf(uniform_at(key64(seed, "shadowing", node, place), 0) + _HALF)
 
 
-def received_dbm(model: RadioModel, distance_m: float, shadow_db: float = 0.0) -> float:
-    """The power that comes over a distance; not more than at the reference distance."""
-    loss = model.loss
-    far = 10 * loss.exponent * math.log10(max(distance_m, loss.at_m) / loss.at_m)
-    return model.power_dbm - loss.reference_db - far - shadow_db
-
-
 def reach_m(model: RadioModel, least_dbm: float, shadow_db: float = 0.0) -> float:
     """The distance up to which at least so much power comes; below 0: nowhere."""
     loss = model.loss

@@ -18,6 +18,7 @@ class Common:
 
     tells: ClassVar[Tells] = ""         # the value that a client sends beside its update
     asks: ClassVar[Asks] = ""           # the question to candidates before the choice
+    plan: ClassVar[bool] = False        # True: the server reads the contact plan for its answers
 
     count: int | None = None            # K, updates of a round; None: the scheme's fraction of the clients
     over: float = 1.0                   # so many times K are chosen; the round ends with the first K updates
