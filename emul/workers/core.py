@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import itemgetter
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from emul.base.errors import RoleError
+from emul.base.errors import RoleError, other_beginning
 from emul.base.kept import digest_of
 from emul.base.streams import key64
 from emul.registry import schemes
@@ -30,6 +30,7 @@ from emul.roles.events import (
     CANCELLED,
     Close,
     Compute,
+    Computed,
     Drop,
     EndActivity,
     Entered,
@@ -151,7 +152,6 @@ class Core:
         self._asked: dict[tuple[object, ...], NextRound] = {}      # one of all that are alike
         self._stateless = frozenset(scheme.stateless)
         self._first: dict[str, NextRound] = {}      # role that keeps nothing -> how its first node has asked
-        self._begun: Counter[str] = Counter()       # role that keeps nothing -> nodes that have begun since
         self._held: dict[int, RoleEvent] = {}       # node -> event that needs a job which waits to hear with whom
         self._deferred: deque[RoleEvent] = deque()                  # events that need a job which has not run yet
         self._settled: list[RoleEvent] = []                         # events that need a job which has run
@@ -169,6 +169,8 @@ class Core:
             self._volatile = Volatile(scheme, volatile.file_of(setup.directory, setup.worker), known)
         self._jobs = Jobs(costs, setup.fuse, setup.trains, setup.named, self._task, self._attacking,
                           self._volatile)
+        # computations are done where they are awaited, and what others do later does not show in them
+        self._at_once = not (setup.trains or setup.fuse or self._attacking or self._volatile)
         self._evaluations = Evaluations(self._task, self._attacking, setup.evaluate_every, setup.evaluate_scope,
                                         self._shard)
 
@@ -303,30 +305,20 @@ class Core:
 
     def _begin(self, event: Start) -> None:
         """Start a role and answer. A role that keeps nothing does the same at all its nodes before its first round: it
-        asks for it. So it is not begun at each of them, but where it enters a round (`_wake`)."""
-        # 20,000 registered clients, few of whom take part, cost 14 us each in process so, and 44 if all begin. Each
-        # node whose number is a power of two begins all the same, to find out at once, and not by a message that
-        # nobody reads, that a scheme is wrongly called `stateless`.
+        asks for it. So the kernel has it begun at few of them; at the others it begins where it enters a round."""
         node, role = event.node, self._role_of[event.node]
-        first = self._first.get(role)
-        alike = first is not None and not (event.now or node in self._memories or node in self._setup.behaviours)
-        if alike:
-            assert first is not None
-            self._begun[role] += 1
-            if self._begun[role] & (self._begun[role] - 1):
-                self._resting[node] = first
-                self.replies.append(Reply(node, [first]))
-                return
+        known = node in self._memories
         self._start(node)
         self._step(event)
-        asked = self._resting[node]
-        if alike and asked is not first and not self.replies[-1].error:
-            self.replies[-1].error = (
-                f"{RoleError.__name__}: {self._setup.names[node]}: its role began otherwise than that of another node: "
-                f"the scheme must not have {role!r} in `stateless`, unless all its nodes ask for rounds of the same "
-                "leaders and do nothing before")
-        elif first is None and asked is not None and role in self._stateless:
-            self._first[role] = asked
+        if event.now or known or role not in self._stateless or node in self._setup.behaviours:
+            return
+        asked, reply = self._resting[node], self.replies[-1]
+        first = self._first.get(role)
+        if first is None and asked is not None:
+            self._first[role] = first = asked
+        reply.alike = asked is not None and asked is first
+        if first is not None and not reply.alike and not reply.error:
+            reply.error = other_beginning(self._setup.names[node], role)
 
     def _start(self, node: int, round: int | None = None) -> None:
         """Start the role of a node, or the variant of it that is for `round`: by default, for the one it was in."""
@@ -388,7 +380,10 @@ class Core:
 
     def _wake(self, event: RoleEvent) -> str:
         """Begin the role of a resting node anew. Returns what is wrong with that: it must do what it did before."""
-        node, asked = event.node, self._resting[event.node]
+        node, role = event.node, self._role_of[event.node]
+        asked = self._resting[node] or self._first.get(role)
+        if asked is None:                       # the kernel took it for one that begins as others do
+            return other_beginning(self._setup.names[node], role)
         self._resting[node] = None
         memory = self._memories.get(node)       # without one it has not been in any round, and began at 0
         self._start(node)
@@ -398,7 +393,7 @@ class Core:
             return ""
         return (f"{reply.error or RoleError.__name__}: {self._setup.names[node]}: its role was ended while it waited "
                 "for a round, begun anew, and did otherwise than before: it depends on more than its node and "
-                f"parameters, or the scheme must not have {self._role_of[node]!r} in `stateless`")
+                f"parameters, or the scheme must not have {role!r} in `stateless`")
 
     def _function(self, node: int, round: int) -> RoleFunction:
         """The role of `node` in a round, or the faulty variant that it runs then. 0: before its first."""
@@ -434,14 +429,28 @@ class Core:
             wait, *more = reply.actions
             if not more and type(wait) is Wait and event.unread.answers(wait):
                 reply.then = self._answer(Ready(event.node, event.now, [event.unread.ref], WaitEnd.COMPLETE))
+                if event.unread.last and self._at_once:
+                    self._go_on(event, reply.then)
         self.replies.append(reply)
+
+    def _go_on(self, event: Entered, reply: Reply) -> None:
+        """Let the role go on after computations that take no virtual time: nothing can end its round before. The kernel
+        has these answers ahead."""
+        # An event and an answer less for each client: of a round of 16,384 without training the CPU of all processes
+        # fell by 8 and 10 % with this and what `loop._begin` saves (two pairs of three; in one it did not).
+        node = event.node
+        while (not reply.error and reply.actions and type(reply.actions[-1]) is Compute and not reply.actions[-1].cost
+               and self._running[node].desk.activities is None):
+            self._jobs.run(node)
+            reply.then = self._answer(Computed(node, event.now))
+            reply = reply.then
 
     def _answer(self, event: RoleEvent) -> Reply:
         """The reply of a node's role to an event; the computations that it asks of this worker are begun."""
         if self._delays:
             self._pause()
         before = None
-        if self._resting[event.node] is not None:
+        if event.node not in self._running:
             error = self._wake(event)
             if error:
                 return Reply(event.node, [], 0, error)
