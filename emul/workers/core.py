@@ -48,7 +48,7 @@ from emul.roles.events import (
 from emul.roles.node import Node
 from emul.roles.trampoline import Role, RoleFunction
 from emul.roles.world import Surroundings, World
-from emul.wire import Encoded, Message, Vector, decode
+from emul.wire import Encoded, Message, Vector, decode, flat
 from emul.workers import volatile
 from emul.workers.attacking import Attacking, Note
 from emul.workers.evaluations import Evaluations, how
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from emul.learning import Task
     from emul.store import Store
 
+_NO_NEWEST: tuple[Encoded | None, Message] = (None, Message())
 _FRESH = Memory()                   # the memory of a node that has not done anything
 
 
@@ -145,6 +146,7 @@ class Core:
             self._attacking = Attacking(setup.attacks, setup.plugins, scheme.honest, self._task, setup.names,
                                         setup.shards, setup.fuse_clients)
         self._payloads = Payloads(setup.worker_of, setup.worker, outbox, missing)
+        self._newest = _NO_NEWEST               # the last message that was read and that others here will read, too
         self._memories: dict[int, Memory] = {}
         self._tasks: dict[int, Any] = {}
         self._running: dict[int, Role] = {}
@@ -207,6 +209,7 @@ class Core:
         """Take an event. Events that can be answered at once are: the replies grow."""
         if isinstance(event, Drop):
             self._payloads.drop((event.source, event.first))
+            self._newest = _NO_NEWEST
         elif isinstance(event, Close):
             self._close(event.node)
             if event.wipe and event.node in self._memories:
@@ -436,8 +439,8 @@ class Core:
     def _go_on(self, event: Entered, reply: Reply) -> None:
         """Let the role go on after computations that take no virtual time: nothing can end its round before. The kernel
         has these answers ahead."""
-        # An event and an answer less for each client: of a round of 16,384 without training the CPU of all processes
-        # fell by 8 and 10 % with this and what `loop._begin` saves (two pairs of three; in one it did not).
+        # An event and an answer less for each client: with this and what `loop._begin` saves, a round of 16,384 clients
+        # without training took 0, 8 and 10 % less CPU of all processes (three pairs beside other load).
         node = event.node
         while (not reply.error and reply.actions and type(reply.actions[-1]) is Compute and not reply.actions[-1].cost
                and self._running[node].desk.activities is None):
@@ -502,8 +505,14 @@ class Core:
         taken = self._taken.pop(event.node, None) if self._taken else None
         for place, ref in enumerate(event.messages):
             encoded = self._payloads.take(ref) if taken is None else taken[place]
-            message = decode(encoded, self._types)
-            object.__setattr__(message, "sender", ref.source)
+            # decoded once for all who read it here: with this and `Jobs._counts` the workers took 11, 23, 12 and 13 %
+            # less CPU in a round of 16,384 clients without training (four pairs)
+            if encoded is self._newest[0]:
+                message = self._newest[1]
+            else:
+                message = decode(encoded, self._types)
+                object.__setattr__(message, "sender", ref.source)
+            self._newest = _NO_NEWEST if ref.last or not flat(message) else (encoded, message)
             messages.append(message)
             if self._attacking is not None and self._attacking.knows_others(event.node):
                 round_ = self._memories[event.node].round
