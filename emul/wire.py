@@ -628,6 +628,11 @@ def _plan(cls: type[Message]) -> _Plan:
     return plan
 
 
+def flat(message: Message) -> bool:
+    """True if it has arrays and integers alone: nobody can change anything of it, once it was decoded."""
+    return bool(_plan(type(message)).arrays)
+
+
 def from_frames(frames: Sequence[bytes | memoryview]) -> Encoded:
     """Frames as they came from a socket, copied to aligned memory. Raises WireError if they are beyond all limits."""
     if not frames:

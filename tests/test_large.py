@@ -28,7 +28,7 @@ from emul.registry import schemes
 from emul.roles import Message, Node, Scheme
 from emul.roles.events import Event
 from emul.scenario import Crash, Stop, loads
-from emul.testing import MS, NoParams, Ran, check_scheme, run_world
+from emul.testing import MS, NoParams, Ran, Shuffled, check_scheme, run_world
 from emul.workers.setup import Setup
 from emul.workers.twin import Twin
 
@@ -265,8 +265,8 @@ async def noted(node: Node, p: Any) -> None:
 def test_a_stateless_role_begins_where_it_enters_a_round_and_at_few_nodes_before() -> None:
     begun.clear()
     found = run_world(scheme(noted, "client"), clients=40, stop=Stop(rounds=3))
-    assert begun[:7] == [1, 2, 3, 5, 9, 17, 33]         # the first, and of those after it 1, 2, 4, ...
-    assert begun[7:] == [1, 2, 3, 4, 5, 6]              # two clients a round
+    assert begun[:6] == [1, 2, 4, 8, 16, 32]
+    assert begun[6:] == [1, 2, 3, 4, 5, 6]              # two clients a round
     assert found.digest == run_world(scheme(plain), clients=40, stop=Stop(rounds=3)).digest
 
 
@@ -279,10 +279,34 @@ async def divided(node: Node, p: Any) -> None:
 
 
 def test_a_stateless_role_whose_nodes_ask_for_rounds_in_several_ways_fails_the_run_at_once() -> None:
-    with pytest.raises(RoleFailed, match="client33: its role began otherwise than that of another node: the scheme "
+    with pytest.raises(RoleFailed, match="client32: its role began otherwise than that of another node: the scheme "
                                          "must not have 'client' in `stateless`"):
         run_world(scheme(divided, "client"), clients=40)
     assert run_world(scheme(divided), clients=40).digest
+
+
+async def divided_by_worker(node: Node, p: Any) -> None:
+    async for round_ in node.rounds(of=node.server, on_new_round="abandon" if node.id % 2 else "finish"):
+        with round_:
+            await node.recv(Ask, node.server)
+
+
+def test_it_fails_too_where_all_nodes_of_one_worker_ask_in_one_way_and_those_of_another_in_another() -> None:
+    with pytest.raises(RoleFailed, match="client2: its role began otherwise than that of another node"):
+        run_world(scheme(divided_by_worker, "client"), clients=4, pool=Shuffled(2))
+
+
+async def drawing_first(node: Node, p: Any) -> None:
+    begun.append(node.id)
+    node.rng.random()
+    await plain(node, p)
+
+
+def test_a_stateless_role_that_does_something_before_it_asks_begins_at_all_nodes() -> None:
+    begun.clear()
+    found = run_world(scheme(drawing_first, "client"), clients=40, stop=Stop(rounds=3), pool=Shuffled(3))
+    assert set(begun) == set(range(1, 41))
+    assert found.digest == run_world(scheme(plain), clients=40, stop=Stop(rounds=3)).digest
 
 
 async def counting(node: Node, p: Any) -> None:

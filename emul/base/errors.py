@@ -139,6 +139,13 @@ class RoleFailed(RunError):
     """An exception in a role that is no outcome of its protocol; the text holds node, time, round, traceback."""
 
 
+def other_beginning(name: str, role: str) -> str:
+    """Of a node whose role has not begun as that of another one did, though its scheme says that it keeps nothing."""
+    return (f"{RoleError.__name__}: {name}: its role began otherwise than that of another node: the scheme must not "
+            f"have {role!r} in `stateless`, unless all its nodes ask for rounds of the same leaders and do nothing "
+            "before")
+
+
 class NotRecorded(RunError):
     """The files of the run cannot be written: the disk is full, read-only or gone. The text names the file and why."""
 

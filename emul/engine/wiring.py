@@ -103,6 +103,7 @@ def _plan(parts: Parts, worker_of: Sequence[int], lanes: Sequence[int]) -> Plan:
         stop=StopRule(stop.rounds, stop.accuracy, stop.virtual_time_ns, stop.loss),
         faults=change.faults, streams=change.streams, dropouts=change.dropouts,
         batteries=_batteries(parts),
+        alike=() if faulty else parts.scheme.stateless,
         evaluate_every=scenario.evaluation.every, fuse=None if fuse is None else Fusing(FUSED, fuse.clients, lanes),
         max_message=_largest(scenario), max_unread=scenario.limits.max_unread)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, ClassVar, Protocol, TypeAlias
@@ -132,6 +132,7 @@ class Plan:
     evaluate_every: int = 1                             # rounds between two evaluations, for a stop on accuracy
     fuse: Fusing | None = None
     batteries: Mapping[int, Battery] = field(default_factory=dict)      # node -> its battery
+    alike: Collection[str] = ()                         # roles whose nodes begin alike, if its first does nothing else
     max_message: int = MAX_MESSAGE                      # bytes of a message; what is larger is rejected
     max_unread: int = MAX_UNREAD                        # of one sender in one inbox; what is beyond is rejected
 

@@ -69,6 +69,8 @@ class Kernel:
         self.watched: set[int] = set()              # nodes with watchers: few, where there are many followers
         self.asked: dict[tuple[object, ...], tuple[NextRound, tuple[int, ...]]] = {}   # of followers: one for all alike
         self.opened = 0
+        # role whose nodes may all begin alike -> how they ask for a round; None: the first has done something else
+        self.alike: dict[str, NextRound | None] = {}
         self.reports: dict[int, list[int]] = {}     # decider -> rounds with reported parameters, for a stop on accuracy
         self.groups: dict[tuple[int, str], dict[int, int]] = {}     # (lane, role) -> node -> computation due
         # message -> nodes and their waits for the time when it has left its first link (`sending.Transmission`)

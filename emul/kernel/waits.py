@@ -102,10 +102,11 @@ def only_unread(kernel: Kernel, node: KNode) -> Unread | None:
     copy, = node.inbox
     if copy.round and copy.round != node.round:
         return None
-    payload = copy.payload
+    payload, nodes = copy.payload, kernel.nodes
+    last = all(leader not in node.coming and nodes[leader].out_latency > 0 for leader in node.leaders)
     if payload is None:
-        return Unread(copy.kind, Ref(copy.source, copy.seq, True, copy.frames))
-    return Unread(copy.kind, Ref(payload.source, payload.first, False))     # the last reader is known at the end only
+        return Unread(copy.kind, Ref(copy.source, copy.seq, True, copy.frames), last)
+    return Unread(copy.kind, Ref(payload.source, payload.first, False), last)   # its last reader is known at the end
 
 
 def reject(kernel: Kernel, node: KNode, action: Reject) -> None:

@@ -60,6 +60,7 @@ class Unread(Struct, array_like=True, gc=False):
 
     kind: str
     ref: Ref
+    last: bool = False              # nothing of its leaders can come at this instant any more: its round goes on
 
     def answers(self, wait: Wait) -> bool:
         """True if it is all that the wait asks for."""
@@ -260,6 +261,7 @@ class Reply(Struct, array_like=True, gc=False):
     uncharged: int = 0              # CPU ns of role code outside `compute`
     error: str = ""                 # traceback of an exception that is no outcome of the protocol
     then: Reply | None = None       # to the `Ready` that comes next, for a wait that `Entered.unread` has ended
+    alike: bool = False             # to `Start`: all nodes of the role would do this, and this role has been ended
 
 
 class Observation(Struct, array_like=True, gc=False):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import itemgetter
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from emul.base.errors import RoleError
+from emul.base.errors import RoleError, other_beginning
 from emul.base.kept import digest_of
 from emul.base.streams import key64
 from emul.registry import schemes
@@ -30,6 +30,7 @@ from emul.roles.events import (
     CANCELLED,
     Close,
     Compute,
+    Computed,
     Drop,
     EndActivity,
     Entered,
@@ -47,7 +48,7 @@ from emul.roles.events import (
 from emul.roles.node import Node
 from emul.roles.trampoline import Role, RoleFunction
 from emul.roles.world import Surroundings, World
-from emul.wire import Encoded, Message, Vector, decode
+from emul.wire import Encoded, Message, Vector, decode, flat
 from emul.workers import volatile
 from emul.workers.attacking import Attacking, Note
 from emul.workers.evaluations import Evaluations, how
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from emul.learning import Task
     from emul.store import Store
 
+_NO_NEWEST: tuple[Encoded | None, Message] = (None, Message())
 _FRESH = Memory()                   # the memory of a node that has not done anything
 
 
@@ -144,6 +146,7 @@ class Core:
             self._attacking = Attacking(setup.attacks, setup.plugins, scheme.honest, self._task, setup.names,
                                         setup.shards, setup.fuse_clients)
         self._payloads = Payloads(setup.worker_of, setup.worker, outbox, missing)
+        self._newest = _NO_NEWEST               # the last message that was read and that others here will read, too
         self._memories: dict[int, Memory] = {}
         self._tasks: dict[int, Any] = {}
         self._running: dict[int, Role] = {}
@@ -151,7 +154,6 @@ class Core:
         self._asked: dict[tuple[object, ...], NextRound] = {}      # one of all that are alike
         self._stateless = frozenset(scheme.stateless)
         self._first: dict[str, NextRound] = {}      # role that keeps nothing -> how its first node has asked
-        self._begun: Counter[str] = Counter()       # role that keeps nothing -> nodes that have begun since
         self._held: dict[int, RoleEvent] = {}       # node -> event that needs a job which waits to hear with whom
         self._deferred: deque[RoleEvent] = deque()                  # events that need a job which has not run yet
         self._settled: list[RoleEvent] = []                         # events that need a job which has run
@@ -169,6 +171,8 @@ class Core:
             self._volatile = Volatile(scheme, volatile.file_of(setup.directory, setup.worker), known)
         self._jobs = Jobs(costs, setup.fuse, setup.trains, setup.named, self._task, self._attacking,
                           self._volatile)
+        # computations are done where they are awaited, and what others do later does not show in them
+        self._at_once = not (setup.trains or setup.fuse or self._attacking or self._volatile)
         self._evaluations = Evaluations(self._task, self._attacking, setup.evaluate_every, setup.evaluate_scope,
                                         self._shard)
 
@@ -205,6 +209,7 @@ class Core:
         """Take an event. Events that can be answered at once are: the replies grow."""
         if isinstance(event, Drop):
             self._payloads.drop((event.source, event.first))
+            self._newest = _NO_NEWEST
         elif isinstance(event, Close):
             self._close(event.node)
             if event.wipe and event.node in self._memories:
@@ -303,30 +308,20 @@ class Core:
 
     def _begin(self, event: Start) -> None:
         """Start a role and answer. A role that keeps nothing does the same at all its nodes before its first round: it
-        asks for it. So it is not begun at each of them, but where it enters a round (`_wake`)."""
-        # 20,000 registered clients, few of whom take part, cost 14 us each in process so, and 44 if all begin. Each
-        # node whose number is a power of two begins all the same, to find out at once, and not by a message that
-        # nobody reads, that a scheme is wrongly called `stateless`.
+        asks for it. So the kernel has it begun at few of them; at the others it begins where it enters a round."""
         node, role = event.node, self._role_of[event.node]
-        first = self._first.get(role)
-        alike = first is not None and not (event.now or node in self._memories or node in self._setup.behaviours)
-        if alike:
-            assert first is not None
-            self._begun[role] += 1
-            if self._begun[role] & (self._begun[role] - 1):
-                self._resting[node] = first
-                self.replies.append(Reply(node, [first]))
-                return
+        known = node in self._memories
         self._start(node)
         self._step(event)
-        asked = self._resting[node]
-        if alike and asked is not first and not self.replies[-1].error:
-            self.replies[-1].error = (
-                f"{RoleError.__name__}: {self._setup.names[node]}: its role began otherwise than that of another node: "
-                f"the scheme must not have {role!r} in `stateless`, unless all its nodes ask for rounds of the same "
-                "leaders and do nothing before")
-        elif first is None and asked is not None and role in self._stateless:
-            self._first[role] = asked
+        if event.now or known or role not in self._stateless or node in self._setup.behaviours:
+            return
+        asked, reply = self._resting[node], self.replies[-1]
+        first = self._first.get(role)
+        if first is None and asked is not None:
+            self._first[role] = first = asked
+        reply.alike = asked is not None and asked is first
+        if first is not None and not reply.alike and not reply.error:
+            reply.error = other_beginning(self._setup.names[node], role)
 
     def _start(self, node: int, round: int | None = None) -> None:
         """Start the role of a node, or the variant of it that is for `round`: by default, for the one it was in."""
@@ -388,7 +383,10 @@ class Core:
 
     def _wake(self, event: RoleEvent) -> str:
         """Begin the role of a resting node anew. Returns what is wrong with that: it must do what it did before."""
-        node, asked = event.node, self._resting[event.node]
+        node, role = event.node, self._role_of[event.node]
+        asked = self._resting[node] or self._first.get(role)
+        if asked is None:                       # the kernel took it for one that begins as others do
+            return other_beginning(self._setup.names[node], role)
         self._resting[node] = None
         memory = self._memories.get(node)       # without one it has not been in any round, and began at 0
         self._start(node)
@@ -398,7 +396,7 @@ class Core:
             return ""
         return (f"{reply.error or RoleError.__name__}: {self._setup.names[node]}: its role was ended while it waited "
                 "for a round, begun anew, and did otherwise than before: it depends on more than its node and "
-                f"parameters, or the scheme must not have {self._role_of[node]!r} in `stateless`")
+                f"parameters, or the scheme must not have {role!r} in `stateless`")
 
     def _function(self, node: int, round: int) -> RoleFunction:
         """The role of `node` in a round, or the faulty variant that it runs then. 0: before its first."""
@@ -434,14 +432,28 @@ class Core:
             wait, *more = reply.actions
             if not more and type(wait) is Wait and event.unread.answers(wait):
                 reply.then = self._answer(Ready(event.node, event.now, [event.unread.ref], WaitEnd.COMPLETE))
+                if event.unread.last and self._at_once:
+                    self._go_on(event, reply.then)
         self.replies.append(reply)
+
+    def _go_on(self, event: Entered, reply: Reply) -> None:
+        """Let the role go on after computations that take no virtual time: nothing can end its round before. The kernel
+        has these answers ahead."""
+        # An event and an answer less for each client: with this and what `loop._begin` saves, a round of 16,384 clients
+        # without training took 0, 8 and 10 % less CPU of all processes (three pairs beside other load).
+        node = event.node
+        while (not reply.error and reply.actions and type(reply.actions[-1]) is Compute and not reply.actions[-1].cost
+               and self._running[node].desk.activities is None):
+            self._jobs.run(node)
+            reply.then = self._answer(Computed(node, event.now))
+            reply = reply.then
 
     def _answer(self, event: RoleEvent) -> Reply:
         """The reply of a node's role to an event; the computations that it asks of this worker are begun."""
         if self._delays:
             self._pause()
         before = None
-        if self._resting[event.node] is not None:
+        if event.node not in self._running:
             error = self._wake(event)
             if error:
                 return Reply(event.node, [], 0, error)
@@ -493,8 +505,14 @@ class Core:
         taken = self._taken.pop(event.node, None) if self._taken else None
         for place, ref in enumerate(event.messages):
             encoded = self._payloads.take(ref) if taken is None else taken[place]
-            message = decode(encoded, self._types)
-            object.__setattr__(message, "sender", ref.source)
+            # decoded once for all who read it here: with this and `Jobs._counts` the workers took 11, 23, 12 and 13 %
+            # less CPU in a round of 16,384 clients without training (four pairs)
+            if encoded is self._newest[0]:
+                message = self._newest[1]
+            else:
+                message = decode(encoded, self._types)
+                object.__setattr__(message, "sender", ref.source)
+            self._newest = _NO_NEWEST if ref.last or not flat(message) else (encoded, message)
             messages.append(message)
             if self._attacking is not None and self._attacking.knows_others(event.node):
                 round_ = self._memories[event.node].round

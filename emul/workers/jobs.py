@@ -36,6 +36,7 @@ class Jobs:
                  attacking: Attacking | None, volatile: Volatile | None):
         self._costs, self._fuse, self._trains, self._named = costs, fuse, trains, named
         self._task, self._attacking, self._volatile = task, attacking, volatile
+        self._counts = trains or named              # CPU times of the shortest computations, which costs a system call
         self.timings: list[Timing] = []
         self.waiting: list[tuple[int, int, int, Job]] = []      # (due, number, node, job): the most urgent first
         self._begun = 0
@@ -102,7 +103,7 @@ class Jobs:
         else:
             for job in jobs:
                 busy = self._busy_ns
-                job.run()
+                job.run(self._counts)
                 job.cpu_ns = max(job.cpu_ns, self._busy_ns - busy)      # the CPU launches while the GPU computes
         for member, job, same in zip(nodes, jobs, computed, strict=True):
             self._group_of.pop(member, None)

@@ -8,14 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from emul.base import rows as R
 from emul.base.errors import ProtocolViolation
 from emul.kernel import rounds
+from emul.network import LinkRule
 from emul.roles import Message, Node
-from emul.roles.events import Drop, Entered, Event, Ready, Ref, Unread, Wait
+from emul.roles.events import Computed, Drop, Entered, Event, Ready, Ref, Unread, Wait
 from emul.scenario import Crash, Stop
 from emul.testing import MS, Ran, Shuffled, run_world
+from emul.workers.setup import Setup
 
 
 @dataclass(frozen=True)
@@ -66,10 +69,18 @@ class Posted(Shuffled):
         return [event for event in self.posted if type(event) is kind]
 
 
-def ran(workers: int, client: Any = client, server: Any = server, faults: Sequence[Any] = ()) -> tuple[Ran, Posted]:
-    pool = Posted(workers)
+class Untrained(Posted):
+    """Its workers are those of a run under `training: skip`."""
+
+    def open(self, setups: Sequence[Setup]) -> None:
+        super().open([structs.replace(setup, trains=False) for setup in setups])
+
+
+def ran(workers: int, client: Any = client, server: Any = server, faults: Sequence[Any] = (),
+        of: type[Posted] = Posted, latency_ns: int = 10 * MS, **costs: float) -> tuple[Ran, Posted]:
+    pool = of(workers)
     world = run_world({"server": server, "client": client}, clients=CLIENTS, pool=pool, stop=Stop(rounds=ROUNDS),
-                      faults=faults)
+                      faults=faults, links=[LinkRule("*", latency_ns=latency_ns)], costs=costs or None)
     assert world.invariants.violations == []
     return world, pool
 
@@ -153,6 +164,38 @@ def test_nobody_goes_on_at_once_where_a_fault_could_come_between() -> None:
     _, pool = ran(2, faults=[Crash(at_ns=10 * MS, node="client2", for_ns=25 * MS)])
     assert not any(event.unread for event in pool.of(Entered))
     assert readies_of_clients(pool) > 0
+
+
+async def computing_twice(node: Node, p: Any) -> None:
+    async for round_ in node.rounds(of=node.server):
+        with round_:
+            body = (await node.recv(Task, node.server)).body
+            count = await node.compute("count", len, body)
+            node.send(node.server, Done(await node.compute("double", int.__add__, count, count)))
+
+
+def computed(pool: Posted) -> int:
+    return sum(event.node != 0 for event in pool.of(Computed))
+
+
+@pytest.mark.parametrize(("role", "computes"), [
+    (client, True), (computing_twice, True), (waiting_twice, False), (waiting_for_another, False)])
+def test_without_training_a_role_goes_on_after_what_takes_no_time_and_nothing_else_changes(
+        role: Any, computes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, slow = told_one_by_one(monkeypatch, client=role)
+    world, pool = ran(2, client=role, of=Untrained)
+    assert world.digest == before.digest
+    assert world.kernel.activations == before.kernel.activations
+    assert (computed(slow) > 0) is computes
+    assert computed(pool) == 0
+
+
+@pytest.mark.parametrize("how", [{"latency_ns": 0}, {"count": 0.001}])
+def test_it_does_not_where_its_round_could_be_over_before(how: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, _ = told_one_by_one(monkeypatch, **how)
+    world, pool = ran(2, of=Untrained, **how)
+    assert world.digest == before.digest
+    assert computed(pool) == ROUNDS * CLIENTS
 
 
 @pytest.mark.parametrize(("wait", "found"), [
