@@ -70,7 +70,8 @@ class Kernel:
         self.asked: dict[tuple[object, ...], tuple[NextRound, tuple[int, ...]]] = {}   # of followers: one for all alike
         self.opened = 0
         self.reports: dict[int, list[int]] = {}     # decider -> rounds with reported parameters, for a stop on accuracy
-        self.groups: dict[tuple[int, str], dict[int, int]] = {}     # (lane, role) -> node -> computation due
+        # (lane, role, label) -> node -> computation due
+        self.groups: dict[tuple[int, str, str], dict[int, int]] = {}
         # message -> nodes and their waits for the time when it has left its first link (`sending.Transmission`)
         self.sending: dict[Copy, list[tuple[KNode, tuple[Strand, int, Pipe | None, Copy | None]]]] = {}
 
