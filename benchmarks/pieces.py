@@ -1,15 +1,15 @@
-"""The most that stacking the pieces of clients could gain in `splitfed`: python -m benchmarks.pieces
+"""The gain of `fuse` in `splitfed`, whose clients have equal bottoms: python -m benchmarks.pieces
 
-Passes through the pieces of n clients, one client after the other as `splitfed` makes them, and as one stacked call
-(`emul.learning.stack`); then a round of `splitfed`, and that round if stacked calls took the place of the others. The
-reasons are in `docs/decisions/pieces-stay-alone.md`. CPU time of one thread, the least of the repeats.
+Passes through the pieces of n clients, one client after the other and as one stacked call (`emul.learning.stack`), of
+bottoms and of tops; then rounds of `splitfed` without `fuse` and with it, which stacks the bottoms. Rounds are of
+computations without cost, and of clients whose computations take ten times as long as the server's. The reasons are in
+`docs/decisions/pieces-are-stacked-pass-by-pass.md`. CPU time of one thread, the least of the repeats.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
@@ -22,7 +22,7 @@ from emul.learning.training import weighted_end
 from emul.scenario import loads
 from emul.testing import run_text
 
-CUT, BATCH = "2", 32
+CUT, BATCH, ROUNDS = "2", 32, 4
 TEXT = f"""
 emul: 1
 name: pieces
@@ -36,6 +36,8 @@ schemes: [{{name: splitfed, cut: {CUT}}}]
 stop: {{rounds: 1}}
 evaluation: {{every: 1000}}
 """
+SLOW = {"client/load": 0.01, "client/forward": 0.005, "client/backward": 0.006, "server/load": 0.001,
+        "server/top": 0.0015, "server/average": 0.001, "server/assemble": 0.001}
 
 
 def least(call: Callable[[], object], repeats: int) -> float:
@@ -80,21 +82,21 @@ def passes(pieces: list[Piece], repeats: int) -> tuple[float, float]:
     return least(alone, repeats), least(stacked, repeats)
 
 
-def round_of(clients: int, version: str, repeats: int) -> tuple[float, dict[str, float]]:
-    """CPU seconds of a round of `splitfed`, and those of its computations by label."""
-    def run(rounds: int) -> tuple[float, Counter[str]]:
-        begin, spent = time.process_time(), Counter[str]()
-        ran = run_text(TEXT, f"topology.clients={clients}", f"stop.rounds={rounds}", f"schemes[0].version={version}")
-        whole = time.process_time() - begin
+def rounds_of(clients: int, version: str, costs: dict[str, float] | None, repeats: int,
+              ) -> tuple[tuple[float, dict[str, float]], ...]:
+    """Of a round of `splitfed` without `fuse` and of one with it, which take turns: CPU seconds, those of its
+    computations by label."""
+    def run(*sets: str) -> tuple[float, dict[str, float]]:
+        begin, spent = time.process_time(), dict[str, float]()
+        ran = run_text(TEXT, f"topology.clients={clients}", f"schemes[0].version={version}", f"stop.rounds={ROUNDS}",
+                       *sets, costs=costs)
+        whole = (time.process_time() - begin) / ROUNDS
         for timing in ran.finished.timings:
-            spent[timing.label] += timing.cpu_ns
+            spent[timing.label] = spent.get(timing.label, 0.0) + timing.cpu_ns / 1e9 / ROUNDS
         return whole, spent
 
-    found = []
-    for _ in range(repeats):
-        (short, few), (long, many) = run(1), run(4)
-        found.append(((long - short) / 3, {label: (many[label] - few[label]) / 3e9 for label in many}))
-    return min(found, key=lambda one: one[0])
+    found = [(run(), run(f"fuse={{clients: {clients}, lanes: 1}}")) for _ in range(repeats)]
+    return tuple(min(one, key=lambda ran: ran[0]) for one in zip(*found, strict=True))
 
 
 def main() -> None:
@@ -107,21 +109,17 @@ def main() -> None:
     for n in given.clients:
         task = Task(loads(TEXT, "pieces", [f"topology.clients={n}"]).task, n, 7)
         nodes = [task.for_node(f"client{k + 1}", k, lambda: 1) for k in range(n)]
-        gains = {}
         for name, cut in (("bottom", {"last": CUT}), ("top", {"after": CUT})):
             alone, stacked = passes([node.piece(**cut) for node in nodes], given.repeats)
-            gains[name] = alone / stacked
             print(f"{n} clients, {name}: {1e6 * alone / n:.0f} us a client alone, {1e6 * stacked / n:.0f} us stacked: "
-                  f"{gains[name]:.1f} x")
+                  f"{alone / stacked:.1f} x", flush=True)
         for version in ("v1", "v2"):
-            whole, spent = round_of(n, version, given.repeats)
-            bottoms, tops = spent["forward"] + spent["backward"], spent["top"]
-            saved = bottoms * (1 - 1 / gains["bottom"])
-            both = saved + tops * (1 - 1 / gains["top"])
-            line = (f"{n} clients, {version}: {1e3 * whole:.0f} ms a round, of which bottoms {1e3 * bottoms:.0f}, tops "
-                    f"{1e3 * tops:.0f}: {whole / (whole - saved):.2f} x with stacked bottoms")
-            # the batches of v2 step one top, each the one that the batch before has left
-            print(line + (f", {whole / (whole - both):.2f} x with stacked tops as well" if version == "v1" else ""))
+            for called, costs in (("no costs", None), ("slow clients", SLOW)):
+                plain, fused = rounds_of(n, version, costs, given.repeats)
+                bottoms = [1e3 * (spent["forward"] + spent["backward"]) for _, spent in (plain, fused)]
+                print(f"{n} clients, {version}, {called}: {1e3 * plain[0]:.0f} ms a round, fused {1e3 * fused[0]:.0f}: "
+                      f"{plain[0] / fused[0]:.2f} x; bottoms {bottoms[0]:.0f} and {bottoms[1]:.0f}, tops "
+                      f"{1e3 * plain[1]['top']:.0f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def test_a_sky_of_the_grid_is_a_sound_scenario_with_its_schemes(place: tuple[int
     assert spec is not None
     assert (spec.planes, spec.each) == place[:2]
     assert len(spec.stations.read_text().splitlines()) - 2 == place[2]
-    assert [params["label"] for _, params in scenario.schemes] == [
+    assert [params.get("label", name) for name, params in scenario.schemes] == [
         one.label for one in moving_grid.ALL if (one.isl, one.gap) == (isl, gap)]
     assert scenario.contacts is not None
     assert scenario.contacts.gap == gap

@@ -17,13 +17,15 @@ from emul.learning import gpus
 from emul.learning.data import DIRECTORY, NEED_FILES
 from emul.learning.declared import declared
 from emul.network.recorded import Realisation
+from emul.roles.scheme import AnyScheme
 from emul.scenario import Behaviour
 from emul.scenario.labels import COMPRESS
 from emul.scenario.placing import chart_for, devices_of, islands, node_speeds
 from emul.scenario.untrained import SKIP
 from emul.workers.setup import NO_LAST, Setup
 
-FUSED = "train"                     # the label of computations that `fuse` does together
+_FUSED = ("train",)                 # the labels of computations that `fuse` does together
+_FUSED_BATCHES = ("train", "forward", "backward")       # and those of a scheme that exchanges batches
 
 
 def setups(parts: Parts, worker_of: Sequence[int], workers: int, delays: Sequence[float]) -> list[Setup]:
@@ -47,7 +49,7 @@ def setups(parts: Parts, worker_of: Sequence[int], workers: int, delays: Sequenc
         trace_drawn=scenario.compute.take == "drawn", network_costs=_network_costs(parts.realisation, placed.names),
         costs_beyond=scenario.network.beyond,
         evaluate_every=scenario.evaluation.every, evaluate_scope=scenario.evaluation.scope,
-        memory=scenario.compute.memory or 0, fuse="" if scenario.fuse is None else FUSED,
+        memory=scenario.compute.memory or 0, fuse=[] if scenario.fuse is None else list(fused(parts.scheme)),
         fuse_clients=1 if scenario.fuse is None else scenario.fuse.clients, delays=list(delays),
         models_every=scenario.record.models or 0, payloads=list(scenario.record.payloads),
         payload_rounds=(scenario.record.first, scenario.record.last or NO_LAST),
@@ -56,6 +58,11 @@ def setups(parts: Parts, worker_of: Sequence[int], workers: int, delays: Sequenc
     visible = None if scenario.compute.device == "cpu" else os.environ.get("CUDA_VISIBLE_DEVICES")
     return [msgspec.structs.replace(common, worker=w, device=device, sharing=devices.count(device), visible=visible)
             for w, device in enumerate(devices)]
+
+
+def fused(scheme: AnyScheme) -> Sequence[str]:
+    """The labels of computations that `fuse` does together."""
+    return _FUSED_BATCHES if scheme.batches else _FUSED
 
 
 def behaviours(parts: Parts) -> dict[int, list[list[Any]]]:

@@ -10,7 +10,7 @@ from emul.base.plain import PlainDict
 from emul.engine.attackers import idle_attackers
 from emul.engine.costs import CostSource
 from emul.engine.parts import Parts, parts_of
-from emul.engine.setups import FUSED, behaviours, offered, setups
+from emul.engine.setups import behaviours, fused, offered, setups
 from emul.kernel import Fusing, Plan, StopRule
 from emul.kernel.parts import MAX_MESSAGE, Battery
 from emul.learning.declared import declared
@@ -103,8 +103,8 @@ def _plan(parts: Parts, worker_of: Sequence[int], lanes: Sequence[int]) -> Plan:
         stop=StopRule(stop.rounds, stop.accuracy, stop.virtual_time_ns, stop.loss),
         faults=change.faults, streams=change.streams, dropouts=change.dropouts,
         batteries=_batteries(parts),
-        alike=() if faulty else parts.scheme.stateless,
-        evaluate_every=scenario.evaluation.every, fuse=None if fuse is None else Fusing(FUSED, fuse.clients, lanes),
+        alike=() if faulty else parts.scheme.stateless, evaluate_every=scenario.evaluation.every,
+        fuse=None if fuse is None else Fusing(fused(parts.scheme), fuse.clients, lanes),
         max_message=_largest(scenario), max_unread=scenario.limits.max_unread)
 
 

@@ -390,8 +390,8 @@ def _compute(kernel: Kernel, node: KNode, action: Compute) -> None:
     if action.activity or action.lane:
         kernel.log((rows.BESIDE, node.time, node.id, action.activity, action.lane))
     fusing = kernel.plan.fuse
-    if fusing is not None and action.label == fusing.label and not action.alone:
-        node.group = kernel.groups.setdefault((fusing.lanes[node.id], node.role), {})
+    if fusing is not None and action.label in fusing.labels and not action.alone:
+        node.group = kernel.groups.setdefault((fusing.lanes[node.id], node.role, action.label), {})
         node.group[node.id] = node.time + action.cost
     if node.in_round and round_is_over(node) and strand is node:
         kernel.later(node, node.time, LOOK, node)   # the next await after the round is over raises: cut at once

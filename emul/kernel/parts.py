@@ -106,12 +106,12 @@ class StopRule:
 
 @dataclass(frozen=True)
 class Fusing:
-    """Computations called `label` are done together, by nodes of one role and lane, at most `most` at a time.
+    """Computations of one of these labels are done together, by nodes of one role and lane, at most `most` at a time.
 
     A lane lies whole in one worker, so who is with whom does not depend on their number.
     """
 
-    label: str
+    labels: Sequence[str]
     most: int
     lanes: Sequence[int]                                # node -> lane
 

@@ -72,7 +72,8 @@ class Kernel:
         # role whose nodes may all begin alike -> how they ask for a round; None: the first has done something else
         self.alike: dict[str, NextRound | None] = {}
         self.reports: dict[int, list[int]] = {}     # decider -> rounds with reported parameters, for a stop on accuracy
-        self.groups: dict[tuple[int, str], dict[int, int]] = {}     # (lane, role) -> node -> computation due
+        # (lane, role, label) -> node -> computation due
+        self.groups: dict[tuple[int, str, str], dict[int, int]] = {}
         # message -> nodes and their waits for the time when it has left its first link (`sending.Transmission`)
         self.sending: dict[Copy, list[tuple[KNode, tuple[Strand, int, Pipe | None, Copy | None]]]] = {}
 

@@ -27,9 +27,9 @@ from emul.learning.objectives import Batch, Objective, Outputs, Penalty, Proxima
 from emul.learning.parameters import FlatModule
 from emul.learning.solver import Adam, Sgd, Solver
 from emul.learning.stack import Factors, FuseError, Hidden, Pass, Stack, Values, trial
-from emul.learning.training import Samples, aligned, batches, channels_last, weighted_end
+from emul.learning.training import Samples, Stream, aligned, batches, channels_last, weighted_end
 
-__all__ = ["FuseError", "key", "refusal", "train_fused"]
+__all__ = ["FuseError", "Masks", "key", "refusal", "train_fused"]
 
 
 def key(local: LocalTraining) -> Hashable:
@@ -100,7 +100,9 @@ class _Fused:
         if any(isinstance(local.samples.data.train_x, dict) for local in locals_):
             raise FuseError("samples of several tensors")
         self._batches = _Batches([local.samples for local in locals_], plans, model.device, self._stack.on_maps)
-        self._masks = _Masks(locals_, plans, model.device)
+        shape = locals_[0].samples.data.input_shape
+        self._masks = Masks([local.stream for local in locals_],
+                            [channels_last(len(plan[0]), shape) for plan in plans], model.device)
         first = locals_[0]
         self._solver, self._only = first.solver, first.only
         self._head = _Head([local.objective for local in locals_], model.device)
@@ -315,15 +317,15 @@ class _Batches:
 
 # --- dropout ------------------------------------------------------------------------------------------------------
 
-class _Masks:
+class Masks:
     """Factors for dropout, drawn as each client's own training draws them: from its stream, layer by layer."""
 
-    def __init__(self, locals_: list[LocalTraining], plans: list[Plan], device: Device):
+    def __init__(self, streams: Sequence[Stream], last: Sequence[bool], device: Device):
+        """last: of each client whether what it draws for has its channels last in memory when it is alone."""
         self._device = device
-        self._streams = [local.stream for local in locals_]
+        self._streams = streams
         self._generators: list[torch.Generator] = []
-        self._formats = [torch.channels_last if channels_last(len(plan[0]), local.samples.data.input_shape)
-                         else torch.contiguous_format for local, plan in zip(locals_, plans, strict=True)]
+        self._formats = [torch.channels_last if one else torch.contiguous_format for one in last]
 
     def __call__(self, sizes: np.ndarray, layer: nn.Module, shape: tuple[int, ...]) -> Tensor:
         """(g, B, *rest), of which the first sizes[i] samples of client i are drawn and the others 0."""

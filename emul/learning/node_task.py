@@ -423,7 +423,7 @@ class NodeTask:
         from emul.learning.pieces import Piece
 
         return Piece(layout, self._task.solver, self.objective, self._task.seed, f"{self._name} {what}", vector,
-                     not self._task.skips)
+                     not self._task.skips, lambda: self._task.together)
 
     def forward(self, parameters: Vector | Tensor, x: object, training: bool = False,
                 through: Forward | None = None) -> Outputs:

@@ -12,13 +12,16 @@ Layers have the names that they have in the module, dotted where sequences lie i
 each open forward pass, with the parameters of that time, so that several batches may be under way. Gradients of
 backward passes add up until `step`, which descends with the task's solver; the state of the solver stays with the
 piece. A step does what a step of `node.task.local_update` does, so that pieces that are trained in turn are the whole
-model.
+model. Where computations of several nodes run side by side (`fuse`), their passes through equal pieces are one pass
+(`emul.learning.stacked_pieces`).
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Hashable, Sequence
+import logging
+from collections.abc import Callable, Hashable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,8 +31,10 @@ from torch.func import functional_call
 
 from emul.base.errors import EmulError
 from emul.base.streams import torch_stream
+from emul.learning.fused import refusal
 from emul.learning.objectives import Batch, Objective, Outputs, equal_weights, split
 from emul.learning.parameters import FlatModule
+from emul.learning.stacked_pieces import Back, Layers, Passed, There, came_back
 from emul.learning.training import (
     NATIVE_BELOW,
     Stream,
@@ -44,9 +49,11 @@ from emul.learning.training import (
 if TYPE_CHECKING:
     from emul.learning.device import Device
     from emul.learning.solver import Solver
-    from emul.learning.task import Task
+    from emul.learning.task import Asked, Task
+    from emul.learning.together import Together
 
-_PROBED = 2                         # samples that a piece is tried with for its shapes: BatchNorm refuses one
+_PROBED = 3                         # samples that a piece is tried with, as `refusal` wants them
+_log = logging.getLogger(__name__)
 
 
 class PieceError(EmulError):
@@ -69,6 +76,18 @@ class PieceLayout:
         with torch.no_grad():
             outputs = module.eval()(x.to(device.kind))
         self.input_shape, self.output_shape = tuple(x.shape[1:]), tuple(outputs.shape[1:])
+        self._x = x
+
+    @cached_property
+    def layers(self) -> Layers | None:
+        """For passes of several nodes at once; None: they go one after the other, which is said once."""
+        flat = self.flat
+        # a GPU draws the masks of a lone pass itself, and of several nothing would draw the same
+        reason = "dropout on a GPU" if flat.draws and not flat.device.on_cpu else refusal(self.module, self._x)
+        if reason is not None:
+            _log.warning("pieces are computed one after the other: %s", reason)
+            return None
+        return Layers(self.module, flat, self.is_first)
 
     @classmethod
     def of_run(cls, task: Task, after: str | None, last: str | None) -> PieceLayout:
@@ -118,7 +137,9 @@ class Piece:
     """
 
     def __init__(self, layout: PieceLayout, solver: Solver, objective: Objective, seed: int, name: str,
-                 vector: np.ndarray, computes: bool = True):
+                 vector: np.ndarray, computes: bool = True,
+                 together: Callable[[], Together[Asked, object]] | None = None):
+        """together: gives what runs computations of several nodes side by side, now."""
         loss, penalties = split(objective)
         if loss is None or penalties or loss.on_features:
             raise PieceError(f"the objective {objective} needs more of the model than its last piece has")
@@ -128,7 +149,9 @@ class Piece:
         self._vector = torch.empty(layout.flat.dimension, device=self._device.kind)
         self.weights = self._vector[:layout.flat.trained]                   # views and names as `stepper` has them
         self.gradient = torch.zeros(layout.flat.trained, device=self._device.kind)
-        self._open: dict[Hashable, tuple[Tensor, Tensor, Tensor]] = {}           # key -> (inputs, weights, outputs)
+        self._together = together
+        # key -> (inputs, weights, outputs), or a pass that was one with those of others
+        self._open: dict[Hashable, tuple[Tensor, Tensor, Tensor] | Passed] = {}
         self._passes = (0, 0)                                               # (round, passes in it)
         self.load(vector)
 
@@ -168,7 +191,7 @@ class Piece:
     def copy(self) -> Piece:
         """Another one with these parameters, whose optimiser begins anew."""
         return Piece(self.layout, self._solver, self._objective, self._seed, self._name, self.parameters,
-                     self._computes)
+                     self._computes, self._together)
 
     def forward(self, key: Hashable, inputs: Any, round_: int = 0) -> np.ndarray:
         """Outputs (B, ...) of inputs (B, ...) at the present parameters. The pass stays open, under this key, until
@@ -176,7 +199,15 @@ class Piece:
         if not self._computes:
             self._open[key] = (torch.zeros((len(inputs), *self.layout.input_shape)),) * 3
             return np.zeros((len(inputs), *self.layout.output_shape), np.float32)
-        x, weights, outputs = self._pass(inputs, round_)
+        values, stream = np.array(inputs), self._stream(round_)
+        beside = self._beside
+        if beside is not None and self.layout.layers is not None:
+            passed = beside.ask(There(self.layout.layers, self._vector, values, stream))
+            if isinstance(passed, Passed):                  # else nobody else has such a pass
+                self._open[key] = passed
+                self._vector[self.layout.flat.trained:] = passed.buffers
+                return passed.outputs
+        x, weights, outputs = self._pass(values, stream)
         self._open[key] = x, weights, outputs
         return self._device.fetch(outputs.detach()).clone().numpy()
 
@@ -185,7 +216,10 @@ class Piece:
         inputs, (B, ...), zeros for inputs that are no floats. Raises PieceError if there is no such pass."""
         if key not in self._open:
             raise PieceError(f"there is no open pass {key!r}; open are {self.pending}")
-        x, weights, outputs = self._open.pop(key)
+        opened = self._open.pop(key)
+        if isinstance(opened, Passed):
+            return self._backward_beside(Back(opened, np.array(gradient, np.float32)))
+        x, weights, outputs = opened
         if not self._computes:
             return x.numpy()
         return self._backward(x, weights, outputs, self._device.put(np.array(gradient, np.float32)))
@@ -196,7 +230,7 @@ class Piece:
         with its own gradient added up. share: B of the samples of the step, where a step has several such parts."""
         if not self._computes:
             return np.zeros(np.shape(inputs), np.float32), 0.0
-        x, weights, outputs = self._pass(inputs, round_)
+        x, weights, outputs = self._pass(np.array(inputs), self._stream(round_))
         y = self._device.put(np.array(targets))
         loss = self._objective.total(Outputs(outputs), Batch(x, y), equal_weights(y))
         scaled = loss if share == 1.0 else loss * share
@@ -224,20 +258,37 @@ class Piece:
         self._step()
         self.gradient.zero_()
 
-    def _pass(self, inputs: Any, round_: int) -> tuple[Tensor, Tensor, Tensor]:
+    @property
+    def _beside(self) -> Together[Asked, object] | None:
+        """The object that runs this computation beside those of other nodes; None: it runs by itself."""
+        together = None if self._together is None else self._together()
+        return together if together is not None and together.running else None
+
+    def _stream(self, round_: int) -> Stream:
+        """Of the next pass."""
+        number = self._passes[1] if self._passes[0] == round_ else 0
+        self._passes = round_, number + 1
+        return Stream(self._seed, self._name, round_, number)
+
+    def _pass(self, inputs: np.ndarray, stream: Stream) -> tuple[Tensor, Tensor, Tensor]:
         layout = self.layout
-        x = laid_out(aligned(np.array(inputs)), len(inputs)).to(self._device.kind)
+        x = laid_out(aligned(inputs), len(inputs)).to(self._device.kind)
         if x.is_floating_point():
             x.requires_grad_(not layout.is_first)
         weights = self.weights.clone().requires_grad_()
         named = self._named(weights)
-        number = self._passes[1] if self._passes[0] == round_ else 0
-        self._passes = round_, number + 1
         module = layout.module.train()
-        with drawing(layout.flat, len(x), Stream(self._seed, self._name, round_, number)):
+        with drawing(layout.flat, len(x), stream):
             outputs = functional_call(module, named, (x,), tie_weights=False)
         self._keep_buffers(named)
         return x, weights, outputs
+
+    def _backward_beside(self, back: Back) -> np.ndarray:
+        found = came_back([back])[0] if self._beside is None else self._beside.ask(back)
+        assert isinstance(found, tuple)
+        own, by_inputs = found
+        self.gradient.add_(own)
+        return by_inputs
 
     def _named(self, weights: Tensor) -> dict[str, Tensor]:
         """The tensors of the module: parameters as views of `weights`, buffers as copies."""
@@ -256,6 +307,8 @@ class Piece:
                 self._vector[place] = named[self.layout.names[id(tensor)]].reshape(-1).to(torch.float32)
 
     def _backward(self, x: Tensor, weights: Tensor, outputs: Tensor, gradient: Tensor | None) -> np.ndarray:
+        if not outputs.requires_grad:                       # a piece without a parameter that is trained
+            return np.zeros(tuple(x.shape), np.float32)
         wanted = [weights, x] if x.requires_grad else [weights]
         with native_convolutions() if len(x) < NATIVE_BELOW else contextlib.nullcontext():
             end = outputs if gradient is None else weighted_end(outputs, gradient)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias, Union
 
 import numpy as np
 
@@ -40,9 +40,12 @@ if TYPE_CHECKING:
     from emul.learning.parameters import FlatModule
     from emul.learning.pieces import PieceLayout
     from emul.learning.results import Results
+    from emul.learning.stacked_pieces import Back, There
     from emul.learning.together import Together
     from emul.learning.training import Samples
     from emul.store import Store
+
+Asked: TypeAlias = Union["LocalTraining", "There", "Back"]      # of what runs side by side, to be done as one
 
 
 class Task:
@@ -422,18 +425,28 @@ class Task:
                        test_y=self.data.test_y[chosen], columns={})
 
     @cached_property
-    def together(self) -> Together[LocalTraining, Vector]:
+    def together(self) -> Together[Asked, object]:
         """The object that runs training computations side by side and trains for them as one."""
-        from emul.learning import fused
         from emul.learning.together import Together
 
-        return Together(fused.key, self._train_fused, lambda: self.device.busy_ns)
+        return Together(_alike, self._as_one, lambda: self.device.busy_ns)
+
+    def _as_one(self, asked: Sequence[Asked]) -> Sequence[object]:
+        """The answers to trainings, or to passes through pieces, that are alike."""
+        from emul.learning.local import LocalTraining
+        from emul.learning.stacked_pieces import answered
+
+        trainings = [one for one in asked if isinstance(one, LocalTraining)]
+        return self._train_fused(trainings) if trainings else answered([
+            one for one in asked if not isinstance(one, LocalTraining)])
 
     def train(self, local: LocalTraining) -> Vector:
         """The model's state after a local training, (d,) float32, a fresh array: as one with others' where computations
         run together. It depends on `local` alone (and, where it is one with others', on theirs by rounding)."""
         if self.together.running and local.solver.stacks:
-            return self.together.ask(local)
+            after = self.together.ask(local)
+            assert isinstance(after, np.ndarray)
+            return after
         if self._masks_on_cpu and local.solver.stacks:
             return self._train_fused([local])[0]
         from emul.learning.local import train_alone
@@ -541,14 +554,13 @@ class Task:
         return NodeTask(self, name, client, round_of, attack)
 
     @contextlib.contextmanager
-    def apart(self) -> Iterator[Together[LocalTraining, Vector]]:
+    def apart(self) -> Iterator[Together[Asked, object]]:
         """Off the clock, and apart from computations that run side by side: inside the block trainings are alone, or
         together with those that are run with what is given."""
-        from emul.learning import fused
         from emul.learning.together import Together
 
         outer, busy_ns = self.together, self.device.busy_ns
-        self.together = inner = Together(fused.key, self._train_fused)
+        self.together = inner = Together(_alike, self._as_one)
         try:
             with off_the_clock():
                 yield inner
@@ -565,3 +577,11 @@ class Task:
     def _require(self, client: int) -> None:
         if not 0 <= client < self.clients:
             raise TaskError(f"expected a client in 0..{self.clients - 1}, found {client}")
+
+
+def _alike(asked: Asked) -> Hashable:
+    """The properties that what is computed as one must share."""
+    from emul.learning import fused
+    from emul.learning.local import LocalTraining
+
+    return fused.key(asked) if isinstance(asked, LocalTraining) else asked.key

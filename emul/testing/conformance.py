@@ -13,7 +13,7 @@ import numpy as np
 from emul import engine
 from emul.base import rows as R
 from emul.base.plain import PlainDict
-from emul.engine.setups import FUSED
+from emul.engine.setups import fused
 from emul.network import LinkRule, OutageSpec
 from emul.record.journal import repeats
 from emul.registry import schemes
@@ -76,7 +76,7 @@ def check_scheme(name: str, scenario: Scenario | Path | str | None = None, plugi
         pools = list(pools)
         for case, changed, parameters in _cases(base, scheme, raw, found):
             check = Check(name, case, changed, parameters, tuple(plugins), profile)
-            if quick and case == TOGETHER and not any(map(_trains, found.values())):
+            if quick and case == TOGETHER and not any(_fuses(one, scheme) for one in found.values()):
                 continue                        # of this scheme nobody is trained as one: it is the case before again
             compared = not quick or case in (AS_IT_IS, TOGETHER)
             meter = Metered()
@@ -170,9 +170,10 @@ def _hub_and_client(ran: Ran) -> tuple[str, str]:
     return names[hub], names[(clients or [hub])[0]]
 
 
-def _trains(ran: Ran) -> bool:
+def _fuses(ran: Ran, scheme: Scheme[object]) -> bool:
     """True if there is a computation that `fuse` would do together with others."""
-    return any(row[0] == R.COMPUTE and row[3] == FUSED for row in ran.rows)
+    labels = fused(scheme)
+    return any(row[0] == R.COMPUTE and row[3] in labels for row in ran.rows)
 
 
 def _least_latency(ran: Ran) -> int:

@@ -4,6 +4,7 @@ that while nothing is to be answered."""
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -29,10 +30,10 @@ class Timing(Struct, array_like=True, gc=False):
 
 
 class Jobs:
-    """fuse: label of the computations that are done together; "": none are. trains: no, under `training: skip`. named:
+    """fuse: labels of the computations that are done together. trains: no, under `training: skip`. named:
     timings name their computations, for profiles and checks of them: names take 10 % of a round without training."""
 
-    def __init__(self, costs: Costs, fuse: str, trains: bool, named: bool, task: Task | None,
+    def __init__(self, costs: Costs, fuse: Sequence[str], trains: bool, named: bool, task: Task | None,
                  attacking: Attacking | None, volatile: Volatile | None):
         self._costs, self._fuse, self._trains, self._named = costs, fuse, trains, named
         self._task, self._attacking, self._volatile = task, attacking, volatile
@@ -59,7 +60,7 @@ class Jobs:
         else:
             action.cost = self._costs.stretched(node, now, action.cost, action.declared)
             job.due = now + action.cost
-            fused = action.label == self._fuse and not job.alone
+            fused = action.label in self._fuse and not job.alone
             if fused or not self._trains:       # the kernel will say with whom; or when
                 return
             self._begun += 1
@@ -81,7 +82,7 @@ class Jobs:
     def ungrouped(self, node: int) -> bool:
         """True if the node's computation is to be done with others, and the kernel has not said with whom."""
         job = self._job_of[node]
-        return job.label == self._fuse and not job.alone and node not in self._group_of
+        return job.label in self._fuse and not job.alone and node not in self._group_of
 
     def run(self, node: int, upto: Job | None = None) -> None:
         """Do the node's computation, and those that are done with it, unless it has been.

@@ -48,7 +48,7 @@ class Setup(Struct):
     traces: list[dict[str, list[int]]] = []     # label -> what it cost on real devices
     trace_of: list[int] = []                    # node -> which of them; -1: none
     trace_drawn: bool = True                    # by the seed; or in their order
-    fuse: str = ""                              # label of the computations that are done together; "": none are
+    fuse: list[str] = []                        # labels of the computations that are done together
     fuse_clients: int = 1                       # at most so many
     device: str = "cpu"                         # of training and evaluation
     memory: int = 0                             # bytes that a worker on a CPU may hold; 0: no limit

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from emul.roles import Message, Node
 from emul.roles.events import Event, Fuse
 from emul.scenario import Crash, FusedTraining, NodeSpeed, Stop
 from emul.testing import MS, Ran, Shuffled, run_world
+from emul.testing.world import scheme_of
 from emul.workers.twin import Twin
 
 
@@ -113,6 +114,27 @@ def test_a_computation_that_is_cut_is_done_all_the_same() -> None:
     world, groups = run(Twin(), FusedTraining(10, 1), roles, clients=3, costs={"train": 0.1}, stop=Stop(rounds=4))
     assert groups[0] == (1, 2, 3)
     assert world.digest == run(Twin(), None, roles, clients=3, costs={"train": 0.1}, stop=Stop(rounds=4))[0].digest
+
+
+async def client_in_two_steps(node: Node, p: Any) -> None:
+    """Nodes of even numbers begin with the one computation, the others with the other."""
+    async for round_ in node.rounds(of=node.server):
+        with round_:
+            ask = await node.recv(Ask, node.server)
+            labels = ("forward", "backward") if node.id % 2 else ("backward", "forward")
+            for label in labels:
+                await node.compute(label, int, ask.number)
+            node.send(node.server, Answer(await node.compute("train", int, ask.number)))
+
+
+@pytest.mark.parametrize(("batches", "expected"), [
+    (True, [(1, 3), (2, 4), (1, 3), (2, 4), (1, 2, 3, 4)]), (False, [(1, 2, 3, 4)])])
+def test_groups_are_of_one_label_and_passes_are_fused_where_batches_are_exchanged(
+        batches: bool, expected: list[tuple[int, ...]]) -> None:
+    costs = dict.fromkeys(("forward", "backward", "train"), 0.5)
+    roles = replace(scheme_of({"server": server, "client": client_in_two_steps}), batches=batches)
+    _, groups = run(Twin(), FusedTraining(10, 1), roles, clients=4, costs=costs)
+    assert groups == expected
 
 
 @settings(max_examples=40)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from emul.learning import NodeTask, Task
 from emul.learning.cuts import wrong_cuts
 from emul.learning.pieces import Piece, PieceError
+from emul.learning.stacked_pieces import _Stacked
 from emul.learning.training import native_convolutions, weighted_end
 
 
@@ -156,3 +159,125 @@ def test_cuts_are_checked_before_a_run() -> None:
     residual = wrong_cuts({"data": {"set": "digits"}, "model": "digits_residual"}, {"cut": "0"})
     assert residual == [] or "expected a model that is an nn.Sequential" in residual[0][1]
     assert wrong_cuts({"data": {"set": "mine"}, "model": "own"}, {"cut": "x"}) == []
+
+
+# --- passes of several nodes at once ----------------------------------------------------------------------------------
+
+NODES = range(4)
+NETS: dict[str, Callable[[], nn.Module]] = {
+    "dropout": lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 24), nn.Dropout(0.4), nn.Tanh(), nn.Linear(24, 10)),
+    "norm": lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 10)),
+    "mapped": lambda: nn.Sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(),
+                                    nn.Linear(144, 10)),
+    "frozen": lambda: frozen(nn.Sequential(nn.Flatten(), nn.Linear(64, 24), nn.Tanh(), nn.Linear(24, 10)))}
+
+
+def frozen(net: nn.Module) -> nn.Module:
+    """Its first linear layer is not trained."""
+    assert isinstance(net, nn.Sequential)
+    net[1].requires_grad_(False)
+    return net
+
+
+def several(net: str, monkeypatch: pytest.MonkeyPatch, cut: dict[str, str], batch: int = 6) -> tuple[
+        Task, list[Piece], list[np.ndarray]]:
+    """A task, a piece at each of several nodes with parameters of its own, and inputs of each."""
+    torch.manual_seed(1)
+    whole, rng = NETS[net](), np.random.default_rng(3)
+    monkeypatch.setattr("emul.learning.models.create", lambda *_: whole)
+    task = Task({"data": {"set": "digits"}, "model": "digits_mlp", "solver": {"sgd": {"lr": 0.1, "momentum": 0.5,
+                 "steps": 1, "batch": batch}}}, len(NODES), 1)
+    pieces = [task.for_node(f"client{k + 1}", k, lambda: 1).piece(**cut) for k in NODES]
+    for piece in pieces:
+        piece.replace(piece.parameters + rng.normal(scale=0.1, size=len(piece.parameters)).astype(np.float32))
+    return task, pieces, [rng.normal(size=(batch, *piece.layout.input_shape)).astype(np.float32) for piece in pieces]
+
+
+def trained(task: Task, pieces: Sequence[Piece], xs: Sequence[np.ndarray], there: Sequence[Sequence[int]],
+            back: Sequence[Sequence[int]]) -> list[np.ndarray]:
+    """Three steps of each piece; what comes out, goes back and is left. there, back: whose passes are side by side."""
+    found: dict[Any, np.ndarray] = {}
+
+    def forward(step: int, k: int) -> None:
+        found[k, step, "outputs"] = pieces[k].forward(step, xs[k], 1)
+
+    def backward(step: int, k: int) -> None:
+        found[k, step, "gradient"] = pieces[k].backward(step, 0.03 * np.cos(found[k, step, "outputs"]))
+        pieces[k].step()
+        found[k, step, "parameters"] = pieces[k].parameters
+
+    for step in range(3):
+        for work, groups in ((forward, there), (backward, back)):
+            for group in groups:
+                runs = [lambda work=work, step=step, k=k: work(step, k) for k in group]     # type: ignore[misc]
+                task.together.run(runs) if len(runs) > 1 else runs[0]()
+    return [found[key] for key in sorted(found)]
+
+
+ALONE = [[k] for k in NODES]
+
+
+@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize("cut", [{"last": "2"}, {"after": "0", "last": "3"}])
+def test_passes_of_several_nodes_are_those_of_each_alone(net: str, cut: dict[str, str],
+                                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever comes back together: of others than went there together the forward pass is made once more."""
+    task, pieces, xs = several(net, monkeypatch, cut)
+    alone = trained(task, [piece.copy() for piece in pieces], xs, ALONE, ALONE)
+    calls, whole = [], _Stacked.forward
+    monkeypatch.setattr(_Stacked, "forward", lambda stacked: calls.append(len(stacked.x)) or whole(stacked))
+    for back, passes in (([[0, 1, 2, 3]], 1), ([[3, 0, 2, 1]], 1), ([[0, 1], [2, 3]], 3), ([[0, 1, 2], [3]], 3),
+                         (ALONE, 5)):
+        calls.clear()
+        beside, again = (trained(task, [piece.copy() for piece in pieces], xs, [list(NODES)], back) for _ in range(2))
+        assert len(calls) == 2 * 3 * passes
+        assert all(map(np.array_equal, beside, again))
+        for one, other in zip(alone, beside, strict=True):
+            np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-5)
+
+
+def test_a_pass_that_others_do_not_share_is_computed_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of another size, or of another cut: to the bit."""
+    task, pieces, xs = several("norm", monkeypatch, {"last": "2"})
+    other = task.for_node("client4", 3, lambda: 1).piece(last="3")
+    pieces, xs = [*pieces[:3], other], [*xs[:2], xs[2][:4], xs[3]]
+    copies = [piece.copy() for piece in pieces]
+    beside = trained(task, pieces, xs, [list(NODES)], [list(NODES)])
+    alone = trained(task, copies, xs, ALONE, ALONE)
+    for one, both in zip(np.array_split(np.arange(len(alone)), 4), (True, True, False, False), strict=True):
+        equal = [np.array_equal(beside[i], alone[i]) for i in one]
+        assert all(equal) or both
+        assert all(np.allclose(beside[i], alone[i], rtol=1e-4, atol=1e-5) for i in one)
+
+
+def test_layers_that_cannot_be_stacked_are_computed_alone(monkeypatch: pytest.MonkeyPatch,
+                                                          caplog: pytest.LogCaptureFixture) -> None:
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(()))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.seen += 1
+            return x
+
+    monkeypatch.setitem(NETS, "own", lambda: nn.Sequential(nn.Flatten(), Counting(), nn.Linear(64, 10)))
+    alone = trained(*several("own", monkeypatch, {}), ALONE, ALONE)
+    beside = trained(*several("own", monkeypatch, {}), [list(NODES)], [list(NODES)])
+    assert all(map(np.array_equal, beside, alone))
+    assert [line for line in caplog.messages if "pieces are computed one after the other" in line
+            ] == ["pieces are computed one after the other: its forward pass changes buffers"]
+
+
+def test_passes_that_are_given_up_leave_those_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    task, pieces, xs = several("dropout", monkeypatch, {"last": "2"})
+    copies = [piece.copy() for piece in pieces]
+    out: dict[int, np.ndarray] = {}
+    task.together.run([lambda k=k: out.update({k: pieces[k].forward(0, xs[k], 1)}) for k in NODES])  # type: ignore
+    pieces[1].load(pieces[1].parameters)
+    task.together.run([lambda k=k: out.update({k: pieces[k].backward(0, out[k])}) for k in (0, 2, 3)])   # type: ignore
+    for k in (0, 2, 3):
+        copies[k].backward(0, copies[k].forward(0, xs[k], 1))
+        torch.testing.assert_close(pieces[k].gradient, copies[k].gradient)
+    with pytest.raises(PieceError, match="no open pass"):
+        pieces[1].backward(0, out[1])

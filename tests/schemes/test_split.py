@@ -11,11 +11,14 @@ from emul import engine, load_run
 from emul.base import rows as R
 from emul.base.errors import ScenarioError
 from emul.learning import Task
+from emul.learning.stacked_pieces import There, _Stacked
 from emul.preview import explain, tables
 from emul.protocols.split import Activations, Done, Features, Gradients, HeadGradients, Turn
 from emul.scenario import loads
-from emul.testing import MS, Ran, run_text
+from emul.testing import MS, Ran, Shuffled, run_text
 from emul.wire import Message, encode
+from emul.workers.pool import Workers
+from emul.workers.twin import Twin
 
 TEXT = """
 emul: 1
@@ -180,10 +183,55 @@ def test_explain_says_what_a_batch_sends() -> None:
     assert "split, in a round of one batch" in [title for title, _ in tables(explained)]
 
 
-@pytest.mark.parametrize("scheme", [SPLIT, U_SPLIT, "{name: splitfed, cut: 2}"])
-def test_fuse_changes_nothing(scheme: str) -> None:
-    """All clients in one lane, who train at the same time in `splitfed`."""
+# --- several clients at once ------------------------------------------------------------------------------------------
+
+SPLITFED, FUSE = "{name: splitfed, cut: 2}", "fuse={clients: 3, lanes: 2}"
+FUSED = (FUSE, "topology.clients=6", "task.partition={dirichlet: 0.3}", "task.model=digits_mlp")
+
+
+@pytest.mark.parametrize("scheme", [SPLIT, U_SPLIT])
+def test_fuse_changes_nothing_where_clients_have_their_turns_one_after_the_other(scheme: str) -> None:
     text = TEXT.replace("SCHEME", scheme)
     alone, fused = run_text(text), run_text(text, "fuse={clients: 2, lanes: 1}")
     assert fused.digest == alone.digest
     assert len(alone.models) == 2
+
+
+@pytest.mark.parametrize("scheme", [SPLITFED, SPLITFED[:-1] + ", version: v2, micro_batches: 2, in_flight: 2}"])
+def test_bottoms_that_are_computed_as_one_are_those_of_each_client_alone(
+        scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes, whole = [], There.many
+    monkeypatch.setattr(There, "many", staticmethod(lambda asked: sizes.append(len(asked)) or whole(asked)))
+    alone = model_of(scheme, tmp_path / "alone", *FUSED[1:])
+    assert not sizes
+    fused = model_of(scheme, tmp_path / "fused", *FUSED)
+    assert set(sizes) == {3}
+    np.testing.assert_allclose(fused, alone, rtol=1e-4, atol=2e-6)
+
+
+def test_times_and_messages_are_those_of_clients_computed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bottoms of clients whose links differ, which begin at other times and come back in other groups."""
+    again, of = [], _Stacked.of
+    monkeypatch.setattr(_Stacked, "of", lambda passes: again.append(len(passes)) or of(passes))
+    text = TEXT.replace("20 ms}]", '20 ms}, {match: "client2->server", latency: 27 ms}, '
+                                   '{match: "client3<->server", latency: 33 ms, bandwidth: 5 Mbit/s}]')
+    costs = {**COSTS, "server/top": 0.001, "server/average": 0.001}
+    alone, *fused = (run_text(text.replace("SCHEME", SPLITFED), *sets, "task.model=digits_classic", costs=costs,
+                              pool=pool)
+                     for sets, pool in ((FUSED[1:], Twin()), (FUSED, Twin()), (FUSED, Shuffled(2, 3))))
+    unreported = [[row for row in ran.rows if row[0] != R.REPORT] for ran in (alone, *fused)]
+    assert unreported[0] == unreported[1] == unreported[2]
+    assert {ran.digest for ran in fused} != {alone.digest}
+    assert len({ran.digest for ran in fused}) == 1
+    assert max(again) > 1, again
+
+
+def test_workers_and_a_replay_come_to_the_digest_of_the_one_process(tmp_path: Path, pools: list[Workers]) -> None:
+    sets = (*FUSED, "task.model=digits_classic")        # whose stacked passes differ in their last bits from lone ones
+    scenario = loads(TEXT.replace("SCHEME", SPLITFED), "t", list(sets))
+    result, = engine.run(scenario, workers=0, out=tmp_path)
+    assert result.summary is not None
+    assert engine.replay(result.directory, workers=0) == result.summary["digest"]
+    first, *others = (run_text(TEXT.replace("SCHEME", SPLITFED), *sets, pool=pool) for pool in (Twin(), *pools))
+    assert first.digest != run_text(TEXT.replace("SCHEME", SPLITFED), *sets[1:]).digest
+    assert {other.digest for other in others} == {first.digest}

@@ -14,6 +14,7 @@ from emul.base.streams import generator
 from emul.learning import Task
 from emul.learning.columns import ColumnGroups, mistakes
 from emul.learning.shards import PartitionError
+from emul.learning.stacked_pieces import There
 from emul.preview import explain
 from emul.primitives.crypto.intersection import blinded, raised
 from emul.protocols.alignment import Raised, match, rows_of
@@ -67,6 +68,21 @@ def test_it_is_the_one_model_of_towers_and_top_on_the_common_samples(tmp_path: P
     for one, expected in zip(found, in_one_place(task, np.array(order), 2), strict=True):
         np.testing.assert_allclose(one, expected, rtol=1e-4, atol=2e-6)
     assert run.rounds["common"].tolist() == [160, 160]
+
+
+def test_towers_that_are_computed_as_one_are_those_of_each_party_alone(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of equal columns, that is, although each party has first weights of its own."""
+    sizes, whole = [], There.many
+    monkeypatch.setattr(There, "many", staticmethod(lambda asked: sizes.append(len(asked)) or whole(asked)))
+    found = []
+    for sets in ([], ["fuse={clients: 2, lanes: 1}"]):
+        result, = engine.run(loads(TEXT, "t", sets), workers=0, out=tmp_path / str(len(sets)))
+        run = load_run(result.directory)
+        found.append([run.model(name).vector() for name in ("server", "client1", "client2")])
+    assert sizes == [2] * 6
+    for alone, fused in zip(*found, strict=True):
+        np.testing.assert_allclose(fused, alone, rtol=1e-4, atol=2e-6)
 
 
 def test_a_batch_takes_a_round_trip_and_its_bytes_are_embeddings_and_gradients() -> None:
