@@ -105,8 +105,9 @@ def _begin(kernel: Kernel) -> None:
     """Start all nodes. Those of a role whose first node has only asked for a round, as all of them would, have asked as
     it has; each whose number among those of its worker is a power of two is started all the same, to find out at once,
     and not by a message that nobody reads, that a scheme is wrongly called `stateless`."""
-    # Of 60,000 registered clients, 30 of whom take part, with two workers, each costs 4 us of CPU of all processes so,
-    # and 13 if each is started; its worker needs nothing of it until it enters a round.
+    # With 60,000 registered clients, 30 of whom take part, and two workers, a run takes 1.74 and 1.80 s of CPU of all
+    # processes so, and 2.24 and 1.99 if workers answer for each; a worker needs nothing of it until it enters a round.
+    # The answer counts in its turn: else a fault at time 0 comes before the first round or after it, by the workers.
     begun: Counter[tuple[str, int]] = Counter()
     for node in kernel.nodes:
         kernel.log((rows.START, 0, node.id, 0))
@@ -117,9 +118,7 @@ def _begin(kernel: Kernel) -> None:
         number = begun[role, node.worker] = begun[role, node.worker] + 1
         asked = kernel.alike.get(role)
         if asked is not None and number & (number - 1):
-            kernel.activations += 1
-            next_round(kernel, node, asked)
-            continue
+            kernel.ahead[node.id] = Reply(node.id, [asked])
         kernel.open_activation(node, Start(node.id, 0, 0))
         if role not in kernel.alike:
             reply = kernel.ahead[node.id] = kernel.port.reply(node.id, node.worker)
