@@ -48,7 +48,8 @@ PARAMS = {"fedavg": "deadline: 60 s", "secagg": "stage_deadline: 60 s", "gossip"
           "lightsecagg": "stage_deadline: 60 s", "flower": ""}
 TRAIN_S = 0.1
 REPEATS, OFTEN = 5, 10              # of what is judged by its law: FedBuff everywhere, and these
-OFTEN_OF = ("fedavg wan", "gossip wan", "secagg wan", "gossip loss1", "fedavg loss1", "fedavg fat")
+OFTEN_OF = ("fedavg wan", "gossip wan", "secagg wan", "hierarchical wan",
+            "fedavg loss1", "gossip loss1", "secagg loss1", "hierarchical loss1", "fedavg fat")
 
 
 def below_edges(net: Net, edges: Sequence[int]) -> Net:
