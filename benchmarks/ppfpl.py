@@ -116,12 +116,6 @@ def counted(rows: Sequence[Row]) -> str:
     return markdown(head, lines)
 
 
-def older(rows: Sequence[Row]) -> str:
-    """The cells of MNIST and Fashion-MNIST that were made before training of stacked clients was rounded otherwise."""
-    left = [row for row in rows if row["revision"].startswith("~") and row["scenario"] != "ppfpl-digits"]
-    return run(left) if left else "None."
-
-
 def epochs(rows: Sequence[Row]) -> str:
     """Table 1 with both readings of E: five batches a round, as Algorithm 3 has it, and five epochs."""
     read_as = [(FIRST[title], _as_epochs(FIRST[title])) for title in BOTH]
@@ -301,7 +295,7 @@ def spent(rows: Sequence[Row]) -> str:
 
 ONCE = ("keygen", "load_keys", "train", "reference")    # not of a round's cryptography
 BLOCKS: dict[str, Callable[[Sequence[Row]], str]] = {
-    "cells": run, "older": older, "trained": trained, "received": received, "counted": counted,
+    "cells": run, "trained": trained, "received": received, "counted": counted,
     "thresholds": thresholds, "digits": digits, "digits_attacks": digits_attacks, "digits_lambda": digits_lambda,
     "digits_clients": digits_clients, "epochs": epochs, "digits_he": digits_he, "digits_chi": digits_chi,
     "digits_epochs": digits_epochs, "mnist_lambda": mnist_lambda, "mnist_clients": mnist_clients,
