@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -143,11 +145,13 @@ def hours(model: Simulated, gbps: float, free_hours: float, method: str) -> floa
 HOME = ROOT / "docs" / "studies"
 PAGE, DATA, FIGURES = HOME / "internet.md", HOME / "data" / "internet.csv", HOME / "figures"
 FILE = ROOT / "scenarios" / "internet" / "study.yaml"
-STEPS, SEED, CLIENTS, TARGET = 200, 7, 4, 2.6           # TARGET: nats a byte on the test windows
+STEPS, CLIENTS, TARGET = 200, 4, 2.6                    # TARGET: nats a byte on the test windows
+SEED, SEEDS = 7, (7, 8, 9)                              # of times and shares; of whatever trains a model
 SIZES = {"1B": (1e9, 0.1), "10B": (10e9, 0.8)}          # parameters, seconds of a step: those of Streaming DiLoCo
 UPLINKS = (50, 100, 200, 500, 1000, 2000, 5000, 10_000)         # Mbit/s, as many down
 OTHER_TARGETS = (2.7, 2.5, 2.45)        # that the map of winners has, too
 TIMED = 4                                               # rounds of a run that is timed
+KINDS = ("train", "leave", "time", "trouble")           # what a row is of: its column `what`
 COLUMNS = [*AGAIN, "what", "size", "mbps", "latency_ms", "slow", "rounds", "virtual_s", "train_s", "mb", "losses",
            "trouble", "kept_s", "mean_loss"]
 
@@ -206,6 +210,8 @@ SURVIVORS = {                           # label -> its scheme, its steps, its la
     "sparseloco_50": ("sparseloco", 50, 3 / 136), "sparseloco_250": ("sparseloco", 250, 3 / 136),
     "noloco_50": ("noloco", 50, 2.0), "async_50": ("async_diloco", 50, 2.0),
 }
+SURVIVE_10 = {"sparseloco_10": ("sparseloco", 10, 3 / 136), "noloco_10": ("noloco", 10, 2.0),
+              "async_10": ("async_diloco", 10, 2.0)}        # of trainings while workers leave, beside diloco_10
 FEWER = (200, 1000, 5000, 10_000)       # uplinks with churn, whose runs take longer
 
 
@@ -230,6 +236,8 @@ TROUBLES = {
     "churn, 4 h": _churn("2 h"), "churn, 1 h": _churn("30 min"),
 }
 TROUBLED = "10B"                        # the size of all of these
+TRAINED = ("diloco_10", "sparseloco_10", "noloco_10", "async_10")       # while workers leave, and while they do not:
+NOBODY, LEAVING = "trained, nobody leaves", "trained, churn, 1 h"
 
 
 def _entry(label: str) -> str:
@@ -255,13 +263,20 @@ def timing(label: str, size: str, mbps: int, latency_ms: float, slow: bool) -> l
         "task.model={transformer: {blocks: 5, width: 24, heads: 4}}"]
 
 
+def leaving(label: str, leave: bool) -> list[str]:
+    """The edits of a run that trains while workers leave, or while nobody does. The model that is trained is that of
+    `training`; its messages and steps take what those of the declared model take at 1 Gbit/s."""
+    edits = troubled(label, "churn, 1 h" if leave else "nobody leaves", 1000)
+    return [edit for edit in edits if not edit.startswith(("stop=", "training=", "task.model="))] + training(label)[1:]
+
+
 def surviving(label: str, mbps: int) -> str:
     """The entry of a scheme that goes on without those who leave. Its times follow from the time of the messages.
 
     timeout: one and a half times the time of what a link has to carry before the next message, and 10 s. grace: 1.2
     times that of the model that a peer takes over, and 10 s, since one that is not there by then has to begin again.
     """
-    scheme, steps, part = SURVIVORS[label]
+    scheme, steps, part = (SURVIVORS | SURVIVE_10)[label]
     whole_s = 32 * SIZES[TROUBLED][0] / (mbps * 1e6)            # S over a link
     times = {"timeout": 10 + 1.5 * part * whole_s}
     if scheme == "async_diloco":                                # it trains between the two ways
@@ -292,7 +307,7 @@ def troubled(label: str, name: str, mbps: int) -> list[str]:
 
 
 def run(folder: Path, only: str, labels: Sequence[str] = (), troubles: Sequence[str] = ()) -> Iterator[pd.DataFrame]:
-    """The rows, after each sweep. A run that there is is not made again. only: "train", "time" or "trouble"; "": all.
+    """The rows, after each sweep. A run that there is is not made again. only: one of `KINDS`; "": all.
     labels: of these schemes; empty: of all. troubles: of `TROUBLES`, these alone; empty: all."""
     from emul.study.placing import placed
     from emul.study.sweep import sweep
@@ -303,8 +318,14 @@ def run(folder: Path, only: str, labels: Sequence[str] = (), troubles: Sequence[
     if only in ("train", ""):
         for label in chosen(ENTRIES):
             out, done = folder / f"train-{label}", folder / f"train-{label}.csv"
-            sweep(FILE, placed("local", 1, 0, (), True), out=out, done=done, seeds=[SEED], sets=training(label))
+            sweep(FILE, placed("local", 1, 0, (), True), out=out, done=done, seeds=SEEDS, sets=training(label))
             found += rows("train", out, done, {})
+            yield pd.DataFrame(found, columns=COLUMNS)
+    if only in ("leave", ""):
+        for label, (name, leave) in product(chosen(TRAINED), ((NOBODY, False), (LEAVING, True))):
+            out, done = folder / f"leave-{label}-{leave}", folder / f"leave-{label}-{leave}.csv"
+            sweep(FILE, placed("local", 1, 0, (), True), out=out, done=done, seeds=SEEDS, sets=leaving(label, leave))
+            found += rows("leave", out, done, {"trouble": name})
             yield pd.DataFrame(found, columns=COLUMNS)
     for panel, (size, latency_ms, slow) in PANELS.items() if only in ("time", "") else ():
         for mbps in UPLINKS:
@@ -339,7 +360,7 @@ def merged(before: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
     """The rows before, those of the same key replaced, then new ones. All of text."""
     known = set(found["key"])
     return pd.concat([before[~before["key"].isin(known)], found]).sort_values(
-        "what", key=lambda what: what.map(["train", "time", "trouble"].index), kind="stable")
+        "what", key=lambda what: what.map(KINDS.index), kind="stable")
 
 
 def rows(what: str, study: Path, done: Path, network: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -390,11 +411,17 @@ def losses(row: Mapping[str, Any]) -> dict[int, float]:
     return {int(round_): float(loss) for round_, loss in (one.split(":") for one in str(row["losses"]).split())}
 
 
-def rounds_to(found: pd.DataFrame, target: float = TARGET) -> dict[str, int | None]:
-    """Scheme -> the first round whose loss is the target or less; None: it does not get there."""
+def rounds_of(row: Mapping[str, Any], target: float = TARGET) -> float:
+    """The first round of a row whose loss is the target or less; NaN: it does not get there."""
+    return next((round_ for round_, loss in losses(row).items() if loss <= target), math.nan)
+
+
+def rounds_to(found: pd.DataFrame, target: float = TARGET) -> dict[str, float]:
+    """Scheme -> the rounds until its loss is the target, the mean over seeds; NaN: with one of them it does not get
+    there."""
     trained = found[found["what"] == "train"]
-    return {row["scheme"]: next((round_ for round_, loss in losses(row).items() if loss <= target), None)
-            for row in trained.to_dict("records")}
+    needed = pd.Series([rounds_of(row, target) for row in trained.to_dict("records")], index=trained["scheme"])
+    return needed.groupby(level=0, sort=False).agg(lambda of: of.mean(skipna=False)).to_dict()
 
 
 def times(found: pd.DataFrame, target: float = TARGET) -> pd.DataFrame:
@@ -403,7 +430,7 @@ def times(found: pd.DataFrame, target: float = TARGET) -> pd.DataFrame:
     timed = found[found["what"] == "time"].copy()
     timed["round_s"] = timed["virtual_s"] / timed["rounds"]
     timed["share"] = timed["train_s"] / timed["virtual_s"]
-    timed["to_target_s"] = timed["round_s"] * timed["scheme"].map(needed_rounds).astype(float)
+    timed["to_target_s"] = timed["round_s"] * timed["scheme"].map(needed_rounds)
     timed["panel"] = [next(name for name, value in PANELS.items() if value == (size, latency, bool(slow)))
                       for size, latency, slow in zip(timed["size"], timed["latency_ms"], timed["slow"], strict=True)]
     return timed
@@ -411,15 +438,40 @@ def times(found: pd.DataFrame, target: float = TARGET) -> pd.DataFrame:
 
 def trained_table(found: pd.DataFrame) -> str:
     """Markdown: the loss of each scheme after a quarter, half and all of the steps, and when it got to the target."""
-    needed_rounds, lines = rounds_to(found), []
-    for row in found[found["what"] == "train"].to_dict("records"):
-        label, known = row["scheme"], losses(row)
-        last = ENTRIES[label].rounds
-        at = [known.get(max((r for r in known if r <= last * part), default=0)) for part in (0.25, 0.5, 1)]
-        steps = needed_rounds[label]
-        lines.append([f"`{label}`", *("-" if loss is None else f"{loss:.3f}" for loss in at),
-                      "-" if steps is None else f"{steps * ENTRIES[label].steps:g}", f"{row['mb'] / CLIENTS:,.1f}"])
+    lines = []
+    for label, of in found[found["what"] == "train"].groupby("scheme", sort=False):
+        own, entry = of.to_dict("records"), ENTRIES[str(label)]
+        known = [losses(row) for row in own]
+        at = [spread([one.get(max((r for r in one if r <= entry.rounds * part), default=0), math.nan) for one in known],
+                     ".3f") for part in (0.25, 0.5, 1)]
+        steps = [rounds_of(row) * entry.steps for row in own]
+        lines.append([f"`{label}`", *at, spread(steps, "g"), f"{own[0]['mb'] / CLIENTS:,.1f}"])
     return markdown(["scheme", "50 steps", "100", "200", f"steps to {TARGET}", "MB on all links, a worker"], lines)
+
+
+def spread(values: Sequence[float], form: str) -> str:
+    """The mean of some seeds, and their least and largest if they differ; a dash: with one of them there is none."""
+    if any(math.isnan(value) for value in values):
+        missing = sum(math.isnan(value) for value in values)
+        return "-" if missing == len(values) else f"- ({missing} of {len(values)} not)"
+    least, largest, mean = (format(of, form) for of in (min(values), max(values), sum(values) / len(values)))
+    return mean if least == largest else f"{mean} ({least} to {largest})"
+
+
+def leaving_table(found: pd.DataFrame) -> str:
+    """Markdown: a row a scheme, what it comes to while nobody leaves and while workers leave."""
+    of_kind = found[found["what"] == "leave"]
+    lines = []
+    for label in (label for label in TRAINED if label in set(of_kind["scheme"])):
+        cells = []
+        for name in (NOBODY, LEAVING):
+            own = of_kind[(of_kind["scheme"] == label) & (of_kind["trouble"] == name)].to_dict("records")
+            cells += [spread([list(losses(row).values())[-1] for row in own], ".3f"),
+                      spread([row["virtual_s"] / 3600 for row in own], ".2f"),
+                      spread([row["kept_s"] / row["train_s"] for row in own], ".2f")]
+        lines.append([f"`{label}`", *cells])
+    return markdown(["scheme", "loss, nobody leaves", "hours", "trained that counts", "loss, churn", "hours",
+                     "trained that counts"], lines)
 
 
 def time_table(found: pd.DataFrame, panel: str, value: str = "to_target_s") -> str:
@@ -468,19 +520,25 @@ def trouble_table(found: pd.DataFrame, trouble: str) -> str:
 
 def mean_table(found: pd.DataFrame) -> str:
     """Markdown: of schemes whose workers have models that differ, the loss of each on average and of their mean."""
-    lines = [[f"`{row['scheme']}`", f"{list(losses(row).values())[-1]:.4f}", f"{float(row['mean_loss']):.4f}"]
-             for row in found[found["what"] == "train"].to_dict("records") if not pd.isna(row["mean_loss"])]
+    trained = found[(found["what"] == "train") & found["mean_loss"].notna()]
+    lines = [[f"`{label}`", spread([list(losses(row).values())[-1] for row in of.to_dict("records")], ".4f"),
+              spread(of["mean_loss"].astype(float).tolist(), ".4f")]
+             for label, of in trained.groupby("scheme", sort=False)]
     return markdown(["scheme", "loss of each, on average", "loss of the mean of the models"], lines)
 
 
 def winners(found: pd.DataFrame) -> str:
-    """Markdown: the scheme that gets to a loss first, a row a panel or another loss, a column an uplink."""
+    """Markdown: the scheme that gets to a loss first, a row a panel or another loss, a column an uplink. Of seeds that
+    disagree each winner."""
     lines = []
     for panel, target in [*((panel, TARGET) for panel in PANELS), *(("1B", target) for target in OTHER_TARGETS)]:
-        timed = times(found, target)
-        chosen = timed[timed["panel"] == panel]
-        first = [chosen[chosen["mbps"] == mbps].set_index("scheme")["to_target_s"].dropna() for mbps in UPLINKS]
-        lines.append([panel, f"{target:g}", *(f"`{one.idxmin()}`" if len(one) else "-" for one in first)])
+        first: dict[int, dict[str, None]] = {mbps: {} for mbps in UPLINKS}
+        for seed in found.loc[found["what"] == "train", "seed"].unique():
+            timed = times(found[(found["what"] != "train") | (found["seed"] == seed)], target)
+            for mbps, of in timed[timed["panel"] == panel].groupby("mbps"):
+                one = of.set_index("scheme")["to_target_s"].dropna()
+                first[int(mbps)] |= {f"`{one.idxmin()}`" if len(one) else "-": None}
+        lines.append([panel, f"{target:g}", *(", ".join(names) or "-" for names in first.values())])
     return markdown(["model", "loss", *(f"{mbps:,} Mbit/s" for mbps in UPLINKS)], lines)
 
 
@@ -500,7 +558,8 @@ def filled(page: str, found: pd.DataFrame | None) -> str:
     if found is not None:
         blocks |= {"trained": trained_table(found), "winners": winners(found), "small": time_table(found, "1B"),
                    "large": time_table(found, "10B"), "slow": time_table(found, "1B, one uplink a tenth"),
-                   "share": time_table(found, "10B", "share"), "mean": mean_table(found)}
+                   "share": time_table(found, "10B", "share"), "mean": mean_table(found),
+                   "leaving": leaving_table(found)}
         blocks |= {_file_name(name): trouble_table(found, name) for name in TROUBLES}
     for name, content in blocks.items():
         page = replaced(page, name, content)
@@ -550,7 +609,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, help="folder of the sweeps")
-    parser.add_argument("--only", choices=("train", "time", "trouble"), default="", help="these runs alone")
+    parser.add_argument("--only", choices=KINDS, default="", help="these runs alone")
     parser.add_argument("--schemes", nargs="*", default=(), help="labels: of these schemes alone")
     parser.add_argument("--troubles", nargs="*", choices=TROUBLES, default=[], help="with --only trouble: these alone")
     said = parser.parse_args(arguments)
