@@ -34,6 +34,17 @@ def again(tables: Iterable[Path]) -> dict[str, dict[str, str]]:
     return found
 
 
+def swept(scenario: Path, out: Path, done: Path, **of: Any) -> None:
+    """A sweep in this process, `of`: other arguments of `emul.study.sweep.sweep`. Raises RuntimeError, with the errors
+    of all cells that failed, so that no table of a page is of fewer seeds than it says."""
+    from emul.study.placing import placed
+    from emul.study.sweep import sweep
+
+    failed = sweep(scenario, placed("local", 1, 0, (), True), out=out, done=done, **of).failed
+    if failed:
+        raise RuntimeError("\n".join(f"{out}: {one.cell.scheme}, seed {one.cell.seed}: {one.error}" for one in failed))
+
+
 def curve(rounds: Iterable[int], accuracies: Iterable[float]) -> str:
     """As the rows of `emul sweep --done` have it."""
     return " ".join(f"{round_}:{accuracy:.5g}" for round_, accuracy in zip(rounds, accuracies, strict=True))

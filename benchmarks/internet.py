@@ -27,7 +27,7 @@ import pandas as pd
 
 from benchmarks.common import ROOT
 from benchmarks.document import replaced
-from benchmarks.finished import again, curve, markdown
+from benchmarks.finished import again, curve, markdown, swept
 from emul.study.done import AGAIN
 
 # --- closed forms -----------------------------------------------------------------------------------------------------
@@ -309,22 +309,19 @@ def troubled(label: str, name: str, mbps: int) -> list[str]:
 def run(folder: Path, only: str, labels: Sequence[str] = (), troubles: Sequence[str] = ()) -> Iterator[pd.DataFrame]:
     """The rows, after each sweep. A run that there is is not made again. only: one of `KINDS`; "": all.
     labels: of these schemes; empty: of all. troubles: of `TROUBLES`, these alone; empty: all."""
-    from emul.study.placing import placed
-    from emul.study.sweep import sweep
-
     found: list[dict[str, Any]] = []
     def chosen(of: Iterable[str]) -> list[str]:
         return [label for label in of if not labels or label in labels]
     if only in ("train", ""):
         for label in chosen(ENTRIES):
             out, done = folder / f"train-{label}", folder / f"train-{label}.csv"
-            sweep(FILE, placed("local", 1, 0, (), True), out=out, done=done, seeds=SEEDS, sets=training(label))
+            swept(FILE, out, done, seeds=SEEDS, sets=training(label))
             found += rows("train", out, done, {})
             yield pd.DataFrame(found, columns=COLUMNS)
     if only in ("leave", ""):
         for label, (name, leave) in product(chosen(TRAINED), ((NOBODY, False), (LEAVING, True))):
             out, done = folder / f"leave-{label}-{leave}", folder / f"leave-{label}-{leave}.csv"
-            sweep(FILE, placed("local", 1, 0, (), True), out=out, done=done, seeds=SEEDS, sets=leaving(label, leave))
+            swept(FILE, out, done, seeds=SEEDS, sets=leaving(label, leave))
             found += rows("leave", out, done, {"trouble": name})
             yield pd.DataFrame(found, columns=COLUMNS)
     for panel, (size, latency_ms, slow) in PANELS.items() if only in ("time", "") else ():
@@ -334,8 +331,7 @@ def run(folder: Path, only: str, labels: Sequence[str] = (), troubles: Sequence[
                     continue
                 name = f"time-{panel.replace(', ', '-').replace(' ', '_')}-{mbps}-{label}"
                 out, done = folder / name, folder / f"{name}.csv"
-                sweep(FILE, placed("local", 1, 0, (), True), out=out, done=done, seeds=[SEED],
-                      sets=timing(label, size, mbps, latency_ms, slow))
+                swept(FILE, out, done, seeds=[SEED], sets=timing(label, size, mbps, latency_ms, slow))
                 found += rows("time", out, done, {"size": size, "mbps": mbps, "latency_ms": latency_ms, "slow": slow})
         yield pd.DataFrame(found, columns=COLUMNS)
     for trouble, what in TROUBLES.items() if only in ("trouble", "") else ():
@@ -345,8 +341,7 @@ def run(folder: Path, only: str, labels: Sequence[str] = (), troubles: Sequence[
             for label in chosen(what.labels):
                 name = f"{_file_name(trouble)}-{mbps}-{label}"
                 out, done = folder / name, folder / f"{name}.csv"
-                sweep(FILE, placed("local", 1, 0, (), True), out=out, done=done, seeds=[SEED],
-                      sets=troubled(label, trouble, mbps))
+                swept(FILE, out, done, seeds=[SEED], sets=troubled(label, trouble, mbps))
                 found += rows("trouble", out, done, {"size": TROUBLED, "mbps": mbps, "latency_ms": 2.5,
                                                      "slow": what.slow, "trouble": trouble})
         yield pd.DataFrame(found, columns=COLUMNS)
@@ -445,7 +440,7 @@ def trained_table(found: pd.DataFrame) -> str:
         at = [spread([one.get(max((r for r in one if r <= entry.rounds * part), default=0), math.nan) for one in known],
                      ".3f") for part in (0.25, 0.5, 1)]
         steps = [rounds_of(row) * entry.steps for row in own]
-        lines.append([f"`{label}`", *at, spread(steps, "g"), f"{own[0]['mb'] / CLIENTS:,.1f}"])
+        lines.append([f"`{label}`", *at, spread(steps, ".0f"), f"{own[0]['mb'] / CLIENTS:,.1f}"])
     return markdown(["scheme", "50 steps", "100", "200", f"steps to {TARGET}", "MB on all links, a worker"], lines)
 
 

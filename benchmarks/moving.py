@@ -17,7 +17,7 @@ import pandas as pd
 
 from benchmarks.common import ROOT
 from benchmarks.document import replaced
-from benchmarks.finished import markdown
+from benchmarks.finished import markdown, swept
 from emul.study.done import AGAIN
 
 HOME = ROOT / "docs" / "studies"
@@ -73,15 +73,11 @@ PARTS = {
 
 def run(folder: Path) -> Iterator[pd.DataFrame]:
     """The rows of all sweeps, after each one. A run that there is is not made again."""
-    from emul.study.placing import placed
-    from emul.study.sweep import sweep
-
     found: dict[str, pd.DataFrame] = {}
     for name, part in PARTS.items():
         out, done = folder / name, folder / f"{name}.csv"
-        sweep(SCENARIO, placed("local", 1, 0, (), True), out=out, done=done,
-              grid={path: list(values) for path, values in part.grid.items()}, seeds=list(range(part.seeds)),
-              sets=list(part.sets))
+        swept(SCENARIO, out, done, grid={path: list(values) for path, values in part.grid.items()},
+              seeds=list(range(part.seeds)), sets=list(part.sets))
         found[name] = rows(name, out, done)
         yield pd.concat(found.values(), ignore_index=True)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 
 from benchmarks import internet
+from benchmarks.finished import swept
 from benchmarks.internet import TABLE_4, TABLE_6, Simulated, hours, ring_s, steps_off, utilisation
 from emul.learning.declared import declared
 from emul.scenario import load
@@ -175,3 +177,10 @@ def test_the_page_says_what_its_rows_say() -> None:
     page = internet.PAGE.read_text(encoding="utf-8")
     found = pd.read_csv(internet.DATA) if internet.DATA.exists() else None
     assert internet.filled(page, found) == page, "make it anew: python -m benchmarks.internet"
+
+
+def test_a_sweep_of_which_a_cell_fails_is_no_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failure = SimpleNamespace(cell=SimpleNamespace(scheme="ddp", seed=8), error="No space left on device")
+    monkeypatch.setattr("emul.study.sweep.sweep", lambda *_, **__: SimpleNamespace(failed=[failure]))
+    with pytest.raises(RuntimeError, match="out: ddp, seed 8: No space left on device"):
+        swept(internet.FILE, tmp_path / "out", tmp_path / "done.csv", seeds=[8])
