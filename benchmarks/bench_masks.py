@@ -1,8 +1,9 @@
-"""Masks and codes of secure aggregation: expanding masks in GB/s, products of matrices modulo a prime in G mac/s.
+"""Masks, codes and shares of secure aggregation: expanding masks in GB/s, products modulo a prime in G mac/s.
 
 Masks of 1,000,000 elements, 4 MB, from one seed, and what they are measured against: the AES-256-CTR key stream alone.
-Products are those of LightSecAgg's encoding: (100, 70) x (70, 16,667) and (300, 210) x (210, 2,000). One thread, CPU
-seconds, medians of batches of calls. Without AES instructions the key stream is some thirty times as slow.
+Products are those of LightSecAgg's encoding: (100, 70) x (70, 16,667) and (300, 210) x (210, 2,000). Shares are those
+of 1,000 secrets, which one call combines from 667 shares each. One thread, CPU seconds, medians of batches of calls.
+Without AES instructions the key stream is some thirty times as slow.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from threadpoolctl import threadpool_limits
 from benchmarks.common import Figure, Options, main
 from emul.base.streams import generator
 from emul.primitives.crypto.prg import CHUNK_WORDS, KeyStream, prg_add
+from emul.primitives.crypto.shamir import combine_all
 from emul.primitives.field import P31, matmul, uniform
 
 ELEMENTS, SEED = 1_000_000, bytes(range(32))
@@ -59,6 +61,10 @@ def masks(options: Options) -> Iterable[Figure]:
             took = seconds(lambda: matmul(a, b, P31), options.repeats, 1)       # noqa: B023, called before the next
             yield Figure(f"product, ({r}, {n}) x ({n}, {w:,})", 1e-9 * r * n * w / took, "G mac/s",
                          note=f"{1e3 * took:,.0f} ms")
+        words = rng.integers(0, 256, (1000, 667, 32), np.uint8)         # any 667 values lie on a polynomial
+        shares = {owner: {holder: word.tobytes() for holder, word in enumerate(of)} for owner, of in enumerate(words)}
+        yield Figure("1,000 secrets of 667 shares each", seconds(lambda: combine_all(shares, 667), options.repeats, 1),
+                     "s", at_most=0.5)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,3 @@
-import time
-from pathlib import Path
-
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher
@@ -11,7 +8,6 @@ from hypothesis import strategies as st
 
 from emul.primitives.crypto import prg as module
 from emul.primitives.crypto.prg import prg, prg_add
-from emul.primitives.field import P31, uniform
 
 SEED = bytes(range(32))
 
@@ -63,18 +59,3 @@ def test_a_shorter_mask_is_a_prefix_of_a_longer_one():
 def test_bad_arguments_are_refused(out, seed, sign, text):
     with pytest.raises(ValueError, match=text):
         prg_add(out, seed, sign)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif("aes" not in Path("/proc/cpuinfo").read_text().split(), reason="the processor has no AES")
-def test_A20_masks_are_expanded_and_added_at_2_GB_a_second():
-    out = np.zeros(1_000_000, np.uint32)
-
-    def seconds(call):
-        begin = time.process_time()
-        for _ in range(10):
-            call()
-        return (time.process_time() - begin) / 10
-
-    for call in (lambda: prg_add(out, SEED), lambda: uniform(SEED, out.size, P31)):
-        assert out.nbytes / min(seconds(call) for _ in range(5)) > 2e9

@@ -114,28 +114,25 @@ def test_covenant(sets: tuple[str, ...], seconds: float, share: float) -> None:
 
 
 MEASURED = """
-import json, sys, time
+import json, sys
 from pathlib import Path
 from emul.testing import run_text
 text = Path(sys.argv[1]).read_text(encoding="utf-8")
-before = time.process_time()
 ran = run_text(text, "stop.rounds=100")
-used_s = time.process_time() - before
 status = Path("/proc/self/status").read_text()              # ru_maxrss would have the memory of the parent, too
 highest = next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))
-print(json.dumps([ran.summary["rounds"], used_s, highest]))
+print(json.dumps([ran.summary["rounds"], highest]))
 """
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the memory of a process is read from /proc")
-def test_a_hundred_rounds_of_fourteen_nodes_are_cheap() -> None:
-    """CPU seconds of the run, and the memory of its process, imports included."""
+def test_a_hundred_rounds_of_fourteen_nodes_take_little_memory() -> None:
+    """The memory of the process, imports included; its CPU seconds stand in docs/studies/internet.md."""
     done = subprocess.run([sys.executable, "-c", MEASURED, str(INTERNET / "intellect1.yaml")], capture_output=True,
                           text=True, check=True)
-    rounds, used_s, highest = json.loads(done.stdout)
+    rounds, highest = json.loads(done.stdout)
     assert rounds == 100
-    assert used_s < 60                      # 15 on the machine of docs/studies/internet.md; not the speed of this one
     assert highest < 450e6
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 
 import numpy as np
@@ -32,7 +31,6 @@ schemes: [SCHEME]
 stop: {rounds: ROUNDS}
 """
 TOLERANCE = 0.03        # another seed moved the losses of the plain loop by 0.02
-CPU_S = 240             # a run takes 70 to 120 CPU seconds; here beside others
 
 
 def trained(monkeypatch: pytest.MonkeyPatch, scheme: str, rounds: int) -> tuple[float, dict[str, list[int]]]:
@@ -43,11 +41,9 @@ def trained(monkeypatch: pytest.MonkeyPatch, scheme: str, rounds: int) -> tuple[
     def evaluate(task: Task, model: np.ndarray) -> dict[str, float]:
         last.append((task, np.array(model)))
         return {"accuracy": 0.0}
-    begun = time.process_time()
     with monkeypatch.context() as patched:
         patched.setattr(Task, "evaluate", evaluate)
         ran = run_text(TEXT.replace("SCHEME", scheme).replace("ROUNDS", str(rounds)))
-    assert time.process_time() - begun < CPU_S
     assert len({model.tobytes() for _, model in last}) == 1         # replicas
     task, model = last[0]
     assert model.size == D
