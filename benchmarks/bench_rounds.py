@@ -129,8 +129,14 @@ def floor(clients: int, epochs: int, rounds: int, interpreter: str = sys.executa
 
 
 def parse(done: Run) -> Rounds:
-    """Read "... per_round=[...] acc=[...] cpu=..."."""
+    """Read "... per_round=[...] acc=[...] cpu=...".
+
+    Raises ValueError if the rounds used more CPU time than the cores have: then their clock is not that of the wall.
+    """
     per_round, accuracies, (cpu_s,) = (_floats(done.output, name) for name in ("per_round", "acc", "cpu"))
+    wall_s, used_s, cores = sum(per_round[1:]), cpu_s * (len(per_round) - 1), os.cpu_count() or 1
+    if used_s > cores * wall_s + 1:             # a second for what is counted a little before or after
+        raise ValueError(f"rounds of {wall_s:.2f} s in all used {used_s:.2f} s of CPU on {cores} cores")
     computed_s = _floats(done.output, "computed")[0] if "computed=" in done.output else 0.0
     return Rounds(per_round, accuracies, cpu_s, done, computed_s)
 

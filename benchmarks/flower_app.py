@@ -13,9 +13,12 @@ import json
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
+from typing import TYPE_CHECKING
 
 from benchmarks.bench_rounds import PEERS, SCENARIO, Rounds, parse
 from benchmarks.common import (
@@ -33,6 +36,9 @@ from benchmarks.common import (
     versions,
 )
 
+if TYPE_CHECKING:
+    from emul.kernel.state import Kernel
+
 APP = PEERS / "digits_app"
 ROUND_TARGET, START_TARGET = 4.0, 0.5           # times faster a round; of Flower's start-up
 HOSTED, FLOWER = "emul, 2 workers, Flower's app", "Flower, 2 actors"
@@ -40,13 +46,22 @@ Contender = Callable[[int, int, int], Rounds]           # (clients, epochs, roun
 
 
 def probe(clients: int, rounds: int, workers: int) -> None:
-    """Run the app in emul once and print the line that it writes."""
+    """Run the app in emul once and print the line that it writes, and seconds of its rounds by this process's clock.
+
+    The app's own clock shows virtual time there.
+    """
     import emul.cli  # noqa: F401, what a user's start costs
     from emul.engine import execute, header, pool_of, wire
     from emul.record.journal import Journal
     from emul.scenario import load
 
     os.environ["CLOCK_ROOT"] = str(os.getpid())
+    marks = [time.monotonic()]
+
+    def mark(kernel: Kernel) -> None:
+        if kernel.round_ended:
+            marks.append(time.monotonic())
+
     with tempfile.TemporaryDirectory() as folder:
         said = Path(folder, "said")
         config = {"clients": clients, "num-server-rounds": rounds, "results": str(said)}
@@ -55,9 +70,9 @@ def probe(clients: int, rounds: int, workers: int) -> None:
         wired = wire(scenario, *scenario.schemes[0], workers=max(1, workers))
         with pool_of(workers) as pool:
             journal = Journal(Path(folder, "journal"), header(wired))
-            execute(wired, pool, journal, lambda kernel: None)
+            execute(wired, pool, journal, mark)
             journal.close()
-        print(said.read_text())
+        print(said.read_text(), f"wall of rounds: per_round={[b - a for a, b in pairwise(marks)]}")
 
 
 def emul(clients: int, epochs: int, rounds: int) -> Rounds:

@@ -297,6 +297,15 @@ def test_a_round_is_one_that_has_ended_however_often_the_kernel_tells_of_progres
     assert len(done.per_round) == len(done.accuracies) == 2
 
 
+def test_rounds_that_use_more_than_the_cores_have_were_timed_by_another_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hosted Flower app's clock shows virtual time: its rounds of 0.05 s once stood in the table against Flower."""
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    line = "per_round=[5.0, 0.05, 0.05, 0.05] acc=[0.1, 0.1, 0.1, 0.1] cpu={}"
+    assert bench_rounds.parse(common.Run(line.format(0.1), 0.0)).later_s == 0.05
+    with pytest.raises(ValueError, match=r"^rounds of 0\.15 s in all used 3\.00 s of CPU on 2 cores$"):
+        bench_rounds.parse(common.Run(line.format(1.0), 0.0))
+
+
 def test_the_runs_that_benchmarks_wire_themselves_can_be_made(capsys: pytest.CaptureFixture[str]) -> None:
     with bench_kernel.pool_of(0) as pool:
         assert bench_kernel.measure(bench_kernel.placed(100, 1, "half", 2000), pool).activations >= 1000
