@@ -48,8 +48,11 @@ HARMED = ROOT / "scenarios" / "atlas_robust.yaml"
 TARGET, BASE, SEEDS, FIRST = 0.93, "fedavg", (0, 1, 2), "lan"
 DROPOUT = "20 % dropout"                # the change of rows whose scenario was edited; "" for all others
 HARMS = ("neither", "attackers", "dropout", "both")     # of the rows of `ATTACKED`, by the values of their grid
-COLUMNS = [*AGAIN, "network", "change", *METRICS, "rounds", "rounds_failed", "sent", "lost", "phases", "oracle_waits"]
-IN_FILE = {"bytes": "mb_to_target", "sent": "bytes"}    # `emul verify` takes `bytes` of a table for those of the run
+COLUMNS = [*AGAIN, "network", "change", *METRICS, "last", "rounds", "rounds_failed", "sent", "lost", "phases",
+           "oracle_waits"]
+# `emul verify` takes `bytes` and `accuracy` of a table for those of the whole run. A run ends with the round that is
+# under way when the network's time is over, and `measure` does not count that round.
+IN_FILE = {"bytes": "mb_to_target", "sent": "bytes", "accuracy": "accuracy_in_time", "last": "accuracy"}
 UNASKED = {"heavy_hitters": "It counts, and has no model.", "histogram": "It counts, and has no model.",
            "ddp": "Its rounds are single steps; it has not been run here yet.",
            "diloco": "It has not been run here yet.", "local_sgd": "It has not been run here yet.",
@@ -85,8 +88,8 @@ def _row(run: Path, summary: Mapping[str, Any], row: Mapping[str, str]) -> dict[
     assert limit is not None
     values = measure(run, summary, tables.curve(run), TARGET, limit / 1e9)
     return {"network": row["scenario"].partition("-")[2], **{metric: values.get(metric) for metric in METRICS},
-            "rounds": summary["rounds"], "rounds_failed": summary["rounds_failed"], "sent": summary["bytes_total"],
-            "lost": summary["messages_lost"] / max(1, summary["messages_sent"]),
+            "last": row["accuracy"], "rounds": summary["rounds"], "rounds_failed": summary["rounds_failed"],
+            "sent": summary["bytes_total"], "lost": summary["messages_lost"] / max(1, summary["messages_sent"]),
             "phases": json.dumps(summary["bytes_by_type"]), "oracle_waits": sum(summary["oracle_waits"].values())}
 
 

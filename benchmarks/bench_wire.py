@@ -15,7 +15,8 @@ import numpy as np
 
 from benchmarks.common import Figure, Options, main
 from emul.base.streams import generator
-from emul.schemes import fedavg
+from emul.protocols.updates import Model
+from emul.schemes.fedavg import SCHEME
 from emul.wire import ENVELOPE_BYTES, decode, encode, from_frames
 
 SIZES = {3_658: 1_000, 1_000_000: 20}       # parameters -> calls of a batch
@@ -35,14 +36,14 @@ def seconds(call: Callable[[], Any], calls: int, repeats: int) -> float:
 
 
 def wire(options: Options) -> Iterable[Figure]:
-    types = fedavg.SCHEME.types
+    types = SCHEME.types
     for parameters, calls in SIZES.items():
         vector = generator(1, "bench/wire").standard_normal(parameters, dtype=np.float32)
-        message = fedavg.Model(vector)
+        message = Model(vector)
         encoded = encode(message)
         frames = [bytes(frame) for frame in encoded.frames()]
         again = decode(from_frames(frames), types)
-        if not (isinstance(again, fedavg.Model) and np.array_equal(again.parameters, vector)):
+        if not (isinstance(again, Model) and np.array_equal(again.parameters, vector)):
             raise RuntimeError("what was decoded is not what was encoded")
         for name, call in {
                 "encode": lambda: encode(message),              # noqa: B023, called before the next one

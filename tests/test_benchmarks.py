@@ -14,7 +14,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import bench_bulk, bench_kernel, bench_overhead, bench_rounds, common, document, suite, thresholds
+from benchmarks import (
+    bench_bulk,
+    bench_kernel,
+    bench_overhead,
+    bench_rounds,
+    bench_wire,
+    common,
+    document,
+    suite,
+    thresholds,
+)
 from benchmarks.common import Figure, Options, Table, pss_bytes
 from benchmarks.thresholds import Threshold, ThresholdError
 from benchmarks.turns import Block, take_turns
@@ -304,6 +314,13 @@ def test_rounds_that_use_more_than_the_cores_have_were_timed_by_another_clock(mo
     assert bench_rounds.parse(common.Run(line.format(0.1), 0.0)).later_s == 0.05
     with pytest.raises(ValueError, match=r"^rounds of 0\.15 s in all used 3\.00 s of CPU on 2 cores$"):
         bench_rounds.parse(common.Run(line.format(1.0), 0.0))
+
+
+def test_a_model_is_encoded_and_decoded_by_its_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_wire, "SIZES", {10: 1})
+    beside = list(bench_wire.wire(common.Options(1)))[-1]
+    assert beside.name == "bytes beside the array, 10 parameters"
+    assert 10 < beside.value < 200
 
 
 def test_the_runs_that_benchmarks_wire_themselves_can_be_made(capsys: pytest.CaptureFixture[str]) -> None:
