@@ -227,7 +227,7 @@ def digits_epochs(rows: Sequence[Row]) -> str:
 
 def mnist_steps(rows: Sequence[Row]) -> str:
     """Fig. 10 on MNIST: E, read as batches of a round."""
-    numbers = (1, 5, 10, 20)
+    numbers = (1, 5, 10, 15, 20)
     return _varied(rows, [f"E = {n}" for n in numbers], {n: ("ppfpl-mnist-steps", {STEPS: n}) for n in numbers})
 
 
