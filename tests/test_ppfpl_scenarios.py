@@ -119,7 +119,7 @@ def test_lambda_clients_and_E_on_MNIST_have_tables() -> None:
             cell("ppfpl", 0, 0.8, values=f'{{"{page.STEPS}": 20}}', name="ppfpl-mnist-steps"),
             cell("ppfpl", 0, 0.7, values=f'{{"{page.LAMBDA}": 0.1, "{page.SHARE}": 0.4}}', name="ppfpl-mnist-lambda")]
     assert page.mnist_clients(rows).splitlines()[2:] == ["| `ppfpl` | - | 90.00 | - |"]
-    assert page.mnist_steps(rows).splitlines()[2:] == ["| `ppfpl` | - | - | - | 80.00 |"]
+    assert page.mnist_steps(rows).splitlines()[2:] == ["| `ppfpl` | - | - | - | - | 80.00 |"]
     assert "| lambda 0.1 | - | 70.00 | - | - |" in page.mnist_lambda(rows)
 
 
