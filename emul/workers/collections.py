@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
+import functools
 import gc
 import sys
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 
 ROLES = 50_000                      # new containers before a collection; Python's own 700 cost lockstep runs a third
 KERNEL = 1_000_000                  # without roles: the kernel leaves no cycles, and all that lives is looked at
@@ -13,6 +16,7 @@ _MOST = 1_000_000                   # before one that follows others which have 
 _OLDER = 20, 50                     # collections of the new, and of those that outlived one, before one goes further
 _OF_A_NODE = 64                     # or as many a node, which live as long as the run: to look at them again and again
 #                                     took a quarter of a round of 131,072 clients
+_AGAIN = 0.01                       # seconds until an interrupt that Python has dropped is sent again
 _LARGE = 10_000                     # nodes of a run whose remains are put away, not looked through as it ends
 _modules = 0                        # that were imported when what existed was frozen last
 _put_away = False                   # true if the leftovers of a large run were frozen since
@@ -47,9 +51,10 @@ def seldom(nodes: int = 0, new: int = ROLES) -> Iterator[None]:
     and most processes end after it.
     """
     global _put_away
-    before = gc.get_threshold()
+    before, unraisable = gc.get_threshold(), sys.unraisablehook
     if not _least:
         gc.callbacks.append(_collected)
+        sys.unraisablehook = functools.partial(_interrupt_again, unraisable)
     _least.append(max(new, _OF_A_NODE * nodes))
     gc.set_threshold(_least[-1], *_OLDER)
     try:
@@ -58,6 +63,7 @@ def seldom(nodes: int = 0, new: int = ROLES) -> Iterator[None]:
         _least.pop()
         if not _least:
             gc.callbacks.remove(_collected)
+            sys.unraisablehook = unraisable
         if nodes >= _LARGE:
             gc.freeze()
             _put_away = True
@@ -74,3 +80,16 @@ def _collected(phase: str, info: Mapping[str, object]) -> None:
         least = _least[-1]
         new = least if info["collected"] else max(least, min(2 * gc.get_threshold()[0], _MOST))
         gc.set_threshold(new, max(1, _OLDER[0] * least // new), _OLDER[1])
+
+
+def _interrupt_again(show: Callable[[sys.UnraisableHookArgs], object], dropped: sys.UnraisableHookArgs) -> None:
+    """Sends an interrupt once more that Python has dropped; `show` shows any other error, as without this hook.
+
+    Python runs a signal's handler in the next Python function. If the signal comes during a collection, that is
+    `_collected` or an object's `__del__`, and Python drops what is raised there: Ctrl-C would do nothing.
+    """
+    if isinstance(dropped.exc_value, KeyboardInterrupt):
+        # The interrupt may not come before this function has returned: here Python would drop it, too.
+        threading.Timer(_AGAIN, _thread.interrupt_main).start()
+    else:
+        show(dropped)

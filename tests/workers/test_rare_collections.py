@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import gc
+import signal
+import sys
+import time
 import weakref
+
+import pytest
 
 from emul.workers import collections
 from emul.workers.collections import rare_collections, seldom
@@ -69,3 +74,19 @@ def test_what_a_small_run_leaves_is_the_collectors_as_ever() -> None:
         left = weakref.ref(Node())
     gc.collect()
     assert left() is None
+
+
+class Interrupted(Node):
+    """Garbage as whose collection a signal arrives: Python drops what the signal's handler raises in `__del__`."""
+
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_an_interrupt_during_a_collection_is_not_lost() -> None:
+    before = sys.unraisablehook
+    with pytest.raises(KeyboardInterrupt), seldom():    # noqa: PT012 - the interrupt comes in the sleep
+        Interrupted()
+        gc.collect()
+        time.sleep(10)
+    assert sys.unraisablehook is before
