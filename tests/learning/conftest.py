@@ -2,18 +2,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 from pretend import Pretend, counts, missing
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared"
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session", autouse=True)
