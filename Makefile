@@ -44,7 +44,7 @@ test-slow: $(STAMP)
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
-	$(BIN)/mypy emul
+	$(BIN)/mypy emul benchmarks
 
 docs: $(STAMP)
 	$(BIN)/python -m sphinx --jobs auto --fail-on-warning --keep-going -b html docs docs/_build/html

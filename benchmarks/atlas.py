@@ -63,12 +63,9 @@ SECURE = ("secagg", "secagg_plus", "ccesa", "lightsecagg", "fastsecagg", "swifta
 ROBUST = ("krum", "median", "trimmed_mean", "foolsgold")
 LATE = ("fedasync", "fedbuff", "fedat")
 
-Rows = pd.DataFrame
-
-
 # --- runs -------------------------------------------------------------------------------------------------------------
 
-def runs(study: Path, done: Path, change: str = "") -> Rows:
+def runs(study: Path, done: Path, change: str = "") -> pd.DataFrame:
     """One row a run of a directory of `emul suite`, `COLUMNS`. done: its table, which says what makes a run again.
     change: of all its runs; some schemes have one digest with and without it."""
     with done.open(newline="", encoding="utf-8") as lines:
@@ -98,7 +95,7 @@ def _plain_sets(row: Mapping[str, str]) -> str:
     return json.dumps(json.loads(row["sets"])[:1], ensure_ascii=False)
 
 
-def kept(file: Path, found: Rows) -> Rows:
+def kept(file: Path, found: pd.DataFrame) -> pd.DataFrame:
     """All runs of a file with these in place of their equals; the file is written anew."""
     before = read(file) if file.is_file() else found.iloc[:0]
     together = pd.concat([before, found], ignore_index=True) if len(before) else found
@@ -111,7 +108,7 @@ def kept(file: Path, found: Rows) -> Rows:
     return read(file)
 
 
-def read(file: Path = DATA) -> Rows:
+def read(file: Path = DATA) -> pd.DataFrame:
     """The runs of a file."""
     found = pd.read_csv(file).rename(columns={name: metric for metric, name in IN_FILE.items()})
     return found.assign(change=found["change"].astype(object).fillna(""), oracle_waits=found["oracle_waits"].fillna(0))
@@ -125,7 +122,7 @@ def kept_attacked(done: Path, file: Path = ATTACKED) -> None:
         file, index=False, lineterminator="\n")
 
 
-def read_attacked(file: Path = ATTACKED) -> Rows:
+def read_attacked(file: Path = ATTACKED) -> pd.DataFrame:
     """The runs of a file, with their harm, one of `HARMS`."""
     found = pd.read_csv(file)
     return found.assign(harm=[harm(json.loads(values)) for values in found["values"]])
@@ -188,7 +185,7 @@ def asked() -> list[str]:
     return sorted(name for name in registry.known() if name not in UNASKED)
 
 
-def results(found: Rows, schemes: Sequence[str], networks: Sequence[str], missing: Sequence[RefusedScheme] = (),
+def results(found: pd.DataFrame, schemes: Sequence[str], networks: Sequence[str], missing: Sequence[RefusedScheme] = (),
             baseline: str = BASE, complete: bool = False) -> SuiteResults:
     """The runs as a suite has them. complete: only schemes with all seeds on a network count there."""
     values: dict[tuple[str, str, str], dict[int, float]] = {}
@@ -246,7 +243,7 @@ def needs(name: str) -> str:
     return ", ".join(places)
 
 
-def atlas(found: Rows, names: Sequence[str]) -> str:
+def atlas(found: pd.DataFrame, names: Sequence[str]) -> str:
     """Markdown: one line a scheme, from its runs on the first network, without a change and with one."""
     known, lines = purposes(), []
     for name in names:
@@ -266,7 +263,7 @@ def atlas(found: Rows, names: Sequence[str]) -> str:
                      "bytes by phase, kB a round", "accuracy under dropout, %", "rounds lost under dropout, %"], lines)
 
 
-def phases(rows: Rows) -> str:
+def phases(rows: pd.DataFrame) -> str:
     """Kilobytes of a round by type of message, the largest three first; the others together."""
     if rows.empty:
         return ""
@@ -281,7 +278,7 @@ def phases(rows: Rows) -> str:
     return ", ".join([*shown, *([f"others {_shown(rest)}"] if rest else [])]) or "0"
 
 
-def by_network(found: Rows, networks: Sequence[str]) -> str:
+def by_network(found: pd.DataFrame, networks: Sequence[str]) -> str:
     """Markdown: one line a network and scheme."""
     plain, lines = found[found["change"] == ""], []
     for network in networks:
@@ -308,7 +305,7 @@ def unable(found: Sequence[RefusedScheme], networks: Sequence[str]) -> str:
     return markdown(["scheme", "networks", "why not"], lines)
 
 
-def missing(found: Rows, without: Sequence[RefusedScheme], networks: Sequence[str]) -> str:
+def missing(found: pd.DataFrame, without: Sequence[RefusedScheme], networks: Sequence[str]) -> str:
     """Markdown: by network how many of its runs are there, and which schemes lack seeds."""
     cannot = {(one.network, one.scheme) for one in without}
     plain, lines = found[found["change"] == ""], []
@@ -325,7 +322,7 @@ def missing(found: Rows, without: Sequence[RefusedScheme], networks: Sequence[st
 
 # --- answers ----------------------------------------------------------------------------------------------------------
 
-def winners(found: Rows, networks: Sequence[str]) -> str:
+def winners(found: pd.DataFrame, networks: Sequence[str]) -> str:
     """The paragraphs of the suite on who wins where, of schemes with all seeds on each network that is compared."""
     names, there = compared(found, networks)
     if len(there) < 2 or len(names) < 2:
@@ -336,7 +333,7 @@ def winners(found: Rows, networks: Sequence[str]) -> str:
     return "\n\n".join([head, *said])
 
 
-def compared(found: Rows, networks: Sequence[str]) -> tuple[list[str], list[str]]:
+def compared(found: pd.DataFrame, networks: Sequence[str]) -> tuple[list[str], list[str]]:
     """The schemes that have all seeds on every network on which the baseline has, and these networks."""
     plain = found[(found["change"] == "") & (found["scheme"] != "local")]
     whole = plain.groupby(["network", "scheme"]).size().ge(len(SEEDS))
@@ -346,7 +343,8 @@ def compared(found: Rows, networks: Sequence[str]) -> tuple[list[str], list[str]
     return sorted(names, key=lambda name: (name != BASE, name)), there
 
 
-def against(found: Rows, group: Sequence[str], metric: str, networks: Sequence[str], baseline: str = BASE) -> str:
+def against(found: pd.DataFrame, group: Sequence[str], metric: str, networks: Sequence[str],
+            baseline: str = BASE) -> str:
     """Markdown: by network the differences of a group to the baseline, seed by seed, with p by Holm in the group."""
     r = results(found[found["change"] == ""], [baseline, *group], networks, baseline=baseline, complete=True)
     frame = r.frames()["differences"]
@@ -362,18 +360,18 @@ def against(found: Rows, group: Sequence[str], metric: str, networks: Sequence[s
     return markdown(["network", "scheme", "seeds", f"difference to {baseline}, {unit}", "settled"], lines)
 
 
-def accuracies(found: Rows, scheme: str, harm: str) -> pd.Series[float]:
+def accuracies(found: pd.DataFrame, scheme: str, harm: str) -> pd.Series[float]:
     """Percent by seed."""
     mine = found[(found["scheme"] == scheme) & (found["harm"] == harm)]
     return mine.set_index("seed")["accuracy"].sort_index() * 100
 
 
-def apart(found: Rows, scheme: str, harm: str) -> list[float]:
+def apart(found: pd.DataFrame, scheme: str, harm: str) -> list[float]:
     """Points more than `BASE` has under the same harm, seed by seed."""
     return list((accuracies(found, scheme, harm) - accuracies(found, BASE, harm)).dropna())
 
 
-def harmed(found: Rows) -> str:
+def harmed(found: pd.DataFrame) -> str:
     """Markdown: a line a scheme, its accuracy under each harm and the points more than `BASE` has."""
     lines = []
     for name in dict.fromkeys([BASE, *sorted(found["scheme"].unique())]):
@@ -384,7 +382,7 @@ def harmed(found: Rows) -> str:
         f"{harm}: accuracy, %", f"more than {BASE}, points"))], lines)
 
 
-def harms_said(found: Rows) -> str:
+def harms_said(found: pd.DataFrame) -> str:
     """Paragraphs: by harm how robust schemes compare with `BASE`, then how `LATE` do."""
     names = sorted({*found["scheme"]} - {BASE})
     groups = {"": [name for name in names if name not in LATE], "Asynchronous schemes. ": [*LATE]}
@@ -397,21 +395,21 @@ def harms_said(found: Rows) -> str:
         for head, group in groups.items() for harm in HARMS)
 
 
-def settled_sides(found: Rows, names: Sequence[str], harm: str) -> dict[str, str]:
+def settled_sides(found: pd.DataFrame, names: Sequence[str], harm: str) -> dict[str, str]:
     """Scheme -> `lower` or `higher` than `BASE` if the paired t-test settles that, by Holm for all; else `open`."""
     tests = {name: student(apart(found, name, harm)) for name in names}
     return {name: "open" if p >= 0.05 else "lower" if test.high < 0 else "higher"
             for (name, test), p in zip(tests.items(), holm([test.p for test in tests.values()]), strict=True)}
 
 
-def _sides(found: Rows, sides: Mapping[str, str], harm: str) -> str:
+def _sides(found: pd.DataFrame, sides: Mapping[str, str], harm: str) -> str:
     texts = {"lower": "Settled and below it, in points", "higher": "Settled and above it", "open": "Not settled"}
     listed = {side: [f"`{name}` ({_interval(apart(found, name, harm))})" for name in sides if sides[name] == side]
               for side in texts}
     return " ".join(f"{texts[side]}: {', '.join(own)}." for side, own in listed.items() if own)
 
 
-def cheapest(found: Rows, group: Sequence[str], networks: Sequence[str]) -> str:
+def cheapest(found: pd.DataFrame, group: Sequence[str], networks: Sequence[str]) -> str:
     """Markdown: by network the scheme of a group that needs least, with how many of the group there are."""
     r, lines = results(found[found["change"] == ""], list(group), networks, complete=True), []
     for network in networks:
@@ -434,7 +432,7 @@ def cheapest(found: Rows, group: Sequence[str], networks: Sequence[str]) -> str:
 
 # --- page -------------------------------------------------------------------------------------------------------------
 
-def filled(page: str, found: Rows, without: Sequence[RefusedScheme], attacked: Rows) -> str:
+def filled(page: str, found: pd.DataFrame, without: Sequence[RefusedScheme], attacked: pd.DataFrame) -> str:
     """The text of the page with its blocks made anew."""
     networks = list(Suite.of().networks)
     robust = against(found, ROBUST, "accuracy", networks)

@@ -49,8 +49,9 @@ def probe(model: str, clients: int, samples: int, batch: int, length: dict[str, 
         source = DataSet("made", x, y, x[:0], y[:0], 10, 255.0, 0.1307, 0.3081)
     flat = FlatModule(models.create(model, source.input_shape, source.classes, 1))
     before = flat.read()
-    locals_ = [LocalTraining(before, Samples(source, np.arange(i * samples, (i + 1) * samples)),
-                             Sgd(lr=0.1, batch=batch, **length), Stream(1, f"client{i}", 1, 0)) for i in range(clients)]
+    solver = Sgd(lr=0.1, batch=batch, epochs=length.get("epochs"), steps=length.get("steps"))
+    locals_ = [LocalTraining(before, Samples(source, np.arange(i * samples, (i + 1) * samples)), solver,
+                             Stream(1, f"client{i}", 1, 0)) for i in range(clients)]
 
     def alone() -> list[np.ndarray]:
         found = []

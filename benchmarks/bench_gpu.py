@@ -169,7 +169,8 @@ def bare(module: nn.Module, locals_: Sequence[LocalTraining], where: torch.devic
 def seconds(work: Callable[[], Any], scale: Scale) -> float:
     """The median of calls after the first, which makes kernels and plans."""
     work()
-    taken, begun = [], time.perf_counter()
+    taken: list[float] = []
+    begun = time.perf_counter()
     while not taken or (time.perf_counter() - begun < scale.seconds and len(taken) < 20):
         _wait(scale)
         start = time.perf_counter()
@@ -474,14 +475,15 @@ def run(parts: Sequence[str], scale: Scale, out: Path, seconds_: float) -> list[
     end, document = time.monotonic() + seconds_, []
     about = {"device": scale.device, **versions()}
     for name in parts:
-        part = {"part": name, "seconds": 0.0, "error": "", "figures": list[dict[str, Any]]()}
+        figures: list[dict[str, Any]] = []
+        part = {"part": name, "seconds": 0.0, "error": "", "figures": figures}
         document.append(part)
         part_of_budget = min(PARTS[name][1] * seconds_, end - time.monotonic())
         begun = time.monotonic()
         if part_of_budget <= 0:
             part["error"] = "no time was left"
         for figure in _measured(name, scale, part_of_budget, part) if part_of_budget > 0 else ():
-            part["figures"].append(dataclasses.asdict(figure))
+            figures.append(dataclasses.asdict(figure))
             print(f"{figure.name}: {shown(figure.value)} {figure.unit} {figure.target} {figure.verdict}  {figure.note}",
                   flush=True)
             _write(out, about, document)

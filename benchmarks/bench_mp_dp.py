@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import numpy as np
 import torch
@@ -61,7 +62,7 @@ def mp_dp(options: Options) -> Iterable[Figure]:
         for name, directions, additive, most in (("sound", None, False, None), ("compact", known.directions, True, 1.5),
                                                  ("full", None, True, CLASSES + 2.0)):
             scalars = BlockScalars(directions, CLASSES, additive)
-            took = seconds(lambda s=scalars: functional.gradients(model, hidden, batch, s, run), options.repeats)
+            took = seconds(partial(functional.gradients, model, hidden, batch, scalars, run), options.repeats)
             yield Figure(f"LMT of {name} over a plain gradient", took / once, "x", at_most=most, note=f"{took:.2f} s")
         took = seconds(lambda: disguise.disguised(true, known.secrets), options.repeats)
         yield Figure("the server disguises", took, "s", minor=True)

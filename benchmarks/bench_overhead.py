@@ -79,8 +79,8 @@ def overhead(options: Options) -> Iterable[Figure]:
     pure = "pure training in 2 processes"
     yield _wall(f"wall time over {pure}", two, TARGET)
     yield _cpu(f"CPU seconds over {pure}", two, TARGET)
-    least = [min(s for said in two.said[place::2] for s in said.per_round[1:]) for place in (0, 1)]
-    yield _over(f"least wall time of a round over that of {pure}", least[0] / least[1], *least)
+    ours, theirs = (min(s for said in two.said[place::2] for s in said.per_round[1:]) for place in (0, 1))
+    yield _over(f"least wall time of a round over that of {pure}", ours / theirs, ours, theirs)
     pure = "pure training in 1 process"
     yield _wall(f"wall time over {pure}", one)
     yield _cpu(f"CPU seconds over {pure}", one)

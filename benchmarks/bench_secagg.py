@@ -62,7 +62,7 @@ def probe(name: str, clients: int, workers: int = 2) -> None:
     with tempfile.TemporaryDirectory() as folder:
         result, = run_scenario(loads(text, plugins=[PLUGIN]), workers=workers, out=Path(folder), watch=mark,
                                plugins=[PLUGIN])
-    if result.error or result.violations or result.summary["rounds_failed"]:
+    if result.error or result.violations or not result.summary or result.summary["rounds_failed"]:
         raise RuntimeError(result.error or str(result.summary))
     (cpu, wall), (cpu_end, wall_end) = marks[-2:]
     print(f"cpu={cpu_end - cpu:.4f} wall={wall_end - wall:.4f}")

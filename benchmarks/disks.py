@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from benchmarks.kills import DONE, MARK, cases, command, processes, until_begun
 from emul import engine
@@ -41,9 +42,10 @@ class Place:
     mark: str
     draw: random.Random
 
-    def emul(self, *args: str, limit: int | None = None, **how: object) -> subprocess.CompletedProcess[str]:
+    def emul(self, *args: str, limit: int | None = None,
+             stdout: int | IO[str] = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
         """A command that can write files of `limit` bytes."""
-        return subprocess.run(args, text=True, stdout=how.pop("stdout", subprocess.PIPE), stderr=subprocess.PIPE,
+        return subprocess.run(args, text=True, stdout=stdout, stderr=subprocess.PIPE,
                               check=False, timeout=_END_S, env=self.environment, preexec_fn=_limited(limit))
 
     @property

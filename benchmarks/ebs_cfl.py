@@ -173,7 +173,7 @@ def _points(rows: Sequence[Row]) -> Iterator[tuple[str, str, str, str, int, floa
                    float(accuracy))
 
 
-def _chart(own: pd.DataFrame) -> alt.Chart:
+def _chart(own: pd.DataFrame) -> alt.VConcatChart:
     """A row of panels for each value. Not a grid of rows by columns: where some attacks are missing in a row, Vega puts
     panels under the wrong headings."""
     rows = [_row(found, [one for one in SCHEMES if one in set(own["scheme"])]).properties(title=value)

@@ -27,7 +27,7 @@ import numpy as np
 
 from benchmarks.common import Figure, Options, main
 from emul.base.streams import generator
-from emul.network import Fluid, Link, LinkRule, OutageSpec, TopologySpec, build
+from emul.network import FlowLink, Fluid, Link, LinkRule, OutageSpec, TopologySpec, build
 from emul.network.links.tcp import mathis_bps, pftk_bps
 from emul.network.models.background import Traffic
 from emul.network.models.loss import outage
@@ -129,6 +129,7 @@ def completions() -> np.ndarray:
     ends = np.zeros(len(SIZES))
     while (due := fluid.next_change()) is not None:
         for done in fluid.completions(due):
+            assert isinstance(done.item, int)
             ends[done.item] = done.exact_ns / 1e9
     return ends
 
@@ -192,9 +193,10 @@ def queue(options: Options) -> Iterable[Figure]:
                      f"{np.quantile(np.abs(errors), 0.99):.2f}")
 
 
-def waits_ns(sent: list[int], size: int, bandwidth_bps: int) -> list[int]:
+def waits_ns(sent: list[int], size: int, bandwidth_bps: int) -> list[float]:
     """By `Link`: how long each message of `size` bytes, sent at these times, waits before its transmission."""
-    link, ends = Link(0, 1, 0, bandwidth_bps), []
+    link = Link(0, 1, 0, bandwidth_bps)
+    ends: list[float] = []
 
     def run_until(now_ns: float) -> None:
         while (due := link.next_change()) is not None and due <= now_ns:
@@ -255,10 +257,11 @@ def tcp(options: Options) -> Iterable[Figure]:
             value = median(goodputs)
             mathis, pftk = mathis_bps(rtt_ns, p), pftk_bps(rtt_ns, p)
             ratio = value / mathis
-            gate = {} if cc != "reno" else {"at_least": 0.7} if ratio < 1 else {"at_most": 1.4}
+            at_least, at_most = (None, None) if cc != "reno" else (0.7, None) if ratio < 1 else (None, 1.4)
             note = (f"{value / 1e6:.2f} Mbit/s, {value / pftk:.2f} of PFTK; runs "
                     f"{' '.join(f'{g / 1e6:.2f}' for g in goodputs)}; {np.mean(losses):.4f} of the packets dropped")
-            yield Figure(f"E5 {cc}, loss {p:g}: goodput over Mathis", ratio, "", **gate, note=note)
+            yield Figure(f"E5 {cc}, loss {p:g}: goodput over Mathis", ratio, "", at_least=at_least, at_most=at_most,
+                         note=note)
 
 
 def goodput(cc: str, p: float, seconds: float, run: int) -> tuple[float, float]:
@@ -338,9 +341,11 @@ def transfer_s(size: int, entries: Sequence[Traffic]) -> float:
     rule = LinkRule("*", latency_ns=0, bandwidth_bps=BANDWIDTH, sharing="maxmin", overhead_bytes=FRAME - MSS, mtu=MSS)
     network = build(TopologySpec(generator="star", clients=1), [rule], 1, traffic=entries)
     link = network.link(network.names.index("client1"), network.names.index("server"))
+    assert isinstance(link, FlowLink)
     network.flows.start(0, "transfer", size, True, [link], 0)
     while True:
         now = network.flows.next_change()
+        assert now is not None, "the message waits for ever"
         if network.flows.advance(now):
             return now / 1e9
 

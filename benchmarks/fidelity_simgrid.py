@@ -70,6 +70,7 @@ def ours(network: Network) -> np.ndarray:
 
     def take(now_ns: int) -> None:
         for completion in fluid.completions(now_ns):
+            assert isinstance(completion.item, int)
             ends[completion.item] = completion.exact_ns / 1e9
 
     for now_ns, i, what in sorted(events, key=lambda event: event[:2]):

@@ -27,7 +27,7 @@ def setting_of(row: Row) -> Setting:
 def again(tables: Iterable[Path]) -> dict[str, dict[str, str]]:
     """Digest -> what makes this run again (`emul.study.done.AGAIN`), of tables of `emul sweep --done`: for rows with
     other columns."""
-    found = {}
+    found: dict[str, dict[str, str]] = {}
     for table in tables:
         with table.open(newline="", encoding="utf-8") as lines:
             found |= {row["digest"]: {name: row[name] for name in AGAIN} for row in csv.DictReader(lines)}

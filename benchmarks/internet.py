@@ -16,8 +16,9 @@ import json
 import math
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from io import StringIO
 from itertools import product
 from pathlib import Path
@@ -80,13 +81,13 @@ class Simulated:
         return utilisation(steps * self.step_s, waiting_s)
 
 
-METHODS = {
+METHODS: dict[str, Callable[[Simulated, float], float]] = {
     "Data-Parallel": lambda model, gbps: model.whole(gbps),
     "DiLoCo": lambda model, gbps: model.whole(gbps, 100),
     "Streaming": lambda model, gbps: model.streaming(gbps),
     "overlapped": lambda model, gbps: model.streaming(gbps, tau=1),
     "overlapped, 4 bits": lambda model, gbps: model.streaming(gbps, tau=1, bits=4),
-    **{f"H = {steps}": lambda model, gbps, steps=steps: model.whole(gbps, steps) for steps in (10, 50, 100, 300)},
+    **{f"H = {steps}": partial(Simulated.whole, steps=steps) for steps in (10, 50, 100, 300)},
 }
 
 TABLE_4 = {         # arXiv 2501.18512

@@ -65,7 +65,7 @@ class Taping:
         setups: list[Setup] = wired.setups
         self.outboxes: list[dict[_Key, Encoded]] = [{} for _ in setups]
         self.arrived: list[dict[_Key, Encoded]] = [{} for _ in setups]
-        self.cores = [Core(setup, outbox, lambda key, box=arrived: box.pop(key))
+        self.cores = [Core(setup, outbox, arrived.pop)
                       for setup, outbox, arrived in zip(setups, self.outboxes, self.arrived, strict=True)]
         self.tape = Tape(wired, [[] for _ in setups], [[] for _ in wired.plan.names], [{} for _ in setups])
         self._found: dict[int, Reply] = {}

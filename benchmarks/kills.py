@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from emul import engine
 from emul.record import rundir
@@ -85,7 +86,7 @@ def reference(scheme: str, mode: str, folder: Path, more: str = "") -> Reference
     return Reference(scenario, digest, begun - begin, ended - begun)
 
 
-def until_begun(out: Path, run: subprocess.Popen[bytes]) -> None:
+def until_begun(out: Path, run: subprocess.Popen[Any]) -> None:
     """Wait until a run in `out` has a journal, or has ended without one."""
     while run.poll() is None and not list(out.glob(f"*/{rundir.JOURNAL}")):
         time.sleep(0.005)

@@ -226,15 +226,15 @@ def causes(found: Hours) -> str:
              ("the same, and what waits is routed anew", "first", "anew back")]
     lines = []
     for said, before, after in pairs:
-        values = [found[place, before] / value for (place, label), value in sorted(found.items())
-                  if label == after and (place, before) in found]
+        values = [found[sky, before] / value for (sky, label), value in sorted(found.items())
+                  if label == after and (sky, before) in found]
         if values:
             lines.append([said, f"`{before}` / `{after}`", str(len(values)), _spread(values),
                           str(sum(value >= NINE for value in values))])
     for label in (WAITS, "back", "ring waits", "ring back"):
-        values = [value / found[after, label] for (place, name), value in sorted(found.items())
-                  if name == label and place.stations == STATIONS[0]
-                  and (after := Place(place.planes, place.each, STATIONS[-1]), label) in found]
+        values = [value / found[more, label] for (sky, name), value in sorted(found.items())
+                  if name == label and sky.stations == STATIONS[0]
+                  and (more := Place(sky.planes, sky.each, STATIONS[-1]), label) in found]
         if values:
             lines.append([f"{STATIONS[-1]} stations in place of 1", f"`{label}` / `{label}`", str(len(values)),
                           _spread(values), str(sum(value >= NINE for value in values))])

@@ -116,7 +116,7 @@ def ended(stop: Stop, ref: Reference, folder: Path, mark: str, after_s: float) -
         while run.poll() is None and len(processes(mark)) < 2:
             time.sleep(0.005)
     else:
-        until_begun(folder / "runs", run)           # type: ignore[arg-type]
+        until_begun(folder / "runs", run)
     time.sleep(after_s)
     stop.act(run, [pid for pid, is_command in processes(mark) if not is_command])
     wrong = []

@@ -37,7 +37,7 @@ def characters(folder: Path) -> dict[str, np.ndarray]:
         parts["train"].append(windows[places[:TRAIN]])
         parts["test"].append(windows[places[TRAIN:]])
     names = np.array(sorted(longest))
-    found = {}
+    found: dict[str, np.ndarray] = {}
     for part, count in (("train", TRAIN), ("test", TEST)):
         windows = np.concatenate(parts[part])
         found |= {f"{part}_x": windows[:, :-1], f"{part}_y": windows[:, -1], f"{part}_module": np.repeat(names, count)}
@@ -57,7 +57,8 @@ def main() -> None:
     import networkx
     from sklearn.datasets import load_breast_cancer
 
-    np.savez_compressed(TASKS / "characters.npz", **characters(Path(networkx.__file__).parent))
+    arrays = characters(Path(networkx.__file__).parent)
+    np.savez_compressed(TASKS / "characters.npz", allow_pickle=False, **arrays)
     found = load_breast_cancer()
     with (TASKS / "tabular.csv").open("w", newline="", encoding="utf-8") as file:
         lines = csv.writer(file, lineterminator="\n")

@@ -29,7 +29,7 @@ def tool(name: str, *args: str, cwd: Path = ROOT) -> tuple[int, str]:
 # mypy reads torch's types, too: most of a minute in a fresh clone; `make lint` runs it as well
 @pytest.mark.parametrize("command", [
     pytest.param(["lint-imports"], id="layers"), pytest.param(["ruff", "check", "."], id="ruff"),
-    pytest.param(["mypy", "emul"], id="mypy", marks=pytest.mark.slow)])
+    pytest.param(["mypy", "emul", "benchmarks"], id="mypy", marks=pytest.mark.slow)])
 def test_the_code_passes(command: list[str]) -> None:
     code, output = tool(*command)
     assert code == 0, f"{' '.join(command)} refuses:\n{output}"

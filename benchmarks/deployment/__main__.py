@@ -26,7 +26,7 @@ from benchmarks.deployment import namespaces, pages, predictions
 from benchmarks.deployment.cases import Case
 from benchmarks.deployment.networks import CASES, PARTS
 from benchmarks.deployment.predictions import FORMULAS, PREDICTING, Prediction, file_of, known_of
-from benchmarks.deployment.runs import Measured, Usage, compared, kept, measure, write
+from benchmarks.deployment.runs import Compared, Measured, Usage, compared, kept, measure, write
 
 
 def arguments(words: Sequence[str] | None) -> argparse.Namespace:
@@ -112,8 +112,11 @@ def compare_all(directory: Path, only: str, rewrite: bool) -> None:
     there = [(case, file) for case, _, file in files(directory, only) if file.exists()]
     if not there:
         sys.exit(f"{directory} has no deployment{f' of a case whose name contains {only!r}' if only else ''}")
-    found = [kept(directory / "compared", file, lambda case=case, file=file: compared(
-        case, Measured.read(file), said=lambda text: print(text, flush=True))) for case, file in there]
+    def compare(case: Case, file: Path) -> Compared:
+        return kept(directory / "compared", file,
+                    lambda: compared(case, Measured.read(file), said=lambda text: print(text, flush=True)))
+
+    found = [compare(case, file) for case, file in there]
     first = {case.name: Measured.read(file) for case, file in reversed(there)}
     said = [(Prediction.read(file), first[name]) for name in first
             for file in sorted((directory / "predictions").glob(f"{predictions.plain(name)}--*.json"))]

@@ -249,8 +249,11 @@ class RealNode:
             return await self._next_round(action)
         elif isinstance(action, Wait):
             return await self._wait(Patience(action, now))
-        else:
+        elif isinstance(action, Reject):
             return await self._reject(action)
+        else:
+            raise RuntimeError(f"{node.name}: {type(action).__name__} is for the emulator alone: no scheme that has "
+                               "activities has been deployed")
         return event
 
     def _send(self, action: Send) -> None:
@@ -345,7 +348,7 @@ class RealNode:
         if patience.wait.accepts:
             node.refusable = patience
         self.rows.append((R.RESUME, self._now, self._me, int(outcome), len(got)))
-        return Ready(self._me, self._now, [Ref(c.payload.source, c.payload.first, True) for c in got], outcome)
+        return Ready(self._me, self._now, [Ref(c.source, c.seq, True) for c in got], outcome)
 
     async def _reject(self, action: Reject) -> Ready:
         patience = self._node.refusable

@@ -36,7 +36,8 @@ BY_NAME = {case.name: case for case in [*CASES, *PARTS]}
 
 def read(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """Rounds, deployments, predictions."""
-    return tuple(pd.read_csv(folder / name) for name in (ROUNDS, RUNS, PREDICTIONS))    # type: ignore[return-value]
+    rounds, runs, predictions = (pd.read_csv(folder / name) for name in (ROUNDS, RUNS, PREDICTIONS))
+    return rounds, runs, predictions
 
 
 def committed() -> pd.DataFrame:
