@@ -55,9 +55,6 @@ COLUMNS = [*AGAIN, "network", "change", *METRICS, "last", "rounds", "rounds_fail
 IN_FILE = {"bytes": "mb_to_target", "sent": "bytes", "accuracy": "accuracy_in_time", "last": "accuracy"}
 UNASKED = {"heavy_hitters": "It counts, and has no model.", "histogram": "It counts, and has no model.",
            "ddp": "Its rounds are single steps; it has not been run here yet.",
-           "diloco": "It has not been run here yet.", "local_sgd": "It has not been run here yet.",
-           "noloco": "It has not been run here yet.", "sparseloco": "It has not been run here yet.",
-           "streaming_diloco": "It has not been run here yet.", "async_diloco": "It has not been run here yet.",
            "flower": "It needs an app: `emul suite --flower APP` runs one."}
 SECURE = ("secagg", "secagg_plus", "ccesa", "lightsecagg", "fastsecagg", "swiftagg_plus")
 ROBUST = ("krum", "median", "trimmed_mean", "foolsgold")
