@@ -19,6 +19,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,12 @@ def asked() -> list[str]:
     return sorted(name for name in registry.known() if name not in UNASKED)
 
 
+@cache
+def lossless() -> frozenset[str]:
+    """The schemes whose network loses nothing: it is another one than that of the others."""
+    return frozenset(name for name in registry.known() if registry.find(name).ideal_links)
+
+
 def results(found: pd.DataFrame, schemes: Sequence[str], networks: Sequence[str], missing: Sequence[RefusedScheme] = (),
             baseline: str = BASE, complete: bool = False) -> SuiteResults:
     """The runs as a suite has them. complete: only schemes with all seeds on a network count there."""
@@ -200,7 +207,8 @@ def results(found: pd.DataFrame, schemes: Sequence[str], networks: Sequence[str]
                                                                                    strict=True)}
     values = {key: own for key, own in values.items() if own}
     return SuiteResults(list(networks), list(schemes), list(SEEDS), baseline, dict.fromkeys(networks, TARGET), values,
-                        ended, knowing, list(missing), pd.DataFrame())
+                        ended, knowing, list(missing), pd.DataFrame(),
+                        [name for name in schemes if name in lossless()])
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -324,9 +332,10 @@ def winners(found: pd.DataFrame, networks: Sequence[str]) -> str:
     names, there = compared(found, networks)
     if len(there) < 2 or len(names) < 2:
         return "*Fewer than two networks have two schemes on all seeds.*"
-    said = suite_text.answer(results(found[found["change"] == ""], names, there, complete=True))
+    names = [name for name in names if name not in lossless()]
     head = (f"{len(names)} schemes have all {len(SEEDS)} seeds on {', '.join(there)}: "
             f"{', '.join(f'`{name}`' for name in names)}.")
+    said = suite_text.answer(results(found[found["change"] == ""], names, there, complete=True))
     return "\n\n".join([head, *said])
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,7 +77,8 @@ class RefusedScheme:
 @dataclass(frozen=True)
 class SuiteResults:
     """The measurements. seeds: those asked for. ended: (network, scheme) -> the seeds that were run to their end.
-    knowing: (network, scheme) -> waits that knew fates."""
+    knowing: (network, scheme) -> waits that knew fates. lossless: schemes under which nothing is lost; they have no
+    rank, since their network is another one than that of the others."""
 
     networks: list[str]
     schemes: list[str]
@@ -89,6 +90,7 @@ class SuiteResults:
     knowing: dict[tuple[str, str], int]
     refused: list[RefusedScheme]
     curves: pd.DataFrame
+    lossless: Collection[str] = ()
 
     def of(self, metric: str, network: str, scheme: str) -> dict[int, float]:
         """seed -> value, of the seeds that have one."""
@@ -103,7 +105,8 @@ class SuiteResults:
             values = list(self.of(metric, network, scheme).values())
             return -len(values), sign * float(np.mean(values))
 
-        return sorted((scheme for scheme in self.schemes if self.of(metric, network, scheme)), key=place)
+        return sorted((scheme for scheme in self.schemes
+                       if scheme not in self.lossless and self.of(metric, network, scheme)), key=place)
 
     def winners(self, metric: str) -> dict[str, str]:
         """Network -> its best scheme, where there is one."""
@@ -116,7 +119,8 @@ class SuiteResults:
 
 
 def measured(path: Path, study: StudyOutcome, networks: Sequence[str], schemes: Sequence[str], seeds: Sequence[int],
-             target: float | None, baseline: str, refused: Sequence[RefusedScheme]) -> SuiteResults:
+             target: float | None, baseline: str, refused: Sequence[RefusedScheme],
+             lossless: Collection[str] = ()) -> SuiteResults:
     """Read the runs of a suite. target: None: by network, 95 % of the lowest median final accuracy."""
     values: Values = {}
     ended: dict[tuple[str, str], list[int]] = {}
@@ -138,7 +142,7 @@ def measured(path: Path, study: StudyOutcome, networks: Sequence[str], schemes: 
             for metric, value in measure(run, summary, curve, targets[network], within).items():
                 values.setdefault((metric, network, cell.scheme), {})[cell.seed] = value
     return SuiteResults(list(networks), list(schemes), list(seeds), baseline, targets, values, ended, dict(knowing),
-                        list(refused), _curves(seen))
+                        list(refused), _curves(seen), lossless)
 
 
 def _curves(seen: Sequence[pd.DataFrame]) -> pd.DataFrame:

@@ -38,6 +38,8 @@ def _legend(r: SuiteResults) -> list[str]:
     said = ["means over seeds; (n): only n seeds reached the target; -: none did; x: cannot run"]
     if len(r.seeds) < FEWEST:
         said.append("no intervals: they need 3 seeds or more, e.g. --seeds 0:5")
+    if r.lossless:
+        said.append(f"no rank: {', '.join(r.lossless)}, whose network loses nothing")
     return said + ([NOTE] if any(r.knowing.values()) else [])
 
 

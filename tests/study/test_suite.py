@@ -28,7 +28,7 @@ from emul.study.job import CELLS
 from emul.study.runs import Where
 from emul.study.suite import Suite, SuiteOutcome, suite
 from emul.study.suite_tables import METRICS, RefusedScheme, SuiteResults, joules_until
-from emul.study.suite_text import answer, latex, plain, settled
+from emul.study.suite_text import answer, latex, plain, printed, settled
 
 Inside = Callable[..., Where]
 
@@ -312,6 +312,15 @@ def test_a_scheme_that_reached_the_target_on_fewer_seeds_ranks_below_those_that_
     assert r.winners("time") == {"lan": "a", "home": "b", "far": "a"}
     assert r.ranked("accuracy", "lan") == ["b", "a"]
     assert r.winners("joules") == {}
+
+
+def test_a_scheme_whose_network_loses_nothing_has_no_rank_and_cannot_win() -> None:
+    r = made(TIMES, lossless=["a"])
+    assert r.winners("time") == {"lan": "b", "home": "b", "far": "b"}
+    assert "no rank: a" in printed(r, "badge")
+    ranks = r.frames()["suite"].set_index(["network", "scheme"])["time_rank"]
+    assert pd.isna(ranks["lan", "a"])
+    assert ranks["lan", "b"] == 1
 
 
 def test_the_answer_counts_winners_and_the_pairs_of_networks_in_which_they_differ() -> None:
