@@ -112,6 +112,7 @@ def compare_all(directory: Path, only: str, rewrite: bool) -> None:
     there = [(case, file) for case, _, file in files(directory, only) if file.exists()]
     if not there:
         sys.exit(f"{directory} has no deployment{f' of a case whose name contains {only!r}' if only else ''}")
+
     def compare(case: Case, file: Path) -> Compared:
         return kept(directory / "compared", file,
                     lambda: compared(case, Measured.read(file), said=lambda text: print(text, flush=True)))

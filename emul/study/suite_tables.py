@@ -120,7 +120,7 @@ class SuiteResults:
 
 def measured(path: Path, study: StudyOutcome, networks: Sequence[str], schemes: Sequence[str], seeds: Sequence[int],
              target: float | None, baseline: str, refused: Sequence[RefusedScheme],
-             lossless: Collection[str] = ()) -> SuiteResults:
+             lossless: Collection[str]) -> SuiteResults:
     """Read the runs of a suite. target: None: by network, 95 % of the lowest median final accuracy."""
     values: Values = {}
     ended: dict[tuple[str, str], list[int]] = {}
