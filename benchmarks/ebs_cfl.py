@@ -30,7 +30,7 @@ ORDER = ("no attack", "label_flip", "krum_attack", "trim_attack", "scaling", "ad
 # of rows, each with its colour in every figure
 SCHEMES = {"fedavg": "#4c78a8", "median": "#b279a2", "trimmed_mean": "#ff9da6", "krum": "#9d755d", "fltrust": "#f58518",
            "ifca": "#e45756", "rfca": "#72b7b2", "rfca_least": "#eeca3b", "rfca_refresh": "#54a24b",
-           "rfca_quarter": "#439894", "rfca_decay": "#83bcb6", "ebs_cfl": "#000000"}
+           "rfca_quarter": "#79706e", "rfca_decay": "#d67195", "ebs_cfl": "#000000"}
 SHORT = {"backdoor": "scaling", "adaptive": "adaptive"}
 STEPS = {"rfca": (1.0, 0.0), "rfca_quarter": (0.25, 0.0), "rfca_decay": (1.0, 0.1)}     # rate, rate_decay
 FALL = 0.2                              # below the best accuracy so far
@@ -184,11 +184,12 @@ def _chart(own: pd.DataFrame) -> alt.VConcatChart:
 def _row(own: pd.DataFrame, schemes: list[str]) -> alt.Chart:
     order = sorted(set(own["attack"]), key=_place)
     colours = alt.Scale(domain=schemes, range=[SCHEMES[one] for one in schemes])
+    legend = alt.Legend(orient="bottom", symbolSize=600)        # the same for both, so that its lines are dashed, too
     lines = alt.Chart(own).mark_line().encode(
         x=alt.X("round:Q", title="round"),
         y=alt.Y("mean(accuracy):Q", title="test accuracy", scale=alt.Scale(domain=[0, 1])),
-        color=alt.Color("scheme:N", scale=colours, title=None, legend=alt.Legend(orient="bottom")),
-        strokeDash=alt.StrokeDash("scheme:N", sort=schemes, legend=None)).properties(width=230, height=170)
+        color=alt.Color("scheme:N", scale=colours, title=None, legend=legend),
+        strokeDash=alt.StrokeDash("scheme:N", scale=alt.Scale(domain=schemes), title=None, legend=legend)).properties(width=230, height=170)
     return lines.facet(facet=alt.Facet("attack:N", title=None, sort=order), columns=len(order) if len(order) < 5 else 3)
 
 
