@@ -189,8 +189,8 @@ def _row(own: pd.DataFrame, schemes: list[str]) -> alt.Chart:
         x=alt.X("round:Q", title="round"),
         y=alt.Y("mean(accuracy):Q", title="test accuracy", scale=alt.Scale(domain=[0, 1])),
         color=alt.Color("scheme:N", scale=colours, title=None, legend=legend),
-        strokeDash=alt.StrokeDash("scheme:N", scale=alt.Scale(domain=schemes), title=None, legend=legend)).properties(width=230, height=170)
-    return lines.facet(facet=alt.Facet("attack:N", title=None, sort=order), columns=len(order) if len(order) < 5 else 3)
+        strokeDash=alt.StrokeDash("scheme:N", scale=alt.Scale(domain=schemes), title=None, legend=legend))
+    return lines.properties(width=230, height=170).facet(facet=alt.Facet("attack:N", title=None, sort=order), columns=len(order) if len(order) < 5 else 3)
 
 
 def main() -> None:
