@@ -190,7 +190,8 @@ def _row(own: pd.DataFrame, schemes: list[str]) -> alt.Chart:
         y=alt.Y("mean(accuracy):Q", title="test accuracy", scale=alt.Scale(domain=[0, 1])),
         color=alt.Color("scheme:N", scale=colours, title=None, legend=legend),
         strokeDash=alt.StrokeDash("scheme:N", scale=alt.Scale(domain=schemes), title=None, legend=legend))
-    return lines.properties(width=230, height=170).facet(facet=alt.Facet("attack:N", title=None, sort=order), columns=len(order) if len(order) < 5 else 3)
+    sized = lines.properties(width=230, height=170)
+    return sized.facet(facet=alt.Facet("attack:N", title=None, sort=order), columns=len(order) if len(order) < 5 else 3)
 
 
 def main() -> None:

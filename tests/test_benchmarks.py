@@ -323,6 +323,7 @@ def test_a_model_is_encoded_and_decoded_by_its_benchmark(monkeypatch: pytest.Mon
     assert 10 < beside.value < 200
 
 
+@pytest.mark.slow
 def test_the_runs_that_benchmarks_wire_themselves_can_be_made(capsys: pytest.CaptureFixture[str]) -> None:
     with bench_kernel.pool_of(0) as pool:
         assert bench_kernel.measure(bench_kernel.placed(100, 1, "half", 2000), pool).activations >= 1000

@@ -116,6 +116,7 @@ def test_a_scheme_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
     assert well.summary["rounds"] == 2
 
 
+@pytest.mark.slow
 def test_after_a_scheme_that_fails_a_pool_takes_the_next_one(tmp_path: Path, pools: list[Workers]) -> None:
     both = scenario(f"schemes=[{{name: {PLUGIN}, fail: true}}, fedavg]")
     for pool in pools:

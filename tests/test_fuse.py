@@ -50,6 +50,7 @@ def test_a_fused_run_is_the_same_but_for_rounding(scheme: str) -> None:
     assert all(t.cpu_ns > 0 for t in fused.timings if t.label == "train")
 
 
+@pytest.mark.slow
 def test_its_digest_does_not_depend_on_who_computes_it(pools: list[Workers]) -> None:
     scenario = loads(TEXT.replace("SCHEME", "fedavg") + "fuse: {clients: 5, lanes: 2}\n")
     digests = set()

@@ -27,6 +27,7 @@ def command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     return int(ended.value.code or 0)
 
 
+@pytest.mark.slow
 def test_init_puts_scenarios_there_that_are_sound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                   capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)

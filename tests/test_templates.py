@@ -27,6 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             del sys.modules[name]
 
 
+@pytest.mark.slow
 def test_a_new_scheme_runs_and_passes_its_own_test(folder: Path, monkeypatch: pytest.MonkeyPatch,
                                                    capsys: pytest.CaptureFixture[str]) -> None:
     names = ["my_scheme.py", "my_scheme.yaml", "test_my_scheme.py"]

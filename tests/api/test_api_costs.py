@@ -76,6 +76,7 @@ def test_a_profile_that_lacks_an_entry_is_told_of_each_time(rounds: list[str], t
     assert rounds == ["fedavg"]
 
 
+@pytest.mark.slow
 def test_a_second_check_loads_no_torch(cache: Path) -> None:
     code = (f"import sys, emul; emul.check({str(SCENARIO)!r}, set={{'schemes': ['fedavg']}}); "
             "print('torch' in sys.modules)")

@@ -18,6 +18,7 @@ Spec = dict[str, Any]
 Scheme = Callable[[object], str]
 
 
+@pytest.mark.slow
 def test_a_comparison_has_the_runs_of_the_command_and_says_what_it_says(
         small: Path, spec: Spec, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     study = emul.compare(spec, seeds=range(3), workers=0, quiet=True, out="mine", set={"stop.rounds": 1})

@@ -23,6 +23,7 @@ def drawn(chart: alt.TopLevelMixin) -> dict[str, object]:
     return spec
 
 
+@pytest.mark.slow
 def test_every_figure_of_a_run_and_of_runs_is_a_chart(small: Path, spec: Spec) -> None:
     runs = emul.run(spec | {"stop": {"rounds": 3}}, workers=0, quiet=True)
     plot = runs.of("fedavg").plot

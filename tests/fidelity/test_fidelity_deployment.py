@@ -125,6 +125,7 @@ def test_schemes_run_over_sockets_as_they_are(scheme: str, params: str) -> None:
         assert found.sent[0] == found.sent[1]
 
 
+@pytest.mark.slow
 def test_a_flower_app_runs_over_sockets_as_it_is() -> None:
     pytest.importorskip("flwr")
     case = Case("flower", FAST, "", 2, train_s=0.02)

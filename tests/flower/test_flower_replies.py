@@ -153,6 +153,7 @@ def play(folder: Path, out: Path, delays: dict[str, int]) -> tuple[Ran, list[lis
     return ran, json.loads(out.read_text())
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(delays=drawn())
 def test_an_app_is_given_exactly_the_replies_that_arrive_in_time(app: tuple[str, Path], delays: dict[str, int]) -> None:

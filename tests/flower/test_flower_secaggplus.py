@@ -81,6 +81,7 @@ def test_flowers_own_simulation_loses_the_same_rounds() -> None:
     assert tuple(lost) == LOST_ROUNDS
 
 
+@pytest.mark.slow
 def test_a_dropout_in_stage_2_leaves_the_mean_of_the_others(models: list[np.ndarray]) -> None:
     """Acceptance 3 of the seam: equal to federated averaging without that client, but for the quantisation."""
     plain = app("secaggplus", PLAIN, **{"num-server-rounds": 1, **CONFIG})

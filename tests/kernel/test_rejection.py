@@ -273,6 +273,7 @@ def test_of_a_flood_no_more_than_the_limit_lies_unread() -> None:
     assert refused(world) == [("client1", "more than max_unread messages unread", 9_900)]
 
 
+@pytest.mark.slow
 def test_a_reader_of_a_flood_is_in_no_endless_loop() -> None:
     def flood(node: Node) -> None:
         for _ in range(12_000):

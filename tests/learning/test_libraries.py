@@ -77,6 +77,7 @@ def scenario(data: dict[str, Any], **task: Any) -> Scenario:
                  "solver": {"sgd": {"lr": 0.5, "steps": 2, "batch": 8}}, **task}, "stop": {"rounds": 2}})
 
 
+@pytest.mark.slow
 def test_a_run_is_the_same_for_any_number_of_workers(saved: Path, pools: list[Workers]) -> None:
     plan = scenario(spec(x="picture", columns=["writer"]))
     results = [engine.run(plan, workers=pool, out=Path("runs"))[0] for pool in (0, *pools)]

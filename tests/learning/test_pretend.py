@@ -4,9 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 HERE = Path(__file__).resolve().parent
 
 
+@pytest.mark.slow
 def test_a_pretend_device_computes_what_the_cpu_does() -> None:
     """torch makes its queues of gradients once, at the first backward pass of a process, for the devices that it then
     knows: a process that has trained before cannot train on a device that came later."""

@@ -215,6 +215,7 @@ def test_workers_that_answer_in_any_order_change_nothing() -> None:
 S, RATE, DELTA = 10e9, 316_800_000, 0.05
 
 
+@pytest.mark.slow
 def test_a_ring_of_14_of_which_one_crashes_half_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """f T_14 + detection + T_13 + two round trips, for the rendezvous and for the commit: 732.5 s and 0.2 s."""
     n = 14

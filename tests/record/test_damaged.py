@@ -114,6 +114,7 @@ def test_sigterm_ends_a_run_as_an_interrupt_does(tmp_path: Path) -> None:
     shutil.rmtree(scratch)
 
 
+@pytest.mark.slow
 def test_a_run_on_a_record_says_how_much_was_not_in_it(original: Path, tmp_path: Path) -> None:
     drawn = "latency: {distribution: uniform, mean: 5 ms, jitter: 2 ms}"
     (tmp_path / "small.yaml").write_text(TEXT.replace("latency: 20 ms", drawn))

@@ -91,6 +91,7 @@ def test_of_a_large_network_a_sample_is_shown_with_the_messages_between_its_node
     assert "100 of 301 vertices" in found.text
 
 
+@pytest.mark.slow
 def test_the_page_has_one_film_with_its_player_and_a_run_without_a_round_has_none(tmp_path: Path) -> None:
     page = write(make_run(tmp_path)).read_text(encoding="utf-8")
     packed = json.loads(re.search(r'<script type="application/json" id="film-film">(.*)</script>', page)[1])    # type: ignore[index]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -92,6 +93,7 @@ def test_a_name_stands_where_it_is_wanted_or_else_near_and_points_in_a_row_get_l
         assert [place.led for place in row if place is not None].count(True) >= 3
 
 
+@pytest.mark.slow
 def test_a_name_without_room_has_no_place() -> None:
     full = placed([NamedPoint((x / 20, y / 12), 14.6, "a name that is long") for x in range(21) for y in range(13)],
                   RANGES[0])

@@ -332,6 +332,7 @@ def test_every_pdf_is_as_wide_as_it_says_and_nothing_of_it_is_cut(size: str, poi
             assert width == pytest.approx(0.75 * float(re.search(r'width="([\d.]+)"', svg)[1]), abs=0.5)
 
 
+@pytest.mark.slow
 def test_names_of_a_front_stand_beside_its_line_and_run_towards_the_middle(tmp_path: Path) -> None:
     figure = next(f for f in every_figure(tmp_path) if f.key == "front-virtual-s-accuracy")
     names = figure.frames["names"]

@@ -153,6 +153,7 @@ def test_files_are_where_the_file_lies_that_names_them(folder: Path) -> None:
     assert [name for name in named if str(folder / "below" / name) not in with_files] == []
 
 
+@pytest.mark.slow
 def test_every_shipped_scenario_can_be_extended_from_elsewhere(folder: Path) -> None:
     shipped = [path for path in sorted((ROOT / "scenarios").rglob("*.yaml")) if path.read_text().find("emul: 1") >= 0]
     assert len(shipped) > 10

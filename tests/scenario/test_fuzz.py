@@ -4,6 +4,7 @@ import copy
 import io
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
@@ -125,6 +126,7 @@ def test_garbage_in_a_set(edit):
     attempt(GOOD, edit)
 
 
+@pytest.mark.slow
 @FEW
 @given(st.dictionaries(st.text(min_size=1, max_size=5).filter(lambda k: k != "name"), VALUES, max_size=4))
 def test_a_schemes_raw_parameters_survive_being_resolved(parameters):

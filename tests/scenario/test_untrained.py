@@ -92,6 +92,7 @@ def test_a_scenario_says_so_and_its_record_is_replayed(small: Path, pools: list[
         assert engine.replay(result.directory, workers=pools[0]) == result.summary["digest"]
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_table_and_a_report_without_accuracies(
         small: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     from emul import cli

@@ -51,6 +51,7 @@ def test_a_comparison_marks_them_in_table_verdicts_and_tables_of_differences(com
     assert json.loads(json.dumps(document(compared)))["knowing_fates"] == ["seer"]
 
 
+@pytest.mark.slow
 def test_a_report_marks_them_in_every_figure_and_says_so(compared: Comparison, tmp_path: Path) -> None:
     page = report.write(compared.study.path, tmp_path / "report.html", tmp_path / "figures").read_text()
     assert page.count(NOTE) >= 4                    # overview, learning, differences, costs

@@ -192,6 +192,7 @@ def test_a_network_only_change_trains_nothing(folder: Path, monkeypatch: pytest.
     assert "changed: links[0].latency=40 ms" in slower.badge
 
 
+@pytest.mark.slow
 def test_parts_put_together_are_the_suite(folder: Path) -> None:
     from emul.study.shards import Shard
 

@@ -174,6 +174,7 @@ def test_a_cell_that_fails_stops_no_other_is_named_and_is_run_again(small: Path,
     assert (mended.failed, len(mended.runs), mended.found) == ([], 6, 3)    # the scheme's other cells count as new
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_costs_its_cell_alone(small: Path) -> None:
     (small.parent / "deadly.py").write_text(
         '"""Ends its process on seed 1."""\nimport os\nfrom dataclasses import dataclass\n\n'

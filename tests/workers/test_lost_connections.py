@@ -126,6 +126,7 @@ class Detour(Tcp, frozen=True, tag="tcp"):
 detours: list[Relay] = []
 
 
+@pytest.mark.slow
 def test_a_coordinator_that_loses_a_worker_ends_the_run() -> None:
     with Workers(2, launcher=LocalLauncher(Detour.new())) as pool:
         assert re.match(r"^the connection between the coordinator and worker [01] \(process \d+\) was lost",

@@ -42,6 +42,7 @@ def test_updates_of_any_size_have_the_same_median(x, power):
                                   geometric_median(x).aggregate * 2.0**power)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(arrays(np.float64, array_shapes(min_dims=2, max_dims=2, min_side=1, max_side=8),
               elements=st.integers(-3, 3).map(float)))

@@ -170,6 +170,7 @@ def test_what_a_client_puts_into_the_slots_after_a_vector_counts_for_nothing(who
     assert error(came, {m: u for m, u in own.items() if m != 2}, WeightRule()) < 1e-6
 
 
+@pytest.mark.slow
 @needs_tenseal
 @pytest.mark.parametrize(("n", "every"), [(50, False), (512, False), (50, True)])
 def test_check_2_masked_signs_under_ckks_equal_the_oracle(n: int, every: bool):
