@@ -49,6 +49,7 @@ def python(core: Path, *args: str) -> subprocess.CompletedProcess[str]:
                           env={**os.environ, "PYTHONPATH": str(core)})
 
 
+@pytest.mark.slow
 def test_the_readmes_gossip_runs_on_the_core_alone(core: Path) -> None:
     code, = (block for block in re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
              if "async def peer" in block)

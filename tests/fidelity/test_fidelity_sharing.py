@@ -23,6 +23,7 @@ def fluid_of(*bandwidths, sharing="maxmin"):
 
 # --- F9 -------------------------------------------------------------------------------------------------------------
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", ["constant", "exponential", "lognormal", "two point"])
 def test_f09_processor_sharing_does_not_ask_for_the_law_of_sizes(law):
     """M/G/1-PS at rho = .7: E[T] = E[S] / (1 - rho) = 3.3333 for any law; E[T | x] = x / (1 - rho) for any size x."""

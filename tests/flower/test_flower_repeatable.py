@@ -65,6 +65,7 @@ START = (np.random.rand() + random.random() + torch.rand(1).item() + np.random.d
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROBES)
 def test_a_run_is_repeated_whatever_its_app_draws_or_asks_for(name: str, tmp_path: Path, pools: list[Workers]) -> None:
     """Probes of M10, of five lines. All differed from run to run."""

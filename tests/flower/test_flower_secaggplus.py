@@ -55,6 +55,7 @@ def test_without_dropouts_every_round_succeeds(whole: Ran) -> None:
     assert [row["client_errors"] for row in whole.rounds] == [0, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", range(4))
 def test_a_dropout_costs_the_round_in_the_first_two_stages_only(stage: int) -> None:
     """Acceptance 3 of the seam: stages 2 and 3 succeed, 0 and 1 abort.

@@ -341,6 +341,7 @@ def test_powersgd_gives_a_matrix_of_its_rank_back_and_its_warm_start_finds_the_b
 
 # --- errors -----------------------------------------------------------------------------------------------------------
 
+@pytest.mark.slow
 @pytest.mark.parametrize("written", WRITTEN, ids=str)
 @given(data=st.data())
 def test_a_code_that_nobody_has_made_is_undecodable_or_d_finite_numbers(written: Any, data: st.DataObject) -> None:

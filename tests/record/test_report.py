@@ -594,6 +594,7 @@ def test_a_sweep_has_a_figure_for_each_parameter_and_metric_and_names_what_faile
     assert parts["overview"].tables[1][1]["error"].tolist() == ["WorkerDied: gone"]
 
 
+@pytest.mark.slow
 def test_a_comparison_shows_differences_and_keeps_their_notes(several: Path, tmp_path: Path) -> None:
     folder = a_study(several, "compare", tmp_path / "c")
     seen = pd.concat([data.curve(data.open_run(several / f"run-{s}-{n}-1")).assign(scheme=s, seed=n)

@@ -123,6 +123,7 @@ def test_a_torn_record_is_left_out_and_damage_before_it_names_file_and_byte(whol
         load_run(run)
 
 
+@pytest.mark.slow
 def test_every_command_reads_it_and_says_incomplete(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                     capsys: pytest.CaptureFixture[str]) -> None:
     run = cut_after(whole, tmp_path / "small-fedavg-2", 60)

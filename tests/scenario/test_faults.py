@@ -209,6 +209,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Any:
 PLACES = [path for path in places(TREE) if len(path) > 1 and path[0] in ("faults", "links")]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow,
                                                                   HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.sampled_from(PLACES), VALUES, st.booleans()), min_size=1, max_size=3))

@@ -78,6 +78,7 @@ def drop(client: int, stage: str, round_: int) -> str:
 
 # --- check 6 ----------------------------------------------------------------------------------------------------------
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("clients", "params"), [
     (5, "preset: masked"), (20, "preset: masked"), (5, "preset: masked, repair: seeds"),
     (5, "preset: paper, repair: seeds, sigma_delta: 1"), (20, "preset: paper, repair: seeds, sigma_delta: 1"),

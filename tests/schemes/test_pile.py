@@ -59,6 +59,7 @@ def test_check_15_the_model_is_that_of_fedsgd_to_fixed_point_precision(sets: lis
     assert np.abs(expected[-1] - expected[0]).max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sets", [
     [CLEAN, "stop.rounds=1", PACKED, "schemes.pile.bits=256"],
     [CLEAN, "stop.rounds=1", PACKED, "schemes.pile.bits=256", UNDER_HE], TINY, [*TINY, UNDER_HE]])
@@ -71,6 +72,7 @@ def test_what_is_declared_is_what_encryption_for_real_comes_to(sets: list[str]) 
         assert sizes == pytest.approx(real.payloads[kind], rel=0.01, abs=40), kind
 
 
+@pytest.mark.slow
 def test_a_run_repeats_itself_for_any_number_of_workers(pools: list[Workers]) -> None:
     assert run(*TINY, REAL).digest == run(*TINY, REAL, pool=pools[1]).digest
 
