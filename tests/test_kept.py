@@ -144,7 +144,6 @@ def test_replay_computes_arrays_again_and_sees_a_file_that_was_changed(tmp_path:
         engine.replay(path, 0, ["keeping_scheme"])
 
 
-@pytest.mark.slow
 def test_the_report_lists_what_was_left(tmp_path: Path) -> None:
     path, _ = run("keeping_scheme", tmp_path)
     page = write(path, tmp_path / "report.html").read_text()

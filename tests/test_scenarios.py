@@ -21,7 +21,6 @@ def quickstart(pools, tmp_path_factory):
     return engine.run(load(ROOT / "scenarios" / "quickstart.yaml"), workers=pools[1], out=out)
 
 
-@pytest.mark.slow
 def test_quickstart_runs_three_schemes_and_no_invariant_is_violated(quickstart):
     assert [r.scheme for r in quickstart] == ["fedavg", "secagg", "fair_seccogc"]
     assert [r.error for r in quickstart] == [None, None, None]

@@ -50,7 +50,6 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> dict[str, engine.Result]
     return {r.scheme: r for r in results}
 
 
-@pytest.mark.slow
 def test_private_baselines_fall_behind_and_fair_seccogc_does_not(digits: dict[str, engine.Result]) -> None:
     assert [r.error for r in digits.values()] == [None] * 7
     assert [r.violations for r in digits.values()] == [()] * 7

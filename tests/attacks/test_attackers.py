@@ -128,7 +128,6 @@ def test_the_population_is_the_cohort_that_the_server_names() -> None:
         "population": "clients"} | every
 
 
-@pytest.mark.slow
 def test_bits_do_not_depend_on_who_computes_what(pools: list[Workers]) -> None:
     text = TEXT + ("attacks: [{nodes: {fraction: 0.4}, update: min_max, knows: all, data: backdoor},"
                    " {nodes: [client1], update: {name: gaussian, std: 0.1}, rounds: 2..}]\n")

@@ -219,7 +219,6 @@ def test_psi_2_leaves_out_exactly_the_two_clients_that_shift_their_prototypes():
     assert world.summary["poisoned"] == ["client3", "client6"]
 
 
-@pytest.mark.slow
 def test_the_printed_aggregation_makes_prototypes_collapse():
     def norms(aggregate: str) -> float:
         from emul.workers.core import Core
