@@ -623,11 +623,10 @@ def test_a_shaped_deployment_is_no_faster_than_its_emulation_and_leaves_nothing(
     measured = measure(case)
     found = compared(case, measured, [PLAIN, WHOLE])
     assert found.sent[0] == found.sent[1]
-    # the kernel lets through what it is told to, but for a burst; how much slower all is depends on the machine
+    # The kernel lets through what it is told to, but for a burst; how much slower all is depends on the machine. In one
+    # queue TCP gives one flow more than the other, in any round: the client that has its model first sends while the
+    # other still receives, at best as if messages went one after another.
     real, emulated = found.rounds["measured"], found.rounds[PLAIN.name]
-    assert sum(real) > 0.95 * sum(emulated)
-    # in one queue TCP gives one flow more than the other: the client that has its model first sends while the other
-    # still receives, at best as if messages went one after another
     least = emulated if net.discipline == "htb" else found.rounds[WHOLE.name]
     assert all(one > 0.95 * other for one, other in zip(real, least, strict=True))
     assert found.wire[0] >= found.wire[1]               # acknowledgements, too
