@@ -157,6 +157,7 @@ def test_whole_scenarios_in_the_documents_load(name: str) -> None:
         assert loads(block).warnings == []
 
 
+ARGUMENT = r"(?:^|, )([a-z_]\w*)(?=[,)=])"       # a name among the arguments of a call; types begin with a capital
 MODELS = {name: value
           for module in (scenario_models, scenario_attacks, topology, links, outages, faults, churn, devices, groups,
                         radio, traffic)
@@ -280,7 +281,7 @@ def test_a_call_of_a_node_is_written_with_its_own_arguments() -> None:
     for call in first_cells(sections("docs/writing-a-scheme.md")["Node"]):
         name, _, arguments = call.partition("(")
         known = inspect.signature(getattr(Node, name)).parameters if arguments else {}
-        assert set(re.findall(r"(\w+)=", arguments)) <= set(known)
+        assert set(re.findall(ARGUMENT, arguments)) <= set(known), call
 
 
 def test_every_protocol_has_a_line() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from ruamel.yaml import YAML
-from test_docs import MODELS, ROOT, blocks, first_cells, text
+from test_docs import ARGUMENT, MODELS, ROOT, blocks, first_cells, text
 
 from emul.learning import solver
 from emul.learning.node_task import NodeTask
@@ -141,7 +141,7 @@ def test_calls_are_written_with_their_own_arguments() -> None:
             name, _, arguments = call.partition("(")
             if arguments:
                 known = inspect.signature(getattr(kind, name.removeprefix("node.").removeprefix("task."))).parameters
-                assert set(re.findall(r"(\w+)=", arguments)) <= set(known), call
+                assert set(re.findall(ARGUMENT, arguments)) <= set(known), call
 
 
 def test_the_sheet_of_a_node_is_a_page() -> None:

@@ -1,5 +1,5 @@
-"""The waits of all nodes, since when and at which line of their roles: by these a deadlock, a run that reaches the end
-of virtual time, or one without progress, is told by."""
+"""What every node waits for, since when, and at which line of its role: the text of the errors about deadlocks, the end
+of virtual time, and runs without progress."""
 
 from __future__ import annotations
 

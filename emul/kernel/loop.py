@@ -8,8 +8,8 @@ in the order of the activations. Two rules make a run the same for any number of
     in order    answers are applied in the order in which their activations were opened, never in that in which they
                 arrive; so what the kernel does next depends on virtual time alone
 
-Nothing here knows a scheme, a process or a file. `state.py` holds what is known of the run; `messages.py`, `waits.py`,
-`rounds.py` and `faults.py` say what becomes of the actions and entries that the loop meets.
+Nothing here knows a scheme, a process or a file. `state.py` holds what is known of the run; the modules beside it,
+such as `messages.py`, `waits.py` and `faults.py`, say what becomes of the actions and entries that the loop meets.
 """
 
 from __future__ import annotations
@@ -102,9 +102,12 @@ def run_to_end(kernel: Kernel) -> None:
 
 
 def _begin(kernel: Kernel) -> None:
-    """Start all nodes. Those of a role whose first node has only asked for a round, as all of them would, have asked as
-    it has; each whose number among those of its worker is a power of two is started all the same, to find out at once,
-    and not by a message that nobody reads, that a scheme is wrongly called `stateless`."""
+    """Start all nodes.
+
+    If the first node of a `stateless` role does nothing but ask for a round, the kernel takes that request for the other
+    nodes of the role, too, and does not start them. In each worker it still starts the 1st, 2nd, 4th, 8th ... of them:
+    if one of these asks for something else, the scheme is wrongly called `stateless`, and the run fails at once.
+    """
     # With 60,000 registered clients, 30 of whom take part, and two workers, a run takes 1.74 and 1.80 s of CPU of all
     # processes so, and 2.24 and 1.99 if workers answer for each; a worker needs nothing of it until it enters a round.
     # The answer counts in its turn: else a fault at time 0 comes before the first round or after it, by the workers.
@@ -372,8 +375,8 @@ def _apply_next(kernel: Kernel) -> None:
 
 
 def _must_be_alike(kernel: Kernel, node: KNode, reply: Reply) -> None:
-    """Have the run fail if this node has asked for other rounds than the first one of its role, as which others count
-    that did not begin."""
+    """Fail the run if this node asks for other rounds than the first node of its role, whose request was taken for
+    nodes that were not started, too."""
     asked = kernel.alike.get(node.role)
     if asked is not None and reply.actions != [asked]:
         reply.error = other_beginning(node.name, node.role)

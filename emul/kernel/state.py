@@ -1,6 +1,7 @@
 """The state of a run in the kernel, and the two things that every part of it does: open an activation, plan an entry.
 
-`loop.py` runs it; `messages.py`, `waits.py`, `rounds.py` and `faults.py` change it.
+`loop.py` runs it. The other modules of this package change it, but for `calendar.py`, `parts.py`, `fates.py` and
+`deadlock.py`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Kernel:
         self.port = port
         self.journal = journal
         self.unwritten: list[rows.Row] = []         # not yet in the journal: something earlier may still come
-        self.full = UNWRITTEN                       # rows unwritten, before it is looked again which may go
+        self.full = UNWRITTEN                       # at so many unwritten rows `_release` looks which may go
         self.settled = -1                           # all rows before this time are in the journal
         self.round_ended = False                    # a decider has left one: the journal may want to be flushed
         self.limit = FAR                            # the end of the run, once it is known
@@ -60,7 +61,8 @@ class Kernel:
         self.horizon: deque[tuple[int, int]] = deque()              # (index, bound), bounds ascending: the least first
         # if only crashes can happen, what a link says of a message is final: its frames can travel while it does
         self.early = not (plan.streams or plan.dropouts) and all(isinstance(f, NodeCrash) for f in plan.faults)
-        # nothing but itself ends a role: what it does with what lies there can be known before its wait has ended
+        # No fault and no battery can end a role: its answer to a message that lies there can be known before its wait
+        # has ended.
         self.steady = not (plan.streams or plan.faults or plan.batteries)
         self.ahead: dict[int, Reply] = {}           # node -> answer to the end of its wait, known already
         self.flows: Pipe | None = None              # of the network's Fluid, once it is used

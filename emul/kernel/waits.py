@@ -112,7 +112,8 @@ def only_unread(kernel: Kernel, node: KNode) -> Unread | None:
 def reject(kernel: Kernel, node: KNode, action: Reject) -> None:
     """The role refuses some of what its wait has brought: the wait goes on, with its deadline, sources and beginning.
 
-    To a wait without a timeout they count as lost; one that needs so many waits for others.
+    In a wait without a timeout the refused messages count as lost. A wait that needs a number of messages goes on until
+    as many others have come.
     """
     strand = node if not action.activity else node.activities[action.activity]
     patience = strand.refusable

@@ -32,8 +32,9 @@ from emul.network.network import Network
 from emul.network.realisation import by_packet
 from emul.network.rules import LinkParameters, LinkRule
 
-_MOST_LOSS = 0.02                   # of packets, and
-_LEAST_BUFFER = 10                  # packets: within these connections of TCP were held against ns-3 and a kernel
+# Connections of TCP were checked against ns-3 and a kernel for at most this loss and at least this buffer.
+_MOST_LOSS = 0.02                   # of packets
+_LEAST_BUFFER = 10                  # packets
 Ends = tuple[int, int]              # the vertices of a link, from and to
 
 

@@ -1,6 +1,7 @@
-"""The invariant report: what must hold of every run, recomputed from the journal's rows alone.
+"""The invariant report: what must hold of every run, recomputed from the journal's rows.
 
-Nothing of the kernel is used here, so a bug there shows. Each check counts what breaks it and names the first case.
+Nothing of the kernel is used here, so a bug there shows. The network says of each link its least latency and whether
+it keeps the order of messages. Each check counts what breaks it and names the first case.
 In the texts below a copy of a message is `source:seq`; an *offer* is one copy on one link (a SEND or a HOP row).
 """
 

@@ -94,7 +94,7 @@ class Await(Generic[R]):
 
 
 class Guard(Generic[M]):
-    """The messages that a wait with `accept` has brought: those that it accepts, over all its parts, or the refusal of
+    """Collects the messages that `accept` lets through over all parts of one wait, and answers with a `Reject` for the
     others."""
 
     def __init__(self, node: Node, accept: Accept[M]):
@@ -268,7 +268,7 @@ class Node:
 
     @property
     def parent(self) -> int:
-        """The first node on the way to the root, the first whose rounds are the run's. Raises RoleError at the root."""
+        """The next node towards the root, the first of the nodes whose rounds are the run's. Raises RoleError at the root."""
         parent = self.world.parent(self.id)
         if parent is None:
             raise RoleError(f"{self.name}: the root has no parent")

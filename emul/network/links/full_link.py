@@ -59,9 +59,11 @@ class FullLink(Link):
     """The link from `src` to `dst` with features; the interface is `Link`'s. Times in ns, sizes in bytes.
 
     profile: a rate that varies, in place of `bandwidth_bps`; until a `change` of the bandwidth. Contacts are both the
-    profile and the latency. key: of the
-    stream that later attempts of a reliable transport draw from. load: background traffic, which leaves the rest of the
-    rate. cross: background messages, which wait in the queue. half_duplex: both directions are this link.
+        profile and the latency.
+    key: of the stream that later attempts of a reliable transport draw from.
+    load: background traffic, which leaves the rest of the rate.
+    cross: background messages, which wait in the queue.
+    half_duplex: both directions are this link.
     """
 
     __slots__ = ("_again", "_contacts", "_cross", "_draw", "_fates", "_flight", "_free", "_given", "_heap", "_key",

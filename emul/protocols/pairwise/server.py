@@ -169,8 +169,9 @@ def held_by_enough(A: Closed, U2: Sequence[int], lacking: Mapping[int, Collectio
                    ) -> tuple[list[int], list[int]]:
     """(those that have sent a masked input, without K; K, of U2). lacking: of those that have, whose shares they lack.
 
-    In K is whoever is lacked by one of its neighbours while fewer than t others hold its shares: what t - 1 of them say
-    cannot be waited for if it is itself the t-th. And again, since who leaves holds nothing any more.
+    A client is in K if a neighbour lacks its shares and fewer than t neighbours hold them; where it has fewer than t
+    neighbours left, all of them must hold them. Clients in K leave and hold no shares of others any more, so this is
+    repeated until nobody more leaves.
 
     >>> everybody = frozenset({1, 2, 3, 4})
     >>> held_by_enough(dict.fromkeys(everybody, everybody), [1, 2, 3, 4], {1: [], 2: [1], 3: [1], 4: []}, 2)
