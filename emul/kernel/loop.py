@@ -104,9 +104,9 @@ def run_to_end(kernel: Kernel) -> None:
 def _begin(kernel: Kernel) -> None:
     """Start all nodes.
 
-    If the first node of a `stateless` role does nothing but ask for a round, the kernel takes that request for the other
-    nodes of the role, too, and does not start them. In each worker it still starts the 1st, 2nd, 4th, 8th ... of them:
-    if one of these asks for something else, the scheme is wrongly called `stateless`, and the run fails at once.
+    If the first node of a `stateless` role does nothing but ask for a round, the kernel takes that request for the
+    other nodes of the role, too, and does not start them. In each worker it still starts the 1st, 2nd, 4th, 8th ... of
+    them: if one of these asks for something else, the scheme is wrongly called `stateless`, and the run fails at once.
     """
     # With 60,000 registered clients, 30 of whom take part, and two workers, a run takes 1.74 and 1.80 s of CPU of all
     # processes so, and 2.24 and 1.99 if workers answer for each; a worker needs nothing of it until it enters a round.

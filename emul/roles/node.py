@@ -268,7 +268,10 @@ class Node:
 
     @property
     def parent(self) -> int:
-        """The next node towards the root, the first of the nodes whose rounds are the run's. Raises RoleError at the root."""
+        """The next node towards the root, which is the first of the nodes whose rounds are the run's.
+
+        Raises RoleError at the root.
+        """
         parent = self.world.parent(self.id)
         if parent is None:
             raise RoleError(f"{self.name}: the root has no parent")

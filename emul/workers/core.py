@@ -307,8 +307,8 @@ class Core:
     # --- roles ----------------------------------------------------------------------------------------------------
 
     def _begin(self, event: Start) -> None:
-        """Start a role and answer. The kernel starts a `stateless` role at few of its nodes (`emul.kernel.loop`); at the
-        others it begins where it enters a round."""
+        """Start a role and answer. The kernel starts a `stateless` role at few of its nodes (`emul.kernel.loop`): at
+        the others it begins where it enters a round."""
         node, role = event.node, self._role_of[event.node]
         known = node in self._memories
         self._start(node)
