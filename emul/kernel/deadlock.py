@@ -1,5 +1,5 @@
-"""What every node waits for, since when, and at which line of its role: the text of the errors about deadlocks, the end
-of virtual time, and runs without progress."""
+"""The text of the errors about deadlocks, the end of virtual time, and runs without progress: for each node its wait,
+since when, and at which line of its role."""
 
 from __future__ import annotations
 

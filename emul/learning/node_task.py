@@ -58,15 +58,22 @@ class NodeTask:
         self._attack = attack
         self._round, self._calls = -1, 0
         self._kept: dict[bytes, KeptMoments] = {}       # of a solver with `keep`, by the part that it trains
+        self._begun: KeptMoments | None = None          # in place of those that are not there yet
 
     @property
     def untouched(self) -> bool:
         """True if it has drawn nothing and keeps nothing yet, so that another object would do as well."""
-        return self._round < 0
+        return self._round < 0 and self._begun is None
 
-    def begin_anew(self) -> None:
-        """Forget the moments that a solver with `keep` has, as a node does that takes over a model from another one."""
+    def begin_anew(self, taken: int = 0) -> None:
+        """Forget the moments that a solver with `keep` has, as a node does that takes over a model from another one.
+
+        taken: the steps after which its schedule of rates goes on: as many as those have taken who have that model.
+        """
+        from emul.learning.local import KeptMoments
+
         self._kept.clear()
+        self._begun = KeptMoments(taken, ()) if taken else None
 
     @property
     def dimension(self) -> int:
@@ -185,7 +192,7 @@ class NodeTask:
         """
         if local.solver.keep:
             part = b"" if local.only is None else local.only.tobytes()
-            after, self._kept[part] = self._task.train_keeping(replace(local, kept=self._kept.get(part)))
+            after, self._kept[part] = self._task.train_keeping(replace(local, kept=self._kept.get(part, self._begun)))
         else:
             after = self._task.train(local)
         if self._attack is None:
@@ -515,7 +522,8 @@ class NodeTask:
         if self._task.skips:
             return at.copy()
         keep = self._task.solver.keep
-        after, kept = self._task.descend(at, np.asarray(gradient, np.float32), self._kept.get(b"") if keep else None)
+        after, kept = self._task.descend(at, np.asarray(gradient, np.float32),
+                                         self._kept.get(b"", self._begun) if keep else None)
         if keep:
             self._kept[b""] = kept
         return after

@@ -116,8 +116,8 @@ async def _surviving(node: Node, p: Params, s: State, train: Callable[[Vector], 
     async for round_ in node.rounds(of=where):
         with round_:
             joined = await enter(node, where, s)
-            if joined:                          # its moments are of another model
-                node.task.begin_anew()
+            if joined:                          # its moments are of another model; the others train in this round
+                node.task.begin_anew((s.steps + 1) * (p.steps or node.task.local_steps()))
             update = np.zeros_like(s.model) if joined else (await node.compute(
                 "train", train, s.model, cost_s=node.training_s(p.steps)))[0]
             step = partial(_step, node, p, s, update, codec)

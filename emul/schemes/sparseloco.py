@@ -103,8 +103,8 @@ async def _surviving(node: Node, p: Params, s: State, train: Callable[[Vector], 
         with round_:
             code, error = None, np.zeros_like(s.model)
             joined = await enter(node, where, s)
-            if joined:                          # its moments are of another model
-                node.task.begin_anew()
+            if joined:                          # its moments are of another model; the others train in this round
+                node.task.begin_anew((s.steps + 1) * (p.steps or node.task.local_steps()))
             else:
                 update, _ = await node.compute("train", train, s.model, cost_s=node.training_s(p.steps))
                 code, error = await node.compute("encode", encoded, codec, s.error, update, p.decay,

@@ -82,11 +82,14 @@ def test_the_others_go_on_and_one_that_returns_has_their_model(codec: str, model
 
 
 def test_a_peer_that_joins_begins_its_solver_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    begun: list[str] = []
-    monkeypatch.setattr(NodeTask, "begin_anew", lambda task: begun.append(task._name))
+    begun: list[tuple[str, int]] = []
+    monkeypatch.setattr(NodeTask, "begin_anew", lambda task, taken: begun.append((task._name, taken)))
     text = surviving(diloco.EXAMPLE) + "faults: [{at: 150 ms, node: client3, crash: true, for: 2 s}]\n"
     run_text(text, "stop.rounds=7")
-    assert begun == ["client3"]
+    (name, taken), = begun
+    assert name == "client3"
+    assert taken > 5                            # five steps a round: those of the others when this round is over
+    assert taken % 5 == 0
 
 
 def test_forgetting_moments_is_beginning_anew() -> None:
@@ -101,6 +104,23 @@ def test_forgetting_moments_is_beginning_anew() -> None:
     nodes[0].begin_anew()
     again, fresh = (node.local_update(first + once)[0] for node in nodes)
     assert again.tobytes() == fresh.tobytes()
+
+
+def test_who_begins_anew_after_as_many_steps_as_the_others_has_their_rate() -> None:
+    text = diloco.EXAMPLE.replace("{sgd: {lr: 0.1, steps: 5, batch: 16}}",
+                                  "{sgd: {lr: 0.1, steps: 5, batch: 16, keep: true, schedule: {steps: 10}}}")
+    task = Task(loads(text).task, 4, 7)
+    first = task.initial_parameters()
+    now = [1]
+    old, joined, fresh = (task.for_node("peer1", 0, lambda: now[0]) for _ in range(3))
+    old.local_update(first)
+    assert joined.untouched
+    joined.begin_anew(5)
+    assert not joined.untouched                 # no other object would do as well
+    now[0] = 2
+    moved = [node.local_update(first)[0] for node in (old, joined, fresh)]
+    assert moved[0].tobytes() == moved[1].tobytes()
+    assert moved[0].tobytes() != moved[2].tobytes()
 
 
 @pytest.mark.parametrize(("change", "told"), [

@@ -7,9 +7,10 @@ A *row* is what one ciphertext holds: always all its slots, zero outside the blo
 vector over all slots would leave its other copies bare when a mask of the vector's own length is added; and the slots
 after the last full copy of 50 numbers hold sums that fix them all but for one. So vectors and masks are full rows.
 
-Mask entries are multiples of 2^-10, uniform in [-2^20, 2^20). A *zero-sum* mask adds up to zero over the vector of each
-block, so that who decrypts learns the sums of the vectors and nothing of their parts; what is hidden differs by 5e-7
-from uniform. The slots of a block after its vector count in no sum: a client could put most of its length there.
+Mask entries are multiples of 2^-32, uniform in [-2^20, 2^20): as fine as float64 is there, for the remainder of a masked
+value by the unit of its mask is that of the bare value. A *zero-sum* mask adds up to zero over the vector of each block,
+so that who decrypts learns the sums of the vectors and nothing of their parts; what is hidden differs by 5e-7 from
+uniform. The slots of a block after its vector count in no sum: a client could put most of its length there.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 from emul.primitives.crypto.prg import prg
 
 BOUND = 2.0**20                         # of a mask's entries
-_UNIT = 2.0**-10
+_UNIT = 2.0**-32
 
 
 @dataclass(frozen=True)
@@ -95,13 +96,14 @@ class Layout:
 
 def uniform(seed: bytes, rows: int, slots: int) -> np.ndarray:
     """(rows, slots) mask, each entry on its own. seed: 32 bytes, for one mask only."""
-    return ((prg(seed, rows * slots) >> np.uint32(1)) * _UNIT - BOUND).reshape(rows, slots)
+    words = prg(seed, 2 * rows * slots).view(np.uint64)
+    return ((words >> np.uint64(11)) * _UNIT - BOUND).reshape(rows, slots)
 
 
 def zero_sum(seed: bytes, rows: int, layout: Layout) -> np.ndarray:
-    """(rows, slots) mask whose blocks add up to zero over their vectors, exactly; uniform in the slots after these.
-    seed: 32 bytes, for one mask only."""
+    """(rows, slots) mask whose blocks add up to zero over their vectors, but for the rounding of float64 (some 1e-8
+    for vectors of 512), and which is uniform in the slots after these. seed: 32 bytes, for one mask only."""
     found = uniform(seed, rows, layout.slots).reshape(rows, -1, layout.block)
     last = layout.length - 1
-    found[:, :, last] = -found[:, :, :last].sum(2)      # multiples of 2^-10 below 2^40: no rounding
+    found[:, :, last] = -found[:, :, :last].sum(2)
     return found.reshape(rows, layout.slots)

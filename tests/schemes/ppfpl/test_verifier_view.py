@@ -14,7 +14,7 @@ from emul.primitives.he.ckks import PROTOTYPES, Ckks, Keys, available
 from emul.scenario import loads
 from emul.schemes.ppfpl.shared_mask import likeness, shared_mask
 from emul.schemes.ppfpl.slot_leak import leakage
-from emul.schemes.ppfpl.slots import uniform
+from emul.schemes.ppfpl.slots import Layout, uniform, zero_sum
 
 needs_tenseal = pytest.mark.skipif(not available(), reason="TenSEAL, the extra `he`, is not installed")
 SEED = bytes(range(32))
@@ -59,6 +59,16 @@ def test_check_9_fresh_additive_masks_leave_nothing_to_find():
     u = units(69, 50)
     masked = u + uniform(SEED, 69, 50)
     assert likeness(masked / shared_mask(masked), u).max() < 0.7        # as of random vectors with positive ones
+
+
+def test_the_remainder_of_a_masked_value_says_nothing_of_the_value():
+    layout = Layout(20, 200)
+    x = layout.table(dict(enumerate(units(16, 200))))[0]
+    for mask in (uniform(SEED, 1, 4096)[0], zero_sum(SEED, 1, layout)[0]):
+        for bits in (26, 20, 10, 0):
+            apart = np.mod(x + mask - x, 2.0**-bits)                # of the remainders by 2^-bits of masked and bare
+            near = np.minimum(apart, 2.0**-bits - apart) < 2.0**-bits / 32
+            assert abs(near.mean() - 1 / 16) < 0.02
 
 
 @needs_tenseal
