@@ -82,13 +82,16 @@ def check(params: Params, world: World) -> list[str]:
 
 
 def warn(params: Params, world: World) -> list[str]:
-    """A warning of parameters that are allowed and unsafe: below 2 t > n a server that shows two versions of U3 learns
-    both secrets of one."""
+    """A warning of parameters that are allowed and unsafe: unless 2 t > n + c, a server that shows two versions of U3
+    and c clients that help it learn both secrets of one."""
     n, t = cohort_size(params.fraction, world.clients), threshold(params, world.clients)
+    if params.adversary == "active" and 2 * t == n + 1:
+        return [f"threshold = {t}: with a single one of the {n} clients of a round a deviating server unmasks single "
+                f"updates; sound against c of them from {n // 2 + 1} + c/2 on"]
     if 2 * t > n:
         return []
     return [f"threshold = {t}: at most half of the {n} clients of a round; a server that tells two parts of them "
-            f"different survivors unmasks single updates; sound from {n // 2 + 1} on"]
+            f"different survivors unmasks single updates; against a server alone sound from {n // 2 + 1} on"]
 
 
 EXAMPLE = """

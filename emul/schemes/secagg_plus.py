@@ -110,10 +110,15 @@ def wrong_chances(p: Params) -> list[str]:
 
 def warn(params: Params, world: World) -> list[str]:
     """Warnings of cases that the security statement leaves out."""
-    if params.adversary == "active":
-        return ["adversary = active: the server draws the edges; in the paper the clients do, and only then no server "
-                "can surround a client by its own"]
-    return []
+    if params.adversary != "active":
+        return []
+    found = ["adversary = active: the server draws the edges; in the paper the clients do, and only then no server can "
+             "surround a client by its own"]
+    if params.neighbours is not None and params.threshold is not None:
+        holders = min(params.neighbours, cohort_size(params.fraction, world.clients) - 1) + 1
+        found.append(f"threshold = {params.threshold}: holds against fewer than {2 * params.threshold - holders} "
+                     "colluding neighbours of a client; by default it is derived from gamma")
+    return found
 
 
 EXAMPLE = """

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import hypergeom
 
 from emul.primitives.crypto import graphs
 from emul.primitives.crypto.graphs import (
@@ -59,8 +60,13 @@ def test_A8_the_search_gives_the_published_table(share: float, table: dict[int, 
 
 
 def test_A8_an_active_server_needs_more_and_small_groups_with_small_demands_are_sparse_too() -> None:
-    assert degree_and_threshold(100, 0.05, 0.05, active=True) == (16, 11)
-    assert degree_and_threshold(1000, 0.05, 0.05, active=True) == (52, 37)
+    for n, share in ((50, 0.1), (100, 0.05), (150, 0.1), (300, 0.1), (1000, 0.05)):
+        k, t = degree_and_threshold(n, share, share, active=True)
+        helpers = next(a for a in range(k + 1)          # around a client, at most, but with the probability of a break
+                       if n * hypergeom.sf(a, n - 1, int(share * n), k) <= 2.0**-41)
+        # two versions need t signatures each of the k neighbours and the client itself; helpers sign both
+        assert t <= k
+        assert 2 * t > k + 1 + helpers >= 2 * (t - 1)
     assert [degree_and_threshold(n, 0.1, 0.1, 20, 10) for n in (20, 30, 50)] == [(6, 3), (8, 4), (12, 6)]
     assert degree_and_threshold(10, 0.1, 0.1) == (4, 2)         # two shares hide from the one who colludes
     assert degree_and_threshold(5, 0.45, 0.45) == (4, 4)        # nothing sparser will do: complete

@@ -107,8 +107,9 @@ def degree_and_threshold(n: int, gamma: float, delta: float, sigma: int = 40, et
     """(k, t) of SecAgg+: the smallest even k for which there is a t, and the smallest such t.
 
     gamma, delta: fractions of colluders and dropouts. Each security event has at most 2^-(sigma + 1), the loss of a
-    round 2^-eta. active: also 2 t > k + as many colluding neighbours as one has with that probability, so that a server
-    that shows two sets of survivors learns no two secrets of one. Where no k below n - 1 will do: the complete graph
+    round 2^-eta. active: also 2 t > k + 1 (the neighbours of a client and itself, who sign and hold shares) + as many
+    colluding neighbours as one has with that probability, so that a server that shows two sets of survivors learns no
+    two secrets of one. Where no k below n - 1 will do: the complete graph
     with t = floor(2 n / 3) + 1.
     """
     colluders, dropouts = max(1, math.floor(gamma * n)), math.floor(delta * n)      # 0 would give t = 1
@@ -128,7 +129,7 @@ def _least_threshold(n: int, k: int, colluders: int, secure: float, active: bool
     beyond = n * hypergeom.sf(np.arange(k + 1), n - 1, colluders, k)       # [a]: more than a colluders around somebody
     quantile = int(np.argmax(beyond <= secure))             # `isf` works with 1 - 2^-51, which is 1
     t = max(2, quantile + 1)
-    return max(t, (k + quantile) // 2 + 1) if active else t
+    return max(t, (k + 1 + quantile) // 2 + 1) if active else t
 
 
 # --- CCESA ----------------------------------------------------------------------------------------------------------
