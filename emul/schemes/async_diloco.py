@@ -111,7 +111,7 @@ def check(params: Params, world: World) -> list[str]:
                      "weight 1")
     (options,) = (world.task.get("solver") or {"sgd": {}}).values()
     if params.adapt and params.steps is None and options.get("epochs") is not None:
-        wrong.append("steps: expected here or in the solver, not epochs: H is of the fastest worker, whatever its samples")
+        wrong.append("steps: expected here or in the solver, not epochs: H is that of the fastest worker")
     return (wrong + checks.positive(rate=params.rate) + checks.times(timeout=params.timeout_s)
             + checks.at_least(1, "an integer >= 1", steps=params.steps, delay=params.delay))
 

@@ -20,9 +20,9 @@ of rounds is the scenario's, where the paper stops by a secure loss of samples h
 It leaks: the server knows the model and the gradient of every batch, which in a batch of one sample is the sample. The
 holder learns of each party which of its ids it has. Parties learn their common ids, their theta_k, and the sizes of
 batches. Two successive theta_k give a party its gradient z_k = X_k' w, and it has X_k: of a batch of at most rank(X_k)
-samples it computes all of w, which tells the labels, and of a larger one much of it; in the first batch w = - y / 2. The
-server with the holder reads every u_k; the server with a party reads w of any batch. The key comes
-from the scenario's seed, for emulation only.
+samples it computes all of w, which tells the labels, and of a larger one much of it; in the first batch w = - y / 2.
+The server with the holder reads every u_k; the server with a party reads w of any batch. The key comes from the
+scenario's seed, for emulation only.
 
 Fixed point: columns with 14 bits after the point, cut at 64; u_k with 18, cut at 512: sums are exact for (K + 1) b <
 2^16. A ciphertext of 2 |n| bits has one number. A batch sends (2 K b + d + 1) of them, d columns in all. Up to

@@ -5,10 +5,10 @@
     A                   raises the latter to the power of a; x is in Y where (H(x)^a)^b = (H(y)^b)^a
 
 Meadows, S&P 1986; Huberman, Franklin and Hogg, EC 1999. The group is Curve25519 by its x-coordinates: H is SHA-256
-without the highest bit, of the id and the first counter that gives a point of the curve. A point of its twist would stay
-there whatever the secret is, which tells a bit of each id. Honest but curious parties learn the intersection and each
-other's number of ids, under the decisional Diffie-Hellman assumption with H a random oracle. A party that invents ids
-learns whether they are there.
+without the highest bit, of the id and the first counter that gives a point of the curve. A point of its twist would
+stay there whatever the secret is, which tells a bit of each id. Honest but curious parties learn the intersection and
+each other's number of ids, under the decisional Diffie-Hellman assumption with H a random oracle. A party that invents
+ids learns whether they are there.
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ A *row* is what one ciphertext holds: always all its slots, zero outside the blo
 vector over all slots would leave its other copies bare when a mask of the vector's own length is added; and the slots
 after the last full copy of 50 numbers hold sums that fix them all but for one. So vectors and masks are full rows.
 
-Mask entries are multiples of 2^-32, uniform in [-2^20, 2^20): as fine as float64 is there, for the remainder of a masked
-value by the unit of its mask is that of the bare value. A *zero-sum* mask adds up to zero over the vector of each block,
-so that who decrypts learns the sums of the vectors and nothing of their parts; what is hidden differs by 5e-7 from
-uniform. The slots of a block after its vector count in no sum: a client could put most of its length there.
+Mask entries are multiples of 2^-32, uniform in [-2^20, 2^20): as fine as float64 is there, because the remainder of a
+masked value by the unit of its mask is that of the bare value. A *zero-sum* mask adds up to zero over the vector of
+each block, so that who decrypts learns the sums of the vectors and nothing of their parts; what is hidden differs by
+5e-7 from uniform. The slots of a block after its vector count in no sum: a client could put most of its length there.
 """
 
 from __future__ import annotations
